@@ -1,0 +1,773 @@
+"""BERT: a Transformer encoder (Devlin et al. 2019, arXiv:1810.04805).
+
+Shapes are written [B, S, H] with B batch, S sequence, H hidden, N heads, D size
+per head, V vocabulary; F and T are the sequences attended from and to.
+
+    config = BertConfig.from_json_file("bert_config.json")
+    model = BertModel(config, is_training=False, input_ids=input_ids,
+                      input_mask=input_mask, token_type_ids=segment_ids)
+    vectors = model.get_sequence_output()  # [B, S, H]
+
+The same lines run eagerly, inside `tf.function`, and in a v1 graph.
+"""
+
+import copy
+import json
+import math
+import re
+
+import tensorflow as tf
+
+import variables
+
+# LayerNorm's epsilon in the released models; float32 still resolves it,
+# since variances of activations lie far above.
+LAYER_NORM_EPSILON = 1e-12
+
+# Added to the score of a masked position: after softmax its weight is exactly
+# 0 in float32, so padding never changes a number.
+MASKED_SCORE = -10000.0
+
+
+class BertConfig:
+  """The size and shape of a model: what `bert_config.json` holds.
+
+  Args:
+    vocab_size: number of word pieces, V.
+    hidden_size: width of every layer, H; a multiple of `num_attention_heads`.
+    num_hidden_layers: number of Transformer blocks.
+    num_attention_heads: attention heads in each block, N.
+    intermediate_size: width inside each block's feed-forward part.
+    hidden_act: its activation, by name or as a function.
+    hidden_dropout_prob: dropout of embeddings and of each sub-layer's output.
+    attention_probs_dropout_prob: dropout of attention probabilities.
+    max_position_embeddings: the longest sequence the model can read.
+    type_vocab_size: number of segment types.
+    initializer_range: standard deviation of fresh weights.
+
+  Raises:
+    ValueError: a size is not a positive whole number, a probability does not
+      lie in [0, 1), or the width cannot be shared out among the heads.
+  """
+
+  def __init__(
+    self,
+    vocab_size,
+    hidden_size=768,
+    num_hidden_layers=12,
+    num_attention_heads=12,
+    intermediate_size=3072,
+    hidden_act="gelu",
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    max_position_embeddings=512,
+    type_vocab_size=16,
+    initializer_range=0.02,
+  ):
+    self.vocab_size = vocab_size
+    self.hidden_size = hidden_size
+    self.num_hidden_layers = num_hidden_layers
+    self.num_attention_heads = num_attention_heads
+    self.intermediate_size = intermediate_size
+    self.hidden_act = hidden_act
+    self.hidden_dropout_prob = hidden_dropout_prob
+    self.attention_probs_dropout_prob = attention_probs_dropout_prob
+    self.max_position_embeddings = max_position_embeddings
+    self.type_vocab_size = type_vocab_size
+    self.initializer_range = initializer_range
+    self._validate()
+
+  def _validate(self):
+    for key in (
+      "vocab_size",
+      "hidden_size",
+      "num_hidden_layers",
+      "num_attention_heads",
+      "intermediate_size",
+      "max_position_embeddings",
+      "type_vocab_size",
+    ):
+      value = getattr(self, key)
+      if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{key}={value!r} is not a positive whole number")
+    for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+      value = getattr(self, key)
+      if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{key}={value!r} is not a probability below 1")
+    if self.hidden_size % self.num_attention_heads:
+      raise ValueError(
+        f"hidden_size={self.hidden_size} is not a multiple of "
+        f"num_attention_heads={self.num_attention_heads}"
+      )
+    get_activation(self.hidden_act)
+
+  @classmethod
+  def from_dict(cls, json_object):
+    """The configuration that a dictionary describes.
+
+    Keys that BERT itself has no use for, such as `directionality`, are kept
+    as attributes, so that `to_dict` gives them back.
+
+    Raises:
+      ValueError: `vocab_size` is missing or a value makes no sense.
+    """
+    known = cls(vocab_size=1).__dict__.keys()
+    if "vocab_size" not in json_object:
+      raise ValueError("vocab_size is missing")
+    config = cls(**{k: v for k, v in json_object.items() if k in known})
+    for key in json_object.keys() - known:
+      setattr(config, key, json_object[key])
+    return config
+
+  @classmethod
+  def from_json_file(cls, json_file):
+    """The configuration in a file; errors name the file."""
+    with tf.io.gfile.GFile(json_file, "r") as reader:
+      text = reader.read()
+    try:
+      fields = json.loads(text)
+      if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+      return cls.from_dict(fields)
+    except ValueError as error:
+      raise ValueError(f"{json_file}: {error}") from error
+
+  def to_dict(self):
+    """A deep copy of all fields, extra keys included."""
+    return copy.deepcopy(self.__dict__)
+
+  def to_json_string(self):
+    """The fields as JSON, keys sorted, indented by 2, newline at the end."""
+    return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+class BertModel:
+  """One forward pass of the encoder; its outputs are read off by getters.
+
+  Args:
+    config: a BertConfig.
+    is_training: bool; without it both dropout probabilities count as 0.
+    input_ids: integer [B, S], word piece ids.
+    input_mask: integer [B, S], 1 for a real token and 0 for padding; all real
+      when None.
+    token_type_ids: integer [B, S], segment of each token; all 0 when None.
+    use_one_hot_embeddings: look words up by a matrix product, which suits a
+      TPU, instead of a gather.
+    scope: name before all variables; "bert" when None.
+
+  Raises:
+    ValueError: a rank is not 2, or S is more than the model's positions.
+  """
+
+  def __init__(
+    self,
+    config,
+    is_training,
+    input_ids,
+    input_mask=None,
+    token_type_ids=None,
+    use_one_hot_embeddings=False,
+    scope=None,
+  ):
+    keep = 1.0 if is_training else 0.0
+    hidden_dropout = config.hidden_dropout_prob * keep
+    attention_dropout = config.attention_probs_dropout_prob * keep
+    input_ids = tf.convert_to_tensor(input_ids)
+    shape = get_shape_list(input_ids, expected_rank=2)
+    if input_mask is None:
+      input_mask = tf.ones(shape, tf.int32)
+    if token_type_ids is None:
+      token_type_ids = tf.zeros(shape, tf.int32)
+
+    with variables.variable_scope(scope, default_name="bert"):
+      with variables.variable_scope("embeddings"):
+        words, self.embedding_table = embedding_lookup(
+          input_ids,
+          config.vocab_size,
+          config.hidden_size,
+          config.initializer_range,
+          use_one_hot_embeddings=use_one_hot_embeddings,
+        )
+        self.embedding_output = embedding_postprocessor(
+          words,
+          use_token_type=True,
+          token_type_ids=token_type_ids,
+          token_type_vocab_size=config.type_vocab_size,
+          initializer_range=config.initializer_range,
+          max_position_embeddings=config.max_position_embeddings,
+          dropout_prob=hidden_dropout,
+        )
+      with variables.variable_scope("encoder"):
+        self.all_encoder_layers = transformer_model(
+          self.embedding_output,
+          create_attention_mask_from_input_mask(input_ids, input_mask),
+          config.hidden_size,
+          config.num_hidden_layers,
+          config.num_attention_heads,
+          config.intermediate_size,
+          get_activation(config.hidden_act),
+          hidden_dropout,
+          attention_dropout,
+          config.initializer_range,
+          do_return_all_layers=True,
+        )
+      self.sequence_output = self.all_encoder_layers[-1]
+      # The paper's C (section 3.1): the vector of [CLS] stands for the whole.
+      with variables.variable_scope("pooler"):
+        self.pooled_output = dense(
+          self.sequence_output[:, 0, :],
+          config.hidden_size,
+          tf.tanh,
+          create_initializer(config.initializer_range),
+        )
+
+  def get_pooled_output(self):
+    """float [B, H]: the transformed [CLS] vector."""
+    return self.pooled_output
+
+  def get_sequence_output(self):
+    """float [B, S, H]: the last layer's vector of each token."""
+    return self.sequence_output
+
+  def get_all_encoder_layers(self):
+    """A list, lowest layer first, of float [B, S, H]."""
+    return self.all_encoder_layers
+
+  def get_embedding_output(self):
+    """float [B, S, H]: what enters the first layer."""
+    return self.embedding_output
+
+  def get_embedding_table(self):
+    """float [V, H]: the word embeddings, a variable."""
+    return self.embedding_table
+
+
+def variable_shapes(config):
+  """Name and shape of every variable of a BertModel, none of them made.
+
+  Args:
+    config: a BertConfig.
+
+  Returns:
+    Dict from name to list of ints.
+  """
+  hidden, wide = config.hidden_size, config.intermediate_size
+
+  def dense_shapes(name, inputs, outputs):
+    return {f"{name}/kernel": [inputs, outputs], f"{name}/bias": [outputs]}
+
+  def norm_shapes(name):
+    return {f"{name}/LayerNorm/{part}": [hidden] for part in ("beta", "gamma")}
+
+  shapes = {
+    "bert/embeddings/word_embeddings": [config.vocab_size, hidden],
+    "bert/embeddings/token_type_embeddings": [config.type_vocab_size, hidden],
+    "bert/embeddings/position_embeddings": [
+      config.max_position_embeddings,
+      hidden,
+    ],
+    **norm_shapes("bert/embeddings"),
+  }
+  for index in range(config.num_hidden_layers):
+    layer = f"bert/encoder/layer_{index}"
+    for part in ("query", "key", "value"):
+      shapes |= dense_shapes(f"{layer}/attention/self/{part}", hidden, hidden)
+    shapes |= dense_shapes(f"{layer}/attention/output/dense", hidden, hidden)
+    shapes |= norm_shapes(f"{layer}/attention/output")
+    shapes |= dense_shapes(f"{layer}/intermediate/dense", hidden, wide)
+    shapes |= dense_shapes(f"{layer}/output/dense", wide, hidden)
+    shapes |= norm_shapes(f"{layer}/output")
+  return shapes | dense_shapes("bert/pooler/dense", hidden, hidden)
+
+
+def gelu(x):
+  """Gaussian error linear unit, by the tanh form (Hendrycks & Gimpel 2016)."""
+  return tf.nn.gelu(x, approximate=True)
+
+
+def get_activation(activation_string):
+  """The function of that name; None for "linear" or None.
+
+  What is not a string is returned as it is, so a function may be passed.
+
+  Raises:
+    ValueError: no activation has that name.
+  """
+  if activation_string is None:
+    return None
+  if not isinstance(activation_string, str):
+    return activation_string
+  known = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
+  try:
+    return known[activation_string.lower()]
+  except KeyError:
+    raise ValueError(
+      f"hidden_act={activation_string!r} is not one of "
+      f"{', '.join(sorted(known))}"
+    ) from None
+
+
+def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
+  """What a checkpoint holds of some variables, for `init_from_checkpoint`.
+
+  Args:
+    tvars: variables.
+    init_checkpoint: checkpoint prefix.
+
+  Returns:
+    assignment_map: dict from name to the same name.
+    initialized_variable_names: dict with the keys `name` and `name:0`, and
+      the value 1, for each of them.
+  """
+  # A partitioned or Session-run variable may carry an output number.
+  wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}
+  names = [
+    name
+    for name, _ in tf.train.list_variables(init_checkpoint)
+    if name in wanted
+  ]
+  assignment_map = {name: name for name in names}
+  initialized = {n: 1 for name in names for n in (name, name + ":0")}
+  return assignment_map, initialized
+
+
+def dropout(input_tensor, dropout_prob):
+  """Zeroes each element with that probability and scales up the rest.
+
+  Outside v1 graphs the mask is a function of seed, step and place in the
+  model (`variables.dropout_seed`), so a repeated step repeats it. The
+  probability is rounded to a multiple of 2**-16 there.
+  """
+  if not dropout_prob:
+    return input_tensor
+  if variables.in_v1_graph():
+    return tf.nn.dropout(input_tensor, rate=dropout_prob)
+  # Random bits are what dropout costs, and 16 of them are enough to decide,
+  # so each 32-bit word serves two elements.
+  shape = tf.shape(input_tensor)
+  words = tf.random.stateless_uniform(
+    [(tf.size(input_tensor) + 1) // 2],
+    variables.dropout_seed(),
+    minval=None,
+    maxval=None,
+    dtype=tf.int32,
+  )
+  bits = tf.reshape(tf.bitcast(words, tf.int16), [-1])
+  bits = tf.reshape(bits[: tf.size(input_tensor)], shape)
+  dropped = round(dropout_prob * 2**16)  # of the 2**16 values of int16
+  scale = 2**16 / (2**16 - dropped)
+  keep = tf.cast(bits >= dropped - 2**15, input_tensor.dtype)
+  return input_tensor * (keep * scale)
+
+
+def layer_norm(input_tensor, name=None):
+  """Layer normalisation over the last axis (Ba et al. 2016)."""
+  width = get_shape_list(input_tensor)[-1]
+  with variables.variable_scope(name, default_name="LayerNorm"):
+    beta = variables.get_variable(
+      "beta", [width], tf.compat.v1.zeros_initializer()
+    )
+    gamma = variables.get_variable(
+      "gamma", [width], tf.compat.v1.ones_initializer()
+    )
+  mean, variance = tf.nn.moments(input_tensor, axes=[-1], keepdims=True)
+  return tf.nn.batch_normalization(
+    input_tensor, mean, variance, beta, gamma, LAYER_NORM_EPSILON
+  )
+
+
+def layer_norm_and_dropout(input_tensor, dropout_prob, name=None):
+  """`layer_norm`, then `dropout`."""
+  return dropout(layer_norm(input_tensor, name), dropout_prob)
+
+
+def create_initializer(initializer_range=0.02):
+  """An initializer: normal of that deviation, redrawn beyond two of them."""
+
+  def initializer(shape, dtype=tf.float32, partition_info=None):
+    del partition_info  # What v1's get_variable passes.
+    seed = variables.initial_seed()
+    if seed is None:
+      return tf.random.truncated_normal(
+        shape, stddev=initializer_range, dtype=dtype
+      )
+    return tf.random.stateless_truncated_normal(
+      shape, seed, stddev=initializer_range, dtype=dtype
+    )
+
+  return initializer
+
+
+def dense(input_tensor, units, activation, initializer, name="dense"):
+  """activation(x W + b), with variables `name/kernel` and `name/bias`.
+
+  Args:
+    input_tensor: float [rows, width].
+    units: width of the result.
+    activation: function, or None for none.
+    initializer: initializer of the kernel; the bias starts at 0.
+    name: scope of the variables.
+
+  Returns:
+    float [rows, units].
+  """
+  width = get_shape_list(input_tensor, expected_rank=2)[-1]
+  with variables.variable_scope(name):
+    kernel = variables.get_variable("kernel", [width, units], initializer)
+    bias = variables.get_variable(
+      "bias", [units], tf.compat.v1.zeros_initializer()
+    )
+  output = tf.nn.bias_add(tf.matmul(input_tensor, kernel), bias)
+  return output if activation is None else activation(output)
+
+
+def embedding_lookup(
+  input_ids,
+  vocab_size,
+  embedding_size=128,
+  initializer_range=0.02,
+  word_embedding_name="word_embeddings",
+  use_one_hot_embeddings=False,
+):
+  """The embedding of each word piece.
+
+  Args:
+    input_ids: integer [B, S]; [B, S, n] looks n up and joins them.
+    vocab_size: V.
+    embedding_size: width of an embedding, H.
+    initializer_range: deviation of a fresh table.
+    word_embedding_name: name of the table's variable.
+    use_one_hot_embeddings: look up by a matrix product.
+
+  Returns:
+    float [B, S, H], and the table [V, H].
+  """
+  if input_ids.shape.rank == 2:
+    input_ids = tf.expand_dims(input_ids, axis=-1)
+  table = variables.get_variable(
+    word_embedding_name,
+    [vocab_size, embedding_size],
+    create_initializer(initializer_range),
+  )
+  flat_ids = tf.reshape(input_ids, [-1])
+  if use_one_hot_embeddings:
+    output = tf.matmul(tf.one_hot(flat_ids, depth=vocab_size), table)
+  else:
+    output = tf.gather(table, flat_ids)
+  *outer, joined = get_shape_list(input_ids)
+  return tf.reshape(output, [*outer, joined * embedding_size]), table
+
+
+def embedding_postprocessor(
+  input_tensor,
+  use_token_type=False,
+  token_type_ids=None,
+  token_type_vocab_size=16,
+  token_type_embedding_name="token_type_embeddings",
+  use_position_embeddings=True,
+  position_embedding_name="position_embeddings",
+  initializer_range=0.02,
+  max_position_embeddings=512,
+  dropout_prob=0.1,
+):
+  """Adds segment and position embeddings, normalises, drops out (figure 2).
+
+  Args:
+    input_tensor: float [B, S, H], word embeddings.
+    use_token_type: whether to add the embedding of `token_type_ids`.
+    token_type_ids: integer [B, S].
+    token_type_vocab_size: number of segment types.
+    token_type_embedding_name: name of their variable.
+    use_position_embeddings: whether to add the embedding of each position.
+    position_embedding_name: name of their variable.
+    initializer_range: deviation of fresh tables.
+    max_position_embeddings: rows of the position table.
+    dropout_prob: dropout of the result.
+
+  Returns:
+    float [B, S, H].
+
+  Raises:
+    ValueError: `token_type_ids` is wanted and None, or S is more than
+      `max_position_embeddings`.
+  """
+  batch, seq, width = get_shape_list(input_tensor, expected_rank=3)
+  initializer = create_initializer(initializer_range)
+  output = input_tensor
+  if use_token_type:
+    if token_type_ids is None:
+      raise ValueError("use_token_type=True needs token_type_ids")
+    types = variables.get_variable(
+      token_type_embedding_name, [token_type_vocab_size, width], initializer
+    )
+    # Few types: a product with one-hot rows beats a gather on every device.
+    one_hot = tf.one_hot(
+      tf.reshape(token_type_ids, [-1]),
+      depth=token_type_vocab_size,
+      dtype=output.dtype,
+    )
+    output += tf.reshape(tf.matmul(one_hot, types), [batch, seq, width])
+  if use_position_embeddings:
+    if isinstance(seq, int) and seq > max_position_embeddings:
+      raise ValueError(
+        f"sequence length {seq} is more than the "
+        f"{max_position_embeddings} positions of the model"
+      )
+    positions = variables.get_variable(
+      position_embedding_name, [max_position_embeddings, width], initializer
+    )
+    output += positions[:seq]
+  return layer_norm_and_dropout(output, dropout_prob)
+
+
+def create_attention_mask_from_input_mask(from_tensor, to_mask):
+  """Which positions may attend to which: every one to each unmasked one.
+
+  Args:
+    from_tensor: [B, F] or [B, F, H].
+    to_mask: integer [B, T].
+
+  Returns:
+    float [B, F, T] of 1 and 0.
+  """
+  batch, from_seq = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
+  to_seq = get_shape_list(to_mask, expected_rank=2)[1]
+  mask = tf.cast(tf.reshape(to_mask, [batch, 1, to_seq]), tf.float32)
+  return tf.broadcast_to(mask, [batch, from_seq, to_seq])
+
+
+def attention_layer(
+  from_tensor,
+  to_tensor,
+  attention_mask=None,
+  num_attention_heads=1,
+  size_per_head=512,
+  query_act=None,
+  key_act=None,
+  value_act=None,
+  attention_probs_dropout_prob=0.0,
+  initializer_range=0.02,
+  do_return_2d_tensor=False,
+  batch_size=None,
+  from_seq_length=None,
+  to_seq_length=None,
+):
+  """Multi-head scaled dot-product attention (Vaswani et al. 2017, 3.2).
+
+  Args:
+    from_tensor: float [B, F, H] or [B * F, H], the queries' side.
+    to_tensor: float [B, T, H] or [B * T, H], the keys' and values' side.
+    attention_mask: [B, F, T], 1 where attention is allowed and 0 elsewhere;
+      allowed everywhere when None.
+    num_attention_heads: N.
+    size_per_head: D.
+    query_act, key_act, value_act: activations of the projections.
+    attention_probs_dropout_prob: dropout of the attention probabilities.
+    initializer_range: deviation of fresh weights.
+    do_return_2d_tensor: return [B * F, N * D].
+    batch_size, from_seq_length, to_seq_length: B, F, T; needed if the inputs
+      are matrices.
+
+  Returns:
+    float [B, F, N * D], or [B * F, N * D] if asked for.
+
+  Raises:
+    ValueError: the ranks differ, or matrices come without B, F and T.
+  """
+  from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
+  to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
+  if len(from_shape) != len(to_shape):
+    raise ValueError("from_tensor and to_tensor differ in rank")
+  if len(from_shape) == 3:
+    batch_size, from_seq_length = from_shape[:2]
+    to_seq_length = to_shape[1]
+  elif None in (batch_size, from_seq_length, to_seq_length):
+    raise ValueError("matrices need batch_size, from_seq_length, to_seq_length")
+
+  def heads(tensor, seq, activation, name):
+    width = num_attention_heads * size_per_head
+    x = dense(
+      reshape_to_matrix(tensor),
+      width,
+      activation,
+      create_initializer(initializer_range),
+      name,
+    )
+    x = tf.reshape(x, [batch_size, seq, num_attention_heads, size_per_head])
+    return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
+
+  query = heads(from_tensor, from_seq_length, query_act, "query")
+  key = heads(to_tensor, to_seq_length, key_act, "key")
+  value = heads(to_tensor, to_seq_length, value_act, "value")
+
+  scores = tf.matmul(query, key, transpose_b=True)  # [B, N, F, T]
+  scores *= 1.0 / math.sqrt(size_per_head)
+  if attention_mask is not None:
+    mask = tf.cast(tf.expand_dims(attention_mask, axis=1), scores.dtype)
+    scores += (1.0 - mask) * MASKED_SCORE
+  probs = dropout(tf.nn.softmax(scores), attention_probs_dropout_prob)
+
+  context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, F, N, D]
+  width = num_attention_heads * size_per_head
+  if do_return_2d_tensor:
+    return tf.reshape(context, [batch_size * from_seq_length, width])
+  return tf.reshape(context, [batch_size, from_seq_length, width])
+
+
+def transformer_model(
+  input_tensor,
+  attention_mask=None,
+  hidden_size=768,
+  num_hidden_layers=12,
+  num_attention_heads=12,
+  intermediate_size=3072,
+  intermediate_act_fn=gelu,
+  hidden_dropout_prob=0.1,
+  attention_probs_dropout_prob=0.1,
+  initializer_range=0.02,
+  do_return_all_layers=False,
+):
+  """The encoder's stack of blocks (Vaswani et al. 2017, figure 1, left).
+
+  Args:
+    input_tensor: float [B, S, H], embeddings.
+    attention_mask: [B, S, S] of 1 and 0, or None.
+    hidden_size: H.
+    num_hidden_layers: number of blocks.
+    num_attention_heads: N.
+    intermediate_size: width of the feed-forward part.
+    intermediate_act_fn: its activation, a function or None.
+    hidden_dropout_prob: dropout of each sub-layer's output.
+    attention_probs_dropout_prob: dropout of attention probabilities.
+    initializer_range: deviation of fresh weights.
+    do_return_all_layers: return the list of all blocks' outputs.
+
+  Returns:
+    float [B, S, H], or a list of them, lowest first.
+
+  Raises:
+    ValueError: H is not N times a whole number, or not the input's width.
+  """
+  if hidden_size % num_attention_heads:
+    raise ValueError(
+      f"hidden_size={hidden_size} is not a multiple of "
+      f"num_attention_heads={num_attention_heads}"
+    )
+  shape = get_shape_list(input_tensor, expected_rank=3)
+  if shape[2] != hidden_size:
+    raise ValueError(
+      f"input of width {shape[2]} cannot be added to layers of "
+      f"hidden_size={hidden_size}"
+    )
+  # Blocks work on [B * S, H] matrices: on a TPU a reshape is not free.
+  x = reshape_to_matrix(input_tensor)
+  outputs = []
+  for index in range(num_hidden_layers):
+    with variables.variable_scope(f"layer_{index}"):
+      x = _transformer_block(
+        x,
+        attention_mask,
+        shape,
+        num_attention_heads,
+        intermediate_size,
+        intermediate_act_fn,
+        hidden_dropout_prob,
+        attention_probs_dropout_prob,
+        initializer_range,
+      )
+    outputs.append(x)
+  if do_return_all_layers:
+    return [reshape_from_matrix(output, shape) for output in outputs]
+  return reshape_from_matrix(x, shape)
+
+
+def _transformer_block(
+  x,
+  attention_mask,
+  shape,
+  num_attention_heads,
+  intermediate_size,
+  intermediate_act_fn,
+  hidden_dropout_prob,
+  attention_probs_dropout_prob,
+  initializer_range,
+):
+  """Attention, then feed-forward, each added to its input and normalised."""
+  batch, seq, hidden = shape
+  initializer = create_initializer(initializer_range)
+
+  def project_and_add(sub_layer, residual):
+    sub_layer = dense(sub_layer, hidden, None, initializer)
+    return layer_norm(dropout(sub_layer, hidden_dropout_prob) + residual)
+
+  with variables.variable_scope("attention"):
+    with variables.variable_scope("self"):
+      attended = attention_layer(
+        x,
+        x,
+        attention_mask,
+        num_attention_heads,
+        hidden // num_attention_heads,
+        attention_probs_dropout_prob=attention_probs_dropout_prob,
+        initializer_range=initializer_range,
+        do_return_2d_tensor=True,
+        batch_size=batch,
+        from_seq_length=seq,
+        to_seq_length=seq,
+      )
+    with variables.variable_scope("output"):
+      x = project_and_add(attended, x)
+  with variables.variable_scope("intermediate"):
+    wide = dense(x, intermediate_size, intermediate_act_fn, initializer)
+  with variables.variable_scope("output"):
+    return project_and_add(wide, x)
+
+
+def get_shape_list(tensor, expected_rank=None, name=None):
+  """A tensor's shape as a list: an int where static, a scalar tensor if not.
+
+  Raises:
+    ValueError: its rank is not `expected_rank` (an int or a list of them).
+  """
+  if expected_rank is not None:
+    assert_rank(tensor, expected_rank, name)
+  static = tensor.shape.as_list()
+  if None not in static:
+    return static
+  dynamic = tf.shape(tensor)
+  return [dynamic[i] if size is None else size for i, size in enumerate(static)]
+
+
+def reshape_to_matrix(input_tensor):
+  """[..., H] as [rows, H].
+
+  Raises:
+    ValueError: the tensor is a scalar or a vector.
+  """
+  rank = input_tensor.shape.rank
+  if rank < 2:
+    raise ValueError(f"a tensor of shape {input_tensor.shape} has no rows")
+  if rank == 2:
+    return input_tensor
+  return tf.reshape(input_tensor, [-1, input_tensor.shape[-1]])
+
+
+def reshape_from_matrix(output_tensor, orig_shape_list):
+  """[rows, H] back in the shape that `reshape_to_matrix` was given."""
+  if len(orig_shape_list) == 2:
+    return output_tensor
+  width = get_shape_list(output_tensor, expected_rank=2)[-1]
+  return tf.reshape(output_tensor, [*orig_shape_list[:-1], width])
+
+
+def assert_rank(tensor, expected_rank, name=None):
+  """Raises ValueError unless the rank is (one of) `expected_rank`."""
+  allowed = (
+    [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
+  )
+  if tensor.shape.rank not in allowed:
+    raise ValueError(
+      f"{name or getattr(tensor, 'name', 'tensor')}: rank "
+      f"{tensor.shape.rank}, shape {tensor.shape}, where rank "
+      f"{' or '.join(map(str, allowed))} is expected"
+    )
