@@ -1,0 +1,203 @@
+"""BERT's optimizer: Adam with decoupled weight decay, and its schedule.
+
+It differs from Kingma & Ba (2015) in one point, that moments are not corrected
+for their bias, and from their L2 penalty in another: the decay of weights stays
+outside the moments (Loshchilov & Hutter 2019).
+"""
+
+import re
+
+import tensorflow as tf
+
+import variables
+
+
+def learning_rate_schedule(step, init_lr, num_train_steps, num_warmup_steps):
+  """The rate of one update: linear warm-up, then the linear decay to 0.
+
+  The decay counts from step 0, so after the warm-up the rate continues on a
+  line that starts at `init_lr` and not from the peak.
+
+  Args:
+    step: integer scalar tensor, the number of updates already made.
+    init_lr: rate where both lines would meet at step 0.
+    num_train_steps: updates in all; the rate is 0 from there on.
+    num_warmup_steps: updates of warm-up; None or 0 for none.
+
+  Returns:
+    float32 scalar.
+  """
+  step = tf.cast(step, tf.float32)
+  progress = tf.minimum(step, float(num_train_steps)) / float(num_train_steps)
+  rate = init_lr * (1.0 - progress)
+  if num_warmup_steps:
+    warmup_rate = init_lr * (step / float(num_warmup_steps))
+    rate = tf.where(step < float(num_warmup_steps), warmup_rate, rate)
+  return rate
+
+
+def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
+  """Adds the update that lowers `loss`, as the paper's appendix A.2 has it.
+
+  Called inside `tf.function`, where the update happens in place, or while a
+  v1 graph is built, where it happens whenever the result is run. Gradients
+  are averaged over replicas first and clipped to a global norm of 1 once.
+
+  Args:
+    loss: scalar.
+    init_lr: peak learning rate.
+    num_train_steps: updates until the rate is 0.
+    num_warmup_steps: updates of warm-up, or None.
+    use_tpu: kept for callers; `tf.distribute` knows the device.
+
+  Returns:
+    The op that stands for the update.
+
+  Raises:
+    RuntimeError: called eagerly, where a loss has no history to derive.
+  """
+  del use_tpu
+  if tf.executing_eagerly():
+    raise RuntimeError("call create_optimizer inside tf.function")
+  step = variables.global_step()
+  # A v1 graph has no order but what is asked for: the rate is read first.
+  rate = learning_rate_schedule(
+    tf.identity(step), init_lr, num_train_steps, num_warmup_steps
+  )
+  optimizer = AdamWeightDecayOptimizer(
+    rate,
+    weight_decay_rate=0.01,
+    exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+  )
+
+  tvars = variables.trainable_variables()
+  grads = _average_over_replicas(tf.gradients(loss, tvars))
+  pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
+  update = _clip_and_apply(optimizer, *zip(*pairs, strict=True))
+  with tf.control_dependencies([update]):
+    return tf.group(step.assign_add(1), name="train_op")
+
+
+def _average_over_replicas(grads):
+  """Gradients of the mean loss; None, where there is no gradient, stays."""
+  if not _several_replicas():
+    return grads
+  dense = [tf.convert_to_tensor(g) for g in grads if g is not None]
+  averaged = iter(
+    tf.distribute.get_replica_context().all_reduce(
+      tf.distribute.ReduceOp.MEAN, dense
+    )
+  )
+  return [None if g is None else next(averaged) for g in grads]
+
+
+def _several_replicas():
+  replica = tf.distribute.get_replica_context()
+  return replica is not None and replica.num_replicas_in_sync > 1
+
+
+def _clip_and_apply(optimizer, grads, tvars):
+  """Clips to a global norm of 1 and updates; returns an op."""
+  # A gathered embedding's gradient is one row a token. The original measures
+  # those rows as they come, repeated words apart, so they are measured here,
+  # before they are summed to a table.
+  measured = [
+    tf.norm(g.values) if isinstance(g, tf.IndexedSlices) else g for g in grads
+  ]
+  dense = [tf.convert_to_tensor(g) for g in grads]
+
+  def clip_and_apply(measured, dense):
+    clipped, _ = tf.clip_by_global_norm(
+      dense, clip_norm=1.0, use_norm=tf.linalg.global_norm(measured)
+    )
+    return optimizer.apply_gradients(zip(clipped, tvars, strict=True))
+
+  if variables.in_v1_graph() or _several_replicas():
+    return clip_and_apply(measured, dense)
+
+  # Ten passes over every weight become one when compiled as one program.
+  @tf.function(jit_compile=True, autograph=False)
+  def compiled(measured, dense, rate):
+    optimizer.learning_rate = rate
+    clip_and_apply(measured, dense)
+    return tf.identity(rate)
+
+  return compiled(measured, dense, optimizer.learning_rate)
+
+
+def adam_direction(grad, m, v, beta_1, beta_2, epsilon):
+  """BERT's Adam direction, and the new moments: no bias correction."""
+  m = beta_1 * m + (1.0 - beta_1) * grad
+  v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
+  return m / (tf.sqrt(v) + epsilon), m, v
+
+
+class AdamWeightDecayOptimizer:
+  """Applies Adam's direction plus decayed weights.
+
+  Args:
+    learning_rate: float or scalar tensor.
+    weight_decay_rate: share of each weight added to its direction.
+    beta_1, beta_2: decay of the moments.
+    epsilon: added to the root of the second moment.
+    exclude_from_weight_decay: regular expressions; a variable in whose name
+      one is found is not decayed.
+    name: name of the update.
+  """
+
+  def __init__(
+    self,
+    learning_rate,
+    weight_decay_rate=0.0,
+    beta_1=0.9,
+    beta_2=0.999,
+    epsilon=1e-6,
+    exclude_from_weight_decay=None,
+    name="AdamWeightDecayOptimizer",
+  ):
+    self.learning_rate = learning_rate
+    self.weight_decay_rate = weight_decay_rate
+    self.beta_1 = beta_1
+    self.beta_2 = beta_2
+    self.epsilon = epsilon
+    self.exclude_from_weight_decay = exclude_from_weight_decay
+    self.name = name
+
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    """Updates each variable that has a gradient, and its two moments.
+
+    Args:
+      grads_and_vars: pairs; a variable whose gradient is None is left alone
+        and gets no moments.
+      global_step: not touched; the caller counts.
+      name: name of the update.
+
+    Returns:
+      An op that has run when all updates have.
+    """
+    del global_step
+    updates = []
+    for grad, variable in grads_and_vars:
+      if grad is not None:
+        updates += self._update(tf.convert_to_tensor(grad), variable)
+    return tf.group(*updates, name=name or self.name)
+
+  def _update(self, grad, variable):
+    m = variables.get_slot(variable, "adam_m")
+    v = variables.get_slot(variable, "adam_v")
+    direction, next_m, next_v = adam_direction(
+      grad, m, v, self.beta_1, self.beta_2, self.epsilon
+    )
+    if self._decays(variables.name_of(variable)):
+      direction += self.weight_decay_rate * variable
+    return [
+      variable.assign_sub(self.learning_rate * direction),
+      m.assign(next_m),
+      v.assign(next_v),
+    ]
+
+  def _decays(self, name):
+    excluded = self.exclude_from_weight_decay or []
+    return bool(self.weight_decay_rate) and not any(
+      re.search(pattern, name) for pattern in excluded
+    )
