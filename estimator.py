@@ -1,0 +1,386 @@
+"""Trains, evaluates and predicts with a `model_fn`, on any `tf.distribute`.
+
+    def model_fn(features, labels, mode, params):
+      ...
+      return EstimatorSpec(mode, loss=loss, predictions={...})
+
+The function is traced for each mode and asks `variables` for its weights; the
+Estimator owns their store, feeds batches, counts steps and keeps checkpoints.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import checkpoints
+import variables
+
+
+class ModeKeys:
+  """What a `model_fn` is called for."""
+
+  TRAIN = "train"
+  EVAL = "eval"
+  PREDICT = "infer"
+
+
+@dataclasses.dataclass
+class EstimatorSpec:
+  """What a `model_fn` returns.
+
+  Attributes:
+    mode: a ModeKeys value.
+    loss: scalar, the mean over the real rows of the batch; for TRAIN and EVAL.
+    train_op: result of `create_optimizer`; for TRAIN.
+    logged: dict of scalars for the log line; for TRAIN.
+    eval_metrics: (metric_fn, tensors): `metric_fn` gets, by keyword, each
+      tensor [B, ...] of the dict as an array over all real rows, in order of
+      the input, and returns a dict of numbers; for EVAL.
+    predictions: dict of tensors [B, ...]; for PREDICT.
+  """
+
+  mode: str
+  loss: tf.Tensor | None = None
+  train_op: object = None
+  logged: dict = dataclasses.field(default_factory=dict)
+  eval_metrics: tuple | None = None
+  predictions: dict | None = None
+
+
+@dataclasses.dataclass
+class RunConfig:
+  """How a run goes, whatever the task.
+
+  Attributes:
+    model_dir: where checkpoints are kept.
+    seed: fixes initial weights, order of rows and dropout.
+    save_checkpoints_steps: updates between checkpoints.
+    keep_checkpoint_max: how many of them stay; 0 for all.
+    log_steps: updates between log lines.
+    strategy: a `tf.distribute.Strategy`; one device when None.
+    pad_to_max_length: one static shape for every batch.
+  """
+
+  model_dir: str
+  seed: int = 1
+  save_checkpoints_steps: int = 1000
+  keep_checkpoint_max: int = 5
+  log_steps: int = 100
+  strategy: tf.distribute.Strategy | None = None
+  pad_to_max_length: bool = False
+
+
+class Estimator:
+  """One model: its `model_fn`, its weights, and what is done with them.
+
+  The weights start from the newest whole checkpoint in `model_dir`; without
+  one, from whatever the `model_fn` asks for.
+
+  Args:
+    model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
+      among the features, and the argument is None.
+    config: a RunConfig.
+    params: dict passed to `model_fn`, and, with more in it, to `input_fn`.
+  """
+
+  def __init__(self, model_fn, config, params=None):
+    self._model_fn = model_fn
+    self._config = config
+    self._params = dict(params or {})
+    self._strategy = config.strategy or tf.distribute.get_strategy()
+    self._store = variables.VariableStore(config.seed)
+    self._audited = False
+    tf.io.gfile.makedirs(config.model_dir)
+    checkpoints.remove_partial_files(config.model_dir)
+    self._resume()
+
+  def _resume(self):
+    for prefix in reversed(
+      checkpoints.training_checkpoints(self._config.model_dir)
+    ):
+      try:
+        found = checkpoints.Checkpoint(prefix).verify()
+      except ValueError as error:
+        logging.warning("%s; trying the one before", error)
+        continue
+      self._store.initial_values = found
+      logging.info("Continuing from %s", prefix)
+      return
+
+  @property
+  def global_step(self):
+    """Number of updates made so far."""
+    with self._strategy.scope(), self._store:
+      return int(variables.global_step().numpy())
+
+  @property
+  def weights(self):
+    """Dict of the model's variables, without step and moments."""
+    values = dict(self._store.items())
+    if not self._store.trainable():
+      # Nothing was run, so all is as the checkpoint has it.
+      checkpoint = self._store.initial_values
+      values = {name: checkpoint[name] for name in checkpoint.shapes}
+    return {
+      name: value
+      for name, value in values.items()
+      if not checkpoints.is_training_state(name)
+    }
+
+  def train(self, input_fn, batch_size, max_steps):
+    """Updates the weights until `max_steps` updates have been made in all.
+
+    Args:
+      input_fn: params -> dataset of feature dicts without end; params hold
+        `batch_size`, `pad_to_max_length`, `seed` and `first_step`, the number
+        of batches that are done already.
+      batch_size: rows of one update, over all replicas.
+      max_steps: int.
+    """
+    step = self.global_step
+    if step >= max_steps:
+      logging.info(
+        "Nothing left to train: %d of %d steps are done already",
+        step,
+        max_steps,
+      )
+      return
+    dataset = self._dataset(
+      input_fn, batch_size, seed=self._config.seed, first_step=step
+    )
+    train_step = self._compile(self._train_step, dataset)
+    progress = _Progress(step, max_steps, batch_size)
+    for features in dataset:
+      progress.add(train_step(features))
+      step += 1
+      self._log_audit_once()
+      if step % self._config.log_steps == 0 or step == max_steps:
+        progress.log()
+      if step % self._config.save_checkpoints_steps == 0 or step == max_steps:
+        self._save(step)
+      if step == max_steps:
+        break
+
+  def evaluate(self, input_fn, batch_size):
+    """The metrics over a dataset, each real row once.
+
+    Args:
+      input_fn: params -> dataset of feature dicts, among them `row_index` and
+        `is_real_example`; params hold `batch_size` and `pad_to_max_length`.
+      batch_size: rows at a time.
+
+    Returns:
+      Dict: what `metric_fn` returns, `loss` (the batches' losses, each
+      weighted by its real rows) and `global_step`.
+
+    Raises:
+      ValueError: there is no real row.
+    """
+    dataset = self._dataset(input_fn, batch_size)
+    eval_step = self._compile(self._eval_step, dataset)
+    self._metric_fn = None
+    batches = []
+    for features in dataset:
+      tensors = _to_numpy(eval_step(features))
+      self._log_audit_once()
+      real = tensors["is_real_example"] == 1
+      batches.append({name: t[real] for name, t in tensors.items()})
+    arrays = _in_input_order(batches)
+    loss = np.mean(arrays.pop("loss"), dtype=np.float64)
+    return {
+      **self._metric_fn(**arrays),
+      "loss": loss,
+      "global_step": self.global_step,
+    }
+
+  def predict(self, input_fn, batch_size):
+    """Yields a dict of arrays for each real row, in order of the input.
+
+    The arguments are those of `evaluate`.
+    """
+    dataset = self._dataset(input_fn, batch_size)
+    predict_step = self._compile(self._predict_step, dataset)
+    waiting = {}
+    due = 0
+    for features in dataset:
+      tensors = _to_numpy(predict_step(features))
+      self._log_audit_once()
+      is_real = tensors.pop("is_real_example")
+      for place, row in enumerate(tensors.pop("row_index")):
+        # Rows that fill up a batch repeat earlier ones of the same batch.
+        waiting.setdefault(row, None)
+        if is_real[place]:
+          waiting[row] = {name: t[place] for name, t in tensors.items()}
+      while due in waiting:
+        row = waiting.pop(due)
+        due += 1
+        if row is not None:
+          yield row
+
+  def _dataset(self, input_fn, batch_size, **params):
+    dataset = input_fn(
+      {
+        **self._params,
+        **params,
+        "batch_size": batch_size,
+        "pad_to_max_length": self._config.pad_to_max_length,
+      }
+    )
+    return self._strategy.experimental_distribute_dataset(dataset)
+
+  def _compile(self, step, dataset):
+    """`step` for each replica, as one program over the dataset's batches.
+
+    Its signature is the dataset's: where lengths vary there, one trace serves
+    them all, and where they do not, every shape is static.
+    """
+
+    @tf.function(autograph=False, input_signature=[dataset.element_spec])
+    def run(features):
+      return self._strategy.run(step, args=(features,))
+
+    def call(features):
+      with self._strategy.scope():
+        return self._merge(run(features))
+
+    return call
+
+  def _merge(self, structure):
+    """Per-replica values as one: rows joined, scalars averaged."""
+
+    def merge(value):
+      if value.shape.rank == 0:
+        return self._strategy.reduce("MEAN", value, axis=None)
+      return tf.concat(self._strategy.experimental_local_results(value), axis=0)
+
+    if self._strategy.num_replicas_in_sync == 1:
+      return structure
+    return tf.nest.map_structure(merge, structure)
+
+  def _call_model(self, features, mode):
+    with self._store:
+      return self._model_fn(features, None, mode, self._params)
+
+  def _train_step(self, features):
+    spec = self._call_model(features, ModeKeys.TRAIN)
+    return {"loss": spec.loss, **spec.logged}
+
+  def _eval_step(self, features):
+    spec = self._call_model(features, ModeKeys.EVAL)
+    self._metric_fn, tensors = spec.eval_metrics
+    kept = _bookkeeping(features)
+    loss = tf.fill(tf.shape(kept["row_index"]), spec.loss)
+    return {**tensors, **kept, "loss": loss}
+
+  def _predict_step(self, features):
+    spec = self._call_model(features, ModeKeys.PREDICT)
+    return {**spec.predictions, **_bookkeeping(features)}
+
+  def _log_audit_once(self):
+    if not self._audited:
+      checkpoints.log_audit(self._store)
+      self._audited = True
+
+  def _save(self, step):
+    prefix = checkpoints.save_training_checkpoint(
+      self._config.model_dir,
+      step,
+      dict(self._store.items()),
+      self._config.keep_checkpoint_max,
+    )
+    logging.info("Saved %s", prefix)
+
+
+def _bookkeeping(features):
+  return {name: features[name] for name in ("row_index", "is_real_example")}
+
+
+def _to_numpy(structure):
+  return tf.nest.map_structure(lambda t: t.numpy(), structure)
+
+
+def _in_input_order(batches):
+  """Joins batches of arrays and sorts their rows by `row_index`."""
+  if not batches:
+    raise ValueError("there is no row to evaluate on")
+  arrays = {
+    name: np.concatenate([b[name] for b in batches]) for name in batches[0]
+  }
+  order = np.argsort(arrays.pop("row_index"), kind="stable")
+  del arrays["is_real_example"]
+  return {name: array[order] for name, array in arrays.items()}
+
+
+class _Progress:
+  """The log lines of a training run."""
+
+  def __init__(self, step, max_steps, batch_size):
+    self._step = step
+    self._max_steps = max_steps
+    self._batch_size = batch_size
+    self._since = time.monotonic()
+    self._results = []
+
+  def add(self, results):
+    self._results.append(results)
+
+  def log(self):
+    """One line for the steps since the last."""
+    count = len(self._results)
+    self._step += count
+    # Reading a value waits for the step that makes it, so the clock is read
+    # after.
+    loss = np.mean([r["loss"].numpy() for r in self._results])
+    scalars = {
+      name: value.numpy()
+      for name, value in self._results[-1].items()
+      if name != "loss"
+    }
+    now = time.monotonic()
+    rate = count * self._batch_size / (now - self._since)
+    logged = "".join(f", {name} {value:.3g}" for name, value in scalars.items())
+    logging.info(
+      "step %d/%d: loss %.4f%s, %.1f examples/s",
+      self._step,
+      self._max_steps,
+      loss,
+      logged,
+      rate,
+    )
+    self._since = now
+    self._results = []
+
+
+def make_strategy(use_tpu, tpu_name=None, tpu_zone=None, gcp_project=None):
+  """The strategy for this machine's devices.
+
+  Args:
+    use_tpu: connect to a TPU and use all its cores.
+    tpu_name: name or `grpc://` address of the TPU; the local one when None.
+    tpu_zone, gcp_project: where to look a name up.
+
+  Returns:
+    A TPUStrategy; a MirroredStrategy over several GPUs; else None.
+
+  Raises:
+    ValueError: there is no such TPU.
+  """
+  if not use_tpu:
+    several = len(tf.config.list_physical_devices("GPU")) > 1
+    return tf.distribute.MirroredStrategy() if several else None
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+      tpu_name or "local", zone=tpu_zone, project=gcp_project
+    )
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except (tf.errors.OpError, ValueError, RuntimeError, ImportError) as error:
+    raise ValueError(
+      f"--use_tpu=True --tpu_name={tpu_name}: no TPU answers "
+      f"({str(error).splitlines()[0]}); check the name, or leave out "
+      f"--use_tpu"
+    ) from error
+  return tf.distribute.TPUStrategy(resolver)
