@@ -1,0 +1,450 @@
+"""Sentence classification: tasks, their files, and features of their rows.
+
+A task is a row of `TASKS`. `DataProcessor` is what users subclass for data of
+their own; the processors of the paper's tasks read theirs by that table.
+"""
+
+import csv
+import dataclasses
+import functools
+import os
+
+import tensorflow as tf
+from absl import logging
+
+import inputs
+
+
+class InputExample:
+  """One labelled text or pair of texts.
+
+  Args:
+    guid: name of the example, unique in its set.
+    text_a: the text.
+    text_b: the second text of a pair, or None.
+    label: its label; None in a set without labels.
+  """
+
+  def __init__(self, guid, text_a, text_b=None, label=None):
+    self.guid = guid
+    self.text_a = text_a
+    self.text_b = text_b
+    self.label = label
+
+
+class PaddingInputExample:
+  """Stands for a row that only fills up a batch and counts nowhere."""
+
+
+class InputFeatures:
+  """One example as the model reads it.
+
+  Args:
+    input_ids: word piece ids [S], 0 behind the end.
+    input_mask: [S], 1 for a word piece and 0 for padding.
+    segment_ids: [S], 0 for the first text and 1 for the second.
+    label_id: place of the label in the label list.
+    is_real_example: False for padding.
+  """
+
+  def __init__(
+    self, input_ids, input_mask, segment_ids, label_id, is_real_example=True
+  ):
+    self.input_ids = input_ids
+    self.input_mask = input_mask
+    self.segment_ids = segment_ids
+    self.label_id = label_id
+    self.is_real_example = is_real_example
+
+
+def feature_spec(seq_length):
+  """The spec of a classifier's rows."""
+  return {
+    "input_ids": inputs.int_feature(seq_length),
+    "input_mask": inputs.int_feature(seq_length),
+    "segment_ids": inputs.int_feature(seq_length),
+    "label_ids": inputs.int_feature(),
+    "is_real_example": inputs.int_feature(),
+  }
+
+
+class DataProcessor:
+  """Reads the sets of one task; subclass it for your own."""
+
+  def get_train_examples(self, data_dir):
+    """The InputExamples to train on."""
+    raise NotImplementedError()
+
+  def get_dev_examples(self, data_dir):
+    """The InputExamples to evaluate on."""
+    raise NotImplementedError()
+
+  def get_test_examples(self, data_dir):
+    """The InputExamples to predict."""
+    raise NotImplementedError()
+
+  def get_labels(self):
+    """The labels, in the order of the model's outputs."""
+    raise NotImplementedError()
+
+  def get_example_sets(self, data_dir, set_type):
+    """All sets of one type.
+
+    Args:
+      data_dir: the task's directory.
+      set_type: "train", "dev" or "test".
+
+    Returns:
+      Dict from the suffix of a set's result files to its InputExamples.
+    """
+    getter = getattr(self, f"get_{set_type}_examples")
+    return {"": getter(data_dir)}
+
+  @classmethod
+  def _read_tsv(cls, input_file, quotechar=None):
+    """The lines of a tab-separated file, each a list of str.
+
+    Args:
+      input_file: path of a UTF-8 file; a byte order mark is dropped.
+      quotechar: character that quotes a field; by default none does, and a
+        quotation mark is text like any other.
+    """
+    with tf.io.gfile.GFile(input_file, "rb") as reader:
+      content = reader.read()
+    try:
+      text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+      raise ValueError(
+        f"{input_file}: byte {error.start} is not UTF-8; "
+        f"convert the file to UTF-8"
+      ) from error
+    lines = text.removesuffix("\n").split("\n") if text else []
+    lines = [line.removesuffix("\r") for line in lines]
+    if quotechar is None:
+      return [line.split("\t") for line in lines]
+    csv.field_size_limit(2**31 - 1)
+    return list(csv.reader(lines, delimiter="\t", quotechar=quotechar))
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """Where one set of a task lies in its file.
+
+  Attributes:
+    file: path within the task's directory.
+    text_a, text_b, label: columns, counted from 0 and, if negative, from the
+      end of the line; None for what the set does not have.
+    header: whether the first line names the columns.
+    id_column: column of the examples' names; None to number them.
+    only: (column, value): rows without that value are passed over.
+  """
+
+  file: str
+  text_a: int
+  text_b: int | None = None
+  label: int | None = None
+  header: bool = True
+  id_column: int | None = None
+  only: tuple[int, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """One task: its labels and its sets.
+
+  Attributes:
+    labels: in the order of the model's outputs.
+    train, dev, test: each a dict from the suffix of its result files to a
+      Split; the first one is what the processor's getters read.
+    renamed_labels: labels that some of the files spell in another way.
+  """
+
+  labels: tuple[str, ...]
+  train: dict[str, Split]
+  dev: dict[str, Split]
+  test: dict[str, Split]
+  renamed_labels: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+_NLI_LABELS = ("contradiction", "entailment", "neutral")
+_mrpc = functools.partial(Split, text_a=3, text_b=4)
+_mnli = functools.partial(Split, text_a=8, text_b=9, id_column=0)
+
+TASKS = {
+  "COLA": Task(
+    labels=("0", "1"),
+    train={"": Split("train.tsv", 3, label=1, header=False)},
+    dev={"": Split("dev.tsv", 3, label=1, header=False)},
+    test={"": Split("test.tsv", 1)},
+  ),
+  "MNLI": Task(
+    labels=_NLI_LABELS,
+    train={"": _mnli("train.tsv", label=-1)},
+    dev={
+      "": _mnli("dev_matched.tsv", label=-1),
+      "_mismatched": _mnli("dev_mismatched.tsv", label=-1),
+    },
+    test={
+      "": _mnli("test_matched.tsv"),
+      "_mismatched": _mnli("test_mismatched.tsv"),
+    },
+  ),
+  "MRPC": Task(
+    labels=("0", "1"),
+    train={"": _mrpc("train.tsv", label=0)},
+    dev={"": _mrpc("dev.tsv", label=0)},
+    test={"": _mrpc("test.tsv")},
+  ),
+  "XNLI": Task(
+    labels=_NLI_LABELS,
+    train={"": Split("multinli/multinli.train.zh.tsv", 0, 1, 2)},
+    dev={"": Split("xnli.dev.tsv", 6, 7, 1, only=(0, "zh"))},
+    test={"": Split("xnli.test.tsv", 6, 7, only=(0, "zh"))},
+    renamed_labels={"contradictory": "contradiction"},
+  ),
+}
+
+
+class GlueProcessor(DataProcessor):
+  """Reads a task's files as its row of `TASKS` describes them."""
+
+  task: Task
+
+  def get_train_examples(self, data_dir):
+    return self.read_split(data_dir, "train")
+
+  def get_dev_examples(self, data_dir):
+    return self.read_split(data_dir, "dev")
+
+  def get_test_examples(self, data_dir):
+    return self.read_split(data_dir, "test")
+
+  def get_labels(self):
+    return list(self.task.labels)
+
+  def get_example_sets(self, data_dir, set_type):
+    return {
+      suffix: self.read_split(data_dir, set_type, suffix)
+      for suffix in getattr(self.task, set_type)
+    }
+
+  def read_split(self, data_dir, set_type, suffix=""):
+    """The InputExamples of one set.
+
+    Args:
+      data_dir: the task's directory.
+      set_type: "train", "dev" or "test".
+      suffix: which of the sets of that type.
+
+    Raises:
+      ValueError: the file is missing or empty, a line has too few columns, or
+        a label is unknown; the message names file and line.
+    """
+    split = getattr(self.task, set_type)[suffix]
+    path = os.path.join(data_dir, split.file)
+    if not tf.io.gfile.exists(path):
+      raise ValueError(
+        f"--data_dir={data_dir} has no file {split.file}; pass "
+        f"the folder that the task's files lie in"
+      )
+    examples = [
+      self._example(
+        split, f"{path}:{number + 1}", f"{set_type}{suffix}", number, line
+      )
+      for number, line in enumerate(self._read_tsv(path))
+      if not (split.header and number == 0)
+      and (split.only is None or line[split.only[0]] == split.only[1])
+    ]
+    if not examples:
+      raise ValueError(f"{path} holds no examples")
+    return examples
+
+  def _example(self, split, where, set_type, number, line):
+    columns = [
+      c
+      for c in (split.text_a, split.text_b, split.label, split.id_column)
+      if c is not None
+    ]
+    if len(line) <= max(columns):
+      raise ValueError(
+        f"{where}: {len(line)} columns where there should be "
+        f"{max(columns) + 1} or more, separated by tabs"
+      )
+    name = number if split.id_column is None else line[split.id_column]
+    label = self.task.labels[0]
+    if split.label is not None:
+      label = line[split.label]
+      label = self.task.renamed_labels.get(label, label)
+      if label not in self.task.labels:
+        raise ValueError(
+          f"{where}: label {label!r} is none of {', '.join(self.task.labels)}"
+        )
+    return InputExample(
+      guid=f"{set_type}-{name}",
+      text_a=line[split.text_a],
+      text_b=None if split.text_b is None else line[split.text_b],
+      label=label,
+    )
+
+
+class ColaProcessor(GlueProcessor):
+  """CoLA: is a sentence acceptable English? (Warstadt et al. 2018)"""
+
+  task = TASKS["COLA"]
+
+
+class MnliProcessor(GlueProcessor):
+  """MultiNLI: does a premise entail a hypothesis? (Williams et al. 2018)"""
+
+  task = TASKS["MNLI"]
+
+
+class MrpcProcessor(GlueProcessor):
+  """MRPC: are two sentences paraphrases? (Dolan & Brockett 2005)"""
+
+  task = TASKS["MRPC"]
+
+
+class XnliProcessor(GlueProcessor):
+  """XNLI: MultiNLI's question in other languages (Conneau et al. 2018)."""
+
+  task = TASKS["XNLI"]
+
+
+PROCESSORS = {
+  "cola": ColaProcessor,
+  "mnli": MnliProcessor,
+  "mrpc": MrpcProcessor,
+  "xnli": XnliProcessor,
+}
+
+
+def convert_single_example(
+  ex_index, example, label_list, max_seq_length, tokenizer
+):
+  """One example as InputFeatures: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+
+  Args:
+    ex_index: its number; the first few are shown at --v=1.
+    example: InputExample or PaddingInputExample.
+    label_list: the labels, in the order of their ids.
+    max_seq_length: S; longer texts are cut, the longer of a pair first.
+    tokenizer: a FullTokenizer.
+
+  A label of None, in a set to predict, counts as the first.
+
+  Raises:
+    ValueError: the label is not in the list.
+  """
+  if isinstance(example, PaddingInputExample):
+    zeros = [0] * max_seq_length
+    return InputFeatures(zeros, zeros, zeros, 0, is_real_example=False)
+
+  tokens_a = tokenizer.tokenize(example.text_a)
+  tokens_b = tokenizer.tokenize(example.text_b) if example.text_b else []
+  specials = 3 if tokens_b else 2
+  inputs.truncate_pair(tokens_a, tokens_b, max_seq_length - specials)
+
+  tokens = ["[CLS]", *tokens_a, "[SEP]"]
+  segment_ids = [0] * len(tokens)
+  if tokens_b:
+    tokens += [*tokens_b, "[SEP]"]
+    segment_ids += [1] * (len(tokens_b) + 1)
+  if ex_index < 5:
+    logging.debug("%s: %s -> %s", example.guid, " ".join(tokens), example.label)
+  return InputFeatures(
+    inputs.padded(tokenizer.convert_tokens_to_ids(tokens), max_seq_length),
+    inputs.padded([1] * len(tokens), max_seq_length),
+    inputs.padded(segment_ids, max_seq_length),
+    0 if example.label is None else label_id(example, label_list),
+  )
+
+
+def label_id(example, label_list):
+  """The place of an example's label in the label list.
+
+  Raises:
+    ValueError: it is not there.
+  """
+  if example.label not in label_list:
+    raise ValueError(
+      f"example {example.guid}: label {example.label!r} is none "
+      f"of {', '.join(map(str, label_list))}"
+    )
+  return label_list.index(example.label)
+
+
+def convert_examples_to_features(
+  examples, label_list, max_seq_length, tokenizer
+):
+  """A list of InputFeatures; see `convert_single_example`."""
+  return [
+    convert_single_example(
+      index, example, label_list, max_seq_length, tokenizer
+    )
+    for index, example in enumerate(examples)
+  ]
+
+
+def file_based_convert_examples_to_features(
+  examples, label_list, max_seq_length, tokenizer, output_file
+):
+  """Writes examples to a TFRecord file; see `convert_single_example`."""
+  inputs.write_records(
+    output_file,
+    (
+      _row(
+        convert_single_example(
+          index, example, label_list, max_seq_length, tokenizer
+        )
+      )
+      for index, example in enumerate(examples)
+    ),
+    feature_spec(max_seq_length),
+  )
+
+
+def _row(features):
+  return {
+    "input_ids": features.input_ids,
+    "input_mask": features.input_mask,
+    "segment_ids": features.segment_ids,
+    "label_ids": features.label_id,
+    "is_real_example": int(features.is_real_example),
+  }
+
+
+def file_based_input_fn_builder(
+  input_file, seq_length, is_training, drop_remainder
+):
+  """An `input_fn(params)` over a file of features.
+
+  Args:
+    input_file: TFRecord file that
+      `file_based_convert_examples_to_features` wrote.
+    seq_length: S of the file.
+    is_training: shuffled and without end, or each row once.
+    drop_remainder: leave out rows that fill no batch.
+
+  Returns:
+    A function from a dict with `batch_size` to a `tf.data.Dataset` of feature
+    dicts; see `inputs.input_fn_from_rows`.
+  """
+  return inputs.input_fn_from_rows(
+    functools.partial(
+      inputs.Rows.from_file, input_file, feature_spec(seq_length)
+    ),
+    is_training,
+    drop_remainder,
+  )
+
+
+def input_fn_builder(features, seq_length, is_training, drop_remainder):
+  """As `file_based_input_fn_builder`, over a list of InputFeatures."""
+  return inputs.input_fn_from_rows(
+    inputs.Rows.from_features(
+      [_row(f) for f in features], feature_spec(seq_length)
+    ),
+    is_training,
+    drop_remainder,
+  )
