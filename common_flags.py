@@ -1,0 +1,244 @@
+"""Flags that scripts share, their checks, and how a script starts and fails."""
+
+import os
+import sys
+
+# TensorFlow reads this when it loads; its start-up notes help nobody here.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+from absl import app, flags, logging
+
+import checkpoints
+import estimator
+import modeling
+import tokenization
+
+FLAGS = flags.FLAGS
+
+
+def define_model_flags(max_seq_length):
+  """Flags that say which model, and how it reads text."""
+  flags.DEFINE_string(
+    "bert_config_file", None, "JSON file with the sizes of the model."
+  )
+  flags.DEFINE_string(
+    "vocab_file", None, "Word pieces of the model, one a line."
+  )
+  flags.DEFINE_string(
+    "spm_model_file",
+    None,
+    "SentencePiece model to use in place of --vocab_file.",
+  )
+  flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "Weights to start from: a checkpoint's prefix, such as "
+    "uncased_L-12_H-768_A-12/bert_model.ckpt, or a folder, for the newest "
+    "in it.",
+  )
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Lower-case the text and strip accents: True for uncased models, False "
+    "for cased ones.",
+  )
+  flags.DEFINE_integer(
+    "max_seq_length",
+    max_seq_length,
+    "Longest sequence, in word pieces and special tokens; what is longer is "
+    "cut.",
+  )
+
+
+def define_run_flags():
+  """Flags that say how training goes and what it leaves."""
+  flags.DEFINE_string("output_dir", None, "Folder for checkpoints and results.")
+  flags.DEFINE_float("learning_rate", 5e-5, "Adam's peak learning rate.")
+  flags.DEFINE_integer(
+    "save_checkpoints_steps", 1000, "Updates between two checkpoints."
+  )
+  flags.DEFINE_integer(
+    "keep_checkpoint_max", 5, "How many checkpoints are kept; 0 for all."
+  )
+  flags.DEFINE_integer("log_steps", 50, "Updates between two log lines.")
+  flags.DEFINE_integer(
+    "iterations_per_loop",
+    1000,
+    "Accepted for old commands; has no effect any more.",
+  )
+  flags.DEFINE_integer(
+    "seed",
+    1,
+    "Fixes the order of the rows, the fresh weights and dropout: equal "
+    "commands give equal models.",
+  )
+  flags.DEFINE_bool(
+    "pad_to_max_length",
+    None,
+    "Pad every batch to --max_seq_length, and not just to its longest row. "
+    "Default: True on a TPU, else False.",
+  )
+
+
+def define_tpu_flags():
+  """Flags that reach a Cloud TPU."""
+  flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
+  flags.DEFINE_string(
+    "tpu_name", None, "Name or grpc:// address of the TPU; default: local."
+  )
+  flags.DEFINE_string("tpu_zone", None, "Zone of the TPU, to find its name in.")
+  flags.DEFINE_string(
+    "gcp_project", None, "Cloud project of the TPU, to find its name in."
+  )
+  flags.DEFINE_string(
+    "master", None, "Address of the TPU, as --tpu_name in old commands."
+  )
+  flags.DEFINE_integer(
+    "num_tpu_cores",
+    8,
+    "Accepted for old commands; all cores of the TPU are used.",
+  )
+
+
+def run(main, define_flags):
+  """Runs a script: flags, then `main()`, and one line for a user's error.
+
+  What is wrong with a flag, a file or the disk is a ValueError, OSError or
+  OpError; it ends with exit status 2. Its traceback shows at --v=1.
+  """
+  define_flags()
+  flags.adopt_module_key_flags(sys.modules[__name__])
+  app.run(lambda _: _run_main(main), flags_parser=_parse_flags)
+
+
+def _parse_flags(argv):
+  try:
+    rest = FLAGS(argv)
+    if rest[1:]:
+      raise flags.Error(
+        f"unexpected argument {rest[1]!r}; flags are written --name=value"
+      )
+    return rest
+  except flags.Error as error:
+    _fail(error)
+
+
+def _run_main(main):
+  if FLAGS["verbosity"].using_default_value:
+    logging.set_verbosity(logging.INFO)
+  try:
+    main()
+  except (ValueError, OSError, tf.errors.OpError) as error:
+    logging.debug("Where it happened:", exc_info=True)
+    _fail(error)
+  except KeyboardInterrupt:
+    sys.exit(
+      "Interrupted; the same command continues from the newest "
+      "checkpoint in --output_dir."
+    )
+
+
+def _fail(error):
+  text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+  first_line = next(iter(text.strip().splitlines()), type(error).__name__)
+  print(f"error: {first_line}", file=sys.stderr)
+  sys.exit(2)
+
+
+def require(*names):
+  """Raises ValueError for the first of these flags that has no value."""
+  for name in names:
+    if FLAGS[name].value is None:
+      raise ValueError(f"--{name} is missing; it has no default")
+
+
+def require_positive(*names):
+  """Raises ValueError for the first of these flags that is not above 0."""
+  for name in names:
+    if not FLAGS[name].value > 0:
+      raise ValueError(f"--{name}={FLAGS[name].value} must be greater than 0")
+
+
+def _require_file(name):
+  path = FLAGS[name].value
+  if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
+    raise ValueError(f"--{name}={path}: there is no such file")
+
+
+def load_tokenizer():
+  """The tokenizer that the flags name."""
+  if FLAGS.spm_model_file:
+    _require_file("spm_model_file")
+  else:
+    require("vocab_file")
+    _require_file("vocab_file")
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, FLAGS.init_checkpoint
+  )
+  return tokenization.FullTokenizer(
+    FLAGS.vocab_file, FLAGS.do_lower_case, FLAGS.spm_model_file
+  )
+
+
+def load_config(tokenizer):
+  """The configuration that the flags name, checked against vocabulary and S."""
+  require("bert_config_file")
+  _require_file("bert_config_file")
+  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  highest = max(tokenizer.vocab.values(), default=-1)
+  if highest >= config.vocab_size:
+    raise ValueError(
+      f"--{'spm_model_file' if FLAGS.spm_model_file else 'vocab_file'}="
+      f"{FLAGS.spm_model_file or FLAGS.vocab_file} has {highest + 1} entries,"
+      f" more than vocab_size={config.vocab_size} of "
+      f"{FLAGS.bert_config_file}; pass the two files of one release"
+    )
+  limit = config.max_position_embeddings
+  if FLAGS.max_seq_length > limit:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
+      f"positions of {FLAGS.bert_config_file}; lower it"
+    )
+  return config
+
+
+def check_init_checkpoint(config, heads):
+  """Raises ValueError unless --init_checkpoint, if any, fits the model.
+
+  Args:
+    config: a BertConfig.
+    heads: dict from name to shape of the variables of the task's own, which
+      may be missing.
+
+  Returns:
+    Whether the checkpoint holds these, too.
+  """
+  if not FLAGS.init_checkpoint:
+    return False
+  checkpoint = checkpoints.Checkpoint(
+    checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  )
+  _, fresh, _ = checkpoints.audit(
+    checkpoint, {**modeling.variable_shapes(config), **heads}, fresh=heads
+  )
+  return not fresh
+
+
+def run_config():
+  """The RunConfig that the flags describe."""
+  pad = FLAGS.pad_to_max_length
+  return estimator.RunConfig(
+    model_dir=FLAGS.output_dir,
+    seed=FLAGS.seed,
+    save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+    keep_checkpoint_max=FLAGS.keep_checkpoint_max,
+    log_steps=FLAGS.log_steps,
+    strategy=estimator.make_strategy(
+      FLAGS.use_tpu,
+      FLAGS.tpu_name or FLAGS.master,
+      FLAGS.tpu_zone,
+      FLAGS.gcp_project,
+    ),
+    pad_to_max_length=FLAGS.use_tpu if pad is None else pad,
+  )
