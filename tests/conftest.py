@@ -1,0 +1,26 @@
+"""What all tests share: quiet logs, repeatable properties, the goldens."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+
+import hypothesis
+import pytest
+
+# Compiling a first trace is slow and says nothing about the example drawn.
+hypothesis.settings.register_profile(
+  "repeatable",
+  deadline=None,
+  max_examples=60,
+  derandomize=True,
+  suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def goldens():
+  """The folder of what the original computes."""
+  return pathlib.Path(__file__).parent / "goldens"
