@@ -1,0 +1,488 @@
+"""The tokenizer against the original's output, and against its rules."""
+
+import collections
+import json
+import re
+import string
+import unicodedata
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokenization
+
+# Unicode 14 made a punctuation mark of it. An older Python sees an unassigned
+# character, which stays inside its word.
+ARABIC_END_OF_TEXT_MARK = "\u061d"
+
+# Texts near the rules: blanks of all kinds, marks, accents, scripts, casing.
+TEXTS = st.lists(
+  st.one_of(
+    st.text(max_size=8),
+    st.text(
+      "aAeEsS.,[]$^ \t\n\r\v\f\x00\x1c\x1d\x1e\x1f\x7f\x85\xa0\xad"
+      "\u0301\u0345\u200b\u2028\u2029\u3000\ufeff\ufffdéÅßİıΣσς東京が각ﬁ«€👍"
+    ),
+    st.sampled_from(
+      ["the ", "The", "unknown ", "[MASK]", "##ing", "game", "a" * 201]
+    ),
+  ),
+  max_size=12,
+).map("".join)
+
+
+@pytest.fixture(scope="module")
+def small_vocab(goldens):
+  return str(goldens / "vocab.txt")
+
+
+def write_vocab(tmp_path, *pieces):
+  path = tmp_path / "vocab.txt"
+  path.write_text("".join(f"{piece}\n" for piece in pieces), "utf-8")
+  return str(path)
+
+
+def plain_pipeline(text, vocab, do_lower_case):
+  """What FullTokenizer stands for, without its memory of words."""
+  basic = tokenization.BasicTokenizer(do_lower_case)
+  wordpiece = tokenization.WordpieceTokenizer(vocab)
+  return [
+    piece
+    for token in basic.tokenize(text)
+    for piece in wordpiece.tokenize(token)
+  ]
+
+
+class TestGoldens:
+  """1,500 fuzzed texts, as the original cuts them.
+
+  The original had the 30,522 entries of the released uncased vocabulary.
+  `tokenization_vocab.txt` holds, in the same order, those of them that these
+  texts can touch: the special ones, and every entry that occurs in one of the
+  texts' basic tokens, lower-cased or not, at its start or, marked `##`, behind
+  it. WordPiece looks up nothing else, so its answers are the same.
+  """
+
+  @pytest.mark.parametrize("casing", ["uncased", "cased"])
+  def test_all_texts(self, goldens, casing):
+    tokenizer = tokenization.FullTokenizer(
+      str(goldens / "tokenization_vocab.txt"), casing == "uncased"
+    )
+    lines = (goldens / "tokenization.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) == 1500
+    if int(unicodedata.unidata_version.split(".")[0]) < 14:
+      rows = [r for r in rows if ARABIC_END_OF_TEXT_MARK not in r["text"]]
+    assert len(rows) >= 1498
+    wrong = [
+      row["text"]
+      for row in rows
+      if tokenizer.tokenize(row["text"]) != row[casing]
+    ]
+    assert wrong == []
+
+
+# Text, its lower-cased tokens, its cased tokens.
+BASIC_CASES = {
+  "empty": ("", "", ""),
+  "blank": (" \t\n\r\u00a0\u3000", "", ""),
+  "punctuation": (
+    "Oh,well...No!",
+    "oh , well . . . no !",
+    "Oh , well . . . No !",
+  ),
+  "accents": ("Crème Brûlée", "creme brulee", "Crème Brûlée"),
+  "combining accent": ("Cafe\u0301", "cafe", "Cafe\u0301"),
+  "accent alone": ("a \u0301 b", "a b", "a \u0301 b"),
+  "dotted capital I": ("İstanbul", "istanbul", "İstanbul"),
+  "final sigma": ("ΟΔΟΣ", "οδος", "ΟΔΟΣ"),
+  "sharp s": ("STRAßE", "straße", "STRAßE"),
+  "ligature": ("ﬁn", "ﬁn", "ﬁn"),
+  "ideographs": ("東京Tower", "東 京 tower", "東 京 Tower"),
+  "ideographs beyond 16 bits": ("a\U00020000b", "a \U00020000 b", None),
+  "kana": ("ひらがな", "ひらかな", "ひらがな"),
+  "hangul": ("서울", "\u1109\u1165\u110b\u116e\u11af", "서울"),
+  "U+0000": ("a\x00b", "ab", "ab"),
+  "U+FFFD": ("a\ufffdb", "ab", "ab"),
+  "control characters": ("a\x07b\x7fc\x9fd", "abcd", "abcd"),
+  "format characters": ("a\u200bb\u00adc\ufeffd", "abcd", "abcd"),
+  "private use stays": ("a\ue000b", "a\ue000b", "a\ue000b"),
+  "unassigned stays": ("a\u0378b", "a\u0378b", "a\u0378b"),
+  "vertical tab": ("a\vb", "ab", "ab"),
+  "form feed": ("a\fb", "ab", "ab"),
+  "separators of old": ("a\x1cb\x1dc\x1ed\x1fe", "abcde", "abcde"),
+  "next line": ("a\x85b", "ab", "ab"),
+  "line and paragraph separator": ("a\u2028b\u2029c", "a b c", "a b c"),
+  "mask in raw text": ("a [MASK]", "a [ mask ]", "a [ MASK ]"),
+  "symbols beyond ASCII": ("5€ ok👍 x²", "5€ ok👍 x²", "5€ ok👍 x²"),
+  "quotation marks": ("«So»…", "« so » …", "« So » …"),
+}
+
+
+class TestBasicTokenizer:
+  @pytest.mark.parametrize("case", BASIC_CASES)
+  def test_lower_cased(self, case):
+    text, expected, _ = BASIC_CASES[case]
+    tokens = tokenization.BasicTokenizer(do_lower_case=True).tokenize(text)
+    assert tokens == expected.split(" ") * bool(expected)
+
+  @pytest.mark.parametrize("case", BASIC_CASES)
+  def test_cased(self, case):
+    text, lower_cased, expected = BASIC_CASES[case]
+    if expected is None:
+      expected = lower_cased
+    tokens = tokenization.BasicTokenizer(do_lower_case=False).tokenize(text)
+    assert tokens == expected.split(" ") * bool(expected)
+
+  @pytest.mark.parametrize("mark", string.punctuation)
+  def test_every_ascii_symbol_stands_apart(self, mark):
+    tokens = tokenization.BasicTokenizer().tokenize(f"a{mark}{mark}b")
+    assert tokens == ["a", mark, mark, "b"]
+
+  def test_lower_cases_by_default(self):
+    assert tokenization.BasicTokenizer().tokenize("É") == ["e"]
+
+  @given(TEXTS, st.booleans())
+  def test_tokens_hold_no_whitespace(self, text, do_lower_case):
+    tokens = tokenization.BasicTokenizer(do_lower_case).tokenize(text)
+    assert all(token.split() == [token] for token in tokens)
+
+
+class TestWordpieceTokenizer:
+  def cut(self, text, *pieces, **kwargs):
+    return tokenization.WordpieceTokenizer(pieces, **kwargs).tokenize(text)
+
+  def test_longest_piece_first(self):
+    pieces = self.cut("abc", "a", "ab", "##c", "##bc")
+    assert pieces == ["ab", "##c"]
+
+  def test_never_turns_back(self):
+    # "a" and "##bc" would do, but "ab" is longer than "a".
+    assert self.cut("abc", "a", "ab", "##bc") == ["[UNK]"]
+
+  def test_a_word_is_cut_whole_or_not_at_all(self):
+    pieces = self.cut("playing playx play", "play", "##ing")
+    assert pieces == ["play", "##ing", "[UNK]", "play"]
+
+  def test_a_first_piece_is_not_an_inner_one(self):
+    assert self.cut("ba ab", "a", "##b") == ["[UNK]", "a", "##b"]
+
+  def test_two_hundred_characters_at_most(self):
+    assert self.cut("a" * 200, "a", "##a") == ["a"] + ["##a"] * 199
+    assert self.cut("a" * 201, "a", "##a") == ["[UNK]"]
+
+  def test_arguments(self):
+    pieces = self.cut(
+      "aaa aa b", "a", "##a", unk_token="?", max_input_chars_per_word=2
+    )
+    assert pieces == ["?", "a", "##a", "?"]
+
+  @pytest.mark.parametrize("text", ["", " ", "\n\t "])
+  def test_no_words_no_pieces(self, text):
+    assert self.cut(text, "a") == []
+
+
+class TestFullTokenizer:
+  def test_pieces_and_ids(self, tmp_path):
+    vocab = write_vocab(tmp_path, "[UNK]", "un", "##aff", "##able", ",", "run")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    pieces = tokenizer.tokenize("UNaffable, ruN gone")
+    assert pieces == ["un", "##aff", "##able", ",", "run", "[UNK]"]
+    ids = tokenizer.convert_tokens_to_ids(pieces)
+    assert ids == [1, 2, 3, 4, 5, 0]
+    assert tokenizer.convert_ids_to_tokens(ids) == pieces
+
+  def test_parts_are_at_hand(self, small_vocab):
+    tokenizer = tokenization.FullTokenizer(small_vocab, do_lower_case=False)
+    assert tokenizer.basic_tokenizer.tokenize("É") == ["É"]
+    assert tokenizer.wordpiece_tokenizer.tokenize("\u0378") == ["[UNK]"]
+    assert len(tokenizer.vocab) == len(tokenizer.inv_vocab) == 1001
+    assert all(tokenizer.inv_vocab[i] == p for p, i in tokenizer.vocab.items())
+
+  @pytest.mark.parametrize("char", "\x00\v\f\x1c\x1d\x1e\x1f\x85\u200b\ufffd")
+  def test_what_is_dropped_joins_a_word(self, tmp_path, char):
+    vocab = write_vocab(tmp_path, "[UNK]", "a", "b", "ab")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert tokenizer.tokenize(f"a{char}b") == ["ab"]
+    assert tokenizer.tokenize(f"a {char} b") == ["a", "b"]
+
+  @pytest.mark.parametrize("char", " \t\n\r\xa0\u1680\u2003\u2028\u2029\u3000")
+  def test_what_separates_words(self, tmp_path, char):
+    vocab = write_vocab(tmp_path, "[UNK]", "a", "b", "ab")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert tokenizer.tokenize(f"a{char}b") == ["a", "b"]
+
+  def test_mask_in_raw_text_is_text(self, tmp_path):
+    vocab = write_vocab(tmp_path, "[UNK]", "[MASK]", "[", "mask", "]")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert tokenizer.tokenize("[MASK]") == ["[", "mask", "]"]
+
+  def test_length_counts_after_the_clean_up(self, tmp_path):
+    vocab = write_vocab(tmp_path, "[UNK]", "a", "##a", "!")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert len(tokenizer.tokenize("a\u0301" * 150)) == 150
+    assert tokenizer.tokenize("a" * 201 + "!") == ["[UNK]", "!"]
+
+  def test_bytes_are_utf8(self, tmp_path):
+    vocab = write_vocab(tmp_path, "[UNK]", "cafe", "é")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert tokenizer.tokenize("Café".encode()) == ["cafe"]
+    assert tokenizer.tokenize(b"caf\xff\xc3\xa9") == ["cafe"]
+
+  @given(TEXTS, st.booleans())
+  def test_equals_the_plain_pipeline(self, small_vocab, text, do_lower_case):
+    tokenizer = tokenization.FullTokenizer(small_vocab, do_lower_case)
+    expected = plain_pipeline(text, tokenizer.vocab, do_lower_case)
+    assert tokenizer.tokenize(text) == expected
+    assert tokenizer.tokenize(text) == expected
+
+  @given(st.lists(TEXTS, min_size=2, max_size=4))
+  def test_what_came_before_does_not_matter(self, small_vocab, texts):
+    tokenizer = tokenization.FullTokenizer(small_vocab)
+    expected = [plain_pipeline(t, tokenizer.vocab, True) for t in texts]
+    for _ in range(2):
+      for text, pieces in zip(texts, expected, strict=True):
+        result = tokenizer.tokenize(text)
+        assert result == pieces
+        result.append("a caller's own business")
+
+  @given(TEXTS, TEXTS, st.booleans())
+  def test_a_space_parts_texts(self, small_vocab, left, right, do_lower_case):
+    tokenizer = tokenization.FullTokenizer(small_vocab, do_lower_case)
+    apart = tokenizer.tokenize(left) + tokenizer.tokenize(right)
+    assert tokenizer.tokenize(f"{left} {right}") == apart
+
+  @given(TEXTS, st.booleans())
+  def test_every_piece_is_in_the_vocabulary(
+    self, small_vocab, text, do_lower_case
+  ):
+    tokenizer = tokenization.FullTokenizer(small_vocab, do_lower_case)
+    pieces = tokenizer.tokenize(text)
+    ids = tokenizer.convert_tokens_to_ids(pieces)
+    assert tokenizer.convert_ids_to_tokens(ids) == pieces
+
+  def test_memory_is_bounded(self, monkeypatch, tmp_path):
+    monkeypatch.setattr(tokenization, "_MAX_REMEMBERED_WORDS", 3)
+    vocab = write_vocab(tmp_path, "[UNK]", *string.ascii_lowercase)
+    tokenizer = tokenization.FullTokenizer(vocab)
+    text = " ".join(string.ascii_lowercase)
+    assert tokenizer.tokenize(text) == list(string.ascii_lowercase)
+    assert tokenizer.tokenize(text) == list(string.ascii_lowercase)
+
+
+class TestVocabulary:
+  @pytest.mark.parametrize(
+    "content",
+    [
+      b"[PAD]\n[UNK]\n\xc3\xa9\n##x\n",
+      b"[PAD]\n[UNK]\n\xc3\xa9\n##x",
+      b"[PAD]\r\n[UNK]\r\n\xc3\xa9\r\n##x\r\n",
+      b"[PAD]\r\n[UNK]\r\n\xc3\xa9\r\n##x",
+      b" [PAD]\n[UNK] \n\xc3\xa9\t\n##x \n",
+    ],
+  )
+  def test_ids_are_line_numbers(self, tmp_path, content):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    vocab = tokenization.load_vocab(str(path))
+    assert isinstance(vocab, collections.OrderedDict)
+    assert list(vocab.items()) == [
+      ("[PAD]", 0),
+      ("[UNK]", 1),
+      ("é", 2),
+      ("##x", 3),
+    ]
+
+  def test_a_blank_line_counts(self, tmp_path):
+    vocab = tokenization.load_vocab(write_vocab(tmp_path, "a", "", "b"))
+    assert vocab["b"] == 2
+
+  def test_only_newlines_end_lines(self, tmp_path):
+    path = write_vocab(tmp_path, "a\u2028b", "c\x85d", "e\vf", "g")
+    assert tokenization.load_vocab(path)["g"] == 3
+
+  def test_conversions(self):
+    vocab = collections.OrderedDict([("a", 0), ("##b", 7)])
+    ids = tokenization.convert_tokens_to_ids(vocab, ["##b", "a", "##b"])
+    assert ids == [7, 0, 7]
+    inverse = {0: "a", 7: "##b"}
+    assert tokenization.convert_ids_to_tokens(inverse, ids) == [
+      "##b",
+      "a",
+      "##b",
+    ]
+    assert tokenization.convert_by_vocab(vocab, ("a",)) == [0]
+    assert tokenization.convert_by_vocab(vocab, []) == []
+
+  def test_unknown_piece_is_a_key_error(self):
+    with pytest.raises(KeyError, match="zebra"):
+      tokenization.convert_tokens_to_ids({"a": 0}, ["zebra"])
+
+
+class TestText:
+  def test_convert_to_unicode(self):
+    assert tokenization.convert_to_unicode("é") == "é"
+    assert tokenization.convert_to_unicode("é".encode()) == "é"
+    assert tokenization.convert_to_unicode(b"a\xffb") == "ab"
+
+  def test_printable_text(self):
+    assert tokenization.printable_text("é") == "é"
+    assert tokenization.printable_text("é".encode()) == "é"
+
+  @pytest.mark.parametrize("convert", ["convert_to_unicode", "printable_text"])
+  def test_a_number_is_no_text(self, convert):
+    with pytest.raises(TypeError):
+      getattr(tokenization, convert)(3)
+
+  def test_whitespace_tokenize(self):
+    assert tokenization.whitespace_tokenize("  a\tb \n c ") == ["a", "b", "c"]
+    assert tokenization.whitespace_tokenize(" \n") == []
+    assert tokenization.whitespace_tokenize("") == []
+
+  @pytest.mark.parametrize(
+    ("predicate", "are", "are_not"),
+    [
+      (tokenization._is_whitespace, " \t\r\n\u00a0\u3000", "A-\v\u200b\u2028"),
+      (
+        tokenization._is_control,
+        "\x00\x05\v\x85\u200b",
+        "A \t\r\n\u0378\ue000",
+      ),
+      (tokenization._is_punctuation, string.punctuation + "«…。", "A 0\n€²"),
+    ],
+  )
+  def test_predicates(self, predicate, are, are_not):
+    assert [c for c in are if not predicate(c)] == []
+    assert [c for c in are_not if predicate(c)] == []
+
+
+class TestCaseMatchesCheckpoint:
+  LOWER_CASED = (
+    "uncased_L-12_H-768_A-12",
+    "uncased_L-24_H-1024_A-16",
+    "uncased_L-2_H-128_A-2",
+    "wwm_uncased_L-24_H-1024_A-16",
+    "multilingual_L-12_H-768_A-12",
+    "chinese_L-12_H-768_A-12",
+  )
+  CASED = (
+    "cased_L-12_H-768_A-12",
+    "cased_L-24_H-1024_A-16",
+    "wwm_cased_L-24_H-1024_A-16",
+    "multi_cased_L-12_H-768_A-12",
+  )
+
+  def check(self, path, lower_cased):
+    validate = tokenization.validate_case_matches_checkpoint
+    validate(lower_cased, path)
+    with pytest.raises(ValueError, match="--do_lower_case"):
+      validate(not lower_cased, path)
+
+  @pytest.mark.parametrize("release", LOWER_CASED)
+  def test_lower_cased_releases(self, release):
+    self.check(f"/models/{release}/bert_model.ckpt", True)
+
+  @pytest.mark.parametrize("release", CASED)
+  def test_cased_releases(self, release):
+    self.check(f"gs://models/{release}/bert_model.ckpt", False)
+
+  @pytest.mark.parametrize("end", ["", "/"])
+  def test_a_folder_stands_for_its_checkpoint(self, end):
+    self.check(f"/models/cased_L-12_H-768_A-12{end}", False)
+    self.check(f"uncased_L-12_H-768_A-12{end}", True)
+
+  @pytest.mark.parametrize("do_lower_case", [True, False])
+  @pytest.mark.parametrize(
+    "path",
+    [
+      None,
+      "",
+      "bert_model.ckpt",
+      "/models/mine/bert_model.ckpt",
+      "/models/mycased_L-12_H-768_A-12/bert_model.ckpt",
+      "/cased_L-12_H-768_A-12/tuned/model.ckpt-3",
+    ],
+  )
+  def test_other_names_pass(self, do_lower_case, path):
+    tokenization.validate_case_matches_checkpoint(do_lower_case, path)
+
+
+SENTENCES = (
+  "the quick brown fox jumps over the lazy dog",
+  "a lazy dog sleeps over there while the fox runs",
+  "quick quick said the brown dog and jumped",
+  "we were there when the fox ran over the hill",
+)
+
+
+def train_sentencepiece(folder, symbols):
+  prefix = folder / "pieces"
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(SENTENCES),
+    model_prefix=str(prefix),
+    vocab_size=60,
+    hard_vocab_limit=False,
+    user_defined_symbols=symbols,
+    minloglevel=3,
+  )
+  return str(prefix) + ".model"
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("sentencepiece")
+  return train_sentencepiece(folder, ["[CLS]", "[SEP]", "[MASK]"])
+
+
+class TestSentencePiece:
+  def tokenizer(self, model_file, do_lower_case=True):
+    return tokenization.FullTokenizer(
+      None, do_lower_case, spm_model_file=model_file
+    )
+
+  def test_pieces_spell_the_text(self, model_file):
+    pieces = self.tokenizer(model_file).tokenize("the lazy fox")
+    assert "".join(pieces) == "▁the▁lazy▁fox"
+
+  def test_lower_cases_and_strips_accents(self, model_file):
+    tokenizer = self.tokenizer(model_file)
+    pieces = tokenizer.tokenize("The lázy FOX")
+    assert pieces == tokenizer.tokenize("the lazy fox")
+
+  def test_cased(self, model_file):
+    pieces = self.tokenizer(model_file, False).tokenize("the Fox")
+    assert "<unk>" in pieces
+
+  def test_unknown_characters(self, model_file):
+    pieces = self.tokenizer(model_file).tokenize("the ☃")
+    assert pieces[-1] == "<unk>"
+
+  def test_ids(self, model_file):
+    tokenizer = self.tokenizer(model_file)
+    model = sentencepiece.SentencePieceProcessor(model_file=model_file)
+    pieces = ["[CLS]", *tokenizer.tokenize("the dog ☃ ran"), "[SEP]"]
+    ids = tokenizer.convert_tokens_to_ids(pieces)
+    assert ids[1:-1] == model.encode("the dog ☃ ran")
+    assert tokenizer.convert_ids_to_tokens(ids) == pieces
+    assert len(tokenizer.vocab) == model.get_piece_size()
+
+  @pytest.mark.parametrize("text", ["", " "])
+  def test_no_text_no_pieces(self, model_file, text):
+    assert self.tokenizer(model_file).tokenize(text) == []
+
+  @pytest.mark.parametrize("missing", ["[CLS]", "[SEP]", "[MASK]"])
+  def test_a_missing_special_is_named(self, tmp_path, missing):
+    symbols = [s for s in ("[CLS]", "[SEP]", "[MASK]") if s != missing]
+    path = train_sentencepiece(tmp_path, symbols)
+    message = re.escape(f"{path} has no piece {missing}")
+    with pytest.raises(ValueError, match=message):
+      self.tokenizer(path)
+
+  def test_not_a_model(self, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\n")
+    with pytest.raises(ValueError, match="not a SentencePiece model") as error:
+      self.tokenizer(str(path))
+    assert str(path) in str(error.value)
