@@ -189,7 +189,7 @@ class Estimator:
       real = tensors["is_real_example"] == 1
       batches.append({name: t[real] for name, t in tensors.items()})
     arrays = _in_input_order(batches)
-    loss = np.mean(arrays.pop("loss"), dtype=np.float64)
+    loss = float(np.mean(arrays.pop("loss"), dtype=np.float64))
     return {
       **self._metric_fn(**arrays),
       "loss": loss,
@@ -252,9 +252,10 @@ class Estimator:
     """Per-replica values as one: rows joined, scalars averaged."""
 
     def merge(value):
-      if value.shape.rank == 0:
-        return self._strategy.reduce("MEAN", value, axis=None)
-      return tf.concat(self._strategy.experimental_local_results(value), axis=0)
+      parts = self._strategy.experimental_local_results(value)
+      if parts[0].shape.rank == 0:
+        return tf.reduce_mean(tf.stack(parts))
+      return tf.concat(parts, axis=0)
 
     if self._strategy.num_replicas_in_sync == 1:
       return structure
@@ -292,6 +293,14 @@ class Estimator:
       self._config.keep_checkpoint_max,
     )
     logging.info("Saved %s", prefix)
+
+
+def mean_over_real_rows(values, features):
+  """The mean of `values` [B] over the rows that do not fill up the batch."""
+  is_real = tf.cast(features["is_real_example"], values.dtype)
+  return tf.math.divide_no_nan(
+    tf.reduce_sum(values * is_real), tf.reduce_sum(is_real)
+  )
 
 
 def _bookkeeping(features):

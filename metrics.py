@@ -18,6 +18,6 @@ def classification_metrics(label_ids, predictions, per_example_loss):
   from sklearn import metrics
 
   return {
-    "eval_accuracy": metrics.accuracy_score(label_ids, predictions),
-    "eval_loss": np.mean(per_example_loss, dtype=np.float64),
+    "eval_accuracy": float(metrics.accuracy_score(label_ids, predictions)),
+    "eval_loss": float(np.mean(per_example_loss, dtype=np.float64)),
   }

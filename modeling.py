@@ -178,48 +178,73 @@ class BertModel:
       input_mask = tf.ones(shape, tf.int32)
     if token_type_ids is None:
       token_type_ids = tf.zeros(shape, tf.int32)
+    input_mask = tf.convert_to_tensor(input_mask)
+    token_type_ids = tf.convert_to_tensor(token_type_ids)
 
     with variables.variable_scope(scope, default_name="bert"):
-      with variables.variable_scope("embeddings"):
-        words, self.embedding_table = embedding_lookup(
-          input_ids,
-          config.vocab_size,
-          config.hidden_size,
-          config.initializer_range,
-          use_one_hot_embeddings=use_one_hot_embeddings,
-        )
-        self.embedding_output = embedding_postprocessor(
-          words,
-          use_token_type=True,
-          token_type_ids=token_type_ids,
-          token_type_vocab_size=config.type_vocab_size,
-          initializer_range=config.initializer_range,
-          max_position_embeddings=config.max_position_embeddings,
-          dropout_prob=hidden_dropout,
-        )
+      self.embedding_output, self.embedding_table = _embed(
+        config,
+        input_ids,
+        token_type_ids,
+        hidden_dropout,
+        use_one_hot_embeddings,
+      )
+      attention_mask = create_attention_mask_from_input_mask(
+        input_ids, input_mask
+      )
+      settings = [
+        config.num_attention_heads,
+        config.intermediate_size,
+        get_activation(config.hidden_act),
+        hidden_dropout,
+        attention_dropout,
+        config.initializer_range,
+      ]
       with variables.variable_scope("encoder"):
         self.all_encoder_layers = transformer_model(
           self.embedding_output,
-          create_attention_mask_from_input_mask(input_ids, input_mask),
+          attention_mask,
           config.hidden_size,
           config.num_hidden_layers,
-          config.num_attention_heads,
-          config.intermediate_size,
-          get_activation(config.hidden_act),
-          hidden_dropout,
-          attention_dropout,
-          config.initializer_range,
+          *settings,
           do_return_all_layers=True,
         )
+        first_vector = self._split_off_first(attention_mask, settings)
       self.sequence_output = self.all_encoder_layers[-1]
       # The paper's C (section 3.1): the vector of [CLS] stands for the whole.
       with variables.variable_scope("pooler"):
         self.pooled_output = dense(
-          self.sequence_output[:, 0, :],
+          first_vector,
           config.hidden_size,
           tf.tanh,
           create_initializer(config.initializer_range),
         )
+
+  def _split_off_first(self, attention_mask, settings):
+    """Computes the last layer's first position by itself; returns it [B, H].
+
+    A position of the last layer depends on the layer below alone, and the
+    pooler reads the first one only. Computed apart, it leaves the others
+    unused in a classifier, and TensorFlow drops from a graph what is not
+    used: nearly one layer of work. Where they are used, the first position
+    of the sequence is this one, so that all outputs share its dropout.
+    """
+    layers = [self.embedding_output, *self.all_encoder_layers]
+    if variables.in_v1_graph():
+      return layers[-1][:, 0, :]
+    batch, seq, hidden = get_shape_list(layers[-1])
+    with variables.variable_scope(f"layer_{len(layers) - 2}"):
+      first = _transformer_block(
+        layers[-2][:, 0, :],
+        reshape_to_matrix(layers[-2]),
+        attention_mask[:, :1, :],
+        [batch, 1, seq, hidden],
+        *settings,
+      )
+    self.all_encoder_layers[-1] = tf.concat(
+      [first[:, tf.newaxis, :], layers[-1][:, 1:, :]], axis=1
+    )
+    return first
 
   def get_pooled_output(self):
     """float [B, H]: the transformed [CLS] vector."""
@@ -559,8 +584,7 @@ def attention_layer(
     to_tensor: float [B, T, H] or [B * T, H], the keys' and values' side.
     attention_mask: [B, F, T], 1 where attention is allowed and 0 elsewhere;
       allowed everywhere when None.
-    num_attention_heads: N.
-    size_per_head: D.
+    num_attention_heads, size_per_head: N and D.
     query_act, key_act, value_act: activations of the projections.
     attention_probs_dropout_prob: dropout of the attention probabilities.
     initializer_range: deviation of fresh weights.
@@ -575,43 +599,50 @@ def attention_layer(
     ValueError: the ranks differ, or matrices come without B, F and T.
   """
   from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
-  to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
-  if len(from_shape) != len(to_shape):
-    raise ValueError("from_tensor and to_tensor differ in rank")
+  to_shape = get_shape_list(to_tensor, expected_rank=len(from_shape))
   if len(from_shape) == 3:
     batch_size, from_seq_length = from_shape[:2]
     to_seq_length = to_shape[1]
-  elif None in (batch_size, from_seq_length, to_seq_length):
+  if None in (batch_size, from_seq_length, to_seq_length):
     raise ValueError("matrices need batch_size, from_seq_length, to_seq_length")
+  width = num_attention_heads * size_per_head
+  initializer = create_initializer(initializer_range)
 
   def heads(tensor, seq, activation, name):
-    width = num_attention_heads * size_per_head
-    x = dense(
-      reshape_to_matrix(tensor),
-      width,
-      activation,
-      create_initializer(initializer_range),
-      name,
-    )
+    x = dense(reshape_to_matrix(tensor), width, activation, initializer, name)
     x = tf.reshape(x, [batch_size, seq, num_attention_heads, size_per_head])
     return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
 
-  query = heads(from_tensor, from_seq_length, query_act, "query")
-  key = heads(to_tensor, to_seq_length, key_act, "key")
-  value = heads(to_tensor, to_seq_length, value_act, "value")
+  context = _attend(
+    heads(from_tensor, from_seq_length, query_act, "query"),
+    heads(to_tensor, to_seq_length, key_act, "key"),
+    heads(to_tensor, to_seq_length, value_act, "value"),
+    attention_mask,
+    attention_probs_dropout_prob,
+  )
+  rows = [-1] if do_return_2d_tensor else [batch_size, from_seq_length]
+  return tf.reshape(context, [*rows, width])
 
+
+def _attend(query, key, value, attention_mask, dropout_prob):
+  """softmax(Q K' / sqrt(D)) V, equation 1 of Vaswani et al. (2017).
+
+  Args:
+    query: float [B, N, F, D].
+    key, value: float [B, N, T, D].
+    attention_mask: [B, F, T], or None.
+    dropout_prob: dropout of the probabilities.
+
+  Returns:
+    float [B, F, N, D].
+  """
   scores = tf.matmul(query, key, transpose_b=True)  # [B, N, F, T]
-  scores *= 1.0 / math.sqrt(size_per_head)
+  scores *= 1.0 / math.sqrt(query.shape[-1])
   if attention_mask is not None:
     mask = tf.cast(tf.expand_dims(attention_mask, axis=1), scores.dtype)
     scores += (1.0 - mask) * MASKED_SCORE
-  probs = dropout(tf.nn.softmax(scores), attention_probs_dropout_prob)
-
-  context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])  # [B, F, N, D]
-  width = num_attention_heads * size_per_head
-  if do_return_2d_tensor:
-    return tf.reshape(context, [batch_size * from_seq_length, width])
-  return tf.reshape(context, [batch_size, from_seq_length, width])
+  probs = dropout(tf.nn.softmax(scores), dropout_prob)
+  return tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
 
 
 def transformer_model(
@@ -648,16 +679,11 @@ def transformer_model(
   Raises:
     ValueError: H is not N times a whole number, or not the input's width.
   """
-  if hidden_size % num_attention_heads:
+  batch, seq, width = shape = get_shape_list(input_tensor, expected_rank=3)
+  if hidden_size % num_attention_heads or hidden_size != width:
     raise ValueError(
-      f"hidden_size={hidden_size} is not a multiple of "
-      f"num_attention_heads={num_attention_heads}"
-    )
-  shape = get_shape_list(input_tensor, expected_rank=3)
-  if shape[2] != hidden_size:
-    raise ValueError(
-      f"input of width {shape[2]} cannot be added to layers of "
-      f"hidden_size={hidden_size}"
+      f"hidden_size={hidden_size} is not a multiple of num_attention_heads="
+      f"{num_attention_heads}, or not the input's width {width}"
     )
   # Blocks work on [B * S, H] matrices: on a TPU a reshape is not free.
   x = reshape_to_matrix(input_tensor)
@@ -666,8 +692,9 @@ def transformer_model(
     with variables.variable_scope(f"layer_{index}"):
       x = _transformer_block(
         x,
+        x,
         attention_mask,
-        shape,
+        [batch, seq, seq, hidden_size],
         num_attention_heads,
         intermediate_size,
         intermediate_act_fn,
@@ -675,14 +702,37 @@ def transformer_model(
         attention_probs_dropout_prob,
         initializer_range,
       )
-    outputs.append(x)
-  if do_return_all_layers:
-    return [reshape_from_matrix(output, shape) for output in outputs]
-  return reshape_from_matrix(x, shape)
+    outputs.append(reshape_from_matrix(x, shape))
+  return outputs if do_return_all_layers else outputs[-1]
+
+
+def _embed(
+  config, input_ids, token_type_ids, dropout_prob, use_one_hot_embeddings
+):
+  """What enters the first layer [B, S, H], and the table of words [V, H]."""
+  with variables.variable_scope("embeddings"):
+    words, table = embedding_lookup(
+      input_ids,
+      config.vocab_size,
+      config.hidden_size,
+      config.initializer_range,
+      use_one_hot_embeddings=use_one_hot_embeddings,
+    )
+    output = embedding_postprocessor(
+      words,
+      use_token_type=True,
+      token_type_ids=token_type_ids,
+      token_type_vocab_size=config.type_vocab_size,
+      initializer_range=config.initializer_range,
+      max_position_embeddings=config.max_position_embeddings,
+      dropout_prob=dropout_prob,
+    )
+  return output, table
 
 
 def _transformer_block(
   x,
+  context,
   attention_mask,
   shape,
   num_attention_heads,
@@ -692,8 +742,21 @@ def _transformer_block(
   attention_probs_dropout_prob,
   initializer_range,
 ):
-  """Attention, then feed-forward, each added to its input and normalised."""
-  batch, seq, hidden = shape
+  """Attention, then feed-forward, each added to its input and normalised.
+
+  Args:
+    x: float [B * F, H], the positions to compute.
+    context: float [B * T, H], the positions they attend to.
+    attention_mask: [B, F, T], or None.
+    shape: B, F, T and H.
+    num_attention_heads, intermediate_size, intermediate_act_fn,
+    hidden_dropout_prob, attention_probs_dropout_prob, initializer_range: see
+      `transformer_model`.
+
+  Returns:
+    float [B * F, H].
+  """
+  batch, from_seq, to_seq, hidden = shape
   initializer = create_initializer(initializer_range)
 
   def project_and_add(sub_layer, residual):
@@ -704,7 +767,7 @@ def _transformer_block(
     with variables.variable_scope("self"):
       attended = attention_layer(
         x,
-        x,
+        context,
         attention_mask,
         num_attention_heads,
         hidden // num_attention_heads,
@@ -712,8 +775,8 @@ def _transformer_block(
         initializer_range=initializer_range,
         do_return_2d_tensor=True,
         batch_size=batch,
-        from_seq_length=seq,
-        to_seq_length=seq,
+        from_seq_length=from_seq,
+        to_seq_length=to_seq,
       )
     with variables.variable_scope("output"):
       x = project_and_add(attended, x)

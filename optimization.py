@@ -28,10 +28,11 @@ def learning_rate_schedule(step, init_lr, num_train_steps, num_warmup_steps):
     float32 scalar.
   """
   step = tf.cast(step, tf.float32)
-  progress = tf.minimum(step, float(num_train_steps)) / float(num_train_steps)
+  # Products with a reciprocal, as the original's graph ends up computing them.
+  progress = tf.minimum(step, float(num_train_steps)) * (1.0 / num_train_steps)
   rate = init_lr * (1.0 - progress)
   if num_warmup_steps:
-    warmup_rate = init_lr * (step / float(num_warmup_steps))
+    warmup_rate = init_lr * (step * (1.0 / num_warmup_steps))
     rate = tf.where(step < float(num_warmup_steps), warmup_rate, rate)
   return rate
 

@@ -162,15 +162,8 @@ def model_fn_builder(
 ):
   """The `model_fn` of a classifier, for `estimator.Estimator`.
 
-  Args:
-    bert_config: a BertConfig.
-    num_labels: number of classes.
-    init_checkpoint: weights to start from, or None.
-    learning_rate: peak learning rate.
-    num_train_steps: updates until the learning rate is 0.
-    num_warmup_steps: updates until it is at its peak.
-    use_tpu: see `create_optimizer`.
-    use_one_hot_embeddings: see BertModel.
+  `init_checkpoint` is where weights start from, or None; the other arguments
+  are those of `create_model` and `optimization.create_optimizer`.
   """
 
   def model_fn(features, labels, mode, params):
@@ -179,10 +172,9 @@ def model_fn_builder(
       init_checkpoint, head_shapes(bert_config, num_labels)
     )
     label_ids = features["label_ids"]
-    is_training = mode == estimator.ModeKeys.TRAIN
     loss, per_example_loss, logits, probabilities = create_model(
       bert_config,
-      is_training,
+      mode == estimator.ModeKeys.TRAIN,
       features["input_ids"],
       features["input_mask"],
       features["segment_ids"],
@@ -190,18 +182,14 @@ def model_fn_builder(
       num_labels,
       use_one_hot_embeddings,
     )
-
     if mode == estimator.ModeKeys.PREDICT:
       return estimator.EstimatorSpec(
         mode, predictions={"probabilities": probabilities}
       )
     if mode == estimator.ModeKeys.EVAL:
-      is_real = tf.cast(features["is_real_example"], tf.float32)
       return estimator.EstimatorSpec(
         mode,
-        loss=tf.math.divide_no_nan(
-          tf.reduce_sum(per_example_loss * is_real), tf.reduce_sum(is_real)
-        ),
+        loss=estimator.mean_over_real_rows(per_example_loss, features),
         eval_metrics=(
           metrics.classification_metrics,
           {
@@ -235,11 +223,14 @@ class Job:
   num_train_steps: int
 
 
-def prepare():
-  """The Job that the flags describe; nothing is written yet.
+def check_flags():
+  """Checks the flags that stand for themselves.
+
+  Returns:
+    The task's processor, and the types of the sets that are needed.
 
   Raises:
-    ValueError: a flag or a file is wrong.
+    ValueError: a flag is wrong.
   """
   common_flags.require("data_dir", "task_name", "output_dir")
   common_flags.require_positive(
@@ -268,9 +259,18 @@ def prepare():
     raise ValueError(
       "nothing to do; pass --do_train, --do_eval or --do_predict"
     )
+  return PROCESSORS[name](), wanted
+
+
+def prepare():
+  """The Job that the flags describe; nothing is written yet.
+
+  Raises:
+    ValueError: a flag or a file is wrong.
+  """
+  processor, wanted = check_flags()
   tokenizer = common_flags.load_tokenizer()
   bert_config = common_flags.load_config(tokenizer)
-  processor = PROCESSORS[name]()
   labels = processor.get_labels()
   has_head = common_flags.check_init_checkpoint(
     bert_config, head_shapes(bert_config, len(labels))

@@ -24,3 +24,11 @@ hypothesis.settings.load_profile("repeatable")
 def goldens():
   """The folder of what the original computes."""
   return pathlib.Path(__file__).parent / "goldens"
+
+
+@pytest.fixture(scope="session")
+def golden(goldens):
+  """The golden model."""
+  from golden_model import GoldenModel
+
+  return GoldenModel(goldens)
