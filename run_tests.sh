@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Checks the style and runs the tests; arguments are passed on to pytest.
+#
+# The packages of requirements-dev.txt go into .venv. The variable PYTHON names
+# the Python to use, of version 3.10 to 3.13.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+source ./setup_venv.sh
+setup_venv requirements-dev.txt
+
+"$venv_python" -m ruff check .
+"$venv_python" -m ruff format --check .
+exec "$venv_python" -m pytest -n 2 "$@"
