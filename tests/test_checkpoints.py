@@ -89,6 +89,24 @@ class TestReadAndWrite:
     assert checkpoint.shapes == {"w": [1]}
     assert len(os.listdir(tmp_path)) == 2
 
+  def test_whole_or_missing_at_every_instant(self, prefix, monkeypatch):
+    seen = []
+
+    def watch(operation):
+      def watched(*args, **kwargs):
+        operation(*args, **kwargs)
+        if os.path.exists(prefix + ".index"):
+          seen.append(checkpoints.Checkpoint(prefix).verify()["w"].tolist())
+
+      return watched
+
+    checkpoints.write_checkpoint(prefix, {"w": [1.0]})
+    for name in ("rename", "remove"):
+      operation = getattr(tf.io.gfile, name)
+      monkeypatch.setattr(tf.io.gfile, name, watch(operation))
+    checkpoints.write_checkpoint(prefix, {"w": [2.0] * 9})
+    assert seen == [[2.0] * 9]
+
   def test_weights_only(self, prefix):
     checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
     assert checkpoint.shapes == {**WEIGHTS, "output_bias": [2]}
