@@ -22,6 +22,9 @@ RELEASE_NAME = "bert_model.ckpt"
 
 _PARTIAL = ".partial"
 
+# What TensorFlow's reader raises for files that are cut short or altered.
+_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
+
 
 def find_checkpoint(path):
   """The prefix that `path` means: itself, or the newest in that directory.
@@ -83,7 +86,7 @@ class Checkpoint:
     self.prefix = prefix
     try:
       self._reader = tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, ValueError) as error:
+    except _READ_ERRORS as error:
       raise ValueError(_unreadable(prefix)) from error
     self.shapes = {
       name: shape
@@ -97,7 +100,7 @@ class Checkpoint:
   def __getitem__(self, name):
     try:
       return self._reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError) as error:
+    except _READ_ERRORS as error:
       raise ValueError(_unreadable(self.prefix)) from error
 
   def verify(self):

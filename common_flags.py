@@ -108,7 +108,6 @@ def run(main, define_flags):
   OpError; it ends with exit status 2. Its traceback shows at --v=1.
   """
   define_flags()
-  flags.adopt_module_key_flags(sys.modules[__name__])
   app.run(lambda _: _run_main(main), flags_parser=_parse_flags)
 
 
