@@ -157,9 +157,11 @@ class Estimator:
       progress.add(train_step(features))
       step += 1
       self._log_audit_once()
-      if step % self._config.log_steps == 0 or step == max_steps:
+      log = step % self._config.log_steps == 0 or step == max_steps
+      save = step % self._config.save_checkpoints_steps == 0
+      if log or save:
         progress.log()
-      if step % self._config.save_checkpoints_steps == 0 or step == max_steps:
+      if save or step == max_steps:
         self._save(step)
       if step == max_steps:
         break
@@ -336,13 +338,27 @@ class _Progress:
   def add(self, results):
     self._results.append(results)
 
+  def mean_loss(self):
+    """The mean loss of the steps since the last line.
+
+    Raises:
+      ValueError: it is not a finite number.
+    """
+    loss = np.mean([r["loss"].numpy() for r in self._results])
+    if not np.isfinite(loss):
+      raise ValueError(
+        f"the loss is {loss} within {len(self._results)} steps after step "
+        f"{self._step}; lower --learning_rate or look for damaged input"
+      )
+    return loss
+
   def log(self):
     """One line for the steps since the last."""
     count = len(self._results)
     self._step += count
     # Reading a value waits for the step that makes it, so the clock is read
     # after.
-    loss = np.mean([r["loss"].numpy() for r in self._results])
+    loss = self.mean_loss()
     scalars = {
       name: value.numpy()
       for name, value in self._results[-1].items()
