@@ -38,12 +38,10 @@ def find_checkpoint(path):
       f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
     )
   if tf.io.gfile.isdir(path):
-    newest = tf.train.latest_checkpoint(path)
-    if newest and tf.io.gfile.exists(newest + ".index"):
-      return newest
     trained = training_checkpoints(path)
-    if trained:
-      return trained[-1]
+    newest = trained[-1] if trained else tf.train.latest_checkpoint(path)
+    if newest:
+      return newest
     path = os.path.join(path, RELEASE_NAME)
   if not tf.io.gfile.exists(path + ".index"):
     raise ValueError(

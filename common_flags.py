@@ -193,6 +193,11 @@ def load_config(tokenizer):
       f" more than vocab_size={config.vocab_size} of "
       f"{FLAGS.bert_config_file}; pass the two files of one release"
     )
+  if FLAGS.max_seq_length < 3:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} leaves no room for text beside "
+      f"[CLS] and two [SEP]; pass 3 or more"
+    )
   limit = config.max_position_embeddings
   if FLAGS.max_seq_length > limit:
     raise ValueError(
@@ -222,6 +227,35 @@ def check_init_checkpoint(config, heads):
     checkpoint, {**modeling.variable_shapes(config), **heads}, fresh=heads
   )
   return not fresh
+
+
+def check_output_dir(config, heads):
+  """Raises ValueError if --output_dir holds checkpoints of another model.
+
+  Args:
+    config: a BertConfig.
+    heads: dict from name to shape of the variables of the task's own.
+
+  Returns:
+    Whether it holds checkpoints at all.
+  """
+  if tf.io.gfile.exists(FLAGS.output_dir) and not tf.io.gfile.isdir(
+    FLAGS.output_dir
+  ):
+    raise ValueError(
+      f"--output_dir={FLAGS.output_dir} is a file; pass a folder"
+    )
+  kept = checkpoints.training_checkpoints(FLAGS.output_dir)
+  if kept:
+    shapes = checkpoints.Checkpoint(kept[-1]).shapes
+    for name, shape in {**modeling.variable_shapes(config), **heads}.items():
+      if shapes.get(name) != shape:
+        raise ValueError(
+          f"--output_dir={FLAGS.output_dir} holds another model: {name} has "
+          f"shape {shapes.get(name)} there, and {shape} here; pass another "
+          f"folder"
+        )
+  return bool(kept)
 
 
 def run_config():

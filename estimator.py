@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 from absl import logging
 
 import checkpoints
@@ -153,18 +154,22 @@ class Estimator:
     )
     train_step = self._compile(self._train_step, dataset)
     progress = _Progress(step, max_steps, batch_size)
+    saved = step
     for features in dataset:
       progress.add(train_step(features))
       step += 1
       self._log_audit_once()
-      log = step % self._config.log_steps == 0 or step == max_steps
       save = step % self._config.save_checkpoints_steps == 0
-      if log or save:
+      if save or step % self._config.log_steps == 0 or step == max_steps:
         progress.log()
       if save or step == max_steps:
         self._save(step)
+        saved = step
       if step == max_steps:
         break
+    if saved != step:  # The input ended first.
+      self._save(step)
+    progress.close()
 
   def evaluate(self, input_fn, batch_size):
     """The metrics over a dataset, each real row once.
@@ -185,7 +190,7 @@ class Estimator:
     eval_step = self._compile(self._eval_step, dataset)
     self._metric_fn = None
     batches = []
-    for features in dataset:
+    for features in _bar(dataset):
       tensors = _to_numpy(eval_step(features))
       self._log_audit_once()
       real = tensors["is_real_example"] == 1
@@ -207,7 +212,7 @@ class Estimator:
     predict_step = self._compile(self._predict_step, dataset)
     waiting = {}
     due = 0
-    for features in dataset:
+    for features in _bar(dataset):
       tensors = _to_numpy(predict_step(features))
       self._log_audit_once()
       is_real = tensors.pop("is_real_example")
@@ -325,6 +330,11 @@ def _in_input_order(batches):
   return {name: array[order] for name, array in arrays.items()}
 
 
+def _bar(batches=None, **kwargs):
+  """A progress bar, on a terminal, for what takes longer than two seconds."""
+  return tqdm.tqdm(batches, disable=None, delay=2, leave=False, **kwargs)
+
+
 class _Progress:
   """The log lines of a training run."""
 
@@ -334,9 +344,16 @@ class _Progress:
     self._batch_size = batch_size
     self._since = time.monotonic()
     self._results = []
+    self._bar = _bar(total=max_steps, initial=step, unit="step")
 
   def add(self, results):
+    """Counts one step and keeps its scalars for the next line."""
     self._results.append(results)
+    self._bar.update()
+
+  def close(self):
+    """Takes the bar away."""
+    self._bar.close()
 
   def mean_loss(self):
     """The mean loss of the steps since the last line.
@@ -367,6 +384,7 @@ class _Progress:
     now = time.monotonic()
     rate = count * self._batch_size / (now - self._since)
     logged = "".join(f", {name} {value:.3g}" for name, value in scalars.items())
+    self._bar.clear()
     logging.info(
       "step %d/%d: loss %.4f%s, %.1f examples/s",
       self._step,

@@ -7,6 +7,7 @@ their own; the processors of the paper's tasks read theirs by that table.
 import csv
 import dataclasses
 import functools
+import io
 import os
 
 import tensorflow as tf
@@ -114,16 +115,22 @@ class DataProcessor:
     try:
       text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+      line = content.count(b"\n", 0, error.start) + 1
       raise ValueError(
-        f"{input_file}: byte {error.start} is not UTF-8; "
+        f"{input_file}:{line}: byte {error.start} of the file is not UTF-8; "
         f"convert the file to UTF-8"
       ) from error
+    if quotechar is not None:
+      csv.field_size_limit(2**31 - 1)
+      rows = csv.reader(
+        io.StringIO(text, newline=""), delimiter="\t", quotechar=quotechar
+      )
+      try:
+        return list(rows)
+      except csv.Error as error:
+        raise ValueError(f"{input_file}:{rows.line_num}: {error}") from error
     lines = text.removesuffix("\n").split("\n") if text else []
-    lines = [line.removesuffix("\r") for line in lines]
-    if quotechar is None:
-      return [line.split("\t") for line in lines]
-    csv.field_size_limit(2**31 - 1)
-    return list(csv.reader(lines, delimiter="\t", quotechar=quotechar))
+    return [line.removesuffix("\r").split("\t") for line in lines]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,10 +254,11 @@ class GlueProcessor(DataProcessor):
         f"--data_dir={data_dir} has no file {split.file}; pass "
         f"the folder that the task's files lie in"
       )
+    # The original names examples train-1, dev_matched-1 and so on.
+    stem = os.path.basename(split.file).removesuffix(".tsv")
+    set_name = stem if stem.startswith(set_type) else set_type
     examples = [
-      self._example(
-        split, f"{path}:{number + 1}", f"{set_type}{suffix}", number, line
-      )
+      self._example(split, f"{path}:{number + 1}", set_name, number, line)
       for number, line in enumerate(self._read_tsv(path))
       if not (split.header and number == 0)
       and (split.only is None or line[split.only[0]] == split.only[1])
@@ -259,7 +267,7 @@ class GlueProcessor(DataProcessor):
       raise ValueError(f"{path} holds no examples")
     return examples
 
-  def _example(self, split, where, set_type, number, line):
+  def _example(self, split, where, set_name, number, line):
     columns = [
       c
       for c in (split.text_a, split.text_b, split.label, split.id_column)
@@ -280,7 +288,7 @@ class GlueProcessor(DataProcessor):
           f"{where}: label {label!r} is none of {', '.join(self.task.labels)}"
         )
     return InputExample(
-      guid=f"{set_type}-{name}",
+      guid=f"{set_name}-{name}",
       text_a=line[split.text_a],
       text_b=None if split.text_b is None else line[split.text_b],
       label=label,

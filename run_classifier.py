@@ -273,14 +273,10 @@ def prepare():
   tokenizer = common_flags.load_tokenizer()
   bert_config = common_flags.load_config(tokenizer)
   labels = processor.get_labels()
-  has_head = common_flags.check_init_checkpoint(
-    bert_config, head_shapes(bert_config, len(labels))
-  )
-  if not (
-    FLAGS.do_train
-    or has_head
-    or checkpoints.training_checkpoints(FLAGS.output_dir)
-  ):
+  heads = head_shapes(bert_config, len(labels))
+  has_head = common_flags.check_init_checkpoint(bert_config, heads)
+  is_trained = common_flags.check_output_dir(bert_config, heads)
+  if not (FLAGS.do_train or has_head or is_trained):
     raise ValueError(
       f"no trained classifier in --output_dir={FLAGS.output_dir} or "
       f"--init_checkpoint={FLAGS.init_checkpoint}; add --do_train"

@@ -10,7 +10,6 @@ apart whatever the language.
 """
 
 import collections
-import os
 import re
 import unicodedata
 
@@ -50,19 +49,17 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     init_checkpoint: path; the name of its folder tells which release it is.
       None, and names that are no release's, pass.
   """
-  if not init_checkpoint:
-    return
-  folder = os.path.basename(os.path.dirname(init_checkpoint))
-  release = re.search(
-    r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+", folder
-  )
+  # The checkpoint is a file in the release's folder, or that folder.
+  *_, folder, name = ["", *(init_checkpoint or "").rstrip("/").split("/")]
+  pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
+  release = re.search(pattern, name) or re.search(pattern, folder)
   if release is None:
     return
   lower_cased = release.group(1) != "cased"
   if bool(do_lower_case) != lower_cased:
     raise ValueError(
-      f"--do_lower_case={bool(do_lower_case)} contradicts {folder}, which "
-      f"was trained on {'lower-cased' if lower_cased else 'cased'} text; "
+      f"--do_lower_case={bool(do_lower_case)} contradicts {release.string}, "
+      f"which was trained on {'lower-cased' if lower_cased else 'cased'} text; "
       f"pass --do_lower_case={lower_cased}"
     )
 

@@ -94,8 +94,10 @@ class VariableStore:
         value = tf.zeros(shape, dtype)
       else:
         _local.initial_seed = (self.seed, zlib.crc32(name.encode()))
-        value = initializer(shape, dtype)
-        _local.initial_seed = None
+        try:
+          value = initializer(shape, dtype)
+        finally:
+          _local.initial_seed = None
       # An initialised variable needs no lifting; asking for none also spares
       # `tf.function` a second trace.
       with tf.name_scope(""):

@@ -203,6 +203,19 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
     assert (tmp_path / "out" / name).read_bytes() == undisturbed
 
 
+def test_another_model_in_output_dir_is_an_error(trained, files, tmp_path):
+  folder, _ = trained
+  before = scripts.tree(folder)
+  command = _flags(files, folder, task_name="xnli")
+  results = scripts.run_many(
+    "run_classifier.py", [[*command, "--do_train"]], tmp_path
+  )
+  status, _, error = results[0]
+  assert status == 2
+  assert "output_weights has shape [2, 32] there, and [3, 32] here" in error
+  assert scripts.tree(folder) == before
+
+
 def test_a_damaged_checkpoint_is_passed_over(trained, files, tmp_path):
   folder = tmp_path / "out"
   shutil.copytree(trained[0], folder)
@@ -354,6 +367,11 @@ def _bad_inputs(files):
     "too few rows": ({"train_batch_size": 99}, ["--train_batch_size=99"]),
     "unknown flag": ({"learning_rat": 1}, ["learning_rat"]),
     "wrong type": ({"seed": "one"}, ["seed", "one"]),
+    "output is a file": (
+      {"output_dir": files / "model" / "vocab.txt"},
+      ["--output_dir", "vocab.txt", "is a file"],
+    ),
+    "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
     "no output": ({"output_dir": None}, ["--output_dir"]),
   }
 
