@@ -5,6 +5,7 @@ holds each variable under its full name, which is the format of the released
 models and of the original code, so files go both ways.
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -68,6 +69,16 @@ def training_checkpoints(model_dir):
   ]
 
 
+def newest_whole(model_dir):
+  """The newest Checkpoint of a run that reads without fault, or None."""
+  for prefix in reversed(training_checkpoints(model_dir)):
+    try:
+      return Checkpoint(prefix).verify()
+    except ValueError as error:
+      logging.warning("%s; passing it over", error)
+  return None
+
+
 class Checkpoint:
   """A checkpoint as a read-only mapping from variable name to array.
 
@@ -76,12 +87,17 @@ class Checkpoint:
     weights_only: leave out what only training needs, the step and Adam's
       moments.
 
+  Attributes:
+    shapes: dict from the name of each variable to its shape.
+    withheld: names that a lookup passes over.
+
   Raises:
     ValueError: the files cannot be read.
   """
 
   def __init__(self, prefix, weights_only=False):
     self.prefix = prefix
+    self.withheld = frozenset()
     try:
       self._reader = tf.train.load_checkpoint(prefix)
     except _READ_ERRORS as error:
@@ -93,7 +109,7 @@ class Checkpoint:
     }
 
   def __contains__(self, name):
-    return name in self.shapes
+    return name in self.shapes and name not in self.withheld
 
   def __getitem__(self, name):
     try:
@@ -162,23 +178,35 @@ def audit(checkpoint, wanted, fresh=()):
   )
 
 
-def initialize_from(init_checkpoint, wanted_heads):
+def initialize_from(init_checkpoint, heads):
   """Lets the active store's variables start from a checkpoint's weights.
 
-  Does nothing if the store has variables, or values to resume from, already.
+  Does nothing if the store has values to start or resume from already.
 
   Args:
     init_checkpoint: prefix, directory, or None for fresh weights.
-    wanted_heads: dict from name to shape of the variables that start fresh if
-      the checkpoint has none of that shape.
+    heads: dict from name to shape of the variables that start fresh if the
+      checkpoint has none of that shape.
+
+  Raises:
+    ValueError: the store's variables have started already, or a v1 graph is
+      being built.
   """
   store = variables.current_store()
-  if not init_checkpoint or store.trainable() or store.initial_values:
+  if not init_checkpoint or store.initial_values:
     return
+  if store.trainable() or variables.in_v1_graph():
+    raise ValueError(
+      f"{init_checkpoint} comes too late for variables that exist already; "
+      f"build the model in a VariableStore of its own, or, in a v1 graph, call "
+      f"tf.compat.v1.train.init_from_checkpoint"
+    )
   checkpoint = Checkpoint(find_checkpoint(init_checkpoint), weights_only=True)
-  for name, shape in wanted_heads.items():
-    if checkpoint.shapes.get(name) != list(shape):
-      checkpoint.shapes.pop(name, None)
+  checkpoint.withheld = {
+    name
+    for name, shape in heads.items()
+    if checkpoint.shapes.get(name) != list(shape)
+  }
   store.initial_values = checkpoint
 
 
@@ -215,12 +243,17 @@ def write_checkpoint(prefix, tensors):
   """
   names = sorted(tensors)
   partial = prefix + _PARTIAL
-  tf.raw_ops.SaveV2(
-    prefix=partial,
-    tensor_names=names,
-    shape_and_slices=[""] * len(names),
-    tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
-  )
+  try:
+    tf.raw_ops.SaveV2(
+      prefix=partial,
+      tensor_names=names,
+      shape_and_slices=[""] * len(names),
+      tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+    )
+  except tf.errors.OpError:
+    for path in tf.io.gfile.glob(glob.escape(partial) + "*"):
+      tf.io.gfile.remove(path)
+    raise
   # Readers look for the index, so an old one goes first and ours comes last.
   if tf.io.gfile.exists(prefix + ".index"):
     tf.io.gfile.remove(prefix + ".index")
@@ -238,7 +271,7 @@ def save_training_checkpoint(model_dir, step, tensors, keep_max):
   # TensorFlow's record of what there is, which the original code reads.
   lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
   lines += [f"all_model_checkpoint_paths: {json.dumps(n)}" for n in names]
-  write_text(os.path.join(model_dir, "checkpoint"), "\n".join(lines) + "\n")
+  write_file(os.path.join(model_dir, "checkpoint"), "\n".join(lines) + "\n")
   for old in dropped:
     remove_checkpoint(old)
   return prefix
@@ -252,28 +285,48 @@ def remove_checkpoint(prefix):
 
 
 def remove_partial_files(model_dir):
-  """Deletes what a killed run was still writing."""
-  for name in tf.io.gfile.listdir(model_dir):
-    if _PARTIAL in name:
-      tf.io.gfile.remove(os.path.join(model_dir, name))
+  """Deletes what a killed run was still writing, or deleting."""
+  names = tf.io.gfile.listdir(model_dir)
+  for name in names:
+    data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
+    orphaned = data and f"{data[1]}.index" not in names
+    partial = re.search(rf"{re.escape(_PARTIAL)}(\.(index|data-).*)?$", name)
+    path = os.path.join(model_dir, name)
+    if (orphaned or partial) and not tf.io.gfile.isdir(path):
+      tf.io.gfile.remove(path)
 
 
-def write_release(output_dir, weights, texts):
+def write_release(output_dir, weights, files):
   """Makes a folder what an unzipped BERT release is.
 
   Args:
     output_dir: an existing folder.
     weights: dict from name to tensor or variable.
-    texts: dict from file name to content: configuration, vocabulary, labels.
+    files: dict from file name to content, str or bytes: configuration,
+      vocabulary, labels.
   """
-  for name, text in texts.items():
-    write_text(os.path.join(output_dir, name), text)
+  for name, content in files.items():
+    write_file(os.path.join(output_dir, name), content)
   write_checkpoint(os.path.join(output_dir, RELEASE_NAME), weights)
 
 
-def write_text(path, text):
-  """Writes a text file that appears whole or not at all."""
+def write_file(path, content):
+  """Writes str, as UTF-8, or bytes; the file appears whole or not at all."""
+  with written_aside(path) as partial, tf.io.gfile.GFile(partial, "wb") as file:
+    file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def written_aside(path):
+  """Yields another path to write to, and renames it to `path` at the end.
+
+  After an exception it is deleted, and what `path` held stays.
+  """
   partial = path + _PARTIAL
-  with tf.io.gfile.GFile(partial, "w") as writer:
-    writer.write(text)
+  try:
+    yield partial
+  except BaseException:
+    with contextlib.suppress(tf.errors.OpError):
+      tf.io.gfile.remove(partial)
+    raise
   tf.io.gfile.rename(partial, path, overwrite=True)

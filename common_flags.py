@@ -1,6 +1,8 @@
 """Flags that scripts share, their checks, and how a script starts and fails."""
 
+import math
 import os
+import re
 import sys
 
 # TensorFlow reads this when it loads; its start-up notes help nobody here.
@@ -59,7 +61,10 @@ def define_run_flags():
     "save_checkpoints_steps", 1000, "Updates between two checkpoints."
   )
   flags.DEFINE_integer(
-    "keep_checkpoint_max", 5, "How many checkpoints are kept; 0 for all."
+    "keep_checkpoint_max",
+    5,
+    "How many checkpoints are kept; 0 for all.",
+    lower_bound=0,
   )
   flags.DEFINE_integer("log_steps", 50, "Updates between two log lines.")
   flags.DEFINE_integer(
@@ -72,6 +77,8 @@ def define_run_flags():
     1,
     "Fixes the order of the rows, the fresh weights and dropout: equal "
     "commands give equal models.",
+    lower_bound=0,
+    upper_bound=2**31 - 1,
   )
   flags.DEFINE_bool(
     "pad_to_max_length",
@@ -140,8 +147,13 @@ def _run_main(main):
 
 def _fail(error):
   text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-  first_line = next(iter(text.strip().splitlines()), type(error).__name__)
-  print(f"error: {first_line}", file=sys.stderr)
+  # TensorFlow puts where in the program it happened around what happened.
+  lines = [
+    line
+    for line in text.strip().splitlines()
+    if not re.match("Graph execution error|Detected at node|  |$", line)
+  ]
+  print(f"error: {[*lines, type(error).__name__][0]}", file=sys.stderr)
   sys.exit(2)
 
 
@@ -153,9 +165,12 @@ def require(*names):
 
 
 def require_positive(*names):
-  """Raises ValueError for the first of these flags that is not above 0."""
+  """Raises ValueError for the first of these flags that is not above 0.
+
+  Infinity and what is not a number count as wrong, too.
+  """
   for name in names:
-    if not FLAGS[name].value > 0:
+    if not 0 < FLAGS[name].value < math.inf:
       raise ValueError(f"--{name}={FLAGS[name].value} must be greater than 0")
 
 
@@ -175,9 +190,27 @@ def load_tokenizer():
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, FLAGS.init_checkpoint
   )
-  return tokenization.FullTokenizer(
+  tokenizer = tokenization.FullTokenizer(
     FLAGS.vocab_file, FLAGS.do_lower_case, FLAGS.spm_model_file
   )
+  needed = ["[CLS]", "[SEP]"]
+  if not FLAGS.spm_model_file:
+    needed.append(tokenization.UNKNOWN)
+  for special in needed:
+    if special not in tokenizer.vocab:
+      raise ValueError(
+        f"--vocab_file={FLAGS.vocab_file} has no line {special}; pass the "
+        f"vocab.txt that came with the model"
+      )
+  return tokenizer
+
+
+def vocabulary_file():
+  """What a release needs of the tokenizer: {file name: content as bytes}."""
+  path = FLAGS.spm_model_file or FLAGS.vocab_file
+  name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    return {name: reader.read()}
 
 
 def load_config(tokenizer):
@@ -222,7 +255,7 @@ def check_init_checkpoint(config, heads):
     return False
   checkpoint = checkpoints.Checkpoint(
     checkpoints.find_checkpoint(FLAGS.init_checkpoint)
-  )
+  ).verify()
   _, fresh, _ = checkpoints.audit(
     checkpoint, {**modeling.variable_shapes(config), **heads}, fresh=heads
   )
@@ -237,7 +270,7 @@ def check_output_dir(config, heads):
     heads: dict from name to shape of the variables of the task's own.
 
   Returns:
-    Whether it holds checkpoints at all.
+    Whether it holds a whole checkpoint.
   """
   if tf.io.gfile.exists(FLAGS.output_dir) and not tf.io.gfile.isdir(
     FLAGS.output_dir
@@ -245,9 +278,9 @@ def check_output_dir(config, heads):
     raise ValueError(
       f"--output_dir={FLAGS.output_dir} is a file; pass a folder"
     )
-  kept = checkpoints.training_checkpoints(FLAGS.output_dir)
-  if kept:
-    shapes = checkpoints.Checkpoint(kept[-1]).shapes
+  newest = checkpoints.newest_whole(FLAGS.output_dir)
+  if newest:
+    shapes = newest.shapes
     for name, shape in {**modeling.variable_shapes(config), **heads}.items():
       if shapes.get(name) != shape:
         raise ValueError(
@@ -255,11 +288,15 @@ def check_output_dir(config, heads):
           f"shape {shapes.get(name)} there, and {shape} here; pass another "
           f"folder"
         )
-  return bool(kept)
+  return newest is not None
 
 
 def run_config():
-  """The RunConfig that the flags describe."""
+  """The RunConfig that the flags describe.
+
+  Raises:
+    ValueError: there is no such TPU.
+  """
   pad = FLAGS.pad_to_max_length
   return estimator.RunConfig(
     model_dir=FLAGS.output_dir,

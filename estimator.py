@@ -95,21 +95,10 @@ class Estimator:
     self._store = variables.VariableStore(config.seed)
     self._audited = False
     tf.io.gfile.makedirs(config.model_dir)
-    checkpoints.remove_partial_files(config.model_dir)
-    self._resume()
-
-  def _resume(self):
-    for prefix in reversed(
-      checkpoints.training_checkpoints(self._config.model_dir)
-    ):
-      try:
-        found = checkpoints.Checkpoint(prefix).verify()
-      except ValueError as error:
-        logging.warning("%s; trying the one before", error)
-        continue
-      self._store.initial_values = found
-      logging.info("Continuing from %s", prefix)
-      return
+    resumed = checkpoints.newest_whole(config.model_dir)
+    if resumed:
+      self._store.initial_values = resumed
+      logging.info("Continuing from %s", resumed.prefix)
 
   @property
   def global_step(self):
@@ -121,9 +110,9 @@ class Estimator:
   def weights(self):
     """Dict of the model's variables, without step and moments."""
     values = dict(self._store.items())
-    if not self._store.trainable():
+    checkpoint = self._store.initial_values
+    if checkpoint and not self._store.trainable():
       # Nothing was run, so all is as the checkpoint has it.
-      checkpoint = self._store.initial_values
       values = {name: checkpoint[name] for name in checkpoint.shapes}
     return {
       name: value
@@ -140,7 +129,18 @@ class Estimator:
         of batches that are done already.
       batch_size: rows of one update, over all replicas.
       max_steps: int.
+
+    Raises:
+      ValueError: the batch cannot be shared out among the replicas, or the
+        loss is no finite number any more.
     """
+    replicas = self._strategy.num_replicas_in_sync
+    if batch_size % replicas:
+      raise ValueError(
+        f"a batch of {batch_size} rows cannot be shared out among {replicas} "
+        f"devices; pass a multiple of {replicas}"
+      )
+    checkpoints.remove_partial_files(self._config.model_dir)
     step = self.global_step
     if step >= max_steps:
       logging.info(
@@ -167,7 +167,9 @@ class Estimator:
         saved = step
       if step == max_steps:
         break
-    if saved != step:  # The input ended first.
+    if saved != step:
+      progress.log()
+      logging.info("The input ended after step %d of %d", step, max_steps)
       self._save(step)
     progress.close()
 
@@ -196,7 +198,7 @@ class Estimator:
       real = tensors["is_real_example"] == 1
       batches.append({name: t[real] for name, t in tensors.items()})
     arrays = _in_input_order(batches)
-    loss = float(np.mean(arrays.pop("loss"), dtype=np.float64))
+    loss = float(np.mean(arrays.pop("batch_loss"), dtype=np.float64))
     return {
       **self._metric_fn(**arrays),
       "loss": loss,
@@ -226,6 +228,10 @@ class Estimator:
         due += 1
         if row is not None:
           yield row
+    # Rows that the input left out, by `drop_remainder`, leave gaps.
+    for _, row in sorted(waiting.items()):
+      if row is not None:
+        yield row
 
   def _dataset(self, input_fn, batch_size, **params):
     dataset = input_fn(
@@ -281,7 +287,7 @@ class Estimator:
     self._metric_fn, tensors = spec.eval_metrics
     kept = _bookkeeping(features)
     loss = tf.fill(tf.shape(kept["row_index"]), spec.loss)
-    return {**tensors, **kept, "loss": loss}
+    return {**tensors, **kept, "batch_loss": loss}
 
   def _predict_step(self, features):
     spec = self._call_model(features, ModeKeys.PREDICT)
@@ -293,6 +299,11 @@ class Estimator:
       self._audited = True
 
   def _save(self, step):
+    if self.global_step != step:
+      raise RuntimeError(
+        f"global_step is {self.global_step} after {step} steps; the model_fn "
+        f"must call create_optimizer once for TRAIN"
+      )
     prefix = checkpoints.save_training_checkpoint(
       self._config.model_dir,
       step,

@@ -4,14 +4,15 @@ A spec says what a row holds: a dict from feature name to
 `tf.io.FixedLenFeature`. The writer checks against it, the reader parses by it.
 """
 
-import contextlib
 import os
 
 import numpy as np
 import tensorflow as tf
 
+import checkpoints
+
 # Sequences are cut to a multiple of this many positions.
-BUCKET_STEP = 8
+BUCKET_STEP = 4
 
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that a batch stays a mixture.
@@ -20,8 +21,6 @@ SORTED_BATCHES = 32
 # Rows of evaluation and prediction are sorted among this many, which bounds
 # what must be held back to give results in the order of the input.
 SORTED_ROWS = 4096
-
-_PARTIAL = ".partial"
 
 
 def truncate_pair(tokens_a, tokens_b, max_length):
@@ -79,17 +78,13 @@ def write_records(path, rows, spec):
     The number of rows.
   """
   count = 0
-  partial = path + _PARTIAL
-  try:
-    with tf.io.TFRecordWriter(partial) as writer:
-      for row in rows:
-        writer.write(encode_row(row, spec))
-        count += 1
-  except BaseException:
-    with contextlib.suppress(tf.errors.OpError):
-      tf.io.gfile.remove(partial)
-    raise
-  tf.io.gfile.rename(partial, path, overwrite=True)
+  with (
+    checkpoints.written_aside(path) as partial,
+    tf.io.TFRecordWriter(partial) as writer,
+  ):
+    for row in rows:
+      writer.write(encode_row(row, spec))
+      count += 1
   return count
 
 
@@ -101,18 +96,19 @@ class Rows:
     spec: their spec, with a feature `input_mask` [S].
 
   Attributes:
-    lengths: int array, real positions of each row.
+    lengths: int array, where each row's last real position ends.
   """
 
   def __init__(self, serialized, spec):
     self.spec = spec
     self.serialized = tf.constant(serialized, tf.string, [len(serialized)])
     chunks = tf.data.Dataset.from_tensor_slices(self.serialized).batch(1024)
-    counts = [
-      tf.reduce_sum(self._parse(chunk)["input_mask"], axis=1).numpy()
+    places = np.arange(1, spec["input_mask"].shape[0] + 1)
+    ends = [
+      (self._parse(chunk)["input_mask"].numpy() * places).max(axis=1)
       for chunk in chunks
     ]
-    self.lengths = np.concatenate([np.zeros(0, np.int64), *counts])
+    self.lengths = np.concatenate([np.zeros(0, np.int64), *ends])
 
   @classmethod
   def from_file(cls, path, spec):

@@ -14,6 +14,7 @@ The same lines run eagerly, inside `tf.function`, and in a v1 graph.
 import copy
 import json
 import math
+import numbers
 import re
 
 import tensorflow as tf
@@ -88,18 +89,23 @@ class BertConfig:
       "type_vocab_size",
     ):
       value = getattr(self, key)
-      if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+      whole = isinstance(value, numbers.Integral) and value is not True
+      if not whole or value < 1:
         raise ValueError(f"{key}={value!r} is not a positive whole number")
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
       value = getattr(self, key)
-      if not isinstance(value, int | float) or not 0 <= value < 1:
+      if not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(f"{key}={value!r} is not a probability below 1")
+    deviation = self.initializer_range
+    if not isinstance(deviation, numbers.Real) or not deviation >= 0:
+      raise ValueError(f"initializer_range={deviation!r} is not 0 or more")
     if self.hidden_size % self.num_attention_heads:
       raise ValueError(
         f"hidden_size={self.hidden_size} is not a multiple of "
         f"num_attention_heads={self.num_attention_heads}"
       )
-    get_activation(self.hidden_act)
+    if not callable(get_activation(self.hidden_act) or tf.identity):
+      raise ValueError(f"hidden_act={self.hidden_act!r} is no activation")
 
   @classmethod
   def from_dict(cls, json_object):
@@ -122,10 +128,10 @@ class BertConfig:
   @classmethod
   def from_json_file(cls, json_file):
     """The configuration in a file; errors name the file."""
-    with tf.io.gfile.GFile(json_file, "r") as reader:
-      text = reader.read()
+    with tf.io.gfile.GFile(json_file, "rb") as reader:
+      content = reader.read()
     try:
-      fields = json.loads(text)
+      fields = json.loads(content)
       if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
       return cls.from_dict(fields)
@@ -344,7 +350,7 @@ def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
     initialized_variable_names: dict with the keys `name` and `name:0`, and
       the value 1, for each of them.
   """
-  # A partitioned or Session-run variable may carry an output number.
+  # A variable's name may end in the number of its tensor.
   wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}
   names = [
     name
@@ -613,13 +619,11 @@ def attention_layer(
     x = tf.reshape(x, [batch_size, seq, num_attention_heads, size_per_head])
     return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
 
-  context = _attend(
-    heads(from_tensor, from_seq_length, query_act, "query"),
-    heads(to_tensor, to_seq_length, key_act, "key"),
-    heads(to_tensor, to_seq_length, value_act, "value"),
-    attention_mask,
-    attention_probs_dropout_prob,
-  )
+  query = heads(from_tensor, from_seq_length, query_act, "query")
+  key = heads(to_tensor, to_seq_length, key_act, "key")
+  value = heads(to_tensor, to_seq_length, value_act, "value")
+  prob = attention_probs_dropout_prob
+  context = _attend(query, key, value, attention_mask, prob)
   rows = [-1] if do_return_2d_tensor else [batch_size, from_seq_length]
   return tf.reshape(context, [*rows, width])
 

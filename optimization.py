@@ -65,65 +65,64 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
   rate = learning_rate_schedule(
     tf.identity(step), init_lr, num_train_steps, num_warmup_steps
   )
-  optimizer = AdamWeightDecayOptimizer(
-    rate,
-    weight_decay_rate=0.01,
-    exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
-  )
-
   tvars = variables.trainable_variables()
-  grads = _average_over_replicas(tf.gradients(loss, tvars))
+  grads = tf.gradients(loss, tvars)
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
-  update = _clip_and_apply(optimizer, *zip(*pairs, strict=True))
+  if not pairs:
+    raise ValueError("no trainable variable has a part in the loss")
+  grads, tvars = zip(*pairs, strict=True)
+  update = _clip_and_apply(grads, tvars, rate)
   with tf.control_dependencies([update]):
     return tf.group(step.assign_add(1), name="train_op")
 
 
-def _average_over_replicas(grads):
-  """Gradients of the mean loss; None, where there is no gradient, stays."""
-  if not _several_replicas():
-    return grads
-  dense = [tf.convert_to_tensor(g) for g in grads if g is not None]
-  averaged = iter(
-    tf.distribute.get_replica_context().all_reduce(
-      tf.distribute.ReduceOp.MEAN, dense
-    )
-  )
-  return [None if g is None else next(averaged) for g in grads]
-
-
-def _several_replicas():
-  replica = tf.distribute.get_replica_context()
-  return replica is not None and replica.num_replicas_in_sync > 1
-
-
-def _clip_and_apply(optimizer, grads, tvars):
-  """Clips to a global norm of 1 and updates; returns an op."""
+def _clip_and_apply(grads, tvars, rate):
+  """Averages, clips to a global norm of 1 and updates; returns an op."""
   # A gathered embedding's gradient is one row a token. The original measures
   # those rows as they come, repeated words apart, so they are measured here,
   # before they are summed to a table.
-  measured = [
-    tf.norm(g.values) if isinstance(g, tf.IndexedSlices) else g for g in grads
+  gathered = [isinstance(g, tf.IndexedSlices) for g in grads]
+  row_norms = [
+    tf.norm(g.values) for g, rows in zip(grads, gathered, strict=True) if rows
   ]
   dense = [tf.convert_to_tensor(g) for g in grads]
+  replica = tf.distribute.get_replica_context()
+  several = replica is not None and replica.num_replicas_in_sync > 1
+  if several:
+    dense, row_norms = _average_over_replicas(replica, dense, row_norms)
 
-  def clip_and_apply(measured, dense):
+  def clip_and_apply(dense, row_norms, rate):
+    tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]
     clipped, _ = tf.clip_by_global_norm(
-      dense, clip_norm=1.0, use_norm=tf.linalg.global_norm(measured)
+      dense, 1.0, use_norm=tf.linalg.global_norm([*tables, *row_norms])
+    )
+    optimizer = AdamWeightDecayOptimizer(
+      rate,
+      weight_decay_rate=0.01,
+      exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
     )
     return optimizer.apply_gradients(zip(clipped, tvars, strict=True))
 
-  if variables.in_v1_graph() or _several_replicas():
-    return clip_and_apply(measured, dense)
+  if variables.in_v1_graph() or several:
+    return clip_and_apply(dense, row_norms, rate)
 
   # Ten passes over every weight become one when compiled as one program.
   @tf.function(jit_compile=True, autograph=False)
-  def compiled(measured, dense, rate):
-    optimizer.learning_rate = rate
-    clip_and_apply(measured, dense)
+  def compiled(dense, row_norms, rate):
+    clip_and_apply(dense, row_norms, rate)
     return tf.identity(rate)
 
-  return compiled(measured, dense, optimizer.learning_rate)
+  return compiled(dense, row_norms, rate)
+
+
+def _average_over_replicas(replica, dense, row_norms):
+  """Gradients of the mean loss, and norms of rows beside all replicas' rows."""
+  op = tf.distribute.ReduceOp
+  dense = replica.all_reduce(op.MEAN, dense)
+  if row_norms:
+    squares = replica.all_reduce(op.SUM, [tf.square(n) for n in row_norms])
+    row_norms = [tf.sqrt(s) / replica.num_replicas_in_sync for s in squares]
+  return dense, row_norms
 
 
 def adam_direction(grad, m, v, beta_1, beta_2, epsilon):

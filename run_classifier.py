@@ -8,6 +8,7 @@
 """
 
 import dataclasses
+import itertools
 import json
 import os
 
@@ -222,6 +223,7 @@ class Job:
   labels: list
   example_sets: dict  # set type -> suffix of result files -> InputExamples
   num_train_steps: int
+  vocabulary_file: dict  # file name -> content
 
 
 def check_flags():
@@ -240,7 +242,13 @@ def check_flags():
     "predict_batch_size",
     "save_checkpoints_steps",
     "log_steps",
+    "learning_rate",
+    "num_train_epochs",
   )
+  if not 0 <= FLAGS.warmup_proportion <= 1:
+    raise ValueError(
+      f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
+    )
   name = FLAGS.task_name.lower()
   if name not in PROCESSORS:
     raise ValueError(
@@ -285,9 +293,11 @@ def prepare():
     set_type: processor.get_example_sets(FLAGS.data_dir, set_type)
     for set_type in wanted
   }
-  for set_type in set(wanted) - {"test"}:
-    for examples in example_sets[set_type].values():
-      for example in examples:
+  for set_type in wanted:
+    for example in itertools.chain(*example_sets[set_type].values()):
+      if set_type == "test":
+        example.label = None  # Whatever stands there is no label.
+      else:
         label_id(example, labels)
   return Job(
     tokenizer,
@@ -295,6 +305,7 @@ def prepare():
     labels,
     example_sets,
     count_train_steps(example_sets),
+    common_flags.vocabulary_file(),
   )
 
 
@@ -353,15 +364,13 @@ def train(job, model):
     FLAGS.train_batch_size,
     job.num_train_steps,
   )
-  with tf.io.gfile.GFile(FLAGS.vocab_file, "r") as reader:
-    vocabulary = reader.read()
   checkpoints.write_release(
     FLAGS.output_dir,
     model.weights,
     {
       "bert_config.json": job.bert_config.to_json_string(),
-      "vocab.txt": vocabulary,
       "labels.json": json.dumps(job.labels, ensure_ascii=False) + "\n",
+      **job.vocabulary_file,
     },
   )
   logging.info("The trained model is in %s", FLAGS.output_dir)
@@ -379,7 +388,7 @@ def evaluate(job, model):
     )
     lines = [f"{key} = {result[key]}" for key in sorted(result)]
     output_file = os.path.join(FLAGS.output_dir, f"eval_results{suffix}.txt")
-    checkpoints.write_text(output_file, "\n".join(lines) + "\n")
+    checkpoints.write_file(output_file, "\n".join(lines) + "\n")
     logging.info("%s: %s", output_file, ", ".join(lines))
 
 
@@ -394,7 +403,7 @@ def predict(job, model):
       FLAGS.predict_batch_size,
     )
     output_file = os.path.join(FLAGS.output_dir, f"test_results{suffix}.tsv")
-    checkpoints.write_text(
+    checkpoints.write_file(
       output_file,
       "".join("\t".join(map(str, row["probabilities"])) + "\n" for row in rows),
     )

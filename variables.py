@@ -19,8 +19,10 @@ import tensorflow as tf
 class VariableStore:
   """The variables of one model, each under its full name.
 
-  Used as a context manager, it is the store that `get_variable` asks; without
-  one, a store that lives as long as the process is asked.
+  Used as a context manager, it is the store that `get_variable` asks in this
+  thread; enter it inside the function that `Strategy.run` is given, since each
+  replica has a thread. Without one, a store that lives as long as the process
+  is asked.
 
   Args:
     seed: int; with a variable's name it fixes that variable's random initial
@@ -231,9 +233,7 @@ def dropout_seed():
   """
   frame = _local.stack[-1]
   place = next(frame.places)
-  step = tf.zeros([], tf.int64)
-  if "global_step" in frame.store:
-    step = tf.convert_to_tensor(frame.store["global_step"])
+  step = tf.convert_to_tensor(global_step())
   replica = tf.distribute.get_replica_context()
   if replica is not None and replica.num_replicas_in_sync > 1:
     step = step * replica.num_replicas_in_sync + tf.cast(

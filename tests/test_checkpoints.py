@@ -421,10 +421,17 @@ class TestInitializeFrom:
       checkpoints.initialize_from(None, HEADS)
       assert store.initial_values == {}
 
-  def test_a_store_in_use_keeps_its_values(self, prefix):
+  def test_variables_that_have_started_are_an_error(self, prefix):
     with variables.VariableStore() as store:
       self.get("output_bias")
-      checkpoints.initialize_from(prefix, HEADS)
+      with pytest.raises(ValueError, match="too late"):
+        checkpoints.initialize_from(prefix, HEADS)
+      assert store.initial_values == {}
+
+  def test_a_v1_graph_is_an_error(self, prefix):
+    with tf.Graph().as_default(), variables.VariableStore() as store:
+      with pytest.raises(ValueError, match="init_from_checkpoint"):
+        checkpoints.initialize_from(prefix, HEADS)
       assert store.initial_values == {}
 
   def test_values_to_resume_from_win(self, prefix):
@@ -439,7 +446,7 @@ class TestInitializeFrom:
       self.get(*WEIGHTS, *HEADS)
     with caplog.at_level("INFO", logger="absl"):
       checkpoints.log_audit(store)
-    counts = "2 variables loaded, 2 fresh by design, 0 ignored"
+    counts = "2 variables loaded, 2 fresh by design, 1 ignored"
     assert f"{prefix}: {counts}" in caplog.text
 
   def test_the_log_says_that_all_is_fresh(self, caplog):
@@ -458,6 +465,15 @@ class TestOtherFiles:
     assert found == str(tmp_path / "bert_model.ckpt")
     assert len(os.listdir(tmp_path)) == 4
 
+  def test_data_without_an_index_goes(self, tmp_path):
+    for step in (3, 5):
+      checkpoints.write_checkpoint(f"{tmp_path}/model.ckpt-{step}", TENSORS)
+    (tmp_path / "model.ckpt-3.index").unlink()
+    (tmp_path / "notes.partially").write_text("mine")
+    checkpoints.remove_partial_files(str(tmp_path))
+    names = {f"model.ckpt-5{DATA}", "model.ckpt-5.index", "notes.partially"}
+    assert set(os.listdir(tmp_path)) == names
+
   def test_partial_files_go(self, prefix, tmp_path):
     (tmp_path / f"model.ckpt-3.partial{DATA}").write_bytes(b"")
     (tmp_path / "eval_results.txt.partial").write_bytes(b"")
@@ -468,6 +484,6 @@ class TestOtherFiles:
   def test_a_text_replaces_another(self, tmp_path):
     path = tmp_path / "labels.txt"
     for text in ("long\ntext\n", "é\n"):
-      checkpoints.write_text(str(path), text)
+      checkpoints.write_file(str(path), text)
       assert path.read_bytes() == text.encode()
     assert os.listdir(tmp_path) == ["labels.txt"]

@@ -137,6 +137,18 @@ def test_padding_examples_count_nowhere(golden, tmp_path):
   assert with_padding["loss"] == pytest.approx(without["loss"], rel=1e-5)
 
 
+def test_rows_left_out_at_the_end_hold_nothing_back(golden, tmp_path):
+  input_fn = glue.input_fn_builder(
+    _features(golden), 32, False, drop_remainder=True
+  )
+  rows = list(_estimator(golden, tmp_path).predict(input_fn, 4))
+  assert len(rows) == 8
+  forward = _forward(golden)
+  for row in rows:
+    distance = np.abs(forward - row["probabilities"]).max(axis=1)
+    assert distance.min() < 1e-5
+
+
 def test_only_the_newest_checkpoints_stay(golden, tmp_path):
   model = _estimator(
     golden, tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2
@@ -151,6 +163,20 @@ def test_nothing_to_evaluate_is_an_error(golden, tmp_path):
   input_fn = glue.input_fn_builder([], 32, False, False)
   with pytest.raises(ValueError, match="no row"):
     _estimator(golden, tmp_path).evaluate(input_fn, 4)
+
+
+def test_a_model_fn_that_does_not_count_is_an_error(golden, tmp_path):
+  def model_fn(features, labels, mode, params):
+    del features, labels, params
+    return estimator.EstimatorSpec(mode, loss=tf.constant(1.0))
+
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  with pytest.raises(RuntimeError, match="create_optimizer"):
+    model.train(_input_fn(golden, True), 4, 2)
+
+
+def test_weights_of_an_untouched_model_are_none(golden, tmp_path):
+  assert _estimator(golden, tmp_path).weights == {}
 
 
 def test_a_loss_that_is_no_number_stops_training(golden, tmp_path):
@@ -201,7 +227,7 @@ def model_fn(features, labels, mode, params):
   checkpoints.initialize_from(golden.checkpoint, {{}})
   model = modeling.BertModel(
       golden.config, True, features["input_ids"], features["input_mask"],
-      features["segment_ids"], use_one_hot_embeddings=True)
+      features["segment_ids"], use_one_hot_embeddings={one_hot})
   logits = model.get_pooled_output()[:, :3]
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=features["label_ids"], logits=logits)
@@ -229,11 +255,13 @@ print(json.dumps(results))
 """
 
 
-def test_two_devices_train_as_one(goldens):
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_two_devices_train_as_one(goldens, one_hot):
   code = MIRRORED.format(
     root=str(scripts.ROOT),
     tests=str(scripts.ROOT / "tests"),
     goldens=str(goldens),
+    one_hot=one_hot,
   )
   output = subprocess.run(
     [sys.executable, "-c", code], check=True, capture_output=True, text=True

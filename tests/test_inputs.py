@@ -344,10 +344,10 @@ class TestBucketLength:
   @pytest.mark.parametrize(
     ("longest", "max_length", "expected"),
     [
-      (0, 128, 8),
-      (1, 128, 8),
+      (0, 128, 4),
+      (1, 128, 4),
       (8, 128, 8),
-      (9, 128, 16),
+      (9, 128, 12),
       (53, 128, 56),
       (128, 128, 128),
       (125, 126, 126),
@@ -361,7 +361,7 @@ class TestBucketLength:
   def test_holds_the_longest_row(self, max_length, data):
     longest = data.draw(st.integers(0, max_length))
     length = inputs.bucket_length(longest, max_length)
-    assert longest <= length <= min(max_length, longest + 8)
+    assert longest <= length <= min(max_length, longest + 4)
 
 
 class TestInputFn:
@@ -396,7 +396,7 @@ class TestInputFn:
     batches = batches_of(rows, {"batch_size": 2}, 4, is_training=is_training)
     for batch in batches:
       lengths = np.array(self.LENGTHS)[batch["row_index"]]
-      width = min(-(-lengths.max() // 8) * 8, SEQ_LENGTH)
+      width = min(-(-lengths.max() // 4) * 4, SEQ_LENGTH)
       mask = np.arange(width) < lengths[:, None]
       np.testing.assert_array_equal(batch["input_mask"], mask)
       ids = mask * batch["row_index"][:, None]
@@ -407,7 +407,7 @@ class TestInputFn:
     batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 2})
     widths = [batch["input_ids"].shape[1] for batch in batches]
     # By length: 1 3, 5 8, 9 12, 20.
-    assert widths == [8, 8, 16, 20]
+    assert widths == [4, 8, 12, 20]
 
   def test_evaluation_sees_each_row_once(self):
     batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 4})

@@ -352,6 +352,23 @@ def test_dropout_rate_scale_and_repeatability():
   np.testing.assert_array_equal(first, again)
 
 
+def test_dropout_changes_from_step_to_step_of_one_trace():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      weight = variables.get_variable("kernel", [1000])
+      mask = modeling.dropout(tf.ones([1000]), 0.5)
+      loss = tf.reduce_sum(weight)
+      optimization.create_optimizer(loss, 1e-3, 9, 0, use_tpu=False)
+      return mask
+
+  masks = [step().numpy() for _ in range(3)]
+  assert np.any(masks[0] != masks[1])
+  assert np.any(masks[1] != masks[2])
+
+
 def test_dropout_changes_with_the_step():
   with variables.VariableStore():
     step = variables.global_step()
@@ -381,6 +398,8 @@ def test_config_keeps_extra_keys_and_round_trips(tmp_path):
     ({"vocab_size": "9"}, "vocab_size='9'"),
     ({"hidden_size": 12}, "vocab_size is missing"),
     ({"vocab_size": 9, "hidden_act": "swish"}, "swish"),
+    ({"vocab_size": 9, "hidden_act": 5}, "hidden_act=5"),
+    ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),
     ({"vocab_size": 9, "hidden_dropout_prob": 1.5}, "hidden_dropout_prob=1.5"),
     ([], "not a JSON object"),
   ],

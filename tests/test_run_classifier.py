@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import scripts
+import sentencepiece
 import tensorflow as tf
 
 import checkpoints
@@ -246,11 +247,17 @@ class MoodProcessor(run_classifier.DataProcessor):
         self._read_tsv(os.path.join(data_dir, "mood.tsv")), "dev")
   def get_labels(self):
     return ["sad", "glad", "mad"]
+  def get_test_examples(self, data_dir):
+    return self._create_examples(
+        self._read_tsv(os.path.join(data_dir, "mood.tsv")), "test")
   def _create_examples(self, lines, set_type):
     examples = []
     for (i, line) in enumerate(lines):
       text_a = tokenization.convert_to_unicode(line[0])
-      label = tokenization.convert_to_unicode(line[1])
+      if set_type == "test":
+        label = "0"
+      else:
+        label = tokenization.convert_to_unicode(line[1])
       examples.append(run_classifier.InputExample(
           guid="%s-%s" % (set_type, i), text_a=text_a, text_b=None,
           label=label))
@@ -266,14 +273,37 @@ def test_a_users_processor_works_as_it_always_did(files, tmp_path):
   (tmp_path / "mood.tsv").write_text("\n".join(lines) + "\n")
   flags = _flags(files, tmp_path / "out", task_name="mood", data_dir=tmp_path)
   code = USER_SCRIPT.format(root=str(scripts.ROOT))
+  flags += ["--do_train", "--do_eval", "--do_predict"]
   subprocess.run(
-    [sys.executable, "-c", code, *flags, "--do_train", "--do_eval"],
-    check=True,
-    capture_output=True,
+    [sys.executable, "-c", code, *flags], check=True, capture_output=True
   )
+  results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
+  assert results.shape == (12, 3)
   labels = json.loads((tmp_path / "out" / "labels.json").read_text())
   assert labels == ["sad", "glad", "mad"]
   assert "eval_accuracy" in _eval_results(tmp_path / "out")
+
+
+def test_a_sentencepiece_model_serves_in_place_of_a_vocabulary(
+  files, goldens, tmp_path
+):
+  sentencepiece.SentencePieceTrainer.train(
+    input=str(goldens / "corpus.txt"),
+    model_prefix=str(tmp_path / "pieces"),
+    vocab_size=500,
+    user_defined_symbols="[CLS],[SEP],[MASK]",
+    minloglevel=2,
+  )
+  out = tmp_path / "out"
+  model = tmp_path / "pieces.model"
+  scripts.run(
+    "run_classifier.py",
+    *_flags(files, out, vocab_file=None, spm_model_file=model),
+    "--do_train=true",
+    "--do_eval=true",
+  )
+  assert "eval_accuracy" in _eval_results(out)
+  assert (out / "pieces.model").read_bytes() == model.read_bytes()
 
 
 def test_mnli_evaluates_and_predicts_both_sets(trained, files, tmp_path):
@@ -308,8 +338,20 @@ def _config_with(files, name, **changes):
   return path
 
 
+def _bad_files(files):
+  """Makes what the table of bad inputs names."""
+  (files / "no_words.txt").write_text("")
+  (files / "no_cls.txt").write_text("[PAD]\n[UNK]\n[SEP]\n")
+  (files / "latin1.json").write_bytes(b'{"vocab_size": 9, "note": "caf\xe9"}')
+  for path in (files / "model").glob("bert_model.ckpt.*"):
+    content = path.read_bytes()
+    cut = content[: len(content) // 2] if "data" in path.name else content
+    (files / path.name.replace("bert_model", "cut")).write_bytes(cut)
+
+
 def _bad_inputs(files):
   """(changed flags, what the one line must say)."""
+  _bad_files(files)
   empty = files / "empty"
   empty.mkdir()
   (files / "cased_L-12_H-768_A-12").mkdir()
@@ -354,6 +396,26 @@ def _bad_inputs(files):
       {"init_checkpoint": files / "cased_L-12_H-768_A-12" / "bert_model.ckpt"},
       ["--do_lower_case=True", "cased_L-12_H-768_A-12"],
     ),
+    "empty vocabulary": (
+      {"vocab_file": files / "no_words.txt"},
+      ["no_words.txt", "[CLS]"],
+    ),
+    "no special": (
+      {"vocab_file": files / "no_cls.txt"},
+      ["no_cls.txt has no line [CLS]"],
+    ),
+    "config is not UTF-8": (
+      {"bert_config_file": files / "latin1.json"},
+      ["latin1.json"],
+    ),
+    "checkpoint cut short": (
+      {"init_checkpoint": files / "cut.ckpt"},
+      ["cut.ckpt is damaged or incomplete"],
+    ),
+    "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
+    "no rate": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
+    "late warm-up": ({"warmup_proportion": 2}, ["--warmup_proportion=2"]),
+    "negative seed": ({"seed": -1}, ["seed", "-1"]),
     "unknown label": (
       {"data_dir": bad_label},
       [f"{bad_label}/train.tsv:42", "'7'", "0, 1"],
