@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -27,7 +28,7 @@ _PARTIAL = ".partial"
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
-def find_checkpoint(path):
+def find_checkpoint(path: str) -> str:
   """The prefix that `path` means: itself, or the newest in that directory.
 
   Raises:
@@ -52,7 +53,7 @@ def find_checkpoint(path):
   return path
 
 
-def training_checkpoints(model_dir):
+def training_checkpoints(model_dir: str) -> list[str]:
   """Prefixes of a run's whole checkpoints, oldest first.
 
   The index is renamed into place last, so what has one is whole.
@@ -69,7 +70,7 @@ def training_checkpoints(model_dir):
   ]
 
 
-def newest_whole(model_dir):
+def newest_whole(model_dir: str) -> "Checkpoint | None":
   """The newest Checkpoint of a run that reads without fault, or None."""
   for prefix in reversed(training_checkpoints(model_dir)):
     try:
@@ -95,7 +96,7 @@ class Checkpoint:
     ValueError: the files cannot be read.
   """
 
-  def __init__(self, prefix, weights_only=False):
+  def __init__(self, prefix: str, weights_only: bool = False):
     self.prefix = prefix
     self.withheld = frozenset()
     try:
@@ -108,16 +109,16 @@ class Checkpoint:
       if not (weights_only and is_training_state(name))
     }
 
-  def __contains__(self, name):
+  def __contains__(self, name: str) -> bool:
     return name in self.shapes and name not in self.withheld
 
-  def __getitem__(self, name):
+  def __getitem__(self, name: str):
     try:
       return self._reader.get_tensor(name)
     except _READ_ERRORS as error:
       raise ValueError(_unreadable(self.prefix)) from error
 
-  def verify(self):
+  def verify(self) -> "Checkpoint":
     """Reads it all once; ValueError if a checksum or a file does not agree."""
     for name in self.shapes:
       self[name]
@@ -131,12 +132,16 @@ def _unreadable(prefix):
   )
 
 
-def is_training_state(name):
+def is_training_state(name: str) -> bool:
   """Whether a variable matters to training alone."""
   return name == "global_step" or name.endswith(("/adam_m", "/adam_v"))
 
 
-def audit(checkpoint, wanted, fresh=()):
+def audit(
+  checkpoint: Checkpoint,
+  wanted: Mapping[str, Sequence[int]],
+  fresh: Container[str] = (),
+) -> tuple[list[str], list[str], list[str]]:
   """Compares a checkpoint with what a model wants from it.
 
   Args:
@@ -178,7 +183,9 @@ def audit(checkpoint, wanted, fresh=()):
   )
 
 
-def initialize_from(init_checkpoint, heads):
+def initialize_from(
+  init_checkpoint: str | None, heads: Mapping[str, Sequence[int]]
+) -> None:
   """Lets the active store's variables start from a checkpoint's weights.
 
   Does nothing if the store has values to start or resume from already.
@@ -210,7 +217,7 @@ def initialize_from(init_checkpoint, heads):
   store.initial_values = checkpoint
 
 
-def log_audit(store):
+def log_audit(store: variables.VariableStore) -> None:
   """Logs, in one line, what a store took from its checkpoint."""
   checkpoint = store.initial_values
   if not isinstance(checkpoint, Checkpoint):
@@ -234,7 +241,9 @@ def log_audit(store):
     logging.debug("%s: %s", title, " ".join(names) or "none")
 
 
-def write_checkpoint(prefix, tensors):
+def write_checkpoint(
+  prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable]
+) -> None:
   """Writes tensors under their names; the files appear whole or not at all.
 
   Args:
@@ -261,7 +270,12 @@ def write_checkpoint(prefix, tensors):
     tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
 
 
-def save_training_checkpoint(model_dir, step, tensors, keep_max):
+def save_training_checkpoint(
+  model_dir: str,
+  step: int,
+  tensors: Mapping[str, tf.Tensor | tf.Variable],
+  keep_max: int,
+) -> str:
   """Writes `model.ckpt-STEP`, makes it the newest, drops the oldest."""
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
   write_checkpoint(prefix, tensors)
@@ -277,14 +291,14 @@ def save_training_checkpoint(model_dir, step, tensors, keep_max):
   return prefix
 
 
-def remove_checkpoint(prefix):
+def remove_checkpoint(prefix: str) -> None:
   """Deletes a checkpoint's files, the index first."""
   files = tf.io.gfile.glob(glob.escape(prefix) + ".data-*")
   for path in [prefix + ".index", *files]:
     tf.io.gfile.remove(path)
 
 
-def remove_partial_files(model_dir):
+def remove_partial_files(model_dir: str) -> None:
   """Deletes what a killed run was still writing, or deleting."""
   names = tf.io.gfile.listdir(model_dir)
   for name in names:
@@ -296,7 +310,11 @@ def remove_partial_files(model_dir):
       tf.io.gfile.remove(path)
 
 
-def write_release(output_dir, weights, files):
+def write_release(
+  output_dir: str,
+  weights: Mapping[str, tf.Tensor | tf.Variable],
+  files: Mapping[str, str | bytes],
+) -> None:
   """Makes a folder what an unzipped BERT release is.
 
   Args:
@@ -310,14 +328,14 @@ def write_release(output_dir, weights, files):
   write_checkpoint(os.path.join(output_dir, RELEASE_NAME), weights)
 
 
-def write_file(path, content):
+def write_file(path: str, content: str | bytes) -> None:
   """Writes str, as UTF-8, or bytes; the file appears whole or not at all."""
   with written_aside(path) as partial, tf.io.gfile.GFile(partial, "wb") as file:
     file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
-def written_aside(path):
+def written_aside(path: str) -> Iterator[str]:
   """Yields another path to write to, and renames it to `path` at the end.
 
   After an exception it is deleted, and what `path` held stays.

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping
 
 # TensorFlow reads this when it loads; its start-up notes help nobody here.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -19,7 +20,7 @@ import tokenization
 FLAGS = flags.FLAGS
 
 
-def define_model_flags(max_seq_length):
+def define_model_flags(max_seq_length: int) -> None:
   """Flags that say which model, and how it reads text."""
   flags.DEFINE_string(
     "bert_config_file", None, "JSON file with the sizes of the model."
@@ -53,7 +54,7 @@ def define_model_flags(max_seq_length):
   )
 
 
-def define_run_flags():
+def define_run_flags() -> None:
   """Flags that say how training goes and what it leaves."""
   flags.DEFINE_string("output_dir", None, "Folder for checkpoints and results.")
   flags.DEFINE_float("learning_rate", 5e-5, "Adam's peak learning rate.")
@@ -88,7 +89,7 @@ def define_run_flags():
   )
 
 
-def define_tpu_flags():
+def define_tpu_flags() -> None:
   """Flags that reach a Cloud TPU."""
   flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
   flags.DEFINE_string(
@@ -108,7 +109,7 @@ def define_tpu_flags():
   )
 
 
-def run(main, define_flags):
+def run(main: Callable[[], object], define_flags: Callable[[], object]) -> None:
   """Runs a script: flags, then `main()`, and one line for a user's error.
 
   What is wrong with a flag, a file or the disk is a ValueError, OSError or
@@ -157,14 +158,14 @@ def _fail(error):
   sys.exit(2)
 
 
-def require(*names):
+def require(*names: str) -> None:
   """Raises ValueError for the first of these flags that has no value."""
   for name in names:
     if FLAGS[name].value is None:
       raise ValueError(f"--{name} is missing; it has no default")
 
 
-def require_positive(*names):
+def require_positive(*names: str) -> None:
   """Raises ValueError for the first of these flags that is not above 0.
 
   Infinity and what is not a number count as wrong, too.
@@ -180,7 +181,7 @@ def _require_file(name):
     raise ValueError(f"--{name}={path}: there is no such file")
 
 
-def load_tokenizer():
+def load_tokenizer() -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
   if FLAGS.spm_model_file:
     _require_file("spm_model_file")
@@ -205,7 +206,7 @@ def load_tokenizer():
   return tokenizer
 
 
-def vocabulary_file():
+def vocabulary_file() -> dict[str, bytes]:
   """What a release needs of the tokenizer: {file name: content as bytes}."""
   path = FLAGS.spm_model_file or FLAGS.vocab_file
   name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
@@ -213,7 +214,7 @@ def vocabulary_file():
     return {name: reader.read()}
 
 
-def load_config(tokenizer):
+def load_config(tokenizer: tokenization.FullTokenizer) -> modeling.BertConfig:
   """The configuration that the flags name, checked against vocabulary and S."""
   require("bert_config_file")
   _require_file("bert_config_file")
@@ -240,7 +241,9 @@ def load_config(tokenizer):
   return config
 
 
-def check_init_checkpoint(config, heads):
+def check_init_checkpoint(
+  config: modeling.BertConfig, heads: Mapping[str, list[int]]
+) -> bool:
   """Raises ValueError unless --init_checkpoint, if any, fits the model.
 
   Args:
@@ -262,7 +265,9 @@ def check_init_checkpoint(config, heads):
   return not fresh
 
 
-def check_output_dir(config, heads):
+def check_output_dir(
+  config: modeling.BertConfig, heads: Mapping[str, list[int]]
+) -> bool:
   """Raises ValueError if --output_dir holds checkpoints of another model.
 
   Args:
@@ -291,7 +296,7 @@ def check_output_dir(config, heads):
   return newest is not None
 
 
-def run_config():
+def run_config() -> estimator.RunConfig:
   """The RunConfig that the flags describe.
 
   Raises:

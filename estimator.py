@@ -10,6 +10,7 @@ Estimator owns their store, feeds batches, counts steps and keeps checkpoints.
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -87,7 +88,12 @@ class Estimator:
     params: dict passed to `model_fn`, and, with more in it, to `input_fn`.
   """
 
-  def __init__(self, model_fn, config, params=None):
+  def __init__(
+    self,
+    model_fn: Callable[..., EstimatorSpec],
+    config: RunConfig,
+    params: Mapping | None = None,
+  ):
     self._model_fn = model_fn
     self._config = config
     self._params = dict(params or {})
@@ -101,13 +107,13 @@ class Estimator:
       logging.info("Continuing from %s", resumed.prefix)
 
   @property
-  def global_step(self):
+  def global_step(self) -> int:
     """Number of updates made so far."""
     with self._strategy.scope(), self._store:
       return int(variables.global_step().numpy())
 
   @property
-  def weights(self):
+  def weights(self) -> dict[str, tf.Variable | np.ndarray]:
     """Dict of the model's variables, without step and moments."""
     values = dict(self._store.items())
     checkpoint = self._store.initial_values
@@ -120,7 +126,12 @@ class Estimator:
       if not checkpoints.is_training_state(name)
     }
 
-  def train(self, input_fn, batch_size, max_steps):
+  def train(
+    self,
+    input_fn: Callable[[dict], tf.data.Dataset],
+    batch_size: int,
+    max_steps: int,
+  ) -> None:
     """Updates the weights until `max_steps` updates have been made in all.
 
     Args:
@@ -173,7 +184,9 @@ class Estimator:
       self._save(step)
     progress.close()
 
-  def evaluate(self, input_fn, batch_size):
+  def evaluate(
+    self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
+  ) -> dict[str, float]:
     """The metrics over a dataset, each real row once.
 
     Args:
@@ -205,7 +218,9 @@ class Estimator:
       "global_step": self.global_step,
     }
 
-  def predict(self, input_fn, batch_size):
+  def predict(
+    self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
+  ) -> Iterator[dict]:
     """Yields a dict of arrays for each real row, in order of the input.
 
     The arguments are those of `evaluate`.
@@ -313,7 +328,9 @@ class Estimator:
     logging.info("Saved %s", prefix)
 
 
-def mean_over_real_rows(values, features):
+def mean_over_real_rows(
+  values: tf.Tensor, features: Mapping[str, tf.Tensor]
+) -> tf.Tensor:
   """The mean of `values` [B] over the rows that do not fill up the batch."""
   is_real = tf.cast(features["is_real_example"], values.dtype)
   return tf.math.divide_no_nan(
@@ -408,7 +425,12 @@ class _Progress:
     self._results = []
 
 
-def make_strategy(use_tpu, tpu_name=None, tpu_zone=None, gcp_project=None):
+def make_strategy(
+  use_tpu: bool,
+  tpu_name: str | None = None,
+  tpu_zone: str | None = None,
+  gcp_project: str | None = None,
+) -> tf.distribute.Strategy | None:
   """The strategy for this machine's devices.
 
   Args:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import io
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -26,7 +27,13 @@ class InputExample:
     label: its label; None in a set without labels.
   """
 
-  def __init__(self, guid, text_a, text_b=None, label=None):
+  def __init__(
+    self,
+    guid: str,
+    text_a: str,
+    text_b: str | None = None,
+    label: str | None = None,
+  ):
     self.guid = guid
     self.text_a = text_a
     self.text_b = text_b
@@ -49,7 +56,12 @@ class InputFeatures:
   """
 
   def __init__(
-    self, input_ids, input_mask, segment_ids, label_id, is_real_example=True
+    self,
+    input_ids: Sequence[int],
+    input_mask: Sequence[int],
+    segment_ids: Sequence[int],
+    label_id: int,
+    is_real_example: bool = True,
   ):
     self.input_ids = input_ids
     self.input_mask = input_mask
@@ -58,7 +70,7 @@ class InputFeatures:
     self.is_real_example = is_real_example
 
 
-def feature_spec(seq_length):
+def feature_spec(seq_length: int) -> dict[str, tf.io.FixedLenFeature]:
   """The spec of a classifier's rows."""
   return {
     "input_ids": inputs.int_feature(seq_length),
@@ -72,23 +84,25 @@ def feature_spec(seq_length):
 class DataProcessor:
   """Reads the sets of one task; subclass it for your own."""
 
-  def get_train_examples(self, data_dir):
+  def get_train_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to train on."""
     raise NotImplementedError()
 
-  def get_dev_examples(self, data_dir):
+  def get_dev_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to evaluate on."""
     raise NotImplementedError()
 
-  def get_test_examples(self, data_dir):
+  def get_test_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to predict."""
     raise NotImplementedError()
 
-  def get_labels(self):
+  def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
     raise NotImplementedError()
 
-  def get_example_sets(self, data_dir, set_type):
+  def get_example_sets(
+    self, data_dir: str, set_type: str
+  ) -> Mapping[str, Sequence[InputExample]]:
     """All sets of one type.
 
     Args:
@@ -217,25 +231,29 @@ class GlueProcessor(DataProcessor):
 
   task: Task
 
-  def get_train_examples(self, data_dir):
+  def get_train_examples(self, data_dir: str) -> list[InputExample]:
     return self.read_split(data_dir, "train")
 
-  def get_dev_examples(self, data_dir):
+  def get_dev_examples(self, data_dir: str) -> list[InputExample]:
     return self.read_split(data_dir, "dev")
 
-  def get_test_examples(self, data_dir):
+  def get_test_examples(self, data_dir: str) -> list[InputExample]:
     return self.read_split(data_dir, "test")
 
-  def get_labels(self):
+  def get_labels(self) -> list[str]:
     return list(self.task.labels)
 
-  def get_example_sets(self, data_dir, set_type):
+  def get_example_sets(
+    self, data_dir: str, set_type: str
+  ) -> dict[str, list[InputExample]]:
     return {
       suffix: self.read_split(data_dir, set_type, suffix)
       for suffix in getattr(self.task, set_type)
     }
 
-  def read_split(self, data_dir, set_type, suffix=""):
+  def read_split(
+    self, data_dir: str, set_type: str, suffix: str = ""
+  ) -> list[InputExample]:
     """The InputExamples of one set.
 
     Args:
@@ -328,8 +346,12 @@ PROCESSORS = {
 
 
 def convert_single_example(
-  ex_index, example, label_list, max_seq_length, tokenizer
-):
+  ex_index: int,
+  example: InputExample | PaddingInputExample,
+  label_list: Sequence[str],
+  max_seq_length: int,
+  tokenizer,
+) -> InputFeatures:
   """One example as InputFeatures: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
   Args:
@@ -368,7 +390,7 @@ def convert_single_example(
   )
 
 
-def label_id(example, label_list):
+def label_id(example: InputExample, label_list: Sequence[str]) -> int:
   """The place of an example's label in the label list.
 
   Raises:
@@ -383,8 +405,11 @@ def label_id(example, label_list):
 
 
 def convert_examples_to_features(
-  examples, label_list, max_seq_length, tokenizer
-):
+  examples: Iterable[InputExample | PaddingInputExample],
+  label_list: Sequence[str],
+  max_seq_length: int,
+  tokenizer,
+) -> list[InputFeatures]:
   """A list of InputFeatures; see `convert_single_example`."""
   return [
     convert_single_example(
@@ -395,8 +420,12 @@ def convert_examples_to_features(
 
 
 def file_based_convert_examples_to_features(
-  examples, label_list, max_seq_length, tokenizer, output_file
-):
+  examples: Iterable[InputExample | PaddingInputExample],
+  label_list: Sequence[str],
+  max_seq_length: int,
+  tokenizer,
+  output_file: str,
+) -> None:
   """Writes examples to a TFRecord file; see `convert_single_example`."""
   inputs.write_records(
     output_file,
@@ -423,8 +452,8 @@ def _row(features):
 
 
 def file_based_input_fn_builder(
-  input_file, seq_length, is_training, drop_remainder
-):
+  input_file: str, seq_length: int, is_training: bool, drop_remainder: bool
+) -> Callable[[Mapping], tf.data.Dataset]:
   """An `input_fn(params)` over a file of features.
 
   Args:
@@ -447,7 +476,12 @@ def file_based_input_fn_builder(
   )
 
 
-def input_fn_builder(features, seq_length, is_training, drop_remainder):
+def input_fn_builder(
+  features: Iterable[InputFeatures],
+  seq_length: int,
+  is_training: bool,
+  drop_remainder: bool,
+) -> Callable[[Mapping], tf.data.Dataset]:
   """As `file_based_input_fn_builder`, over a list of InputFeatures."""
   return inputs.input_fn_from_rows(
     inputs.Rows.from_features(

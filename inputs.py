@@ -5,6 +5,7 @@ A spec says what a row holds: a dict from feature name to
 """
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +24,7 @@ SORTED_BATCHES = 32
 SORTED_ROWS = 4096
 
 
-def truncate_pair(tokens_a, tokens_b, max_length):
+def truncate_pair(tokens_a: list, tokens_b: list, max_length: int) -> None:
   """Shortens two lists in place until they hold `max_length` items together.
 
   The longer one loses its last item, B where both are as long.
@@ -33,17 +34,19 @@ def truncate_pair(tokens_a, tokens_b, max_length):
     longer.pop()
 
 
-def padded(values, length):
+def padded(values: Sequence[int], length: int) -> list[int]:
   """`values` with zeros behind them, a list of `length`."""
   return list(values) + [0] * (length - len(values))
 
 
-def int_feature(*shape):
+def int_feature(*shape: int) -> tf.io.FixedLenFeature:
   """The spec of an integer feature; no arguments for one number."""
   return tf.io.FixedLenFeature(list(shape), tf.int64)
 
 
-def encode_row(row, spec):
+def encode_row(
+  row: Mapping, spec: Mapping[str, tf.io.FixedLenFeature]
+) -> bytes:
   """A row as a serialized `tf.train.Example`.
 
   Args:
@@ -71,7 +74,9 @@ def encode_row(row, spec):
   return example.SerializeToString(deterministic=True)
 
 
-def write_records(path, rows, spec):
+def write_records(
+  path: str, rows: Iterable[Mapping], spec: Mapping[str, tf.io.FixedLenFeature]
+) -> int:
   """Writes rows to a TFRecord file that appears whole or not at all.
 
   Returns:
@@ -99,7 +104,9 @@ class Rows:
     lengths: int array, where each row's last real position ends.
   """
 
-  def __init__(self, serialized, spec):
+  def __init__(
+    self, serialized: Sequence[bytes], spec: dict[str, tf.io.FixedLenFeature]
+  ):
     self.spec = spec
     self.serialized = tf.constant(serialized, tf.string, [len(serialized)])
     chunks = tf.data.Dataset.from_tensor_slices(self.serialized).batch(1024)
@@ -111,7 +118,9 @@ class Rows:
     self.lengths = np.concatenate([np.zeros(0, np.int64), *ends])
 
   @classmethod
-  def from_file(cls, path, spec):
+  def from_file(
+    cls, path: str | os.PathLike, spec: dict[str, tf.io.FixedLenFeature]
+  ) -> "Rows":
     """The rows of a TFRecord file.
 
     Raises:
@@ -130,11 +139,13 @@ class Rows:
       ) from error
 
   @classmethod
-  def from_features(cls, features, spec):
+  def from_features(
+    cls, features: Iterable[Mapping], spec: dict[str, tf.io.FixedLenFeature]
+  ) -> "Rows":
     """Rows from dicts of feature values."""
     return cls([encode_row(row, spec) for row in features], spec)
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self.lengths)
 
   def _parse(self, serialized):
@@ -144,7 +155,9 @@ class Rows:
       for name, value in tf.io.parse_example(serialized, self.spec).items()
     }
 
-  def batch(self, indices, is_real_row, length):
+  def batch(
+    self, indices: tf.Tensor, is_real_row: tf.Tensor, length: int | tf.Tensor
+  ) -> dict[str, tf.Tensor]:
     """A batch of features.
 
     Args:
@@ -169,7 +182,9 @@ class Rows:
     return features
 
 
-def training_batches(lengths, batch_size, seed):
+def training_batches(
+  lengths: np.ndarray, batch_size: int, seed: int
+) -> Iterator[np.ndarray]:
   """Batches of row indices without end, rows of similar length together.
 
   Each epoch is a permutation drawn from (seed, epoch). Rows that fill no batch
@@ -201,7 +216,9 @@ def training_batches(lengths, batch_size, seed):
     epoch += 1
 
 
-def sequential_batches(lengths, batch_size):
+def sequential_batches(
+  lengths: np.ndarray, batch_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
   """Batches of row indices, each row once, by length within a window.
 
   Args:
@@ -225,13 +242,17 @@ def sequential_batches(lengths, batch_size):
     yield np.resize(indices, batch_size), is_real
 
 
-def bucket_length(longest, max_length):
+def bucket_length(longest: int, max_length: int) -> int:
   """The length that a batch is cut to: a multiple of BUCKET_STEP, or all."""
   buckets = -(-max(longest, 1) // BUCKET_STEP)
   return min(buckets * BUCKET_STEP, max_length)
 
 
-def input_fn_from_rows(rows, is_training, drop_remainder=False):
+def input_fn_from_rows(
+  rows: Rows | Callable[[], Rows],
+  is_training: bool,
+  drop_remainder: bool = False,
+) -> Callable[[Mapping], tf.data.Dataset]:
   """An `input_fn(params)` for `Estimator` over rows.
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the

@@ -3,7 +3,9 @@
 import numpy as np
 
 
-def classification_metrics(label_ids, predictions, per_example_loss):
+def classification_metrics(
+  label_ids: np.ndarray, predictions: np.ndarray, per_example_loss: np.ndarray
+) -> dict[str, float]:
   """What the original reports of a classifier.
 
   Args:

@@ -16,6 +16,7 @@ import json
 import math
 import numbers
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -53,17 +54,17 @@ class BertConfig:
 
   def __init__(
     self,
-    vocab_size,
-    hidden_size=768,
-    num_hidden_layers=12,
-    num_attention_heads=12,
-    intermediate_size=3072,
-    hidden_act="gelu",
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    max_position_embeddings=512,
-    type_vocab_size=16,
-    initializer_range=0.02,
+    vocab_size: int,
+    hidden_size: int = 768,
+    num_hidden_layers: int = 12,
+    num_attention_heads: int = 12,
+    intermediate_size: int = 3072,
+    hidden_act: str | Callable[[tf.Tensor], tf.Tensor] | None = "gelu",
+    hidden_dropout_prob: float = 0.1,
+    attention_probs_dropout_prob: float = 0.1,
+    max_position_embeddings: int = 512,
+    type_vocab_size: int = 16,
+    initializer_range: float = 0.02,
   ):
     self.vocab_size = vocab_size
     self.hidden_size = hidden_size
@@ -108,7 +109,7 @@ class BertConfig:
       raise ValueError(f"hidden_act={self.hidden_act!r} is no activation")
 
   @classmethod
-  def from_dict(cls, json_object):
+  def from_dict(cls, json_object: Mapping[str, object]) -> "BertConfig":
     """The configuration that a dictionary describes.
 
     Keys that BERT itself has no use for, such as `directionality`, are kept
@@ -126,7 +127,7 @@ class BertConfig:
     return config
 
   @classmethod
-  def from_json_file(cls, json_file):
+  def from_json_file(cls, json_file: str) -> "BertConfig":
     """The configuration in a file; errors name the file."""
     with tf.io.gfile.GFile(json_file, "rb") as reader:
       content = reader.read()
@@ -138,11 +139,11 @@ class BertConfig:
     except ValueError as error:
       raise ValueError(f"{json_file}: {error}") from error
 
-  def to_dict(self):
+  def to_dict(self) -> dict:
     """A deep copy of all fields, extra keys included."""
     return copy.deepcopy(self.__dict__)
 
-  def to_json_string(self):
+  def to_json_string(self) -> str:
     """The fields as JSON, keys sorted, indented by 2, newline at the end."""
     return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
@@ -167,13 +168,13 @@ class BertModel:
 
   def __init__(
     self,
-    config,
-    is_training,
-    input_ids,
-    input_mask=None,
-    token_type_ids=None,
-    use_one_hot_embeddings=False,
-    scope=None,
+    config: BertConfig,
+    is_training: bool,
+    input_ids: tf.Tensor,
+    input_mask: tf.Tensor | None = None,
+    token_type_ids: tf.Tensor | None = None,
+    use_one_hot_embeddings: bool = False,
+    scope: str | None = None,
   ):
     keep = 1.0 if is_training else 0.0
     hidden_dropout = config.hidden_dropout_prob * keep
@@ -252,28 +253,28 @@ class BertModel:
     )
     return first
 
-  def get_pooled_output(self):
+  def get_pooled_output(self) -> tf.Tensor:
     """float [B, H]: the transformed [CLS] vector."""
     return self.pooled_output
 
-  def get_sequence_output(self):
+  def get_sequence_output(self) -> tf.Tensor:
     """float [B, S, H]: the last layer's vector of each token."""
     return self.sequence_output
 
-  def get_all_encoder_layers(self):
+  def get_all_encoder_layers(self) -> list[tf.Tensor]:
     """A list, lowest layer first, of float [B, S, H]."""
     return self.all_encoder_layers
 
-  def get_embedding_output(self):
+  def get_embedding_output(self) -> tf.Tensor:
     """float [B, S, H]: what enters the first layer."""
     return self.embedding_output
 
-  def get_embedding_table(self):
+  def get_embedding_table(self) -> tf.Variable:
     """float [V, H]: the word embeddings, a variable."""
     return self.embedding_table
 
 
-def variable_shapes(config):
+def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
   """Name and shape of every variable of a BertModel, none of them made.
 
   Args:
@@ -311,12 +312,14 @@ def variable_shapes(config):
   return shapes | dense_shapes("bert/pooler/dense", hidden, hidden)
 
 
-def gelu(x):
+def gelu(x: tf.Tensor) -> tf.Tensor:
   """Gaussian error linear unit, by the tanh form (Hendrycks & Gimpel 2016)."""
   return tf.nn.gelu(x, approximate=True)
 
 
-def get_activation(activation_string):
+def get_activation(
+  activation_string: str | Callable[[tf.Tensor], tf.Tensor] | None,
+) -> Callable[[tf.Tensor], tf.Tensor] | None:
   """The function of that name; None for "linear" or None.
 
   What is not a string is returned as it is, so a function may be passed.
@@ -338,7 +341,9 @@ def get_activation(activation_string):
     ) from None
 
 
-def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
+def get_assignment_map_from_checkpoint(
+  tvars: Iterable[tf.Variable], init_checkpoint: str
+) -> tuple[dict[str, str], dict[str, int]]:
   """What a checkpoint holds of some variables, for `init_from_checkpoint`.
 
   Args:
@@ -362,7 +367,7 @@ def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
   return assignment_map, initialized
 
 
-def dropout(input_tensor, dropout_prob):
+def dropout(input_tensor: tf.Tensor, dropout_prob: float | None) -> tf.Tensor:
   """Zeroes each element with that probability and scales up the rest.
 
   Outside v1 graphs the mask is a function of seed, step and place in the
@@ -391,7 +396,7 @@ def dropout(input_tensor, dropout_prob):
   return input_tensor * (keep * scale)
 
 
-def layer_norm(input_tensor, name=None):
+def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
   """Layer normalisation over the last axis (Ba et al. 2016)."""
   width = get_shape_list(input_tensor)[-1]
   with variables.variable_scope(name, default_name="LayerNorm"):
@@ -407,12 +412,16 @@ def layer_norm(input_tensor, name=None):
   )
 
 
-def layer_norm_and_dropout(input_tensor, dropout_prob, name=None):
+def layer_norm_and_dropout(
+  input_tensor: tf.Tensor, dropout_prob: float | None, name: str | None = None
+) -> tf.Tensor:
   """`layer_norm`, then `dropout`."""
   return dropout(layer_norm(input_tensor, name), dropout_prob)
 
 
-def create_initializer(initializer_range=0.02):
+def create_initializer(
+  initializer_range: float = 0.02,
+) -> Callable[..., tf.Tensor]:
   """An initializer: normal of that deviation, redrawn beyond two of them."""
 
   def initializer(shape, dtype=tf.float32, partition_info=None):
@@ -429,7 +438,13 @@ def create_initializer(initializer_range=0.02):
   return initializer
 
 
-def dense(input_tensor, units, activation, initializer, name="dense"):
+def dense(
+  input_tensor: tf.Tensor,
+  units: int,
+  activation: Callable[[tf.Tensor], tf.Tensor] | None,
+  initializer: Callable[..., tf.Tensor],
+  name: str = "dense",
+) -> tf.Tensor:
   """activation(x W + b), with variables `name/kernel` and `name/bias`.
 
   Args:
@@ -453,13 +468,13 @@ def dense(input_tensor, units, activation, initializer, name="dense"):
 
 
 def embedding_lookup(
-  input_ids,
-  vocab_size,
-  embedding_size=128,
-  initializer_range=0.02,
-  word_embedding_name="word_embeddings",
-  use_one_hot_embeddings=False,
-):
+  input_ids: tf.Tensor,
+  vocab_size: int,
+  embedding_size: int = 128,
+  initializer_range: float = 0.02,
+  word_embedding_name: str = "word_embeddings",
+  use_one_hot_embeddings: bool = False,
+) -> tuple[tf.Tensor, tf.Variable]:
   """The embedding of each word piece.
 
   Args:
@@ -490,17 +505,17 @@ def embedding_lookup(
 
 
 def embedding_postprocessor(
-  input_tensor,
-  use_token_type=False,
-  token_type_ids=None,
-  token_type_vocab_size=16,
-  token_type_embedding_name="token_type_embeddings",
-  use_position_embeddings=True,
-  position_embedding_name="position_embeddings",
-  initializer_range=0.02,
-  max_position_embeddings=512,
-  dropout_prob=0.1,
-):
+  input_tensor: tf.Tensor,
+  use_token_type: bool = False,
+  token_type_ids: tf.Tensor | None = None,
+  token_type_vocab_size: int = 16,
+  token_type_embedding_name: str = "token_type_embeddings",
+  use_position_embeddings: bool = True,
+  position_embedding_name: str = "position_embeddings",
+  initializer_range: float = 0.02,
+  max_position_embeddings: int = 512,
+  dropout_prob: float = 0.1,
+) -> tf.Tensor:
   """Adds segment and position embeddings, normalises, drops out (figure 2).
 
   Args:
@@ -551,7 +566,9 @@ def embedding_postprocessor(
   return layer_norm_and_dropout(output, dropout_prob)
 
 
-def create_attention_mask_from_input_mask(from_tensor, to_mask):
+def create_attention_mask_from_input_mask(
+  from_tensor: tf.Tensor, to_mask: tf.Tensor
+) -> tf.Tensor:
   """Which positions may attend to which: every one to each unmasked one.
 
   Args:
@@ -568,21 +585,21 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 
 
 def attention_layer(
-  from_tensor,
-  to_tensor,
-  attention_mask=None,
-  num_attention_heads=1,
-  size_per_head=512,
-  query_act=None,
-  key_act=None,
-  value_act=None,
-  attention_probs_dropout_prob=0.0,
-  initializer_range=0.02,
-  do_return_2d_tensor=False,
-  batch_size=None,
-  from_seq_length=None,
-  to_seq_length=None,
-):
+  from_tensor: tf.Tensor,
+  to_tensor: tf.Tensor,
+  attention_mask: tf.Tensor | None = None,
+  num_attention_heads: int = 1,
+  size_per_head: int = 512,
+  query_act: Callable[[tf.Tensor], tf.Tensor] | None = None,
+  key_act: Callable[[tf.Tensor], tf.Tensor] | None = None,
+  value_act: Callable[[tf.Tensor], tf.Tensor] | None = None,
+  attention_probs_dropout_prob: float = 0.0,
+  initializer_range: float = 0.02,
+  do_return_2d_tensor: bool = False,
+  batch_size: int | tf.Tensor | None = None,
+  from_seq_length: int | tf.Tensor | None = None,
+  to_seq_length: int | tf.Tensor | None = None,
+) -> tf.Tensor:
   """Multi-head scaled dot-product attention (Vaswani et al. 2017, 3.2).
 
   Args:
@@ -650,18 +667,18 @@ def _attend(query, key, value, attention_mask, dropout_prob):
 
 
 def transformer_model(
-  input_tensor,
-  attention_mask=None,
-  hidden_size=768,
-  num_hidden_layers=12,
-  num_attention_heads=12,
-  intermediate_size=3072,
-  intermediate_act_fn=gelu,
-  hidden_dropout_prob=0.1,
-  attention_probs_dropout_prob=0.1,
-  initializer_range=0.02,
-  do_return_all_layers=False,
-):
+  input_tensor: tf.Tensor,
+  attention_mask: tf.Tensor | None = None,
+  hidden_size: int = 768,
+  num_hidden_layers: int = 12,
+  num_attention_heads: int = 12,
+  intermediate_size: int = 3072,
+  intermediate_act_fn: Callable[[tf.Tensor], tf.Tensor] | None = gelu,
+  hidden_dropout_prob: float = 0.1,
+  attention_probs_dropout_prob: float = 0.1,
+  initializer_range: float = 0.02,
+  do_return_all_layers: bool = False,
+) -> tf.Tensor | list[tf.Tensor]:
   """The encoder's stack of blocks (Vaswani et al. 2017, figure 1, left).
 
   Args:
@@ -790,7 +807,11 @@ def _transformer_block(
     return project_and_add(wide, x)
 
 
-def get_shape_list(tensor, expected_rank=None, name=None):
+def get_shape_list(
+  tensor: tf.Tensor,
+  expected_rank: int | Sequence[int] | None = None,
+  name: str | None = None,
+) -> list[int | tf.Tensor]:
   """A tensor's shape as a list: an int where static, a scalar tensor if not.
 
   Raises:
@@ -805,7 +826,7 @@ def get_shape_list(tensor, expected_rank=None, name=None):
   return [dynamic[i] if size is None else size for i, size in enumerate(static)]
 
 
-def reshape_to_matrix(input_tensor):
+def reshape_to_matrix(input_tensor: tf.Tensor) -> tf.Tensor:
   """[..., H] as [rows, H].
 
   Raises:
@@ -819,7 +840,9 @@ def reshape_to_matrix(input_tensor):
   return tf.reshape(input_tensor, [-1, input_tensor.shape[-1]])
 
 
-def reshape_from_matrix(output_tensor, orig_shape_list):
+def reshape_from_matrix(
+  output_tensor: tf.Tensor, orig_shape_list: Sequence[int | tf.Tensor]
+) -> tf.Tensor:
   """[rows, H] back in the shape that `reshape_to_matrix` was given."""
   if len(orig_shape_list) == 2:
     return output_tensor
@@ -827,7 +850,9 @@ def reshape_from_matrix(output_tensor, orig_shape_list):
   return tf.reshape(output_tensor, [*orig_shape_list[:-1], width])
 
 
-def assert_rank(tensor, expected_rank, name=None):
+def assert_rank(
+  tensor: tf.Tensor, expected_rank: int | Sequence[int], name: str | None = None
+) -> None:
   """Raises ValueError unless the rank is (one of) `expected_rank`."""
   allowed = (
     [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)

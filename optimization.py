@@ -6,13 +6,19 @@ outside the moments (Loshchilov & Hutter 2019).
 """
 
 import re
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
 import variables
 
 
-def learning_rate_schedule(step, init_lr, num_train_steps, num_warmup_steps):
+def learning_rate_schedule(
+  step: tf.Tensor | tf.Variable,
+  init_lr: float,
+  num_train_steps: int,
+  num_warmup_steps: int | None,
+) -> tf.Tensor:
   """The rate of one update: linear warm-up, then the linear decay to 0.
 
   The decay counts from step 0, so after the warm-up the rate continues on a
@@ -37,7 +43,13 @@ def learning_rate_schedule(step, init_lr, num_train_steps, num_warmup_steps):
   return rate
 
 
-def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
+def create_optimizer(
+  loss: tf.Tensor,
+  init_lr: float,
+  num_train_steps: int,
+  num_warmup_steps: int | None,
+  use_tpu: bool,
+) -> tf.Operation:
   """Adds the update that lowers `loss`, as the paper's appendix A.2 has it.
 
   Called inside `tf.function`, where the update happens in place, or while a
@@ -125,7 +137,14 @@ def _average_over_replicas(replica, dense, row_norms):
   return dense, row_norms
 
 
-def adam_direction(grad, m, v, beta_1, beta_2, epsilon):
+def adam_direction(
+  grad: tf.Tensor,
+  m: tf.Tensor | tf.Variable,
+  v: tf.Tensor | tf.Variable,
+  beta_1: float,
+  beta_2: float,
+  epsilon: float,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
   """BERT's Adam direction, and the new moments: no bias correction."""
   m = beta_1 * m + (1.0 - beta_1) * grad
   v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
@@ -147,13 +166,13 @@ class AdamWeightDecayOptimizer:
 
   def __init__(
     self,
-    learning_rate,
-    weight_decay_rate=0.0,
-    beta_1=0.9,
-    beta_2=0.999,
-    epsilon=1e-6,
-    exclude_from_weight_decay=None,
-    name="AdamWeightDecayOptimizer",
+    learning_rate: float | tf.Tensor,
+    weight_decay_rate: float = 0.0,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    exclude_from_weight_decay: Sequence[str] | None = None,
+    name: str = "AdamWeightDecayOptimizer",
   ):
     self.learning_rate = learning_rate
     self.weight_decay_rate = weight_decay_rate
@@ -163,7 +182,14 @@ class AdamWeightDecayOptimizer:
     self.exclude_from_weight_decay = exclude_from_weight_decay
     self.name = name
 
-  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+  def apply_gradients(
+    self,
+    grads_and_vars: Iterable[
+      tuple[tf.Tensor | tf.IndexedSlices | None, tf.Variable]
+    ],
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+  ) -> tf.Operation | None:
     """Updates each variable that has a gradient, and its two moments.
 
     Args:

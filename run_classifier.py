@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import os
+from collections.abc import Callable, Mapping, Sequence
 
 import common_flags  # Before TensorFlow, which it asks to start up quietly.
 import tensorflow as tf
@@ -63,7 +64,7 @@ __all__ = [
 FLAGS = flags.FLAGS
 
 
-def define_flags():
+def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_run_flags()
@@ -87,7 +88,9 @@ def define_flags():
   )
 
 
-def head_shapes(bert_config, num_labels):
+def head_shapes(
+  bert_config: modeling.BertConfig, num_labels: int
+) -> dict[str, list[int]]:
   """Name and shape of the variables that a classifier adds to BERT."""
   return {
     "output_weights": [num_labels, bert_config.hidden_size],
@@ -96,15 +99,15 @@ def head_shapes(bert_config, num_labels):
 
 
 def create_model(
-  bert_config,
-  is_training,
-  input_ids,
-  input_mask,
-  segment_ids,
-  labels,
-  num_labels,
-  use_one_hot_embeddings,
-):
+  bert_config: modeling.BertConfig,
+  is_training: bool,
+  input_ids: tf.Tensor,
+  input_mask: tf.Tensor,
+  segment_ids: tf.Tensor,
+  labels: tf.Tensor,
+  num_labels: int,
+  use_one_hot_embeddings: bool,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
   """BERT with a linear classifier on its pooled output (section 4.1).
 
   Args:
@@ -153,15 +156,15 @@ def create_model(
 
 
 def model_fn_builder(
-  bert_config,
-  num_labels,
-  init_checkpoint,
-  learning_rate,
-  num_train_steps,
-  num_warmup_steps,
-  use_tpu,
-  use_one_hot_embeddings,
-):
+  bert_config: modeling.BertConfig,
+  num_labels: int,
+  init_checkpoint: str | None,
+  learning_rate: float,
+  num_train_steps: int | None,
+  num_warmup_steps: int | None,
+  use_tpu: bool,
+  use_one_hot_embeddings: bool,
+) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a classifier, for `estimator.Estimator`.
 
   `init_checkpoint` is where weights start from, or None; the other arguments
@@ -226,7 +229,7 @@ class Job:
   vocabulary_file: dict  # file name -> content
 
 
-def check_flags():
+def check_flags() -> tuple[DataProcessor, list[str]]:
   """Checks the flags that stand for themselves.
 
   Returns:
@@ -271,7 +274,7 @@ def check_flags():
   return PROCESSORS[name](), wanted
 
 
-def prepare():
+def prepare() -> Job:
   """The Job that the flags describe; nothing is written yet.
 
   Raises:
@@ -309,7 +312,9 @@ def prepare():
   )
 
 
-def count_train_steps(example_sets):
+def count_train_steps(
+  example_sets: Mapping[str, Mapping[str, Sequence[InputExample]]],
+) -> int:
   """Number of updates that --num_train_epochs takes.
 
   Raises:
@@ -328,7 +333,7 @@ def count_train_steps(example_sets):
   return steps
 
 
-def build_estimator(job):
+def build_estimator(job: Job) -> estimator.Estimator:
   """The Estimator of a Job."""
   config = common_flags.run_config()
   model_fn = model_fn_builder(
@@ -344,7 +349,9 @@ def build_estimator(job):
   return estimator.Estimator(model_fn, config)
 
 
-def write_features(job, examples, name):
+def write_features(
+  job: Job, examples: Sequence[InputExample], name: str
+) -> str:
   """Writes examples to `output_dir/NAME.tf_record`; returns its path."""
   path = os.path.join(FLAGS.output_dir, f"{name}.tf_record")
   file_based_convert_examples_to_features(
@@ -354,7 +361,7 @@ def write_features(job, examples, name):
   return path
 
 
-def train(job, model):
+def train(job: Job, model: estimator.Estimator) -> None:
   """Trains, and makes `output_dir` a release of its own."""
   path = write_features(job, job.example_sets["train"][""], "train")
   model.train(
@@ -376,7 +383,7 @@ def train(job, model):
   logging.info("The trained model is in %s", FLAGS.output_dir)
 
 
-def evaluate(job, model):
+def evaluate(job: Job, model: estimator.Estimator) -> None:
   """Writes and logs the metrics of each development set."""
   for suffix, examples in job.example_sets["dev"].items():
     path = write_features(job, examples, f"eval{suffix}")
@@ -392,7 +399,7 @@ def evaluate(job, model):
     logging.info("%s: %s", output_file, ", ".join(lines))
 
 
-def predict(job, model):
+def predict(job: Job, model: estimator.Estimator) -> None:
   """Writes the probabilities of each class for each row of the test sets."""
   for suffix, examples in job.example_sets["test"].items():
     path = write_features(job, examples, f"predict{suffix}")
@@ -410,7 +417,7 @@ def predict(job, model):
     logging.info("%s: %d rows", output_file, len(examples))
 
 
-def main():
+def main() -> None:
   job = prepare()
   model = build_estimator(job)
   if FLAGS.do_train:

@@ -12,6 +12,7 @@ apart whatever the language.
 import collections
 import re
 import unicodedata
+from collections.abc import Container, Iterable, Mapping
 
 import six
 import tensorflow as tf
@@ -41,7 +42,9 @@ _MAX_REMEMBERED_WORDS = 2**20
 _MAX_REMEMBERED_LENGTH = 64
 
 
-def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
+def validate_case_matches_checkpoint(
+  do_lower_case: bool, init_checkpoint: str | None
+) -> None:
   """Raises ValueError if a released model's casing is contradicted.
 
   Args:
@@ -64,17 +67,17 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     )
 
 
-def convert_to_unicode(text):
+def convert_to_unicode(text: str | bytes) -> str:
   """`text` as str; bytes are read as UTF-8, leaving out what is not."""
   return six.ensure_text(text, "utf-8", "ignore")
 
 
-def printable_text(text):
+def printable_text(text: str | bytes) -> str:
   """`text` as str, fit for a log line."""
   return six.ensure_str(text, "utf-8", "ignore")
 
 
-def load_vocab(vocab_file):
+def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   """An OrderedDict from word piece to id, which is the number of its line."""
   with tf.io.gfile.GFile(vocab_file, "rb") as reader:
     lines = convert_to_unicode(reader.read()).split("\n")
@@ -85,22 +88,26 @@ def load_vocab(vocab_file):
   )
 
 
-def convert_by_vocab(vocab, items):
+def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
   """The entries of `vocab` for a sequence of keys, as a list."""
   return [vocab[item] for item in items]
 
 
-def convert_tokens_to_ids(vocab, tokens):
+def convert_tokens_to_ids(
+  vocab: Mapping[str, int], tokens: Iterable[str]
+) -> list[int]:
   """Ids of word pieces; KeyError for one that is not in `vocab`."""
   return convert_by_vocab(vocab, tokens)
 
 
-def convert_ids_to_tokens(inv_vocab, ids):
+def convert_ids_to_tokens(
+  inv_vocab: Mapping[int, str], ids: Iterable[int]
+) -> list[str]:
   """Word pieces of ids."""
   return convert_by_vocab(inv_vocab, ids)
 
 
-def whitespace_tokenize(text):
+def whitespace_tokenize(text: str) -> list[str]:
   """The words of `text`; none of an empty or blank one."""
   return text.split()
 
@@ -118,7 +125,12 @@ class FullTokenizer:
     ValueError: the SentencePiece model lacks one of these, or is none.
   """
 
-  def __init__(self, vocab_file, do_lower_case=True, spm_model_file=None):
+  def __init__(
+    self,
+    vocab_file: str | None,
+    do_lower_case: bool = True,
+    spm_model_file: str | None = None,
+  ):
     self.basic_tokenizer = BasicTokenizer(do_lower_case)
     self._sentencepiece = None
     if spm_model_file:
@@ -133,7 +145,7 @@ class FullTokenizer:
     self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
     self._pieces_of = {}
 
-  def tokenize(self, text):
+  def tokenize(self, text: str | bytes) -> list[str]:
     """The word pieces of `text`, a list of str."""
     if self._sentencepiece:
       return self._sentencepiece.tokenize(text)
@@ -160,11 +172,11 @@ class FullTokenizer:
       self._pieces_of[word] = pieces
     return pieces
 
-  def convert_tokens_to_ids(self, tokens):
+  def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
     """Ids of word pieces of this vocabulary."""
     return convert_by_vocab(self.vocab, tokens)
 
-  def convert_ids_to_tokens(self, ids):
+  def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """Word pieces of ids."""
     return convert_by_vocab(self.inv_vocab, ids)
 
@@ -176,10 +188,10 @@ class BasicTokenizer:
     do_lower_case: lower-case and strip accents.
   """
 
-  def __init__(self, do_lower_case=True):
+  def __init__(self, do_lower_case: bool = True):
     self.do_lower_case = do_lower_case
 
-  def tokenize(self, text):
+  def tokenize(self, text: str | bytes) -> list[str]:
     """The words and punctuation marks of `text`, a list of str."""
     text = "".join(_cleaned(char) for char in convert_to_unicode(text))
     tokens = []
@@ -222,12 +234,17 @@ class WordpieceTokenizer:
     max_input_chars_per_word: a longer word is not tried.
   """
 
-  def __init__(self, vocab, unk_token=UNKNOWN, max_input_chars_per_word=200):
+  def __init__(
+    self,
+    vocab: Container[str],
+    unk_token: str = UNKNOWN,
+    max_input_chars_per_word: int = 200,
+  ):
     self.vocab = vocab
     self.unk_token = unk_token
     self.max_input_chars_per_word = max_input_chars_per_word
 
-  def tokenize(self, text):
+  def tokenize(self, text: str | bytes) -> list[str]:
     """The pieces of each word of `text`, a list of str."""
     pieces = []
     for word in whitespace_tokenize(convert_to_unicode(text)):
@@ -267,7 +284,7 @@ class SentencePieceTokenizer:
     ValueError: the file is no model, or lacks one of these pieces.
   """
 
-  def __init__(self, model_file, do_lower_case=True):
+  def __init__(self, model_file: str, do_lower_case: bool = True):
     self.do_lower_case = do_lower_case
     import sentencepiece  # Only those who use such a model pay for loading it.
 
@@ -289,7 +306,7 @@ class SentencePieceTokenizer:
         )
     self.unk_token = self._model.id_to_piece(self._model.unk_id())
 
-  def tokenize(self, text):
+  def tokenize(self, text: str | bytes) -> list[str]:
     """The pieces of `text`, a list of str."""
     text = convert_to_unicode(text)
     if self.do_lower_case:

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import threading
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -31,33 +32,40 @@ class VariableStore:
       there and not from its initializer.
   """
 
-  def __init__(self, seed=1, initial_values=None):
+  def __init__(self, seed: int = 1, initial_values=None):
     self.seed = seed
     self.initial_values = {} if initial_values is None else initial_values
     self._variables = {}
 
-  def __enter__(self):
+  def __enter__(self) -> "VariableStore":
     _local.stack.append(_Frame(self))
     return self
 
   def __exit__(self, *exc_info):
     _local.stack.pop()
 
-  def __contains__(self, name):
+  def __contains__(self, name: str) -> bool:
     return name in self._variables
 
-  def __getitem__(self, name):
+  def __getitem__(self, name: str) -> tf.Variable:
     return self._variables[name]
 
-  def items(self):
+  def items(self) -> list[tuple[str, tf.Variable]]:
     """(name, variable) pairs, in order of creation."""
     return list(self._variables.items())
 
-  def trainable(self):
+  def trainable(self) -> list[tf.Variable]:
     """The trainable variables, in order of creation."""
     return [v for v in self._variables.values() if v.trainable]
 
-  def get(self, name, shape, initializer, dtype=tf.float32, trainable=True):
+  def get(
+    self,
+    name: str,
+    shape: Sequence[int],
+    initializer: Callable[..., tf.Tensor] | None,
+    dtype: tf.DType = tf.float32,
+    trainable: bool = True,
+  ) -> tf.Variable:
     """The variable called `name`, created if there is none yet.
 
     Args:
@@ -132,18 +140,20 @@ _default_store = VariableStore()
 _local = _Local()
 
 
-def in_v1_graph():
+def in_v1_graph() -> bool:
   """True while a v1 graph, to be run by a Session, is being built."""
   return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
-def current_store():
+def current_store() -> VariableStore:
   """The innermost active VariableStore of this thread."""
   return _local.stack[-1].store
 
 
 @contextlib.contextmanager
-def variable_scope(name, default_name=None):
+def variable_scope(
+  name: str | None, default_name: str | None = None
+) -> Iterator[None]:
   """Prefixes `name/` to the names of the variables requested inside.
 
   With `name=None`, `default_name` serves instead. In a v1 graph, and only
@@ -162,8 +172,12 @@ def variable_scope(name, default_name=None):
 
 
 def get_variable(
-  name, shape, initializer=None, dtype=tf.float32, trainable=True
-):
+  name: str,
+  shape: Sequence[int],
+  initializer: Callable[..., tf.Tensor] | None = None,
+  dtype: tf.DType = tf.float32,
+  trainable: bool = True,
+) -> tf.Variable:
   """The variable `name` of the current scope; see `VariableStore.get`."""
   if in_v1_graph():
     return tf.compat.v1.get_variable(
@@ -178,7 +192,7 @@ def get_variable(
   return frame.store.get(full_name, shape, initializer, dtype, trainable)
 
 
-def get_slot(variable, slot):
+def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:
   """A zero-initialised, untrained companion, named `<variable>/<slot>`.
 
   Adam keeps its moments under such names.
@@ -200,31 +214,31 @@ def get_slot(variable, slot):
   )
 
 
-def name_of(variable):
+def name_of(variable: tf.Variable) -> str:
   """A variable's full name, without the `:0` of its tensor."""
   return variable.name.removesuffix(":0")
 
 
-def trainable_variables():
+def trainable_variables() -> list[tf.Variable]:
   """The trainable variables of the active store, or of the v1 graph."""
   if in_v1_graph():
     return tf.compat.v1.trainable_variables()
   return current_store().trainable()
 
 
-def global_step():
+def global_step() -> tf.Variable:
   """The scalar int64 variable that counts updates."""
   if in_v1_graph():
     return tf.compat.v1.train.get_or_create_global_step()
   return current_store().get("global_step", [], None, tf.int64, False)
 
 
-def initial_seed():
+def initial_seed() -> tuple[int, int] | None:
   """(seed, hash of the name) of the variable now being created, or None."""
   return _local.initial_seed
 
 
-def dropout_seed():
+def dropout_seed() -> tf.Tensor:
   """A [2] int32 seed that differs for every mask a run ever draws.
 
   It is a function of the store's seed, the global step, the replica and the
