@@ -70,7 +70,7 @@ class RunConfig:
   seed: int = 1
   save_checkpoints_steps: int = 1000
   keep_checkpoint_max: int = 5
-  log_steps: int = 100
+  log_steps: int = 50
   strategy: tf.distribute.Strategy | None = None
   pad_to_max_length: bool = False
 

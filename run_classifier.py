@@ -292,6 +292,11 @@ def prepare() -> Job:
       f"no trained classifier in --output_dir={FLAGS.output_dir} or "
       f"--init_checkpoint={FLAGS.init_checkpoint}; add --do_train"
     )
+  if is_trained:
+    check_labels(labels, FLAGS.output_dir)
+  elif not FLAGS.do_train:
+    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+    check_labels(labels, os.path.dirname(prefix))
   example_sets = {
     set_type: processor.get_example_sets(FLAGS.data_dir, set_type)
     for set_type in wanted
@@ -310,6 +315,21 @@ def prepare() -> Job:
     count_train_steps(example_sets),
     common_flags.vocabulary_file(),
   )
+
+
+def check_labels(labels: Sequence[str], folder: str):
+  """Raises ValueError if the model in `folder` was trained on other labels."""
+  path = os.path.join(folder, "labels.json")
+  if not tf.io.gfile.exists(path):
+    return
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    trained = json.loads(reader.read())
+  if trained != list(labels):
+    raise ValueError(
+      f"{path} has the labels {', '.join(trained)}, and "
+      f"--task_name={FLAGS.task_name} has {', '.join(labels)}; pass the task "
+      f"that the model was trained on"
+    )
 
 
 def count_train_steps(

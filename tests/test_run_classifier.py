@@ -217,6 +217,22 @@ def test_another_model_in_output_dir_is_an_error(trained, files, tmp_path):
   assert scripts.tree(folder) == before
 
 
+def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
+  folder = tmp_path / "model"
+  shutil.copytree(trained[0], folder)
+  (folder / "labels.json").write_text('["1", "0"]')
+  commands = [
+    [*_flags(files, tmp_path / "out", init_checkpoint=folder), "--do_eval"],
+    [*_flags(files, folder), "--do_train"],
+  ]
+  for status, _, error in scripts.run_many(
+    "run_classifier.py", commands, tmp_path
+  ):
+    assert status == 2
+    assert "labels.json has the labels 1, 0, and --task_name=MRPC" in error
+  assert not (tmp_path / "out").exists()
+
+
 def test_a_damaged_checkpoint_is_passed_over(trained, files, tmp_path):
   folder = tmp_path / "out"
   shutil.copytree(trained[0], folder)
