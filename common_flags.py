@@ -136,24 +136,28 @@ def _run_main(main):
     logging.set_verbosity(logging.INFO)
   try:
     main()
-  except (ValueError, OSError, tf.errors.OpError) as error:
+  except (ValueError, OSError, NotImplementedError, tf.errors.OpError) as error:
     logging.debug("Where it happened:", exc_info=True)
     _fail(error)
   except KeyboardInterrupt:
-    sys.exit(
-      "Interrupted; the same command continues from the newest "
-      "checkpoint in --output_dir."
+    print(
+      "Interrupted; the same command continues from the newest checkpoint in "
+      "--output_dir, if there is one.",
+      file=sys.stderr,
     )
+    sys.exit(130)
 
 
 def _fail(error):
   text = error.message if isinstance(error, tf.errors.OpError) else str(error)
   # TensorFlow puts where in the program it happened around what happened.
   lines = [
-    line
+    re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*", "", line)
     for line in text.strip().splitlines()
     if not re.match("Graph execution error|Detected at node|  |$", line)
   ]
+  if "No space left" in text:
+    lines[0] += "; free some and give the same command again"
   print(f"error: {[*lines, type(error).__name__][0]}", file=sys.stderr)
   sys.exit(2)
 
@@ -161,8 +165,8 @@ def _fail(error):
 def require(*names: str) -> None:
   """Raises ValueError for the first of these flags that has no value."""
   for name in names:
-    if FLAGS[name].value is None:
-      raise ValueError(f"--{name} is missing; it has no default")
+    if not FLAGS[name].value:
+      raise ValueError(f"--{name} is missing or empty; it has no default")
 
 
 def require_positive(*names: str) -> None:
@@ -178,7 +182,7 @@ def require_positive(*names: str) -> None:
 def _require_file(name):
   path = FLAGS[name].value
   if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
-    raise ValueError(f"--{name}={path}: there is no such file")
+    raise ValueError(f"--{name}={path} is no file; pass the path of one")
 
 
 def load_tokenizer() -> tokenization.FullTokenizer:
@@ -227,6 +231,14 @@ def load_config(tokenizer: tokenization.FullTokenizer) -> modeling.BertConfig:
       f" more than vocab_size={config.vocab_size} of "
       f"{FLAGS.bert_config_file}; pass the two files of one release"
     )
+  # What this project trains says how its text was cased.
+  cased = getattr(config, "do_lower_case", FLAGS.do_lower_case)
+  if cased != FLAGS.do_lower_case:
+    raise ValueError(
+      f"--do_lower_case={FLAGS.do_lower_case} contradicts "
+      f"{FLAGS.bert_config_file}, whose model was trained with "
+      f"--do_lower_case={cased}; pass that"
+    )
   if FLAGS.max_seq_length < 3:
     raise ValueError(
       f"--max_seq_length={FLAGS.max_seq_length} leaves no room for text beside "
@@ -254,8 +266,9 @@ def check_init_checkpoint(
   Returns:
     Whether the checkpoint holds these, too.
   """
-  if not FLAGS.init_checkpoint:
+  if FLAGS.init_checkpoint is None:
     return False
+  require("init_checkpoint")
   checkpoint = checkpoints.Checkpoint(
     checkpoints.find_checkpoint(FLAGS.init_checkpoint)
   ).verify()
@@ -277,11 +290,15 @@ def check_output_dir(
   Returns:
     Whether it holds a whole checkpoint.
   """
-  if tf.io.gfile.exists(FLAGS.output_dir) and not tf.io.gfile.isdir(
-    FLAGS.output_dir
-  ):
+  # The folder, or the nearest one above it that is there already.
+  there = os.path.abspath(FLAGS.output_dir)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  is_local = "://" not in FLAGS.output_dir
+  if is_local and not (os.path.isdir(there) and os.access(there, os.W_OK)):
     raise ValueError(
-      f"--output_dir={FLAGS.output_dir} is a file; pass a folder"
+      f"--output_dir={FLAGS.output_dir}: {there} is not a folder that can be "
+      f"written to; pass another"
     )
   newest = checkpoints.newest_whole(FLAGS.output_dir)
   if newest:

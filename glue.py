@@ -86,19 +86,28 @@ class DataProcessor:
 
   def get_train_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to train on."""
-    raise NotImplementedError()
+    raise NotImplementedError(
+      f"{type(self).__name__} has no get_train_examples, which --do_train needs"
+    )
 
   def get_dev_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to evaluate on."""
-    raise NotImplementedError()
+    raise NotImplementedError(
+      f"{type(self).__name__} has no get_dev_examples, which --do_eval needs"
+    )
 
   def get_test_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to predict."""
-    raise NotImplementedError()
+    raise NotImplementedError(
+      f"{type(self).__name__} has no get_test_examples, which "
+      f"--do_predict needs"
+    )
 
   def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
-    raise NotImplementedError()
+    raise NotImplementedError(
+      f"{type(self).__name__} has no get_labels, which every task needs"
+    )
 
   def get_example_sets(
     self, data_dir: str, set_type: str

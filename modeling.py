@@ -133,6 +133,12 @@ class BertConfig:
       content = reader.read()
     try:
       fields = json.loads(content)
+    except ValueError as error:
+      raise ValueError(
+        f"{json_file} is not JSON ({error}); pass the bert_config.json that "
+        f"came with the model"
+      ) from error
+    try:
       if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
       return cls.from_dict(fields)

@@ -252,8 +252,9 @@ def check_flags() -> tuple[DataProcessor, list[str]]:
     raise ValueError(
       f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
     )
+  by_name = {name.lower(): task for name, task in PROCESSORS.items()}
   name = FLAGS.task_name.lower()
-  if name not in PROCESSORS:
+  if name not in by_name:
     raise ValueError(
       f"--task_name={FLAGS.task_name} is not one of "
       f"{', '.join(sorted(PROCESSORS))}"
@@ -271,7 +272,7 @@ def check_flags() -> tuple[DataProcessor, list[str]]:
     raise ValueError(
       "nothing to do; pass --do_train, --do_eval or --do_predict"
     )
-  return PROCESSORS[name](), wanted
+  return by_name[name](), wanted
 
 
 def prepare() -> Job:
@@ -289,7 +290,8 @@ def prepare() -> Job:
   is_trained = common_flags.check_output_dir(bert_config, heads)
   if not (FLAGS.do_train or has_head or is_trained):
     raise ValueError(
-      f"no trained classifier in --output_dir={FLAGS.output_dir} or "
+      f"no classifier of {len(labels)} labels in "
+      f"--output_dir={FLAGS.output_dir} or "
       f"--init_checkpoint={FLAGS.init_checkpoint}; add --do_train"
     )
   if is_trained:
@@ -343,6 +345,10 @@ def count_train_steps(
   if not FLAGS.do_train:
     return 0
   rows = len(example_sets["train"][""])
+  if not rows:
+    raise ValueError(
+      f"--task_name={FLAGS.task_name} has no example to train on"
+    )
   steps = int(rows / FLAGS.train_batch_size * FLAGS.num_train_epochs)
   if steps < 1:
     raise ValueError(
@@ -391,11 +397,14 @@ def train(job: Job, model: estimator.Estimator) -> None:
     FLAGS.train_batch_size,
     job.num_train_steps,
   )
+  released_config = modeling.BertConfig.from_dict(
+    {**job.bert_config.to_dict(), "do_lower_case": FLAGS.do_lower_case}
+  )
   checkpoints.write_release(
     FLAGS.output_dir,
     model.weights,
     {
-      "bert_config.json": job.bert_config.to_json_string(),
+      "bert_config.json": released_config.to_json_string(),
       "labels.json": json.dumps(job.labels, ensure_ascii=False) + "\n",
       **job.vocabulary_file,
     },

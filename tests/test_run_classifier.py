@@ -122,6 +122,7 @@ def test_output_dir_is_a_release(trained, files):
     written = (folder / name).read_text()
     if name.endswith("json"):
       original, written = json.loads(original), json.loads(written)
+      assert written.pop("do_lower_case") is True
     assert original == written
   assert json.loads((folder / "labels.json").read_text()) == ["0", "1"]
 
@@ -295,6 +296,13 @@ def test_a_users_processor_works_as_it_always_did(files, tmp_path):
   )
   results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
   assert results.shape == (12, 3)
+  lacking = code.replace("get_dev_examples", "get_other_examples")
+  failed = subprocess.run(
+    [sys.executable, "-c", lacking, *flags], capture_output=True, text=True
+  )
+  assert failed.returncode == 2
+  last = failed.stderr.splitlines()[-1]
+  assert "MoodProcessor has no get_dev_examples, which --do_eval needs" in last
   labels = json.loads((tmp_path / "out" / "labels.json").read_text())
   assert labels == ["sad", "glad", "mad"]
   assert "eval_accuracy" in _eval_results(tmp_path / "out")
@@ -447,7 +455,17 @@ def _bad_inputs(files):
     "wrong type": ({"seed": "one"}, ["seed", "one"]),
     "output is a file": (
       {"output_dir": files / "model" / "vocab.txt"},
-      ["--output_dir", "vocab.txt", "is a file"],
+      ["--output_dir", "vocab.txt is not a folder"],
+    ),
+    "below a file": (
+      {"output_dir": files / "model" / "vocab.txt" / "out"},
+      ["--output_dir", "vocab.txt is not a folder"],
+    ),
+    "unset output": ({"output_dir": ""}, ["--output_dir"]),
+    "unset checkpoint": ({"init_checkpoint": ""}, ["--init_checkpoint"]),
+    "other casing": (
+      {"bert_config_file": _config_with(files, "c.json", do_lower_case=False)},
+      ["--do_lower_case=True contradicts", "c.json"],
     ),
     "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
     "no output": ({"output_dir": None}, ["--output_dir"]),
