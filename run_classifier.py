@@ -328,9 +328,9 @@ def check_labels(labels: Sequence[str], folder: str):
     trained = json.loads(reader.read())
   if trained != list(labels):
     raise ValueError(
-      f"{path} has the labels {', '.join(trained)}, and "
-      f"--task_name={FLAGS.task_name} has {', '.join(labels)}; pass the task "
-      f"that the model was trained on"
+      f"{path} has the labels {', '.join(map(str, trained))}, and "
+      f"--task_name={FLAGS.task_name} has {', '.join(map(str, labels))}; "
+      f"pass the task that the model was trained on"
     )
 
 
