@@ -377,26 +377,23 @@ def build_estimator(job: Job) -> estimator.Estimator:
 
 def write_features(
   job: Job, examples: Sequence[InputExample], name: str
-) -> str:
-  """Writes examples to `output_dir/NAME.tf_record`; returns its path."""
+) -> Callable:
+  """Writes `output_dir/NAME.tf_record`; returns the `input_fn` over it."""
   path = os.path.join(FLAGS.output_dir, f"{name}.tf_record")
   file_based_convert_examples_to_features(
     examples, job.labels, FLAGS.max_seq_length, job.tokenizer, path
   )
   logging.info("%s: %d examples", path, len(examples))
-  return path
+  is_training = name == "train"
+  return file_based_input_fn_builder(
+    path, FLAGS.max_seq_length, is_training, drop_remainder=is_training
+  )
 
 
 def train(job: Job, model: estimator.Estimator) -> None:
   """Trains, and makes `output_dir` a release of its own."""
-  path = write_features(job, job.example_sets["train"][""], "train")
-  model.train(
-    file_based_input_fn_builder(
-      path, FLAGS.max_seq_length, is_training=True, drop_remainder=True
-    ),
-    FLAGS.train_batch_size,
-    job.num_train_steps,
-  )
+  input_fn = write_features(job, job.example_sets["train"][""], "train")
+  model.train(input_fn, FLAGS.train_batch_size, job.num_train_steps)
   released_config = modeling.BertConfig.from_dict(
     {**job.bert_config.to_dict(), "do_lower_case": FLAGS.do_lower_case}
   )
@@ -415,13 +412,8 @@ def train(job: Job, model: estimator.Estimator) -> None:
 def evaluate(job: Job, model: estimator.Estimator) -> None:
   """Writes and logs the metrics of each development set."""
   for suffix, examples in job.example_sets["dev"].items():
-    path = write_features(job, examples, f"eval{suffix}")
-    result = model.evaluate(
-      file_based_input_fn_builder(
-        path, FLAGS.max_seq_length, is_training=False, drop_remainder=False
-      ),
-      FLAGS.eval_batch_size,
-    )
+    input_fn = write_features(job, examples, f"eval{suffix}")
+    result = model.evaluate(input_fn, FLAGS.eval_batch_size)
     lines = [f"{key} = {result[key]}" for key in sorted(result)]
     output_file = os.path.join(FLAGS.output_dir, f"eval_results{suffix}.txt")
     checkpoints.write_file(output_file, "\n".join(lines) + "\n")
@@ -431,13 +423,8 @@ def evaluate(job: Job, model: estimator.Estimator) -> None:
 def predict(job: Job, model: estimator.Estimator) -> None:
   """Writes the probabilities of each class for each row of the test sets."""
   for suffix, examples in job.example_sets["test"].items():
-    path = write_features(job, examples, f"predict{suffix}")
-    rows = model.predict(
-      file_based_input_fn_builder(
-        path, FLAGS.max_seq_length, is_training=False, drop_remainder=False
-      ),
-      FLAGS.predict_batch_size,
-    )
+    input_fn = write_features(job, examples, f"predict{suffix}")
+    rows = model.predict(input_fn, FLAGS.predict_batch_size)
     output_file = os.path.join(FLAGS.output_dir, f"test_results{suffix}.tsv")
     checkpoints.write_file(
       output_file,
