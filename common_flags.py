@@ -156,9 +156,10 @@ def _fail(error):
     for line in text.strip().splitlines()
     if not re.match("Graph execution error|Detected at node|  |$", line)
   ]
+  first_line = [*lines, type(error).__name__][0]
   if "No space left" in text:
-    lines[0] += "; free some and give the same command again"
-  print(f"error: {[*lines, type(error).__name__][0]}", file=sys.stderr)
+    first_line += "; free some and give the same command again"
+  print(f"error: {first_line}", file=sys.stderr)
   sys.exit(2)
 
 
