@@ -23,22 +23,24 @@ import metrics
 import modeling
 import optimization
 import variables
-from glue import (
-  PROCESSORS,
-  ColaProcessor,
+from examples import (
   DataProcessor,
   InputExample,
   InputFeatures,
-  MnliProcessor,
-  MrpcProcessor,
   PaddingInputExample,
-  XnliProcessor,
   convert_examples_to_features,
   convert_single_example,
   file_based_convert_examples_to_features,
   file_based_input_fn_builder,
   input_fn_builder,
   label_id,
+)
+from glue import (
+  PROCESSORS,
+  ColaProcessor,
+  MnliProcessor,
+  MrpcProcessor,
+  XnliProcessor,
 )
 
 # Code written for the original finds all of these here.

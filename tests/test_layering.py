@@ -15,10 +15,16 @@ FLOORS = [
   "optimization",
   "checkpoints",
   "inputs",
+  "heads",
   "metrics",
+  "summaries",
   "estimator",
   "common_flags",
+  "examples",
+  "tables",
   "glue",
+  "classifier",
+  "report",
 ]
 MODULES = {path.stem: path for path in ROOT.glob("*.py")}
 SCRIPTS = sorted(MODULES.keys() - set(FLOORS))

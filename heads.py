@@ -1,0 +1,242 @@
+"""What a classifier's outputs stand for: one label, several, or a number.
+
+A head turns the label of an example into what the loss wants, logits into a
+loss, and logits into an answer. The model below it is the same for all.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import inputs
+
+# Between the labels of one text, in files and in answers.
+LABEL_SEPARATOR = "|"
+
+
+class Classification:
+  """Exactly one of several labels: softmax and cross-entropy (section 4.1).
+
+  Args:
+    labels: the labels, in the order of the model's outputs.
+  """
+
+  kind = "classification"
+  default_metrics = ("accuracy",)
+  no_label = 0  # Stands in the features of a text whose label is unknown.
+
+  def __init__(self, labels: Sequence[str]):
+    self.labels = list(labels)
+    self.num_outputs = len(self.labels)
+
+  def label_feature(self) -> tf.io.FixedLenFeature:
+    """The spec of an encoded label."""
+    return inputs.int_feature()
+
+  def encode(self, label: str) -> int:
+    """The label's place among the labels.
+
+    Raises:
+      ValueError: it is none of them.
+    """
+    if label not in self.labels:
+      raise ValueError(_unknown(label, self.labels))
+    return self.labels.index(label)
+
+  def per_example_loss(
+    self,
+    logits: tf.Tensor,
+    label_ids: tf.Tensor,
+    weights: Sequence[float] | None = None,
+  ) -> tf.Tensor:
+    """Cross-entropy float [B].
+
+    Args:
+      logits: float [B, C].
+      label_ids: integer [B].
+      weights: [C], factor of the loss of each label's examples, or None.
+    """
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=label_ids, logits=logits
+    )
+    if weights is None:
+      return loss
+    return loss * tf.gather(tf.constant(weights, loss.dtype), label_ids)
+
+  def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
+    """Weights [C] under which every label counts the same in all.
+
+    Args:
+      label_ids: integer [rows], of the training set.
+    """
+    counts = np.bincount(label_ids, minlength=self.num_outputs)
+    return [len(label_ids) / (self.num_outputs * max(n, 1)) for n in counts]
+
+  def probabilities(self, logits: np.ndarray) -> np.ndarray:
+    """Softmax [rows, C] of logits [rows, C]."""
+    return tf.nn.softmax(tf.convert_to_tensor(logits, tf.float32)).numpy()
+
+  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
+    """The most probable label's place, integer [rows]."""
+    return np.argmax(probabilities, axis=-1)
+
+  def answer(self, prediction) -> str:
+    """One of `predictions` as a user reads it."""
+    return self.labels[int(prediction)]
+
+
+class Multilabel:
+  """Any number of the labels: a sigmoid and a binary cross-entropy for each.
+
+  In text, the labels of an example are separated by `|`; none is "".
+
+  Args:
+    labels: the labels, in the order of the model's outputs.
+  """
+
+  kind = "multilabel"
+  default_metrics = ("accuracy", "f1_micro", "f1_macro")
+
+  def __init__(self, labels: Sequence[str]):
+    self.labels = list(labels)
+    self.num_outputs = len(self.labels)
+    self.no_label = [0] * self.num_outputs
+
+  def label_feature(self) -> tf.io.FixedLenFeature:
+    """The spec of encoded labels."""
+    return inputs.int_feature(self.num_outputs)
+
+  def encode(self, label: str) -> list[int]:
+    """1 for each label that is given and 0 for the others, [C].
+
+    Raises:
+      ValueError: one of them is unknown.
+    """
+    given = split_labels(label)
+    for name in given:
+      if name not in self.labels:
+        raise ValueError(_unknown(name, self.labels))
+    return [int(name in given) for name in self.labels]
+
+  def per_example_loss(
+    self,
+    logits: tf.Tensor,
+    label_ids: tf.Tensor,
+    weights: Sequence[float] | None = None,
+  ) -> tf.Tensor:
+    """Binary cross-entropy, mean over the labels, float [B].
+
+    Args:
+      logits: float [B, C].
+      label_ids: integer [B, C], 1 and 0.
+      weights: [C], factor of the loss where a label is given, or None.
+    """
+    loss = tf.nn.weighted_cross_entropy_with_logits(
+      labels=tf.cast(label_ids, logits.dtype),
+      logits=logits,
+      pos_weight=1.0 if weights is None else tf.constant(weights, logits.dtype),
+    )
+    return tf.reduce_mean(loss, axis=-1)
+
+  def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
+    """Weights [C] under which having a label counts as not having it.
+
+    Args:
+      label_ids: 1 and 0 [rows, C], of the training set.
+    """
+    given = np.sum(label_ids, axis=0)
+    return [(len(label_ids) - n) / n if n else 1.0 for n in given]
+
+  def probabilities(self, logits: np.ndarray) -> np.ndarray:
+    """Each label's own probability [rows, C], of logits [rows, C]."""
+    return tf.sigmoid(tf.convert_to_tensor(logits, tf.float32)).numpy()
+
+  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
+    """1 where a label is more probable than not, integer [rows, C]."""
+    return (np.asarray(probabilities) > 0.5).astype(np.int64)
+
+  def answer(self, prediction) -> str:
+    """One of `predictions` as a user reads it."""
+    given = [l for l, p in zip(self.labels, prediction, strict=True) if p]
+    return LABEL_SEPARATOR.join(given)
+
+
+class Regression:
+  """A number: one output, squared error."""
+
+  kind = "regression"
+  default_metrics = ("pearson", "spearman", "mse")
+  labels = ()
+  num_outputs = 1
+  no_label = 0.0
+
+  def label_feature(self) -> tf.io.FixedLenFeature:
+    """The spec of a number."""
+    return tf.io.FixedLenFeature([], tf.float32)
+
+  def encode(self, label: str) -> float:
+    """The number that stands there.
+
+    Raises:
+      ValueError: none does.
+    """
+    try:
+      number = float(label)
+    except (TypeError, ValueError):
+      number = math.nan
+    if not math.isfinite(number):
+      raise ValueError(f"label {label!r} is no number")
+    return number
+
+  def per_example_loss(
+    self, logits: tf.Tensor, label_ids: tf.Tensor, weights: None = None
+  ) -> tf.Tensor:
+    """Squared error float [B].
+
+    Args:
+      logits: float [B, 1].
+      label_ids: float [B].
+      weights: None; a number has no classes to weigh.
+    """
+    del weights
+    return tf.square(logits[:, 0] - tf.cast(label_ids, logits.dtype))
+
+  def probabilities(self, logits: np.ndarray) -> np.ndarray:
+    """The numbers themselves [rows, 1]; they have no probability."""
+    return np.asarray(logits)
+
+  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
+    """The numbers, float [rows]."""
+    return np.asarray(probabilities)[:, 0]
+
+  def answer(self, prediction) -> str:
+    """One of `predictions` as a user reads it."""
+    return f"{float(prediction):.4f}"
+
+
+Head = Classification | Multilabel | Regression
+
+
+def make_head(kind: str, labels: Sequence[str]) -> Head:
+  """The head of that kind: classification, multilabel or regression."""
+  if kind == Regression.kind:
+    return Regression()
+  return {h.kind: h for h in (Classification, Multilabel)}[kind](labels)
+
+
+def as_head(labels: "Head | Sequence[str]") -> Head:
+  """A head as it is; a list of labels as a Classification."""
+  if isinstance(labels, Head):
+    return labels
+  return Classification(labels)
+
+
+def split_labels(label: str) -> list[str]:
+  """The labels in a text such as "angry|short"; none in an empty one."""
+  return [part.strip() for part in label.split(LABEL_SEPARATOR) if part.strip()]
+
+
+def _unknown(label, labels):
+  return f"label {label!r} is none of {', '.join(map(str, labels))}"
