@@ -159,7 +159,7 @@ class Multilabel:
 
   def answer(self, prediction) -> str:
     """One of `predictions` as a user reads it."""
-    given = [l for l, p in zip(self.labels, prediction, strict=True) if p]
+    given = [name for name, p in zip(self.labels, prediction, strict=True) if p]
     return LABEL_SEPARATOR.join(given)
 
 
