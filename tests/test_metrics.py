@@ -1,0 +1,201 @@
+"""Metrics, against arithmetic by hand."""
+
+import json
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import metrics
+
+# Label 1: 3 rows have it and 2 of them are found; 1 row is taken for it.
+LABELS = np.array([1, 1, 1, 0, 0, 0, 0, 0])
+GUESSES = np.array([1, 1, 0, 1, 0, 0, 0, 0])
+
+# Two labels for each row. First column: tp 1, fp 1, fn 0, tn 1; second: tp 1,
+# fp 0, fn 1, tn 1.
+LABEL_SETS = np.array([[1, 1], [0, 1], [0, 0]])
+GUESSED_SETS = np.array([[1, 1], [1, 0], [0, 0]])
+
+
+class TestMetrics:
+  @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+      ("accuracy", 6 / 8),
+      ("f1", 2 / 3),  # Precision and recall are both 2/3.
+      ("f1_micro", 6 / 8),
+      ("f1_macro", (2 / 3 + 4 / 5) / 2),
+      ("matthews", (2 * 4 - 1 * 1) / math.sqrt(3 * 3 * 5 * 5)),
+      ("mse", 2 / 8),
+    ],
+  )
+  def test_two_labels(self, name, expected):
+    value = metrics.METRICS[name](LABELS, GUESSES)
+    assert value == pytest.approx(expected, abs=1e-12)
+    assert isinstance(value, float)
+
+  @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+      ("accuracy", 2 / 3),
+      ("f1_micro", 2 * 2 / (2 * 2 + 1 + 1)),
+      ("f1_macro", 2 / 3),  # 2 / (2 + 1) in both columns.
+    ],
+  )
+  def test_sets_of_labels(self, name, expected):
+    value = metrics.METRICS[name](LABEL_SETS, GUESSED_SETS)
+    assert value == pytest.approx(expected, abs=1e-12)
+
+  @pytest.mark.parametrize("name", ["f1_micro", "f1_macro"])
+  def test_sets_of_one_possible_label(self, name):
+    value = metrics.METRICS[name](LABELS[:, None], GUESSES[:, None])
+    assert value == pytest.approx(2 / 3)
+
+  def test_three_labels(self):
+    labels, guesses = [0, 1, 2, 2], [0, 2, 2, 1]
+    assert metrics.accuracy(labels, guesses) == 1 / 2
+    assert metrics.f1_macro(labels, guesses) == pytest.approx((1 + 1 / 2) / 3)
+    assert metrics.f1_micro(labels, guesses) == pytest.approx(1 / 2)
+
+  def test_pearson(self):
+    # Deviations -1, 0, 1 and -4/3, -1/3, 5/3.
+    value = metrics.pearson([1, 2, 3], [1, 2, 4])
+    assert value == pytest.approx(3 / math.sqrt(2 * 42 / 9))
+
+  def test_spearman(self):
+    assert metrics.spearman([1.0, 2.0, 3.0], [0.1, 0.2, 40.0]) == 1
+    # 1 - 6 (1 + 1) / (3 (9 - 1)).
+    assert metrics.spearman([1, 2, 3], [2, 1, 3]) == pytest.approx(1 / 2)
+
+  @pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+  @pytest.mark.parametrize(
+    ("labels", "guesses"),
+    [([0, 1, 1], [1, 1, 1]), ([1, 1, 1], [0, 1, 1]), ([1, 1], [1, 1])],
+  )
+  def test_correlation_with_a_constant_is_0(self, name, labels, guesses):
+    assert metrics.METRICS[name](labels, guesses) == 0.0
+
+  @pytest.mark.parametrize("name", ["f1", "f1_micro", "f1_macro"])
+  def test_f1_of_nothing_is_0(self, name):
+    nothing = np.zeros([3, 2], np.int64)
+    assert metrics.f1(nothing[:, 0], nothing[:, 0]) == 0.0
+    if name != "f1":
+      assert metrics.METRICS[name](nothing, nothing) == 0.0
+
+  def test_nearly_the_same_numbers(self):
+    guesses = 5 + np.array([0, 1, 2]) * 2.0**-46
+    assert metrics.pearson([1, 2, 3], guesses) == pytest.approx(1)
+
+  def test_numbers_of_a_model(self):
+    labels = np.array([0.5, 3.75, 5.0], np.float32)
+    assert metrics.mse(labels, labels + np.float32(0.5)) == 0.25
+    assert metrics.pearson(labels, 2 * labels) == pytest.approx(1)
+
+
+class TestCompute:
+  def test_names(self):
+    results = metrics.compute(("accuracy", "f1"), LABELS, GUESSES)
+    assert results == pytest.approx({"eval_accuracy": 3 / 4, "eval_f1": 2 / 3})
+    assert list(results) == ["eval_accuracy", "eval_f1"]
+
+  def test_unknown_name(self):
+    with pytest.raises(ValueError, match="metric recal is none of accuracy, f"):
+      metrics.compute(["accuracy", "recal"], LABELS, GUESSES)
+
+  def test_as_the_original_reports(self):
+    results = metrics.classification_metrics(LABELS, GUESSES, LABELS / 4)
+    assert results == {"eval_accuracy": 3 / 4, "eval_loss": 3 / 32}
+
+
+class TestLabelReport:
+  def test_one_label_each(self):
+    report = metrics.label_report([0, 0, 1, 1, 1], [0, 1, 1, 1, 0], ["a", 7])
+    assert report["confusion_matrix"] == [[1, 1], [1, 2]]
+    assert report["labels"]["a"] == {
+      "precision": 1 / 2,
+      "recall": 1 / 2,
+      "f1": 1 / 2,
+      "support": 2,
+    }
+    assert report["labels"]["7"] == pytest.approx(
+      {"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "support": 3}
+    )
+    assert json.loads(json.dumps(report)) == report
+
+  def test_rows_are_true_and_columns_predicted(self):
+    report = metrics.label_report([0, 0, 2], [1, 1, 2], ["a", "b", "c"])
+    assert report["confusion_matrix"] == [[0, 2, 0], [0, 0, 0], [0, 0, 1]]
+    zeros = {"precision": 0, "recall": 0, "f1": 0}
+    assert report["labels"]["a"] == {**zeros, "support": 2}
+    assert report["labels"]["b"] == {**zeros, "support": 0}
+
+  def test_sets_of_labels(self):
+    report = metrics.label_report(LABEL_SETS, GUESSED_SETS, ["x", "y"])
+    assert report["confusion_matrices"] == {
+      "x": [[1, 1], [0, 1]],
+      "y": [[1, 0], [1, 1]],
+    }
+    assert report["labels"]["x"] == pytest.approx(
+      {"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "support": 1}
+    )
+    assert report["labels"]["y"] == pytest.approx(
+      {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "support": 2}
+    )
+    assert json.loads(json.dumps(report)) == report
+
+  def test_a_label_that_never_occurs(self):
+    nothing = np.zeros([2, 1], np.int64)
+    report = metrics.label_report(nothing, nothing, ["x"])
+    assert report["confusion_matrices"] == {"x": [[2, 0], [0, 0]]}
+    assert report["labels"]["x"]["f1"] == 0
+
+  @hypothesis.given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1)
+  )
+  def test_agrees_with_counting(self, rows):
+    report = metrics.label_report(*zip(*rows, strict=True), ["a", "b", "c"])
+    assert report["confusion_matrix"] == [
+      [rows.count((i, j)) for j in range(3)] for i in range(3)
+    ]
+
+
+class TestCalibration:
+  def test_by_hand(self):
+    result = metrics.calibration(
+      [0.6, 0.7, 0.9, 1.0], [True, False, True, True], bins=4
+    )
+    assert result["edges"] == [0, 0.25, 0.5, 0.75, 1]
+    assert result["count"] == [0, 0, 2, 2]
+    assert result["accuracy"] == [None, None, 0.5, 1]
+    assert result["mean_confidence"][:2] == [None, None]
+    assert result["mean_confidence"][2:] == pytest.approx([0.65, 0.95])
+    # Half of the rows are off by 0.15, the other half by 0.05.
+    assert result["expected_calibration_error"] == pytest.approx(0.1)
+    assert json.loads(json.dumps(result)) == result
+
+  def test_edges_belong_below(self):
+    result = metrics.calibration([0.0, 0.5, 1.0], [0, 1, 1], bins=2)
+    assert result["count"] == [2, 1]
+
+  def test_float32_a_little_above_1(self):
+    above = np.nextafter(np.float32(1), np.float32(2))
+    result = metrics.calibration(np.array([above]), np.array([True]))
+    assert result["count"] == [0] * 9 + [1]
+
+  @hypothesis.given(
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1),
+    st.integers(1, 20),
+  )
+  def test_every_row_counts_once(self, rows, bins):
+    result = metrics.calibration(*zip(*rows, strict=True), bins)
+    assert sum(result["count"]) == len(rows)
+    right = sum(
+      n * share
+      for n, share in zip(result["count"], result["accuracy"], strict=True)
+      if n
+    )
+    assert right == pytest.approx(sum(correct for _, correct in rows))
+    assert 0 <= result["expected_calibration_error"] <= 1
