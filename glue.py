@@ -1,15 +1,27 @@
-"""The paper's sentence tasks: their files, labels and readers.
+"""GLUE's tasks and their kin: files, labels, metrics and readers.
 
-A task is a row of `TASKS`; its processor reads its files by that row.
+A task is a row of `TASKS`; its processor reads its files by that row. The
+layouts are those of GLUE's download script.
 """
 
+import collections
 import dataclasses
+import difflib
 import functools
 import os
+import re
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
+from absl import logging
 
+import heads
 from examples import DataProcessor, InputExample
+
+XNLI_LANGUAGES = (
+  "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",
+  "vi", "zh",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,35 +47,116 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
+class Folders:
+  """A set that has a folder for each label, and a file for each text.
+
+  Attributes:
+    names: the set's folder within the task's directory; where there is none
+      of that name, the next is taken.
+  """
+
+  names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Task:
   """One task: its labels and its sets.
 
   Attributes:
+    name: as GLUE writes it.
     labels: in the order of the model's outputs.
     train, dev, test: each a dict from the suffix of its result files to a
-      Split; the first one is what the processor's getters read.
+      Split or Folders; the first one is what the processor's getters read.
+    kind: "classification" or "regression", as `heads.make_head` takes it.
+    metrics: names in `metrics.METRICS`.
+    submission: dict from the suffix of a test set to the name of its file for
+      GLUE's leaderboard; None where there is none.
     renamed_labels: labels that some of the files spell in another way.
+    no_label: what stands in place of the label where annotators disagree.
+    has_broken_rows: whether some rows of the distributed files lack columns.
+    model_of: the task whose model predicts this one, which has no sets to
+      train or to evaluate on.
   """
 
+  name: str
   labels: tuple[str, ...]
-  train: dict[str, Split]
-  dev: dict[str, Split]
-  test: dict[str, Split]
+  train: dict[str, Split | Folders] = dataclasses.field(default_factory=dict)
+  dev: dict[str, Split | Folders] = dataclasses.field(default_factory=dict)
+  test: dict[str, Split | Folders] = dataclasses.field(default_factory=dict)
+  kind: str = "classification"
+  metrics: tuple[str, ...] = ("accuracy",)
+  submission: dict[str, str] | None = None
   renamed_labels: dict[str, str] = dataclasses.field(default_factory=dict)
+  no_label: str | None = None
+  has_broken_rows: bool = False
+  model_of: str | None = None
 
 
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
-_mrpc = functools.partial(Split, text_a=3, text_b=4)
 _mnli = functools.partial(Split, text_a=8, text_b=9, id_column=0)
 
-TASKS = {
-  "COLA": Task(
+
+def _three_sets(test=None, **columns):
+  """train.tsv, dev.tsv and test.tsv: alike, but the last has no labels."""
+  return {
+    "train": {"": Split("train.tsv", **columns)},
+    "dev": {"": Split("dev.tsv", **columns)},
+    "test": {"": test or Split("test.tsv", **{**columns, "label": None})},
+  }
+
+
+def _xnli(language):
+  """XNLI's row for one of its languages."""
+  rows_of = functools.partial(Split, text_a=6, text_b=7, only=(0, language))
+  return Task(
+    name="XNLI",
+    labels=_NLI_LABELS,
+    train={"": Split(f"multinli/multinli.train.{language}.tsv", 0, 1, 2)},
+    dev={"": rows_of("xnli.dev.tsv", label=1)},
+    test={"": rows_of("xnli.test.tsv")},
+    renamed_labels={"contradictory": "contradiction"},
+  )
+
+
+_ROWS = (
+  Task(
+    name="CoLA",
     labels=("0", "1"),
-    train={"": Split("train.tsv", 3, label=1, header=False)},
-    dev={"": Split("dev.tsv", 3, label=1, header=False)},
-    test={"": Split("test.tsv", 1)},
+    **_three_sets(text_a=3, label=1, header=False, test=Split("test.tsv", 1)),
+    metrics=("matthews", "accuracy"),
+    submission={"": "CoLA.tsv"},
   ),
-  "MNLI": Task(
+  Task(
+    name="SST-2",
+    labels=("0", "1"),
+    **_three_sets(text_a=0, label=1, test=Split("test.tsv", 1)),
+    submission={"": "SST-2.tsv"},
+  ),
+  Task(
+    name="MRPC",
+    labels=("0", "1"),
+    **_three_sets(text_a=3, text_b=4, label=0),
+    metrics=("accuracy", "f1"),
+    submission={"": "MRPC.tsv"},
+  ),
+  Task(
+    name="STS-B",
+    labels=(),
+    **_three_sets(text_a=7, text_b=8, label=9),
+    kind="regression",
+    metrics=("pearson", "spearman"),
+    submission={"": "STS-B.tsv"},
+  ),
+  Task(
+    name="QQP",
+    labels=("0", "1"),
+    **_three_sets(text_a=3, text_b=4, label=5, test=Split("test.tsv", 1, 2)),
+    metrics=("accuracy", "f1"),
+    submission={"": "QQP.tsv"},
+    has_broken_rows=True,
+  ),
+  Task(
+    name="MNLI",
     labels=_NLI_LABELS,
     train={"": _mnli("train.tsv", label=-1)},
     dev={
@@ -74,21 +167,51 @@ TASKS = {
       "": _mnli("test_matched.tsv"),
       "_mismatched": _mnli("test_mismatched.tsv"),
     },
+    submission={"": "MNLI-m.tsv", "_mismatched": "MNLI-mm.tsv"},
   ),
-  "MRPC": Task(
+  Task(
+    name="QNLI",
+    labels=("entailment", "not_entailment"),
+    **_three_sets(text_a=1, text_b=2, label=3),
+    submission={"": "QNLI.tsv"},
+  ),
+  Task(
+    name="RTE",
+    labels=("entailment", "not_entailment"),
+    **_three_sets(text_a=1, text_b=2, label=3),
+    submission={"": "RTE.tsv"},
+  ),
+  Task(
+    name="WNLI",
     labels=("0", "1"),
-    train={"": _mrpc("train.tsv", label=0)},
-    dev={"": _mrpc("dev.tsv", label=0)},
-    test={"": _mrpc("test.tsv")},
+    **_three_sets(text_a=1, text_b=2, label=3),
+    submission={"": "WNLI.tsv"},
   ),
-  "XNLI": Task(
+  Task(
+    name="AX",
     labels=_NLI_LABELS,
-    train={"": Split("multinli/multinli.train.zh.tsv", 0, 1, 2)},
-    dev={"": Split("xnli.dev.tsv", 6, 7, 1, only=(0, "zh"))},
-    test={"": Split("xnli.test.tsv", 6, 7, only=(0, "zh"))},
-    renamed_labels={"contradictory": "contradiction"},
+    test={"": Split("diagnostic.tsv", 1, 2)},
+    submission={"": "AX.tsv"},
+    model_of="MNLI",
   ),
-}
+  _xnli("zh"),
+  Task(
+    name="SNLI",
+    labels=_NLI_LABELS,
+    **_three_sets(text_a=7, text_b=8, label=-1),
+    no_label="-",
+  ),
+  Task(
+    name="IMDB",
+    labels=("neg", "pos"),
+    train={"": Folders(("train",))},
+    dev={"": Folders(("dev", "test"))},
+    test={"": Folders(("test",))},
+  ),
+)
+TASKS = {task.name.lower(): task for task in _ROWS}
+# What --task_name=all runs, in GLUE's order.
+GLUE_TASKS = tuple(key for key, task in TASKS.items() if task.submission)
 
 
 class GlueProcessor(DataProcessor):
@@ -113,7 +236,7 @@ class GlueProcessor(DataProcessor):
   ) -> dict[str, list[InputExample]]:
     return {
       suffix: self.read_split(data_dir, set_type, suffix)
-      for suffix in getattr(self.task, set_type)
+      for suffix in self._splits(set_type)
     }
 
   def read_split(
@@ -127,10 +250,31 @@ class GlueProcessor(DataProcessor):
       suffix: which of the sets of that type.
 
     Raises:
-      ValueError: the file is missing or empty, a line has too few columns, or
-        a label is unknown; the message names file and line.
+      ValueError: the task has no such set, the file is missing or empty, a
+        line has too few columns, or a label is unknown; the message names
+        file and line.
     """
-    split = getattr(self.task, set_type)[suffix]
+    split = self._splits(set_type)[suffix]
+    if isinstance(split, Folders):
+      path, examples = self._read_folders(split, data_dir, set_type)
+    else:
+      path, examples = self._read_file(split, data_dir, set_type)
+    if not examples:
+      raise ValueError(f"{path} holds no examples")
+    return examples
+
+  def _splits(self, set_type):
+    splits = getattr(self.task, set_type)
+    if not splits:
+      raise ValueError(
+        f"--task_name={self.task.name} has no {set_type} set: it is for "
+        f"prediction with a model trained on {self.task.model_of}; pass "
+        f"--do_predict alone"
+      )
+    return splits
+
+  def _read_file(self, split, data_dir, set_type):
+    """The path of a Split's file, and its InputExamples."""
     path = os.path.join(data_dir, split.file)
     if not tf.io.gfile.exists(path):
       raise ValueError(
@@ -140,36 +284,47 @@ class GlueProcessor(DataProcessor):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
-    examples = [
-      self._example(split, f"{path}:{number + 1}", set_name, number, line)
-      for number, line in enumerate(self._read_tsv(path))
-      if not (split.header and number == 0)
-      and (split.only is None or line[split.only[0]] == split.only[1])
-    ]
-    if not examples:
-      raise ValueError(f"{path} holds no examples")
-    return examples
+    examples = []
+    left_out = collections.Counter()
+    for number, line in enumerate(self._read_tsv(path)):
+      if split.header and number == 0:
+        continue
+      if split.only and line[split.only[0]] != split.only[1]:
+        continue
+      reason = self._reason_to_leave_out(split, line)
+      if reason:
+        left_out[reason] += 1
+        continue
+      where = f"{path}:{number + 1}"
+      examples.append(self._example(split, where, set_name, number, line))
+    for reason, rows in left_out.items():
+      logging.info("%s: %d rows left out, %s", path, rows, reason)
+    return path, examples
+
+  def _reason_to_leave_out(self, split, line):
+    if split.label is None:
+      return None  # A leaderboard wants a prediction for every row.
+    if len(line) < _width(split):
+      return "which lack columns" if self.task.has_broken_rows else None
+    if line[split.label] == self.task.no_label:
+      return f"whose label is {self.task.no_label}"
+    return None
 
   def _example(self, split, where, set_name, number, line):
-    columns = [
-      c
-      for c in (split.text_a, split.text_b, split.label, split.id_column)
-      if c is not None
-    ]
-    if len(line) <= max(columns):
+    if len(line) < _width(split):
       raise ValueError(
         f"{where}: {len(line)} columns where there should be "
-        f"{max(columns) + 1} or more, separated by tabs"
+        f"{_width(split)} or more, separated by tabs"
       )
     name = number if split.id_column is None else line[split.id_column]
-    label = self.task.labels[0]
+    label = self.task.labels[0] if self.task.labels else None
     if split.label is not None:
       label = line[split.label]
       label = self.task.renamed_labels.get(label, label)
-      if label not in self.task.labels:
-        raise ValueError(
-          f"{where}: label {label!r} is none of {', '.join(self.task.labels)}"
-        )
+      try:
+        self._head.encode(label)
+      except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     return InputExample(
       guid=f"{set_name}-{name}",
       text_a=line[split.text_a],
@@ -177,34 +332,154 @@ class GlueProcessor(DataProcessor):
       label=label,
     )
 
+  @functools.cached_property
+  def _head(self):
+    return heads.make_head(self.task.kind, self.task.labels)
+
+  def _read_folders(self, folders, data_dir, set_type):
+    """The path of a set's folder, and its InputExamples: label by label."""
+    candidates = [os.path.join(data_dir, name) for name in folders.names]
+    path = next(filter(tf.io.gfile.isdir, candidates), candidates[-1])
+    examples = []
+    for label in self.task.labels:
+      folder = os.path.join(path, label)
+      if not tf.io.gfile.isdir(folder):
+        raise ValueError(
+          f"--data_dir={data_dir} has no folder "
+          f"{os.path.basename(path)}/{label}; pass the folder that the task's "
+          f"files lie in"
+        )
+      for file in sorted(tf.io.gfile.listdir(folder), key=_by_number):
+        if file.endswith(".txt"):
+          examples.append(
+            InputExample(
+              guid=f"{set_type}-{label}/{file.removesuffix('.txt')}",
+              text_a=_read_text(os.path.join(folder, file)),
+              label=label,
+            )
+          )
+    return path, examples
+
+
+def _width(split):
+  """How many columns a line of a Split has at the least."""
+  columns = (split.text_a, split.text_b, split.label, split.id_column)
+  return 1 + max(c for c in columns if c is not None)
+
+
+def _by_number(file):
+  """Sorts 9_1.txt before 10_1.txt, and names without a number last."""
+  number = re.match(r"[0-9]+", file)
+  return (0, int(number[0]), file) if number else (1, 0, file)
+
+
+def _read_text(path):
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    content = reader.read()
+  try:
+    return content.decode("utf-8-sig")
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f"{path}: byte {error.start} of the file is not UTF-8; convert the file "
+      f"to UTF-8"
+    ) from error
+
 
 class ColaProcessor(GlueProcessor):
   """CoLA: is a sentence acceptable English? (Warstadt et al. 2018)"""
 
-  task = TASKS["COLA"]
+  task = TASKS["cola"]
 
 
 class MnliProcessor(GlueProcessor):
   """MultiNLI: does a premise entail a hypothesis? (Williams et al. 2018)"""
 
-  task = TASKS["MNLI"]
+  task = TASKS["mnli"]
 
 
 class MrpcProcessor(GlueProcessor):
   """MRPC: are two sentences paraphrases? (Dolan & Brockett 2005)"""
 
-  task = TASKS["MRPC"]
+  task = TASKS["mrpc"]
 
 
 class XnliProcessor(GlueProcessor):
-  """XNLI: MultiNLI's question in other languages (Conneau et al. 2018)."""
+  """XNLI: MultiNLI's question in other languages (Conneau et al. 2018).
 
-  task = TASKS["XNLI"]
+  Args:
+    language: one of XNLI_LANGUAGES, to train on and to evaluate.
+
+  Raises:
+    ValueError: it is none of them.
+  """
+
+  def __init__(self, language: str = "zh"):
+    if language not in XNLI_LANGUAGES:
+      raise ValueError(
+        f"--xnli_language={language} is none of {', '.join(XNLI_LANGUAGES)}"
+      )
+    self.task = _xnli(language)
 
 
-PROCESSORS = {
+def _processor(task):
+  """The processor of a row that needs no code of its own."""
+  name = f"{_plain(task.name).capitalize()}Processor"
+  return type(name, (GlueProcessor,), {"task": task})
+
+
+def _plain(name):
+  return re.sub("[-_]", "", name.lower())
+
+
+PROCESSORS = {key: _processor(task) for key, task in TASKS.items()} | {
   "cola": ColaProcessor,
   "mnli": MnliProcessor,
   "mrpc": MrpcProcessor,
   "xnli": XnliProcessor,
 }
+
+
+def find_task(
+  name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
+) -> str:
+  """The key of the task that a user calls `name`.
+
+  Case, hyphens and underscores do not matter: SST-2 is sst2.
+
+  Args:
+    name: what the user writes.
+    processors: dict from key to processor.
+
+  Raises:
+    ValueError: there is no such task.
+  """
+  if name in processors:
+    return name
+  keys = {_plain(key): key for key in processors}
+  if _plain(name) in keys:
+    return keys[_plain(name)]
+  near = difflib.get_close_matches(_plain(name), keys, n=1)
+  hint = f"; did you mean {keys[near[0]]}?" if near else ""
+  raise ValueError(
+    f"--task_name={name} is none of {', '.join(sorted(processors))}{hint}"
+  )
+
+
+def submission_lines(task: Task, predictions: Iterable[float]) -> str:
+  """The text of a file for GLUE's leaderboard.
+
+  Args:
+    task: a row of `TASKS`.
+    predictions: of all rows of a test set, in order: places of labels, or, of
+      a regression, numbers, which are clipped to STS-B's scale of 0 to 5.
+  """
+  return "index\tprediction\n" + "".join(
+    f"{index}\t{_submitted(task, prediction)}\n"
+    for index, prediction in enumerate(predictions)
+  )
+
+
+def _submitted(task, prediction):
+  if task.kind == heads.Regression.kind:
+    return f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+  return task.labels[int(prediction)]
