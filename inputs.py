@@ -4,6 +4,9 @@ A spec says what a row holds: a dict from feature name to
 `tf.io.FixedLenFeature`. The writer checks against it, the reader parses by it.
 """
 
+import contextlib
+import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -11,6 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 import checkpoints
+
+# The features [S] that a batch cuts behind its longest row.
+SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 
 # Sequences are cut to a multiple of this many positions.
 BUCKET_STEP = 4
@@ -24,14 +30,23 @@ SORTED_BATCHES = 32
 SORTED_ROWS = 4096
 
 
+def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
+  """How many items of each of two lists fit into `room` together.
+
+  The longer one loses first, and B where both are as long: each has half of
+  the room, A the odd one, and what the other leaves of its half.
+  """
+  kept_a = min(size_a, max((room + 1) // 2, room - size_b))
+  return kept_a, min(size_b, room - kept_a)
+
+
 def truncate_pair(tokens_a: list, tokens_b: list, max_length: int) -> None:
   """Shortens two lists in place until they hold `max_length` items together.
 
   The longer one loses its last item, B where both are as long.
   """
-  while len(tokens_a) + len(tokens_b) > max_length:
-    longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
-    longer.pop()
+  kept_a, kept_b = share_room(len(tokens_a), len(tokens_b), max_length)
+  del tokens_a[kept_a:], tokens_b[kept_b:]
 
 
 def padded(values: Sequence[int], length: int) -> list[int]:
@@ -58,16 +73,18 @@ def encode_row(
   """
   features = {}
   for name, feature in spec.items():
-    values = np.ravel(row[name])
-    if len(values) != np.prod(feature.shape, dtype=int):
+    values = row[name]
+    if not isinstance(values, list):
+      values = np.ravel(values).tolist()
+    if len(values) != math.prod(feature.shape):
       raise ValueError(
         f"feature {name} has {len(values)} values, where "
         f"{feature.shape} are expected"
       )
     if feature.dtype == tf.int64:
-      value = {"int64_list": tf.train.Int64List(value=values.tolist())}
+      value = {"int64_list": tf.train.Int64List(value=values)}
     else:
-      value = {"float_list": tf.train.FloatList(value=values.tolist())}
+      value = {"float_list": tf.train.FloatList(value=values)}
     features[name] = tf.train.Feature(**value)
   example = tf.train.Example(features=tf.train.Features(feature=features))
   # Maps have no order; a fixed one makes equal runs write equal files.
@@ -110,12 +127,8 @@ class Rows:
     self.spec = spec
     self.serialized = tf.constant(serialized, tf.string, [len(serialized)])
     chunks = tf.data.Dataset.from_tensor_slices(self.serialized).batch(1024)
-    places = np.arange(1, spec["input_mask"].shape[0] + 1)
-    ends = [
-      (self._parse(chunk)["input_mask"].numpy() * places).max(axis=1)
-      for chunk in chunks
-    ]
-    self.lengths = np.concatenate([np.zeros(0, np.int64), *ends])
+    ends = [_ends(parse(chunk, spec)).numpy() for chunk in chunks]
+    self.lengths = np.concatenate([np.zeros(0, np.int32), *ends])
 
   @classmethod
   def from_file(
@@ -126,17 +139,12 @@ class Rows:
     Raises:
       ValueError: the file is damaged, or its rows do not fit the spec.
     """
-    try:
+    with _whole_records(path):
       chunks = [
         chunk.numpy().tolist()
         for chunk in tf.data.TFRecordDataset(path).batch(1024)
       ]
       return cls([record for chunk in chunks for record in chunk], spec)
-    except tf.errors.OpError as error:
-      raise ValueError(
-        f"{os.fspath(path)} does not hold whole records of "
-        f"this model's inputs; write it again"
-      ) from error
 
   @classmethod
   def from_features(
@@ -148,38 +156,86 @@ class Rows:
   def __len__(self) -> int:
     return len(self.lengths)
 
-  def _parse(self, serialized):
-    # A TPU has no int64 worth the name, and ids need none.
-    return {
-      name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-      for name, value in tf.io.parse_example(serialized, self.spec).items()
-    }
 
-  def batch(
-    self, indices: tf.Tensor, is_real_row: tf.Tensor, length: int | tf.Tensor
-  ) -> dict[str, tf.Tensor]:
-    """A batch of features.
+def check_records(
+  path: str | os.PathLike, spec: dict[str, tf.io.FixedLenFeature]
+) -> int:
+  """Reads a TFRecord file once, in little memory; returns how many rows it has.
 
-    Args:
-      indices: int64 [B], which rows.
-      is_real_row: bool [B]; False marks a row as padding of the batch.
-      length: int64 scalar; features [B, S] are cut to [B, length].
+  Raises:
+    ValueError: the file is damaged, or its rows do not fit the spec.
+  """
+  sizes = (
+    tf.data.TFRecordDataset(path)
+    .batch(1024)
+    .map(lambda records: tf.size(_ends(parse(records, spec)), tf.int64))
+  )
+  with _whole_records(path):
+    return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
 
-    Returns:
-      Dict of int32 or float32 tensors; among them `row_index` [B], and
-      `is_real_example` [B], which is 0 also where `is_real_row` is False.
-    """
-    features = self._parse(tf.gather(self.serialized, indices))
-    full = self.spec["input_mask"].shape[0]
-    for name, feature in self.spec.items():
-      if list(feature.shape) == [full]:
-        features[name] = features[name][:, :length]
-    is_real = tf.cast(is_real_row, tf.int32)
-    features["is_real_example"] = (
-      features.get("is_real_example", tf.ones_like(is_real)) * is_real
-    )
-    features["row_index"] = tf.cast(indices, tf.int32)
-    return features
+
+@contextlib.contextmanager
+def _whole_records(path):
+  try:
+    yield
+  except tf.errors.OpError as error:
+    raise ValueError(
+      f"{os.fspath(path)} does not hold whole records of "
+      f"this model's inputs; write it again"
+    ) from error
+
+
+def parse(
+  serialized: tf.Tensor, spec: Mapping[str, tf.io.FixedLenFeature]
+) -> dict[str, tf.Tensor]:
+  """Features [B, ...], int32 or float32, of serialized rows [B]."""
+  # A TPU has no int64 worth the name, and ids need none.
+  return {
+    name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+    for name, value in tf.io.parse_example(serialized, spec).items()
+  }
+
+
+def _ends(features):
+  """Where the last real position of each row ends, int32 [B]."""
+  mask = features["input_mask"]
+  places = tf.range(1, mask.shape[1] + 1)
+  return tf.reduce_max(mask * places, axis=1)
+
+
+def read_batch(
+  serialized: tf.Tensor,
+  row_index: tf.Tensor,
+  is_real_row: tf.Tensor,
+  spec: Mapping[str, tf.io.FixedLenFeature],
+  pad_to_max_length: bool = False,
+) -> dict[str, tf.Tensor]:
+  """A batch of features.
+
+  Args:
+    serialized: string [B], the rows.
+    row_index: integer [B], their places in the input.
+    is_real_row: bool [B]; False marks a row as padding of the batch.
+    spec: the rows' spec.
+    pad_to_max_length: leave sequences [B, S]; or cut them to the bucket of
+      the longest row.
+
+  Returns:
+    Dict of int32 or float32 tensors; among them `row_index` [B], and
+    `is_real_example` [B], which is 0 also where `is_real_row` is False.
+  """
+  features = parse(serialized, spec)
+  if not pad_to_max_length:
+    max_length = features["input_mask"].shape[1]
+    length = bucket_length(tf.reduce_max(_ends(features)), max_length)
+    for name in features.keys() & set(SEQUENCES):
+      features[name] = features[name][:, :length]
+  is_real = tf.cast(is_real_row, tf.int32)
+  features["is_real_example"] = (
+    features.get("is_real_example", tf.ones_like(is_real)) * is_real
+  )
+  features["row_index"] = tf.cast(row_index, tf.int32)
+  return features
 
 
 def training_batches(
@@ -217,93 +273,131 @@ def training_batches(
 
 
 def sequential_batches(
-  lengths: np.ndarray, batch_size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Batches of row indices, each row once, by length within a window.
+  records: tf.data.Dataset,
+  spec: Mapping[str, tf.io.FixedLenFeature],
+  batch_size: int,
+  drop_remainder: bool = False,
+) -> tf.data.Dataset:
+  """Batches of rows, each row once, by length among every SORTED_ROWS.
+
+  No more than these are held in memory, however many rows there are.
 
   Args:
-    lengths: int [rows].
+    records: dataset of serialized rows.
+    spec: their spec.
     batch_size: B.
+    drop_remainder: leave out the rows that fill no batch.
 
-  Yields:
-    indices int64 [B] and is_real bool [B]; the last batch is filled up with
-    rows that are not real.
+  Returns:
+    A dataset of (serialized string [B], row_index int64 [B], is_real bool
+    [B]); the last batch is filled up with rows that are not real.
   """
-  order = np.concatenate(
-    [np.zeros(0, np.int64)]
-    + [
-      start + np.argsort(lengths[start : start + SORTED_ROWS], kind="stable")
-      for start in range(0, len(lengths), SORTED_ROWS)
-    ]
-  )
-  for start in range(0, len(order), batch_size):
-    indices = order[start : start + batch_size]
-    is_real = np.arange(batch_size) < len(indices)
-    yield np.resize(indices, batch_size), is_real
+
+  def by_length(row_index, serialized):
+    # Of a row's features, this one tells its length.
+    mask = parse(serialized, {"input_mask": spec["input_mask"]})
+    order = tf.argsort(_ends(mask), stable=True)
+    return tf.gather(row_index, order), tf.gather(serialized, order)
+
+  def filled_up(row_index, serialized):
+    count = tf.size(row_index)
+    places = tf.range(batch_size)
+    chosen = places % count
+    return (
+      tf.gather(serialized, chosen),
+      tf.gather(row_index, chosen),
+      places < count,
+    )
+
+  windows = records.enumerate().batch(SORTED_ROWS).map(by_length)
+  return windows.unbatch().batch(batch_size, drop_remainder).map(filled_up)
 
 
-def bucket_length(longest: int, max_length: int) -> int:
+def bucket_length(longest: int | tf.Tensor, max_length: int) -> tf.Tensor:
   """The length that a batch is cut to: a multiple of BUCKET_STEP, or all."""
-  buckets = -(-max(longest, 1) // BUCKET_STEP)
-  return min(buckets * BUCKET_STEP, max_length)
+  buckets = -(-tf.maximum(longest, 1) // BUCKET_STEP)
+  return tf.minimum(buckets * BUCKET_STEP, max_length)
 
 
-def input_fn_from_rows(
-  rows: Rows | Callable[[], Rows],
+def input_fn_from_file(
+  path: str,
+  spec: dict[str, tf.io.FixedLenFeature],
   is_training: bool,
   drop_remainder: bool = False,
 ) -> Callable[[Mapping], tf.data.Dataset]:
-  """An `input_fn(params)` for `Estimator` over rows.
+  """An `input_fn(params)` over a TFRecord file.
+
+  As `input_fn_from_rows`, but the file need not be there yet, and unless for
+  training it is not held in memory. The `input_fn` raises a ValueError if the
+  file is damaged or its rows do not fit the spec.
+  """
+
+  def input_fn(params):
+    if is_training:
+      return _shuffled(Rows.from_file(path, spec), params)
+    # What is wrong with a file is found before hours are spent on half of it.
+    check_records(path, spec)
+    records = tf.data.TFRecordDataset(path)
+    return _in_order(records, spec, params, drop_remainder)
+
+  return input_fn
+
+
+def input_fn_from_rows(
+  rows: Rows, is_training: bool, drop_remainder: bool = False
+) -> Callable[[Mapping], tf.data.Dataset]:
+  """An `input_fn(params)` for `Estimator` over rows in memory.
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
   number of batches to pass over (both 0 if absent); `pad_to_max_length`, for
   devices that want one static shape.
 
   Args:
-    rows: Rows, or a function that returns them when first needed.
+    rows: Rows.
     is_training: batches without end and shuffled, or each row once.
-    drop_remainder: leave out the rows that fill no batch.
+    drop_remainder: leave out the rows that fill no batch, if each comes once.
+
+  Returns:
+    A function from params to a `tf.data.Dataset` of `read_batch`'s dicts.
   """
 
   def input_fn(params):
-    table = rows() if callable(rows) else rows
-    batch_size = params["batch_size"]
-    max_length = table.spec["input_mask"].shape[0]
-    pad = params.get("pad_to_max_length", False)
-
-    def plan():
-      if is_training:
-        batches = training_batches(
-          table.lengths, batch_size, params.get("seed", 0)
-        )
-        for _ in range(params.get("first_step", 0)):
-          next(batches)
-        batches = ((b, np.ones(batch_size, bool)) for b in batches)
-      else:
-        batches = sequential_batches(table.lengths, batch_size)
-      for indices, is_real in batches:
-        if drop_remainder and not is_real.all():
-          continue
-        longest = table.lengths[indices].max()
-        yield (
-          indices,
-          is_real,
-          max_length if pad else bucket_length(longest, max_length),
-        )
-
-    dataset = tf.data.Dataset.from_generator(
-      plan,
-      output_signature=(
-        tf.TensorSpec([batch_size], tf.int64),
-        tf.TensorSpec([batch_size], tf.bool),
-        tf.TensorSpec([], tf.int64),
-      ),
-    )
-    dataset = dataset.map(
-      lambda indices, is_real, length: table.batch(
-        indices, is_real, max_length if pad else length
-      )
-    )
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    if is_training:
+      return _shuffled(rows, params)
+    records = tf.data.Dataset.from_tensor_slices(rows.serialized)
+    return _in_order(records, rows.spec, params, drop_remainder)
 
   return input_fn
+
+
+def _shuffled(rows, params):
+  """The dataset of batches to train on."""
+
+  def plan():
+    batches = training_batches(
+      rows.lengths, params["batch_size"], params.get("seed", 0)
+    )
+    return itertools.islice(batches, params.get("first_step", 0), None)
+
+  def batch(indices):
+    serialized = tf.gather(rows.serialized, indices)
+    return serialized, indices, tf.ones_like(indices, tf.bool)
+
+  indices = tf.data.Dataset.from_generator(
+    plan, output_signature=tf.TensorSpec([params["batch_size"]], tf.int64)
+  )
+  return _read(indices.map(batch), rows.spec, params)
+
+
+def _in_order(records, spec, params, drop_remainder):
+  """The dataset of batches to evaluate on."""
+  batches = sequential_batches(
+    records, spec, params["batch_size"], drop_remainder
+  )
+  return _read(batches, spec, params)
+
+
+def _read(batches, spec, params):
+  pad = params.get("pad_to_max_length", False)
+  features = batches.map(lambda *batch: read_batch(*batch, spec, pad))
+  return features.prefetch(tf.data.AUTOTUNE)

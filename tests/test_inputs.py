@@ -92,6 +92,15 @@ class TestTruncatePair:
     assert len(a) == min(size_a, max((limit + 1) // 2, limit - size_b))
 
 
+class TestShareRoom:
+  @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 90))
+  def test_one_item_at_a_time(self, size_a, size_b, room):
+    a, b = size_a, size_b
+    while a + b > room:
+      a, b = (a - 1, b) if a > b else (a, b - 1)
+    assert inputs.share_room(size_a, size_b, room) == (a, b)
+
+
 class TestEncodeRow:
   def test_what_tensorflow_reads(self):
     record = inputs.encode_row(make_row(7, 3), SPEC)
@@ -99,6 +108,12 @@ class TestEncodeRow:
     assert row["input_ids"].numpy().tolist() == [7, 7, 7] + [0] * 17
     assert row["label_ids"].numpy() == 1
     assert row["weights"].numpy().tolist() == [3.5, -1.0]
+
+  def test_arrays_count_as_lists(self):
+    row = {name: np.array(values) for name, values in make_row(7, 3).items()}
+    assert inputs.encode_row(row, SPEC) == inputs.encode_row(
+      make_row(7, 3), SPEC
+    )
 
   def test_order_of_features_does_not_matter(self):
     row = make_row(7, 3)
@@ -184,12 +199,14 @@ class TestRows:
     inputs.write_records(path, [], SPEC)
     assert len(inputs.Rows.from_file(path, SPEC)) == 0
 
-  def test_a_batch(self):
-    batch = as_numpy(
-      make_rows([3, 5, 2]).batch(
-        tf.constant([2, 0], tf.int64), tf.constant([True, False]), 4
-      )
-    )
+
+class TestReadBatch:
+  def read(self, rows, *args, spec=SPEC, **kwargs):
+    records = [inputs.encode_row(row, spec) for row in rows]
+    return as_numpy(inputs.read_batch(records, *args, spec, **kwargs))
+
+  def test_by_hand(self):
+    batch = self.read([make_row(2, 2), make_row(0, 3)], [2, 0], [True, False])
     assert batch["input_ids"].tolist() == [[2, 2, 0, 0], [0, 0, 0, 0]]
     assert batch["input_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
     assert batch["label_ids"].tolist() == [2, 0]
@@ -199,13 +216,36 @@ class TestRows:
     assert batch.pop("weights").dtype == np.float32
     assert {value.dtype for value in batch.values()} == {np.dtype("int32")}
 
+  def test_padded(self):
+    batch = self.read([make_row(2, 2)], [0], [True], pad_to_max_length=True)
+    assert batch["input_ids"].tolist() == [[2, 2] + [0] * 18]
+
   def test_a_row_may_itself_be_unreal(self):
     spec = {**SPEC, "is_real_example": inputs.int_feature()}
-    rows = inputs.Rows.from_features(
-      [{**make_row(0, 3), "is_real_example": real} for real in (0, 1, 1)], spec
-    )
-    batch = rows.batch([0, 1, 2], [True, True, False], 4)
-    assert batch["is_real_example"].numpy().tolist() == [0, 1, 0]
+    rows = [{**make_row(0, 3), "is_real_example": real} for real in (0, 1, 1)]
+    batch = self.read(rows, [0, 1, 2], [True, True, False], spec=spec)
+    assert batch["is_real_example"].tolist() == [0, 1, 0]
+
+  def test_what_is_no_sequence_is_not_cut(self):
+    # As many labels, or masked positions, as a sequence has positions.
+    spec = {
+      **SPEC,
+      "segment_ids": inputs.int_feature(SEQ_LENGTH),
+      "label_ids": inputs.int_feature(SEQ_LENGTH),
+      "masked_lm_positions": inputs.int_feature(SEQ_LENGTH),
+    }
+    everything = list(range(SEQ_LENGTH))
+    row = {
+      **make_row(7, 3),
+      "segment_ids": everything,
+      "label_ids": everything,
+      "masked_lm_positions": everything,
+    }
+    batch = self.read([row], [0], [True], spec=spec)
+    assert batch["input_ids"].tolist() == [[7, 7, 7, 0]]
+    assert batch["segment_ids"].tolist() == [[0, 1, 2, 3]]
+    assert batch["label_ids"].tolist() == [everything]
+    assert batch["masked_lm_positions"].tolist() == [everything]
 
 
 class TestDamagedFiles:
@@ -217,8 +257,9 @@ class TestDamagedFiles:
     return path
 
   def assert_refused(self, path, spec=SPEC):
-    with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
-      inputs.Rows.from_file(str(path), spec)
+    for read in (inputs.Rows.from_file, inputs.check_records):
+      with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
+        read(str(path), spec)
 
   @pytest.mark.parametrize("place", [0, 8, 40, -1, -200])
   def test_a_changed_byte(self, path, place):
@@ -239,6 +280,19 @@ class TestDamagedFiles:
   def test_rows_of_another_model(self, path):
     self.assert_refused(path, {**SPEC, "input_ids": inputs.int_feature(24)})
     self.assert_refused(path, {**SPEC, "more": inputs.int_feature()})
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_before_the_first_batch(self, tmp_path, is_training):
+    path = tmp_path / "train.tf_record"
+    rows = [make_row(0, 3)] * 3000
+    inputs.write_records(str(path), rows, SPEC)
+    assert inputs.check_records(str(path), SPEC) == 3000
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 0x10
+    path.write_bytes(content)
+    input_fn = inputs.input_fn_from_file(str(path), SPEC, is_training)
+    with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
+      input_fn({"batch_size": 2})
 
 
 def take(lengths, batch_size, seed, count):
@@ -306,38 +360,95 @@ class TestTrainingBatches:
     assert take(np.zeros(0, np.int64), 4, 1, 1) == []
 
 
+def record_of(number, length):
+  """A row that has a length and a number, and nothing else."""
+  row = {"input_mask": [1] * length + [0] * (50 - length), "id": number}
+  return inputs.encode_row(row, RECORD_SPEC)
+
+
+RECORD_SPEC = {"input_mask": inputs.int_feature(50), "id": inputs.int_feature()}
+
+
+def sequential(lengths, batch_size, drop_remainder=False):
+  """Batches as (row_index [B], is_real [B]), of rows with these lengths."""
+  records = [record_of(number, n) for number, n in enumerate(lengths)]
+  dataset = inputs.sequential_batches(
+    tf.data.Dataset.from_tensor_slices(
+      tf.constant(records, tf.string, [len(records)])
+    ),
+    RECORD_SPEC,
+    batch_size,
+    drop_remainder,
+  )
+  batches = []
+  for serialized, row_index, is_real in dataset:
+    # Each row comes with its own index.
+    ids = inputs.parse(serialized, RECORD_SPEC)["id"]
+    assert ids.numpy().tolist() == row_index.numpy().tolist()
+    batches.append((row_index.numpy(), is_real.numpy()))
+  return batches
+
+
 class TestSequentialBatches:
-  @given(LENGTHS, st.integers(1, 70))
-  def test_each_row_once(self, lengths, batch_size):
-    batches = list(inputs.sequential_batches(lengths, batch_size))
+  @settings(max_examples=20)
+  @given(LENGTHS, st.integers(1, 70), st.integers(1, 70))
+  def test_as_sorted_by_hand(self, lengths, batch_size, window):
+    order = [
+      row
+      for start in range(0, len(lengths), window)
+      for row in sorted(
+        range(start, min(start + window, len(lengths))), key=lengths.__getitem__
+      )
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(inputs, "SORTED_ROWS", window)
+      batches = sequential(lengths, batch_size)
+      whole = sequential(lengths, batch_size, drop_remainder=True)
+    assert [row for i, real in batches for row in i[real]] == order
     assert len(batches) == -(-len(lengths) // batch_size)
     assert all(len(i) == len(real) == batch_size for i, real in batches)
-    real_rows = [row for i, real in batches for row in i[real]]
-    assert sorted(real_rows) == list(range(len(lengths)))
+    assert len(whole) == len(lengths) // batch_size
+    for one, other in zip(whole, batches, strict=False):
+      np.testing.assert_array_equal(one, other)
 
+  @settings(max_examples=15)
   @given(LENGTHS, st.integers(1, 70))
   def test_padding_fills_the_last_batch_from_behind(self, lengths, batch_size):
-    *whole, (last, real) = inputs.sequential_batches(lengths, batch_size)
+    *whole, (last, real) = sequential(lengths, batch_size)
     assert all(is_real.all() for _, is_real in whole)
     count = len(lengths) - len(whole) * batch_size
     assert real.tolist() == [True] * count + [False] * (batch_size - count)
-    assert set(last) <= set(range(len(lengths)))
-
-  @given(LENGTHS)
-  def test_by_length(self, lengths):
-    order = [i[0] for i, _ in inputs.sequential_batches(lengths, 1)]
-    assert np.all(np.diff(lengths[order]) >= 0)
+    assert set(last) == set(last[:count])
 
   def test_a_row_is_not_held_back_for_long(self):
-    lengths = np.random.default_rng(0).integers(1, 128, size=10_000)
-    order = [i[0] for i, _ in inputs.sequential_batches(lengths, 1)]
+    lengths = np.random.default_rng(0).integers(1, 50, size=10_000)
+    order = [row for i, _ in sequential(lengths, 100) for row in i]
     assert sorted(order) == list(range(10_000))
     late = np.abs(np.arange(10_000) - order)
     assert late.max() < 4096
 
+  def test_rows_are_read_when_they_are_due(self, monkeypatch):
+    monkeypatch.setattr(inputs, "SORTED_ROWS", 8)
+    taken = []
+
+    def records():
+      for number in range(1000):
+        taken.append(number)
+        yield record_of(number, 3)
+
+    batches = inputs.sequential_batches(
+      tf.data.Dataset.from_generator(
+        records, output_signature=tf.TensorSpec([], tf.string)
+      ),
+      RECORD_SPEC,
+      batch_size=4,
+    )
+    # What is due, its window, and what tf.data reads ahead.
+    for count, _ in enumerate(batches.take(100), 1):
+      assert len(taken) <= 4 * count + 8 + 16
+
   def test_no_rows_no_batches(self):
-    batches = inputs.sequential_batches(np.zeros(0, np.int64), 4)
-    assert list(batches) == []
+    assert sequential([], 4) == []
 
 
 class TestBucketLength:
@@ -367,7 +478,7 @@ class TestBucketLength:
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
 
-  @settings(max_examples=10)
+  @settings(max_examples=6)
   @given(st.integers(0, 12), st.integers(0, 5))
   def test_first_step_drops_batches(self, first_step, seed):
     rows = make_rows(self.LENGTHS)
@@ -442,17 +553,28 @@ class TestInputFn:
     lengths = np.array(self.LENGTHS)[batch["row_index"]]
     assert batch["input_mask"].sum(axis=1).tolist() == lengths.tolist()
 
-  def test_rows_may_come_late(self):
-    calls = []
-
-    def rows():
-      calls.append(1)
-      return make_rows(self.LENGTHS)
-
-    input_fn = inputs.input_fn_from_rows(rows, is_training=False)
-    assert calls == []
-    assert len(list(input_fn({"batch_size": 7}))) == 1
-    assert calls == [1]
+  @pytest.mark.parametrize("is_training", [True, False])
+  @pytest.mark.parametrize("drop_remainder", [True, False])
+  def test_a_file_gives_the_same_batches(
+    self, tmp_path, is_training, drop_remainder
+  ):
+    path = str(tmp_path / "rows")
+    input_fn = inputs.input_fn_from_file(
+      path, SPEC, is_training, drop_remainder
+    )
+    rows = [make_row(number, n) for number, n in enumerate(self.LENGTHS)]
+    inputs.write_records(path, rows, SPEC)
+    params = {"batch_size": 3, "seed": 2, "first_step": 1}
+    expected = batches_of(
+      make_rows(self.LENGTHS),
+      params,
+      5,
+      is_training=is_training,
+      drop_remainder=drop_remainder,
+    )
+    batches = [as_numpy(batch) for batch in input_fn(params).take(5)]
+    assert_same_batches(batches, expected)
+    assert len(batches) == (5 if is_training else 2 if drop_remainder else 3)
 
   def test_no_rows(self):
     assert batches_of(make_rows([]), {"batch_size": 2}) == []
