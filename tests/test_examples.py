@@ -5,19 +5,29 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
+import heads
 import inputs
 import tokenization
 from examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
   PaddingInputExample,
+  Written,
+  convert_example,
   convert_examples_to_features,
   convert_single_example,
   feature_spec,
   file_based_convert_examples_to_features,
   file_based_input_fn_builder,
+  first_rows,
+  grouped,
   input_fn_builder,
+  label_id,
+  mean_by_example,
 )
 
 SEQ_LENGTH = 48
@@ -276,3 +286,296 @@ class TestRecordsAndBatches:
 
   def test_spec(self):
     assert feature_spec(7)["input_ids"] == inputs.int_feature(7)
+
+
+class WordTokenizer:
+  """Any words between blanks; their ids are the numbers that they are."""
+
+  def tokenize(self, text):
+    return text.split()
+
+  def convert_tokens_to_ids(self, tokens):
+    special = {"[CLS]": 1001, "[SEP]": 1002}
+    return [special.get(token) or int(token) for token in tokens]
+
+  def convert_ids_to_tokens(self, ids):
+    return [str(number) for number in ids]
+
+
+def numbers(first, count):
+  return " ".join(str(first + i) for i in range(count))
+
+
+def convert(size_a, size_b, length, long_text):
+  """What is left of texts 1, 2, ... and 501, 502, ...: pairs of lists."""
+  example = InputExample("g", numbers(1, size_a), numbers(501, size_b), "no")
+  windows = convert_example(
+    example, heads.as_head(["yes", "no"]), length, WordTokenizer(), long_text
+  )
+  pairs = []
+  for f in windows:
+    size = sum(f.input_mask)
+    assert f.input_mask == [1] * size + [0] * (length - size)
+    assert len(f.input_ids) == len(f.segment_ids) == length
+    ids = f.input_ids[:size]
+    assert ids[0] == 1001
+    assert ids[-1] == 1002
+    a = ids[1 : ids.index(1002)]
+    b = ids[len(a) + 2 : -1]
+    assert f.segment_ids[:size] == [0] * (len(a) + 2) + [1] * (
+      size - len(a) - 2
+    )
+    assert f.label_id == 1
+    pairs.append((a, b))
+  return pairs, windows[0].was_cut
+
+
+SIZES = st.integers(0, 60)
+
+
+class TestLongText:
+  @pytest.mark.parametrize("long_text", LONG_TEXT)
+  def test_what_fits_stays_whole(self, long_text):
+    pairs, was_cut = convert(4, 3, 10, long_text)
+    assert pairs == [([1, 2, 3, 4], [501, 502, 503])]
+    assert not was_cut
+
+  def test_head(self):
+    assert convert(9, 0, 6, "head") == ([([1, 2, 3, 4], [])], True)
+
+  def test_head_tail(self):
+    # Of 4, a quarter is the head.
+    assert convert(9, 0, 6, "head_tail") == ([([1, 7, 8, 9], [])], True)
+
+  def test_head_tail_as_in_the_paper(self):
+    ((kept, _),), _ = convert(700, 0, 512, "head_tail")
+    assert kept == [*range(1, 129), *range(700 - 382 + 1, 701)]
+
+  def test_head_tail_of_a_pair(self):
+    # Of 10, the first text has 8 that the second leaves.
+    ((a, b),), _ = convert(100, 2, 13, "head_tail")
+    assert a == [1, 2, *range(95, 101)]
+    assert b == [501, 502]
+
+  def test_windows_are_equally_long(self):
+    pairs, was_cut = convert(9, 0, 6, "mean_windows")
+    assert pairs == [([1, 2, 3], []), ([4, 5, 6], []), ([7, 8, 9], [])]
+    assert not was_cut
+
+  @pytest.mark.parametrize("question_first", [True, False])
+  def test_windows_repeat_a_short_question(self, question_first):
+    sizes = (2, 20) if question_first else (20, 2)
+    pairs, _ = convert(*sizes, 13, "mean_windows")
+    questions, texts = zip(
+      *(pair if question_first else pair[::-1] for pair in pairs), strict=True
+    )
+    assert [len(question) for question in questions] == [2, 2, 2]
+    assert [len(text) for text in texts] == [6, 7, 7]
+
+  def test_windows_of_two_long_texts(self):
+    # Each has 2 of 4; three pieces of one go with five of the other.
+    pairs, _ = convert(6, 10, 7, "mean_windows")
+    assert pairs == [
+      ([1, 2], [501, 502]),
+      ([1, 2], [503, 504]),
+      ([3, 4], [505, 506]),
+      ([3, 4], [507, 508]),
+      ([5, 6], [509, 510]),
+    ]
+
+  @given(SIZES, SIZES, st.integers(5, 40), st.sampled_from(LONG_TEXT))
+  def test_properties(self, size_a, size_b, length, long_text):
+    pairs, was_cut = convert(size_a, size_b, length, long_text)
+    is_long = size_a + size_b > length - (3 if size_b else 2)
+    seen_a, seen_b = (
+      list(dict.fromkeys(word for pair in pairs for word in pair[i]))
+      for i in (0, 1)
+    )
+    everything = (list(range(1, size_a + 1)), list(range(501, 501 + size_b)))
+    if long_text == "mean_windows" or not is_long:
+      assert (seen_a, seen_b) == everything
+      assert not was_cut
+      assert (len(pairs) > 1) == is_long
+    else:
+      assert was_cut
+      assert len(pairs) == 1
+      a, b = list(everything[0]), list(everything[1])
+      inputs.truncate_pair(a, b, length - (3 if size_b else 2))
+      assert (len(seen_a), len(seen_b)) == (len(a), len(b))
+      assert seen_a == sorted(seen_a)
+      assert seen_b == sorted(seen_b)
+    for a, b in pairs:
+      assert bool(a) == bool(size_a)
+      assert bool(b) == bool(size_b)
+
+  def test_no_room_for_windows(self):
+    with pytest.raises(ValueError, match="max_seq_length of 5 or more"):
+      convert(9, 9, 4, "mean_windows")
+
+  def test_unknown(self):
+    with pytest.raises(ValueError, match="'tail' is not one of head, head_t"):
+      convert(9, 0, 6, "tail")
+
+
+class TestHeads:
+  def encode(self, head, label):
+    example = InputExample("dev-5", "1", None, label)
+    (features,) = convert_example(example, head, 8, WordTokenizer())
+    row = {
+      "input_ids": features.input_ids,
+      "input_mask": features.input_mask,
+      "segment_ids": features.segment_ids,
+      "label_ids": features.label_id,
+      "is_real_example": 1,
+    }
+    spec = feature_spec(8, head)
+    record = inputs.encode_row(row, spec)
+    label_ids = inputs.parse([record], spec)["label_ids"]
+    return label_ids.dtype, label_ids.numpy()[0].tolist()
+
+  @pytest.mark.parametrize(
+    ("label", "expected"), [("b", 1), ("a", 0), (None, 0)]
+  )
+  def test_classification(self, label, expected):
+    head = heads.Classification(["a", "b"])
+    assert self.encode(head, label) == (tf.int32, expected)
+
+  @pytest.mark.parametrize(
+    ("label", "expected"),
+    [("c|a", [1, 0, 1]), ("", [0, 0, 0]), (None, [0, 0, 0])],
+  )
+  def test_multilabel(self, label, expected):
+    head = heads.Multilabel(["a", "b", "c"])
+    assert self.encode(head, label) == (tf.int32, expected)
+
+  @pytest.mark.parametrize(
+    ("label", "expected"), [("-2.5", -2.5), ("3", 3.0), (None, 0.0)]
+  )
+  def test_regression(self, label, expected):
+    assert self.encode(heads.Regression(), label) == (tf.float32, expected)
+
+  @pytest.mark.parametrize(
+    ("head", "message"),
+    [
+      (heads.Classification(["a", "b"]), "label 'x' is none of a, b"),
+      (heads.Multilabel(["a", "b"]), "label 'x' is none of a, b"),
+      (heads.Regression(), "label 'x' is no number"),
+    ],
+  )
+  def test_errors_name_the_example(self, head, message):
+    with pytest.raises(ValueError, match=f"^example dev-5: {message}"):
+      self.encode(head, "x")
+
+  @pytest.mark.parametrize(
+    "head", [heads.Classification(["a"]), heads.Multilabel(["a"])]
+  )
+  def test_an_example_that_must_have_a_label(self, head):
+    with pytest.raises(ValueError, match="example dev-5 has no label"):
+      label_id(InputExample("dev-5", "1"), head)
+
+  def test_as_many_labels_as_positions(self, tmp_path):
+    labels = list("abcdefgh")
+    head = heads.Multilabel(labels)
+    examples = [InputExample("g", "1", None, "|".join(labels))]
+    features = convert_examples_to_features(examples, head, 8, WordTokenizer())
+    input_fn = input_fn_builder(features, 8, False, False, head)
+    path = str(tmp_path / "rows")
+    file_based_convert_examples_to_features(
+      [*examples, PaddingInputExample()], head, 8, WordTokenizer(), path
+    )
+    of_file = file_based_input_fn_builder(path, 8, False, False, head)
+    for fn in (input_fn, of_file):
+      (batch,) = fn({"batch_size": 2})
+      assert batch["input_ids"].shape == [2, 4]
+      real = batch["label_ids"][batch["is_real_example"] == 1]
+      assert real.numpy().tolist() == [[1] * 8]
+
+
+class TestWritten:
+  EXAMPLES = (
+    InputExample("g-0", numbers(1, 4), None, "a"),
+    InputExample("g-1", numbers(1, 9), None, "b"),
+    PaddingInputExample(),
+    InputExample("g-2", numbers(1, 5), None, "b"),
+  )
+
+  def write(self, tmp_path, examples, long_text):
+    path = str(tmp_path / "rows")
+    written = file_based_convert_examples_to_features(
+      examples, ["a", "b"], 6, WordTokenizer(), path, long_text
+    )
+    return written, inputs.Rows.from_file(path, feature_spec(6))
+
+  @pytest.mark.parametrize("long_text", ["head", "head_tail"])
+  def test_cut(self, tmp_path, long_text):
+    written, rows = self.write(tmp_path, self.EXAMPLES, long_text)
+    assert written == Written(rows=4, examples=3, cut=2, windows=None)
+    assert rows.lengths.tolist() == [6, 6, 0, 6]
+
+  def test_windows(self, tmp_path):
+    written, rows = self.write(tmp_path, self.EXAMPLES, "mean_windows")
+    assert (written.rows, written.examples, written.cut) == (7, 3, 0)
+    assert written.windows.tolist() == [1, 3, 2]
+    # 4 in one; 3, 3 and 3; 2 and 3.
+    assert rows.lengths.tolist() == [6, 5, 5, 5, 0, 4, 5]
+    labels = inputs.parse(rows.serialized, rows.spec)["label_ids"]
+    assert labels.numpy().tolist() == [0, 1, 1, 1, 0, 1, 1]
+
+  def test_one_window_each(self, tmp_path):
+    written, _ = self.write(tmp_path, self.EXAMPLES[:1] * 2, "mean_windows")
+    assert written == Written(rows=2, examples=2)
+
+  def test_nothing(self, tmp_path):
+    written, rows = self.write(tmp_path, [], "mean_windows")
+    assert written == Written()
+    assert len(rows) == 0
+
+
+class TestMeans:
+  def test_by_hand(self):
+    rows = np.array([[1, 2], [3, 4], [5, 0], [7, 8]], np.float32)
+    windows = np.array([1, 2, 1])
+    expected = [[1, 2], [4, 2], [7, 8]]
+    means = mean_by_example(rows, windows)
+    assert means.tolist() == expected
+    assert means.dtype == np.float32
+    assert [m.tolist() for m in grouped(rows, windows)] == expected
+    assert first_rows(windows).tolist() == [0, 1, 3]
+
+  @given(st.lists(st.integers(1, 7), max_size=9), st.integers(0, 99))
+  def test_as_means_of_slices(self, windows, seed):
+    windows = np.array(windows, np.int64)
+    rows = np.random.default_rng(seed).normal(size=(windows.sum(), 3))
+    ends = np.cumsum(windows)
+    expected = [
+      rows[end - size : end].mean(axis=0)
+      for end, size in zip(ends, windows, strict=True)
+    ]
+    expected = np.reshape(expected, [-1, 3])
+    means = mean_by_example(rows, windows)
+    np.testing.assert_allclose(means, expected, atol=1e-12)
+    one_by_one = np.reshape(list(grouped(iter(rows), windows)), [-1, 3])
+    np.testing.assert_allclose(one_by_one, expected, atol=1e-12)
+
+  def test_one_row_each(self):
+    rows = np.eye(3)
+    assert mean_by_example(rows, None) is rows
+    assert list(grouped([4, 5], None)) == [4, 5]
+
+  def test_rows_come_when_they_are_due(self):
+    taken = []
+
+    def rows():
+      for number in range(6):
+        taken.append(number)
+        yield np.array([number])
+
+    means = grouped(rows(), np.array([2, 3, 1]))
+    assert next(means).tolist() == [0.5]
+    assert taken == [0, 1]
+
+  def test_too_few_rows(self):
+    with pytest.raises(ValueError, match="3 rows for 4 windows"):
+      mean_by_example(np.zeros([3, 2]), np.array([1, 3]))
+    with pytest.raises(ValueError, match="within 4 windows"):
+      list(grouped(np.zeros([3, 2]), np.array([1, 3])))
