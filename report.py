@@ -511,6 +511,8 @@ def _errors(evaluation):
     for row in worst
   ]
   of = f"{len(wrong):,} of {len(predictions):,} examples are wrong"
+  if head.kind == heads.Regression.kind:  # Hardly a number is just right.
+    of = f"{len(wrong):,} examples"
   first = f"; the first {len(worst)} are here" * (len(worst) < len(wrong))
   columns = ["id", "text", "true", "predicted", *cells]
   return f"<h3>{title}</h3><p>{of}, sorted by {by}{first}.</p>" + _table(

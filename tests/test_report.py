@@ -320,6 +320,7 @@ def test_regression(write):
     ["dev-0", "a text", "1.0000", "1.5000", "0.5000"],
   ]
   assert not {"Labels", "Calibration"} & page.tables.keys()
+  assert "2 examples, sorted by error." in page.text
 
 
 def test_scatter_of_many_rows_draws_some(write):
