@@ -70,6 +70,22 @@ def create_optimizer(
     RuntimeError: called eagerly, where a loss has no history to derive.
   """
   del use_tpu
+  train_op, _ = minimize(loss, init_lr, num_train_steps, num_warmup_steps)
+  return train_op
+
+
+def minimize(
+  loss: tf.Tensor,
+  init_lr: float,
+  num_train_steps: int,
+  num_warmup_steps: int | None,
+) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
+  """`create_optimizer`, with what is worth watching of the update.
+
+  Returns:
+    The op, and a dict of scalars: `learning rate`, and `gradient norm`, the
+    global norm before clipping.
+  """
   if tf.executing_eagerly():
     raise RuntimeError("call create_optimizer inside tf.function")
   step = variables.global_step()
@@ -83,13 +99,14 @@ def create_optimizer(
   if not pairs:
     raise ValueError("no trainable variable has a part in the loss")
   grads, tvars = zip(*pairs, strict=True)
-  update = _clip_and_apply(grads, tvars, rate)
-  with tf.control_dependencies([update]):
-    return tf.group(step.assign_add(1), name="train_op")
+  norm = _clip_and_apply(grads, tvars, rate)
+  with tf.control_dependencies([norm]):
+    train_op = tf.group(step.assign_add(1), name="train_op")
+  return train_op, {"learning rate": rate, "gradient norm": norm}
 
 
 def _clip_and_apply(grads, tvars, rate):
-  """Averages, clips to a global norm of 1 and updates; returns an op."""
+  """Averages, clips to a global norm of 1 and updates; returns the norm."""
   # A gathered embedding's gradient is one row a token. The original measures
   # those rows as they come, repeated words apart, so they are measured here,
   # before they are summed to a table.
@@ -105,25 +122,21 @@ def _clip_and_apply(grads, tvars, rate):
 
   def clip_and_apply(dense, row_norms, rate):
     tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]
-    clipped, _ = tf.clip_by_global_norm(
-      dense, 1.0, use_norm=tf.linalg.global_norm([*tables, *row_norms])
-    )
+    norm = tf.linalg.global_norm([*tables, *row_norms])
+    clipped, _ = tf.clip_by_global_norm(dense, 1.0, use_norm=norm)
     optimizer = AdamWeightDecayOptimizer(
       rate,
       weight_decay_rate=0.01,
       exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
     )
-    return optimizer.apply_gradients(zip(clipped, tvars, strict=True))
+    update = optimizer.apply_gradients(zip(clipped, tvars, strict=True))
+    with tf.control_dependencies([update]):
+      return tf.identity(norm)
 
   if variables.in_v1_graph() or several:
     return clip_and_apply(dense, row_norms, rate)
-
   # Ten passes over every weight become one when compiled as one program.
-  @tf.function(jit_compile=True, autograph=False)
-  def compiled(dense, row_norms, rate):
-    clip_and_apply(dense, row_norms, rate)
-    return tf.identity(rate)
-
+  compiled = tf.function(clip_and_apply, jit_compile=True, autograph=False)
   return compiled(dense, row_norms, rate)
 
 
