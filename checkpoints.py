@@ -279,6 +279,12 @@ def save_training_checkpoint(
   """Writes `model.ckpt-STEP`, makes it the newest, drops the oldest."""
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
   write_checkpoint(prefix, tensors)
+  record_checkpoints(model_dir, keep_max)
+  return prefix
+
+
+def record_checkpoints(model_dir: str, keep_max: int) -> None:
+  """Records which training checkpoints there are, and drops the oldest."""
   kept = training_checkpoints(model_dir)
   dropped = kept[:-keep_max] if keep_max > 0 else []
   names = [os.path.basename(p) for p in kept if p not in dropped]
@@ -288,7 +294,6 @@ def save_training_checkpoint(
   write_file(os.path.join(model_dir, "checkpoint"), "\n".join(lines) + "\n")
   for old in dropped:
     remove_checkpoint(old)
-  return prefix
 
 
 def remove_checkpoint(prefix: str) -> None:

@@ -8,16 +8,16 @@ The function is traced for each mode and asks `variables` for its weights; the
 Estimator owns their store, feeds batches, counts steps and keeps checkpoints.
 """
 
+import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 from absl import logging
 
 import checkpoints
+import summaries
 import variables
 
 
@@ -37,7 +37,7 @@ class EstimatorSpec:
     mode: a ModeKeys value.
     loss: scalar, the mean over the real rows of the batch; for TRAIN and EVAL.
     train_op: result of `create_optimizer`; for TRAIN.
-    logged: dict of scalars for the log line; for TRAIN.
+    logged: dict of scalars for the log line and TensorBoard; for TRAIN.
     eval_metrics: (metric_fn, tensors): `metric_fn` gets, by keyword, each
       tensor [B, ...] of the dict as an array over all real rows, in order of
       the input, and returns a dict of numbers; for EVAL.
@@ -57,7 +57,7 @@ class RunConfig:
   """How a run goes, whatever the task.
 
   Attributes:
-    model_dir: where checkpoints are kept.
+    model_dir: where checkpoints and TensorBoard's event files are kept.
     seed: fixes initial weights, order of rows and dropout.
     save_checkpoints_steps: updates between checkpoints.
     keep_checkpoint_max: how many of them stay; 0 for all.
@@ -99,6 +99,8 @@ class Estimator:
     self._params = dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
+    self._summaries = summaries.Summaries(config.model_dir)
+    self._programs = {}
     self._audited = False
     tf.io.gfile.makedirs(config.model_dir)
     resumed = checkpoints.newest_whole(config.model_dir)
@@ -126,11 +128,38 @@ class Estimator:
       if not checkpoints.is_training_state(name)
     }
 
+  def use(self, checkpoint: str) -> None:
+    """Takes weights and step from a checkpoint, to evaluate or predict with.
+
+    Moments that the checkpoint lacks stay as they are, so training goes on
+    from here only if it is a training checkpoint.
+
+    Args:
+      checkpoint: its prefix, such as `.../best_model.ckpt`.
+
+    Raises:
+      ValueError: it cannot be read, or does not fit the model.
+    """
+    prefix = checkpoints.find_checkpoint(checkpoint)
+    values = checkpoints.Checkpoint(prefix).verify()
+    shapes = {name: v.shape.as_list() for name, v in self._store.items()}
+    loaded, _, _ = checkpoints.audit(
+      values, shapes, [n for n in shapes if checkpoints.is_training_state(n)]
+    )
+    with self._strategy.scope():
+      for name in loaded:
+        self._store[name].assign(values[name])
+    # For the variables that are yet to come.
+    self._store.initial_values = values
+    logging.info("Using the weights of %s", prefix)
+
   def train(
     self,
     input_fn: Callable[[dict], tf.data.Dataset],
     batch_size: int,
     max_steps: int,
+    evaluate: Callable[[int], bool] | None = None,
+    eval_steps: int = 0,
   ) -> None:
     """Updates the weights until `max_steps` updates have been made in all.
 
@@ -140,49 +169,73 @@ class Estimator:
         of batches that are done already.
       batch_size: rows of one update, over all replicas.
       max_steps: int.
+      evaluate: step -> whether to stop; called after the last update and after
+        each `eval_steps`, always with a checkpoint of that step saved. It is
+        called again for the step that a run starts from, which may have been
+        killed before the evaluation was over.
+      eval_steps: updates between evaluations; 0 for the last one only.
 
     Raises:
       ValueError: the batch cannot be shared out among the replicas, or the
         loss is no finite number any more.
     """
-    replicas = self._strategy.num_replicas_in_sync
-    if batch_size % replicas:
-      raise ValueError(
-        f"a batch of {batch_size} rows cannot be shared out among {replicas} "
-        f"devices; pass a multiple of {replicas}"
-      )
-    checkpoints.remove_partial_files(self._config.model_dir)
+    self._check_batch_size(batch_size)
     step = self.global_step
-    if step >= max_steps:
+    self._tidy_model_dir(step)
+
+    def evaluates(step):
+      last = step >= max_steps
+      due = eval_steps > 0 and step % eval_steps == 0
+      return evaluate is not None and (last or due)
+
+    if step and evaluates(step) and evaluate(step) and step < max_steps:
+      logging.info("Stopped at step %d of %d already", step, max_steps)
+    elif step >= max_steps:
       logging.info(
         "Nothing left to train: %d of %d steps are done already",
         step,
         max_steps,
       )
-      return
+    else:
+      self._train(input_fn, batch_size, max_steps, evaluate, evaluates)
+
+  def _train(self, input_fn, batch_size, max_steps, evaluate, evaluates):
+    """The updates that are left; `evaluates` tells after which to evaluate."""
+    first_step = step = self.global_step
     dataset = self._dataset(
-      input_fn, batch_size, seed=self._config.seed, first_step=step
+      input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
-    train_step = self._compile(self._train_step, dataset)
-    progress = _Progress(step, max_steps, batch_size)
-    saved = step
+    progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
+    with contextlib.closing(progress):
+      for step in self._updates(dataset, first_step, max_steps, progress):
+        saves = step % self._config.save_checkpoints_steps == 0
+        saves |= step == max_steps or evaluates(step)
+        if saves or step % self._config.log_steps == 0:
+          progress.log()
+        if saves:
+          self._save(step)
+        if evaluates(step):
+          if evaluate(step) and step < max_steps:
+            logging.info("Stopped at step %d of %d", step, max_steps)
+            return
+          progress.restart_clock()
+      if first_step < step < max_steps:
+        progress.log()
+        logging.info("The input ended after step %d of %d", step, max_steps)
+        self._save(step)
+        if evaluate is not None and not evaluates(step):
+          evaluate(step)
+
+  def _updates(self, dataset, step, max_steps, progress):
+    """Makes one update after the other; yields how many have been made."""
+    program = self._program(ModeKeys.TRAIN, dataset)
     for features in dataset:
-      progress.add(train_step(features))
+      progress.add(program.run(features))
       step += 1
       self._log_audit_once()
-      save = step % self._config.save_checkpoints_steps == 0
-      if save or step % self._config.log_steps == 0 or step == max_steps:
-        progress.log()
-      if save or step == max_steps:
-        self._save(step)
-        saved = step
+      yield step
       if step == max_steps:
-        break
-    if saved != step:
-      progress.log()
-      logging.info("The input ended after step %d of %d", step, max_steps)
-      self._save(step)
-    progress.close()
+        return
 
   def evaluate(
     self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
@@ -201,22 +254,49 @@ class Estimator:
     Raises:
       ValueError: there is no real row.
     """
+    metric_fn, arrays, loss = self._evaluate(input_fn, batch_size)
+    return {
+      **metric_fn(**arrays),
+      "loss": loss,
+      "global_step": self.global_step,
+    }
+
+  def evaluation_arrays(
+    self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
+  ) -> tuple[Callable[..., dict], dict[str, np.ndarray]]:
+    """What `evaluate` computes its metrics from; it has the same arguments.
+
+    Returns:
+      metric_fn, and the arrays [rows, ...] that it takes by keyword, over all
+      real rows in order of the input.
+    """
+    metric_fn, arrays, _ = self._evaluate(input_fn, batch_size)
+    return metric_fn, arrays
+
+  def _evaluate(self, input_fn, batch_size):
+    """`evaluation_arrays`, and the mean loss of the rows."""
     dataset = self._dataset(input_fn, batch_size)
-    eval_step = self._compile(self._eval_step, dataset)
-    self._metric_fn = None
+    program = self._program(ModeKeys.EVAL, dataset)
     batches = []
-    for features in _bar(dataset):
-      tensors = _to_numpy(eval_step(features))
+    for features in summaries.bar(dataset):
+      tensors = _to_numpy(program.run(features))
       self._log_audit_once()
       real = tensors["is_real_example"] == 1
       batches.append({name: t[real] for name, t in tensors.items()})
     arrays = _in_input_order(batches)
     loss = float(np.mean(arrays.pop("batch_loss"), dtype=np.float64))
-    return {
-      **self._metric_fn(**arrays),
-      "loss": loss,
-      "global_step": self.global_step,
-    }
+    return program.metric_fn, arrays, loss
+
+  def write_scalars(self, prefix: str, results: Mapping[str, float]) -> None:
+    """Writes results of `evaluate` to TensorBoard, at the step they are of.
+
+    Args:
+      prefix: of the tags, such as `dev` for `dev/eval_accuracy`.
+      results: dict of numbers, with `global_step`.
+    """
+    scalars = {f"{prefix}/{name}": value for name, value in results.items()}
+    step = scalars.pop(f"{prefix}/global_step")
+    self._summaries.write(step, scalars)
 
   def predict(
     self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
@@ -226,11 +306,11 @@ class Estimator:
     The arguments are those of `evaluate`.
     """
     dataset = self._dataset(input_fn, batch_size)
-    predict_step = self._compile(self._predict_step, dataset)
+    program = self._program(ModeKeys.PREDICT, dataset)
     waiting = {}
     due = 0
-    for features in _bar(dataset):
-      tensors = _to_numpy(predict_step(features))
+    for features in summaries.bar(dataset):
+      tensors = _to_numpy(program.run(features))
       self._log_audit_once()
       is_real = tensors.pop("is_real_example")
       for place, row in enumerate(tensors.pop("row_index")):
@@ -259,22 +339,38 @@ class Estimator:
     )
     return self._strategy.experimental_distribute_dataset(dataset)
 
-  def _compile(self, step, dataset):
-    """`step` for each replica, as one program over the dataset's batches.
+  def _program(self, mode, dataset):
+    """The compiled step of a mode for the batches of a dataset, made once."""
+    key = (mode, tuple(sorted(dataset.element_spec.items())))
+    if key not in self._programs:
+      self._programs[key] = self._compile(mode, dataset.element_spec)
+    return self._programs[key]
+
+  def _compile(self, mode, element_spec):
+    """A mode's step for each replica, as one program.
 
     Its signature is the dataset's: where lengths vary there, one trace serves
     them all, and where they do not, every shape is static.
     """
+    program = _Program()
 
-    @tf.function(autograph=False, input_signature=[dataset.element_spec])
+    def step(features):
+      with self._store:
+        spec = self._model_fn(features, None, mode, self._params)
+      if mode == ModeKeys.EVAL:
+        program.metric_fn = spec.eval_metrics[0]
+      return _OUTPUTS[mode](spec, features)
+
+    @tf.function(autograph=False, input_signature=[element_spec])
     def run(features):
       return self._strategy.run(step, args=(features,))
 
-    def call(features):
+    def run_and_merge(features):
       with self._strategy.scope():
         return self._merge(run(features))
 
-    return call
+    program.run = run_and_merge
+    return program
 
   def _merge(self, structure):
     """Per-replica values as one: rows joined, scalars averaged."""
@@ -289,24 +385,22 @@ class Estimator:
       return structure
     return tf.nest.map_structure(merge, structure)
 
-  def _call_model(self, features, mode):
-    with self._store:
-      return self._model_fn(features, None, mode, self._params)
+  def _tidy_model_dir(self, step):
+    """Ends what a killed run was about to do."""
+    folder = self._config.model_dir
+    checkpoints.remove_partial_files(folder)
+    newest = checkpoints.training_checkpoints(folder)[-1:]
+    # One that is newer than ours is damaged, so that ours must not go.
+    if newest and newest[0].endswith(f"-{step}"):
+      checkpoints.record_checkpoints(folder, self._config.keep_checkpoint_max)
 
-  def _train_step(self, features):
-    spec = self._call_model(features, ModeKeys.TRAIN)
-    return {"loss": spec.loss, **spec.logged}
-
-  def _eval_step(self, features):
-    spec = self._call_model(features, ModeKeys.EVAL)
-    self._metric_fn, tensors = spec.eval_metrics
-    kept = _bookkeeping(features)
-    loss = tf.fill(tf.shape(kept["row_index"]), spec.loss)
-    return {**tensors, **kept, "batch_loss": loss}
-
-  def _predict_step(self, features):
-    spec = self._call_model(features, ModeKeys.PREDICT)
-    return {**spec.predictions, **_bookkeeping(features)}
+  def _check_batch_size(self, batch_size):
+    replicas = self._strategy.num_replicas_in_sync
+    if batch_size % replicas:
+      raise ValueError(
+        f"a batch of {batch_size} rows cannot be shared out among {replicas} "
+        f"devices; pass a multiple of {replicas}"
+      )
 
   def _log_audit_once(self):
     if not self._audited:
@@ -328,6 +422,14 @@ class Estimator:
     logging.info("Saved %s", prefix)
 
 
+@dataclasses.dataclass
+class _Program:
+  """A compiled step, and the `metric_fn` that its trace came upon."""
+
+  run: Callable | None = None
+  metric_fn: Callable | None = None
+
+
 def mean_over_real_rows(
   values: tf.Tensor, features: Mapping[str, tf.Tensor]
 ) -> tf.Tensor:
@@ -340,6 +442,28 @@ def mean_over_real_rows(
 
 def _bookkeeping(features):
   return {name: features[name] for name in ("row_index", "is_real_example")}
+
+
+def _train_outputs(spec, features):
+  del features
+  return {"loss": spec.loss, **spec.logged}
+
+
+def _eval_outputs(spec, features):
+  kept = _bookkeeping(features)
+  loss = tf.fill(tf.shape(kept["row_index"]), spec.loss)
+  return {**spec.eval_metrics[1], **kept, "batch_loss": loss}
+
+
+def _predict_outputs(spec, features):
+  return {**spec.predictions, **_bookkeeping(features)}
+
+
+_OUTPUTS = {
+  ModeKeys.TRAIN: _train_outputs,
+  ModeKeys.EVAL: _eval_outputs,
+  ModeKeys.PREDICT: _predict_outputs,
+}
 
 
 def _to_numpy(structure):
@@ -356,73 +480,6 @@ def _in_input_order(batches):
   order = np.argsort(arrays.pop("row_index"), kind="stable")
   del arrays["is_real_example"]
   return {name: array[order] for name, array in arrays.items()}
-
-
-def _bar(batches=None, **kwargs):
-  """A progress bar, on a terminal, for what takes longer than two seconds."""
-  return tqdm.tqdm(batches, disable=None, delay=2, leave=False, **kwargs)
-
-
-class _Progress:
-  """The log lines of a training run."""
-
-  def __init__(self, step, max_steps, batch_size):
-    self._step = step
-    self._max_steps = max_steps
-    self._batch_size = batch_size
-    self._since = time.monotonic()
-    self._results = []
-    self._bar = _bar(total=max_steps, initial=step, unit="step")
-
-  def add(self, results):
-    """Counts one step and keeps its scalars for the next line."""
-    self._results.append(results)
-    self._bar.update()
-
-  def close(self):
-    """Takes the bar away."""
-    self._bar.close()
-
-  def mean_loss(self):
-    """The mean loss of the steps since the last line.
-
-    Raises:
-      ValueError: it is not a finite number.
-    """
-    loss = np.mean([r["loss"].numpy() for r in self._results])
-    if not np.isfinite(loss):
-      raise ValueError(
-        f"the loss is {loss} within {len(self._results)} steps after step "
-        f"{self._step}; lower --learning_rate or look for damaged input"
-      )
-    return loss
-
-  def log(self):
-    """One line for the steps since the last."""
-    count = len(self._results)
-    self._step += count
-    # Reading a value waits for the step that makes it, so the clock is read
-    # after.
-    loss = self.mean_loss()
-    scalars = {
-      name: value.numpy()
-      for name, value in self._results[-1].items()
-      if name != "loss"
-    }
-    now = time.monotonic()
-    rate = count * self._batch_size / (now - self._since)
-    logged = "".join(f", {name} {value:.3g}" for name, value in scalars.items())
-    self._bar.clear()
-    logging.info(
-      "step %d/%d: loss %.4f%s, %.1f examples/s",
-      self._step,
-      self._max_steps,
-      loss,
-      logged,
-      rate,
-    )
-    self._since = now
-    self._results = []
 
 
 def make_strategy(

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import scripts
 import tensorflow as tf
+import toy_model
 
 import checkpoints
 import estimator
-import glue
+import examples
 import run_classifier
+import summaries
 import variables
 
 ROWS = 11
@@ -23,7 +25,7 @@ def _features(golden):
   """Rows of different lengths and labels from the golden inputs."""
   inputs = golden.inputs
   return [
-    glue.InputFeatures(
+    examples.InputFeatures(
       inputs["input_ids"][i % 4],
       inputs["input_mask"][i % 4],
       inputs["segment_ids"][i % 4],
@@ -49,7 +51,7 @@ def _estimator(golden, folder, steps=6, **config):
 
 
 def _input_fn(golden, is_training):
-  return glue.input_fn_builder(_features(golden), 32, is_training, False)
+  return examples.input_fn_builder(_features(golden), 32, is_training, False)
 
 
 def _weights(model):
@@ -121,11 +123,11 @@ def test_each_row_counts_once_in_order(golden, tmp_path, batch_size, pad):
 
 
 def test_padding_examples_count_nowhere(golden, tmp_path):
-  padding = glue.convert_single_example(
-    0, glue.PaddingInputExample(), ["0"], 32, None
+  padding = examples.convert_single_example(
+    0, examples.PaddingInputExample(), ["0"], 32, None
   )
   rows = _features(golden)
-  input_fn = glue.input_fn_builder(
+  input_fn = examples.input_fn_builder(
     [rows[0], padding, *rows[1:], padding], 32, False, False
   )
   model = _estimator(golden, tmp_path)
@@ -138,7 +140,7 @@ def test_padding_examples_count_nowhere(golden, tmp_path):
 
 
 def test_rows_left_out_at_the_end_hold_nothing_back(golden, tmp_path):
-  input_fn = glue.input_fn_builder(
+  input_fn = examples.input_fn_builder(
     _features(golden), 32, False, drop_remainder=True
   )
   rows = list(_estimator(golden, tmp_path).predict(input_fn, 4))
@@ -160,7 +162,7 @@ def test_only_the_newest_checkpoints_stay(golden, tmp_path):
 
 
 def test_nothing_to_evaluate_is_an_error(golden, tmp_path):
-  input_fn = glue.input_fn_builder([], 32, False, False)
+  input_fn = examples.input_fn_builder([], 32, False, False)
   with pytest.raises(ValueError, match="no row"):
     _estimator(golden, tmp_path).evaluate(input_fn, 4)
 
@@ -209,13 +211,166 @@ def test_log_lines(golden, tmp_path, caplog):
   assert "Nothing left to train: 6 of 6" in text
 
 
+def test_curves_are_of_the_log_lines(tmp_path):
+  model, _ = toy_model.toy(tmp_path, log_steps=2, save_checkpoints_steps=3)
+  model.train(toy_model.TRAIN, 4, 7)
+  # Batch number i, from 0, has loss i; update number i, from 1, adds i.
+  curves = summaries.read_scalars(tmp_path)
+  assert curves.keys() == {"loss", "step_size", "examples/s"}
+  assert curves["loss"] == [(2, 0.5), (3, 2), (4, 3), (6, 4.5), (7, 6)]
+  assert curves["step_size"] == [(step, step) for step in (2, 3, 4, 6, 7)]
+  assert all(rate > 0 for _, rate in curves["examples/s"])
+  resumed, _ = toy_model.toy(tmp_path, log_steps=4)
+  resumed.train(toy_model.TRAIN, 4, 8)
+  resumed.write_scalars("dev", {"eval_accuracy": 0.5, "global_step": 8})
+  curves = summaries.read_scalars(tmp_path)
+  assert curves["loss"][-2:] == [(7, 6), (8, 7)]
+  assert curves["dev/eval_accuracy"] == [(8, 0.5)]
+  assert "dev/global_step" not in curves
+
+
+def _train(folder, max_steps, eval_steps, stop_at=None, **config):
+  """Trains with evaluations; returns the model, their steps, the traces."""
+  model, traces = toy_model.toy(folder, noise=0.1, **config)
+  dev = toy_model.input_fn_of([1, 2, 3])
+  steps = []
+
+  def evaluate(step):
+    saved = checkpoints.training_checkpoints(str(folder))
+    assert saved[-1].endswith(f"model.ckpt-{step}")
+    results = model.evaluate(dev, 2)
+    assert results["eval_sum"] == 6
+    assert results["global_step"] == step
+    steps.append(step)
+    return step == stop_at
+
+  model.train(toy_model.TRAIN, 2, max_steps, evaluate, eval_steps)
+  return model, steps, traces
+
+
+@pytest.mark.parametrize(
+  ("eval_steps", "expected"), [(0, [7]), (3, [3, 6, 7]), (7, [7]), (9, [7])]
+)
+def test_evaluations_come_in_between(tmp_path, eval_steps, expected):
+  model, steps, traces = _train(tmp_path / "a", 7, eval_steps)
+  assert steps == expected
+  # Each mode is traced once, however often it is run.
+  assert sorted(traces) == ["eval", "train"]
+  # They leave no mark on training.
+  alone, _ = toy_model.toy(tmp_path / "b", noise=0.1)
+  alone.train(toy_model.TRAIN, 2, 7)
+  assert _weights(model) == _weights(alone)
+
+
+def test_evaluation_can_stop_training(tmp_path, caplog):
+  with caplog.at_level(logging.INFO, "absl"):
+    model, steps, _ = _train(tmp_path, 9, 2, stop_at=4)
+    assert model.global_step == 4
+    assert steps == [2, 4]
+    assert "Stopped at step 4 of 9\n" in caplog.text
+    # Whoever asked for it is asked again.
+    model, steps, _ = _train(tmp_path, 9, 2, stop_at=4)
+    assert (model.global_step, steps) == (4, [4])
+    assert "Stopped at step 4 of 9 already" in caplog.text
+  model, steps, _ = _train(tmp_path, 9, 2)
+  assert (model.global_step, steps) == (9, [4, 6, 8, 9])
+  model, steps, _ = _train(tmp_path, 9, 2)
+  assert (model.global_step, steps) == (9, [9])
+
+
+def test_training_in_parts_with_evaluations(tmp_path):
+  names = ("model.ckpt-9.index", "model.ckpt-9.data-00000-of-00001")
+  _train(tmp_path / "whole", 9, 4)
+  for stop in (1, 4, 6, 8):
+    _train(tmp_path / "parts", 9, stop, stop_at=stop, keep_checkpoint_max=2)
+  _train(tmp_path / "parts", 9, 4)
+  for name in names:
+    whole, parts = (tmp_path / part / name for part in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_input_that_ends_is_evaluated_once(tmp_path):
+  def input_fn(params):
+    return toy_model.TRAIN(params).take(5 - params["first_step"])
+
+  for eval_steps, expected in ((0, [5]), (2, [2, 4, 5]), (5, [5])):
+    model, _ = toy_model.toy(tmp_path / str(eval_steps))
+    steps = []
+    model.train(input_fn, 2, 9, steps.append, eval_steps)
+    assert steps == expected
+    assert model.global_step == 5
+
+
+def test_a_checkpoint_newer_than_ours_costs_nothing(tmp_path):
+  toy_model.toy(tmp_path)[0].train(toy_model.TRAIN, 2, 3)
+  (tmp_path / "model.ckpt-5.index").write_bytes(b"damaged")
+  model, _ = toy_model.toy(tmp_path, keep_checkpoint_max=1)
+  assert model.global_step == 3
+  model.train(toy_model.TRAIN, 2, 3)
+  assert (tmp_path / "model.ckpt-3.index").exists()
+
+
+def test_arrays_are_the_real_rows_in_order(tmp_path):
+  model, _ = toy_model.toy(tmp_path)
+  values = [5.0, 1.0, 4.0, 2.0, 3.0]
+  dev = toy_model.input_fn_of(values)
+  metric_fn, arrays = model.evaluation_arrays(dev, 2)
+  assert arrays.keys() == {"value", "weight"}
+  assert arrays["value"].tolist() == values
+  results = model.evaluate(dev, 2)
+  assert results == {
+    **metric_fn(**arrays),
+    "loss": np.mean(values),
+    "global_step": 0,
+  }
+
+
+@pytest.mark.parametrize("before", ["nothing", "predict", "train"])
+def test_use_of_a_checkpoint(tmp_path, before):
+  prefix = str(tmp_path / "best_model.ckpt")
+  checkpoints.write_checkpoint(
+    prefix, {"weight": np.float32(20), "global_step": np.int64(9)}
+  )
+  model, traces = toy_model.toy(tmp_path / "run")
+  rows = toy_model.input_fn_of([1, 2, 3])
+  if before == "predict":
+    assert [row["sum"] for row in model.predict(rows, 2)] == [1, 2, 3]
+  elif before == "train":
+    model.train(toy_model.TRAIN, 2, 3)
+  model.use(prefix)
+  assert model.global_step == 9
+  assert _weights(model) == {"weight": 20}
+  assert [row["sum"] for row in model.predict(rows, 2)] == [21, 22, 23]
+  results = model.evaluate(rows, 2)
+  assert results["eval_score"] == -14
+  assert results["global_step"] == 9
+  assert traces.count("infer") == 1
+
+
+def test_use_of_a_checkpoint_that_does_not_fit(tmp_path):
+  wrong = {"weight": np.zeros(2, np.float32), "global_step": np.int64(9)}
+  for name, tensors in (("wrong", wrong), ("other", {"v": np.float32(1)})):
+    checkpoints.write_checkpoint(str(tmp_path / name), tensors)
+  model, _ = toy_model.toy(tmp_path / "run")
+  model.train(toy_model.TRAIN, 2, 2)
+  for name, message in (
+    ("wrong", "weight has shape"),
+    ("other", "lacks weight"),
+    ("none", "no checkpoint"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      model.use(str(tmp_path / name))
+  assert _weights(model) == {"weight": 3}
+  assert model.global_step == 2
+
+
 MIRRORED = """
 import json, sys
 sys.path[:0] = [{root!r}, {tests!r}]
 import pathlib, tempfile
 import numpy as np
 import tensorflow as tf
-import checkpoints, estimator, golden_model, glue, modeling, optimization
+import checkpoints, estimator, examples, golden_model, modeling, optimization
 import run_classifier, variables
 
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
@@ -223,7 +378,10 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
+traces = []
+
 def model_fn(features, labels, mode, params):
+  traces.append(mode)
   checkpoints.initialize_from(golden.checkpoint, {{}})
   model = modeling.BertModel(
       golden.config, True, features["input_ids"], features["input_mask"],
@@ -240,16 +398,24 @@ def model_fn(features, labels, mode, params):
       eval_metrics=(lambda losses: {{"mean": float(losses.mean())}},
                     {{"losses": losses}}))
 
-rows = [glue.InputFeatures(
+rows = [examples.InputFeatures(
     golden.inputs["input_ids"][i % 4], golden.inputs["input_mask"][i % 4],
     golden.inputs["segment_ids"][i % 4], i % 3) for i in range(9)]
 results = []
 for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
   strategy = tf.distribute.MirroredStrategy(devices)
+  traces.clear()
   model = estimator.Estimator(model_fn, estimator.RunConfig(
       tempfile.mkdtemp(), strategy=strategy))
-  model.train(glue.input_fn_builder(rows, 32, True, True), 4, 6)
-  metrics = model.evaluate(glue.input_fn_builder(rows, 32, False, False), 4)
+  dev = examples.input_fn_builder(rows, 32, False, False)
+  between = []
+  model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
+              lambda step: between.append(model.evaluate(dev, 4)), 3)
+  metrics = model.evaluate(dev, 4)
+  assert metrics == between[1] != between[0]
+  assert traces.count("eval") == len(devices), traces
+  model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
+  assert model.evaluate(dev, 4) == between[0]
   results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
 print(json.dumps(results))
 """
