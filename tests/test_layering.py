@@ -19,6 +19,7 @@ FLOORS = [
   "metrics",
   "summaries",
   "estimator",
+  "best",
   "common_flags",
   "examples",
   "tables",
