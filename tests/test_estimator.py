@@ -1,5 +1,6 @@
 """The Estimator: every row once, whatever is interrupted, on any devices."""
 
+import itertools
 import json
 import logging
 import subprocess
@@ -149,6 +150,23 @@ def test_rows_left_out_at_the_end_hold_nothing_back(golden, tmp_path):
   for row in rows:
     distance = np.abs(forward - row["probabilities"]).max(axis=1)
     assert distance.min() < 1e-5
+
+
+def test_rows_come_before_the_input_ends(tmp_path):
+  def input_fn(params):
+    del params
+
+    def batch(place):
+      rows = tf.cast(2 * place + [0, 1], tf.int32)
+      ones = tf.ones([2], tf.int32)
+      value = tf.cast(rows, tf.float32)
+      return {"value": value, "is_real_example": ones, "row_index": rows}
+
+    return tf.data.Dataset.range(2**30).map(batch)
+
+  model, _ = toy_model.toy(tmp_path)
+  rows = itertools.islice(model.predict(input_fn, 2), 7)
+  assert [row["sum"] for row in rows] == list(range(7))
 
 
 def test_only_the_newest_checkpoints_stay(golden, tmp_path):
