@@ -18,9 +18,6 @@ import checkpoints
 # The features [S] that a batch cuts behind its longest row.
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 
-# Sequences are cut to a multiple of this many positions.
-BUCKET_STEP = 4
-
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that a batch stays a mixture.
 SORTED_BATCHES = 32
@@ -217,8 +214,7 @@ def read_batch(
     row_index: integer [B], their places in the input.
     is_real_row: bool [B]; False marks a row as padding of the batch.
     spec: the rows' spec.
-    pad_to_max_length: leave sequences [B, S]; or cut them to the bucket of
-      the longest row.
+    pad_to_max_length: leave sequences [B, S]; or cut them to the longest row.
 
   Returns:
     Dict of int32 or float32 tensors; among them `row_index` [B], and
@@ -226,8 +222,7 @@ def read_batch(
   """
   features = parse(serialized, spec)
   if not pad_to_max_length:
-    max_length = features["input_mask"].shape[1]
-    length = bucket_length(tf.reduce_max(_ends(features)), max_length)
+    length = tf.maximum(tf.reduce_max(_ends(features)), 1)
     for name in features.keys() & set(SEQUENCES):
       features[name] = features[name][:, :length]
   is_real = tf.cast(is_real_row, tf.int32)
@@ -311,12 +306,6 @@ def sequential_batches(
 
   windows = records.enumerate().batch(SORTED_ROWS).map(by_length)
   return windows.unbatch().batch(batch_size, drop_remainder).map(filled_up)
-
-
-def bucket_length(longest: int | tf.Tensor, max_length: int) -> tf.Tensor:
-  """The length that a batch is cut to: a multiple of BUCKET_STEP, or all."""
-  buckets = -(-tf.maximum(longest, 1) // BUCKET_STEP)
-  return tf.minimum(buckets * BUCKET_STEP, max_length)
 
 
 def input_fn_from_file(
