@@ -21,6 +21,7 @@ import tensorflow as tf
 from absl import logging
 
 import checkpoints
+import metrics
 
 BEST_NAME = "best_model.ckpt"
 HISTORY_NAME = "best.json"
@@ -137,7 +138,7 @@ class BestCheckpoint:
   def _is_better(self, name, value):
     if value is None or self.best_value is None:
       return value is not None
-    if "loss" in name or "mse" in name:
+    if metrics.is_lower_better(name):
       return value < self.best_value
     return value > self.best_value
 
@@ -196,3 +197,17 @@ class BestCheckpoint:
       "none" if self.best_value is None else f"{self.best_value:.4f}",
       self.best_step,
     )
+
+
+def kept(model_dir: str) -> str | None:
+  """Prefix of the best weights of a run that is over, or None."""
+  prefix = os.path.join(model_dir, BEST_NAME)
+  paths = (os.path.join(model_dir, HISTORY_NAME), prefix + ".index")
+  return prefix if all(map(tf.io.gfile.exists, paths)) else None
+
+
+def forget(model_dir: str) -> None:
+  """Deletes the history of a run that goes on without; the weights stay."""
+  path = os.path.join(model_dir, HISTORY_NAME)
+  if tf.io.gfile.exists(path):
+    tf.io.gfile.remove(path)

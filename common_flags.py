@@ -1,7 +1,10 @@
 """Flags that scripts share, their checks, and how a script starts and fails."""
 
+import hashlib
+import json
 import math
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -9,6 +12,7 @@ from collections.abc import Callable, Mapping
 # TensorFlow reads this when it loads; its start-up notes help nobody here.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
@@ -52,6 +56,13 @@ def define_model_flags(max_seq_length: int) -> None:
     "Longest sequence, in word pieces and special tokens; what is longer is "
     "cut.",
   )
+  flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["float32", "bfloat16"],
+    "bfloat16: faster layers where the processor has it; weights, LayerNorm, "
+    "softmax, loss and Adam stay float32.",
+  )
 
 
 def define_run_flags() -> None:
@@ -68,6 +79,26 @@ def define_run_flags() -> None:
     lower_bound=0,
   )
   flags.DEFINE_integer("log_steps", 50, "Updates between two log lines.")
+  flags.DEFINE_integer(
+    "eval_steps",
+    0,
+    "Updates between two evaluations while training; 0 for none, or for once "
+    "an epoch where another flag needs them.",
+    lower_bound=0,
+  )
+  flags.DEFINE_string(
+    "keep_best",
+    None,
+    "Metric, such as accuracy or loss, by which to choose among the "
+    "evaluations; the weights of the best are what training leaves.",
+  )
+  flags.DEFINE_integer(
+    "early_stopping_patience",
+    None,
+    "Stop after this many evaluations in a row without a better one by "
+    "--keep_best, or by the first metric of the task.",
+    lower_bound=1,
+  )
   flags.DEFINE_integer(
     "iterations_per_loop",
     1000,
@@ -180,7 +211,8 @@ def require_positive(*names: str) -> None:
       raise ValueError(f"--{name}={FLAGS[name].value} must be greater than 0")
 
 
-def _require_file(name):
+def require_file(name: str) -> None:
+  """Raises ValueError unless this flag names a file that is there."""
   path = FLAGS[name].value
   if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
     raise ValueError(f"--{name}={path} is no file; pass the path of one")
@@ -189,16 +221,22 @@ def _require_file(name):
 def load_tokenizer() -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
   if FLAGS.spm_model_file:
-    _require_file("spm_model_file")
+    require_file("spm_model_file")
   else:
     require("vocab_file")
-    _require_file("vocab_file")
+    require_file("vocab_file")
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, FLAGS.init_checkpoint
   )
   tokenizer = tokenization.FullTokenizer(
     FLAGS.vocab_file, FLAGS.do_lower_case, FLAGS.spm_model_file
   )
+  _check_vocabulary(tokenizer)
+  return tokenizer
+
+
+def _check_vocabulary(tokenizer):
+  """Raises ValueError unless a vocabulary has its specials, and each once."""
   needed = ["[CLS]", "[SEP]"]
   if not FLAGS.spm_model_file:
     needed.append(tokenization.UNKNOWN)
@@ -208,7 +246,16 @@ def load_tokenizer() -> tokenization.FullTokenizer:
         f"--vocab_file={FLAGS.vocab_file} has no line {special}; pass the "
         f"vocab.txt that came with the model"
       )
-  return tokenizer
+  # The last of equal lines gives a piece its id, so an id is lacking then.
+  repeated = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
+  if repeated and not FLAGS.spm_model_file:
+    with tf.io.gfile.GFile(FLAGS.vocab_file, "rb") as reader:
+      piece = reader.read().split(b"\n")[min(repeated)].decode().strip()
+    raise ValueError(
+      f"{FLAGS.vocab_file}:{tokenizer.vocab[piece] + 1}: {piece!r} stands on "
+      f"line {min(repeated) + 1} already; pass the vocab.txt that came with "
+      f"the model"
+    )
 
 
 def vocabulary_file() -> dict[str, bytes]:
@@ -222,7 +269,7 @@ def vocabulary_file() -> dict[str, bytes]:
 def load_config(tokenizer: tokenization.FullTokenizer) -> modeling.BertConfig:
   """The configuration that the flags name, checked against vocabulary and S."""
   require("bert_config_file")
-  _require_file("bert_config_file")
+  require_file("bert_config_file")
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   highest = max(tokenizer.vocab.values(), default=-1)
   if highest >= config.vocab_size:
@@ -255,23 +302,27 @@ def load_config(tokenizer: tokenization.FullTokenizer) -> modeling.BertConfig:
 
 
 def check_init_checkpoint(
-  config: modeling.BertConfig, heads: Mapping[str, list[int]]
+  config: modeling.BertConfig,
+  heads: Mapping[str, list[int]],
+  init_checkpoint: str | None,
 ) -> bool:
-  """Raises ValueError unless --init_checkpoint, if any, fits the model.
+  """Raises ValueError unless a checkpoint to start from fits the model.
 
   Args:
     config: a BertConfig.
     heads: dict from name to shape of the variables of the task's own, which
       may be missing.
+    init_checkpoint: --init_checkpoint, or what stands for it; or None.
 
   Returns:
     Whether the checkpoint holds these, too.
   """
-  if FLAGS.init_checkpoint is None:
+  if init_checkpoint is None:
     return False
-  require("init_checkpoint")
+  if not init_checkpoint:
+    raise ValueError("--init_checkpoint is empty; pass a path, or leave it out")
   checkpoint = checkpoints.Checkpoint(
-    checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+    checkpoints.find_checkpoint(init_checkpoint)
   ).verify()
   _, fresh, _ = checkpoints.audit(
     checkpoint, {**modeling.variable_shapes(config), **heads}, fresh=heads
@@ -280,50 +331,51 @@ def check_init_checkpoint(
 
 
 def check_output_dir(
-  config: modeling.BertConfig, heads: Mapping[str, list[int]]
+  config: modeling.BertConfig, heads: Mapping[str, list[int]], output_dir: str
 ) -> bool:
-  """Raises ValueError if --output_dir holds checkpoints of another model.
+  """Raises ValueError if an output folder holds checkpoints of another model.
 
   Args:
     config: a BertConfig.
     heads: dict from name to shape of the variables of the task's own.
+    output_dir: --output_dir, or a folder in it.
 
   Returns:
     Whether it holds a whole checkpoint.
   """
   # The folder, or the nearest one above it that is there already.
-  there = os.path.abspath(FLAGS.output_dir)
+  there = os.path.abspath(output_dir)
   while not os.path.exists(there):
     there = os.path.dirname(there)
-  is_local = "://" not in FLAGS.output_dir
+  is_local = "://" not in output_dir
   if is_local and not (os.path.isdir(there) and os.access(there, os.W_OK)):
     raise ValueError(
-      f"--output_dir={FLAGS.output_dir}: {there} is not a folder that can be "
+      f"--output_dir={output_dir}: {there} is not a folder that can be "
       f"written to; pass another"
     )
-  newest = checkpoints.newest_whole(FLAGS.output_dir)
+  newest = checkpoints.newest_whole(output_dir)
   if newest:
     shapes = newest.shapes
     for name, shape in {**modeling.variable_shapes(config), **heads}.items():
       if shapes.get(name) != shape:
         raise ValueError(
-          f"--output_dir={FLAGS.output_dir} holds another model: {name} has "
+          f"--output_dir={output_dir} holds another model: {name} has "
           f"shape {shapes.get(name)} there, and {shape} here; pass another "
           f"folder"
         )
   return newest is not None
 
 
-def run_config() -> estimator.RunConfig:
-  """The RunConfig that the flags describe.
+def run_config(output_dir: str, seed: int) -> estimator.RunConfig:
+  """The RunConfig that the flags describe, for one folder and seed.
 
   Raises:
     ValueError: there is no such TPU.
   """
   pad = FLAGS.pad_to_max_length
   return estimator.RunConfig(
-    model_dir=FLAGS.output_dir,
-    seed=FLAGS.seed,
+    model_dir=output_dir,
+    seed=seed,
     save_checkpoints_steps=FLAGS.save_checkpoints_steps,
     keep_checkpoint_max=FLAGS.keep_checkpoint_max,
     log_steps=FLAGS.log_steps,
@@ -335,3 +387,92 @@ def run_config() -> estimator.RunConfig:
     ),
     pad_to_max_length=FLAGS.use_tpu if pad is None else pad,
   )
+
+
+def keep_record(
+  output_dir: str, goes_on: bool, data: Mapping[str, str]
+) -> dict[str, dict]:
+  """Writes `flags.json`: flags, versions, and hashes of data and model.
+
+  It tells of the training: a run that does not train leaves one that is there.
+  Where a training goes on under other flags, each is logged.
+
+  Args:
+    output_dir: an existing folder.
+    goes_on: whether it holds a checkpoint to go on from.
+    data: dict from name to SHA-256 of what was read.
+
+  Returns:
+    What the file now holds.
+  """
+  path = os.path.join(output_dir, "flags.json")
+  record = {
+    "flags": _flag_values(),
+    "versions": {
+      "python": platform.python_version(),
+      "tensorflow": tf.__version__,
+      "numpy": np.__version__,
+      "platform": platform.platform(),
+    },
+    "data": {**data, **_file_hashes()},
+  }
+  if tf.io.gfile.exists(path):
+    with tf.io.gfile.GFile(path, "rb") as reader:
+      earlier = json.loads(reader.read())
+    if not FLAGS.do_train:
+      return earlier
+    if goes_on:
+      _log_changes(earlier, record)
+  checkpoints.write_file(
+    path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+  )
+  return record
+
+
+def _flag_values():
+  """This project's flags, those of its libraries left out."""
+  return {
+    name: FLAGS[name].value
+    for name in sorted(FLAGS)
+    if not FLAGS.find_module_defining_flag(name).startswith("absl.")
+  }
+
+
+def _file_hashes():
+  """SHA-256 of the model's files; of a checkpoint, of its index."""
+  paths = {
+    name: FLAGS[name].value
+    for name in ("vocab_file", "spm_model_file", "bert_config_file")
+  }
+  if FLAGS.init_checkpoint:
+    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+    # It holds a checksum of every variable.
+    paths["init_checkpoint"] = prefix + ".index"
+  hashes = {}
+  for name, path in paths.items():
+    if path:
+      with tf.io.gfile.GFile(path, "rb") as reader:
+        hashes[name] = hashlib.sha256(reader.read()).hexdigest()
+  return hashes
+
+
+# What may change between two runs without a change to the trained weights.
+_FREE_FLAGS = re.compile(
+  "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
+  "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size"
+)
+
+
+def _log_changes(earlier, record):
+  for kind, prefix in (("flags", "--"), ("data", "data of ")):
+    before, now = earlier.get(kind, {}), record[kind]
+    for name in sorted(before.keys() & now.keys()):
+      is_free = kind == "flags" and _FREE_FLAGS.fullmatch(name)
+      if before[name] != now[name] and not is_free:
+        logging.warning(
+          "The training in this folder began with %s%s=%s, and goes on with %s",
+          prefix,
+          name,
+          before[name],
+          now[name],
+        )

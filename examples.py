@@ -5,8 +5,10 @@
 
 import csv
 import dataclasses
+import hashlib
 import io
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -500,3 +502,12 @@ def input_fn_builder(
     map(_row, features), feature_spec(seq_length, head)
   )
   return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
+
+
+def content_hash(examples: Iterable[InputExample]) -> str:
+  """SHA-256 of names, texts and labels, to tell one set from another."""
+  digest = hashlib.sha256()
+  for e in examples:
+    row = json.dumps([e.guid, e.text_a, e.text_b, e.label])
+    digest.update(row.encode())
+  return digest.hexdigest()

@@ -74,9 +74,9 @@ class Classification:
     counts = np.bincount(label_ids, minlength=self.num_outputs)
     return [len(label_ids) / (self.num_outputs * max(n, 1)) for n in counts]
 
-  def probabilities(self, logits: np.ndarray) -> np.ndarray:
-    """Softmax [rows, C] of logits [rows, C]."""
-    return tf.nn.softmax(tf.convert_to_tensor(logits, tf.float32)).numpy()
+  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+    """Softmax [B, C] of logits [B, C]."""
+    return tf.nn.softmax(logits)
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """The most probable label's place, integer [rows]."""
@@ -149,9 +149,9 @@ class Multilabel:
     given = np.sum(label_ids, axis=0)
     return [(len(label_ids) - n) / n if n else 1.0 for n in given]
 
-  def probabilities(self, logits: np.ndarray) -> np.ndarray:
-    """Each label's own probability [rows, C], of logits [rows, C]."""
-    return tf.sigmoid(tf.convert_to_tensor(logits, tf.float32)).numpy()
+  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+    """Each label's own probability [B, C], of logits [B, C]."""
+    return tf.sigmoid(logits)
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """1 where a label is more probable than not, integer [rows, C]."""
@@ -203,9 +203,9 @@ class Regression:
     del weights
     return tf.square(logits[:, 0] - tf.cast(label_ids, logits.dtype))
 
-  def probabilities(self, logits: np.ndarray) -> np.ndarray:
-    """The numbers themselves [rows, 1]; they have no probability."""
-    return np.asarray(logits)
+  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+    """The numbers themselves [B, 1]; they have no probability."""
+    return logits
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """The numbers, float [rows]."""

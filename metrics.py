@@ -5,7 +5,7 @@ not wait for.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -290,3 +290,35 @@ def calibration(
 
 def _ratios(sums, counts):
   return [s / n if n else None for s, n in zip(sums, counts, strict=True)]
+
+
+def summarize(
+  results: Mapping[str, Mapping[int, Mapping[str, float]]],
+) -> list[list[str]]:
+  """A table of metrics over seeds.
+
+  Args:
+    results: task -> seed -> metric -> value.
+
+  Returns:
+    Rows of task, metric, mean, standard deviation, the best value and the seed
+    that gave it, under a header.
+  """
+  rows = [["task", "metric", "mean", "deviation", "best", "best seed"]]
+  for task, by_seed in results.items():
+    for name in sorted(next(iter(by_seed.values()))):
+      if name.startswith("global_step"):
+        continue
+      values = {seed: found[name] for seed, found in by_seed.items()}
+      choose = min if is_lower_better(name) else max
+      seed = choose(values, key=values.get)
+      numbers = list(values.values())
+      deviation = np.std(numbers, ddof=1) if len(numbers) > 1 else 0.0
+      shown = (np.mean(numbers), deviation, values[seed])
+      rows.append([task, name, *(f"{n:.4f}" for n in shown), str(seed)])
+  return rows
+
+
+def is_lower_better(name: str) -> bool:
+  """Whether a metric of that name is an error, to be made small."""
+  return "loss" in name or "mse" in name

@@ -217,18 +217,14 @@ class BertModel:
         attention_dropout,
         config.initializer_range,
       ]
-      with variables.variable_scope("encoder"):
-        layers = [tf.cast(self.embedding_output, precision)]
-        layers += transformer_model(
-          layers[0],
-          attention_mask,
-          config.hidden_size,
-          config.num_hidden_layers,
-          *settings,
-          do_return_all_layers=True,
-        )
-        first, layers[-1] = _split_off_first(layers, attention_mask, settings)
-      self.all_encoder_layers = [tf.cast(x, tf.float32) for x in layers[1:]]
+      first, layers = _encode(
+        tf.cast(self.embedding_output, precision),
+        attention_mask,
+        config.hidden_size,
+        config.num_hidden_layers,
+        settings,
+      )
+      self.all_encoder_layers = [tf.cast(x, tf.float32) for x in layers]
       self.sequence_output = self.all_encoder_layers[-1]
       # The paper's C (section 3.1): the vector of [CLS] stands for the whole.
       with variables.variable_scope("pooler"):
@@ -760,6 +756,25 @@ def _embed(
       dropout_prob=dropout_prob,
     )
   return output, table
+
+
+def _encode(
+  encoder_input, attention_mask, hidden_size, num_hidden_layers, settings
+):
+  """The last layer's first position [B, H], and all layers [B, S, H]."""
+  with variables.variable_scope("encoder"):
+    layers = transformer_model(
+      encoder_input,
+      attention_mask,
+      hidden_size,
+      num_hidden_layers,
+      *settings,
+      do_return_all_layers=True,
+    )
+    first, layers[-1] = _split_off_first(
+      [encoder_input, *layers], attention_mask, settings
+    )
+  return first, layers
 
 
 def _split_off_first(layers, attention_mask, settings):

@@ -8,7 +8,9 @@ script and any font that the reader has.
 import dataclasses
 import html
 import io
+import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -94,6 +96,28 @@ class Evaluation:
   def predictions(self) -> np.ndarray:
     """The head's answers, encoded as `label_ids` are."""
     return self.head.predictions(self.probabilities)
+
+
+def write_results(output_dir: str, suffix: str, evaluation: Evaluation) -> None:
+  """Writes `eval_results.txt`, as the original has it, and `.json`, with more.
+
+  Args:
+    output_dir: where to.
+    suffix: of the files' names.
+    evaluation: an Evaluation.
+  """
+  results = evaluation.results
+  lines = [f"{key} = {results[key]}" for key in sorted(results)]
+  stem = os.path.join(output_dir, f"eval_results{suffix}")
+  checkpoints.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
+  logging.info("%s.txt: %s", stem, ", ".join(lines))
+  details = {"results": results}
+  if evaluation.head.labels:
+    details |= metrics.label_report(
+      evaluation.label_ids, evaluation.predictions, evaluation.head.labels
+    )
+  content = json.dumps(details, indent=2, ensure_ascii=False) + "\n"
+  checkpoints.write_file(f"{stem}.json", content)
 
 
 def write_report(

@@ -7,33 +7,47 @@
       --output_dir=/tmp/mrpc_output/
 """
 
+import collections
 import dataclasses
-import itertools
-import json
+import functools
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import common_flags  # Before TensorFlow, which it asks to start up quietly.
+import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
+import answers
+import best
 import checkpoints
+import classifier
 import estimator
+import glue
+import heads
 import metrics
 import modeling
-import optimization
-import variables
+import report
+import summaries
+import tables
+from classifier import Classifier, create_model, model_fn_builder
 from examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
   InputFeatures,
   PaddingInputExample,
+  content_hash,
   convert_examples_to_features,
   convert_single_example,
   file_based_convert_examples_to_features,
   file_based_input_fn_builder,
+  first_rows,
+  grouped,
   input_fn_builder,
   label_id,
+  mean_by_example,
 )
 from glue import (
   PROCESSORS,
@@ -43,9 +57,10 @@ from glue import (
   XnliProcessor,
 )
 
-# Code written for the original finds all of these here.
+# Code written for the original finds these here, and Classifier.
 __all__ = [
   "PROCESSORS",
+  "Classifier",
   "ColaProcessor",
   "DataProcessor",
   "InputExample",
@@ -65,6 +80,22 @@ __all__ = [
 
 FLAGS = flags.FLAGS
 
+# The task of a user's own tables.
+CUSTOM = "custom"
+
+# Flags for tables, which mean nothing to other tasks.
+_CUSTOM_FLAGS = (
+  "train_file",
+  "dev_file",
+  "test_file",
+  "text_a_column",
+  "text_b_column",
+  "label_column",
+  "id_column",
+  "regression",
+  "multilabel",
+)
+
 
 def define_flags() -> None:
   """Defines this script's flags."""
@@ -72,10 +103,8 @@ def define_flags() -> None:
   common_flags.define_run_flags()
   common_flags.define_tpu_flags()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
-  flags.DEFINE_string(
-    "task_name", None, f"Task: one of {', '.join(sorted(PROCESSORS))}."
-  )
-  flags.DEFINE_string("data_dir", None, "Folder with the task's files.")
+  _define_task_flags()
+  _define_custom_flags()
   flags.DEFINE_bool("do_train", False, "Train on the training set.")
   flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
   flags.DEFINE_bool("do_predict", False, "Predict the test set.")
@@ -88,159 +117,150 @@ def define_flags() -> None:
     0.1,
     "Share of the updates in which the learning rate rises to its peak.",
   )
+  flags.DEFINE_enum(
+    "class_weights",
+    "none",
+    ["none", "balanced"],
+    "balanced: in training, rare labels count as much as frequent ones.",
+  )
+  flags.DEFINE_enum(
+    "long_text",
+    LONG_TEXT[0],
+    LONG_TEXT,
+    "What is read of a text longer than --max_seq_length: its head; its head "
+    "and its tail; or all of it in windows, whose logits are averaged.",
+  )
 
 
-def head_shapes(
-  bert_config: modeling.BertConfig, num_labels: int
-) -> dict[str, list[int]]:
-  """Name and shape of the variables that a classifier adds to BERT."""
-  return {
-    "output_weights": [num_labels, bert_config.hidden_size],
-    "output_bias": [num_labels],
-  }
+def _define_task_flags():
+  flags.DEFINE_list(
+    "task_name",
+    None,
+    f"One of {', '.join(PROCESSORS)}; {CUSTOM} for files of your own; several, "
+    f"separated by commas, or all for GLUE, to run them in turn.",
+  )
+  flags.DEFINE_string(
+    "data_dir",
+    None,
+    "Folder with the task's files; of several tasks, the folder of these.",
+  )
+  flags.DEFINE_string(
+    "xnli_language", "zh", "Language to train on and evaluate in XNLI."
+  )
+  flags.DEFINE_integer(
+    "num_seeds",
+    1,
+    "Repeat with this many seeds, from --seed on, and report the mean.",
+    lower_bound=1,
+  )
+  flags.DEFINE_string(
+    "predict_file",
+    None,
+    "Answer the lines of this file, or of standard input if -, by the trained "
+    "model in --output_dir, on standard output.",
+  )
+  flags.DEFINE_bool(
+    "interactive",
+    False,
+    "Ask for texts and answer them by the trained model in --output_dir.",
+  )
 
 
-def create_model(
-  bert_config: modeling.BertConfig,
-  is_training: bool,
-  input_ids: tf.Tensor,
-  input_mask: tf.Tensor,
-  segment_ids: tf.Tensor,
-  labels: tf.Tensor,
-  num_labels: int,
-  use_one_hot_embeddings: bool,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a linear classifier on its pooled output (section 4.1).
+def _define_custom_flags():
+  for name, use in (
+    ("train_file", "to train on"),
+    ("dev_file", "to evaluate on; default: a share of --train_file"),
+    ("test_file", "to predict"),
+  ):
+    flags.DEFINE_string(
+      name,
+      None,
+      f"Rows {use}, for --task_name={CUSTOM}: .tsv, .csv or .jsonl, or one of "
+      f"these with .gz.",
+    )
+  flags.DEFINE_string("text_a_column", "text", "Column of the text.")
+  flags.DEFINE_string("text_b_column", None, "Column of a second text.")
+  flags.DEFINE_string("label_column", "label", "Column of the label.")
+  flags.DEFINE_string(
+    "id_column", None, "Column of the rows' names; default: their number."
+  )
+  flags.DEFINE_bool(
+    "header",
+    True,
+    "Whether the first line names the columns; without it they are numbered "
+    "from 0.",
+  )
+  flags.DEFINE_float(
+    "dev_fraction",
+    0.1,
+    "Share of --train_file to evaluate on if there is no --dev_file.",
+  )
+  flags.DEFINE_bool("regression", False, "Labels are numbers to predict.")
+  flags.DEFINE_bool(
+    "multilabel", False, "A row may have several labels, separated by |."
+  )
 
-  Args:
-    bert_config: a BertConfig.
-    is_training: whether dropout is on.
-    input_ids, input_mask, segment_ids: integer [B, S].
-    labels: integer [B].
-    num_labels: number of classes, C.
-    use_one_hot_embeddings: see BertModel.
 
-  Returns:
-    loss (scalar), per_example_loss [B], logits [B, C], probabilities [B, C].
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One training or use of one model.
+
+  Attributes:
+    task: key of its processor.
+    data_dir: folder of its files.
+    output_dir: folder of its results.
+    submission_dir: folder of what goes to GLUE's leaderboard.
+    seed: its seed.
+    init_checkpoint: where weights start from, or None.
   """
-  model = modeling.BertModel(
-    bert_config,
-    is_training,
-    input_ids,
-    input_mask,
-    segment_ids,
-    use_one_hot_embeddings,
-  )
-  pooled_output = model.get_pooled_output()
-  if is_training:
-    pooled_output = modeling.dropout(pooled_output, 0.1)
-  shapes = head_shapes(bert_config, num_labels)
-  weights = variables.get_variable(
-    "output_weights",
-    shapes["output_weights"],
-    modeling.create_initializer(0.02),
-  )
-  bias = variables.get_variable(
-    "output_bias", shapes["output_bias"], tf.compat.v1.zeros_initializer()
-  )
-  logits = tf.nn.bias_add(
-    tf.matmul(pooled_output, weights, transpose_b=True), bias
-  )
-  per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=labels, logits=logits
-  )
-  return (
-    tf.reduce_mean(per_example_loss),
-    per_example_loss,
-    logits,
-    tf.nn.softmax(logits),
-  )
 
-
-def model_fn_builder(
-  bert_config: modeling.BertConfig,
-  num_labels: int,
-  init_checkpoint: str | None,
-  learning_rate: float,
-  num_train_steps: int | None,
-  num_warmup_steps: int | None,
-  use_tpu: bool,
-  use_one_hot_embeddings: bool,
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of a classifier, for `estimator.Estimator`.
-
-  `init_checkpoint` is where weights start from, or None; the other arguments
-  are those of `create_model` and `optimization.create_optimizer`.
-  """
-
-  def model_fn(features, labels, mode, params):
-    del labels, params
-    checkpoints.initialize_from(
-      init_checkpoint, head_shapes(bert_config, num_labels)
-    )
-    label_ids = features["label_ids"]
-    loss, per_example_loss, logits, probabilities = create_model(
-      bert_config,
-      mode == estimator.ModeKeys.TRAIN,
-      features["input_ids"],
-      features["input_mask"],
-      features["segment_ids"],
-      label_ids,
-      num_labels,
-      use_one_hot_embeddings,
-    )
-    if mode == estimator.ModeKeys.PREDICT:
-      return estimator.EstimatorSpec(
-        mode, predictions={"probabilities": probabilities}
-      )
-    if mode == estimator.ModeKeys.EVAL:
-      return estimator.EstimatorSpec(
-        mode,
-        loss=estimator.mean_over_real_rows(per_example_loss, features),
-        eval_metrics=(
-          metrics.classification_metrics,
-          {
-            "label_ids": label_ids,
-            "predictions": tf.argmax(logits, axis=-1),
-            "per_example_loss": per_example_loss,
-          },
-        ),
-      )
-    rate = optimization.learning_rate_schedule(
-      variables.global_step(), learning_rate, num_train_steps, num_warmup_steps
-    )
-    train_op = optimization.create_optimizer(
-      loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu
-    )
-    return estimator.EstimatorSpec(
-      mode, loss=loss, train_op=train_op, logged={"learning rate": rate}
-    )
-
-  return model_fn
+  task: str
+  data_dir: str | None
+  output_dir: str
+  submission_dir: str
+  seed: int
+  init_checkpoint: str | None
 
 
 @dataclasses.dataclass
 class Job:
-  """What the flags ask for, checked and read."""
+  """A Run, checked and read."""
 
+  run: Run
+  task: glue.Task | None  # None for data of the user's own.
   tokenizer: object
   bert_config: modeling.BertConfig
-  labels: list
+  head: heads.Head
+  metric_names: list
   example_sets: dict  # set type -> suffix of result files -> InputExamples
   num_train_steps: int
+  label_weights: list | None
   vocabulary_file: dict  # file name -> content
+  is_trained: bool  # Whether the output folder holds a checkpoint.
 
 
-def check_flags() -> tuple[DataProcessor, list[str]]:
+@dataclasses.dataclass
+class DevelopmentSet:
+  """Examples to evaluate on, written as features."""
+
+  suffix: str  # Of the names of its files.
+  examples: Sequence[InputExample]
+  input_fn: Callable
+  windows: np.ndarray | None  # Rows of each example, where not 1.
+
+  @property
+  def name(self) -> str:
+    """What a reader calls it."""
+    return f"{self.suffix.strip('_')} development set".strip()
+
+
+def check_flags() -> None:
   """Checks the flags that stand for themselves.
-
-  Returns:
-    The task's processor, and the types of the sets that are needed.
 
   Raises:
     ValueError: a flag is wrong.
   """
-  common_flags.require("data_dir", "task_name", "output_dir")
+  common_flags.require("task_name", "output_dir")
   common_flags.require_positive(
     "train_batch_size",
     "eval_batch_size",
@@ -254,103 +274,261 @@ def check_flags() -> tuple[DataProcessor, list[str]]:
     raise ValueError(
       f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
     )
-  by_name = {name.lower(): task for name, task in PROCESSORS.items()}
-  name = FLAGS.task_name.lower()
-  if name not in by_name:
+  if FLAGS.regression and FLAGS.multilabel:
+    raise ValueError("--regression and --multilabel exclude each other")
+  if not wanted_sets():
     raise ValueError(
-      f"--task_name={FLAGS.task_name} is not one of "
-      f"{', '.join(sorted(PROCESSORS))}"
+      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      "trained model, --predict_file or --interactive"
     )
-  wanted = [
-    set_type
-    for set_type, do in (
-      ("train", FLAGS.do_train),
-      ("dev", FLAGS.do_eval),
-      ("test", FLAGS.do_predict),
-    )
-    if do
-  ]
-  if not wanted:
-    raise ValueError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict"
-    )
-  return by_name[name](), wanted
 
 
-def prepare() -> Job:
-  """The Job that the flags describe; nothing is written yet.
+def wanted_sets() -> list[str]:
+  """The types of the sets that the flags need."""
+  evaluates = FLAGS.do_eval or (FLAGS.do_train and evaluates_in_training())
+  wanted = {"train": FLAGS.do_train, "dev": evaluates, "test": FLAGS.do_predict}
+  return [set_type for set_type, is_wanted in wanted.items() if is_wanted]
+
+
+def evaluates_in_training() -> bool:
+  """Whether a flag asks for evaluations while the model trains."""
+  return bool(
+    FLAGS.eval_steps or FLAGS.keep_best or FLAGS.early_stopping_patience
+  )
+
+
+def plan_runs() -> list[Run]:
+  """What the flags ask to be run, in order.
+
+  Several tasks have folders of their own in --data_dir and --output_dir, and
+  so have several seeds.
+
+  Raises:
+    ValueError: a task is unknown, or a flag does not suit it.
+  """
+  names = FLAGS.task_name
+  names = glue.GLUE_TASKS if names == ["all"] else names
+  known = {**PROCESSORS, CUSTOM: tables.TableProcessor}
+  tasks = [glue.find_task(name, known) for name in names]
+  if CUSTOM in tasks:
+    if len(tasks) > 1:
+      raise ValueError(f"--task_name={CUSTOM} cannot be run with other tasks")
+  else:
+    common_flags.require("data_dir")
+    for name in _CUSTOM_FLAGS:
+      if not FLAGS[name].using_default_value:
+        raise ValueError(f"--{name} is for --task_name={CUSTOM} alone")
+  runs = []
+  for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds):
+    folder = FLAGS.output_dir
+    if FLAGS.num_seeds > 1:
+      folder = os.path.join(folder, f"seed-{seed}")
+    runs += [_plan_run(task, tasks, folder, seed) for task in tasks]
+  if names is glue.GLUE_TASKS and not FLAGS.do_predict:
+    runs = [run for run in runs if not _model_of(run.task)]
+  return runs
+
+
+def _plan_run(task, tasks, folder, seed):
+  data_dir, output_dir, init_checkpoint = (
+    FLAGS.data_dir,
+    folder,
+    FLAGS.init_checkpoint,
+  )
+  if len(tasks) > 1:
+    data_dir = os.path.join(data_dir, _folder_of(task))
+    output_dir = os.path.join(folder, _folder_of(task))
+  trained_as = _model_of(task)
+  if trained_as in tasks:
+    init_checkpoint = os.path.join(folder, _folder_of(trained_as))
+  return Run(
+    task,
+    data_dir,
+    output_dir,
+    os.path.join(folder, "glue_submission"),
+    seed,
+    init_checkpoint,
+  )
+
+
+def _folder_of(task):
+  return glue.TASKS[task].name if task in glue.TASKS else task
+
+
+def _model_of(task):
+  """The task whose model predicts this one, or None for its own."""
+  name = task in glue.TASKS and glue.TASKS[task].model_of
+  return glue.find_task(name) if name else None
+
+
+def make_processor(run: Run, trained: tuple) -> DataProcessor:
+  """The processor of a Run's task.
+
+  Args:
+    run: a Run.
+    trained: head or None, and settings, of the model that is there already.
+  """
+  if run.task != CUSTOM:
+    maker = PROCESSORS[run.task]
+    return maker(FLAGS.xnli_language) if maker is XnliProcessor else maker()
+  kind = "multilabel" if FLAGS.multilabel else "classification"
+  head, settings = trained
+  if head and not FLAGS.do_train:
+    kind = settings["kind"]
+  return tables.TableProcessor(
+    **{name: FLAGS[name].value for name in _CUSTOM_FLAGS[:-2]},
+    header=FLAGS.header,
+    kind="regression" if FLAGS.regression else kind,
+    dev_fraction=FLAGS.dev_fraction,
+    split_seed=FLAGS.seed,  # Not the run's: all seeds share one split.
+    labels=head.labels if head and not FLAGS.do_train else None,
+    data_dir=run.data_dir,
+  )
+
+
+def prepare(run: Run) -> Job:
+  """The Job of a Run; nothing is written yet.
 
   Raises:
     ValueError: a flag or a file is wrong.
   """
-  processor, wanted = check_flags()
   tokenizer = common_flags.load_tokenizer()
   bert_config = common_flags.load_config(tokenizer)
-  labels = processor.get_labels()
-  heads = head_shapes(bert_config, len(labels))
-  has_head = common_flags.check_init_checkpoint(bert_config, heads)
-  is_trained = common_flags.check_output_dir(bert_config, heads)
+  folder = weights_folder(run)
+  trained = classifier.read_release(folder) if folder else (None, {})
+  processor = make_processor(run, trained)
+  task = getattr(processor, "task", None)
+  kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
+  head = heads.make_head(kind, processor.get_labels())
+  shapes = classifier.head_shapes(bert_config, head.num_outputs)
+  has_head = common_flags.check_init_checkpoint(
+    bert_config, shapes, run.init_checkpoint
+  )
+  is_trained = common_flags.check_output_dir(
+    bert_config, shapes, run.output_dir
+  )
   if not (FLAGS.do_train or has_head or is_trained):
     raise ValueError(
-      f"no classifier of {len(labels)} labels in "
-      f"--output_dir={FLAGS.output_dir} or "
-      f"--init_checkpoint={FLAGS.init_checkpoint}; add --do_train"
+      f"no classifier of {head.num_outputs} labels in "
+      f"--output_dir={run.output_dir} or "
+      f"--init_checkpoint={run.init_checkpoint}; add --do_train"
     )
-  if is_trained:
-    check_labels(labels, FLAGS.output_dir)
-  elif not FLAGS.do_train:
-    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
-    check_labels(labels, os.path.dirname(prefix))
-  example_sets = {
-    set_type: processor.get_example_sets(FLAGS.data_dir, set_type)
-    for set_type in wanted
-  }
-  for set_type in wanted:
-    for example in itertools.chain(*example_sets[set_type].values()):
-      if set_type == "test":
-        example.label = None  # Whatever stands there is no label.
-      else:
-        label_id(example, labels)
+  if trained[0] and (is_trained or not FLAGS.do_train):
+    check_labels(head, trained[0], folder)
+  names = metric_names(task, processor, head)
+  example_sets = read_examples(processor, head, run)
   return Job(
+    run,
+    task,
     tokenizer,
     bert_config,
-    labels,
+    head,
+    names,
     example_sets,
-    count_train_steps(example_sets),
+    count_train_steps(len(example_sets.get("train", {}).get("", ())), run),
+    label_weights(head, example_sets),
     common_flags.vocabulary_file(),
+    is_trained,
   )
 
 
-def check_labels(labels: Sequence[str], folder: str):
+def weights_folder(run: Run) -> str | None:
+  """The folder that a Run's trained weights lie in, or would come from."""
+  if checkpoints.training_checkpoints(run.output_dir):
+    return run.output_dir
+  if not run.init_checkpoint:
+    return None
+  if tf.io.gfile.isdir(run.init_checkpoint):
+    return run.init_checkpoint
+  return os.path.dirname(run.init_checkpoint)
+
+
+def check_labels(head: heads.Head, trained: heads.Head, folder: str) -> None:
   """Raises ValueError if the model in `folder` was trained on other labels."""
-  path = os.path.join(folder, "labels.json")
-  if not tf.io.gfile.exists(path):
+  if (head.kind, list(head.labels)) == (trained.kind, list(trained.labels)):
     return
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    trained = json.loads(reader.read())
-  if trained != list(labels):
+  raise ValueError(
+    f"{os.path.join(folder, classifier.LABELS_NAME)} has the labels "
+    f"{', '.join(map(str, trained.labels))} ({trained.kind}), and "
+    f"--task_name={','.join(FLAGS.task_name)} has "
+    f"{', '.join(map(str, head.labels))} ({head.kind}); pass the task that "
+    f"the model was trained on, or another --output_dir"
+  )
+
+
+def metric_names(
+  task: glue.Task | None, processor: DataProcessor, head: heads.Head
+) -> list[str]:
+  """The metrics of a task: accuracy, where there is one, and its paper's.
+
+  Raises:
+    ValueError: --keep_best names none of them.
+  """
+  names = [*head.default_metrics, *getattr(task, "metrics", ())]
+  if isinstance(processor, tables.TableProcessor) and "f1_macro" not in names:
+    names += ["f1_macro"] if head.labels else []
+  names = list(dict.fromkeys(names))
+  wanted = (FLAGS.keep_best or names[0]).removeprefix("eval_")
+  if wanted not in [*names, "loss"]:
     raise ValueError(
-      f"{path} has the labels {', '.join(map(str, trained))}, and "
-      f"--task_name={FLAGS.task_name} has {', '.join(map(str, labels))}; "
-      f"pass the task that the model was trained on"
+      f"--keep_best={FLAGS.keep_best} is none of {', '.join(names)}, loss"
     )
+  return names
 
 
-def count_train_steps(
-  example_sets: Mapping[str, Mapping[str, Sequence[InputExample]]],
-) -> int:
-  """Number of updates that --num_train_epochs takes.
+def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
+  """The examples of the sets that are needed; what is odd in them is logged.
+
+  Returns:
+    Dict from set type to a dict from the suffix of result files to examples.
+
+  Raises:
+    ValueError: a file is wrong, or a label unknown.
+  """
+  example_sets = {}
+  for set_type in wanted_sets():
+    sets = processor.get_example_sets(run.data_dir, set_type)
+    example_sets[set_type] = sets
+    for example in (e for examples in sets.values() for e in examples):
+      if set_type == "test":
+        example.label = None  # Whatever stands there is no label.
+      else:
+        label_id(example, head)
+  train = example_sets.get("train", {}).get("", ())
+  if train and head.labels:
+    tables.log_labels_seen_once(train, head.kind)
+  if train and "dev" in example_sets:
+    for examples in example_sets["dev"].values():
+      tables.log_duplicates(train, examples)
+  return example_sets
+
+
+def label_weights(
+  head: heads.Head, example_sets: Mapping[str, Mapping]
+) -> list[float] | None:
+  """The weights of labels in training, if --class_weights asks for them."""
+  if FLAGS.class_weights == "none" or "train" not in example_sets:
+    return None
+  if not head.labels:
+    raise ValueError("--class_weights=balanced needs labels, not numbers")
+  weights = head.balanced_weights(
+    np.array([label_id(e, head) for e in example_sets["train"][""]])
+  )
+  shown = zip(head.labels, weights, strict=True)
+  logging.info("Weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown))
+  return weights
+
+
+def count_train_steps(rows: int, run: Run) -> int:
+  """Number of updates that --num_train_epochs takes over that many rows.
 
   Raises:
     ValueError: it is none.
   """
   if not FLAGS.do_train:
     return 0
-  rows = len(example_sets["train"][""])
   if not rows:
-    raise ValueError(
-      f"--task_name={FLAGS.task_name} has no example to train on"
-    )
+    raise ValueError(f"--task_name={run.task} has no example to train on")
   steps = int(rows / FLAGS.train_batch_size * FLAGS.num_train_epochs)
   if steps < 1:
     raise ValueError(
@@ -363,87 +541,291 @@ def count_train_steps(
 
 def build_estimator(job: Job) -> estimator.Estimator:
   """The Estimator of a Job."""
-  config = common_flags.run_config()
+  config = common_flags.run_config(job.run.output_dir, job.run.seed)
   model_fn = model_fn_builder(
     job.bert_config,
-    len(job.labels),
-    FLAGS.init_checkpoint,
+    job.head.num_outputs,
+    job.run.init_checkpoint,
     FLAGS.learning_rate,
     job.num_train_steps,
     int(job.num_train_steps * FLAGS.warmup_proportion),
     FLAGS.use_tpu,
-    use_one_hot_embeddings=FLAGS.use_tpu,
+    FLAGS.use_tpu,
+    job.head,
+    job.metric_names,
+    job.label_weights,
+    FLAGS.precision,
   )
   return estimator.Estimator(model_fn, config)
 
 
 def write_features(
   job: Job, examples: Sequence[InputExample], name: str
-) -> Callable:
-  """Writes `output_dir/NAME.tf_record`; returns the `input_fn` over it."""
-  path = os.path.join(FLAGS.output_dir, f"{name}.tf_record")
-  file_based_convert_examples_to_features(
-    examples, job.labels, FLAGS.max_seq_length, job.tokenizer, path
+) -> tuple[Callable, int, np.ndarray | None]:
+  """Writes `output_dir/NAME.tf_record`.
+
+  Returns:
+    The `input_fn` over it, its number of rows, and each example's number of
+    rows, or None where all have one.
+  """
+  path = os.path.join(job.run.output_dir, f"{name}.tf_record")
+  tf.io.gfile.makedirs(job.run.output_dir)
+  length = FLAGS.max_seq_length
+  written = file_based_convert_examples_to_features(
+    examples, job.head, length, job.tokenizer, path, FLAGS.long_text
   )
-  logging.info("%s: %d examples", path, len(examples))
+  logging.info("%s: %d examples", path, written.examples)
+  if written.cut:
+    logging.info(
+      "%s: %.1f %% of the examples are longer than --max_seq_length=%d and cut",
+      path,
+      100 * written.cut / written.examples,
+      length,
+    )
   is_training = name == "train"
-  return file_based_input_fn_builder(
-    path, FLAGS.max_seq_length, is_training, drop_remainder=is_training
+  input_fn = file_based_input_fn_builder(
+    path, length, is_training, drop_remainder=is_training, head=job.head
   )
+  return input_fn, written.rows, written.windows
 
 
-def train(job: Job, model: estimator.Estimator) -> None:
+def development_sets(job: Job) -> list[DevelopmentSet]:
+  """The sets to evaluate on, their features written."""
+  sets = []
+  for suffix, examples in job.example_sets.get("dev", {}).items():
+    input_fn, _, windows = write_features(job, examples, f"eval{suffix}")
+    sets.append(DevelopmentSet(suffix, examples, input_fn, windows))
+  return sets
+
+
+def train(
+  job: Job,
+  model: estimator.Estimator,
+  input_fn: Callable,
+  development: Sequence[DevelopmentSet],
+) -> None:
   """Trains, and makes `output_dir` a release of its own."""
-  input_fn = write_features(job, job.example_sets["train"][""], "train")
-  model.train(input_fn, FLAGS.train_batch_size, job.num_train_steps)
+  evaluate_at, eval_steps, keeper = None, 0, None
+  if not (FLAGS.keep_best or FLAGS.early_stopping_patience):
+    best.forget(job.run.output_dir)
+  if evaluates_in_training():
+    epoch = max(1, len(job.example_sets["train"][""]) // FLAGS.train_batch_size)
+    eval_steps = FLAGS.eval_steps or epoch
+    if FLAGS.keep_best or FLAGS.early_stopping_patience:
+      keeper = best.BestCheckpoint(
+        job.run.output_dir,
+        FLAGS.keep_best or job.metric_names[0],
+        FLAGS.early_stopping_patience,
+      )
+    evaluate_at = functools.partial(
+      evaluate_in_training, job, model, development, keeper
+    )
+  model.train(
+    input_fn,
+    FLAGS.train_batch_size,
+    job.num_train_steps,
+    evaluate_at,
+    eval_steps,
+  )
+  if keeper and keeper.checkpoint:
+    model.use(keeper.checkpoint)
+  write_release(job, model)
+
+
+def evaluate_in_training(
+  job: Job,
+  model: estimator.Estimator,
+  development: Sequence[DevelopmentSet],
+  keeper: best.BestCheckpoint | None,
+  step: int,
+) -> bool:
+  """Evaluates after `step` updates; returns whether that is enough."""
+  if keeper and keeper.knows(step):
+    return keeper.is_finished
+  for dev in development:
+    results = evaluate(job, model, dev).results
+    model.write_scalars(f"dev{dev.suffix}", results)
+    shown = (
+      f"{name} {results[name]:.4f}"
+      for name in sorted(results)
+      if "eval" in name
+    )
+    logging.info("step %d, %s: %s", step, dev.name, ", ".join(shown))
+    if dev is development[0]:
+      first_results = results
+  return bool(keeper and keeper.add(step, first_results, model.weights))
+
+
+def write_release(job: Job, model: estimator.Estimator) -> None:
+  """Makes `output_dir` what an unzipped release is, with its classifier."""
   released_config = modeling.BertConfig.from_dict(
     {**job.bert_config.to_dict(), "do_lower_case": FLAGS.do_lower_case}
   )
+  settings = {
+    "max_seq_length": FLAGS.max_seq_length,
+    "long_text": FLAGS.long_text,
+    "is_pair": job.example_sets["train"][""][0].text_b is not None,
+  }
   checkpoints.write_release(
-    FLAGS.output_dir,
+    job.run.output_dir,
     model.weights,
     {
       "bert_config.json": released_config.to_json_string(),
-      "labels.json": json.dumps(job.labels, ensure_ascii=False) + "\n",
+      **classifier.release_files(job.head, settings),
       **job.vocabulary_file,
     },
   )
-  logging.info("The trained model is in %s", FLAGS.output_dir)
+  logging.info("The trained model is in %s", job.run.output_dir)
 
 
-def evaluate(job: Job, model: estimator.Estimator) -> None:
-  """Writes and logs the metrics of each development set."""
-  for suffix, examples in job.example_sets["dev"].items():
-    input_fn = write_features(job, examples, f"eval{suffix}")
-    result = model.evaluate(input_fn, FLAGS.eval_batch_size)
-    lines = [f"{key} = {result[key]}" for key in sorted(result)]
-    output_file = os.path.join(FLAGS.output_dir, f"eval_results{suffix}.txt")
-    checkpoints.write_file(output_file, "\n".join(lines) + "\n")
-    logging.info("%s: %s", output_file, ", ".join(lines))
+def evaluate(
+  job: Job, model: estimator.Estimator, dev: DevelopmentSet
+) -> report.Evaluation:
+  """The model's answers to a development set, and their metrics."""
+  _, arrays = model.evaluation_arrays(dev.input_fn, FLAGS.eval_batch_size)
+  label_ids = arrays["label_ids"]
+  if dev.windows is not None:
+    label_ids = label_ids[first_rows(dev.windows)]
+  logits = mean_by_example(arrays["logits"], dev.windows)
+  results = classifier.evaluate_logits(
+    job.head, job.metric_names, label_ids, logits
+  )
+  results |= {"loss": results["eval_loss"], "global_step": model.global_step}
+  losses = job.head.per_example_loss(tf.constant(logits), label_ids)
+  return report.Evaluation(
+    dev.name,
+    job.head,
+    results,
+    label_ids,
+    np.asarray(job.head.probabilities(logits)),
+    losses.numpy(),
+    dev.examples,
+  )
+
+
+def write_report(
+  job: Job, evaluations: Sequence[report.Evaluation], record: Mapping
+) -> None:
+  """Writes `report.html`."""
+  folder = job.run.output_dir
+  report.write_report(
+    os.path.join(folder, "report.html"),
+    f"{_folder_of(job.run.task)}: {os.path.basename(os.path.abspath(folder))}",
+    evaluations,
+    summaries.read_scalars(folder),
+    record,
+  )
 
 
 def predict(job: Job, model: estimator.Estimator) -> None:
-  """Writes the probabilities of each class for each row of the test sets."""
+  """Writes what the model says of each row of the test sets."""
   for suffix, examples in job.example_sets["test"].items():
-    input_fn = write_features(job, examples, f"predict{suffix}")
+    input_fn, _, windows = write_features(job, examples, f"predict{suffix}")
     rows = model.predict(input_fn, FLAGS.predict_batch_size)
-    output_file = os.path.join(FLAGS.output_dir, f"test_results{suffix}.tsv")
-    checkpoints.write_file(
-      output_file,
-      "".join("\t".join(map(str, row["probabilities"])) + "\n" for row in rows),
+    logits = grouped((row["logits"] for row in rows), windows)
+    predictions = answers.write_predictions(
+      job.run.output_dir, suffix, job.head, examples, logits
     )
-    logging.info("%s: %d rows", output_file, len(examples))
+    logging.info(
+      "%s/test_predictions%s.tsv: %d rows",
+      job.run.output_dir,
+      suffix,
+      len(predictions),
+    )
+    submission = job.task and job.task.submission
+    if submission:
+      tf.io.gfile.makedirs(job.run.submission_dir)
+      checkpoints.write_file(
+        os.path.join(job.run.submission_dir, submission[suffix]),
+        glue.submission_lines(job.task, predictions),
+      )
+
+
+def perform(run: Run) -> dict[str, float]:
+  """Does what the flags ask for with one model; returns its metrics."""
+  job = prepare(run)
+  tf.io.gfile.makedirs(run.output_dir)
+  record = common_flags.keep_record(
+    run.output_dir,
+    job.is_trained,
+    {
+      set_type + suffix: content_hash(examples)
+      for set_type, sets in job.example_sets.items()
+      for suffix, examples in sets.items()
+    },
+  )
+  train_input_fn = None
+  if FLAGS.do_train:
+    examples = job.example_sets["train"][""]
+    train_input_fn, rows, _ = write_features(job, examples, "train")
+    job.num_train_steps = count_train_steps(rows, run)
+  development = development_sets(job)
+  model = build_estimator(job)
+  if FLAGS.do_train:
+    train(job, model, train_input_fn, development)
+  elif job.is_trained and best.kept(run.output_dir):
+    model.use(best.kept(run.output_dir))
+  results = {}
+  if FLAGS.do_eval:
+    evaluations = [evaluate(job, model, dev) for dev in development]
+    for dev, evaluation in zip(development, evaluations, strict=True):
+      report.write_results(run.output_dir, dev.suffix, evaluation)
+      results |= {
+        name + dev.suffix: value for name, value in evaluation.results.items()
+      }
+    write_report(job, evaluations, record)
+  if FLAGS.do_predict:
+    predict(job, model)
+  return results
+
+
+def summarize(runs: Sequence[Run], results: Sequence[Mapping]) -> str:
+  """Writes `results.tsv`, each task's metrics over its seeds; returns it."""
+  found = collections.defaultdict(dict)
+  for run, metrics_of_run in zip(runs, results, strict=True):
+    found[_folder_of(run.task)][run.seed] = metrics_of_run
+  rows = metrics.summarize(found)
+  checkpoints.write_file(
+    os.path.join(FLAGS.output_dir, "results.tsv"),
+    "".join("\t".join(row) + "\n" for row in rows),
+  )
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  return "\n".join(
+    "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+  )
+
+
+def answer() -> None:
+  """Answers --predict_file or --interactive by the model in --output_dir."""
+  common_flags.require("output_dir")
+  common_flags.require_positive("predict_batch_size")
+  path = FLAGS.predict_file
+  if path and path != "-":
+    common_flags.require_file("predict_file")
+  model = Classifier(
+    FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision
+  )
+  if FLAGS.interactive:
+    answers.converse(model)
+  elif path == "-":
+    answers.answer_lines(model, sys.stdin.buffer, sys.stdout, "standard input")
+  else:
+    with tf.io.gfile.GFile(path, "rb") as reader:
+      answers.answer_lines(model, reader, sys.stdout, path)
 
 
 def main() -> None:
-  job = prepare()
-  model = build_estimator(job)
-  if FLAGS.do_train:
-    train(job, model)
-  if FLAGS.do_eval:
-    evaluate(job, model)
-  if FLAGS.do_predict:
-    predict(job, model)
+  if FLAGS.predict_file or FLAGS.interactive:
+    answer()
+    return
+  check_flags()
+  runs = plan_runs()
+  for run in runs if len(runs) > 1 else ():
+    if not (FLAGS.do_train and _model_of(run.task)):
+      prepare(run)  # What is wrong with the last is said before the first.
+  results = [perform(run) for run in runs]
+  if len(runs) > 1 and FLAGS.do_eval:
+    print(summarize(runs, results))
 
 
 if __name__ == "__main__":

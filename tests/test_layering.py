@@ -25,6 +25,7 @@ FLOORS = [
   "tables",
   "glue",
   "classifier",
+  "answers",
   "report",
 ]
 MODULES = {path.stem: path for path in ROOT.glob("*.py")}
