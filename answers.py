@@ -114,7 +114,7 @@ def answer_lines(
   writer.flush()
   numbers = itertools.count()
   for lines in _as_they_come(reader):
-    numbered = list(zip(numbers, lines, strict=False))
+    numbered = [(next(numbers), line) for line in lines]
     texts = [
       _parse(line, f"{name}:{number + 1}", classifier.is_pair)
       for number, line in numbered
@@ -161,8 +161,10 @@ def _parse(line: bytes, where: str, is_pair: bool) -> tuple[str, ...]:
   except ValueError as error:
     raise ValueError(f"{where}: {error}") from error
   if is_pair != (text_b is not None):
-    wanted = "two texts, separated by a tab" if is_pair else "one text"
-    raise ValueError(f"{where}: the model was trained on {wanted} a line")
+    found, wanted = ("one text", "two texts, separated by a tab,")
+    if not is_pair:
+      found, wanted = ("a tab", "one text, without a tab,")
+    raise ValueError(f"{where}: {found}, where the model needs {wanted} a line")
   return (text_a, text_b) if is_pair else (text_a,)
 
 

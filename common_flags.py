@@ -167,6 +167,10 @@ def _run_main(main):
     logging.set_verbosity(logging.INFO)
   try:
     main()
+  except BrokenPipeError:
+    # Whoever read our output has enough. What is left must not be flushed.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)  # As a shell reports a death by SIGPIPE.
   except (ValueError, OSError, NotImplementedError, tf.errors.OpError) as error:
     logging.debug("Where it happened:", exc_info=True)
     _fail(error)
@@ -429,12 +433,16 @@ def keep_record(
   return record
 
 
+# Where flags come from that are none of ours.
+_LIBRARIES = ("absl.", "tensorflow.")
+
+
 def _flag_values():
   """This project's flags, those of its libraries left out."""
   return {
     name: FLAGS[name].value
     for name in sorted(FLAGS)
-    if not FLAGS.find_module_defining_flag(name).startswith("absl.")
+    if not FLAGS.find_module_defining_flag(name).startswith(_LIBRARIES)
   }
 
 

@@ -486,7 +486,7 @@ class TestHeads:
     of_file = file_based_input_fn_builder(path, 8, False, False, head)
     for fn in (input_fn, of_file):
       (batch,) = fn({"batch_size": 2})
-      assert batch["input_ids"].shape == [2, 4]
+      assert batch["input_ids"].shape == [2, 3]
       real = batch["label_ids"][batch["is_real_example"] == 1]
       assert real.numpy().tolist() == [[1] * 8]
 
