@@ -4,8 +4,6 @@ import contextlib
 import csv
 import itertools
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, TextIO
 
@@ -18,8 +16,9 @@ import tables
 from classifier import Classifier
 from examples import InputExample
 
-# Rows that are answered together; of lines, the most that wait.
+# The most that is answered together, and read at once of lines.
 _ROWS_AT_A_TIME = 1024
+_BYTES_AT_A_TIME = 2**20
 
 
 def header(head: heads.Head) -> list[str]:
@@ -81,6 +80,7 @@ def write_predictions(
     )
     table = table_writer(named)
     table.writerow(header(head))
+    plain.write("")  # TensorFlow makes no file before the first write.
     rows = zip(examples, logits, strict=True)
     while chunk := list(itertools.islice(rows, _ROWS_AT_A_TIME)):
       names, chunk = zip(*chunk, strict=True)
@@ -127,26 +127,15 @@ def answer_lines(
 
 def _as_they_come(reader: BinaryIO) -> Iterator[list[bytes]]:
   """Yields lists of the lines that are there, waiting for at least one."""
-  lines = queue.Queue(maxsize=_ROWS_AT_A_TIME)
-
-  def read():
-    for line in reader:
-      lines.put(line)
-    lines.put(None)
-
-  # A daemon, since nothing ends a read of a terminal or pipe.
-  threading.Thread(target=read, daemon=True).start()
-  ended = False
-  while not ended:
-    waiting = [lines.get()]
-    while waiting[-1] is not None and len(waiting) < _ROWS_AT_A_TIME:
-      try:
-        waiting.append(lines.get_nowait())
-      except queue.Empty:
-        break
-    ended = waiting[-1] is None
-    if waiting[:-1] or not ended:
-      yield waiting[:-1] if ended else waiting
+  # `read1` gives what a pipe has so far; `read` would wait for all of it.
+  read = getattr(reader, "read1", reader.read)
+  rest = b""
+  while block := read(_BYTES_AT_A_TIME):
+    *lines, rest = (rest + block).split(b"\n")
+    for start in range(0, len(lines), _ROWS_AT_A_TIME):
+      yield lines[start : start + _ROWS_AT_A_TIME]
+  if rest:
+    yield [rest]
 
 
 def _parse(line: bytes, where: str, is_pair: bool) -> tuple[str, ...]:
