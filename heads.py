@@ -143,11 +143,14 @@ class Multilabel:
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
     """Weights [C] under which having a label counts as not having it.
 
+    1 for a label that all rows have or none has.
+
     Args:
       label_ids: 1 and 0 [rows, C], of the training set.
     """
     given = np.sum(label_ids, axis=0)
-    return [(len(label_ids) - n) / n if n else 1.0 for n in given]
+    rows = len(label_ids)
+    return [(rows - n) / n if 0 < n < rows else 1.0 for n in given.tolist()]
 
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
     """Each label's own probability [B, C], of logits [B, C]."""
@@ -220,10 +223,19 @@ Head = Classification | Multilabel | Regression
 
 
 def make_head(kind: str, labels: Sequence[str]) -> Head:
-  """The head of that kind: classification, multilabel or regression."""
+  """The head of that kind: classification, multilabel or regression.
+
+  Raises:
+    ValueError: there is no such kind.
+  """
   if kind == Regression.kind:
     return Regression()
-  return {h.kind: h for h in (Classification, Multilabel)}[kind](labels)
+  kinds = {head.kind: head for head in (Classification, Multilabel)}
+  if kind not in kinds:
+    raise ValueError(
+      f"kind={kind!r} is none of {', '.join(kinds)}, {Regression.kind}"
+    )
+  return kinds[kind](labels)
 
 
 def as_head(labels: "Head | Sequence[str]") -> Head:
