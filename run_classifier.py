@@ -212,6 +212,7 @@ class Run:
     submission_dir: folder of what goes to GLUE's leaderboard.
     seed: its seed.
     init_checkpoint: where weights start from, or None.
+    sets: types of the sets that it needs, of "train", "dev" and "test".
   """
 
   task: str
@@ -220,6 +221,7 @@ class Run:
   submission_dir: str
   seed: int
   init_checkpoint: str | None
+  sets: tuple[str, ...]
 
 
 @dataclasses.dataclass
@@ -324,23 +326,22 @@ def plan_runs() -> list[Run]:
     if FLAGS.num_seeds > 1:
       folder = os.path.join(folder, f"seed-{seed}")
     runs += [_plan_run(task, tasks, folder, seed) for task in tasks]
-  if names is glue.GLUE_TASKS and not FLAGS.do_predict:
-    runs = [run for run in runs if not _model_of(run.task)]
-  return runs
+  return [run for run in runs if run.sets]
 
 
 def _plan_run(task, tasks, folder, seed):
-  data_dir, output_dir, init_checkpoint = (
-    FLAGS.data_dir,
-    folder,
-    FLAGS.init_checkpoint,
-  )
+  data_dir, output_dir = FLAGS.data_dir, folder
+  init_checkpoint, sets = FLAGS.init_checkpoint, wanted_sets()
   if len(tasks) > 1:
     data_dir = os.path.join(data_dir, _folder_of(task))
     output_dir = os.path.join(folder, _folder_of(task))
   trained_as = _model_of(task)
   if trained_as in tasks:
-    init_checkpoint = os.path.join(folder, _folder_of(trained_as))
+    # The release, which is the best checkpoint, where one was to be kept.
+    init_checkpoint = os.path.join(
+      folder, _folder_of(trained_as), checkpoints.RELEASE_NAME
+    )
+    sets = [set_type for set_type in sets if set_type == "test"]
   return Run(
     task,
     data_dir,
@@ -348,6 +349,7 @@ def _plan_run(task, tasks, folder, seed):
     os.path.join(folder, "glue_submission"),
     seed,
     init_checkpoint,
+    tuple(sets),
   )
 
 
@@ -407,13 +409,13 @@ def prepare(run: Run) -> Job:
   is_trained = common_flags.check_output_dir(
     bert_config, shapes, run.output_dir
   )
-  if not (FLAGS.do_train or has_head or is_trained):
+  if not ("train" in run.sets or has_head or is_trained):
     raise ValueError(
       f"no classifier of {head.num_outputs} labels in "
       f"--output_dir={run.output_dir} or "
       f"--init_checkpoint={run.init_checkpoint}; add --do_train"
     )
-  if trained[0] and (is_trained or not FLAGS.do_train):
+  if trained[0] and (is_trained or "train" not in run.sets):
     check_labels(head, trained[0], folder)
   names = metric_names(task, processor, head)
   example_sets = read_examples(processor, head, run)
@@ -486,7 +488,7 @@ def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
     ValueError: a file is wrong, or a label unknown.
   """
   example_sets = {}
-  for set_type in wanted_sets():
+  for set_type in run.sets:
     sets = processor.get_example_sets(run.data_dir, set_type)
     example_sets[set_type] = sets
     for example in (e for examples in sets.values() for e in examples):
@@ -525,7 +527,7 @@ def count_train_steps(rows: int, run: Run) -> int:
   Raises:
     ValueError: it is none.
   """
-  if not FLAGS.do_train:
+  if "train" not in run.sets:
     return 0
   if not rows:
     raise ValueError(f"--task_name={run.task} has no example to train on")
@@ -755,18 +757,18 @@ def perform(run: Run) -> dict[str, float]:
     },
   )
   train_input_fn = None
-  if FLAGS.do_train:
+  if "train" in run.sets:
     examples = job.example_sets["train"][""]
     train_input_fn, rows, _ = write_features(job, examples, "train")
     job.num_train_steps = count_train_steps(rows, run)
   development = development_sets(job)
   model = build_estimator(job)
-  if FLAGS.do_train:
+  if "train" in run.sets:
     train(job, model, train_input_fn, development)
   elif job.is_trained and best.kept(run.output_dir):
     model.use(best.kept(run.output_dir))
   results = {}
-  if FLAGS.do_eval:
+  if FLAGS.do_eval and development:
     evaluations = [evaluate(job, model, dev) for dev in development]
     for dev, evaluation in zip(development, evaluations, strict=True):
       report.write_results(run.output_dir, dev.suffix, evaluation)
@@ -821,8 +823,12 @@ def main() -> None:
   check_flags()
   runs = plan_runs()
   for run in runs if len(runs) > 1 else ():
-    if not (FLAGS.do_train and _model_of(run.task)):
-      prepare(run)  # What is wrong with the last is said before the first.
+    # What is wrong with the last is said before the first.
+    if FLAGS.do_train and "train" not in run.sets:
+      # Its model is yet to be trained.
+      read_examples(make_processor(run, (None, {})), None, run)
+    else:
+      prepare(run)
   results = [perform(run) for run in runs]
   if len(runs) > 1 and FLAGS.do_eval:
     print(summarize(runs, results))
