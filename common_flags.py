@@ -212,7 +212,10 @@ def require_positive(*names: str) -> None:
   """
   for name in names:
     if not 0 < FLAGS[name].value < math.inf:
-      raise ValueError(f"--{name}={FLAGS[name].value} must be greater than 0")
+      raise ValueError(
+        f"--{name}={FLAGS[name].value} is not a finite number greater than 0; "
+        f"pass one"
+      )
 
 
 def require_file(name: str) -> None:
@@ -229,6 +232,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   else:
     require("vocab_file")
     require_file("vocab_file")
+    _check_utf8(FLAGS.vocab_file)
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, FLAGS.init_checkpoint
   )
@@ -237,6 +241,19 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   )
   _check_vocabulary(tokenizer)
   return tokenizer
+
+
+def _check_utf8(path):
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    content = reader.read()
+  try:
+    content.decode("utf-8")
+  except UnicodeDecodeError as error:
+    line = content.count(b"\n", 0, error.start) + 1
+    raise ValueError(
+      f"{path}:{line}: byte {error.start} of the file is not UTF-8; pass the "
+      f"vocab.txt that came with the model"
+    ) from error
 
 
 def _check_vocabulary(tokenizer):
@@ -421,8 +438,7 @@ def keep_record(
     "data": {**data, **_file_hashes()},
   }
   if tf.io.gfile.exists(path):
-    with tf.io.gfile.GFile(path, "rb") as reader:
-      earlier = json.loads(reader.read())
+    earlier = _read_record(path)
     if not FLAGS.do_train:
       return earlier
     if goes_on:
@@ -431,6 +447,18 @@ def keep_record(
     path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
   )
   return record
+
+
+def _read_record(path):
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    content = reader.read()
+  try:
+    record = json.loads(content)
+    if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
+      return record
+  except (ValueError, TypeError, KeyError):
+    pass
+  raise ValueError(f"{path} is damaged; delete it, and it is written anew")
 
 
 # Where flags come from that are none of ours.
