@@ -92,6 +92,8 @@ _CUSTOM_FLAGS = (
   "text_b_column",
   "label_column",
   "id_column",
+  "header",
+  "dev_fraction",
   "regression",
   "multilabel",
 )
@@ -237,6 +239,7 @@ class Job:
   example_sets: dict  # set type -> suffix of result files -> InputExamples
   num_train_steps: int
   label_weights: list | None
+  keeper: best.BestCheckpoint | None
   vocabulary_file: dict  # file name -> content
   is_trained: bool  # Whether the output folder holds a checkpoint.
 
@@ -277,7 +280,19 @@ def check_flags() -> None:
       f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
     )
   if FLAGS.regression and FLAGS.multilabel:
-    raise ValueError("--regression and --multilabel exclude each other")
+    raise ValueError(
+      "--regression and --multilabel exclude each other; pass one"
+    )
+  if FLAGS.seed + FLAGS.num_seeds > 2**31:
+    raise ValueError(
+      f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on go beyond "
+      f"{2**31 - 1}; lower --seed"
+    )
+  if FLAGS.long_text == "mean_windows" and FLAGS.max_seq_length < 5:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} leaves no room for "
+      f"--long_text=mean_windows; pass 5 or more"
+    )
   if not wanted_sets():
     raise ValueError(
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
@@ -311,15 +326,20 @@ def plan_runs() -> list[Run]:
   names = FLAGS.task_name
   names = glue.GLUE_TASKS if names == ["all"] else names
   known = {**PROCESSORS, CUSTOM: tables.TableProcessor}
-  tasks = [glue.find_task(name, known) for name in names]
+  # One that is named twice is run once.
+  tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
   if CUSTOM in tasks:
     if len(tasks) > 1:
-      raise ValueError(f"--task_name={CUSTOM} cannot be run with other tasks")
+      raise ValueError(
+        f"--task_name={CUSTOM} cannot be run with other tasks; run it alone"
+      )
   else:
     common_flags.require("data_dir")
     for name in _CUSTOM_FLAGS:
       if not FLAGS[name].using_default_value:
-        raise ValueError(f"--{name} is for --task_name={CUSTOM} alone")
+        raise ValueError(
+          f"--{name} is for --task_name={CUSTOM} alone; leave it out"
+        )
   runs = []
   for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds):
     folder = FLAGS.output_dir
@@ -379,9 +399,7 @@ def make_processor(run: Run, trained: tuple) -> DataProcessor:
     kind = settings["kind"]
   return tables.TableProcessor(
     **{name: FLAGS[name].value for name in _CUSTOM_FLAGS[:-2]},
-    header=FLAGS.header,
     kind="regression" if FLAGS.regression else kind,
-    dev_fraction=FLAGS.dev_fraction,
     split_seed=FLAGS.seed,  # Not the run's: all seeds share one split.
     labels=head.labels if head and not FLAGS.do_train else None,
     data_dir=run.data_dir,
@@ -429,6 +447,7 @@ def prepare(run: Run) -> Job:
     example_sets,
     count_train_steps(len(example_sets.get("train", {}).get("", ())), run),
     label_weights(head, example_sets),
+    make_keeper(run, names),
     common_flags.vocabulary_file(),
     is_trained,
   )
@@ -476,6 +495,24 @@ def metric_names(
       f"--keep_best={FLAGS.keep_best} is none of {', '.join(names)}, loss"
     )
   return names
+
+
+def make_keeper(run: Run, names: Sequence[str]) -> best.BestCheckpoint | None:
+  """What keeps the best weights of a Run's training, if a flag asks for it.
+
+  Args:
+    run: a Run.
+    names: the task's metrics.
+
+  Raises:
+    ValueError: the output folder's history is by another metric, or damaged.
+  """
+  is_wanted = FLAGS.keep_best or FLAGS.early_stopping_patience
+  if not (is_wanted and "train" in run.sets):
+    return None
+  return best.BestCheckpoint(
+    run.output_dir, FLAGS.keep_best or names[0], FLAGS.early_stopping_patience
+  )
 
 
 def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
@@ -607,20 +644,14 @@ def train(
   development: Sequence[DevelopmentSet],
 ) -> None:
   """Trains, and makes `output_dir` a release of its own."""
-  evaluate_at, eval_steps, keeper = None, 0, None
-  if not (FLAGS.keep_best or FLAGS.early_stopping_patience):
+  evaluate_at, eval_steps, keeper = None, 0, job.keeper
+  if not keeper:
     best.forget(job.run.output_dir)
   if evaluates_in_training():
     epoch = max(1, len(job.example_sets["train"][""]) // FLAGS.train_batch_size)
     eval_steps = FLAGS.eval_steps or epoch
-    if FLAGS.keep_best or FLAGS.early_stopping_patience:
-      keeper = best.BestCheckpoint(
-        job.run.output_dir,
-        FLAGS.keep_best or job.metric_names[0],
-        FLAGS.early_stopping_patience,
-      )
     evaluate_at = functools.partial(
-      evaluate_in_training, job, model, development, keeper
+      evaluate_in_training, job, model, development
     )
   model.train(
     input_fn,
@@ -638,10 +669,10 @@ def evaluate_in_training(
   job: Job,
   model: estimator.Estimator,
   development: Sequence[DevelopmentSet],
-  keeper: best.BestCheckpoint | None,
   step: int,
 ) -> bool:
   """Evaluates after `step` updates; returns whether that is enough."""
+  keeper = job.keeper
   if keeper and keeper.knows(step):
     return keeper.is_finished
   for dev in development:
@@ -801,6 +832,12 @@ def answer() -> None:
   """Answers --predict_file or --interactive by the model in --output_dir."""
   common_flags.require("output_dir")
   common_flags.require_positive("predict_batch_size")
+  given = ("predict_file", "interactive", "do_train", "do_eval", "do_predict")
+  first, *others = [name for name in given if FLAGS[name].value]
+  if others:
+    raise ValueError(
+      f"--{first} and --{others[0]} exclude each other; give two commands"
+    )
   path = FLAGS.predict_file
   if path and path != "-":
     common_flags.require_file("predict_file")
