@@ -199,29 +199,47 @@ def read_release(model_dir: str) -> tuple[heads.Head | None, dict]:
 
   Without `labels.json` the head is None; without `classifier.json`, which
   other programs do not write, the settings are those of the original.
+
+  Raises:
+    ValueError: one of the files is damaged.
   """
-  found = {}
-  for name in (LABELS_NAME, SETTINGS_NAME):
-    path = os.path.join(model_dir, name)
-    if tf.io.gfile.exists(path):
-      with tf.io.gfile.GFile(path, "rb") as reader:
-        content = reader.read()
-      try:
-        found[name] = json.loads(content)
-      except ValueError as error:
-        raise ValueError(
-          f"{path} is not JSON ({error}); train again, or copy it again"
-        ) from error
   settings = {
     "kind": "classification",
     "max_seq_length": 128,
     "long_text": "head",
     "is_pair": False,
-    **found.get(SETTINGS_NAME, {}),
   }
-  if LABELS_NAME not in found:
+  path = os.path.join(model_dir, SETTINGS_NAME)
+  for name, value in (_read_json(path, dict) or {}).items():
+    if name in settings and type(value) is not type(settings[name]):
+      raise ValueError(_damaged(path, f"{name}={value!r}"))
+    settings[name] = value
+  labels = _read_json(os.path.join(model_dir, LABELS_NAME), list)
+  if labels is None:
     return None, settings
-  return heads.make_head(settings["kind"], found[LABELS_NAME]), settings
+  try:
+    return heads.make_head(settings["kind"], labels), settings
+  except ValueError as error:
+    raise ValueError(_damaged(path, error)) from error
+
+
+def _read_json(path, wanted):
+  """What a JSON file holds, a `wanted`; None if there is no such file."""
+  if not tf.io.gfile.exists(path):
+    return None
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    content = reader.read()
+  try:
+    found = json.loads(content)
+  except ValueError as error:
+    raise ValueError(_damaged(path, f"not JSON, {error}")) from error
+  if not isinstance(found, wanted):
+    raise ValueError(_damaged(path, f"no JSON {wanted.__name__}"))
+  return found
+
+
+def _damaged(path, reason):
+  return f"{path} is damaged ({reason}); train again, or copy it again"
 
 
 class Prediction(NamedTuple):
@@ -262,7 +280,8 @@ class Classifier:
     self.head, settings = read_release(model_dir)
     config_file = os.path.join(model_dir, "bert_config.json")
     prefix = os.path.join(model_dir, checkpoints.RELEASE_NAME)
-    if self.head is None or not tf.io.gfile.exists(prefix + ".index"):
+    needed = map(tf.io.gfile.exists, (config_file, prefix + ".index"))
+    if self.head is None or not all(needed):
       raise ValueError(
         f"{model_dir} does not hold a trained classifier; pass the "
         f"--output_dir of a training that has ended"
