@@ -1,5 +1,6 @@
 """The encoder against the original's outputs and the papers' counts."""
 
+import collections
 import json
 
 import numpy as np
@@ -48,13 +49,14 @@ def test_a_model_makes_the_variables_that_variable_shapes_lists():
   assert made == modeling.variable_shapes(config)
 
 
-def _build(golden, is_training=True):
+def _build(golden, is_training=True, precision="float32"):
   return modeling.BertModel(
     golden.config,
     is_training,
     golden.inputs["input_ids"],
     golden.inputs["input_mask"],
     golden.inputs["segment_ids"],
+    precision=precision,
   )
 
 
@@ -224,8 +226,8 @@ def test_pretraining_losses_are_the_originals(golden):
   )
 
 
-def _classifier_loss(golden):
-  pooled = _build(golden).get_pooled_output()
+def _classifier_loss(golden, precision="float32"):
+  pooled = _build(golden, precision=precision).get_pooled_output()
   weights = variables.get_variable("output_weights", [3, 32])
   bias = variables.get_variable("output_bias", [3])
   logits = tf.matmul(pooled, weights, transpose_b=True) + bias
@@ -334,6 +336,101 @@ def test_training_step_compiles_at_static_shapes(golden):
   )
 
 
+def test_bfloat16_outputs_are_near_the_originals(golden):
+  with golden.store() as store:
+    outputs = _outputs(_build(golden, precision="bfloat16"))
+  for name, value in outputs.items():
+    assert value.dtype == tf.float32
+    error = value.numpy() - golden.arrays[f"forward/{name}"]
+    if name == "embedding_output":
+      assert np.abs(error).max() < 1e-5
+      continue
+    # A number of 8 bits is off by its 2**-9 at most. Some ten roundings in
+    # each of two layers add up as random ones do, on vectors of variance 1:
+    # sqrt(20) / 512 = 0.009; and weights may triple it. The largest of some
+    # thousand errors lies within five deviations.
+    deviation = np.sqrt(np.mean(np.square(error)))
+    assert 1e-3 < deviation < 0.03, name
+    assert np.abs(error).max() < 0.15, name
+  made = {name: (v.shape.as_list(), v.dtype) for name, v in store.items()}
+  shapes = modeling.variable_shapes(golden.config)
+  assert made == {name: (s, tf.float32) for name, s in shapes.items()}
+
+
+def test_bfloat16_is_for_products_alone(golden):
+  store = golden.store()
+
+  @tf.function(autograph=False)
+  def forward():
+    with store:
+      return _build(golden, precision="bfloat16").get_sequence_output()
+
+  operations = forward.get_concrete_function().graph.get_operations()
+
+  def dtypes(*types):
+    return collections.Counter(
+      op.outputs[0].dtype for op in operations if op.type in types
+    )
+
+  # Six layers of weights, and two products of attention, in each of two
+  # blocks and in the one of the first position; segments and the pooler.
+  assert dtypes("MatMul") == {tf.bfloat16: 18, tf.float32: 2}
+  assert dtypes("BatchMatMulV2") == {tf.bfloat16: 6}
+  assert dtypes("Softmax") == {tf.float32: 3}
+  # Mean and variance of LayerNorm: embeddings, and two in each block.
+  assert dtypes("Mean") == {tf.float32: 14}
+  assert dtypes("Rsqrt") == {tf.float32: 7}
+  assert dtypes("Sigmoid", "Tanh") == {tf.float32: 4}
+
+
+def test_bfloat16_updates_are_near_the_originals(golden):
+  store = golden.store("classifier")
+  dtypes = set()
+
+  @tf.function(jit_compile=True, autograph=False)
+  def step():
+    with store:
+      loss = _classifier_loss(golden, "bfloat16")
+      gradients = tf.gradients(loss, variables.trainable_variables())
+      dtypes.update(gradient.dtype for gradient in gradients)
+      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+      return loss
+
+  losses = [step().numpy() for _ in range(12)]
+  expected = golden.arrays["classifier/losses"]
+  assert expected[-1] < 0.8 * expected[0]
+  # Errors of 0.01 in the pooled output move a loss near 1 by as much.
+  np.testing.assert_allclose(losses, expected, rtol=0, atol=0.05)
+  assert dtypes == {tf.float32}
+
+
+def test_dense_of_bfloat16():
+  seen = []
+
+  def activation(x):
+    seen.append(x.dtype)
+    return x
+
+  x = tf.constant([[1.0, 2.0, 0.5]], tf.bfloat16)
+  # Halves and quarters, which 8 bits hold: exact in every precision.
+  values = {"dense/kernel": [[1.0], [0.5], [0.25]], "dense/bias": [0.125]}
+  with variables.VariableStore(initial_values=values) as store:
+    out = modeling.dense(x, 1, activation, None)
+  assert (out.dtype, seen) == (tf.bfloat16, [tf.float32])
+  assert out.numpy().tolist() == [[2.25]]
+  assert {v.dtype for _, v in store.items()} == {tf.float32}
+
+
+def test_layer_norm_of_bfloat16_is_computed_in_float32():
+  # Their mean, 201.5, takes 9 bits.
+  x = np.array([[200.0, 201.0, 202.0, 203.0]])
+  with variables.VariableStore():
+    out = modeling.layer_norm(tf.constant(x, tf.bfloat16))
+  assert out.dtype == tf.bfloat16
+  expected = (x - x.mean()) / x.std()
+  np.testing.assert_allclose(out.numpy().astype(float), expected, rtol=2**-8)
+
+
 def test_dropout_rate_scale_and_repeatability():
   x = tf.ones([1000, 1001])
   with variables.VariableStore(seed=3):
@@ -420,6 +517,78 @@ def test_activations():
   assert modeling.get_activation(tf.exp) is tf.exp
   # x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) at 1: 0.841192.
   np.testing.assert_allclose(modeling.gelu(1.0), 0.841192, rtol=1e-6)
+
+
+def _gelu_by_definition(x):
+  """Hendrycks & Gimpel (2016), section 2, in float64."""
+  inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+  return 0.5 * x * (1.0 + np.tanh(inner))
+
+
+def _gelu_with_slope(x):
+  y = modeling.gelu(x)
+  (slope,) = tf.gradients(y, x)
+  return y, slope
+
+
+def _gelu_in_a_session(x):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    return session.run(_gelu_with_slope(tf.constant(x)))
+
+
+def _gelu_on_a_tape(x):
+  x = tf.convert_to_tensor(x)
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = modeling.gelu(x)
+  return y, tape.gradient(y, x)
+
+
+GELUS = {
+  "eager": _gelu_on_a_tape,
+  "function": tf.function(_gelu_with_slope, autograph=False),
+  "compiled": tf.function(_gelu_with_slope, autograph=False, jit_compile=True),
+  "session": _gelu_in_a_session,
+}
+
+
+@pytest.mark.parametrize("way", GELUS)
+def test_gelu_and_its_gradient(way):
+  x = np.linspace(-8, 8, 1601).astype(np.float32)
+  y, slope = GELUS[way](x)
+  exact = x.astype(np.float64)
+  np.testing.assert_allclose(
+    y, _gelu_by_definition(exact), rtol=1e-5, atol=1e-6
+  )
+  ahead, behind = (_gelu_by_definition(exact + h) for h in (1e-5, -1e-5))
+  expected = (ahead - behind) / 2e-5
+  np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("way", GELUS)
+def test_gelu_far_out(way):
+  y, slope = GELUS[way](np.array([-100, -30, 30, 100], np.float32))
+  assert np.abs(y).tolist() == [0, 0, 30, 100]
+  assert np.abs(slope).tolist() == [0, 0, 1, 1]
+
+
+def test_gelu_has_a_second_derivative():
+  x = tf.constant(np.linspace(-8, 8, 161), tf.float32)
+
+  @tf.function(autograph=False)
+  def in_a_function(x):
+    return tf.gradients(_gelu_with_slope(x)[1], x)[0]
+
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    _, slope = _gelu_on_a_tape(x)
+  exact = x.numpy().astype(np.float64)
+  behind, here, ahead = (
+    _gelu_by_definition(exact + h) for h in (-1e-4, 0, 1e-4)
+  )
+  expected = (ahead - 2 * here + behind) / 1e-8
+  for found in (in_a_function(x), tape.gradient(slope, x)):
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_attention_by_hand():
