@@ -96,6 +96,114 @@ def test_create_optimizer_clips_and_counts():
   assert store["global_step"].numpy() == 1
 
 
+def _lookup_loss():
+  """A loss whose gradient has norm 85, of which 13 are of words' rows."""
+  table = variables.get_variable("table", [5, 2])
+  kernel = variables.get_variable("kernel", [2])
+  # Rows (3, 0) and (4, 0) are of one word; summed, they would count as 7.
+  words = tf.gather(table, [1, 1, 3]) * [[3.0, 0.0], [4.0, 0.0], [0.0, 12.0]]
+  return tf.reduce_sum(words) + tf.reduce_sum(kernel * [0.0, 84.0])
+
+
+def test_minimize_logs_rate_and_norm():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      _, logged = optimization.minimize(_lookup_loss(), 1e-3, 10, 4)
+      return logged
+
+  found = [step() for _ in range(6)]
+  assert all(set(f) == {"learning rate", "gradient norm"} for f in found)
+  # A quarter more at each update of the warm-up; then what is left of ten.
+  np.testing.assert_allclose(
+    [f["learning rate"] for f in found],
+    [0, 0.25e-3, 0.5e-3, 0.75e-3, 0.6e-3, 0.5e-3],
+    rtol=1e-6,
+  )
+  # Before clipping: 3^2 + 4^2 + 12^2 + 84^2 = 85^2.
+  norms = [f["gradient norm"] for f in found]
+  np.testing.assert_allclose(norms, [85.0] * 6, rtol=1e-6)
+  assert {norm.dtype for norm in norms} == {tf.float32}
+  assert store["global_step"].numpy() == 6
+
+
+def test_minimize_clips_by_the_norm_that_it_logs():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      optimization.minimize(_lookup_loss(), 1.0, 10, None)
+
+  step()
+  expected = np.zeros([5, 2])
+  expected[1, 0], expected[3, 1] = 7, 12
+  np.testing.assert_allclose(
+    store["table/adam_m"], 0.1 * expected / 85, rtol=1e-5
+  )
+  np.testing.assert_allclose(
+    store["kernel/adam_m"], [0, 0.1 * 84 / 85], rtol=1e-5
+  )
+
+
+def test_minimize_leaves_a_small_gradient_as_it_is():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      weight = variables.get_variable("kernel", [2])
+      loss = tf.reduce_sum(weight * [0.3, 0.4])
+      return optimization.minimize(loss, 1.0, 10, None)[1]["gradient norm"]
+
+  np.testing.assert_allclose(step(), 0.5, rtol=1e-6)
+  np.testing.assert_allclose(store["kernel/adam_m"], [0.03, 0.04], rtol=1e-5)
+
+
+def test_minimize_in_a_v1_session():
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    train_op, logged = optimization.minimize(_lookup_loss(), 1e-3, 10, 4)
+    session.run(v1.global_variables_initializer())
+    found = [session.run([logged, train_op])[0] for _ in range(3)]
+    assert session.run(v1.train.get_global_step()) == 3
+  rates = [f["learning rate"] for f in found]
+  np.testing.assert_allclose(rates, [0, 0.25e-3, 0.5e-3], rtol=1e-6)
+  np.testing.assert_allclose([f["gradient norm"] for f in found], 85, rtol=1e-6)
+
+
+def test_create_optimizer_makes_the_update_of_minimize():
+  def run(update):
+    store = variables.VariableStore()
+
+    @tf.function(autograph=False)
+    def step():
+      with store:
+        update(_lookup_loss(), 0.1, 10, 2)
+
+    for _ in range(3):
+      step()
+    return {name: v.numpy().tolist() for name, v in store.items()}
+
+  def create_optimizer(*args):
+    optimization.create_optimizer(*args, use_tpu=False)
+
+  assert run(create_optimizer) == run(optimization.minimize)
+
+
+def test_a_loss_without_variables_is_an_error():
+  @tf.function(autograph=False)
+  def step():
+    with variables.VariableStore():
+      variables.get_variable("kernel", [2])
+      optimization.minimize(tf.constant(1.0), 1.0, 10, None)
+
+  with pytest.raises(ValueError, match="no trainable variable has a part"):
+    step()
+
+
 def test_create_optimizer_is_not_for_eager_code():
   with variables.VariableStore(), pytest.raises(RuntimeError, match="function"):
     optimization.create_optimizer(tf.constant(1.0), 1.0, 1, 0, use_tpu=False)
