@@ -256,3 +256,35 @@ def test_a_repeated_command_changes_nothing(tmp_path):
   kept, _ = _run(tmp_path, patience=10)
   assert [step for step, _ in kept.evaluations] == [1, 2, 3, 4]
   assert kept.best_step == 2
+
+
+def test_what_is_kept_of_a_run_that_is_over(tmp_path):
+  folder = str(tmp_path)
+  assert best.kept(folder) is None
+  _finish(tmp_path, [1, 2])
+  prefix = best.kept(folder)
+  assert prefix == f"{folder}/best_model.ckpt"
+  assert checkpoints.Checkpoint(prefix)["global_step"] == 20
+  (tmp_path / "best_model.ckpt.index").unlink()
+  assert best.kept(folder) is None
+
+
+def test_no_number_keeps_nothing(tmp_path):
+  _finish(tmp_path, [NAN])
+  assert best.kept(str(tmp_path)) is None
+
+
+def test_what_is_forgotten_is_kept_no_more(tmp_path):
+  folder = str(tmp_path)
+  best.forget(folder)
+  _finish(tmp_path, [1, 2], patience=1)
+  _training_checkpoint(tmp_path, 20)
+  best.forget(folder)
+  assert best.kept(folder) is None
+  assert not (tmp_path / "best.json").exists()
+  # The weights are there still, and no run takes them for its own.
+  assert checkpoints.Checkpoint(f"{folder}/best_model.ckpt")["weight"] == 2
+  again = best.BestCheckpoint(folder, "accuracy", 1)
+  assert again.evaluations == []
+  assert again.checkpoint is None
+  assert not again.is_finished

@@ -332,6 +332,22 @@ class TestSaveTrainingCheckpoint:
     assert prefix == str(tmp_path / "model.ckpt-4")
     assert checkpoints.Checkpoint(prefix)["w"].tolist() == [4]
 
+  @pytest.mark.parametrize(
+    ("keep_max", "kept"), [(0, [3, 5, 20]), (2, [5, 20]), (9, [3, 5, 20])]
+  )
+  def test_a_record_made_anew(self, tmp_path, keep_max, kept):
+    # As where a run was killed before it had recorded its last.
+    save(tmp_path, 3, 5)
+    checkpoints.write_checkpoint(f"{tmp_path}/model.ckpt-20", TENSORS)
+    newest = tf.train.latest_checkpoint(str(tmp_path))
+    assert newest == f"{tmp_path}/model.ckpt-5"
+    checkpoints.record_checkpoints(str(tmp_path), keep_max)
+    assert steps_in(tmp_path) == kept
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    paths = [f"{tmp_path}/model.ckpt-{step}" for step in kept]
+    assert list(state.all_model_checkpoint_paths) == paths
+    assert state.model_checkpoint_path == paths[-1]
+
   def test_tensorflow_finds_the_newest(self, tmp_path):
     save(tmp_path, 9, 10, 11, keep_max=2)
     newest = str(tmp_path / "model.ckpt-11")
@@ -457,10 +473,10 @@ class TestInitializeFrom:
 
 class TestOtherFiles:
   def test_a_release(self, tmp_path):
-    texts = {"vocab.txt": "[PAD]\né\n", "bert_config.json": "{}\n"}
-    checkpoints.write_release(str(tmp_path), {"w": [1.0]}, texts)
-    for name, text in texts.items():
-      assert (tmp_path / name).read_bytes() == text.encode()
+    files = {"vocab.txt": "[PAD]\né\n".encode(), "bert_config.json": "{}\n"}
+    checkpoints.write_release(str(tmp_path), {"w": [1.0]}, files)
+    assert (tmp_path / "vocab.txt").read_bytes() == files["vocab.txt"]
+    assert (tmp_path / "bert_config.json").read_bytes() == b"{}\n"
     found = checkpoints.find_checkpoint(str(tmp_path))
     assert found == str(tmp_path / "bert_model.ckpt")
     assert len(os.listdir(tmp_path)) == 4
@@ -480,6 +496,34 @@ class TestOtherFiles:
     checkpoints.remove_partial_files(str(tmp_path))
     assert len(os.listdir(tmp_path)) == 2
     checkpoints.Checkpoint(prefix).verify()
+
+  def test_weights_come_last(self, tmp_path, monkeypatch):
+    # What has weights has all that tells how to read them.
+    seen = []
+    monkeypatch.setattr(
+      checkpoints,
+      "write_checkpoint",
+      lambda prefix, weights: seen.append(sorted(os.listdir(tmp_path))),
+    )
+    checkpoints.write_release(str(tmp_path), {}, {"b": "", "a": b""})
+    assert seen == [["a", "b"]]
+
+  @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+  def test_an_exception_leaves_what_was_there(self, tmp_path, error):
+    path = tmp_path / "labels.txt"
+    path.write_text("old")
+
+    def write(path):
+      with checkpoints.written_aside(path) as partial:
+        with open(partial, "w") as file:
+          file.write("new")
+        raise error
+
+    for name in ("labels.txt", "others.txt"):
+      with pytest.raises(error):
+        write(str(tmp_path / name))
+    assert os.listdir(tmp_path) == ["labels.txt"]
+    assert path.read_text() == "old"
 
   def test_a_text_replaces_another(self, tmp_path):
     path = tmp_path / "labels.txt"

@@ -1,5 +1,6 @@
 """Labelled texts, and the features that a classifier reads of them."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -17,6 +18,7 @@ from examples import (
   InputExample,
   PaddingInputExample,
   Written,
+  content_hash,
   convert_example,
   convert_examples_to_features,
   convert_single_example,
@@ -579,3 +581,41 @@ class TestMeans:
       mean_by_example(np.zeros([3, 2]), np.array([1, 3]))
     with pytest.raises(ValueError, match="within 4 windows"):
       list(grouped(np.zeros([3, 2]), np.array([1, 3])))
+
+
+class TestContentHash:
+  EXAMPLES = (
+    InputExample("g-1", "a text", "another", "yes"),
+    InputExample("g-2", "é", None, None),
+  )
+
+  def test_by_hand(self):
+    rows = '["g-1", "a text", "another", "yes"]["g-2", "\\u00e9", null, null]'
+    expected = hashlib.sha256(rows.encode()).hexdigest()
+    assert content_hash(self.EXAMPLES) == expected
+    assert content_hash(iter(self.EXAMPLES)) == expected
+
+  def test_nothing(self):
+    assert content_hash([]) == hashlib.sha256(b"").hexdigest()
+
+  @pytest.mark.parametrize("field", ["guid", "text_a", "text_b", "label"])
+  @pytest.mark.parametrize("value", ["", "other", None])
+  def test_every_field_counts(self, field, value):
+    first, second = self.EXAMPLES
+    fields = {**vars(first), field: value}
+    changed = content_hash([InputExample(**fields), second])
+    assert changed != content_hash(self.EXAMPLES)
+
+  def test_order_and_number_count(self):
+    first, second = self.EXAMPLES
+    sets = ([first, second], [second, first], [first], [first, first])
+    assert len(set(map(content_hash, sets))) == len(sets)
+
+  @given(st.lists(st.text(), min_size=2, max_size=2))
+  def test_where_a_text_ends_counts(self, texts):
+    def hash_of(*texts):
+      return content_hash([InputExample("g", text) for text in texts])
+
+    assert hash_of(*texts) != hash_of("".join(texts))
+    moved = ("", "".join(texts))
+    assert (hash_of(*texts) == hash_of(*moved)) == (tuple(texts) == moved)

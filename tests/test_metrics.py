@@ -199,3 +199,73 @@ class TestCalibration:
     )
     assert right == pytest.approx(sum(correct for _, correct in rows))
     assert 0 <= result["expected_calibration_error"] <= 1
+
+
+class TestSummarize:
+  def test_by_hand(self):
+    rows = metrics.summarize(
+      {
+        "MRPC": {
+          1: {"eval_loss": 0.5, "eval_f1": 0.8, "global_step": 9},
+          7: {"eval_loss": 0.25, "eval_f1": 0.6, "global_step": 9},
+          3: {"eval_loss": 0.75, "eval_f1": 0.7, "global_step": 8},
+        }
+      }
+    )
+    # Deviations of a sample: divided by two.
+    assert rows == [
+      ["task", "metric", "mean", "deviation", "best", "best seed"],
+      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.8000", "1"],
+      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "7"],
+    ]
+
+  def test_one_seed_has_no_deviation(self):
+    _, row = metrics.summarize({"data": {4: {"eval_mse": 2.0}}})
+    assert row == ["data", "eval_mse", "2.0000", "0.0000", "2.0000", "4"]
+
+  def test_tasks_stay_in_order(self):
+    results = {
+      "RTE": {1: {"eval_accuracy": 0.5}},
+      "MNLI": {
+        1: {
+          "eval_accuracy": 0.5,
+          "eval_accuracy_mm": 0.25,
+          "global_step": 1,
+          "global_step_mm": 1,
+        }
+      },
+    }
+    _, *rows = metrics.summarize(results)
+    assert [row[:2] for row in rows] == [
+      ["RTE", "eval_accuracy"],
+      ["MNLI", "eval_accuracy"],
+      ["MNLI", "eval_accuracy_mm"],
+    ]
+
+  def test_of_equals_the_first_seed_is_the_best(self):
+    results = {"a": {5: {"eval_f1": 1.0}, 2: {"eval_f1": 1.0}}}
+    assert metrics.summarize(results)[1][-1] == "5"
+
+  def test_nothing(self):
+    assert len(metrics.summarize({})) == 1
+
+  @hypothesis.given(
+    st.dictionaries(st.integers(0, 99), st.floats(-9, 9), min_size=2)
+  )
+  def test_as_numpy(self, values):
+    seeds = {seed: {"eval_pearson": value} for seed, value in values.items()}
+    _, (*_, mean, deviation, best, seed) = metrics.summarize({"a": seeds})
+    numbers = list(values.values())
+    assert float(mean) == pytest.approx(np.mean(numbers), abs=1e-4)
+    variance = np.square(numbers - np.mean(numbers)).sum() / (len(numbers) - 1)
+    assert float(deviation) == pytest.approx(math.sqrt(variance), abs=1e-4)
+    assert values[int(seed)] == max(numbers)
+    assert float(best) == pytest.approx(max(numbers), abs=1e-4)
+
+  @pytest.mark.parametrize("name", ["loss", "eval_loss", "mse", "eval_mse_mm"])
+  def test_lower_is_better(self, name):
+    assert metrics.is_lower_better(name)
+
+  @pytest.mark.parametrize("name", sorted(metrics.METRICS.keys() - {"mse"}))
+  def test_higher_is_better(self, name):
+    assert not metrics.is_lower_better(f"eval_{name}")
