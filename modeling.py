@@ -12,6 +12,7 @@ The same lines run eagerly, inside `tf.function`, and in a v1 graph.
 """
 
 import copy
+import functools
 import json
 import math
 import numbers
@@ -458,19 +459,23 @@ def dense(
   Returns:
     float [rows, units].
   """
-  width = get_shape_list(input_tensor, expected_rank=2)[-1]
+  assert_rank(input_tensor, 2)
+  kernel, bias = _kernel_and_bias(input_tensor, units, initializer, name)
+  output = tf.nn.bias_add(tf.matmul(input_tensor, kernel), bias)
+  if activation is None:
+    return output
+  return tf.cast(activation(tf.cast(output, tf.float32)), output.dtype)
+
+
+def _kernel_and_bias(input_tensor, units, initializer, name):
+  """The variables of a dense layer, in the precision of its input."""
+  width = input_tensor.shape[-1]
   with variables.variable_scope(name):
     kernel = variables.get_variable("kernel", [width, units], initializer)
     bias = variables.get_variable(
       "bias", [units], tf.compat.v1.zeros_initializer()
     )
-  dtype = input_tensor.dtype
-  output = tf.nn.bias_add(
-    tf.matmul(input_tensor, tf.cast(kernel, dtype)), tf.cast(bias, dtype)
-  )
-  if activation is None:
-    return output
-  return tf.cast(activation(tf.cast(output, tf.float32)), dtype)
+  return tf.cast(kernel, input_tensor.dtype), tf.cast(bias, input_tensor.dtype)
 
 
 def embedding_lookup(
@@ -664,13 +669,91 @@ def _attend(query, key, value, attention_mask, dropout_prob):
     float [B, F, N, D].
   """
   scores = tf.matmul(query, key, transpose_b=True)  # [B, N, F, T]
-  scores = tf.cast(scores, tf.float32) * (1.0 / math.sqrt(query.shape[-1]))
   if attention_mask is not None:
-    mask = tf.cast(tf.expand_dims(attention_mask, axis=1), scores.dtype)
-    scores += (1.0 - mask) * MASKED_SCORE
-  probs = tf.cast(tf.nn.softmax(scores), value.dtype)
-  probs = dropout(probs, dropout_prob)
+    attention_mask = tf.expand_dims(attention_mask, axis=1)
+  size_per_head = query.shape[-1]
+  probs = _attention_probs(scores, size_per_head, attention_mask, dropout_prob)
   return tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
+
+
+def _attention_probs(scores, size_per_head, mask, dropout_prob):
+  """Softmax of scores / sqrt(D) where the mask allows, in float32."""
+  scaled = tf.cast(scores, tf.float32) * (1.0 / math.sqrt(size_per_head))
+  if mask is not None:
+    scaled += (1.0 - tf.cast(mask, tf.float32)) * MASKED_SCORE
+  return dropout(tf.cast(tf.nn.softmax(scaled), scores.dtype), dropout_prob)
+
+
+def _attend_from_all(
+  shape, attention_mask, num_attention_heads, dropout_prob, initializer_range, x
+):
+  """`attention_layer` of a sequence to itself: `x` and the result [B * S, H].
+
+  `shape` is B, S and H; the rest as in `attention_layer`.
+  """
+  batch, seq, hidden = shape
+  return attention_layer(
+    x,
+    x,
+    attention_mask,
+    num_attention_heads,
+    hidden // num_attention_heads,
+    attention_probs_dropout_prob=dropout_prob,
+    initializer_range=initializer_range,
+    do_return_2d_tensor=True,
+    batch_size=batch,
+    from_seq_length=seq,
+    to_seq_length=seq,
+  )
+
+
+def _attend_from_one(
+  sequence,
+  attention_mask,
+  num_attention_heads,
+  dropout_prob,
+  initializer_range,
+  position,
+):
+  """`attention_layer` from a single position, at a fraction of its cost.
+
+  A score q'(K x + k) is (K'q)'x + q'k, and a mean of values V x + v is V times
+  the mean of x, and v. So the one query is projected to the space of the
+  inputs, and their mean from there, in place of all inputs to keys and values.
+
+  Args:
+    sequence: float [B, T, H].
+    attention_mask: [B, 1, T], or None.
+    num_attention_heads: N.
+    dropout_prob: dropout of the attention probabilities.
+    initializer_range: deviation of fresh weights.
+    position: float [B, H].
+
+  Returns:
+    float [B, H].
+  """
+  hidden = sequence.shape[-1]
+  heads = [num_attention_heads, hidden // num_attention_heads]  # N, D
+  initializer = create_initializer(initializer_range)
+
+  def by_head(name):
+    kernel, bias = _kernel_and_bias(sequence, hidden, initializer, name)
+    return tf.reshape(kernel, [hidden, *heads]), tf.reshape(bias, heads)
+
+  query = dense(position, hidden, None, initializer, "query")
+  query = tf.reshape(query, [-1, *heads])
+  kernel, bias = by_head("key")
+  scores = tf.matmul(
+    tf.einsum("bnd,hnd->bnh", query, kernel), sequence, transpose_b=True
+  )  # [B, N, T]
+  scores += tf.reduce_sum(query * bias, axis=-1, keepdims=True)
+  probs = _attention_probs(scores, heads[1], attention_mask, dropout_prob)
+  kernel, bias = by_head("value")
+  means = tf.matmul(probs, sequence)  # [B, N, H]
+  context = tf.einsum("bnh,hnd->bnd", means, kernel)
+  # With dropout the probabilities do not add up to 1.
+  context += tf.reduce_sum(probs, axis=-1, keepdims=True) * bias
+  return tf.reshape(context, [-1, hidden])
 
 
 def transformer_model(
@@ -689,15 +772,12 @@ def transformer_model(
   """The encoder's stack of blocks (Vaswani et al. 2017, figure 1, left).
 
   Args:
-    input_tensor: float [B, S, H], embeddings.
-    attention_mask: [B, S, S] of 1 and 0, or None.
-    hidden_size: H.
-    num_hidden_layers: number of blocks.
-    num_attention_heads: N.
-    intermediate_size: width of the feed-forward part.
-    intermediate_act_fn: its activation, a function or None.
-    hidden_dropout_prob: dropout of each sub-layer's output.
-    attention_probs_dropout_prob: dropout of attention probabilities.
+    input_tensor, attention_mask: float [B, S, H], and [B, S, S] or None.
+    hidden_size, num_hidden_layers, num_attention_heads, intermediate_size: as
+      in BertConfig.
+    intermediate_act_fn: a function, or None.
+    hidden_dropout_prob, attention_probs_dropout_prob: dropout of each
+      sub-layer's output, and of attention probabilities.
     initializer_range: deviation of fresh weights.
     do_return_all_layers: return the list of all blocks' outputs.
 
@@ -707,27 +787,30 @@ def transformer_model(
   Raises:
     ValueError: H is not N times a whole number, or not the input's width.
   """
-  batch, seq, width = shape = get_shape_list(input_tensor, expected_rank=3)
-  if hidden_size % num_attention_heads or hidden_size != width:
+  shape = get_shape_list(input_tensor, expected_rank=3)
+  if hidden_size % num_attention_heads or hidden_size != shape[-1]:
     raise ValueError(
       f"hidden_size={hidden_size} is not a multiple of num_attention_heads="
-      f"{num_attention_heads}, or not the input's width {width}"
+      f"{num_attention_heads}, or not the input's width {shape[-1]}"
     )
-  # Blocks work on [B * S, H] matrices: on a TPU a reshape is not free.
-  x = reshape_to_matrix(input_tensor)
+  x = reshape_to_matrix(input_tensor)  # On a TPU a reshape is not free.
+  attend = functools.partial(
+    _attend_from_all,
+    shape,
+    attention_mask,
+    num_attention_heads,
+    attention_probs_dropout_prob,
+    initializer_range,
+  )
   outputs = []
   for index in range(num_hidden_layers):
     with variables.variable_scope(f"layer_{index}"):
       x = _transformer_block(
         x,
-        x,
-        attention_mask,
-        [batch, seq, seq, hidden_size],
-        num_attention_heads,
+        attend,
         intermediate_size,
         intermediate_act_fn,
         hidden_dropout_prob,
-        attention_probs_dropout_prob,
         initializer_range,
       )
     outputs.append(reshape_from_matrix(x, shape))
@@ -789,53 +872,49 @@ def _split_off_first(layers, attention_mask, settings):
   Args:
     layers: list of [B, S, H]: the encoder's input, and each layer's output.
     attention_mask: [B, S, S].
-    settings: what `_transformer_block` takes after the shape.
+    settings: what `transformer_model` takes after the number of layers.
 
   Returns:
     The first position [B, H], and the last layer [B, S, H] that begins so.
   """
   if variables.in_v1_graph():
     return layers[-1][:, 0, :], layers[-1]
-  batch, seq, hidden = get_shape_list(layers[-1])
+  num_attention_heads, *block_settings, attention_dropout, deviation = settings
+  position = layers[-2][:, 0, :]
+  attend = functools.partial(
+    _attend_from_one,
+    layers[-2],
+    attention_mask[:, :1, :],
+    num_attention_heads,
+    attention_dropout,
+    deviation,
+  )
   with variables.variable_scope(f"layer_{len(layers) - 2}"):
-    first = _transformer_block(
-      layers[-2][:, 0, :],
-      reshape_to_matrix(layers[-2]),
-      attention_mask[:, :1, :],
-      [batch, 1, seq, hidden],
-      *settings,
-    )
+    first = _transformer_block(position, attend, *block_settings, deviation)
   others = layers[-1][:, 1:, :]
   return first, tf.concat([first[:, tf.newaxis, :], others], axis=1)
 
 
 def _transformer_block(
   x,
-  context,
-  attention_mask,
-  shape,
-  num_attention_heads,
+  attend,
   intermediate_size,
   intermediate_act_fn,
   hidden_dropout_prob,
-  attention_probs_dropout_prob,
   initializer_range,
 ):
   """Attention, then feed-forward, each added to its input and normalised.
 
   Args:
-    x: float [B * F, H], the positions to compute.
-    context: float [B * T, H], the positions they attend to.
-    attention_mask: [B, F, T], or None.
-    shape: B, F, T and H.
-    num_attention_heads, intermediate_size, intermediate_act_fn,
-    hidden_dropout_prob, attention_probs_dropout_prob, initializer_range: see
-      `transformer_model`.
+    x: float [rows, H], the positions to compute.
+    attend: function of them that returns what they attend to, [rows, H].
+    intermediate_size, intermediate_act_fn, hidden_dropout_prob,
+    initializer_range: see `transformer_model`.
 
   Returns:
-    float [B * F, H].
+    float [rows, H].
   """
-  batch, from_seq, to_seq, hidden = shape
+  hidden = x.shape[-1]
   initializer = create_initializer(initializer_range)
 
   def project_and_add(sub_layer, residual):
@@ -844,19 +923,7 @@ def _transformer_block(
 
   with variables.variable_scope("attention"):
     with variables.variable_scope("self"):
-      attended = attention_layer(
-        x,
-        context,
-        attention_mask,
-        num_attention_heads,
-        hidden // num_attention_heads,
-        attention_probs_dropout_prob=attention_probs_dropout_prob,
-        initializer_range=initializer_range,
-        do_return_2d_tensor=True,
-        batch_size=batch,
-        from_seq_length=from_seq,
-        to_seq_length=to_seq,
-      )
+      attended = attend(x)
     with variables.variable_scope("output"):
       x = project_and_add(attended, x)
   with variables.variable_scope("intermediate"):
