@@ -112,17 +112,22 @@ def answer_lines(
   table = table_writer(writer)
   table.writerow(header(classifier.head))
   writer.flush()
-  numbers = itertools.count()
+  number = 0
   for lines in _as_they_come(reader):
-    numbered = [(next(numbers), line) for line in lines]
-    texts = [
-      _parse(line, f"{name}:{number + 1}", classifier.is_pair)
-      for number, line in numbered
-    ]
-    rows = classifier.probabilities(texts)
-    for (number, _), row in zip(numbered, rows, strict=True):
+    texts, error = [], None
+    for line in lines:
+      where = f"{name}:{number + len(texts) + 1}"
+      try:
+        texts.append(_parse(line, where, classifier.is_pair))
+      except ValueError as wrong:
+        error = wrong
+        break
+    for row in classifier.probabilities(texts):
       table.writerow(table_row(classifier.head, str(number), row))
+      number += 1
     writer.flush()
+    if error:
+      raise error  # The lines before it have their answers.
 
 
 def _as_they_come(reader: BinaryIO) -> Iterator[list[bytes]]:
@@ -170,7 +175,8 @@ def converse(
     except EOFError:
       return
     if any(text.strip() for text in texts):
-      write(_described(classifier.head, classifier.probabilities([texts])[0]))
+      row = classifier.probabilities([texts])[0]
+      write(_described(classifier.head, row))
 
 
 def _described(head, probabilities):

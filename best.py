@@ -1,14 +1,16 @@
 """The best model of a run by its evaluations, and when to stop for patience.
 
-best = BestCheckpoint(model_dir, "eval_accuracy", patience=3)
+    best = BestCheckpoint(model_dir, "eval_accuracy", patience=3)
 
-def evaluate(step):
-  if best.knows(step):  # From before an interruption.
-    return best.is_finished
-  return best.add(step, model.evaluate(dev_input_fn, 8), model.weights)
+    def evaluate(step):
+      if best.knows(step):  # From before an interruption.
+        return best.is_finished
+      return best.add(step, model.evaluate(dev_input_fn, 8), model.weights)
 
-model.train(input_fn, 32, max_steps, evaluate, eval_steps=100)
-model.use(best.checkpoint)
+    model.train(input_fn, 32, max_steps, evaluate, eval_steps=100)
+    model.use(best.checkpoint)
+
+A run that was killed goes on as if it had not been.
 """
 
 import json
@@ -22,9 +24,6 @@ from absl import logging
 
 import checkpoints
 import metrics
-
-BEST_NAME = "best_model.ckpt"
-HISTORY_NAME = "best.json"
 
 
 class BestCheckpoint:
@@ -55,8 +54,8 @@ class BestCheckpoint:
   def __init__(self, model_dir: str, metric: str, patience: int | None = None):
     self._metric = metric
     self._patience = patience
-    self._prefix = os.path.join(model_dir, BEST_NAME)
-    self._path = os.path.join(model_dir, HISTORY_NAME)
+    self._prefix = os.path.join(model_dir, checkpoints.BEST_NAME)
+    self._path = os.path.join(model_dir, checkpoints.HISTORY_NAME)
     trained = checkpoints.training_checkpoints(model_dir)
     last_step = int(trained[-1].rpartition("-")[2]) if trained else 0
     self.evaluations = self._read_history(last_step)
@@ -199,15 +198,8 @@ class BestCheckpoint:
     )
 
 
-def kept(model_dir: str) -> str | None:
-  """Prefix of the best weights of a run that is over, or None."""
-  prefix = os.path.join(model_dir, BEST_NAME)
-  paths = (os.path.join(model_dir, HISTORY_NAME), prefix + ".index")
-  return prefix if all(map(tf.io.gfile.exists, paths)) else None
-
-
 def forget(model_dir: str) -> None:
   """Deletes the history of a run that goes on without; the weights stay."""
-  path = os.path.join(model_dir, HISTORY_NAME)
+  path = os.path.join(model_dir, checkpoints.HISTORY_NAME)
   if tf.io.gfile.exists(path):
     tf.io.gfile.remove(path)

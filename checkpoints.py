@@ -22,6 +22,10 @@ import variables
 TRAINING_NAME = "model.ckpt"
 RELEASE_NAME = "bert_model.ckpt"
 
+# The weights of a run's best evaluation, and the history that names them.
+BEST_NAME = "best_model.ckpt"
+HISTORY_NAME = "best.json"
+
 _PARTIAL = ".partial"
 
 # What TensorFlow's reader raises for files that are cut short or altered.
@@ -29,7 +33,9 @@ _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
 def find_checkpoint(path: str) -> str:
-  """The prefix that `path` means: itself, or the newest in that directory.
+  """The prefix that `path` means: itself, or, of a directory, what is in it.
+
+  That is the best, where a run has kept it, or else the newest.
 
   Raises:
     ValueError: there is no checkpoint there, or `path` is one of its files.
@@ -40,6 +46,9 @@ def find_checkpoint(path: str) -> str:
       f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
     )
   if tf.io.gfile.isdir(path):
+    best = best_checkpoint(path)
+    if best:
+      return best
     trained = training_checkpoints(path)
     newest = trained[-1] if trained else tf.train.latest_checkpoint(path)
     if newest:
@@ -51,6 +60,13 @@ def find_checkpoint(path: str) -> str:
       f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
     )
   return path
+
+
+def best_checkpoint(model_dir: str) -> str | None:
+  """Prefix of the weights of a run's best evaluation, or None."""
+  prefix = os.path.join(model_dir, BEST_NAME)
+  needed = (prefix + ".index", os.path.join(model_dir, HISTORY_NAME))
+  return prefix if all(map(tf.io.gfile.exists, needed)) else None
 
 
 def training_checkpoints(model_dir: str) -> list[str]:

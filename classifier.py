@@ -1,7 +1,9 @@
 """A classifier on BERT's pooled output: its model_fn, and its use in Python.
 
-classifier = Classifier("/tmp/mrpc_output")
-classifier(["This movie is great!"])[0].label
+    classifier = Classifier("/tmp/mrpc_output")
+    classifier(["This movie is great!"])[0].label
+
+A folder that training has filled says all that a Classifier needs to know.
 """
 
 import functools
@@ -174,7 +176,7 @@ def evaluate_logits(
   losses = np.asarray(head.per_example_loss(tf.constant(logits), label_ids))
   predictions = head.predictions(np.asarray(head.probabilities(logits)))
   return {
-    **metrics.compute(metric_names, label_ids, predictions),
+    **metrics.compute(metric_names, head.truth(label_ids), predictions),
     "eval_loss": float(np.mean(losses, dtype=np.float64)),
   }
 
@@ -188,9 +190,12 @@ def release_files(
     head: what the outputs stand for.
     settings: dict with `max_seq_length`, `long_text` and `is_pair`.
   """
+  settings = {"kind": head.kind, **settings}
+  if not head.labels:
+    settings |= {"mean": head.mean, "deviation": head.deviation}
   return {
     LABELS_NAME: json.dumps(list(head.labels), ensure_ascii=False) + "\n",
-    SETTINGS_NAME: json.dumps({"kind": head.kind, **settings}, indent=2) + "\n",
+    SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
   }
 
 
@@ -208,6 +213,8 @@ def read_release(model_dir: str) -> tuple[heads.Head | None, dict]:
     "max_seq_length": 128,
     "long_text": "head",
     "is_pair": False,
+    "mean": 0.0,
+    "deviation": 1.0,
   }
   path = os.path.join(model_dir, SETTINGS_NAME)
   for name, value in (_read_json(path, dict) or {}).items():
@@ -215,10 +222,11 @@ def read_release(model_dir: str) -> tuple[heads.Head | None, dict]:
       raise ValueError(_damaged(path, f"{name}={value!r}"))
     settings[name] = value
   labels = _read_json(os.path.join(model_dir, LABELS_NAME), list)
+  scale = (settings.pop("mean"), settings.pop("deviation"))
   if labels is None:
     return None, settings
   try:
-    return heads.make_head(settings["kind"], labels), settings
+    return heads.make_head(settings["kind"], labels, *scale), settings
   except ValueError as error:
     raise ValueError(_damaged(path, error)) from error
 
@@ -305,7 +313,12 @@ class Classifier:
   def __call__(
     self, texts: Sequence[str | tuple[str, str]]
   ) -> list[Prediction]:
-    """The answer to each text, or pair of texts."""
+    """The answer to each text, or pair of texts.
+
+    Raises:
+      ValueError: a text is no pair where the model was trained on pairs, or
+        the reverse; or it is a str in place of a list of them.
+    """
     return [self._prediction(row) for row in self.probabilities(texts).tolist()]
 
   def probabilities(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
@@ -313,9 +326,14 @@ class Classifier:
 
     Of a regression: the numbers, [texts, 1].
     """
+    if isinstance(texts, str):
+      raise ValueError("pass a list of texts, not a text")
     rows, windows = [], []
     for text in texts:
-      pair = (text,) if isinstance(text, str) else text
+      pair = (text,) if isinstance(text, str) else tuple(text)
+      if len(pair) != 1 + self.is_pair:
+        wanted = "pairs of texts" if self.is_pair else "single texts"
+        raise ValueError(f"{text!r}: the model was trained on {wanted}")
       features = examples.convert_example(
         examples.InputExample("", *pair),
         self.head,

@@ -1,10 +1,8 @@
 """Flags that scripts share, their checks, and how a script starts and fails."""
 
-import hashlib
-import json
+import functools
 import math
 import os
-import platform
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +10,6 @@ from collections.abc import Callable, Mapping
 # TensorFlow reads this when it loads; its start-up notes help nobody here.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import numpy as np
 import tensorflow as tf
 from absl import app, flags, logging
 
@@ -22,6 +19,9 @@ import modeling
 import tokenization
 
 FLAGS = flags.FLAGS
+
+# Where flags come from that are none of ours.
+_LIBRARIES = ("absl.", "tensorflow.")
 
 
 def define_model_flags(max_seq_length: int) -> None:
@@ -96,7 +96,7 @@ def define_run_flags() -> None:
     "early_stopping_patience",
     None,
     "Stop after this many evaluations in a row without a better one by "
-    "--keep_best, or by the first metric of the task.",
+    "--keep_best, whose default then is accuracy, or pearson of numbers.",
     lower_bound=1,
   )
   flags.DEFINE_integer(
@@ -176,8 +176,8 @@ def _run_main(main):
     _fail(error)
   except KeyboardInterrupt:
     print(
-      "Interrupted; the same command continues from the newest checkpoint in "
-      "--output_dir, if there is one.",
+      "Interrupted; a training continues from the newest checkpoint in "
+      "--output_dir when the same command is given again.",
       file=sys.stderr,
     )
     sys.exit(130)
@@ -374,7 +374,13 @@ def check_output_dir(
       f"--output_dir={output_dir}: {there} is not a folder that can be "
       f"written to; pass another"
     )
+  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest = checkpoints.newest_whole(output_dir)
+  if FLAGS.do_train and not newest and tf.io.gfile.exists(release + ".index"):
+    raise ValueError(
+      f"--output_dir={output_dir} holds a model, {release}, that training "
+      f"would overwrite; pass another folder"
+    )
   if newest:
     shapes = newest.shapes
     for name, shape in {**modeling.variable_shapes(config), **heads}.items():
@@ -387,12 +393,33 @@ def check_output_dir(
   return newest is not None
 
 
-def run_config(output_dir: str, seed: int) -> estimator.RunConfig:
-  """The RunConfig that the flags describe, for one folder and seed.
+@functools.cache
+def strategy() -> tf.distribute.Strategy | None:
+  """The one strategy of this process, for the devices that the flags name.
 
   Raises:
     ValueError: there is no such TPU.
   """
+  return estimator.make_strategy(
+    FLAGS.use_tpu,
+    FLAGS.tpu_name or FLAGS.master,
+    FLAGS.tpu_zone,
+    FLAGS.gcp_project,
+  )
+
+
+def check_devices() -> None:
+  """Raises ValueError unless the devices are there and can share a batch."""
+  replicas = strategy().num_replicas_in_sync if strategy() else 1
+  if FLAGS.train_batch_size % replicas:
+    raise ValueError(
+      f"--train_batch_size={FLAGS.train_batch_size} cannot be shared out among "
+      f"{replicas} devices; pass a multiple of {replicas}"
+    )
+
+
+def run_config(output_dir: str, seed: int) -> estimator.RunConfig:
+  """The RunConfig that the flags describe, for one folder and seed."""
   pad = FLAGS.pad_to_max_length
   return estimator.RunConfig(
     model_dir=output_dir,
@@ -400,115 +427,15 @@ def run_config(output_dir: str, seed: int) -> estimator.RunConfig:
     save_checkpoints_steps=FLAGS.save_checkpoints_steps,
     keep_checkpoint_max=FLAGS.keep_checkpoint_max,
     log_steps=FLAGS.log_steps,
-    strategy=estimator.make_strategy(
-      FLAGS.use_tpu,
-      FLAGS.tpu_name or FLAGS.master,
-      FLAGS.tpu_zone,
-      FLAGS.gcp_project,
-    ),
+    strategy=strategy(),
     pad_to_max_length=FLAGS.use_tpu if pad is None else pad,
   )
 
 
-def keep_record(
-  output_dir: str, goes_on: bool, data: Mapping[str, str]
-) -> dict[str, dict]:
-  """Writes `flags.json`: flags, versions, and hashes of data and model.
-
-  It tells of the training: a run that does not train leaves one that is there.
-  Where a training goes on under other flags, each is logged.
-
-  Args:
-    output_dir: an existing folder.
-    goes_on: whether it holds a checkpoint to go on from.
-    data: dict from name to SHA-256 of what was read.
-
-  Returns:
-    What the file now holds.
-  """
-  path = os.path.join(output_dir, "flags.json")
-  record = {
-    "flags": _flag_values(),
-    "versions": {
-      "python": platform.python_version(),
-      "tensorflow": tf.__version__,
-      "numpy": np.__version__,
-      "platform": platform.platform(),
-    },
-    "data": {**data, **_file_hashes()},
-  }
-  if tf.io.gfile.exists(path):
-    earlier = _read_record(path)
-    if not FLAGS.do_train:
-      return earlier
-    if goes_on:
-      _log_changes(earlier, record)
-  checkpoints.write_file(
-    path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-  )
-  return record
-
-
-def _read_record(path):
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    content = reader.read()
-  try:
-    record = json.loads(content)
-    if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
-      return record
-  except (ValueError, TypeError, KeyError):
-    pass
-  raise ValueError(f"{path} is damaged; delete it, and it is written anew")
-
-
-# Where flags come from that are none of ours.
-_LIBRARIES = ("absl.", "tensorflow.")
-
-
-def _flag_values():
-  """This project's flags, those of its libraries left out."""
+def flag_values() -> dict[str, object]:
+  """This project's flags by name, those of its libraries left out."""
   return {
     name: FLAGS[name].value
     for name in sorted(FLAGS)
     if not FLAGS.find_module_defining_flag(name).startswith(_LIBRARIES)
   }
-
-
-def _file_hashes():
-  """SHA-256 of the model's files; of a checkpoint, of its index."""
-  paths = {
-    name: FLAGS[name].value
-    for name in ("vocab_file", "spm_model_file", "bert_config_file")
-  }
-  if FLAGS.init_checkpoint:
-    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
-    # It holds a checksum of every variable.
-    paths["init_checkpoint"] = prefix + ".index"
-  hashes = {}
-  for name, path in paths.items():
-    if path:
-      with tf.io.gfile.GFile(path, "rb") as reader:
-        hashes[name] = hashlib.sha256(reader.read()).hexdigest()
-  return hashes
-
-
-# What may change between two runs without a change to the trained weights.
-_FREE_FLAGS = re.compile(
-  "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
-  "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size"
-)
-
-
-def _log_changes(earlier, record):
-  for kind, prefix in (("flags", "--"), ("data", "data of ")):
-    before, now = earlier.get(kind, {}), record[kind]
-    for name in sorted(before.keys() & now.keys()):
-      is_free = kind == "flags" and _FREE_FLAGS.fullmatch(name)
-      if before[name] != now[name] and not is_free:
-        logging.warning(
-          "The training in this folder began with %s%s=%s, and goes on with %s",
-          prefix,
-          name,
-          before[name],
-          now[name],
-        )

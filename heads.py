@@ -15,6 +15,9 @@ import inputs
 # Between the labels of one text, in files and in answers.
 LABEL_SEPARATOR = "|"
 
+# Labels in one message; a task may have thousands.
+_LISTED = 20
+
 
 class Classification:
   """Exactly one of several labels: softmax and cross-entropy (section 4.1).
@@ -30,6 +33,7 @@ class Classification:
   def __init__(self, labels: Sequence[str]):
     self.labels = list(labels)
     self.num_outputs = len(self.labels)
+    self._places = {label: place for place, label in enumerate(self.labels)}
 
   def label_feature(self) -> tf.io.FixedLenFeature:
     """The spec of an encoded label."""
@@ -41,9 +45,9 @@ class Classification:
     Raises:
       ValueError: it is none of them.
     """
-    if label not in self.labels:
+    if label not in self._places:
       raise ValueError(_unknown(label, self.labels))
-    return self.labels.index(label)
+    return self._places[label]
 
   def per_example_loss(
     self,
@@ -77,6 +81,10 @@ class Classification:
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
     """Softmax [B, C] of logits [B, C]."""
     return tf.nn.softmax(logits)
+
+  def truth(self, label_ids: np.ndarray) -> np.ndarray:
+    """Encoded labels in the form of `predictions`: as they are."""
+    return label_ids
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """The most probable label's place, integer [rows]."""
@@ -156,6 +164,10 @@ class Multilabel:
     """Each label's own probability [B, C], of logits [B, C]."""
     return tf.sigmoid(logits)
 
+  def truth(self, label_ids: np.ndarray) -> np.ndarray:
+    """Encoded labels in the form of `predictions`: as they are."""
+    return label_ids
+
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """1 where a label is more probable than not, integer [rows, C]."""
     return (np.asarray(probabilities) > 0.5).astype(np.int64)
@@ -167,7 +179,15 @@ class Multilabel:
 
 
 class Regression:
-  """A number: one output, squared error."""
+  """A number: one output, squared error.
+
+  Numbers far from 0 or far apart are learnt badly as they stand, so the model
+  may learn how many deviations they lie from a mean.
+
+  Args:
+    mean: what the model is to output 0 for.
+    deviation: how much more it is to output 1 for.
+  """
 
   kind = "regression"
   default_metrics = ("pearson", "spearman", "mse")
@@ -175,12 +195,16 @@ class Regression:
   num_outputs = 1
   no_label = 0.0
 
+  def __init__(self, mean: float = 0.0, deviation: float = 1.0):
+    self.mean = mean
+    self.deviation = deviation
+
   def label_feature(self) -> tf.io.FixedLenFeature:
     """The spec of a number."""
     return tf.io.FixedLenFeature([], tf.float32)
 
   def encode(self, label: str) -> float:
-    """The number that stands there.
+    """The number that stands there, in deviations from the mean.
 
     Raises:
       ValueError: none does.
@@ -191,7 +215,7 @@ class Regression:
       number = math.nan
     if not math.isfinite(number):
       raise ValueError(f"label {label!r} is no number")
-    return number
+    return (number - self.mean) / self.deviation
 
   def per_example_loss(
     self, logits: tf.Tensor, label_ids: tf.Tensor, weights: None = None
@@ -208,7 +232,11 @@ class Regression:
 
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
     """The numbers themselves [B, 1]; they have no probability."""
-    return logits
+    return logits * self.deviation + self.mean
+
+  def truth(self, label_ids: np.ndarray) -> np.ndarray:
+    """The numbers that were encoded, float [rows]."""
+    return np.asarray(label_ids) * self.deviation + self.mean
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """The numbers, float [rows]."""
@@ -222,14 +250,18 @@ class Regression:
 Head = Classification | Multilabel | Regression
 
 
-def make_head(kind: str, labels: Sequence[str]) -> Head:
+def make_head(
+  kind: str, labels: Sequence[str], mean: float = 0.0, deviation: float = 1.0
+) -> Head:
   """The head of that kind: classification, multilabel or regression.
+
+  The labels are those of the first two, mean and deviation of the last.
 
   Raises:
     ValueError: there is no such kind.
   """
   if kind == Regression.kind:
-    return Regression()
+    return Regression(mean, deviation)
   kinds = {head.kind: head for head in (Classification, Multilabel)}
   if kind not in kinds:
     raise ValueError(
@@ -251,4 +283,8 @@ def split_labels(label: str) -> list[str]:
 
 
 def _unknown(label, labels):
-  return f"label {label!r} is none of {', '.join(map(str, labels))}"
+  known = ", ".join(map(str, labels[:_LISTED]))
+  more = len(labels) - _LISTED
+  return f"label {label!r} is none of {known}" + (
+    f" and {more} more" if more > 0 else ""
+  )

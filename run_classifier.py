@@ -8,8 +8,10 @@
 """
 
 import collections
+import copy
 import dataclasses
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +31,7 @@ import heads
 import metrics
 import modeling
 import report
+import run_record
 import summaries
 import tables
 from classifier import Classifier, create_model, model_fn_builder
@@ -83,8 +86,9 @@ FLAGS = flags.FLAGS
 # The task of a user's own tables.
 CUSTOM = "custom"
 
-# Flags for tables, which mean nothing to other tasks.
-_CUSTOM_FLAGS = (
+# Flags that are arguments of `tables.TableProcessor`, and all that mean
+# nothing to tasks other than custom.
+_TABLE_FLAGS = (
   "train_file",
   "dev_file",
   "test_file",
@@ -94,9 +98,8 @@ _CUSTOM_FLAGS = (
   "id_column",
   "header",
   "dev_fraction",
-  "regression",
-  "multilabel",
 )
+_CUSTOM_FLAGS = (*_TABLE_FLAGS, "regression", "multilabel")
 
 
 def define_flags() -> None:
@@ -242,6 +245,8 @@ class Job:
   keeper: best.BestCheckpoint | None
   vocabulary_file: dict  # file name -> content
   is_trained: bool  # Whether the output folder holds a checkpoint.
+  settings: dict  # What `classifier.release_files` takes.
+  train_input_fn: Callable | None = None
 
 
 @dataclasses.dataclass
@@ -398,7 +403,7 @@ def make_processor(run: Run, trained: tuple) -> DataProcessor:
   if head and not FLAGS.do_train:
     kind = settings["kind"]
   return tables.TableProcessor(
-    **{name: FLAGS[name].value for name in _CUSTOM_FLAGS[:-2]},
+    **{name: FLAGS[name].value for name in _TABLE_FLAGS},
     kind="regression" if FLAGS.regression else kind,
     split_seed=FLAGS.seed,  # Not the run's: all seeds share one split.
     labels=head.labels if head and not FLAGS.do_train else None,
@@ -419,7 +424,7 @@ def prepare(run: Run) -> Job:
   processor = make_processor(run, trained)
   task = getattr(processor, "task", None)
   kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
-  head = heads.make_head(kind, processor.get_labels())
+  head = make_head(kind, processor, trained[0], run)
   shapes = classifier.head_shapes(bert_config, head.num_outputs)
   has_head = common_flags.check_init_checkpoint(
     bert_config, shapes, run.init_checkpoint
@@ -437,6 +442,7 @@ def prepare(run: Run) -> Job:
     check_labels(head, trained[0], folder)
   names = metric_names(task, processor, head)
   example_sets = read_examples(processor, head, run)
+  settings = reading_settings(run, trained[1], example_sets)
   return Job(
     run,
     task,
@@ -445,12 +451,47 @@ def prepare(run: Run) -> Job:
     head,
     names,
     example_sets,
-    count_train_steps(len(example_sets.get("train", {}).get("", ())), run),
+    count_train_steps(example_sets, settings),
     label_weights(head, example_sets),
     make_keeper(run, names),
     common_flags.vocabulary_file(),
     is_trained,
+    settings,
   )
+
+
+def make_head(
+  kind: str, processor: DataProcessor, trained: heads.Head | None, run: Run
+) -> heads.Head:
+  """The head of a task; of numbers of the user's own, by their own scale."""
+  is_custom = isinstance(processor, tables.TableProcessor)
+  if not (is_custom and kind == heads.Regression.kind):
+    return heads.make_head(kind, processor.get_labels())
+  if trained and "train" not in run.sets:
+    return trained
+  rows = processor.get_train_examples(run.data_dir)
+  numbers = [float(example.label) for example in rows]
+  # Equal numbers have no scale of their own.
+  return heads.Regression(
+    np.mean(numbers).item(), np.std(numbers).item() or 1.0
+  )
+
+
+def reading_settings(run: Run, trained: Mapping, example_sets: Mapping) -> dict:
+  """How texts are read: as the flags say, or else as the trained model does."""
+  settings = {
+    "max_seq_length": FLAGS.max_seq_length,
+    "long_text": FLAGS.long_text,
+    "is_pair": trained.get("is_pair", False),
+  }
+  if "train" in run.sets:
+    examples = example_sets["train"][""]
+    settings["is_pair"] = any(e.text_b is not None for e in examples[:1])
+    return settings
+  for name in ("max_seq_length", "long_text"):
+    if FLAGS[name].using_default_value and name in trained:
+      settings[name] = trained[name]
+  return settings
 
 
 def weights_folder(run: Run) -> str | None:
@@ -461,7 +502,7 @@ def weights_folder(run: Run) -> str | None:
     return None
   if tf.io.gfile.isdir(run.init_checkpoint):
     return run.init_checkpoint
-  return os.path.dirname(run.init_checkpoint)
+  return os.path.dirname(run.init_checkpoint) or "."
 
 
 def check_labels(head: heads.Head, trained: heads.Head, folder: str) -> None:
@@ -527,12 +568,12 @@ def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
   example_sets = {}
   for set_type in run.sets:
     sets = processor.get_example_sets(run.data_dir, set_type)
-    example_sets[set_type] = sets
-    for example in (e for examples in sets.values() for e in examples):
-      if set_type == "test":
-        example.label = None  # Whatever stands there is no label.
-      else:
+    if set_type == "test":
+      sets = {suffix: list(map(unlabelled, sets[suffix])) for suffix in sets}
+    else:
+      for example in itertools.chain(*sets.values()):
         label_id(example, head)
+    example_sets[set_type] = sets
   train = example_sets.get("train", {}).get("", ())
   if train and head.labels:
     tables.log_labels_seen_once(train, head.kind)
@@ -540,6 +581,13 @@ def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
     for examples in example_sets["dev"].values():
       tables.log_duplicates(train, examples)
   return example_sets
+
+
+def unlabelled(example: InputExample) -> InputExample:
+  """A copy of an example to predict: whatever its label says is not known."""
+  example = copy.copy(example)
+  example.label = None
+  return example
 
 
 def label_weights(
@@ -558,24 +606,35 @@ def label_weights(
   return weights
 
 
-def count_train_steps(rows: int, run: Run) -> int:
-  """Number of updates that --num_train_epochs takes over that many rows.
+def count_train_steps(
+  example_sets: Mapping[str, Mapping], settings: Mapping, rows: int = 0
+) -> int:
+  """Number of updates that --num_train_epochs takes; 0 without training.
+
+  Args:
+    example_sets: as `read_examples` returns them.
+    settings: as `reading_settings` returns them.
+    rows: rows of the training set, once they are known; the examples'
+      windows are not counted before.
 
   Raises:
     ValueError: it is none.
   """
-  if "train" not in run.sets:
+  if "train" not in example_sets:
     return 0
+  rows = rows or len(example_sets["train"][""])
   if not rows:
-    raise ValueError(f"--task_name={run.task} has no example to train on")
+    raise ValueError(
+      f"--task_name={','.join(FLAGS.task_name)} has no example to train on"
+    )
   steps = int(rows / FLAGS.train_batch_size * FLAGS.num_train_epochs)
-  if steps < 1:
+  if steps < 1 and settings["long_text"] != "mean_windows":
     raise ValueError(
       f"--num_train_epochs={FLAGS.num_train_epochs} over {rows} rows fill no "
       f"batch of --train_batch_size={FLAGS.train_batch_size}; raise the one "
       f"or lower the other"
     )
-  return steps
+  return max(steps, 1)
 
 
 def build_estimator(job: Job) -> estimator.Estimator:
@@ -609,9 +668,9 @@ def write_features(
   """
   path = os.path.join(job.run.output_dir, f"{name}.tf_record")
   tf.io.gfile.makedirs(job.run.output_dir)
-  length = FLAGS.max_seq_length
+  length = job.settings["max_seq_length"]
   written = file_based_convert_examples_to_features(
-    examples, job.head, length, job.tokenizer, path, FLAGS.long_text
+    examples, job.head, length, job.tokenizer, path, job.settings["long_text"]
   )
   logging.info("%s: %d examples", path, written.examples)
   if written.cut:
@@ -638,23 +697,23 @@ def development_sets(job: Job) -> list[DevelopmentSet]:
 
 
 def train(
-  job: Job,
-  model: estimator.Estimator,
-  input_fn: Callable,
-  development: Sequence[DevelopmentSet],
+  job: Job, model: estimator.Estimator, development: Sequence[DevelopmentSet]
 ) -> None:
   """Trains, and makes `output_dir` a release of its own."""
+  for name, content in classifier.release_files(job.head, job.settings).items():
+    # First of all, since only these tell which label each output stands for.
+    checkpoints.write_file(os.path.join(job.run.output_dir, name), content)
   evaluate_at, eval_steps, keeper = None, 0, job.keeper
   if not keeper:
     best.forget(job.run.output_dir)
   if evaluates_in_training():
-    epoch = max(1, len(job.example_sets["train"][""]) // FLAGS.train_batch_size)
-    eval_steps = FLAGS.eval_steps or epoch
+    epoch = round(job.num_train_steps / FLAGS.num_train_epochs)
+    eval_steps = FLAGS.eval_steps or max(epoch, 1)
     evaluate_at = functools.partial(
       evaluate_in_training, job, model, development
     )
   model.train(
-    input_fn,
+    job.train_input_fn,
     FLAGS.train_batch_size,
     job.num_train_steps,
     evaluate_at,
@@ -677,7 +736,13 @@ def evaluate_in_training(
     return keeper.is_finished
   for dev in development:
     results = evaluate(job, model, dev).results
-    model.write_scalars(f"dev{dev.suffix}", results)
+    model.write_scalars(
+      "dev",
+      {
+        name if name == "global_step" else name + dev.suffix: value
+        for name, value in results.items()
+      },
+    )
     shown = (
       f"{name} {results[name]:.4f}"
       for name in sorted(results)
@@ -694,17 +759,11 @@ def write_release(job: Job, model: estimator.Estimator) -> None:
   released_config = modeling.BertConfig.from_dict(
     {**job.bert_config.to_dict(), "do_lower_case": FLAGS.do_lower_case}
   )
-  settings = {
-    "max_seq_length": FLAGS.max_seq_length,
-    "long_text": FLAGS.long_text,
-    "is_pair": job.example_sets["train"][""][0].text_b is not None,
-  }
   checkpoints.write_release(
     job.run.output_dir,
     model.weights,
     {
       "bert_config.json": released_config.to_json_string(),
-      **classifier.release_files(job.head, settings),
       **job.vocabulary_file,
     },
   )
@@ -729,7 +788,7 @@ def evaluate(
     dev.name,
     job.head,
     results,
-    label_ids,
+    job.head.truth(label_ids),
     np.asarray(job.head.probabilities(logits)),
     losses.numpy(),
     dev.examples,
@@ -778,38 +837,54 @@ def perform(run: Run) -> dict[str, float]:
   """Does what the flags ask for with one model; returns its metrics."""
   job = prepare(run)
   tf.io.gfile.makedirs(run.output_dir)
-  record = common_flags.keep_record(
-    run.output_dir,
-    job.is_trained,
-    {
-      set_type + suffix: content_hash(examples)
-      for set_type, sets in job.example_sets.items()
-      for suffix, examples in sets.items()
-    },
+  record = run_record.keep_record(
+    run.output_dir, make_record(job), "train" in run.sets, job.is_trained
   )
-  train_input_fn = None
-  if "train" in run.sets:
-    examples = job.example_sets["train"][""]
-    train_input_fn, rows, _ = write_features(job, examples, "train")
-    job.num_train_steps = count_train_steps(rows, run)
+  prepare_training(job)
   development = development_sets(job)
   model = build_estimator(job)
   if "train" in run.sets:
-    train(job, model, train_input_fn, development)
-  elif job.is_trained and best.kept(run.output_dir):
-    model.use(best.kept(run.output_dir))
-  results = {}
-  if FLAGS.do_eval and development:
-    evaluations = [evaluate(job, model, dev) for dev in development]
-    for dev, evaluation in zip(development, evaluations, strict=True):
-      report.write_results(run.output_dir, dev.suffix, evaluation)
-      results |= {
-        name + dev.suffix: value for name, value in evaluation.results.items()
-      }
+    train(job, model, development)
+  elif job.is_trained and checkpoints.best_checkpoint(run.output_dir):
+    model.use(checkpoints.best_checkpoint(run.output_dir))
+  results, evaluations = {}, []
+  for dev in development if FLAGS.do_eval else ():
+    evaluations.append(evaluate(job, model, dev))
+    report.write_results(run.output_dir, dev.suffix, evaluations[-1])
+    for name, value in evaluations[-1].results.items():
+      results[name + dev.suffix] = value
+  if evaluations or "train" in run.sets:
     write_report(job, evaluations, record)
   if FLAGS.do_predict:
     predict(job, model)
   return results
+
+
+def make_record(job: Job) -> dict[str, dict]:
+  """What `flags.json` is to say of a Job."""
+  run = job.run
+  own = {
+    "task_name": run.task,
+    "data_dir": run.data_dir,
+    "output_dir": run.output_dir,
+    "init_checkpoint": run.init_checkpoint,
+    "seed": run.seed,
+  }
+  hashes = {
+    set_type + suffix: content_hash(examples)
+    for set_type, sets in job.example_sets.items()
+    for suffix, examples in sets.items()
+  }
+  return run_record.make_record({**common_flags.flag_values(), **own}, hashes)
+
+
+def prepare_training(job: Job) -> None:
+  """Writes the features to train on, if any, and counts the updates."""
+  if "train" not in job.run.sets:
+    return
+  examples = job.example_sets["train"][""]
+  job.train_input_fn, rows, _ = write_features(job, examples, "train")
+  job.num_train_steps = count_train_steps(job.example_sets, job.settings, rows)
 
 
 def summarize(runs: Sequence[Run], results: Sequence[Mapping]) -> str:
@@ -847,6 +922,8 @@ def answer() -> None:
   if FLAGS.interactive:
     answers.converse(model)
   elif path == "-":
+    if sys.stdin is None:
+      raise ValueError("--predict_file=-: standard input is closed")
     answers.answer_lines(model, sys.stdin.buffer, sys.stdout, "standard input")
   else:
     with tf.io.gfile.GFile(path, "rb") as reader:
@@ -858,9 +935,10 @@ def main() -> None:
     answer()
     return
   check_flags()
+  common_flags.check_devices()
   runs = plan_runs()
-  for run in runs if len(runs) > 1 else ():
-    # What is wrong with the last is said before the first.
+  # What is wrong with the last task is said before the first is trained.
+  for run in runs[: len(runs) // FLAGS.num_seeds] if len(runs) > 1 else ():
     if FLAGS.do_train and "train" not in run.sets:
       # Its model is yet to be trained.
       read_examples(make_processor(run, (None, {})), None, run)

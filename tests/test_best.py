@@ -260,18 +260,18 @@ def test_a_repeated_command_changes_nothing(tmp_path):
 
 def test_what_is_kept_of_a_run_that_is_over(tmp_path):
   folder = str(tmp_path)
-  assert best.kept(folder) is None
+  assert checkpoints.best_checkpoint(folder) is None
   _finish(tmp_path, [1, 2])
-  prefix = best.kept(folder)
+  prefix = checkpoints.best_checkpoint(folder)
   assert prefix == f"{folder}/best_model.ckpt"
   assert checkpoints.Checkpoint(prefix)["global_step"] == 20
   (tmp_path / "best_model.ckpt.index").unlink()
-  assert best.kept(folder) is None
+  assert checkpoints.best_checkpoint(folder) is None
 
 
 def test_no_number_keeps_nothing(tmp_path):
   _finish(tmp_path, [NAN])
-  assert best.kept(str(tmp_path)) is None
+  assert checkpoints.best_checkpoint(str(tmp_path)) is None
 
 
 def test_what_is_forgotten_is_kept_no_more(tmp_path):
@@ -280,7 +280,7 @@ def test_what_is_forgotten_is_kept_no_more(tmp_path):
   _finish(tmp_path, [1, 2], patience=1)
   _training_checkpoint(tmp_path, 20)
   best.forget(folder)
-  assert best.kept(folder) is None
+  assert checkpoints.best_checkpoint(folder) is None
   assert not (tmp_path / "best.json").exists()
   # The weights are there still, and no run takes them for its own.
   assert checkpoints.Checkpoint(f"{folder}/best_model.ckpt")["weight"] == 2

@@ -18,6 +18,7 @@ FLOORS = [
   "heads",
   "metrics",
   "summaries",
+  "run_record",
   "estimator",
   "best",
   "common_flags",

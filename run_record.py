@@ -1,0 +1,125 @@
+"""What a training was given, in `flags.json`: flags, versions, hashes."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import sklearn
+import tensorflow as tf
+from absl import logging
+
+import checkpoints
+
+RECORD_NAME = "flags.json"
+
+# Flags that name files whose content counts, and not their place.
+_FILE_FLAGS = ("vocab_file", "spm_model_file", "bert_config_file")
+
+# What may change between two runs without a change to the trained weights.
+_FREE_FLAGS = re.compile(
+  "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
+  "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
+  "num_seeds"
+)
+
+
+def make_record(
+  flags: Mapping[str, object], data: Mapping[str, str]
+) -> dict[str, dict]:
+  """What `flags.json` is to hold.
+
+  Args:
+    flags: all flags by name.
+    data: dict from name to SHA-256 of the examples that were read.
+  """
+  paths = {name: flags[name] for name in _FILE_FLAGS if flags[name]}
+  if flags["init_checkpoint"]:
+    prefix = checkpoints.find_checkpoint(flags["init_checkpoint"])
+    # The index holds a checksum of every variable.
+    paths["init_checkpoint"] = prefix + ".index"
+  return {
+    "flags": dict(flags),
+    "versions": {
+      "python": platform.python_version(),
+      "tensorflow": tf.__version__,
+      "numpy": np.__version__,
+      "scikit-learn": sklearn.__version__,
+      "platform": platform.platform(),
+    },
+    "data": {**data, **{name: _sha256(path) for name, path in paths.items()}},
+  }
+
+
+def keep_record(
+  output_dir: str, record: Mapping[str, dict], is_training: bool, goes_on: bool
+) -> Mapping[str, dict]:
+  """Writes a record, unless a run that does not train finds one there.
+
+  Where a training goes on under other flags, each is logged.
+
+  Args:
+    output_dir: an existing folder.
+    record: what `make_record` returned.
+    is_training: whether this run trains.
+    goes_on: whether the folder holds a checkpoint to go on from.
+
+  Returns:
+    What the file now holds.
+
+  Raises:
+    ValueError: the training that is to go on was of another task or of other
+      examples, or the file is damaged.
+  """
+  path = os.path.join(output_dir, RECORD_NAME)
+  if tf.io.gfile.exists(path):
+    earlier = _read(path)
+    if not is_training:
+      return earlier
+    if goes_on:
+      _compare(output_dir, earlier, record)
+  checkpoints.write_file(
+    path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+  )
+  return record
+
+
+def _sha256(path):
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    return hashlib.sha256(reader.read()).hexdigest()
+
+
+def _read(path):
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    content = reader.read()
+  try:
+    record = json.loads(content)
+    if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
+      return record
+  except (ValueError, TypeError, KeyError):
+    pass
+  raise ValueError(f"{path} is damaged; delete it, and it is written anew")
+
+
+def _compare(output_dir, earlier, record):
+  """Logs other flags; raises ValueError for another task or other examples."""
+  before, now = earlier["flags"], record["flags"]
+  same_task = before.get("task_name") == now["task_name"]
+  train = [r["data"].get("train") for r in (earlier, record)]
+  if not same_task or (None not in train and train[0] != train[1]):
+    what = "other examples" if same_task else before.get("task_name")
+    raise ValueError(
+      f"--output_dir={output_dir} holds a training on {what}; pass another "
+      f"folder, or the task and data that it began with"
+    )
+  for name in sorted(before.keys() & now.keys()):
+    if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
+      logging.warning(
+        "The training in this folder began with --%s=%s, and goes on with %s",
+        name,
+        before[name],
+        now[name],
+      )
