@@ -7,9 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-# TensorFlow reads this when it loads; its start-up notes help nobody here.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 from absl import app, flags, logging
 

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-import common_flags  # Before TensorFlow, which it asks to start up quietly.
+import common_flags  # Before TensorFlow, to start it quietly.
 import numpy as np
 import tensorflow as tf
 from absl import flags, logging

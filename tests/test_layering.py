@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # Floors from the ground up; a module imports from below its own place.
 FLOORS = [
+  "quiet_start",
   "variables",
   "modeling",
   "tokenization",
