@@ -2,9 +2,13 @@
 
 A spec says what a row holds: a dict from feature name to
 `tf.io.FixedLenFeature`. The writer checks against it, the reader parses by it.
+
+And what all readers of a user's files share: `decode_utf8` and `split_lines`,
+and `listing` and `did_you_mean` for their messages.
 """
 
 import contextlib
+import difflib
 import itertools
 import math
 import os
@@ -25,6 +29,61 @@ SORTED_BATCHES = 32
 # Rows of evaluation and prediction are sorted among this many, which bounds
 # what must be held back to give results in the order of the input.
 SORTED_ROWS = 4096
+
+# Names in one message; a file or a task may have thousands.
+LISTED = 20
+
+
+def decode_utf8(path: str, content: bytes) -> str:
+  """A file's content as text, without its byte order mark.
+
+  Raises:
+    ValueError: it is not UTF-8; the message names the line and the byte, which
+      is counted from 0, the mark among them.
+  """
+  try:
+    return content.decode("utf-8").removeprefix("\ufeff")
+  except UnicodeDecodeError as error:
+    newline = b"\n" if b"\n" in content else b"\r"
+    line = 1 + content.count(newline, 0, error.start)
+    raise ValueError(
+      f"{path}:{line}: byte {error.start} is not UTF-8; convert the file to "
+      f"UTF-8"
+    ) from error
+
+
+def split_lines(text: str) -> list[str]:
+  """The lines of a text, which end in \\n, \\r\\n or, if all do, in \\r."""
+  newline = "\n" if "\n" in text else "\r"
+  lines = text.removesuffix(newline).split(newline) if text else []
+  return [line.removesuffix("\r") for line in lines]
+
+
+def listing(names: Sequence) -> str:
+  """The names, between quotation marks; of many, or long ones, a part."""
+  shown = ", ".join(repr(shortened(str(name))) for name in names[:LISTED])
+  more = len(names) - LISTED
+  return f"{shown} and {more} more" if more > 0 else shown
+
+
+def shortened(text: str) -> str:
+  """The text, or what of it fits into a message."""
+  return text if len(text) <= 60 else text[:57] + "..."
+
+
+def did_you_mean(
+  word: str, words: Iterable[str], shown: Callable[[str], str] = repr
+) -> str:
+  """ "; did you mean ...?", or nothing if no word comes near.
+
+  Args:
+    word: what the user wrote; case does not matter.
+    words: what there is.
+    shown: how the message writes it.
+  """
+  by_lower = {str(other).lower(): str(other) for other in words}
+  near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+  return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
 
 
 def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:

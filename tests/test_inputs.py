@@ -25,6 +25,77 @@ LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=60).map(np.array)
 BATCH_SIZES = st.integers(1, 9)
 
 
+class TestText:
+  @pytest.mark.parametrize(
+    ("content", "text"),
+    [
+      (b"", ""),
+      ("größer\n".encode(), "größer\n"),
+      # Only at the very start does the character mark anything.
+      ("\ufeffa\ufeff\n\ufeff".encode(), "a\ufeff\n\ufeff"),
+      ("\ufeff".encode(), ""),
+    ],
+  )
+  def test_decode_utf8(self, content, text):
+    assert inputs.decode_utf8("x.txt", content) == text
+
+  @given(
+    st.lists(st.sampled_from([b"a", b"\xc3\xa9", b"", b"ab c"]), max_size=5),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.booleans(),
+    st.sampled_from([b"\xff", b"\xe9 ", b"\xc3\n", b"\xed\xa0\x80"]),
+    st.sampled_from([b"", b"\n"]),
+  )
+  def test_line_and_byte(self, lines, newline, is_marked, wrong, end):
+    mark = b"\xef\xbb\xbf" if is_marked else b""
+    before = mark + b"".join(line + newline for line in lines)
+    if newline == b"\r" and b"\n" in wrong + end:
+      return  # Then \r ends no line.
+    with pytest.raises(ValueError, match="UTF-8") as error:
+      inputs.decode_utf8("x.txt", before + wrong + end)
+    assert str(error.value) == (
+      f"x.txt:{len(lines) + 1}: byte {len(before)} is not UTF-8; convert the "
+      f"file to UTF-8"
+    )
+
+  @given(
+    st.lists(st.text(st.sampled_from("ab \t\u2028\x0b\x85")), max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+  )
+  def test_split_lines(self, lines, newline, is_ended):
+    text = "".join(line + newline for line in lines)
+    if not is_ended and lines and lines[-1]:
+      text = text.removesuffix(newline)
+    assert inputs.split_lines(text) == lines
+
+  def test_a_return_within_a_line_is_text(self):
+    assert inputs.split_lines("a\rb\nc\r\n") == ["a\rb", "c"]
+
+  def test_listing(self):
+    assert inputs.listing([]) == ""
+    assert inputs.listing(["a", "b, c"]) == "'a', 'b, c'"
+    numbers = [str(n) for n in range(23)]
+    assert inputs.listing(numbers[:20]).endswith("'18', '19'")
+    assert inputs.listing(numbers).endswith("'18', '19' and 3 more")
+    assert inputs.listing(["x" * 61]) == f"'{'x' * 57}...'"
+    assert inputs.shortened("x" * 60) == "x" * 60
+
+  @pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+      ("lable", "; did you mean 'Label'?"),
+      ("TEXT", "; did you mean 'text'?"),
+      ("other", ""),
+      ("", ""),
+    ],
+  )
+  def test_did_you_mean(self, word, hint):
+    assert inputs.did_you_mean(word, ["text", "Label"]) == hint
+    unquoted = inputs.did_you_mean(word, ["text", "Label"], shown=str)
+    assert unquoted == hint.replace("'", "")
+
+
 def make_row(number, length):
   """A row of `length` ids that all say `number`."""
   return {
