@@ -35,6 +35,9 @@ class InputExample:
     text_a: the text.
     text_b: the second text of a pair, or None.
     label: its label; None in a set without labels.
+    where: the place that it was read from, "path:line", or None.
+
+  As a str it is what messages call it: its place, or else its name.
   """
 
   def __init__(
@@ -43,11 +46,16 @@ class InputExample:
     text_a: str,
     text_b: str | None = None,
     label: str | None = None,
+    where: str | None = None,
   ):
     self.guid = guid
     self.text_a = text_a
     self.text_b = text_b
     self.label = label
+    self.where = where
+
+  def __str__(self) -> str:
+    return self.where or f"example {self.guid}"
 
 
 class PaddingInputExample:
@@ -149,15 +157,7 @@ class DataProcessor:
         quotation mark is text like any other.
     """
     with tf.io.gfile.GFile(input_file, "rb") as reader:
-      content = reader.read()
-    try:
-      text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-      line = content.count(b"\n", 0, error.start) + 1
-      raise ValueError(
-        f"{input_file}:{line}: byte {error.start} of the file is not UTF-8; "
-        f"convert the file to UTF-8"
-      ) from error
+      text = inputs.decode_utf8(input_file, reader.read())
     if quotechar is not None:
       csv.field_size_limit(2**31 - 1)
       rows = csv.reader(
@@ -167,8 +167,7 @@ class DataProcessor:
         return list(rows)
       except csv.Error as error:
         raise ValueError(f"{input_file}:{rows.line_num}: {error}") from error
-    lines = text.removesuffix("\n").split("\n") if text else []
-    return [line.removesuffix("\r").split("\t") for line in lines]
+    return [line.split("\t") for line in inputs.split_lines(text)]
 
 
 def convert_single_example(
@@ -326,11 +325,11 @@ def label_id(
     ValueError: there is none, or it does not suit the head.
   """
   if example.label is None:
-    raise ValueError(f"example {example.guid} has no label")
+    raise ValueError(f"{example} has no label; give it one")
   try:
     return heads.as_head(label_list).encode(example.label)
   except ValueError as error:
-    raise ValueError(f"example {example.guid}: {error}") from error
+    raise ValueError(f"{example}: {error}") from error
 
 
 def convert_examples_to_features(

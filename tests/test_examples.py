@@ -68,6 +68,18 @@ class TestReadTsv:
     path.write_bytes(f"{BOM}a\tb{BOM}\n".encode())
     assert DataProcessor._read_tsv(str(path)) == [["a", f"b{BOM}"]]
 
+  @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+  def test_newlines(self, tmp_path, newline):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(newline.join(["a\tb", "", "c", ""]).encode())
+    assert DataProcessor._read_tsv(str(path)) == [["a", "b"], [""], ["c"]]
+
+  def test_not_utf8(self, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(BOM.encode() + b"a\n\xe9\n")
+    with pytest.raises(ValueError, match=f"^{path}:2: byte 5 is not UTF-8"):
+      DataProcessor._read_tsv(str(path))
+
   def test_quotation_marks_on_demand(self, tmp_path):
     path = write_lines(
       tmp_path / "a.tsv", ('"a\tb"', "c"), ('"d ""e"""', 'f"'), newline="\r\n"
@@ -467,6 +479,12 @@ class TestHeads:
   def test_errors_name_the_example(self, head, message):
     with pytest.raises(ValueError, match=f"^example dev-5: {message}"):
       self.encode(head, "x")
+
+  @pytest.mark.parametrize("label", ["x", None])
+  def test_errors_name_the_line(self, label):
+    example = InputExample("dev-5", "1", None, label, where="dev.tsv:7")
+    with pytest.raises(ValueError, match=r"^dev\.tsv:7"):
+      label_id(example, heads.Classification(["a", "b"]))
 
   @pytest.mark.parametrize(
     "head", [heads.Classification(["a"]), heads.Multilabel(["a"])]
