@@ -6,7 +6,6 @@ layouts are those of GLUE's download script.
 
 import collections
 import dataclasses
-import difflib
 import functools
 import os
 import re
@@ -16,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 import heads
+import inputs
 from examples import DataProcessor, InputExample
 
 XNLI_LANGUAGES = (
@@ -76,6 +76,8 @@ class Task:
     has_broken_rows: whether some rows of the distributed files lack columns.
     model_of: the task whose model predicts this one, which has no sets to
       train or to evaluate on.
+    folders: where `task_folder` looks for the files of its test set; empty for
+      the folder of its name.
   """
 
   name: str
@@ -90,6 +92,7 @@ class Task:
   no_label: str | None = None
   has_broken_rows: bool = False
   model_of: str | None = None
+  folders: tuple[str, ...] = ()
 
 
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
@@ -193,6 +196,8 @@ _ROWS = (
     test={"": Split("diagnostic.tsv", 1, 2)},
     submission={"": "AX.tsv"},
     model_of="MNLI",
+    # GLUE's download script fills diagnostic/; older ones filled MNLI/.
+    folders=("AX", "diagnostic", "MNLI"),
   ),
   _xnli("zh"),
   Task(
@@ -267,9 +272,10 @@ class GlueProcessor(DataProcessor):
     splits = getattr(self.task, set_type)
     if not splits:
       raise ValueError(
-        f"--task_name={self.task.name} has no {set_type} set: it is for "
-        f"prediction with a model trained on {self.task.model_of}; pass "
-        f"--do_predict alone"
+        f"--task_name={self.task.name} has only a test set; train "
+        f"--task_name={self.task.model_of},{self.task.name}, or pass "
+        f"--do_predict with --init_checkpoint of a model trained on "
+        f"{self.task.model_of}"
       )
     return splits
 
@@ -330,6 +336,7 @@ class GlueProcessor(DataProcessor):
       text_a=line[split.text_a],
       text_b=None if split.text_b is None else line[split.text_b],
       label=label,
+      where=where,
     )
 
   @functools.cached_property
@@ -340,6 +347,14 @@ class GlueProcessor(DataProcessor):
     """The path of a set's folder, and its InputExamples: label by label."""
     candidates = [os.path.join(data_dir, name) for name in folders.names]
     path = next(filter(tf.io.gfile.isdir, candidates), candidates[-1])
+    if path != candidates[0]:
+      logging.info(
+        "--data_dir=%s has no folder %s: the %s set, %s, is evaluated on",
+        data_dir,
+        folders.names[0],
+        os.path.basename(path),
+        path,
+      )
     examples = []
     for label in self.task.labels:
       folder = os.path.join(path, label)
@@ -356,6 +371,7 @@ class GlueProcessor(DataProcessor):
               guid=f"{set_type}-{label}/{file.removesuffix('.txt')}",
               text_a=_read_text(os.path.join(folder, file)),
               label=label,
+              where=os.path.join(folder, file),
             )
           )
     return path, examples
@@ -375,14 +391,7 @@ def _by_number(file):
 
 def _read_text(path):
   with tf.io.gfile.GFile(path, "rb") as reader:
-    content = reader.read()
-  try:
-    return content.decode("utf-8-sig")
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f"{path}: byte {error.start} of the file is not UTF-8; convert the file "
-      f"to UTF-8"
-    ) from error
+    return inputs.decode_utf8(path, reader.read())
 
 
 class ColaProcessor(GlueProcessor):
@@ -458,11 +467,25 @@ def find_task(
   keys = {_plain(key): key for key in processors}
   if _plain(name) in keys:
     return keys[_plain(name)]
-  near = difflib.get_close_matches(_plain(name), keys, n=1)
-  hint = f"; did you mean {keys[near[0]]}?" if near else ""
+  known = sorted([*processors, "all"])
   raise ValueError(
-    f"--task_name={name} is none of {', '.join(sorted(processors))}{hint}"
+    f"--task_name={name} is none of {', '.join(known)}"
+    f"{inputs.did_you_mean(name, known, shown=str)}"
   )
+
+
+def task_folder(data_dir: str, task: Task) -> str:
+  """The folder of a task's files, where `data_dir` has one for each task.
+
+  It has the task's name; AX's file may also lie where one of GLUE's download
+  scripts puts it.
+  """
+  for name in task.folders:
+    folder = os.path.join(data_dir, name)
+    files = [os.path.join(folder, split.file) for split in task.test.values()]
+    if all(map(tf.io.gfile.exists, files)):
+      return folder
+  return os.path.join(data_dir, task.name)
 
 
 def submission_lines(task: Task, predictions: Iterable[float]) -> str:

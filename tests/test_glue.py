@@ -332,9 +332,12 @@ class TestLayouts:
       lambda: read(processor, set_type, tmp_path),
       lambda: processor.get_example_sets(str(tmp_path), set_type),
     ):
-      with pytest.raises(ValueError, match=f"AX has no {set_type} set") as e:
+      with pytest.raises(ValueError, match="--task_name=AX has only") as e:
         call()
-      assert "trained on MNLI" in str(e.value)
+      assert str(e.value) == (
+        "--task_name=AX has only a test set; train --task_name=MNLI,AX, or "
+        "pass --do_predict with --init_checkpoint of a model trained on MNLI"
+      )
 
 
 @pytest.fixture
@@ -422,13 +425,27 @@ class TestImdb:
       ("test-pos/0_8", "B", None, "pos"),
       ("test-pos/1_10", "A", None, "pos"),
     ]
-    assert [e[1] for e in read(processor, "dev", tmp_path)] == [*("Dé", *"CBA")]
 
-  def test_dev_set_of_its_own(self, tmp_path):
+  def test_set_to_evaluate_on(self, tmp_path, logged):
+    self.write(tmp_path / "test", pos_1="A", neg_1="B")
+    examples = glue.PROCESSORS["imdb"]().get_dev_examples(str(tmp_path))
+    assert [e.text_a for e in examples] == ["B", "A"]
+    path = tmp_path / "test"
+    assert [e.where for e in examples] == [
+      str(path / "neg" / "1.txt"),
+      str(path / "pos" / "1.txt"),
+    ]
+    assert logged == [
+      f"--data_dir={tmp_path} has no folder dev: the test set, {path}, is "
+      f"evaluated on"
+    ]
+
+  def test_dev_set_of_its_own(self, tmp_path, logged):
     self.write(tmp_path / "dev", pos_1="A", neg_b="B", neg_2="C")
     self.write(tmp_path / "test", pos_1="D", neg_1="E")
     sets = glue.PROCESSORS["imdb"]().get_example_sets(str(tmp_path), "dev")
     assert [e.guid for e in sets[""]] == ["dev-neg/2", "dev-neg/b", "dev-pos/1"]
+    assert not logged
 
   def test_missing_folder(self, tmp_path):
     self.write(tmp_path / "train", neg_1="Bad.")
@@ -499,8 +516,11 @@ class TestTable:
       glue.find_task("MRPCC")
     message = str(e.value)
     assert message.endswith("; did you mean mrpc?")
-    for key in glue.PROCESSORS:
-      assert key in message
+    for key in [*glue.PROCESSORS, "all"]:
+      assert f" {key}" in message
+    known = {**glue.PROCESSORS, "custom": DataProcessor}
+    with pytest.raises(ValueError, match=r" all, .*, custom, .*mean custom"):
+      glue.find_task("Costum", known)
 
   @pytest.mark.parametrize("name", ["", "-", "paraphrase"])
   def test_unknown_and_unlike(self, name):
@@ -533,6 +553,28 @@ class TestTable:
     for key in set(glue.GLUE_TASKS) - {"mnli"}:
       task = glue.TASKS[key]
       assert task.submission == {"": f"{task.name}.tsv"}
+
+
+class TestTaskFolder:
+  @pytest.mark.parametrize("key", glue.TASKS)
+  def test_has_the_tasks_name(self, tmp_path, key):
+    # Also if there is none, which a message then says.
+    task = glue.TASKS[key]
+    expected = str(tmp_path / task.name)
+    assert glue.task_folder(str(tmp_path), task) == expected
+
+  def test_diagnostic_set(self, tmp_path):
+    ax = glue.TASKS["ax"]
+    # From the last place that is looked at to the first.
+    for name in ("MNLI", "diagnostic", "AX"):
+      write_lines(tmp_path / name / "diagnostic.tsv", ("index",))
+      assert glue.task_folder(str(tmp_path), ax) == str(tmp_path / name)
+
+  def test_diagnostic_set_is_nowhere(self, tmp_path):
+    for name in ("MNLI", "diagnostic"):
+      (tmp_path / name).mkdir()
+    folder = glue.task_folder(str(tmp_path), glue.TASKS["ax"])
+    assert folder == str(tmp_path / "AX")
 
 
 class TestFilesAsTheyAre:
@@ -578,6 +620,11 @@ class TestErrors:
     assert f"{path}:3" in message
     assert "'maybe'" in message
     assert "0, 1" in message
+
+  def test_examples_know_their_place(self, tmp_path):
+    path = write_lines(tmp_path / "train.tsv", *self.LINES)
+    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
+    assert [e.where for e in examples] == [f"{path}:1", f"{path}:2"]
 
   def test_lines_are_counted_from_the_header(self, tmp_path):
     path = write_lines(
