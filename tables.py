@@ -6,7 +6,6 @@
 import collections
 import csv
 import dataclasses
-import difflib
 import gzip
 import io
 import json
@@ -16,6 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -27,9 +27,7 @@ from heads import (
   Regression,
   split_labels,
 )
-
-# Names in one message; a file or a task may have thousands.
-_LISTED = 20
+from inputs import decode_utf8, did_you_mean, listing, shortened, split_lines
 
 _HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -78,8 +76,8 @@ class Table:
         f"-1 for the last column"
       )
     else:
-      remedy = f"its columns are {_listing(self.names)}"
-      remedy += _nearest(column, self.names)
+      remedy = f"its columns are {listing(self.names)}"
+      remedy += did_you_mean(column, self.names)
     if width == 1:
       remedy += "; a tab parts columns in .tsv, a comma in .csv"
     raise ValueError(f"--{flag}={column}: {problem}; {remedy}")
@@ -111,14 +109,15 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
       or fewer columns than the first; the message names file and line.
   """
   path = os.fspath(path)
-  content = _read_bytes(path)
+  if tf.io.gfile.isdir(path):
+    raise ValueError(f"{path} is a folder; pass a file in it")
   extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
   if extension not in _READERS:
     raise ValueError(
       f"{path} has none of the known extensions "
       f"{', '.join(_READERS)}, each also with .gz; rename or convert the file"
     )
-  rows, lines = _READERS[extension](path, decode_utf8(path, content))
+  rows, lines = _READERS[extension](path, decode_utf8(path, _read_bytes(path)))
   if not rows:
     raise ValueError(f"{path} is empty; give a file with rows")
   if isinstance(rows[0], dict):
@@ -140,26 +139,7 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
   return Table(path, names, rows[1:], lines[1:])
 
 
-def decode_utf8(path: str, content: bytes) -> str:
-  """A file's content as text, without its byte order mark.
-
-  Raises:
-    ValueError: it is not UTF-8; the message names line and byte.
-  """
-  try:
-    return content.decode("utf-8").removeprefix("\ufeff")
-  except UnicodeDecodeError as error:
-    before = content[: error.start]
-    line = 1 + (before.count(b"\n") or before.count(b"\r"))
-    raise ValueError(
-      f"{path}:{line}: byte {error.start} of the text is not UTF-8; convert "
-      f"the file to UTF-8"
-    ) from error
-
-
 def _read_bytes(path):
-  if tf.io.gfile.isdir(path):
-    raise ValueError(f"{path} is a folder; pass a file in it")
   if not tf.io.gfile.exists(path):
     raise ValueError(f"there is no file {path}; correct the path")
   with tf.io.gfile.GFile(path, "rb") as reader:
@@ -174,14 +154,8 @@ def _read_bytes(path):
     ) from error
 
 
-def _split_lines(text):
-  # Old Macs end lines by \r alone; beside \n it belongs to the text.
-  lines = text.split("\n" if "\n" in text else "\r")
-  return lines[:-1] if not lines[-1] else lines
-
-
 def _read_tsv(path, text):
-  rows = [line.removesuffix("\r").split("\t") for line in _split_lines(text)]
+  rows = [line.split("\t") for line in split_lines(text)]
   _drop_empty_end(path, rows, [""])
   return rows, list(range(1, len(rows) + 1))
 
@@ -220,7 +194,7 @@ def _drop_empty_end(path, rows, empty):
 
 def _read_json_lines(path, text):
   rows, lines = [], []
-  for number, line in enumerate(_split_lines(text), start=1):
+  for number, line in enumerate(split_lines(text), start=1):
     if not line.strip(" \t\r"):
       continue
     try:
@@ -240,7 +214,7 @@ def _read_json_lines(path, text):
 def _parse_object(line):
   parsed = json.loads(line, object_pairs_hook=_unique_keys)
   if not isinstance(parsed, dict):
-    raise ValueError(f"{_shortened(line.strip())} is no object")
+    raise ValueError(f"{shortened(line.strip())} is no object")
   if _HALF_A_PAIR.search(line):
     try:
       json.dumps(parsed, ensure_ascii=False).encode("utf-8")
@@ -283,6 +257,7 @@ def _check_widths(path, extension, rows, lines):
       )
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class TableProcessor(DataProcessor):
   """Reads the sets of a task from tables; the arguments are named as flags.
 
@@ -307,44 +282,29 @@ class TableProcessor(DataProcessor):
     ValueError: `kind` or `dev_fraction` is wrong.
   """
 
-  def __init__(
-    self,
-    *,
-    train_file: str | None = None,
-    dev_file: str | None = None,
-    test_file: str | None = None,
-    text_a_column: str = "text",
-    text_b_column: str | None = None,
-    label_column: str = "label",
-    id_column: str | None = None,
-    header: bool = True,
-    kind: str = Classification.kind,
-    dev_fraction: float = 0.1,
-    split_seed: int = 1,
-    labels: Sequence[str] | None = None,
-    data_dir: str | None = None,
-  ):
+  train_file: str | None = None
+  dev_file: str | None = None
+  test_file: str | None = None
+  text_a_column: str | int = "text"
+  text_b_column: str | int | None = None
+  label_column: str | int = "label"
+  id_column: str | int | None = None
+  header: bool = True
+  kind: str = Classification.kind
+  dev_fraction: float = 0.1
+  split_seed: int = 1
+  labels: Sequence[str] | None = None
+  data_dir: str | None = None
+
+  def __post_init__(self):
     kinds = [head.kind for head in (Classification, Regression, Multilabel)]
-    if kind not in kinds:
-      raise ValueError(f"kind {kind!r} is none of {', '.join(kinds)}")
-    if not 0 < dev_fraction < 1:
+    if self.kind not in kinds:
+      raise ValueError(f"kind {self.kind!r} is none of {', '.join(kinds)}")
+    if not 0 < self.dev_fraction < 1:
       raise ValueError(
-        f"--dev_fraction={dev_fraction} is not between 0 and 1; pass the share "
-        f"of the training file to evaluate on, such as 0.1"
+        f"--dev_fraction={self.dev_fraction} is not between 0 and 1; pass the "
+        f"share of the training file to evaluate on, such as 0.1"
       )
-    self.files = {"train": train_file, "dev": dev_file, "test": test_file}
-    self.columns = {
-      "text_a_column": text_a_column,
-      "text_b_column": text_b_column,
-      "label_column": label_column,
-      "id_column": id_column,
-    }
-    self.header = header
-    self.kind = kind
-    self.dev_fraction = dev_fraction
-    self.split_seed = split_seed
-    self.labels = labels
-    self.data_dir = data_dir
     self._kept = {}  # (what, path) -> what was read or made of it
 
   def get_train_examples(
@@ -355,7 +315,7 @@ class TableProcessor(DataProcessor):
     Raises:
       ValueError: see `get_dev_examples`.
     """
-    if self.files["dev"]:
+    if self.dev_file:
       return self._checked("train", data_dir)
     return self._split(data_dir)[0]
 
@@ -366,7 +326,7 @@ class TableProcessor(DataProcessor):
       ValueError: a flag is missing, a file wrong, or a label unknown; the
         message names flag, or file and line.
     """
-    if self.files["dev"]:
+    if self.dev_file:
       return self._checked("dev", data_dir)
     return self._split(data_dir)[1]
 
@@ -392,6 +352,12 @@ class TableProcessor(DataProcessor):
       return []
     if self.labels is not None:
       return list(self.labels)
+    if not self.train_file:
+      raise ValueError(
+        "--train_file is missing, and there is no labels.json in --output_dir "
+        "or the folder of --init_checkpoint; finish the training there, or "
+        "pass --train_file"
+      )
     path = self._path("train", data_dir)
     if ("labels", path) not in self._kept:
       self._kept["labels", path] = self._collect_labels(path, data_dir)
@@ -406,7 +372,7 @@ class TableProcessor(DataProcessor):
     needed = 1 if self.kind == Multilabel.kind else 2
     if len(found) < needed:
       raise ValueError(
-        f"--label_column={self.columns['label_column']} of {path} has "
+        f"--label_column={self.label_column} of {path} has "
         f"{f'just the label {min(found)!r}' if found else 'no label'}, and "
         f"{self.kind} needs {needed} or more; name another column or add rows"
       )
@@ -416,14 +382,12 @@ class TableProcessor(DataProcessor):
     return sorted(found, key=lambda name: (numbers[name], name))
 
   def _path(self, set_type, data_dir):
-    file = self.files[set_type]
+    file = getattr(self, f"{set_type}_file")
     if not file:
-      remedies = {
-        "train": "pass it to train, or for a new model's labels",
-        "dev": "pass it to evaluate",
-        "test": "pass the file to predict",
-      }
-      raise ValueError(f"--{set_type}_file is missing; {remedies[set_type]}")
+      verb = {"train": "train on", "dev": "evaluate on", "test": "predict"}
+      raise ValueError(
+        f"--{set_type}_file is missing; pass the file to {verb[set_type]}"
+      )
     folder = self.data_dir if data_dir is None else data_dir
     if not folder or "://" in file:
       return file
@@ -439,21 +403,19 @@ class TableProcessor(DataProcessor):
   def _checked(self, set_type, data_dir):
     """A list of a file's examples, their labels known ones."""
     examples = self._read(set_type, data_dir)
-    if self.kind == Regression.kind:
-      return list(examples)
     labels = self.get_labels(data_dir)
     known = set(labels)
     for example in examples:
       for name in _names(example, self.kind):
         if name not in known:
           raise ValueError(
-            f"{example.where}: label {name!r} is none of {_listing(labels)}"
-            f"{_nearest(name, labels)}"
+            f"{example.where}: label {name!r} is none of {listing(labels)}"
+            f"{did_you_mean(name, labels)}"
           )
     return list(examples)
 
   def _split(self, data_dir):
-    if not self.files["train"]:
+    if not self.train_file:
       raise ValueError(
         "--train_file and --dev_file are missing; pass --dev_file, or "
         "--train_file, a share of which is then evaluated on"
@@ -479,85 +441,59 @@ class TableProcessor(DataProcessor):
 
   def _examples(self, table, with_labels):
     """A Table's InputExamples."""
-    wanted = {
-      flag: column
-      for flag, column in self.columns.items()
-      if column is not None and (with_labels or flag != "label_column")
+    readers = {
+      "text_a_column": ("text_a", _text),
+      "text_b_column": ("text_b", _text),
+      "label_column": ("label", self._label),
+      "id_column": ("guid", _name),
     }
+    wanted = {flag: getattr(self, flag) for flag in readers}
+    if not with_labels:
+      wanted["label_column"] = None
     places = {
-      flag: table.place(column, flag) for flag, column in wanted.items()
+      flag: table.place(column, flag)
+      for flag, column in wanted.items()
+      if column is not None
     }
     _check_distinct(table.path, wanted, places)
-    values = {flag: table.column(place) for flag, place in places.items()}
-    nothing = [None] * len(table.rows)
+    columns = [
+      (*readers[flag], table.column(place), f"--{flag}={wanted[flag]}")
+      for flag, place in places.items()
+    ]
     examples = []
-    for number, (line, text_a, text_b, label, name) in enumerate(
-      zip(
-        table.lines,
-        *(values.get(flag, nothing) for flag in self.columns),
-        strict=True,
-      )
-    ):
+    for number, line in enumerate(table.lines):
       where = f"{table.path}:{line}"
-      example = InputExample(
-        self._name(name, where) if "id_column" in wanted else str(number),
-        self._text(text_a, "text_a_column", where),
-        self._text(text_b, "text_b_column", where)
-        if "text_b_column" in wanted
-        else None,
-        self._label(label, where) if with_labels else None,
-      )
-      example.where = where
-      examples.append(example)
+      fields = {
+        field: read(values[number], named, where)
+        for field, read, values, named in columns
+      }
+      fields.setdefault("guid", str(number))
+      examples.append(InputExample(**fields, where=where))
     _warn_of_empty_texts(table.path, examples)
     return examples
 
-  def _text(self, value, flag, where):
-    if isinstance(value, str):
-      return value
-    named = f"--{flag}={self.columns[flag]}"
-    if value is None:
-      raise ValueError(
-        f"{where}: the text of {named} is null or missing; write it there, if "
-        f'only as ""'
-      )
-    raise ValueError(
-      f"{where}: {_shortened(json.dumps(value))} of {named} is no text; put "
-      f"it between quotation marks"
-    )
-
-  def _name(self, value, where):
-    name = _plain(value)
-    if not name:
-      raise ValueError(
-        f"{where}: the name of --id_column={self.columns['id_column']} is "
-        f"missing, or no text or number; give each row one"
-      )
-    return name
-
-  def _label(self, value, where):
+  def _label(self, value, named, where):
     """A label as text, "a|b" for several."""
-    named = f"--label_column={self.columns['label_column']}"
+    several = self.kind == Multilabel.kind
     if value is None:
       raise ValueError(
         f"{where}: the label of {named} is null or missing; write one, or "
         f"leave the row out"
       )
-    several = self.kind == Multilabel.kind and isinstance(value, list)
-    parts = [_plain(part) for part in (value if several else [value])]
+    is_list = several and isinstance(value, list)
+    parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
       raise ValueError(
-        f"{where}: label {_shortened(json.dumps(value))} of {named} is not "
-        f"text, a number, true or false"
-        + (", or a list of them" if self.kind == Multilabel.kind else "")
+        f"{where}: label {shortened(json.dumps(value))} of {named} is not "
+        f"text, a number, true or false{', or a list of them' * several}"
       )
-    if several and any(LABEL_SEPARATOR in part for part in parts):
+    if is_list and any(LABEL_SEPARATOR in part for part in parts):
       raise ValueError(
-        f"{where}: a label in {_shortened(json.dumps(value))} holds a "
+        f"{where}: a label in {shortened(json.dumps(value))} holds a "
         f"{LABEL_SEPARATOR}, which parts labels; rename it"
       )
     label = LABEL_SEPARATOR.join(parts)
-    if self.kind == Multilabel.kind:
+    if several:
       return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
     if not label:
       raise ValueError(
@@ -566,10 +502,34 @@ class TableProcessor(DataProcessor):
       )
     if self.kind == Regression.kind and _number(label) is None:
       raise ValueError(
-        f"{where}: label {_shortened(label)!r} of {named} is no number, and "
+        f"{where}: label {shortened(label)!r} of {named} is no number, and "
         f"regression needs one"
       )
     return label
+
+
+def _text(value, named, where):
+  if value is None:
+    raise ValueError(
+      f"{where}: the text of {named} is null or missing; write it there, if "
+      f'only as ""'
+    )
+  if not isinstance(value, str):
+    raise ValueError(
+      f"{where}: {shortened(json.dumps(value))} of {named} is no text; put it "
+      f"between quotation marks"
+    )
+  return value
+
+
+def _name(value, named, where):
+  name = _plain(value)
+  if not name:
+    raise ValueError(
+      f"{where}: the name of {named} is missing, or no text or number; give "
+      f"each row one"
+    )
+  return name
 
 
 def split_examples(
@@ -577,8 +537,10 @@ def split_examples(
 ) -> tuple[list[InputExample], list[InputExample]]:
   """Parts labelled examples in two, the order of both kept.
 
-  Each label has the same share in both where it has two examples or more, and
-  both parts have room for all labels; for multilabel, each set of labels.
+  Each label has the same share in both, to within one example; of several
+  labels the rarest one of each example counts. An example whose label no other
+  has is trained on, unless the rest is too few to evaluate on. Numbers are
+  drawn alike.
 
   Args:
     examples: two or more.
@@ -589,75 +551,68 @@ def split_examples(
   Returns:
     The examples to train on, and those to evaluate on, at least one each.
   """
-  # Loading it takes a second, which only those who need it wait for.
-  from sklearn.model_selection import train_test_split
-
-  dev_size = min(math.ceil(dev_fraction * len(examples)), len(examples) - 1)
-  strata = None
-  if kind != Regression.kind:
-    numbers = {}
-    strata = [
-      numbers.setdefault(frozenset(_names(e, kind)), len(numbers))
-      for e in examples
-    ]
-    room = min(dev_size, len(examples) - dev_size)
-    if min(collections.Counter(strata).values()) < 2 or room < len(numbers):
-      strata = None
-  parts = train_test_split(
-    range(len(examples)), test_size=dev_size, random_state=seed, stratify=strata
+  count = len(examples)
+  dev_size = min(math.ceil(dev_fraction * count), count - 1)
+  times = _occurrences(examples, kind)
+  strata = [
+    min(_names(example, kind), key=lambda name: (times[name], name), default="")
+    for example in examples
+  ]
+  sizes = collections.Counter(strata)
+  rng = np.random.default_rng(seed)
+  order = rng.permutation(count).tolist()
+  several = [p for p in order if max(times[strata[p]], sizes[strata[p]]) > 1]
+  drawn = several if len(several) >= dev_size else order
+  # Examples at even distances of a list sorted by label. scikit-learn's split
+  # needs two examples of each label, and room for each label in both parts.
+  first = {}
+  for place in drawn:
+    first.setdefault(strata[place], len(first))
+  drawn = sorted(drawn, key=lambda place: first[strata[place]])
+  start = int(rng.integers(len(drawn)))
+  dev = {drawn[(start + i * len(drawn)) // dev_size] for i in range(dev_size)}
+  return (
+    [example for place, example in enumerate(examples) if place not in dev],
+    [examples[place] for place in sorted(dev)],
   )
-  train, dev = ([examples[place] for place in sorted(part)] for part in parts)
-  return train, dev
 
 
-def labels_seen_once(examples: Iterable[InputExample], kind: str) -> list[str]:
-  """The labels that exactly one example has, sorted; none for regression."""
-  if kind == Regression.kind:
-    return []
-  seen = collections.Counter(
-    name for example in examples for name in _names(example, kind)
-  )
-  return sorted(name for name, times in seen.items() if times == 1)
+def _occurrences(examples, kind):
+  """How many examples have each label."""
+  return collections.Counter(n for e in examples for n in _names(e, kind))
 
 
 def log_labels_seen_once(train: Iterable[InputExample], kind: str) -> None:
   """Warns of labels that one example shows and no model can learn."""
-  once = labels_seen_once(train, kind)
+  seen = _occurrences(train, kind)
+  once = sorted(name for name, times in seen.items() if times == 1)
   if once:
     logging.warning(
       "%s with a single example in the training set: %s",
       _count(len(once), "label"),
-      _listing(once),
+      listing(once),
     )
-
-
-def count_duplicates(
-  train: Iterable[InputExample], dev: Iterable[InputExample]
-) -> int:
-  """Number of examples in `dev` whose texts are an example in `train`, too."""
-  return len(_duplicates(train, dev))
 
 
 def log_duplicates(
   train: Iterable[InputExample], dev: Sequence[InputExample]
 ) -> None:
-  """Warns of examples that are trained and evaluated on."""
-  found = _duplicates(train, dev)
-  if found:
-    first = getattr(found[0], "where", f"example {found[0].guid}")
-    logging.warning(
-      "%d of the %d development examples (%.1f %%) are in the training set, "
-      "too, the first of them %s; the metrics count what was learnt by heart",
-      len(found),
-      len(dev),
-      100 * len(found) / len(dev),
-      first,
-    )
-
-
-def _duplicates(train, dev):
+  """Logs how many examples are evaluated and, by their texts, trained on."""
   seen = {(example.text_a, example.text_b) for example in train}
-  return [e for e in dev if (e.text_a, e.text_b) in seen]
+  found = [e for e in dev if (e.text_a, e.text_b) in seen]
+  if not found:
+    logging.info(
+      "0 of the %d development examples are in the training set, too", len(dev)
+    )
+    return
+  logging.warning(
+    "%d of the %d development examples (%.1f %%) are in the training set, "
+    "too, the first of them %s; the metrics count what was learnt by heart",
+    len(found),
+    len(dev),
+    100 * len(found) / len(dev),
+    found[0],
+  )
 
 
 def parse_line(line: str) -> tuple[str, str | None]:
@@ -672,7 +627,7 @@ def parse_line(line: str) -> tuple[str, str | None]:
   text_a, *rest = line.removesuffix("\n").removesuffix("\r").split("\t")
   if len(rest) > 1:
     raise ValueError(
-      f"{len(rest) + 1} columns in {_shortened(line)!r}; give one text, or two "
+      f"{len(rest) + 1} columns in {shortened(line)!r}; give one text, or two "
       f"with a tab between them"
     )
   return text_a, rest[0] if rest else None
@@ -705,7 +660,9 @@ def _warn_of_empty_texts(path, examples):
 
 
 def _names(example, kind):
-  """The labels of an example."""
+  """The labels of an example; a number is none."""
+  if kind == Regression.kind:
+    return []
   if kind == Multilabel.kind:
     return split_labels(example.label)
   return [example.label]
@@ -730,23 +687,6 @@ def _number(text):
     return Regression().encode(text)
   except ValueError:
     return None
-
-
-def _nearest(word, words):
-  """ "; did you mean ...?", or nothing if no word comes near."""
-  by_lower = {other.lower(): other for other in map(str, words)}
-  near = difflib.get_close_matches(word.lower(), by_lower, n=1)
-  return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
-
-
-def _listing(names):
-  shown = ", ".join(repr(_shortened(str(n))) for n in names[:_LISTED])
-  more = len(names) - _LISTED
-  return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _shortened(text):
-  return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _count(number, noun):

@@ -1,5 +1,6 @@
 """Tables of a user's own: what is read, and what is said of what is wrong."""
 
+import collections
 import csv
 import gzip
 import io
@@ -190,16 +191,16 @@ BROKEN = {
   "Latin-1": (
     "x.csv",
     b"a,b\n1,2\nJos\xe9,3\n",
-    "{path}:3: byte 11 of the text is not UTF-8; convert",
+    "{path}:3: byte 11 is not UTF-8; convert",
   ),
   "Latin-1 behind a mark": (
     "x.tsv",
     BOM + b"a\n\xe9\n",
-    "{path}:2: byte 5 of the text is not UTF-8",
+    "{path}:2: byte 5 is not UTF-8",
   ),
-  "Latin-1, old Mac": ("x.tsv", b"a\rb\r\xe9\r", "{path}:3: byte 4 of"),
-  "Latin-1, packed": ("x.json.gz", b'{"a":"\xff"}', "{path}:1: byte 6 of"),
-  "UTF-16": ("x.tsv", "a\n1\n".encode("utf-16"), "{path}:1: byte 0 of"),
+  "Latin-1, old Mac": ("x.tsv", b"a\rb\r\xe9\r", "{path}:3: byte 4 is"),
+  "Latin-1, packed": ("x.json.gz", b'{"a":"\xff"}', "{path}:1: byte 6 is"),
+  "UTF-16": ("x.tsv", "a\n1\n".encode("utf-16"), "{path}:1: byte 0 is"),
   "other extension": (
     "x.xlsx",
     "a\n1\n",
@@ -251,6 +252,11 @@ class TestErrorsOfFiles:
   def test_missing(self, tmp_path):
     with pytest.raises(ValueError, match=r"there is no file .*/x\.tsv"):
       tables.read_table(tmp_path / "x.tsv")
+
+  def test_missing_and_of_another_format(self, tmp_path):
+    path = str(tmp_path / "x.xlsx")
+    with raises(re.escape(path), "{path} has none of the known extensions"):
+      tables.read_table(path)
 
   def test_folder(self, tmp_path):
     with raises(re.escape(str(tmp_path)), "{path} is a folder"):
@@ -595,7 +601,7 @@ class TestErrorsOfSets:
       ("get_train_examples", "--train_file and --dev_file are missing; pass"),
       ("get_dev_examples", "--train_file and --dev_file are missing; pass"),
       ("get_test_examples", "--test_file is missing; pass the file to predict"),
-      ("get_labels", "--train_file is missing; pass it to train, or for"),
+      ("get_labels", "--train_file is missing, and there is no labels.json in"),
     ],
   )
   def test_missing_flags(self, getter, message):
@@ -603,8 +609,12 @@ class TestErrorsOfSets:
 
   def test_missing_train_file(self, tmp_path):
     path = labelled(tmp_path, "ab")
-    message = "--train_file is missing; pass it to train"
+    message = "--train_file is missing; pass the file to train on"
     self.check(message, "get_train_examples", dev_file=path)
+    message = (
+      "--train_file is missing, and there is no labels.json in --output_dir or "
+      "the folder of --init_checkpoint; finish the training there, or pass"
+    )
     self.check(message, "get_dev_examples", dev_file=path)
 
   @pytest.mark.parametrize(
@@ -809,38 +819,78 @@ class TestSplit:
     assert again == (train, dev)
 
   @hypothesis.given(
-    st.lists(st.integers(2, 30), min_size=2, max_size=4), FRACTIONS
+    st.lists(st.integers(1, 30), min_size=1, max_size=12), FRACTIONS
   )
   def test_shares(self, counts, fraction):
     labels = [str(n) for n, count in enumerate(counts) for _ in range(count)]
-    train, dev = tables.split_examples(
-      made(labels), "classification", fraction, 1
-    )
-    if min(len(train), len(dev)) >= len(counts):
-      share = len(dev) / len(labels)
-      for n, count in enumerate(counts):
-        in_dev = sum(e.label == str(n) for e in dev)
-        assert abs(in_dev - share * count) <= 1
+    hypothesis.assume(len(labels) > 1)
+    _, dev = tables.split_examples(made(labels), "classification", fraction, 1)
+    found = collections.Counter(e.label for e in dev)
+    rest = sum(count for count in counts if count > 1)
+    if len(dev) <= rest:
+      counts = [count if count > 1 else 0 for count in counts]
+    else:
+      rest = len(labels)
+    for n, count in enumerate(counts):
+      assert abs(found[str(n)] - count * len(dev) / rest) < 1
 
-  def test_is_sklearns(self):
+  @hypothesis.given(
+    st.lists(
+      st.sets(st.sampled_from("abcdefgh"), max_size=3).map("|".join),
+      min_size=2,
+      max_size=60,
+    ),
+    FRACTIONS,
+    st.integers(0, 9),
+  )
+  def test_rare_labels_of_several(self, labels, fraction, seed):
+    examples = made(labels)
+    _, dev = tables.split_examples(examples, "multilabel", fraction, seed)
+    sets = [frozenset(filter(None, label.split("|"))) for label in labels]
+    times = collections.Counter(name for names in sets for name in names)
+    in_dev = {int(e.guid) for e in dev}
+    alone = {
+      n for n, names in enumerate(sets) if any(times[m] == 1 for m in names)
+    }
+    alone |= {sets.index(set())} if sets.count(set()) == 1 else set()
+    if len(dev) <= len(labels) - len(alone):
+      assert not in_dev & alone
+
+  def test_shares_are_sklearns(self):
     labels = ["a"] * 30 + ["b"] * 20
     _, dev = tables.split_examples(made(labels), "classification", 0.1, 7)
-    _, expected = train_test_split(
-      range(50), test_size=0.1, random_state=7, stratify=labels
-    )
-    assert [int(e.guid) for e in dev] == sorted(expected)
-    # One label is alone, so all are drawn alike; as are numbers.
-    for kind, last in (("classification", "c"), ("regression", "b")):
-      examples = made([*labels, last])
-      _, dev = tables.split_examples(examples, kind, 0.1, 7)
-      _, expected = train_test_split(range(51), test_size=0.1, random_state=7)
-      assert [int(e.guid) for e in dev] == sorted(expected)
+    _, expected = train_test_split(labels, test_size=0.1, stratify=labels)
+    assert [e.label for e in dev] == sorted(expected)
+
+  def test_a_label_of_one_row(self):
+    labels = ["a"] * 60 + ["b"] * 40 + ["c", "d"]
+    for seed in range(20):
+      _, dev = tables.split_examples(made(labels), "classification", 0.1, seed)
+      found = collections.Counter(e.label for e in dev)
+      # A tenth of 102 rows, rounded up.
+      assert found.total() == 11
+      assert found["a"] in (6, 7)
+      assert found["b"] in (4, 5)
+
+  def test_more_labels_than_rows_to_evaluate_on(self):
+    labels = [str(n % 77) for n in range(231)]
+    _, dev = tables.split_examples(made(labels), "classification", 0.1, 1)
+    found = collections.Counter(e.label for e in dev)
+    assert (len(found), found.total()) == (24, 24)
 
   def test_sets_of_labels(self):
     examples = made(["a|b", "b|a"] * 10 + ["a", ""] * 10)
     _, dev = tables.split_examples(examples, "multilabel", 0.2, 1)
     found = sorted("".join(sorted(e.label.split("|"))) for e in dev)
     assert found == ["", "", "a", "a", "ab", "ab", "ab", "ab"]
+
+  def test_a_rare_label_beside_frequent_ones(self):
+    examples = made(["a|b", "a", "b", "a|c"] * 24 + ["a|rare", "b|c|rare"] * 5)
+    for seed in range(20):
+      train, dev = tables.split_examples(examples, "multilabel", 0.1, seed)
+      assert [
+        sum("rare" in e.label for e in part) for part in (train, dev)
+      ] in ([9, 1], [8, 2])
 
   def test_seeds(self, tmp_path):
     path = labelled(tmp_path, "ab" * 50)
@@ -871,18 +921,21 @@ class TestSplit:
 
 class TestWarnings:
   def test_labels_seen_once(self, caplog):
-    examples = made(["a", "a", "c", "b"])
-    assert tables.labels_seen_once(examples, "classification") == ["b", "c"]
-    assert tables.labels_seen_once(examples, "regression") == []
-    several = made(["a|b", "b", ""])
-    assert tables.labels_seen_once(several, "multilabel") == ["a"]
-    tables.log_labels_seen_once(made("aab"), "classification")
-    tables.log_labels_seen_once(made("aabb"), "classification")
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-      "1 label with a single example in the training set: 'b'"
-    )
+    for labels, kind in (
+      (["a", "a", "c", "b"], "classification"),
+      (["1", "2"], "regression"),
+      (["a|b", "b", ""], "multilabel"),
+      (["a", "a"], "classification"),
+      ([str(n) for n in range(30)], "classification"),
+    ):
+      tables.log_labels_seen_once(made(labels), kind)
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    first, second, third = (record.getMessage() for record in caplog.records)
+    place = "with a single example in the training set:"
+    assert first == f"2 labels {place} 'b', 'c'"
+    assert second == f"1 label {place} 'a'"
+    assert third.startswith(f"30 labels {place} '0', '1', '10',")
+    assert third.endswith(" and 10 more")
 
   def test_duplicates(self, tmp_path, caplog):
     train = [InputExample("0", "a", "b"), InputExample("1", "a")]
@@ -892,17 +945,21 @@ class TestWarnings:
       InputExample("2", "a"),
       InputExample("3", "b", "a"),
     ]
-    assert tables.count_duplicates(train, dev) == 2
-    assert tables.count_duplicates(train, []) == 0
-    tables.log_duplicates(train, dev)
-    dev[1].where = "dev.tsv:3"
-    tables.log_duplicates(train, dev)
-    tables.log_duplicates(train, dev[:1])
-    tables.log_duplicates(train, [])
-    first, second = (record.getMessage() for record in caplog.records)
+    with caplog.at_level(logging.INFO, "absl"):
+      tables.log_duplicates(train, dev)
+      tables.log_duplicates(train, [InputExample("1", "a", where="dev.tsv:3")])
+      tables.log_duplicates(train, dev[:1])
+      tables.log_duplicates(train, [])
+    first, second, *none = (record.getMessage() for record in caplog.records)
     assert "2 of the 4 development examples (50.0 %)" in first
     assert "the first of them example 1;" in first
     assert "the first of them dev.tsv:3;" in second
+    assert none == [
+      f"0 of the {n} development examples are in the training set, too"
+      for n in (1, 0)
+    ]
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "WARNING", "INFO", "INFO"]
 
 
 class TestParseLine:
