@@ -9,8 +9,10 @@ import time
 # Benchmarks run from anywhere and find the code beside their folder.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import common_flags  # noqa: F401  Before TensorFlow, to quiet it.
+import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
+
+ROOT = sys.path[0]
 
 
 def describe():

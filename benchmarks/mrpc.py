@@ -1,15 +1,15 @@
-"""The MRPC command as a whole, and against steps made the original's way.
+"""The MRPC command as a whole, against the same trained the original's way.
 
     python benchmarks/mrpc.py BERT_DIR MRPC_DIR [SEEDS]
 
-Runs run_classifier.py once a seed (batch 32, length 128, 3 epochs, learning
-rate 5e-5) and times the process, the first update included. The other side is
-a v1 graph in a Session, every batch padded to 128, as the original trains: its
-step is timed before and after and multiplied by the number of steps, without
-start-up, input or evaluation, so the ratio is on the low side.
+Runs run_classifier.py once a seed (3) and precision (batch 32, length 128, 3
+epochs, learning rate 5e-5) and times the process. Before and after each stands
+a run of original.py: its start to the first step, 342 more steps and its
+evaluation count as the original's whole time.
 """
 
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -18,37 +18,33 @@ import tempfile
 import time
 
 import machine
-import numpy as np
-import tensorflow as tf
 
-import modeling
-import optimization
-import run_classifier
-
-BATCH, LENGTH, STEPS = 32, 128, 343
+STEPS = 343
+PRECISIONS = ("float32", "bfloat16")
 
 
-def original_step_seconds(bert_dir):
-  """Median seconds of a v1 training step on rows padded to 128."""
-  config = modeling.BertConfig.from_json_file(f"{bert_dir}/bert_config.json")
-  rng = np.random.default_rng(0)
-  ids = rng.integers(0, config.vocab_size, [BATCH, LENGTH])
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    ones = np.ones([BATCH, LENGTH], np.int32)
-    loss, *_ = run_classifier.create_model(
-      config, True, tf.constant(ids), ones, 0 * ones, ids[:, 0] % 2, 2, False
-    )
-    update = optimization.create_optimizer(loss, 5e-5, STEPS, 34, False)
-    session.run(tf.compat.v1.global_variables_initializer())
-    return machine.seconds(lambda: session.run([loss, update]), 5)[0]
+def original_seconds(bert_dir, data_dir):
+  """What the whole takes the original's way."""
+  script = os.path.join(os.path.dirname(__file__), "original.py")
+  start = time.time()
+  output = subprocess.run(
+    [sys.executable, script, bert_dir, data_dir],
+    check=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+  ).stdout
+  found = json.loads(output)
+  found["start"] = found.pop("first_step") - start
+  print("original", json.dumps(found), flush=True)
+  return found["start"] + (STEPS - 1) * found["step"] + found["evaluation"]
 
 
-def run_command(bert_dir, data_dir, seed):
+def run_command(bert_dir, data_dir, seed, precision):
   """(whole seconds, seconds to the first update, development accuracy)."""
   with tempfile.TemporaryDirectory() as output_dir:
     command = [
       sys.executable,
-      run_classifier.__file__,
+      os.path.join(machine.ROOT, "run_classifier.py"),
       "--task_name=MRPC",
       "--do_train=true",
       "--do_eval=true",
@@ -56,19 +52,20 @@ def run_command(bert_dir, data_dir, seed):
       f"--vocab_file={bert_dir}/vocab.txt",
       f"--bert_config_file={bert_dir}/bert_config.json",
       f"--init_checkpoint={bert_dir}/bert_model.ckpt",
-      f"--max_seq_length={LENGTH}",
-      f"--train_batch_size={BATCH}",
+      "--max_seq_length=128",
+      "--train_batch_size=32",
       "--learning_rate=5e-5",
       "--num_train_epochs=3",
       f"--seed={seed}",
-      "--log_steps=1",
+      f"--precision={precision}",
       f"--output_dir={output_dir}",
     ]
     start = time.perf_counter()
     first = None
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
       for line in run.stderr:
-        if first is None and "step 1/" in line:
+        # Logged when the first update has been made.
+        if first is None and "variables loaded" in line:
           first = time.perf_counter() - start
     assert run.returncode == 0
     whole = time.perf_counter() - start
@@ -79,24 +76,23 @@ def run_command(bert_dir, data_dir, seed):
 
 def main(bert_dir, data_dir, seeds=3):
   print(machine.describe(), flush=True)
-  steps, runs = [original_step_seconds(bert_dir)], []
+  originals = [original_seconds(bert_dir, data_dir)]
+  runs = {precision: [] for precision in PRECISIONS}
   for seed in range(1, seeds + 1):
-    runs.append(run_command(bert_dir, data_dir, seed))
-    steps.append(original_step_seconds(bert_dir))
-    names = ("whole_seconds", "first_step_seconds", "accuracy")
-    print(json.dumps(dict(zip(names, runs[-1], strict=True))), flush=True)
-  whole, first, accuracy = zip(*runs, strict=True)
-  original = STEPS * statistics.median(steps)
-  print(
-    f"whole command: median {statistics.median(whole):.0f} s; first update "
-    f"after {statistics.median(first):.1f} s; mean accuracy "
-    f"{statistics.mean(accuracy):.3f}"
-  )
-  print(
-    f"{STEPS} steps the original's way: {original:.0f} s "
-    f"({original / STEPS:.2f} s a step); ratio "
-    f"{original / statistics.median(whole):.2f}"
-  )
+    for precision in PRECISIONS:
+      runs[precision].append(run_command(bert_dir, data_dir, seed, precision))
+      print(precision, seed, *runs[precision][-1], flush=True)
+    originals.append(original_seconds(bert_dir, data_dir))
+  original = statistics.median(originals)
+  print(f"the original's way: median {original:.0f} s")
+  for precision in PRECISIONS:
+    whole, first, accuracy = zip(*runs[precision], strict=True)
+    print(
+      f"{precision}: median {statistics.median(whole):.0f} s, ratio "
+      f"{original / statistics.median(whole):.2f}; first update after "
+      f"{statistics.median(first):.1f} s; mean accuracy "
+      f"{statistics.mean(accuracy):.3f}"
+    )
 
 
 if __name__ == "__main__":
