@@ -1,13 +1,19 @@
 """What README.md says can be done can be done."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
 
+import numpy as np
 import pytest
 import scripts
+
+import glue
+import heads
 
 
 README = (scripts.ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,14 +35,46 @@ def test_flags_that_it_names_are_there():
   known = subprocess.run(command, capture_output=True, text=True).stdout
   named = set(re.findall(r"--([a-z]\w*)", README))
   assert len(named) > 15
-  for flag in named:
-    assert re.search(rf"--(\[no\])?{flag}\b", known) or flag == "v", flag
+  # Of absl's, and of TensorBoard's.
+  for flag in named - {"help", "v", "logdir"}:
+    assert re.search(rf"--(\[no\])?{flag}\b", known), flag
+
+
+def test_its_tables_name_every_task():
+  rows = re.findall(r"^\| `([A-Z][\w-]+)` \| (.*) \|$", _section("Tasks"), re.M)
+  described = {name: cells for name, cells in rows if cells.count("|") == 3}
+  assert described.keys() == {task.name for task in glue.TASKS.values()}
+  for task in glue.TASKS.values():
+    cells = described[task.name]
+    for name in (task.submission or {}).values():
+      assert f"`{name}`" in cells
+    if task.dev:
+      head = heads.make_head(task.kind, task.labels)
+      listed = re.sub(r"\W", "", cells.split("|")[2]).lower()
+      for metric in {*task.metrics, *head.default_metrics}:
+        assert metric in listed
+
+
+def test_its_picture_is_there():
+  for path in re.findall(r"!\[[^]]+\]\((.*?)\)", README):
+    content = (scripts.ROOT / path).read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) < 200_000
+
+
+def _section(heading):
+  return README.split(f"# {heading}\n")[1].split("\n#")[0]
+
+
+def _blocks(heading):
+  """The indented blocks of a section, each as one text."""
+  found = re.findall(r"(?:^    .*\n(?:\n(?=    ))*)+", _section(heading), re.M)
+  return [textwrap.dedent(block) for block in found]
 
 
 def _code(heading):
   """The indented lines of a section, without those of a shell."""
-  section = README.split(f"# {heading}\n")[1].split("\n#")[0]
-  lines = section.splitlines()
+  lines = _section(heading).splitlines()
   code = [line[4:] for line in lines if line.startswith("    ") or not line]
   return "\n".join(code)
 
@@ -48,7 +86,7 @@ def _copy_model(goldens, folder):
 
 def test_its_task_of_ones_own_runs(goldens, tmp_path):
   _copy_model(goldens, tmp_path)
-  (tmp_path / "mood.py").write_text(_code("Tasks"))
+  (tmp_path / "mood.py").write_text(_code("A processor of your own"))
   for name in ("train", "dev"):
     lines = [f"I feel {mood} .\t{mood}" for mood in ("sad", "glad")] * 4
     (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
@@ -70,6 +108,74 @@ def test_its_task_of_ones_own_runs(goldens, tmp_path):
     env={**os.environ, "PYTHONPATH": str(scripts.ROOT)},
   )
   assert "eval_accuracy" in (tmp_path / "out" / "eval_results.txt").read_text()
+
+
+# In place of Python: leaves what a command gives it for a fork, which need not
+# import TensorFlow first.
+_RECORDER = """
+python() {
+  [ "$1" = run_classifier.py ] && shift
+  printf '%s\\n' "$@" > arguments
+  cat > input
+}
+"""
+
+
+def _run_block(block, folder, stdin):
+  """Runs a block of shell in a folder; returns what its script printed."""
+  subprocess.run(
+    ["bash", "-e", "-c", _RECORDER + block],
+    check=True,
+    cwd=folder,
+    env={**os.environ, "BERT_BASE_DIR": str(folder)},
+    input=stdin,
+    text=True,
+  )
+  if "python " not in block:
+    return ""
+  arguments = (folder / "arguments").read_text().splitlines()
+  stdin = (folder / "input").read_text()
+  out, _ = scripts.fork("run_classifier.py", *arguments, stdin=stdin)
+  return out
+
+
+def test_its_recipe_for_own_data_runs(goldens, tmp_path, capsys):
+  _copy_model(goldens, tmp_path)
+  here = str(tmp_path / "reviews")
+  train, ask = (
+    [block.replace("/tmp/reviews", here) for block in _blocks(heading)]
+    for heading in ("Your own data", "Ask the trained model")
+  )
+  for block in train:
+    _run_block(block, tmp_path, "")
+  results = json.loads(
+    (tmp_path / "reviews/output/eval_results.json").read_text()
+  )
+  assert results["labels"].keys() == {"bad", "good"}
+  assert np.sum(results["confusion_matrix"]) == 10
+  assert (tmp_path / "reviews/output/report.html").exists()
+
+  of_file, of_pipe, asked = (
+    _run_block(block, tmp_path, "A text.\n") for block in ask[:3]
+  )
+  rows = [line.split("\t")[0] for line in of_file.splitlines()]
+  assert rows == ["id", "0", "1"]
+  assert of_file.startswith("id\tlabel\tbad\tgood\n")
+  assert len(of_pipe.splitlines()) == 2
+  assert re.match(r"> (bad|good) +\((bad|good) \d", asked)
+
+  exec(compile(ask[3], "README.md", "exec"), {})
+  label, probability = capsys.readouterr().out.split()
+  assert label == ("good" if float(probability) > 0.5 else "bad")
+
+  _run_block(ask[4], tmp_path, "")
+  table = (tmp_path / "reviews/output/test_predictions.tsv").read_text()
+  assert [row.split("\t")[0] for row in table.split("\n")] == [
+    "id",
+    "A1",
+    "A2",
+    "",
+  ]
 
 
 def test_its_python_runs(goldens, tmp_path, monkeypatch):
