@@ -34,8 +34,11 @@ $(cat "$output_dir/eval_results.txt")
 
 $PWD/$output_dir holds
   bert_model.ckpt.*  the trained model, with bert_config.json and vocab.txt
-  eval_results.txt   the numbers above
-  test_results.tsv   a line for each sentence of sample_data/test.tsv: the
-                     probabilities that it is unacceptable and acceptable
+  eval_results.txt   the numbers above; report.html shows them and more
+  test_predictions.tsv
+                     a line for each sentence of sample_data/test.tsv: 1 for
+                     acceptable or 0, and the probability of each
+Ask it about a sentence of yours, such as "The birds are quiet.":
+  .venv/bin/python run_classifier.py --interactive --output_dir=$output_dir
 Next: fine-tune a released BERT on data of your own; README.md shows how.
 END
