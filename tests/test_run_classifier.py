@@ -4,66 +4,25 @@ import json
 import os
 import pathlib
 import shutil
-import signal
+import statistics
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import scripts
 import sentencepiece
 import tensorflow as tf
+import tiny_task
 
 import checkpoints
-
-ROWS = {"train": 40, "dev": 11, "test": 7}
-
-
-def _write_mrpc(folder, goldens):
-  """MRPC's files with the first texts of the golden features."""
-  folder.mkdir()
-  examples = {name: [] for name in ROWS}
-  with open(goldens / "mrpc_features.jsonl", encoding="utf-8") as reader:
-    for line in reader:
-      example = json.loads(line)
-      examples[example["split"]].append(example)
-  for name, count in ROWS.items():
-    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-    lines += [
-      "\t".join((e["label"], "1", "2", e["text_a"], e["text_b"]))
-      for e in examples[name][:count]
-    ]
-    text = "\n".join(lines) + "\n"
-    (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+import summaries
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, goldens):
   """A folder with data/, and model/ as an unzipped release has it."""
-  folder = tmp_path_factory.mktemp("files")
-  _write_mrpc(folder / "data", goldens)
-  shutil.copytree(goldens / "model", folder / "model")
-  shutil.copy(goldens / "vocab.txt", folder / "model")
-  return folder
-
-
-def _flags(files, out, **changes):
-  flags = {
-    "task_name": "MRPC",
-    "data_dir": files / "data",
-    "vocab_file": files / "model" / "vocab.txt",
-    "bert_config_file": files / "model" / "bert_config.json",
-    "init_checkpoint": files / "model" / "bert_model.ckpt",
-    "max_seq_length": 48,
-    "train_batch_size": 8,
-    "learning_rate": 1e-3,
-    "num_train_epochs": 2,
-    "save_checkpoints_steps": 3,
-    "output_dir": out,
-    **changes,
-  }
-  return [f"--{k}={v}" for k, v in flags.items() if v is not None]
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +31,7 @@ def trained(files):
   output_dir = files / "output"
   output = scripts.run(
     "run_classifier.py",
-    *_flags(files, output_dir, log_steps=5, v=1),
+    *tiny_task.flags(files, output_dir, log_steps=5, v=1),
     "--do_train=true",
     "--do_eval=true",
     "--do_predict=true",
@@ -129,7 +88,13 @@ def test_output_dir_is_a_release(trained, files):
 
 def test_eval_results_have_the_references_keys(trained):
   results = _eval_results(trained[0])
-  assert results.keys() == {"eval_accuracy", "eval_loss", "global_step", "loss"}
+  assert results.keys() == {
+    "eval_accuracy",
+    "eval_f1",
+    "eval_loss",
+    "global_step",
+    "loss",
+  }
   assert results["global_step"] == 10
   assert results["loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
   # A share of eleven rows.
@@ -138,16 +103,16 @@ def test_eval_results_have_the_references_keys(trained):
 
 def test_test_results_are_probabilities_row_by_row(trained):
   rows = np.loadtxt(trained[0] / "test_results.tsv", delimiter="\t")
-  assert rows.shape == (ROWS["test"], 2)
+  assert rows.shape == (tiny_task.ROWS["test"], 2)
   np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_trained_model_brings_its_head(trained, files, tmp_path, batch_size):
   folder, _ = trained
-  scripts.run(
+  scripts.fork(
     "run_classifier.py",
-    *_flags(
+    *tiny_task.flags(
       files,
       tmp_path,
       init_checkpoint=folder,
@@ -173,11 +138,11 @@ def test_a_trained_model_brings_its_head(trained, files, tmp_path, batch_size):
 def test_nothing_left_to_train_is_said(trained, files):
   folder, _ = trained
   before = (folder / "bert_model.ckpt.data-00000-of-00001").read_bytes()
-  output = scripts.run(
-    "run_classifier.py", *_flags(files, folder), "--do_train=true"
+  _, log = scripts.fork(
+    "run_classifier.py", *tiny_task.flags(files, folder), "--do_train=true"
   )
-  assert f"Continuing from {folder}/model.ckpt-10" in output
-  assert "Nothing left to train: 10 of 10 steps" in output
+  assert f"Continuing from {folder}/model.ckpt-10" in log
+  assert "Nothing left to train: 10 of 10 steps" in log
   after = (folder / "bert_model.ckpt.data-00000-of-00001").read_bytes()
   assert before == after
 
@@ -185,35 +150,26 @@ def test_nothing_left_to_train_is_said(trained, files):
 def test_killed_and_started_again_ends_in_the_same_bytes(
   trained, files, tmp_path
 ):
-  command = _flags(files, tmp_path / "out", save_checkpoints_steps=1)
+  command = tiny_task.flags(files, tmp_path / "out", save_checkpoints_steps=1)
   continued = False
   for wanted in ("train.tf_record", "model.ckpt-2.index", "model.ckpt-5.index"):
-    process = scripts.start("run_classifier.py", *command, "--do_train=true")
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "out" / wanted).exists():
-      assert time.monotonic() < deadline
-      assert process.poll() is None, process.stdout.read()
-      time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    continued = "Continuing from" in process.communicate()[0] or continued
-    assert process.returncode == -signal.SIGKILL
+    log = scripts.kill_when(
+      tmp_path / "out" / wanted, "run_classifier.py", *command, "--do_train"
+    )
+    continued = "Continuing from" in log or continued
   assert continued
-  scripts.run("run_classifier.py", *command, "--do_train=true")
+  scripts.fork("run_classifier.py", *command, "--do_train=true")
   for suffix in ("data-00000-of-00001", "index"):
     name = f"bert_model.ckpt.{suffix}"
     undisturbed = (trained[0] / name).read_bytes()
     assert (tmp_path / "out" / name).read_bytes() == undisturbed
 
 
-def test_another_model_in_output_dir_is_an_error(trained, files, tmp_path):
+def test_another_model_in_output_dir_is_an_error(trained, files):
   folder, _ = trained
   before = scripts.tree(folder)
-  command = _flags(files, folder, task_name="xnli")
-  results = scripts.run_many(
-    "run_classifier.py", [[*command, "--do_train"]], tmp_path
-  )
-  status, _, error = results[0]
-  assert status == 2
+  command = tiny_task.flags(files, folder, task_name="xnli")
+  _, error = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
   assert "output_weights has shape [2, 32] there, and [3, 32] here" in error
   assert scripts.tree(folder) == before
 
@@ -222,16 +178,16 @@ def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
   folder = tmp_path / "model"
   shutil.copytree(trained[0], folder)
   (folder / "labels.json").write_text('["1", "0"]')
+  out = tmp_path / "out"
   commands = [
-    [*_flags(files, tmp_path / "out", init_checkpoint=folder), "--do_eval"],
-    [*_flags(files, folder), "--do_train"],
+    [*tiny_task.flags(files, out, init_checkpoint=folder), "--do_eval"],
+    [*tiny_task.flags(files, folder), "--do_train"],
   ]
-  for status, _, error in scripts.run_many(
-    "run_classifier.py", commands, tmp_path
-  ):
-    assert status == 2
-    assert "labels.json has the labels 1, 0, and --task_name=MRPC" in error
-  assert not (tmp_path / "out").exists()
+  for command in commands:
+    _, error = scripts.fork("run_classifier.py", *command, status=2)
+    assert "labels.json has the labels 1, 0 (classification), and" in error
+    assert "--task_name=MRPC has 0, 1 (classification); pass" in error
+  assert not out.exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over(trained, files, tmp_path):
@@ -239,10 +195,10 @@ def test_a_damaged_checkpoint_is_passed_over(trained, files, tmp_path):
   shutil.copytree(trained[0], folder)
   data = folder / "model.ckpt-10.data-00000-of-00001"
   data.write_bytes(data.read_bytes()[:1000])
-  output = scripts.run(
-    "run_classifier.py", *_flags(files, folder), "--do_train=true"
+  _, log = scripts.fork(
+    "run_classifier.py", *tiny_task.flags(files, folder), "--do_train=true"
   )
-  assert f"Continuing from {folder}/model.ckpt-9" in output
+  assert f"Continuing from {folder}/model.ckpt-9" in log
   name = "bert_model.ckpt.data-00000-of-00001"
   assert (folder / name).read_bytes() == (trained[0] / name).read_bytes()
 
@@ -288,7 +244,9 @@ common_flags.run(run_classifier.main, run_classifier.define_flags)
 def test_a_users_processor_works_as_it_always_did(files, tmp_path):
   lines = [f"I feel {m} .\t{m}" for m in ("sad", "glad", "mad")] * 4
   (tmp_path / "mood.tsv").write_text("\n".join(lines) + "\n")
-  flags = _flags(files, tmp_path / "out", task_name="mood", data_dir=tmp_path)
+  flags = tiny_task.flags(
+    files, tmp_path / "out", task_name="mood", data_dir=tmp_path
+  )
   code = USER_SCRIPT.format(root=str(scripts.ROOT))
   flags += ["--do_train", "--do_eval", "--do_predict"]
   subprocess.run(
@@ -320,9 +278,9 @@ def test_a_sentencepiece_model_serves_in_place_of_a_vocabulary(
   )
   out = tmp_path / "out"
   model = tmp_path / "pieces.model"
-  scripts.run(
+  scripts.fork(
     "run_classifier.py",
-    *_flags(files, out, vocab_file=None, spm_model_file=model),
+    *tiny_task.flags(files, out, vocab_file=None, spm_model_file=model),
     "--do_train=true",
     "--do_eval=true",
   )
@@ -330,165 +288,291 @@ def test_a_sentencepiece_model_serves_in_place_of_a_vocabulary(
   assert (out / "pieces.model").read_bytes() == model.read_bytes()
 
 
-def test_mnli_evaluates_and_predicts_both_sets(trained, files, tmp_path):
+def test_mnli_has_two_sets_and_its_model_predicts_ax(files, tmp_path):
   line = ["7", *"1234567", "He ate .", "He slept .", "neutral"]
   sets = ("matched", "mismatched")
   names = [f"{split}_{name}" for split in ("dev", "test") for name in sets]
+  data = tmp_path / "data"
+  (data / "MNLI").mkdir(parents=True)
+  (data / "AX").mkdir()
   for name in ("train", *names):
     rows = 9 if name.endswith("mismatched") else 6
-    text = "\n".join(["\t".join(line)] * (rows + 1)) + "\n"
-    (tmp_path / f"{name}.tsv").write_text(text)
+    lines = ["\t".join(line)] * (rows + 1)
+    tiny_task.write_lines(data / "MNLI" / f"{name}.tsv", lines)
+  tiny_task.write_lines(
+    data / "AX" / "diagnostic.tsv", ["0\tHe ate .\tHe slept ."] * 4
+  )
   out = tmp_path / "out"
-  scripts.run(
+  printed, _ = scripts.fork(
     "run_classifier.py",
-    *_flags(
-      files, out, task_name="mnli", data_dir=tmp_path, train_batch_size=2
+    *tiny_task.flags(
+      files, out, task_name="mnli,ax", data_dir=data, train_batch_size=2
     ),
     "--do_train=true",
     "--do_eval=true",
     "--do_predict=true",
   )
+  assert "MNLI  eval_accuracy_mismatched" in printed
+  mnli = out / "MNLI"
   for suffix, rows in (("", 6), ("_mismatched", 9)):
-    assert "eval_loss" in (out / f"eval_results{suffix}.txt").read_text()
-    results = (out / f"test_results{suffix}.tsv").read_text().splitlines()
-    assert len(results) == rows
-    assert all(len(line.split("\t")) == 3 for line in results)
+    assert "eval_loss" in (mnli / f"eval_results{suffix}.txt").read_text()
+    assert np.loadtxt(mnli / f"test_results{suffix}.tsv").shape == (rows, 3)
+  # All rows of all sets are the same pair.
+  np.testing.assert_allclose(
+    np.loadtxt(out / "AX" / "test_results.tsv"),
+    np.loadtxt(mnli / "test_results.tsv")[:3],
+    rtol=1e-5,
+  )
+  submitted = {"AX": 3, "MNLI-m": 6, "MNLI-mm": 9}
+  for name, rows in submitted.items():
+    text = (out / "glue_submission" / f"{name}.tsv").read_text()
+    header, *lines = text.splitlines()
+    assert header == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines] == [*map(str, range(rows))]
+  assert len(os.listdir(out / "glue_submission")) == len(submitted)
 
 
-def _config_with(files, name, **changes):
-  fields = json.loads((files / "model" / "bert_config.json").read_text())
-  path = files / name
-  path.write_text(json.dumps({**fields, **changes}))
-  return path
+KEEP_BEST = {
+  "eval_steps": 2,
+  "keep_best": "loss",
+  "early_stopping_patience": 2,
+  "keep_checkpoint_max": 0,
+  "num_train_epochs": 8,
+}
 
 
-def _bad_files(files):
-  """Makes what the table of bad inputs names."""
-  (files / "no_words.txt").write_text("")
-  (files / "no_cls.txt").write_text("[PAD]\n[UNK]\n[SEP]\n")
-  (files / "latin1.json").write_bytes(b'{"vocab_size": 9, "note": "caf\xe9"}')
-  for path in (files / "model").glob("bert_model.ckpt.*"):
-    content = path.read_bytes()
-    cut = content[: len(content) // 2] if "data" in path.name else content
-    (files / path.name.replace("bert_model", "cut")).write_bytes(cut)
+@pytest.fixture(scope="module")
+def kept(files):
+  """A folder that keeps its best weights, and the log of its training."""
+  folder = files / "kept"
+  command = tiny_task.flags(files, folder, **KEEP_BEST)
+  return folder, scripts.fork("run_classifier.py", *command, "--do_train")[1]
 
 
-def _bad_inputs(files):
-  """(changed flags, what the one line must say)."""
-  _bad_files(files)
-  empty = files / "empty"
-  empty.mkdir()
-  (files / "cased_L-12_H-768_A-12").mkdir()
-  for path in (files / "model").glob("bert_model.ckpt.*"):
-    shutil.copy(path, files / "cased_L-12_H-768_A-12")
-  bad_label = files / "bad_label"
-  shutil.copytree(files / "data", bad_label)
-  with open(bad_label / "train.tsv", "a", encoding="utf-8") as writer:
-    writer.write("7\t1\t2\ta\tb\n")
-  prefix = files / "model" / "bert_model.ckpt"
-  return {
-    "no vocabulary": ({"vocab_file": None}, ["--vocab_file"]),
-    "no such vocabulary": ({"vocab_file": "nowhere"}, ["--vocab_file=nowhere"]),
-    "config is a folder": ({"bert_config_file": empty}, ["bert_config_file"]),
-    "no data": ({"data_dir": empty}, [str(empty), "train.tsv"]),
-    "unknown task": ({"task_name": "MRPCC"}, ["MRPCC", "mrpc", "xnli"]),
-    "index path": (
-      {"init_checkpoint": f"{prefix}.index"},
-      [f"{prefix}.index", f"pass its prefix {prefix}"],
-    ),
-    "no checkpoint": ({"init_checkpoint": "nowhere"}, ["nowhere"]),
-    "too many words": (
-      {"bert_config_file": _config_with(files, "small.json", vocab_size=99)},
-      ["vocab.txt has 1001 entries", "vocab_size=99", "small.json"],
-    ),
-    "too long": ({"max_seq_length": 129}, ["--max_seq_length=129", "128"]),
-    "heads": (
-      {
-        "bert_config_file": _config_with(files, "h.json", num_attention_heads=5)
-      },
-      ["hidden_size=32", "num_attention_heads=5", "h.json"],
-    ),
-    "wider": (
-      {"bert_config_file": _config_with(files, "wide.json", hidden_size=64)},
-      ["bert/embeddings/word_embeddings", "[1001, 32]", "[1001, 64]"],
-    ),
-    "deeper": (
-      {"bert_config_file": _config_with(files, "l.json", num_hidden_layers=3)},
-      ["lacks bert/encoder/layer_2/attention/self/query/kernel"],
-    ),
-    "casing": (
-      {"init_checkpoint": files / "cased_L-12_H-768_A-12" / "bert_model.ckpt"},
-      ["--do_lower_case=True", "cased_L-12_H-768_A-12"],
-    ),
-    "empty vocabulary": (
-      {"vocab_file": files / "no_words.txt"},
-      ["no_words.txt", "[CLS]"],
-    ),
-    "no special": (
-      {"vocab_file": files / "no_cls.txt"},
-      ["no_cls.txt has no line [CLS]"],
-    ),
-    "config is not UTF-8": (
-      {"bert_config_file": files / "latin1.json"},
-      ["latin1.json"],
-    ),
-    "checkpoint cut short": (
-      {"init_checkpoint": files / "cut.ckpt"},
-      ["cut.ckpt is damaged or incomplete"],
-    ),
-    "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
-    "no rate": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
-    "late warm-up": ({"warmup_proportion": 2}, ["--warmup_proportion=2"]),
-    "negative seed": ({"seed": -1}, ["seed", "-1"]),
-    "unknown label": (
-      {"data_dir": bad_label},
-      [f"{bad_label}/train.tsv:42", "'7'", "0, 1"],
-    ),
-    "nothing to do": ({"do_train": "false"}, ["--do_train"]),
-    "untrained": (
-      {"do_train": "false", "do_predict": "true"},
-      ["--output_dir", "--do_train"],
-    ),
-    "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0"]),
-    "too few rows": ({"train_batch_size": 99}, ["--train_batch_size=99"]),
-    "unknown flag": ({"learning_rat": 1}, ["learning_rat"]),
-    "wrong type": ({"seed": "one"}, ["seed", "one"]),
-    "output is a file": (
-      {"output_dir": files / "model" / "vocab.txt"},
-      ["--output_dir", "vocab.txt is not a folder"],
-    ),
-    "below a file": (
-      {"output_dir": files / "model" / "vocab.txt" / "out"},
-      ["--output_dir", "vocab.txt is not a folder"],
-    ),
-    "unset output": ({"output_dir": ""}, ["--output_dir"]),
-    "unset checkpoint": ({"init_checkpoint": ""}, ["--init_checkpoint"]),
-    "other casing": (
-      {"bert_config_file": _config_with(files, "c.json", do_lower_case=False)},
-      ["--do_lower_case=True contradicts", "c.json"],
-    ),
-    "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
-    "no output": ({"output_dir": None}, ["--output_dir"]),
-  }
+def _weights(prefix):
+  """The variables of a checkpoint, without what only training needs."""
+  checkpoint = checkpoints.Checkpoint(str(prefix), weights_only=True)
+  return {name: checkpoint[name] for name in checkpoint.shapes}
 
 
-def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path):
-  cases = _bad_inputs(files)
-  before = scripts.tree(files)
-  commands = [
-    _flags(files, tmp_path / "out", **{"do_train": "true", **changes})
-    for changes, _ in cases.values()
+def test_the_best_is_released_and_patience_ends_the_training(kept):
+  folder, log = kept
+  history = json.loads((folder / "best.json").read_text())
+  steps = [step for step, _ in history["evaluations"]]
+  losses = [loss for _, loss in history["evaluations"]]
+  best = steps[np.argmin(losses)]
+  assert (history["metric"], history["best_step"]) == ("loss", best)
+  assert history["best_value"] == min(losses)
+  # Every second step, until two evaluations in a row were no better.
+  assert steps == [*range(2, best + 5, 2)]
+  assert f"Stopped at step {best + 4} of 40" in log
+  assert f"step {best}: loss {min(losses):.4f}, the best so far" in log
+  released = _weights(folder / "bert_model.ckpt")
+  wanted = _weights(folder / f"model.ckpt-{best}")
+  assert released.keys() == wanted.keys()
+  for name, value in wanted.items():
+    np.testing.assert_array_equal(released[name], value)
+  curves = summaries.read_scalars(folder)
+  curve = curves["dev/eval_loss"]
+  assert [step for step, _ in curve] == steps
+  np.testing.assert_allclose([loss for _, loss in curve], losses, rtol=1e-6)
+  assert set(steps) <= {step for step, _ in curves["loss"]}
+
+
+def test_the_best_is_evaluated_and_predicted_later(kept, files, tmp_path):
+  folder, _ = kept
+  history = json.loads((folder / "best.json").read_text())
+  prefix = folder / f"model.ckpt-{history['best_step']}"
+  for out, changes in ((folder, {}), (tmp_path, {"init_checkpoint": prefix})):
+    _, log = scripts.fork(
+      "run_classifier.py",
+      *tiny_task.flags(files, out, **changes),
+      "--do_eval",
+      "--do_predict",
+    )
+    used = f"Using the weights of {folder}/best_model.ckpt"
+    assert (used in log) == (out == folder)
+  results = _eval_results(folder)
+  assert results["global_step"] == history["best_step"]
+  assert results["eval_loss"] == pytest.approx(history["best_value"], rel=1e-6)
+  np.testing.assert_allclose(
+    np.loadtxt(folder / "test_results.tsv"),
+    np.loadtxt(tmp_path / "test_results.tsv"),
+    rtol=1e-5,
+  )
+
+
+def test_killed_between_evaluations_it_ends_in_the_same_bytes(
+  kept, files, tmp_path
+):
+  out = tmp_path / "out"
+  command = [*tiny_task.flags(files, out, **KEEP_BEST), "--do_train"]
+  names = ("model.ckpt-2", "best_model.ckpt", "model.ckpt-4", "model.ckpt-6")
+  for name in names:
+    path = out / f"{name}.index"
+    scripts.kill_when(path, "run_classifier.py", *command)
+  _, log = scripts.fork("run_classifier.py", *command)
+  assert f"Continuing from {out}/model.ckpt-" in log
+  suffixes = ("index", "data-00000-of-00001")
+  names = [
+    f"{n}.{s}" for n in ("best_model.ckpt", "bert_model.ckpt") for s in suffixes
   ]
-  results = scripts.run_many("run_classifier.py", commands, tmp_path)
-  for (name, (_, wanted)), result in zip(cases.items(), results, strict=True):
-    status, _, error = result
-    lines = error.splitlines()
-    assert status == 2, (name, error)
-    assert len(lines) == 1, (name, error)
-    for text in wanted:
-      assert text in lines[0], name
-  assert not (tmp_path / "out").exists()
-  assert scripts.tree(files) == before
+  for name in ("best.json", *names):
+    assert (out / name).read_bytes() == (kept[0] / name).read_bytes(), name
+
+
+def test_another_learning_rate_is_warned_of(trained, files, tmp_path):
+  folder = tmp_path / "out"
+  shutil.copytree(trained[0], folder)
+  _, log = scripts.fork(
+    "run_classifier.py",
+    *tiny_task.flags(files, folder, learning_rate=2e-3, log_steps=7),
+    "--do_train",
+  )
+  assert (
+    "The training in this folder began with --learning_rate=0.001, and goes "
+    "on with 0.002\n"
+  ) in log
+  assert log.count("began with") == 1
+  record = json.loads((folder / "flags.json").read_text())
+  assert record["flags"]["learning_rate"] == 2e-3
+
+
+@pytest.fixture(scope="module")
+def several(files, goldens):
+  """The folder of two tasks with two seeds, and what was printed."""
+  data = files / "several_data"
+  tiny_task.write_mrpc(data / "MRPC", goldens)
+  (data / "RTE").mkdir()
+  labels = ["entailment", "not_entailment"]
+  for name, rows in (("train", 24), ("dev", 9), ("test", 5)):
+    lines = ["index\tsentence1\tsentence2\tlabel"]
+    lines += [
+      f"{i}\tthat {'was' * (i % 2)} first\twith {i} .\t{labels[i % 2]}"
+      for i in range(rows)
+    ]
+    if name == "test":
+      lines = [line.rpartition("\t")[0] for line in lines]
+    tiny_task.write_lines(data / "RTE" / f"{name}.tsv", lines)
+  out = files / "several"
+  printed, _ = scripts.fork(
+    "run_classifier.py",
+    *tiny_task.flags(
+      files,
+      out,
+      task_name="MRPC,rte",
+      data_dir=data,
+      num_seeds=2,
+      seed=3,
+      num_train_epochs=1,
+    ),
+    "--do_train",
+    "--do_eval",
+    "--do_predict",
+  )
+  return out, printed
+
+
+def test_several_tasks_and_seeds_are_summarized(several):
+  out, printed = several
+  header, *rows = [
+    line.split("\t") for line in (out / "results.tsv").read_text().splitlines()
+  ]
+  assert header == ["task", "metric", "mean", "deviation", "best", "best seed"]
+  wanted = []
+  for task in ("MRPC", "RTE"):
+    found = [_eval_results(out / f"seed-{seed}" / task) for seed in (3, 4)]
+    for name in sorted(found[0].keys() - {"global_step"}):
+      a, b = values = [results[name] for results in found]
+      best = min(values) if "loss" in name else max(values)
+      numbers = (statistics.mean(values), statistics.stdev(values), best)
+      shown = [f"{number:.4f}" for number in numbers]
+      seed = "3" if best == a else "4"
+      wanted.append([task, name, *shown, seed])
+      assert a != b or "loss" not in name
+  assert rows == wanted
+  assert [line.split() for line in printed.splitlines()] == [
+    ["task", "metric", "mean", "deviation", "best", "best", "seed"],
+    *wanted,
+  ]
+  assert len({line.index("0.") for line in printed.splitlines()[1:]}) == 1
+
+
+def test_submissions_have_a_line_for_each_row(several):
+  out, _ = several
+  for seed in (3, 4):
+    folder = out / f"seed-{seed}"
+    assert sorted(os.listdir(folder)) == ["MRPC", "RTE", "glue_submission"]
+    assert sorted(os.listdir(folder / "glue_submission")) == [
+      "MRPC.tsv",
+      "RTE.tsv",
+    ]
+    for task, labels in (
+      ("MRPC", ["0", "1"]),
+      ("RTE", ["entailment", "not_entailment"]),
+    ):
+      places = np.loadtxt(folder / task / "test_results.tsv").argmax(axis=1)
+      wanted = [f"{row}\t{labels[place]}" for row, place in enumerate(places)]
+      submitted = (folder / "glue_submission" / f"{task}.tsv").read_text()
+      assert submitted.splitlines() == ["index\tprediction", *wanted]
+
+
+@pytest.fixture(scope="module")
+def long_texts(files):
+  """A folder for each way to read long texts, by --long_text and precision."""
+  folders = {}
+  for long_text, precision in (
+    ("head_tail", "float32"),
+    ("mean_windows", "float32"),
+    ("mean_windows", "bfloat16"),
+  ):
+    folder = files / f"{long_text}_{precision}"
+    command = tiny_task.flags(
+      files, folder, max_seq_length=24, long_text=long_text, precision=precision
+    )
+    actions = ("--do_train", "--do_eval", "--do_predict")
+    scripts.fork("run_classifier.py", *command, *actions)
+    folders[long_text, precision] = folder
+  return folders
+
+
+def test_bfloat16_is_close_to_float32(long_texts):
+  full = long_texts["mean_windows", "float32"]
+  half = long_texts["mean_windows", "bfloat16"]
+  # Eight bits of a fraction, in two layers and ten updates.
+  exact = np.loadtxt(full / "test_results.tsv")
+  rounded = np.loadtxt(half / "test_results.tsv")
+  np.testing.assert_allclose(rounded, exact, atol=0.05)
+  assert np.any(rounded != exact)
+  losses = [_eval_results(folder)["eval_loss"] for folder in (full, half)]
+  assert losses[0] == pytest.approx(losses[1], rel=0.05)
+  weights = _weights(half / "bert_model.ckpt")
+  assert {value.dtype for value in weights.values()} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("long_text", ["head_tail", "mean_windows"])
+def test_long_texts_are_answered_as_they_were_trained(
+  long_texts, files, long_text
+):
+  folder = long_texts[long_text, "float32"]
+  settings = json.loads((folder / "classifier.json").read_text())
+  assert settings["long_text"] == long_text
+  _, *lines = (files / "data" / "test.tsv").read_text().splitlines()
+  out, _ = scripts.fork(
+    "run_classifier.py",
+    "--predict_file=-",
+    f"--output_dir={folder}",
+    stdin="".join("\t".join(line.split("\t")[3:]) + "\n" for line in lines),
+  )
+  shown = [line.split("\t")[2:] for line in out.splitlines()[1:]]
+  wanted = np.loadtxt(folder / "test_results.tsv")
+  assert len(wanted) == len(lines) == tiny_task.ROWS["test"]
+  np.testing.assert_allclose(
+    np.array(shown, np.float64), wanted, rtol=1e-4, atol=5.1e-7
+  )
+  rows = len([*tf.data.TFRecordDataset(str(folder / "predict.tf_record"))])
+  assert (rows > len(lines)) == (long_text == "mean_windows")
+  assert "eval_f1" in _eval_results(folder)
 
 
 def test_importing_the_script_defines_no_flag():

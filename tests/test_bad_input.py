@@ -1,0 +1,765 @@
+"""What is wrong with flags and files is one line, and leaves nothing behind.
+
+A row is the flags that differ from a good command, and what the line says:
+where it is wrong, the value, the remedy. FILES stands for the folder of files.
+"""
+
+import gzip
+import json
+import re
+import shutil
+
+import pytest
+import scripts
+import tiny_task
+
+MODEL = "FILES/model"
+TABLES = "FILES/tables"
+CHECKPOINT = f"{MODEL}/bert_model.ckpt"
+LOOKUP = "bert/embeddings/word_embeddings"
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+# A good command for a table of one's own.
+CUSTOM = {
+  "task_name": "custom",
+  "data_dir": None,
+  "train_file": f"{TABLES}/good.tsv",
+}
+# A good command for what needs a trained model.
+USE = {"do_train": None, "output_dir": "FILES/trained"}
+
+FLAG_ROWS = {
+  "unknown flag": ({"learning_rat": 1}, ["learning_rat", "learning_rate"]),
+  "no whole number": ({"seed": "one"}, ["--seed=one", "int"]),
+  "no number": ({"learning_rate": "fast"}, ["--learning_rate=fast", "float"]),
+  "no truth value": ({"do_eval": "perhaps"}, ["--do_eval=perhaps", "boolean"]),
+  "none of a list": (
+    {"precision": "float16"},
+    ["--precision=float16", "<float32|bfloat16>"],
+  ),
+  "none of the long texts": (
+    {"long_text": "tail"},
+    ["--long_text=tail", "<head|head_tail|mean_windows>"],
+  ),
+  "none of the weights": (
+    {"class_weights": "equal"},
+    ["--class_weights=equal", "<none|balanced>"],
+  ),
+  "seeds beyond the last": (
+    {"seed": 2**31 - 1, "num_seeds": 2},
+    ["--num_seeds=2", "--seed=2147483647", "lower"],
+  ),
+  "negative seed": ({"seed": -1}, ["--seed=-1"]),
+  "no seeds": ({"num_seeds": 0}, ["--num_seeds=0"]),
+  "negative eval_steps": ({"eval_steps": -1}, ["--eval_steps=-1"]),
+  "no patience": (
+    {"early_stopping_patience": 0},
+    ["--early_stopping_patience=0"],
+  ),
+  "negative checkpoints": (
+    {"keep_checkpoint_max": -1},
+    ["--keep_checkpoint_max=-1"],
+  ),
+  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "greater"]),
+  "no batch to evaluate": (
+    {"eval_batch_size": 0},
+    ["--eval_batch_size=0", "greater"],
+  ),
+  "negative batch": (
+    {"predict_batch_size": -8},
+    ["--predict_batch_size=-8", "greater"],
+  ),
+  "too few rows": (
+    {"train_batch_size": 99},
+    ["--train_batch_size=99", "--num_train_epochs=2.0", "lower"],
+  ),
+  "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1", "greater"]),
+  "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
+  "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
+  "no epochs": ({"num_train_epochs": 0}, ["--num_train_epochs=0"]),
+  "no checkpoints": (
+    {"save_checkpoints_steps": 0},
+    ["--save_checkpoints_steps=0"],
+  ),
+  "late warm-up": (
+    {"warmup_proportion": 2},
+    ["--warmup_proportion=2", "0 and"],
+  ),
+  "warm-up is no number": (
+    {"warmup_proportion": "nan"},
+    ["--warmup_proportion=nan", "between 0 and 1"],
+  ),
+  "too long": (
+    {"max_seq_length": 129},
+    ["--max_seq_length=129", "128 positions", "bert_config.json", "lower"],
+  ),
+  "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
+  "no room for windows": (
+    {"max_seq_length": 4, "long_text": "mean_windows"},
+    ["--max_seq_length=4", "--long_text=mean_windows", "5 or more"],
+  ),
+  "nothing to do": ({"do_train": None}, ["nothing to do", "pass --do_train"]),
+  "unknown task": (
+    {"task_name": "MRPCC"},
+    ["--task_name=MRPCC", "cola", "custom", "xnli", "did you mean mrpc?"],
+  ),
+  "unknown task among others": (
+    {"task_name": "MRPC,RTEE"},
+    ["--task_name=RTEE", "did you mean rte?"],
+  ),
+  "no task": ({"task_name": None}, ["--task_name"]),
+  "no data_dir": ({"data_dir": None}, ["--data_dir"]),
+  "unknown language": (
+    {"task_name": "XNLI", "xnli_language": "nl"},
+    ["--xnli_language=nl", "ar, bg, de", "zh"],
+  ),
+  "table with another task": (
+    {"train_file": "rows.tsv"},
+    ["--train_file", "--task_name=custom", "leave it out"],
+  ),
+  "column with another task": (
+    {"label_column": "Quality"},
+    ["--label_column", "--task_name=custom"],
+  ),
+  "regression with another task": (
+    {"regression": True},
+    ["--regression", "--task_name=custom"],
+  ),
+  "fraction with another task": (
+    {"dev_fraction": 0.5},
+    ["--dev_fraction", "--task_name=custom"],
+  ),
+  "custom with another task": (
+    {**CUSTOM, "task_name": "custom,MRPC"},
+    ["--task_name=custom", "other tasks"],
+  ),
+  "both kinds": (
+    {**CUSTOM, "regression": True, "multilabel": True},
+    ["--regression and --multilabel exclude each other", "pass one"],
+  ),
+  "fraction of 0": (
+    {**CUSTOM, "dev_fraction": 0},
+    ["--dev_fraction=0.0", "between 0 and 1", "0.1"],
+  ),
+  "fraction of 1": ({**CUSTOM, "dev_fraction": 1}, ["--dev_fraction=1.0"]),
+  "fraction is no number": (
+    {**CUSTOM, "dev_fraction": "nan"},
+    ["--dev_fraction=nan"],
+  ),
+  "best by an unknown metric": (
+    {"keep_best": "bleu"},
+    ["--keep_best=bleu", "accuracy, f1, loss"],
+  ),
+  "best by a metric of numbers": (
+    {**CUSTOM, "keep_best": "pearson"},
+    ["--keep_best=pearson", "accuracy", "f1_macro", "loss"],
+  ),
+  "weights of numbers": (
+    {
+      **CUSTOM,
+      "label_column": "number",
+      "regression": True,
+      "class_weights": "balanced",
+    },
+    ["--class_weights=balanced", "labels"],
+  ),
+}
+
+MODEL_ROWS = {
+  "no vocabulary": ({"vocab_file": None}, ["--vocab_file"]),
+  "vocabulary is missing": (
+    {"vocab_file": "nowhere"},
+    ["--vocab_file=nowhere", "pass the path"],
+  ),
+  "vocabulary is empty": (
+    {"vocab_file": "FILES/no_words.txt"},
+    ["--vocab_file=FILES/no_words.txt", "[CLS]", "pass the vocab.txt"],
+  ),
+  "vocabulary without specials": (
+    {"vocab_file": "FILES/no_cls.txt"},
+    ["no_cls.txt has no line [CLS]", "pass the vocab.txt"],
+  ),
+  "vocabulary with duplicates": (
+    {"vocab_file": "FILES/twice.txt"},
+    ["FILES/twice.txt:8: 'he' stands on line 6 already", "pass the vocab.txt"],
+  ),
+  "vocabulary is not UTF-8": (
+    {"vocab_file": "FILES/latin1.txt"},
+    ["FILES/latin1.txt:6", "byte 34", "UTF-8"],
+  ),
+  "vocabulary is too large": (
+    {"bert_config_file": "FILES/few_words.json"},
+    ["vocab.txt has 1001 entries", "vocab_size=99", "few_words.json", "pass"],
+  ),
+  "no config": ({"bert_config_file": None}, ["--bert_config_file"]),
+  "config is missing": (
+    {"bert_config_file": "nowhere"},
+    ["--bert_config_file=nowhere", "pass the path"],
+  ),
+  "config is a folder": (
+    {"bert_config_file": "FILES/empty"},
+    ["--bert_config_file=FILES/empty", "pass the path"],
+  ),
+  "config is empty": (
+    {"bert_config_file": "FILES/empty.json"},
+    ["FILES/empty.json is not JSON", "pass the bert_config.json"],
+  ),
+  "config is cut": (
+    {"bert_config_file": "FILES/cut.json"},
+    ["FILES/cut.json is not JSON", "line 2", "pass the bert_config.json"],
+  ),
+  "config is not UTF-8": (
+    {"bert_config_file": "FILES/latin1.json"},
+    ["FILES/latin1.json", "position 30", "pass the bert_config.json"],
+  ),
+  "config is a list": (
+    {"bert_config_file": "FILES/list.json"},
+    ["FILES/list.json", "not a JSON object"],
+  ),
+  "size is a string": (
+    {"bert_config_file": "FILES/string.json"},
+    ["FILES/string.json: hidden_size='32'", "whole number"],
+  ),
+  "size is true": (
+    {"bert_config_file": "FILES/true.json"},
+    ["FILES/true.json: num_hidden_layers=True", "whole number"],
+  ),
+  "size is negative": (
+    {"bert_config_file": "FILES/negative.json"},
+    ["FILES/negative.json: intermediate_size=-64", "positive"],
+  ),
+  "size is a fraction": (
+    {"bert_config_file": "FILES/fraction.json"},
+    ["FILES/fraction.json: vocab_size=1001.5", "whole number"],
+  ),
+  "dropout is a string": (
+    {"bert_config_file": "FILES/dropout.json"},
+    ["FILES/dropout.json: hidden_dropout_prob='0.1'", "probability"],
+  ),
+  "unknown activation": (
+    {"bert_config_file": "FILES/activation.json"},
+    ["FILES/activation.json", "gelo"],
+  ),
+  "activation is a number": (
+    {"bert_config_file": "FILES/activation_1.json"},
+    ["FILES/activation_1.json", "hidden_act=1"],
+  ),
+  "heads": (
+    {"bert_config_file": "FILES/heads.json"},
+    ["hidden_size=32", "num_attention_heads=5", "heads.json"],
+  ),
+  "casing of the config": (
+    {"bert_config_file": "FILES/cased.json"},
+    ["--do_lower_case=True contradicts", "cased.json", "pass"],
+  ),
+  "casing of the checkpoint": (
+    {"init_checkpoint": "FILES/cased_L-12_H-768_A-12/bert_model.ckpt"},
+    ["--do_lower_case=True", "cased_L-12_H-768_A-12", "--do_lower_case=False"],
+  ),
+  "checkpoint is missing": (
+    {"init_checkpoint": "nowhere"},
+    ["no checkpoint nowhere", "nowhere.index", "pass the"],
+  ),
+  "checkpoint is unset": (
+    {"init_checkpoint": ""},
+    ["--init_checkpoint is empty", "leave it out"],
+  ),
+  "checkpoint in an empty folder": (
+    {"init_checkpoint": "FILES/empty"},
+    ["FILES/empty/bert_model.ckpt", "pass the"],
+  ),
+  "index path": (
+    {"init_checkpoint": f"{CHECKPOINT}.index"},
+    [f"{CHECKPOINT}.index", f"pass its prefix {CHECKPOINT}"],
+  ),
+  "data path": (
+    {"init_checkpoint": f"{CHECKPOINT}.data-00000-of-00001"},
+    [f"pass its prefix {CHECKPOINT}"],
+  ),
+  "checkpoint is cut": (
+    {"init_checkpoint": "FILES/cut.ckpt"},
+    ["FILES/cut.ckpt is damaged or incomplete", "copy or download"],
+  ),
+  "checkpoint is altered": (
+    {"init_checkpoint": "FILES/altered.ckpt"},
+    ["FILES/altered.ckpt is damaged or incomplete", "copy or download"],
+  ),
+  "index is altered": (
+    {"init_checkpoint": "FILES/no_index.ckpt"},
+    ["FILES/no_index.ckpt is damaged or incomplete", "copy or download"],
+  ),
+  "checkpoint without data": (
+    {"init_checkpoint": "FILES/no_data.ckpt"},
+    ["FILES/no_data.ckpt is damaged or incomplete", "copy or download"],
+  ),
+  "wider": (
+    {"bert_config_file": "FILES/wide.json"},
+    [CHECKPOINT, LOOKUP, "[1001, 32]", "[1001, 64]", "pass the bert_config"],
+  ),
+  "deeper": (
+    {"bert_config_file": "FILES/deep.json"},
+    ["lacks bert/encoder/layer_2/attention/self/query/kernel", "15 more"],
+  ),
+  "more positions": (
+    {"bert_config_file": "FILES/positions.json"},
+    ["bert/embeddings/position_embeddings", "[128, 32]", "[256, 32]"],
+  ),
+  "sentencepiece model is missing": (
+    {"spm_model_file": "nowhere"},
+    ["--spm_model_file=nowhere", "pass the path"],
+  ),
+  "no sentencepiece model": (
+    {"spm_model_file": f"{MODEL}/vocab.txt"},
+    ["vocab.txt is not a SentencePiece model"],
+  ),
+}
+
+OUTPUT_ROWS = {
+  "no output": ({"output_dir": None}, ["--output_dir"]),
+  "output is unset": ({"output_dir": ""}, ["--output_dir"]),
+  "output is a file": (
+    {"output_dir": f"{MODEL}/vocab.txt"},
+    [f"--output_dir={MODEL}/vocab.txt", "not a folder", "pass another"],
+  ),
+  "output below a file": (
+    {"output_dir": f"{MODEL}/vocab.txt/out"},
+    ["--output_dir", "vocab.txt is not a folder", "pass another"],
+  ),
+  "output cannot be written": (
+    {"output_dir": "/proc/self/out"},
+    ["--output_dir=/proc/self/out"],
+  ),
+  "output holds fewer labels": (
+    {
+      "output_dir": "FILES/trained",
+      "task_name": "MNLI",
+      "data_dir": "FILES/two_tasks/MNLI",
+    },
+    ["output_weights has shape [2, 32] there, and [3, 32] here", "another"],
+  ),
+  "output holds another model": (
+    {
+      "output_dir": "FILES/trained",
+      "bert_config_file": "FILES/wide.json",
+      "init_checkpoint": None,
+    },
+    [
+      "--output_dir=FILES/trained",
+      LOOKUP,
+      "[1001, 32]",
+      "[1001, 64]",
+      "pass another folder",
+    ],
+  ),
+  "output holds other labels": (
+    {"output_dir": "FILES/trained", **CUSTOM},
+    [
+      "labels.json has the labels 0, 1 (classification)",
+      "--task_name=custom",
+      "bad, good",
+      "pass",
+    ],
+  ),
+  "output holds a release": (
+    {"output_dir": MODEL},
+    [f"--output_dir={MODEL} holds a model", "overwrite", "pass another"],
+  ),
+  "output holds another history": (
+    {"output_dir": "FILES/damaged_history", "keep_best": "loss"},
+    ["FILES/damaged_history/best.json is damaged", "delete"],
+  ),
+  "output holds the history of another metric": (
+    {"output_dir": "FILES/kept", "keep_best": "f1"},
+    ["FILES/kept/best.json", "eval_loss", "f1", "another folder"],
+  ),
+  "output holds damaged labels": (
+    {"output_dir": "FILES/damaged_labels"},
+    ["FILES/damaged_labels/labels.json", "copy it again"],
+  ),
+  "output holds damaged flags": (
+    {"output_dir": "FILES/damaged_flags"},
+    ["FILES/damaged_flags/flags.json is damaged", "delete it"],
+  ),
+  "predicting untrained": (
+    {"do_train": None, "do_predict": True},
+    ["--output_dir", "--init_checkpoint", "add --do_train"],
+  ),
+  "evaluating untrained": (
+    {"do_train": None, "do_eval": True},
+    ["--output_dir", "--init_checkpoint", "add --do_train"],
+  ),
+  "predicting untrained without a checkpoint": (
+    {"do_train": None, "do_predict": True, "init_checkpoint": None},
+    ["--output_dir", "add --do_train"],
+  ),
+  "answering untrained": (
+    {"predict_file": f"{TABLES}/good.tsv", "do_train": None},
+    ["OUT does not hold a trained classifier", "pass the --output_dir"],
+  ),
+  "talking untrained": (
+    {"interactive": True, "output_dir": "FILES/empty", "do_train": None},
+    ["FILES/empty does not hold a trained classifier", "pass the"],
+  ),
+  "answering and training": (
+    {"predict_file": "-"},
+    ["--predict_file and --do_train exclude each other", "two commands"],
+  ),
+  "answering and talking": (
+    {**USE, "predict_file": "-", "interactive": True},
+    ["--predict_file and --interactive exclude each other", "two commands"],
+  ),
+  "answering without a folder": (
+    {"predict_file": "-", "output_dir": None, "do_train": None},
+    ["--output_dir"],
+  ),
+  "file to answer is missing": (
+    {**USE, "predict_file": "nowhere"},
+    ["--predict_file=nowhere", "pass the path"],
+  ),
+  "file to answer is a folder": (
+    {**USE, "predict_file": "FILES/empty"},
+    ["--predict_file=FILES/empty", "pass the path"],
+  ),
+  "file to answer has one text": (
+    {**USE, "predict_file": "FILES/one_text.txt"},
+    ["FILES/one_text.txt:1", "two texts"],
+  ),
+  "file to answer has three texts": (
+    {**USE, "predict_file": "FILES/three_texts.txt"},
+    ["FILES/three_texts.txt:1", "3 columns", "a b\\tc\\td"],
+  ),
+  "file to answer is not UTF-8": (
+    {**USE, "predict_file": "FILES/latin1_pairs.txt"},
+    ["FILES/latin1_pairs.txt:1", "byte 5", "UTF-8"],
+  ),
+  "no batch to answer": (
+    {**USE, "predict_file": "-", "predict_batch_size": 0},
+    ["--predict_batch_size=0", "greater than 0", "pass"],
+  ),
+}
+
+DATA_ROWS = {
+  "no data": (
+    {"data_dir": "FILES/empty"},
+    ["FILES/empty", "train.tsv", "pass"],
+  ),
+  "no folder of data": (
+    {"data_dir": "nowhere"},
+    ["--data_dir=nowhere", "train.tsv", "pass"],
+  ),
+  "unknown label": (
+    {"data_dir": "FILES/bad_label"},
+    ["FILES/bad_label/train.tsv:42", "'7'", "0, 1"],
+  ),
+  "a line lacks columns": (
+    {"data_dir": "FILES/short_line"},
+    ["FILES/short_line/train.tsv:42", "2 columns", "5"],
+  ),
+  "data is not UTF-8": (
+    {"data_dir": "FILES/latin1"},
+    ["FILES/latin1/train.tsv:2", "byte 40", "UTF-8"],
+  ),
+  "data is empty": (
+    {"data_dir": "FILES/no_rows"},
+    ["FILES/no_rows/train.tsv", "no examples"],
+  ),
+  "the second task is wrong": (
+    {"task_name": "MRPC,RTE", "data_dir": "FILES/two_tasks"},
+    ["FILES/two_tasks/RTE/train.tsv:3", "'maybe'", "entailment"],
+  ),
+  "the second task lacks its file to predict": (
+    {"task_name": "MNLI,AX", "data_dir": "FILES/two_tasks", "do_predict": True},
+    ["FILES/two_tasks/AX", "diagnostic.tsv", "pass"],
+  ),
+  "a task without training": (
+    {"task_name": "AX", "data_dir": "FILES/two_tasks/MNLI"},
+    ["--task_name=AX", "MNLI", "pass --do_predict"],
+  ),
+}
+
+TABLE_ROWS = {
+  "no table": (
+    {**CUSTOM, "train_file": None},
+    ["--train_file is missing", "pass"],
+  ),
+  "no table to predict": (
+    {**CUSTOM, "do_predict": True},
+    ["--test_file is missing", "pass"],
+  ),
+  "table is missing": (
+    {**CUSTOM, "train_file": f"{TABLES}/nowhere.csv"},
+    [f"no file {TABLES}/nowhere.csv", "correct the path"],
+  ),
+  "development table is missing": (
+    {**CUSTOM, "dev_file": "nowhere.csv", "do_eval": True},
+    ["no file nowhere.csv", "correct the path"],
+  ),
+  "table is a folder": (
+    {**CUSTOM, "train_file": TABLES},
+    [f"{TABLES} is a folder", "pass a file"],
+  ),
+  "table of another format": (
+    {**CUSTOM, "train_file": f"{TABLES}/rows.xlsx"},
+    ["rows.xlsx", ".tsv, .csv, .jsonl", "convert"],
+  ),
+  "table is empty": (
+    {**CUSTOM, "train_file": f"{TABLES}/empty.tsv"},
+    [f"{TABLES}/empty.tsv is empty", "give a file with rows"],
+  ),
+  "table has a header alone": (
+    {**CUSTOM, "train_file": f"{TABLES}/header.csv"},
+    [f"{TABLES}/header.csv has a header and no rows", "give"],
+  ),
+  "table is cut": (
+    {**CUSTOM, "train_file": f"{TABLES}/cut.tsv.gz"},
+    [f"{TABLES}/cut.tsv.gz is not a whole gzip file", "again"],
+  ),
+  "table is not compressed": (
+    {**CUSTOM, "train_file": f"{TABLES}/plain.tsv.gz"},
+    [f"{TABLES}/plain.tsv.gz is not a whole gzip file", "again"],
+  ),
+  "JSON is cut": (
+    {**CUSTOM, "train_file": f"{TABLES}/cut.jsonl"},
+    [f"{TABLES}/cut.jsonl:3", "column", "one whole JSON object a line"],
+  ),
+  "JSON is malformed": (
+    {**CUSTOM, "train_file": f"{TABLES}/malformed.jsonl"},
+    [f"{TABLES}/malformed.jsonl:2", "one whole JSON object a line"],
+  ),
+  "JSON is no object": (
+    {**CUSTOM, "train_file": f"{TABLES}/list.jsonl"},
+    [f"{TABLES}/list.jsonl:1", "no object", "one whole JSON object a line"],
+  ),
+  "a text is null": (
+    {**CUSTOM, "train_file": f"{TABLES}/null.jsonl"},
+    [f"{TABLES}/null.jsonl:2", "--text_a_column=text", "write it"],
+  ),
+  "table is not UTF-8": (
+    {**CUSTOM, "train_file": f"{TABLES}/latin1.csv"},
+    [f"{TABLES}/latin1.csv:3", "byte 23", "convert the file to UTF-8"],
+  ),
+  "a row has more columns": (
+    {**CUSTOM, "train_file": f"{TABLES}/wide.csv"},
+    [f"{TABLES}/wide.csv:3: 3 columns", "has 2", "quotation marks"],
+  ),
+  "a row has fewer columns": (
+    {**CUSTOM, "train_file": f"{TABLES}/narrow.tsv"},
+    [f"{TABLES}/narrow.tsv:4: 1 column", "has 2", "a tab"],
+  ),
+  "a quotation mark is open": (
+    {**CUSTOM, "train_file": f"{TABLES}/open.csv"},
+    [f"{TABLES}/open.csv:2", "close each quotation mark"],
+  ),
+  "no such column": (
+    {**CUSTOM, "label_column": "lable"},
+    [
+      "--label_column=lable",
+      "'text', 'label', 'number'",
+      "did you mean 'label'?",
+    ],
+  ),
+  "no such second text": (
+    {**CUSTOM, "text_b_column": "other"},
+    ["--text_b_column=other", "no such column", "'text', 'label', 'number'"],
+  ),
+  "no such column number": (
+    {**CUSTOM, "header": False, "text_a_column": 0, "label_column": 3},
+    ["--label_column=3", "3 columns", "0 to 2"],
+  ),
+  "names without a header": (
+    {**CUSTOM, "header": False},
+    ["--text_a_column=text", "without a header", "0 to 2"],
+  ),
+  "one column twice": (
+    {**CUSTOM, "text_b_column": "text"},
+    ["--text_a_column=text", "--text_b_column=text", "one column", "name two"],
+  ),
+  "unknown label in a table": (
+    {**CUSTOM, "dev_file": f"{TABLES}/bad_label.tsv", "do_eval": True},
+    [
+      f"{TABLES}/bad_label.tsv:3: label 'god'",
+      "'bad', 'good'",
+      "did you mean 'good'?",
+    ],
+  ),
+  "a single label": (
+    {**CUSTOM, "train_file": f"{TABLES}/one_label.tsv"},
+    ["--label_column=label", "just the label 'good'", "2 or more"],
+  ),
+  "an empty label": (
+    {**CUSTOM, "train_file": f"{TABLES}/no_label.tsv"},
+    [f"{TABLES}/no_label.tsv:2", "--label_column=label is empty", "write one"],
+  ),
+  "a number is none": (
+    {**CUSTOM, "regression": True},
+    [f"{TABLES}/good.tsv:2", "'good' of --label_column=label", "regression"],
+  ),
+}
+
+ROWS = FLAG_ROWS | MODEL_ROWS | OUTPUT_ROWS | DATA_ROWS | TABLE_ROWS
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """What the rows name."""
+  folder = tmp_path_factory.mktemp("files")
+  tiny_task.make_files(folder, goldens)
+  (folder / "empty").mkdir()
+  _make_vocabularies(folder)
+  _make_configs(folder)
+  _make_checkpoints(folder)
+  _make_data(folder)
+  _make_tables(folder / "tables")
+  _make_trained(folder)
+  (folder / "one_text.txt").write_text("a b\n")
+  (folder / "three_texts.txt").write_text("a b\tc\td\n")
+  (folder / "latin1_pairs.txt").write_bytes(b"a\tcaf\xe9\n")
+  return folder
+
+
+def _make_vocabularies(folder):
+  tiny_task.write_lines(folder / "no_words.txt", [])
+  tiny_task.write_lines(folder / "no_cls.txt", ["[PAD]", "[UNK]", "[SEP]"])
+  tiny_task.write_lines(folder / "twice.txt", [*SPECIALS, "he", "she", "he"])
+  text = "\n".join([*SPECIALS, "caf"])
+  (folder / "latin1.txt").write_bytes(text.encode() + b"\xe9\n")
+
+
+def _make_configs(folder):
+  fields = json.loads((folder / "model" / "bert_config.json").read_text())
+  for name, changes in {
+    "few_words": {"vocab_size": 99},
+    "string": {"hidden_size": "32"},
+    "true": {"num_hidden_layers": True},
+    "negative": {"intermediate_size": -64},
+    "fraction": {"vocab_size": 1001.5},
+    "dropout": {"hidden_dropout_prob": "0.1"},
+    "activation": {"hidden_act": "gelo"},
+    "activation_1": {"hidden_act": 1},
+    "heads": {"num_attention_heads": 5},
+    "cased": {"do_lower_case": False},
+    "wide": {"hidden_size": 64},
+    "deep": {"num_hidden_layers": 3},
+    "positions": {"max_position_embeddings": 256},
+  }.items():
+    (folder / f"{name}.json").write_text(json.dumps({**fields, **changes}))
+  (folder / "list.json").write_text("[1]")
+  (folder / "empty.json").write_text("")
+  (folder / "cut.json").write_text('{\n"vocab_size": 1001,')
+  latin1 = b'{"vocab_size": 9, "note": "caf\xe9"}'
+  (folder / "latin1.json").write_bytes(latin1)
+
+
+def _make_checkpoints(folder):
+  (folder / "cased_L-12_H-768_A-12").mkdir()
+  for path in (folder / "model").glob("bert_model.ckpt.*"):
+    shutil.copy(path, folder / "cased_L-12_H-768_A-12")
+    content = path.read_bytes()
+    is_data = "data" in path.name
+    middle = len(content) // 2
+    altered = content[:middle] + b"\xff\xff\xff\xff" + content[middle + 4 :]
+    for name, written in {
+      "cut": content[:middle] if is_data else content,
+      "altered": altered if is_data else content,
+      "no_index": content if is_data else b"no index",
+      "no_data": None if is_data else content,
+    }.items():
+      if written is not None:
+        target = folder / path.name.replace("bert_model", name)
+        target.write_bytes(written)
+
+
+def _make_data(folder):
+  for name, addition in {
+    "bad_label": b"7\t1\t2\ta\tb\n",
+    "short_line": b"1\tshort\n",
+  }.items():
+    shutil.copytree(folder / "data", folder / name)
+    with open(folder / name / "train.tsv", "ab") as writer:
+      writer.write(addition)
+  header = b"Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+  for name, rows in {"no_rows": b"", "latin1": b"\xe9\t1\t2\ta\tb\n"}.items():
+    (folder / name).mkdir()
+    (folder / name / "train.tsv").write_bytes(header + rows)
+  two = folder / "two_tasks"
+  shutil.copytree(folder / "data", two / "MRPC")
+  for name in ("RTE", "MNLI", "AX"):
+    (two / name).mkdir()
+  rows = ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment"]
+  tiny_task.write_lines(two / "RTE" / "train.tsv", [*rows, "1\ta\tb\tmaybe"])
+  row = "\t".join([*"01234567", "He ate .", "He slept .", "neutral"])
+  for name in ("train", "test_matched", "test_mismatched"):
+    tiny_task.write_lines(two / "MNLI" / f"{name}.tsv", [row] * 30)
+
+
+def _make_tables(folder):
+  folder.mkdir()
+  rows = [
+    f"he {i}\t{label}\t{i}" for i in range(20) for label in ("good", "bad")
+  ]
+  good = ["text\tlabel\tnumber", *rows]
+  tiny_task.write_lines(folder / "good.tsv", good)
+  objects = ['{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}']
+  for name, lines in {
+    "empty.tsv": [],
+    "header.csv": ["text,label"],
+    "rows.xlsx": good,
+    "plain.tsv.gz": good,
+    "malformed.jsonl": [objects[0], "{'text': 'b', 'label': 'y'}"],
+    "list.jsonl": ['["a", "x"]'],
+    "null.jsonl": [objects[0], '{"text": null, "label": "y"}'],
+    "wide.csv": ["text,label", "a,good", "b, c,bad"],
+    "narrow.tsv": ["text\tlabel", "a\tgood", "b\tbad", "c"],
+    "open.csv": ["text,label", '"a,good', "b,bad"],
+    "bad_label.tsv": ["text\tlabel", "a\tgood", "b\tgod"],
+    "one_label.tsv": ["text\tlabel", "a\tgood", "b\tgood"],
+    "no_label.tsv": ["text\tlabel", "a\t", "b\tgood"],
+  }.items():
+    tiny_task.write_lines(folder / name, lines)
+  (folder / "cut.jsonl").write_text("\n".join([*objects, objects[0][:20]]))
+  (folder / "latin1.csv").write_bytes(b"text,label\na,good\nb,caf\xe9\n")
+  content = gzip.compress((folder / "good.tsv").read_bytes())
+  (folder / "cut.tsv.gz").write_bytes(content[: len(content) // 2])
+
+
+def _make_trained(folder):
+  """Trains, and makes damaged copies."""
+  command = tiny_task.flags(folder, folder / "trained", num_train_epochs=0.25)
+  scripts.fork("run_classifier.py", *command, "--do_train")
+  for name in ("labels.json", "flags.json", "best.json"):
+    kind = name.replace("best", "history").removesuffix(".json")
+    copy = folder / f"damaged_{kind}"
+    shutil.copytree(folder / "trained", copy)
+    (copy / name).write_text("{")
+  shutil.copytree(folder / "trained", folder / "kept")
+  history = {"metric": "eval_loss", "evaluations": [[1, 0.5]]}
+  (folder / "kept" / "best.json").write_text(json.dumps(history))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path, name):
+  changes, wanted = ROWS[name]
+  command = tiny_task.flags(
+    files,
+    tmp_path / "out",
+    **{
+      "do_train": True,
+      **{
+        flag: value.replace("FILES", str(files))
+        if isinstance(value, str)
+        else value
+        for flag, value in changes.items()
+      },
+    },
+  )
+  before = scripts.tree(files)
+  _, error = scripts.fork("run_classifier.py", *command, status=2)
+  *log, line = error.splitlines()
+  assert line.startswith("error: ")
+  # What was found on the way may be told before.
+  assert all(re.match(r"[IW]\d{4} ", entry) for entry in log)
+  for text in wanted:
+    text = text.replace("FILES", str(files))
+    assert text.replace("OUT", str(tmp_path / "out")) in line
+  assert scripts.tree(files) == before
+  assert not (tmp_path / "out").exists()

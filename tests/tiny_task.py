@@ -1,0 +1,55 @@
+"""Tiny files for run_classifier.py, and the flags that name them."""
+
+import json
+import shutil
+
+ROWS = {"train": 40, "dev": 11, "test": 7}
+
+
+def make_files(folder, goldens):
+  """Makes data/, a small MRPC, and model/, as an unzipped release has it."""
+  write_mrpc(folder / "data", goldens)
+  shutil.copytree(goldens / "model", folder / "model")
+  shutil.copy(goldens / "vocab.txt", folder / "model")
+  return folder
+
+
+def write_mrpc(folder, goldens):
+  """MRPC's files with the first texts of the golden features."""
+  folder.mkdir(parents=True)
+  examples = {name: [] for name in ROWS}
+  with open(goldens / "mrpc_features.jsonl", encoding="utf-8") as reader:
+    for line in reader:
+      example = json.loads(line)
+      examples[example["split"]].append(example)
+  for name, count in ROWS.items():
+    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+    lines += [
+      "\t".join((e["label"], "1", "2", e["text_a"], e["text_b"]))
+      for e in examples[name][:count]
+    ]
+    write_lines(folder / f"{name}.tsv", lines)
+
+
+def write_lines(path, lines):
+  """Writes lines as UTF-8, each with its end."""
+  path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def flags(files, out, **changes):
+  """A command for MRPC, as changed; None leaves a flag out."""
+  values = {
+    "task_name": "MRPC",
+    "data_dir": files / "data",
+    "vocab_file": files / "model" / "vocab.txt",
+    "bert_config_file": files / "model" / "bert_config.json",
+    "init_checkpoint": files / "model" / "bert_model.ckpt",
+    "max_seq_length": 48,
+    "train_batch_size": 8,
+    "learning_rate": 1e-3,
+    "num_train_epochs": 2,
+    "save_checkpoints_steps": 3,
+    "output_dir": out,
+    **changes,
+  }
+  return [f"--{k}={v}" for k, v in values.items() if v is not None]
