@@ -13,6 +13,7 @@ from absl import app, flags, logging
 
 import checkpoints
 import estimator
+import inputs
 import modeling
 import tokenization
 
@@ -230,7 +231,8 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   else:
     require("vocab_file")
     require_file("vocab_file")
-    _check_utf8(FLAGS.vocab_file)
+    with tf.io.gfile.GFile(FLAGS.vocab_file, "rb") as reader:
+      inputs.decode_utf8(FLAGS.vocab_file, reader.read())
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, FLAGS.init_checkpoint
   )
@@ -239,19 +241,6 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   )
   _check_vocabulary(tokenizer)
   return tokenizer
-
-
-def _check_utf8(path):
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    content = reader.read()
-  try:
-    content.decode("utf-8")
-  except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
-    raise ValueError(
-      f"{path}:{line}: byte {error.start} of the file is not UTF-8; pass the "
-      f"vocab.txt that came with the model"
-    ) from error
 
 
 def _check_vocabulary(tokenizer):

@@ -66,6 +66,11 @@ def listing(names: Sequence) -> str:
   return f"{shown} and {more} more" if more > 0 else shown
 
 
+def counted(number: int, noun: str) -> str:
+  """A number of things: 1 row, 2 rows."""
+  return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def shortened(text: str) -> str:
   """The text, or what of it fits into a message."""
   return text if len(text) <= 60 else text[:57] + "..."

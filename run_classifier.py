@@ -25,6 +25,7 @@ import answers
 import best
 import checkpoints
 import classifier
+import custom
 import estimator
 import glue
 import heads
@@ -33,7 +34,6 @@ import modeling
 import report
 import run_record
 import summaries
-import tables
 from classifier import Classifier, create_model, model_fn_builder
 from examples import (
   LONG_TEXT,
@@ -86,7 +86,7 @@ FLAGS = flags.FLAGS
 # The task of a user's own tables.
 CUSTOM = "custom"
 
-# Flags that are arguments of `tables.TableProcessor`, and all that mean
+# Flags that are arguments of `custom.TableProcessor`, and all that mean
 # nothing to tasks other than custom.
 _TABLE_FLAGS = (
   "train_file",
@@ -330,7 +330,7 @@ def plan_runs() -> list[Run]:
   """
   names = FLAGS.task_name
   names = glue.GLUE_TASKS if names == ["all"] else names
-  known = {**PROCESSORS, CUSTOM: tables.TableProcessor}
+  known = {**PROCESSORS, CUSTOM: custom.TableProcessor}
   # One that is named twice is run once.
   tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
   if CUSTOM in tasks:
@@ -358,7 +358,12 @@ def _plan_run(task, tasks, folder, seed):
   data_dir, output_dir = FLAGS.data_dir, folder
   init_checkpoint, sets = FLAGS.init_checkpoint, wanted_sets()
   if len(tasks) > 1:
-    data_dir = os.path.join(data_dir, _folder_of(task))
+    is_known = task in glue.TASKS
+    data_dir = (
+      glue.task_folder(data_dir, glue.TASKS[task])
+      if is_known
+      else os.path.join(data_dir, task)
+    )
     output_dir = os.path.join(folder, _folder_of(task))
   trained_as = _model_of(task)
   if trained_as in tasks:
@@ -402,7 +407,7 @@ def make_processor(run: Run, trained: tuple) -> DataProcessor:
   head, settings = trained
   if head and not FLAGS.do_train:
     kind = settings["kind"]
-  return tables.TableProcessor(
+  return custom.TableProcessor(
     **{name: FLAGS[name].value for name in _TABLE_FLAGS},
     kind="regression" if FLAGS.regression else kind,
     split_seed=FLAGS.seed,  # Not the run's: all seeds share one split.
@@ -464,7 +469,7 @@ def make_head(
   kind: str, processor: DataProcessor, trained: heads.Head | None, run: Run
 ) -> heads.Head:
   """The head of a task; of numbers of the user's own, by their own scale."""
-  is_custom = isinstance(processor, tables.TableProcessor)
+  is_custom = isinstance(processor, custom.TableProcessor)
   if not (is_custom and kind == heads.Regression.kind):
     return heads.make_head(kind, processor.get_labels())
   if trained and "train" not in run.sets:
@@ -527,7 +532,7 @@ def metric_names(
     ValueError: --keep_best names none of them.
   """
   names = [*head.default_metrics, *getattr(task, "metrics", ())]
-  if isinstance(processor, tables.TableProcessor) and "f1_macro" not in names:
+  if isinstance(processor, custom.TableProcessor) and "f1_macro" not in names:
     names += ["f1_macro"] if head.labels else []
   names = list(dict.fromkeys(names))
   wanted = (FLAGS.keep_best or names[0]).removeprefix("eval_")
@@ -576,10 +581,10 @@ def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
     example_sets[set_type] = sets
   train = example_sets.get("train", {}).get("", ())
   if train and head.labels:
-    tables.log_labels_seen_once(train, head.kind)
+    custom.log_labels_seen_once(train, head.kind)
   if train and "dev" in example_sets:
     for examples in example_sets["dev"].values():
-      tables.log_duplicates(train, examples)
+      custom.log_duplicates(train, examples)
   return example_sets
 
 

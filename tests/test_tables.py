@@ -14,6 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from sklearn.model_selection import train_test_split
 
+import custom
 import tables
 from examples import InputExample
 
@@ -434,7 +435,7 @@ class TestExamples:
   def test_pairs_with_names(self, tmp_path, name):
     rows = [("e1", "yes", "One.", "Two."), ("e2", "no", "Three.", "")]
     path = write_rows(tmp_path, name, ("id", "answer", "q", "s"), rows)
-    processor = tables.TableProcessor(
+    processor = custom.TableProcessor(
       train_file=path,
       dev_file=path,
       test_file=path,
@@ -462,7 +463,7 @@ class TestExamples:
 
   def test_numbers_for_names(self, tmp_path):
     path = write(tmp_path, "test.csv", 'text\n"a\nb"\nc\n')
-    processor = tables.TableProcessor(test_file=path)
+    processor = custom.TableProcessor(test_file=path)
     examples = processor.get_test_examples()
     assert as_tuples(examples) == [
       ("0", "a\nb", None, None),
@@ -472,7 +473,7 @@ class TestExamples:
 
   def test_without_header(self, tmp_path):
     path = write(tmp_path, "x.tsv", "a\tone\nb\ttwo\n")
-    processor = tables.TableProcessor(
+    processor = custom.TableProcessor(
       train_file=path,
       dev_file=path,
       text_a_column="1",
@@ -486,7 +487,7 @@ class TestExamples:
 
   def test_spaces_around_labels(self, tmp_path):
     path = write(tmp_path, "x.csv", "text,label\n a ,x \nb, y\nc,x\n")
-    processor = tables.TableProcessor(train_file=path, dev_file=path)
+    processor = custom.TableProcessor(train_file=path, dev_file=path)
     assert processor.get_labels() == ["x", "y"]
     assert as_tuples(processor.get_train_examples())[0] == (
       "0",
@@ -498,11 +499,11 @@ class TestExamples:
   def test_data_dir(self, tmp_path):
     path = labelled(tmp_path, "ab")
     for processor, data_dir in (
-      (tables.TableProcessor(train_file="train.tsv"), tmp_path),
-      (tables.TableProcessor(train_file=path), "/nowhere"),
-      (tables.TableProcessor(train_file=path), None),
-      (tables.TableProcessor(train_file=path), ""),
-      (tables.TableProcessor(train_file="train.tsv", data_dir=tmp_path), None),
+      (custom.TableProcessor(train_file="train.tsv"), tmp_path),
+      (custom.TableProcessor(train_file=path), "/nowhere"),
+      (custom.TableProcessor(train_file=path), None),
+      (custom.TableProcessor(train_file=path), ""),
+      (custom.TableProcessor(train_file="train.tsv", data_dir=tmp_path), None),
     ):
       assert processor.get_labels(data_dir) == ["a", "b"]
       assert len(processor.get_train_examples(data_dir)) == 1
@@ -511,7 +512,7 @@ class TestExamples:
 
   def test_files_are_read_once(self, tmp_path):
     path = tmp_path / "train.tsv"
-    processor = tables.TableProcessor(train_file=labelled(tmp_path, "aabb"))
+    processor = custom.TableProcessor(train_file=labelled(tmp_path, "aabb"))
     train = processor.get_train_examples()
     path.unlink()
     assert processor.get_labels() == ["a", "b"]
@@ -522,7 +523,7 @@ class TestExamples:
 
   def test_empty_texts(self, tmp_path, caplog):
     path = write(tmp_path, "test.tsv", "id\ttext\n1\ta\n2\t\n3\t \n")
-    tables.TableProcessor(test_file=path).get_test_examples()
+    custom.TableProcessor(test_file=path).get_test_examples()
     (record,) = caplog.records
     assert f"2 of 3 rows have an empty text, the first of them {path}:3" in (
       record.getMessage()
@@ -530,7 +531,7 @@ class TestExamples:
 
   def test_many_rows(self, tmp_path):
     path = labelled(tmp_path, ["a", "b", "c", "d"] * 25_000)
-    processor = tables.TableProcessor(train_file=path, dev_fraction=0.25)
+    processor = custom.TableProcessor(train_file=path, dev_fraction=0.25)
     assert len(processor.get_train_examples()) == 75_000
     assert len(processor.get_dev_examples()) == 25_000
 
@@ -539,7 +540,7 @@ class TestJsonLabels:
   def read(self, tmp_path, kind, *labels):
     rows = [{"text": "a", "label": label} for label in labels]
     path = write(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
-    processor = tables.TableProcessor(
+    processor = custom.TableProcessor(
       train_file=path, dev_file=path, kind=kind, labels=None
     )
     examples = processor.get_train_examples()
@@ -592,7 +593,7 @@ class TestJsonLabels:
 class TestErrorsOfSets:
   def check(self, message, getter, **arguments):
     with pytest.raises(ValueError, match=message) as error:
-      getattr(tables.TableProcessor(**arguments), getter)(None)
+      getattr(custom.TableProcessor(**arguments), getter)(None)
     assert is_one_line(error)
 
   @pytest.mark.parametrize(
@@ -727,12 +728,12 @@ class TestErrorsOfSets:
       train_file=path,
       label_column="0",
     )
-    processor = tables.TableProcessor(test_file=path, id_column="text")
+    processor = custom.TableProcessor(test_file=path, id_column="text")
     assert processor.get_test_examples()[0].guid == "text 0"
 
   def test_test_set_needs_no_label(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '{"text": "a"}\n{"text": "b"}')
-    examples = tables.TableProcessor(test_file=path).get_test_examples()
+    examples = custom.TableProcessor(test_file=path).get_test_examples()
     assert as_tuples(examples) == [
       ("0", "a", None, None),
       ("1", "b", None, None),
@@ -741,11 +742,11 @@ class TestErrorsOfSets:
   @pytest.mark.parametrize("fraction", [0, 1, -0.1, 2, float("nan")])
   def test_dev_fraction(self, fraction):
     with pytest.raises(ValueError, match=r"--dev_fraction=.* between 0 and"):
-      tables.TableProcessor(dev_fraction=fraction)
+      custom.TableProcessor(dev_fraction=fraction)
 
   def test_kind(self):
     with pytest.raises(ValueError, match="kind 'x' is none of classification"):
-      tables.TableProcessor(kind="x")
+      custom.TableProcessor(kind="x")
 
   def test_one_row(self, tmp_path):
     self.check(
@@ -770,18 +771,18 @@ class TestLabels:
   )
   def test_order(self, tmp_path, found, labels):
     path = labelled(tmp_path, found)
-    assert tables.TableProcessor(train_file=path).get_labels() == labels
+    assert custom.TableProcessor(train_file=path).get_labels() == labels
 
   def test_multilabel(self, tmp_path):
     path = labelled(tmp_path, ["b|a", "", "10", "a | 9"])
-    processor = tables.TableProcessor(train_file=path, kind="multilabel")
+    processor = custom.TableProcessor(train_file=path, kind="multilabel")
     assert processor.get_labels() == ["10", "9", "a", "b"]
 
   def test_regression_reads_nothing(self):
-    assert tables.TableProcessor(kind="regression").get_labels() == []
+    assert custom.TableProcessor(kind="regression").get_labels() == []
 
   def test_given(self, tmp_path):
-    processor = tables.TableProcessor(
+    processor = custom.TableProcessor(
       train_file=labelled(tmp_path, "aaa"), labels=["b", "a"]
     )
     assert processor.get_labels() == ["b", "a"]
@@ -808,14 +809,14 @@ class TestSplit:
   )
   def test_parts(self, labels, kind, fraction, seed):
     examples = made(labels)
-    train, dev = tables.split_examples(examples, kind, fraction, seed)
+    train, dev = custom.split_examples(examples, kind, fraction, seed)
     places = [[int(e.guid) for e in part] for part in (train, dev)]
     assert all(part == sorted(part) for part in places)
     assert sorted(places[0] + places[1]) == list(range(len(labels)))
     assert train
     assert abs(len(dev) - fraction * len(labels)) <= 1
     assert dev
-    again = tables.split_examples(examples, kind, fraction, seed)
+    again = custom.split_examples(examples, kind, fraction, seed)
     assert again == (train, dev)
 
   @hypothesis.given(
@@ -824,7 +825,7 @@ class TestSplit:
   def test_shares(self, counts, fraction):
     labels = [str(n) for n, count in enumerate(counts) for _ in range(count)]
     hypothesis.assume(len(labels) > 1)
-    _, dev = tables.split_examples(made(labels), "classification", fraction, 1)
+    _, dev = custom.split_examples(made(labels), "classification", fraction, 1)
     found = collections.Counter(e.label for e in dev)
     rest = sum(count for count in counts if count > 1)
     if len(dev) <= rest:
@@ -845,7 +846,7 @@ class TestSplit:
   )
   def test_rare_labels_of_several(self, labels, fraction, seed):
     examples = made(labels)
-    _, dev = tables.split_examples(examples, "multilabel", fraction, seed)
+    _, dev = custom.split_examples(examples, "multilabel", fraction, seed)
     sets = [frozenset(filter(None, label.split("|"))) for label in labels]
     times = collections.Counter(name for names in sets for name in names)
     in_dev = {int(e.guid) for e in dev}
@@ -858,14 +859,14 @@ class TestSplit:
 
   def test_shares_are_sklearns(self):
     labels = ["a"] * 30 + ["b"] * 20
-    _, dev = tables.split_examples(made(labels), "classification", 0.1, 7)
+    _, dev = custom.split_examples(made(labels), "classification", 0.1, 7)
     _, expected = train_test_split(labels, test_size=0.1, stratify=labels)
     assert [e.label for e in dev] == sorted(expected)
 
   def test_a_label_of_one_row(self):
     labels = ["a"] * 60 + ["b"] * 40 + ["c", "d"]
     for seed in range(20):
-      _, dev = tables.split_examples(made(labels), "classification", 0.1, seed)
+      _, dev = custom.split_examples(made(labels), "classification", 0.1, seed)
       found = collections.Counter(e.label for e in dev)
       # A tenth of 102 rows, rounded up.
       assert found.total() == 11
@@ -874,20 +875,20 @@ class TestSplit:
 
   def test_more_labels_than_rows_to_evaluate_on(self):
     labels = [str(n % 77) for n in range(231)]
-    _, dev = tables.split_examples(made(labels), "classification", 0.1, 1)
+    _, dev = custom.split_examples(made(labels), "classification", 0.1, 1)
     found = collections.Counter(e.label for e in dev)
     assert (len(found), found.total()) == (24, 24)
 
   def test_sets_of_labels(self):
     examples = made(["a|b", "b|a"] * 10 + ["a", ""] * 10)
-    _, dev = tables.split_examples(examples, "multilabel", 0.2, 1)
+    _, dev = custom.split_examples(examples, "multilabel", 0.2, 1)
     found = sorted("".join(sorted(e.label.split("|"))) for e in dev)
     assert found == ["", "", "a", "a", "ab", "ab", "ab", "ab"]
 
   def test_a_rare_label_beside_frequent_ones(self):
     examples = made(["a|b", "a", "b", "a|c"] * 24 + ["a|rare", "b|c|rare"] * 5)
     for seed in range(20):
-      train, dev = tables.split_examples(examples, "multilabel", 0.1, seed)
+      train, dev = custom.split_examples(examples, "multilabel", 0.1, seed)
       assert [
         sum("rare" in e.label for e in part) for part in (train, dev)
       ] in ([9, 1], [8, 2])
@@ -896,7 +897,7 @@ class TestSplit:
     path = labelled(tmp_path, "ab" * 50)
 
     def dev_texts(seed):
-      processor = tables.TableProcessor(train_file=path, split_seed=seed)
+      processor = custom.TableProcessor(train_file=path, split_seed=seed)
       dev = texts(processor.get_dev_examples())
       train = texts(processor.get_train_examples())
       assert not set(dev) & set(train)
@@ -908,7 +909,7 @@ class TestSplit:
 
   def test_is_logged(self, tmp_path, caplog):
     path = labelled(tmp_path, "ab" * 10)
-    processor = tables.TableProcessor(train_file=path)
+    processor = custom.TableProcessor(train_file=path)
     with caplog.at_level(logging.INFO, "absl"):
       processor.get_train_examples()
       processor.get_dev_examples()
@@ -928,7 +929,7 @@ class TestWarnings:
       (["a", "a"], "classification"),
       ([str(n) for n in range(30)], "classification"),
     ):
-      tables.log_labels_seen_once(made(labels), kind)
+      custom.log_labels_seen_once(made(labels), kind)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     first, second, third = (record.getMessage() for record in caplog.records)
     place = "with a single example in the training set:"
@@ -946,10 +947,10 @@ class TestWarnings:
       InputExample("3", "b", "a"),
     ]
     with caplog.at_level(logging.INFO, "absl"):
-      tables.log_duplicates(train, dev)
-      tables.log_duplicates(train, [InputExample("1", "a", where="dev.tsv:3")])
-      tables.log_duplicates(train, dev[:1])
-      tables.log_duplicates(train, [])
+      custom.log_duplicates(train, dev)
+      custom.log_duplicates(train, [InputExample("1", "a", where="dev.tsv:3")])
+      custom.log_duplicates(train, dev[:1])
+      custom.log_duplicates(train, [])
     first, second, *none = (record.getMessage() for record in caplog.records)
     assert "2 of the 4 development examples (50.0 %)" in first
     assert "the first of them example 1;" in first
