@@ -169,7 +169,7 @@ def test_its_recipe_for_own_data_runs(goldens, tmp_path, capsys):
   assert label == ("good" if float(probability) > 0.5 else "bad")
 
   _run_block(ask[4], tmp_path, "")
-  table = (tmp_path / "reviews/output/test_predictions.tsv").read_text()
+  table = (tmp_path / "reviews/predictions/test_predictions.tsv").read_text()
   assert [row.split("\t")[0] for row in table.split("\n")] == [
     "id",
     "A1",
