@@ -3,6 +3,7 @@
 `DataProcessor` is what users subclass for data of their own.
 """
 
+import copy
 import csv
 import dataclasses
 import hashlib
@@ -501,6 +502,13 @@ def input_fn_builder(
     map(_row, features), feature_spec(seq_length, head)
   )
   return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
+
+
+def unlabelled(example: InputExample) -> InputExample:
+  """A copy of an example to predict, whatever its label says."""
+  example = copy.copy(example)
+  example.label = None
+  return example
 
 
 def content_hash(examples: Iterable[InputExample]) -> str:

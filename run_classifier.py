@@ -7,8 +7,6 @@
       --output_dir=/tmp/mrpc_output/
 """
 
-import collections
-import copy
 import dataclasses
 import functools
 import itertools
@@ -29,10 +27,10 @@ import custom
 import estimator
 import glue
 import heads
-import metrics
 import modeling
 import report
 import run_record
+import runs
 import summaries
 from classifier import Classifier, create_model, model_fn_builder
 from examples import (
@@ -51,6 +49,7 @@ from examples import (
   input_fn_builder,
   label_id,
   mean_by_example,
+  unlabelled,
 )
 from glue import (
   PROCESSORS,
@@ -206,34 +205,11 @@ def _define_custom_flags():
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-  """One training or use of one model.
-
-  Attributes:
-    task: key of its processor.
-    data_dir: folder of its files.
-    output_dir: folder of its results.
-    submission_dir: folder of what goes to GLUE's leaderboard.
-    seed: its seed.
-    init_checkpoint: where weights start from, or None.
-    sets: types of the sets that it needs, of "train", "dev" and "test".
-  """
-
-  task: str
-  data_dir: str | None
-  output_dir: str
-  submission_dir: str
-  seed: int
-  init_checkpoint: str | None
-  sets: tuple[str, ...]
-
-
 @dataclasses.dataclass
 class Job:
   """A Run, checked and read."""
 
-  run: Run
+  run: runs.Run
   task: glue.Task | None  # None for data of the user's own.
   tokenizer: object
   bert_config: modeling.BertConfig
@@ -319,7 +295,7 @@ def evaluates_in_training() -> bool:
   )
 
 
-def plan_runs() -> list[Run]:
+def plan_runs() -> list[runs.Run]:
   """What the flags ask to be run, in order.
 
   Several tasks have folders of their own in --data_dir and --output_dir, and
@@ -329,7 +305,7 @@ def plan_runs() -> list[Run]:
     ValueError: a task is unknown, or a flag does not suit it.
   """
   names = FLAGS.task_name
-  names = glue.GLUE_TASKS if names == ["all"] else names
+  names = glue.GLUE_TASKS if [n.lower() for n in names] == ["all"] else names
   known = {**PROCESSORS, CUSTOM: custom.TableProcessor}
   # One that is named twice is run once.
   tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
@@ -345,55 +321,17 @@ def plan_runs() -> list[Run]:
         raise ValueError(
           f"--{name} is for --task_name={CUSTOM} alone; leave it out"
         )
-  runs = []
-  for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds):
-    folder = FLAGS.output_dir
-    if FLAGS.num_seeds > 1:
-      folder = os.path.join(folder, f"seed-{seed}")
-    runs += [_plan_run(task, tasks, folder, seed) for task in tasks]
-  return [run for run in runs if run.sets]
-
-
-def _plan_run(task, tasks, folder, seed):
-  data_dir, output_dir = FLAGS.data_dir, folder
-  init_checkpoint, sets = FLAGS.init_checkpoint, wanted_sets()
-  if len(tasks) > 1:
-    is_known = task in glue.TASKS
-    data_dir = (
-      glue.task_folder(data_dir, glue.TASKS[task])
-      if is_known
-      else os.path.join(data_dir, task)
-    )
-    output_dir = os.path.join(folder, _folder_of(task))
-  trained_as = _model_of(task)
-  if trained_as in tasks:
-    # The release, which is the best checkpoint, where one was to be kept.
-    init_checkpoint = os.path.join(
-      folder, _folder_of(trained_as), checkpoints.RELEASE_NAME
-    )
-    sets = [set_type for set_type in sets if set_type == "test"]
-  return Run(
-    task,
-    data_dir,
-    output_dir,
-    os.path.join(folder, "glue_submission"),
-    seed,
-    init_checkpoint,
-    tuple(sets),
+  return runs.plan(
+    tasks,
+    range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds),
+    wanted_sets(),
+    FLAGS.data_dir,
+    FLAGS.output_dir,
+    FLAGS.init_checkpoint,
   )
 
 
-def _folder_of(task):
-  return glue.TASKS[task].name if task in glue.TASKS else task
-
-
-def _model_of(task):
-  """The task whose model predicts this one, or None for its own."""
-  name = task in glue.TASKS and glue.TASKS[task].model_of
-  return glue.find_task(name) if name else None
-
-
-def make_processor(run: Run, trained: tuple) -> DataProcessor:
+def make_processor(run: runs.Run, trained: tuple) -> DataProcessor:
   """The processor of a Run's task.
 
   Args:
@@ -416,7 +354,7 @@ def make_processor(run: Run, trained: tuple) -> DataProcessor:
   )
 
 
-def prepare(run: Run) -> Job:
+def prepare(run: runs.Run) -> Job:
   """The Job of a Run; nothing is written yet.
 
   Raises:
@@ -466,7 +404,7 @@ def prepare(run: Run) -> Job:
 
 
 def make_head(
-  kind: str, processor: DataProcessor, trained: heads.Head | None, run: Run
+  kind: str, processor: DataProcessor, trained: heads.Head | None, run: runs.Run
 ) -> heads.Head:
   """The head of a task; of numbers of the user's own, by their own scale."""
   is_custom = isinstance(processor, custom.TableProcessor)
@@ -482,7 +420,9 @@ def make_head(
   )
 
 
-def reading_settings(run: Run, trained: Mapping, example_sets: Mapping) -> dict:
+def reading_settings(
+  run: runs.Run, trained: Mapping, example_sets: Mapping
+) -> dict:
   """How texts are read: as the flags say, or else as the trained model does."""
   settings = {
     "max_seq_length": FLAGS.max_seq_length,
@@ -499,7 +439,7 @@ def reading_settings(run: Run, trained: Mapping, example_sets: Mapping) -> dict:
   return settings
 
 
-def weights_folder(run: Run) -> str | None:
+def weights_folder(run: runs.Run) -> str | None:
   """The folder that a Run's trained weights lie in, or would come from."""
   if checkpoints.training_checkpoints(run.output_dir):
     return run.output_dir
@@ -543,7 +483,9 @@ def metric_names(
   return names
 
 
-def make_keeper(run: Run, names: Sequence[str]) -> best.BestCheckpoint | None:
+def make_keeper(
+  run: runs.Run, names: Sequence[str]
+) -> best.BestCheckpoint | None:
   """What keeps the best weights of a Run's training, if a flag asks for it.
 
   Args:
@@ -561,7 +503,9 @@ def make_keeper(run: Run, names: Sequence[str]) -> best.BestCheckpoint | None:
   )
 
 
-def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
+def read_examples(
+  processor: DataProcessor, head: heads.Head, run: runs.Run
+) -> dict:
   """The examples of the sets that are needed; what is odd in them is logged.
 
   Returns:
@@ -586,13 +530,6 @@ def read_examples(processor: DataProcessor, head: heads.Head, run: Run) -> dict:
     for examples in example_sets["dev"].values():
       custom.log_duplicates(train, examples)
   return example_sets
-
-
-def unlabelled(example: InputExample) -> InputExample:
-  """A copy of an example to predict: whatever its label says is not known."""
-  example = copy.copy(example)
-  example.label = None
-  return example
 
 
 def label_weights(
@@ -805,9 +742,10 @@ def write_report(
 ) -> None:
   """Writes `report.html`."""
   folder = job.run.output_dir
+  name = os.path.basename(os.path.abspath(folder))
   report.write_report(
     os.path.join(folder, "report.html"),
-    f"{_folder_of(job.run.task)}: {os.path.basename(os.path.abspath(folder))}",
+    f"{runs.folder_of(job.run.task)}: {name}",
     evaluations,
     summaries.read_scalars(folder),
     record,
@@ -838,7 +776,7 @@ def predict(job: Job, model: estimator.Estimator) -> None:
       )
 
 
-def perform(run: Run) -> dict[str, float]:
+def perform(run: runs.Run) -> dict[str, float]:
   """Does what the flags ask for with one model; returns its metrics."""
   job = prepare(run)
   tf.io.gfile.makedirs(run.output_dir)
@@ -892,22 +830,6 @@ def prepare_training(job: Job) -> None:
   job.num_train_steps = count_train_steps(job.example_sets, job.settings, rows)
 
 
-def summarize(runs: Sequence[Run], results: Sequence[Mapping]) -> str:
-  """Writes `results.tsv`, each task's metrics over its seeds; returns it."""
-  found = collections.defaultdict(dict)
-  for run, metrics_of_run in zip(runs, results, strict=True):
-    found[_folder_of(run.task)][run.seed] = metrics_of_run
-  rows = metrics.summarize(found)
-  checkpoints.write_file(
-    os.path.join(FLAGS.output_dir, "results.tsv"),
-    "".join("\t".join(row) + "\n" for row in rows),
-  )
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  return "\n".join(
-    "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
-  )
-
-
 def answer() -> None:
   """Answers --predict_file or --interactive by the model in --output_dir."""
   common_flags.require("output_dir")
@@ -941,17 +863,18 @@ def main() -> None:
     return
   check_flags()
   common_flags.check_devices()
-  runs = plan_runs()
+  planned = plan_runs()
   # What is wrong with the last task is said before the first is trained.
-  for run in runs[: len(runs) // FLAGS.num_seeds] if len(runs) > 1 else ():
+  of_one_seed = planned[: len(planned) // FLAGS.num_seeds]
+  for run in of_one_seed if len(planned) > 1 else ():
     if FLAGS.do_train and "train" not in run.sets:
       # Its model is yet to be trained.
       read_examples(make_processor(run, (None, {})), None, run)
     else:
       prepare(run)
-  results = [perform(run) for run in runs]
-  if len(runs) > 1 and FLAGS.do_eval:
-    print(summarize(runs, results))
+  results = [perform(run) for run in planned]
+  if len(planned) > 1 and FLAGS.do_eval:
+    print(runs.write_results(FLAGS.output_dir, planned, results))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ FLOORS = [
   "examples",
   "custom",
   "glue",
+  "runs",
   "classifier",
   "answers",
   "report",
