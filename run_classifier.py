@@ -10,6 +10,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -649,8 +650,8 @@ def train(
   if not keeper:
     best.forget(job.run.output_dir)
   if evaluates_in_training():
-    epoch = round(job.num_train_steps / FLAGS.num_train_epochs)
-    eval_steps = FLAGS.eval_steps or max(epoch, 1)
+    epoch = math.ceil(job.num_train_steps / FLAGS.num_train_epochs)
+    eval_steps = FLAGS.eval_steps or epoch
     evaluate_at = functools.partial(
       evaluate_in_training, job, model, development
     )
