@@ -69,9 +69,13 @@ def feed(inputs, rows, indices):
   return {inputs[name]: rows[name][indices] for name in NAMES}
 
 
+def gelu(x):
+  """As the original wrote it; the derivative by hand is ours."""
+  return tf.nn.gelu(x, approximate=True)
+
+
 def main(bert_dir, data_dir, steps=20):
-  # As the original wrote it; the derivative by hand is ours.
-  modeling.gelu = lambda x: tf.nn.gelu(x, approximate=True)
+  modeling.gelu = gelu
   rows, dev = (read(data_dir, bert_dir, name) for name in ("train", "dev"))
   rng = np.random.default_rng(1)
   ends = []
