@@ -1,8 +1,10 @@
 """Flags that scripts share, their checks, and how a script starts and fails."""
 
+import ctypes
 import functools
 import math
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +20,9 @@ import modeling
 import tokenization
 
 FLAGS = flags.FLAGS
+
+# The numbers of two settings in glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 # Where flags come from that are none of ours.
 _LIBRARIES = ("absl.", "tensorflow.")
@@ -145,8 +150,22 @@ def run(main: Callable[[], object], define_flags: Callable[[], object]) -> None:
   What is wrong with a flag, a file or the disk is a ValueError, OSError or
   OpError; it ends with exit status 2. Its traceback shows at --v=1.
   """
+  keep_freed_memory()
   define_flags()
   app.run(lambda _: _run_main(main), flags_parser=_parse_flags)
+
+
+def keep_freed_memory() -> None:
+  """Lets this process keep the memory that it frees, for its next step.
+
+  By default glibc gives large blocks back to the system each time, and the
+  next step, which needs as much again, gets them page by page: a tenth of the
+  time of training a small model on a CPU.
+  """
+  if platform.libc_ver()[0] == "glibc":
+    c_library = ctypes.CDLL(None)
+    c_library.mallopt(_M_MMAP_MAX, 0)
+    c_library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _parse_flags(argv):

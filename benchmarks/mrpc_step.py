@@ -19,6 +19,7 @@ import original
 import tensorflow as tf
 
 import classifier
+import common_flags
 import examples
 import glue
 import modeling
@@ -75,6 +76,7 @@ def timed(run, arguments):
 
 
 def main(bert_dir, data_dir, rounds=20):
+  common_flags.keep_freed_memory()
   print(machine.describe(), flush=True)
   rows = original.read(data_dir, bert_dir, "train")
   dataset = batches_of(bert_dir, data_dir)
