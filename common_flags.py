@@ -176,6 +176,9 @@ def _parse_flags(argv):
         f"unexpected argument {rest[1]!r}; flags are written --name=value"
       )
     return rest
+  except flags.IllegalFlagValueError as error:
+    # Of a bool, absl shows a tuple.
+    _fail(re.sub(r": \('Non-boolean.*", ": pass true or false", str(error)))
   except flags.Error as error:
     _fail(error)
 
@@ -194,8 +197,8 @@ def _run_main(main):
     _fail(error)
   except KeyboardInterrupt:
     print(
-      "Interrupted; a training continues from the newest checkpoint in "
-      "--output_dir when the same command is given again.",
+      "Interrupted; given again, the same command continues from the newest "
+      "checkpoint in --output_dir, or starts anew where there is none yet.",
       file=sys.stderr,
     )
     sys.exit(130)

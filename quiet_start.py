@@ -6,16 +6,23 @@ variable of the environment, but writes some notes all the same.
 
 import importlib
 import os
+import signal
 import sys
+import threading
 
 
 def _load_tensorflow_quietly():
   os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+  # Ctrl-C ends a program that has not begun without a traceback.
+  is_main = threading.current_thread() is threading.main_thread()
+  handler = is_main and signal.signal(signal.SIGINT, signal.SIG_DFL)
   stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
   os.dup2(nowhere, 2)
   try:
     importlib.import_module("tensorflow")
   finally:
+    if is_main:
+      signal.signal(signal.SIGINT, handler)
     os.dup2(stderr, 2)
     os.close(stderr)
     os.close(nowhere)

@@ -316,12 +316,12 @@ def plan_runs() -> list[runs.Run]:
         f"--task_name={CUSTOM} cannot be run with other tasks; run it alone"
       )
   else:
-    common_flags.require("data_dir")
     for name in _CUSTOM_FLAGS:
       if not FLAGS[name].using_default_value:
         raise ValueError(
           f"--{name} is for --task_name={CUSTOM} alone; leave it out"
         )
+    common_flags.require("data_dir")
   return runs.plan(
     tasks,
     range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds),
@@ -844,6 +844,11 @@ def answer() -> None:
   path = FLAGS.predict_file
   if path and path != "-":
     common_flags.require_file("predict_file")
+    if path.endswith((".csv", ".json", ".jsonl", ".gz")):
+      raise ValueError(
+        f"--predict_file={path} would be read as lines of text; pass a table "
+        f"as --test_file, with --task_name={CUSTOM} and --do_predict"
+      )
   model = Classifier(
     FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision
   )

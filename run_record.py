@@ -57,9 +57,9 @@ def make_record(
 def keep_record(
   output_dir: str, record: Mapping[str, dict], is_training: bool, goes_on: bool
 ) -> Mapping[str, dict]:
-  """Writes a record, unless a run that does not train finds one there.
+  """Writes a record, unless there is one of the training that is used.
 
-  Where a training goes on under other flags, each is logged.
+  Where that training was given other flags, each is logged.
 
   Args:
     output_dir: an existing folder.
@@ -81,6 +81,7 @@ def keep_record(
       return earlier
     if goes_on:
       _compare(output_dir, earlier, record)
+      return earlier
   checkpoints.write_file(
     path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
   )
@@ -118,8 +119,10 @@ def _compare(output_dir, earlier, record):
   for name in sorted(before.keys() & now.keys()):
     if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
       logging.warning(
-        "The training in this folder began with --%s=%s, and goes on with %s",
+        "--%s=%s: the training in %s began with %s; to train anew, pass "
+        "another --output_dir",
         name,
-        before[name],
         now[name],
+        output_dir,
+        before[name],
       )

@@ -108,7 +108,7 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
   if extension not in _READERS:
     raise ValueError(
       f"{path} has none of the known extensions "
-      f"{', '.join(_READERS)}, each also with .gz; rename or convert the file"
+      f"{', '.join(_READERS)}, each also with .gz; export or convert the file"
     )
   rows, lines = _READERS[extension](path, decode_utf8(path, _read_bytes(path)))
   if not rows:

@@ -32,7 +32,10 @@ FLAG_ROWS = {
   "unknown flag": ({"learning_rat": 1}, ["learning_rat", "learning_rate"]),
   "no whole number": ({"seed": "one"}, ["--seed=one", "int"]),
   "no number": ({"learning_rate": "fast"}, ["--learning_rate=fast", "float"]),
-  "no truth value": ({"do_eval": "perhaps"}, ["--do_eval=perhaps", "boolean"]),
+  "no truth value": (
+    {"do_eval": "perhaps"},
+    ["--do_eval=perhaps", "true or false"],
+  ),
   "none of a list": (
     {"precision": "float16"},
     ["--precision=float16", "<float32|bfloat16>"],

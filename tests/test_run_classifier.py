@@ -430,12 +430,13 @@ def test_another_learning_rate_is_warned_of(trained, files, tmp_path):
     "--do_train",
   )
   assert (
-    "The training in this folder began with --learning_rate=0.001, and goes "
-    "on with 0.002\n"
+    f"--learning_rate=0.002: the training in {folder} began with 0.001; to "
+    "train anew, pass another --output_dir\n"
   ) in log
-  assert log.count("began with") == 1
+  # The record tells what the model was trained with.
   record = json.loads((folder / "flags.json").read_text())
-  assert record["flags"]["learning_rate"] == 2e-3
+  assert record["flags"]["learning_rate"] == 0.001
+  assert log.count("began with") == 1
 
 
 @pytest.fixture(scope="module")
