@@ -415,6 +415,10 @@ OUTPUT_ROWS = {
     {"predict_file": "-", "output_dir": None, "do_train": None},
     ["--output_dir"],
   ),
+  "a table for lines": (
+    {**USE, "predict_file": f"{TABLES}/header.csv"},
+    ["header.csv would be read as lines of text", "--test_file"],
+  ),
   "file to answer is missing": (
     {**USE, "predict_file": "nowhere"},
     ["--predict_file=nowhere", "pass the path"],
