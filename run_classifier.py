@@ -7,13 +7,12 @@
       --output_dir=/tmp/mrpc_output/
 """
 
-import dataclasses
 import functools
 import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import common_flags  # Before TensorFlow, to start it quietly.
 import numpy as np
@@ -26,13 +25,13 @@ import checkpoints
 import classifier
 import custom
 import estimator
+import fine_tuning
 import glue
 import heads
 import modeling
 import report
 import run_record
 import runs
-import summaries
 from classifier import Classifier, create_model, model_fn_builder
 from examples import (
   LONG_TEXT,
@@ -45,11 +44,8 @@ from examples import (
   convert_single_example,
   file_based_convert_examples_to_features,
   file_based_input_fn_builder,
-  first_rows,
-  grouped,
   input_fn_builder,
   label_id,
-  mean_by_example,
   unlabelled,
 )
 from glue import (
@@ -206,41 +202,6 @@ def _define_custom_flags():
   )
 
 
-@dataclasses.dataclass
-class Job:
-  """A Run, checked and read."""
-
-  run: runs.Run
-  task: glue.Task | None  # None for data of the user's own.
-  tokenizer: object
-  bert_config: modeling.BertConfig
-  head: heads.Head
-  metric_names: list
-  example_sets: dict  # set type -> suffix of result files -> InputExamples
-  num_train_steps: int
-  label_weights: list | None
-  keeper: best.BestCheckpoint | None
-  vocabulary_file: dict  # file name -> content
-  is_trained: bool  # Whether the output folder holds a checkpoint.
-  settings: dict  # What `classifier.release_files` takes.
-  train_input_fn: Callable | None = None
-
-
-@dataclasses.dataclass
-class DevelopmentSet:
-  """Examples to evaluate on, written as features."""
-
-  suffix: str  # Of the names of its files.
-  examples: Sequence[InputExample]
-  input_fn: Callable
-  windows: np.ndarray | None  # Rows of each example, where not 1.
-
-  @property
-  def name(self) -> str:
-    """What a reader calls it."""
-    return f"{self.suffix.strip('_')} development set".strip()
-
-
 def check_flags() -> None:
   """Checks the flags that stand for themselves.
 
@@ -355,7 +316,7 @@ def make_processor(run: runs.Run, trained: tuple) -> DataProcessor:
   )
 
 
-def prepare(run: runs.Run) -> Job:
+def prepare(run: runs.Run) -> fine_tuning.Job:
   """The Job of a Run; nothing is written yet.
 
   Raises:
@@ -387,7 +348,7 @@ def prepare(run: runs.Run) -> Job:
   names = metric_names(task, processor, head)
   example_sets = read_examples(processor, head, run)
   settings = reading_settings(run, trained[1], example_sets)
-  return Job(
+  return fine_tuning.Job(
     run,
     task,
     tokenizer,
@@ -401,6 +362,8 @@ def prepare(run: runs.Run) -> Job:
     common_flags.vocabulary_file(),
     is_trained,
     settings,
+    FLAGS.eval_batch_size,
+    FLAGS.predict_batch_size,
   )
 
 
@@ -580,7 +543,7 @@ def count_train_steps(
   return max(steps, 1)
 
 
-def build_estimator(job: Job) -> estimator.Estimator:
+def build_estimator(job: fine_tuning.Job) -> estimator.Estimator:
   """The Estimator of a Job."""
   config = common_flags.run_config(job.run.output_dir, job.run.seed)
   model_fn = model_fn_builder(
@@ -600,47 +563,10 @@ def build_estimator(job: Job) -> estimator.Estimator:
   return estimator.Estimator(model_fn, config)
 
 
-def write_features(
-  job: Job, examples: Sequence[InputExample], name: str
-) -> tuple[Callable, int, np.ndarray | None]:
-  """Writes `output_dir/NAME.tf_record`.
-
-  Returns:
-    The `input_fn` over it, its number of rows, and each example's number of
-    rows, or None where all have one.
-  """
-  path = os.path.join(job.run.output_dir, f"{name}.tf_record")
-  tf.io.gfile.makedirs(job.run.output_dir)
-  length = job.settings["max_seq_length"]
-  written = file_based_convert_examples_to_features(
-    examples, job.head, length, job.tokenizer, path, job.settings["long_text"]
-  )
-  logging.info("%s: %d examples", path, written.examples)
-  if written.cut:
-    logging.info(
-      "%s: %.1f %% of the examples are longer than --max_seq_length=%d and cut",
-      path,
-      100 * written.cut / written.examples,
-      length,
-    )
-  is_training = name == "train"
-  input_fn = file_based_input_fn_builder(
-    path, length, is_training, drop_remainder=is_training, head=job.head
-  )
-  return input_fn, written.rows, written.windows
-
-
-def development_sets(job: Job) -> list[DevelopmentSet]:
-  """The sets to evaluate on, their features written."""
-  sets = []
-  for suffix, examples in job.example_sets.get("dev", {}).items():
-    input_fn, _, windows = write_features(job, examples, f"eval{suffix}")
-    sets.append(DevelopmentSet(suffix, examples, input_fn, windows))
-  return sets
-
-
 def train(
-  job: Job, model: estimator.Estimator, development: Sequence[DevelopmentSet]
+  job: fine_tuning.Job,
+  model: estimator.Estimator,
+  development: Sequence[fine_tuning.DevelopmentSet],
 ) -> None:
   """Trains, and makes `output_dir` a release of its own."""
   for name, content in classifier.release_files(job.head, job.settings).items():
@@ -653,7 +579,7 @@ def train(
     epoch = math.ceil(job.num_train_steps / FLAGS.num_train_epochs)
     eval_steps = FLAGS.eval_steps or epoch
     evaluate_at = functools.partial(
-      evaluate_in_training, job, model, development
+      fine_tuning.evaluate_in_training, job, model, development
     )
   model.train(
     job.train_input_fn,
@@ -667,37 +593,7 @@ def train(
   write_release(job, model)
 
 
-def evaluate_in_training(
-  job: Job,
-  model: estimator.Estimator,
-  development: Sequence[DevelopmentSet],
-  step: int,
-) -> bool:
-  """Evaluates after `step` updates; returns whether that is enough."""
-  keeper = job.keeper
-  if keeper and keeper.knows(step):
-    return keeper.is_finished
-  for dev in development:
-    results = evaluate(job, model, dev).results
-    model.write_scalars(
-      "dev",
-      {
-        name if name == "global_step" else name + dev.suffix: value
-        for name, value in results.items()
-      },
-    )
-    shown = (
-      f"{name} {results[name]:.4f}"
-      for name in sorted(results)
-      if "eval" in name
-    )
-    logging.info("step %d, %s: %s", step, dev.name, ", ".join(shown))
-    if dev is development[0]:
-      first_results = results
-  return bool(keeper and keeper.add(step, first_results, model.weights))
-
-
-def write_release(job: Job, model: estimator.Estimator) -> None:
+def write_release(job: fine_tuning.Job, model: estimator.Estimator) -> None:
   """Makes `output_dir` what an unzipped release is, with its classifier."""
   released_config = modeling.BertConfig.from_dict(
     {**job.bert_config.to_dict(), "do_lower_case": FLAGS.do_lower_case}
@@ -713,70 +609,6 @@ def write_release(job: Job, model: estimator.Estimator) -> None:
   logging.info("The trained model is in %s", job.run.output_dir)
 
 
-def evaluate(
-  job: Job, model: estimator.Estimator, dev: DevelopmentSet
-) -> report.Evaluation:
-  """The model's answers to a development set, and their metrics."""
-  _, arrays = model.evaluation_arrays(dev.input_fn, FLAGS.eval_batch_size)
-  label_ids = arrays["label_ids"]
-  if dev.windows is not None:
-    label_ids = label_ids[first_rows(dev.windows)]
-  logits = mean_by_example(arrays["logits"], dev.windows)
-  results = classifier.evaluate_logits(
-    job.head, job.metric_names, label_ids, logits
-  )
-  results |= {"loss": results["eval_loss"], "global_step": model.global_step}
-  losses = job.head.per_example_loss(tf.constant(logits), label_ids)
-  return report.Evaluation(
-    dev.name,
-    job.head,
-    results,
-    job.head.truth(label_ids),
-    np.asarray(job.head.probabilities(logits)),
-    losses.numpy(),
-    dev.examples,
-  )
-
-
-def write_report(
-  job: Job, evaluations: Sequence[report.Evaluation], record: Mapping
-) -> None:
-  """Writes `report.html`."""
-  folder = job.run.output_dir
-  name = os.path.basename(os.path.abspath(folder))
-  report.write_report(
-    os.path.join(folder, "report.html"),
-    f"{runs.folder_of(job.run.task)}: {name}",
-    evaluations,
-    summaries.read_scalars(folder),
-    record,
-  )
-
-
-def predict(job: Job, model: estimator.Estimator) -> None:
-  """Writes what the model says of each row of the test sets."""
-  for suffix, examples in job.example_sets["test"].items():
-    input_fn, _, windows = write_features(job, examples, f"predict{suffix}")
-    rows = model.predict(input_fn, FLAGS.predict_batch_size)
-    logits = grouped((row["logits"] for row in rows), windows)
-    predictions = answers.write_predictions(
-      job.run.output_dir, suffix, job.head, examples, logits
-    )
-    logging.info(
-      "%s/test_predictions%s.tsv: %d rows",
-      job.run.output_dir,
-      suffix,
-      len(predictions),
-    )
-    submission = job.task and job.task.submission
-    if submission:
-      tf.io.gfile.makedirs(job.run.submission_dir)
-      checkpoints.write_file(
-        os.path.join(job.run.submission_dir, submission[suffix]),
-        glue.submission_lines(job.task, predictions),
-      )
-
-
 def perform(run: runs.Run) -> dict[str, float]:
   """Does what the flags ask for with one model; returns its metrics."""
   job = prepare(run)
@@ -785,7 +617,7 @@ def perform(run: runs.Run) -> dict[str, float]:
     run.output_dir, make_record(job), "train" in run.sets, job.is_trained
   )
   prepare_training(job)
-  development = development_sets(job)
+  development = fine_tuning.development_sets(job)
   model = build_estimator(job)
   if "train" in run.sets:
     train(job, model, development)
@@ -793,18 +625,18 @@ def perform(run: runs.Run) -> dict[str, float]:
     model.use(checkpoints.best_checkpoint(run.output_dir))
   results, evaluations = {}, []
   for dev in development if FLAGS.do_eval else ():
-    evaluations.append(evaluate(job, model, dev))
+    evaluations.append(fine_tuning.evaluate(job, model, dev))
     report.write_results(run.output_dir, dev.suffix, evaluations[-1])
     for name, value in evaluations[-1].results.items():
       results[name + dev.suffix] = value
   if evaluations or "train" in run.sets:
-    write_report(job, evaluations, record)
+    fine_tuning.write_report(job, evaluations, record)
   if FLAGS.do_predict:
-    predict(job, model)
+    fine_tuning.predict(job, model)
   return results
 
 
-def make_record(job: Job) -> dict[str, dict]:
+def make_record(job: fine_tuning.Job) -> dict[str, dict]:
   """What `flags.json` is to say of a Job."""
   run = job.run
   own = {
@@ -822,12 +654,14 @@ def make_record(job: Job) -> dict[str, dict]:
   return run_record.make_record({**common_flags.flag_values(), **own}, hashes)
 
 
-def prepare_training(job: Job) -> None:
+def prepare_training(job: fine_tuning.Job) -> None:
   """Writes the features to train on, if any, and counts the updates."""
   if "train" not in job.run.sets:
     return
   examples = job.example_sets["train"][""]
-  job.train_input_fn, rows, _ = write_features(job, examples, "train")
+  job.train_input_fn, rows, _ = fine_tuning.write_features(
+    job, examples, "train"
+  )
   job.num_train_steps = count_train_steps(job.example_sets, job.settings, rows)
 
 

@@ -31,6 +31,7 @@ FLOORS = [
   "classifier",
   "answers",
   "report",
+  "fine_tuning",
 ]
 MODULES = {path.stem: path for path in ROOT.glob("*.py")}
 SCRIPTS = sorted(MODULES.keys() - set(FLOORS))
