@@ -19,7 +19,19 @@ LABEL_SEPARATOR = "|"
 _LISTED = 20
 
 
-class Classification:
+class _Labels:
+  """What heads that choose among labels have in common."""
+
+  def __init__(self, labels: Sequence[str]):
+    self.labels = list(labels)
+    self.num_outputs = len(self.labels)
+
+  def truth(self, label_ids: np.ndarray) -> np.ndarray:
+    """Encoded labels in the form of `predictions`: as they are."""
+    return label_ids
+
+
+class Classification(_Labels):
   """Exactly one of several labels: softmax and cross-entropy (section 4.1).
 
   Args:
@@ -31,8 +43,7 @@ class Classification:
   no_label = 0  # Stands in the features of a text whose label is unknown.
 
   def __init__(self, labels: Sequence[str]):
-    self.labels = list(labels)
-    self.num_outputs = len(self.labels)
+    super().__init__(labels)
     self._places = {label: place for place, label in enumerate(self.labels)}
 
   def label_feature(self) -> tf.io.FixedLenFeature:
@@ -82,10 +93,6 @@ class Classification:
     """Softmax [B, C] of logits [B, C]."""
     return tf.nn.softmax(logits)
 
-  def truth(self, label_ids: np.ndarray) -> np.ndarray:
-    """Encoded labels in the form of `predictions`: as they are."""
-    return label_ids
-
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """The most probable label's place, integer [rows]."""
     return np.argmax(probabilities, axis=-1)
@@ -95,7 +102,7 @@ class Classification:
     return self.labels[int(prediction)]
 
 
-class Multilabel:
+class Multilabel(_Labels):
   """Any number of the labels: a sigmoid and a binary cross-entropy for each.
 
   In text, the labels of an example are separated by `|`; none is "".
@@ -108,8 +115,7 @@ class Multilabel:
   default_metrics = ("accuracy", "f1_micro", "f1_macro")
 
   def __init__(self, labels: Sequence[str]):
-    self.labels = list(labels)
-    self.num_outputs = len(self.labels)
+    super().__init__(labels)
     self.no_label = [0] * self.num_outputs
 
   def label_feature(self) -> tf.io.FixedLenFeature:
@@ -163,10 +169,6 @@ class Multilabel:
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
     """Each label's own probability [B, C], of logits [B, C]."""
     return tf.sigmoid(logits)
-
-  def truth(self, label_ids: np.ndarray) -> np.ndarray:
-    """Encoded labels in the form of `predictions`: as they are."""
-    return label_ids
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """1 where a label is more probable than not, integer [rows, C]."""

@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import json
 import pathlib
 
 import hypothesis
@@ -32,3 +33,11 @@ def golden(goldens):
   from golden_model import GoldenModel
 
   return GoldenModel(goldens)
+
+
+@pytest.fixture(scope="session")
+def mrpc(goldens):
+  """The original's features of the first 60 lines of each MRPC set."""
+  lines = (goldens / "mrpc_features.jsonl").read_text("utf-8").splitlines()
+  assert len(lines) == 180
+  return [json.loads(line) for line in lines]

@@ -1,13 +1,13 @@
 """Labelled texts, and the features that a classifier reads of them."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_task import write_tsv
 
 import heads
 import inputs
@@ -41,22 +41,6 @@ def tokenizer(goldens):
   return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
 
-@pytest.fixture(scope="module")
-def mrpc(goldens):
-  """The original's features of the first 60 lines of each MRPC set."""
-  lines = (goldens / "mrpc_features.jsonl").read_text("utf-8").splitlines()
-  assert len(lines) == 180
-  return [json.loads(line) for line in lines]
-
-
-def write_lines(path, *lines, newline="\n"):
-  """Writes lines, each a list of columns."""
-  path.parent.mkdir(exist_ok=True)
-  text = "".join("\t".join(line) + newline for line in lines)
-  path.write_bytes(text.encode())
-  return path
-
-
 def as_tuples(examples):
   return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
 
@@ -81,7 +65,7 @@ class TestReadTsv:
       DataProcessor._read_tsv(str(path))
 
   def test_quotation_marks_on_demand(self, tmp_path):
-    path = write_lines(
+    path = write_tsv(
       tmp_path / "a.tsv", ('"a\tb"', "c"), ('"d ""e"""', 'f"'), newline="\r\n"
     )
     lines = DataProcessor._read_tsv(str(path), quotechar='"')
@@ -122,9 +106,7 @@ class ReviewProcessor(DataProcessor):
 
 class TestDataProcessor:
   def test_a_users_own(self, tmp_path, tokenizer):
-    write_lines(
-      tmp_path / "train.tsv", ("label", "text"), ("good", "The game.")
-    )
+    write_tsv(tmp_path / "train.tsv", ("label", "text"), ("good", "The game."))
     processor = ReviewProcessor()
     (examples,) = processor.get_example_sets(str(tmp_path), "train").values()
     assert as_tuples(examples) == [("train-1", "The game.", None, "good")]

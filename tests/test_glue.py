@@ -1,9 +1,8 @@
 """The tasks: their files, labels and readers."""
 
-import json
-
 import pytest
 from absl import logging
+from tiny_task import write_tsv
 
 import glue
 import heads
@@ -11,22 +10,6 @@ import metrics
 from examples import DataProcessor
 
 BOM = "\ufeff"
-
-
-@pytest.fixture(scope="module")
-def mrpc(goldens):
-  """The original's features of the first 60 lines of each MRPC set."""
-  lines = (goldens / "mrpc_features.jsonl").read_text("utf-8").splitlines()
-  assert len(lines) == 180
-  return [json.loads(line) for line in lines]
-
-
-def write_lines(path, *lines, newline="\n"):
-  """Writes lines, each a list of columns."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  text = "".join("\t".join(line) + newline for line in lines)
-  path.write_bytes(text.encode())
-  return path
 
 
 def row(width, columns):
@@ -63,7 +46,7 @@ class TestMrpc:
       for number, r in enumerate(rows)
     ]
     path = tmp_path / f"{set_type}.tsv"
-    write_lines(path, self.HEADER, *lines, newline=newline)
+    write_tsv(path, self.HEADER, *lines, newline=newline)
     assert read(glue.MrpcProcessor(), set_type, tmp_path) == [
       (r["guid"], r["text_a"], r["text_b"], r["label"]) for r in rows
     ]
@@ -73,7 +56,7 @@ class TestMrpc:
 
   def test_example_sets(self, tmp_path):
     lines = [self.HEADER, ("1", "2", "3", "One.", "Two.")]
-    write_lines(tmp_path / "dev.tsv", *lines)
+    write_tsv(tmp_path / "dev.tsv", *lines)
     sets = glue.MrpcProcessor().get_example_sets(str(tmp_path), "dev")
     assert {
       suffix: as_tuples(examples) for suffix, examples in sets.items()
@@ -83,7 +66,7 @@ class TestMrpc:
 class TestCola:
   @pytest.mark.parametrize("set_type", ["train", "dev"])
   def test_without_header(self, tmp_path, set_type):
-    write_lines(
+    write_tsv(
       tmp_path / f"{set_type}.tsv",
       ("gj04", "1", "", "They sang."),
       ("gj04", "0", "*", "Sang they a."),
@@ -94,9 +77,7 @@ class TestCola:
     ]
 
   def test_test_set(self, tmp_path):
-    write_lines(
-      tmp_path / "test.tsv", ("index", "sentence"), ("0", "They sang.")
-    )
+    write_tsv(tmp_path / "test.tsv", ("index", "sentence"), ("0", "They sang."))
     assert read(glue.ColaProcessor(), "test", tmp_path) == [
       ("test-1", "They sang.", None, "0")
     ]
@@ -111,7 +92,7 @@ class TestMnli:
     values = {0: name, 8: f"Premise {name}.", 9: f"Hypothesis {name}."}
     if label:
       values[width - 1] = label
-    write_lines(path, row(width, {0: "index"}), row(width, values))
+    write_tsv(path, row(width, {0: "index"}), row(width, values))
 
   def test_train(self, tmp_path):
     self.write(tmp_path / "train.tsv", 12, "31", "neutral")
@@ -148,7 +129,7 @@ class TestMnli:
 
 class TestXnli:
   def test_train(self, tmp_path):
-    write_lines(
+    write_tsv(
       tmp_path / "multinli" / "multinli.train.zh.tsv",
       ("premise", "hypo", "label"),
       ("他 来 了", "他 走 了", "contradictory"),
@@ -167,7 +148,7 @@ class TestXnli:
       row(19, {0: language, 1: "neutral", 6: f"{language} A", 7: "B"})
       for language in ("ar", "zh", "de", "zh")
     ]
-    write_lines(
+    write_tsv(
       tmp_path / f"xnli.{set_type}.tsv", row(19, {0: "language"}), *lines
     )
     assert read(glue.XnliProcessor(), set_type, tmp_path) == [
@@ -177,7 +158,7 @@ class TestXnli:
 
   @pytest.mark.parametrize("language", ["de", "zh"])
   def test_other_languages(self, tmp_path, language):
-    write_lines(
+    write_tsv(
       tmp_path / "multinli" / f"multinli.train.{language}.tsv",
       ("premise", "hypo", "label"),
       ("A", "B", "neutral"),
@@ -190,7 +171,7 @@ class TestXnli:
       row(19, {0: name, 1: "neutral", 6: f"{name} A", 7: "B"})
       for name in ("ar", "zh", "de")
     ]
-    write_lines(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
+    write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
     ((_, text, _, _),) = read(processor, "dev", tmp_path)
     assert text == f"{language} A"
 
@@ -294,9 +275,9 @@ class TestLayouts:
   @pytest.mark.parametrize("key", LAYOUTS)
   def test_sets(self, tmp_path, key):
     names, line, test_names, test_line, example, test_example = LAYOUTS[key]
-    write_lines(tmp_path / "train.tsv", names, line, line)
-    write_lines(tmp_path / "dev.tsv", names, line)
-    write_lines(tmp_path / "test.tsv", test_names, test_line)
+    write_tsv(tmp_path / "train.tsv", names, line, line)
+    write_tsv(tmp_path / "dev.tsv", names, line)
+    write_tsv(tmp_path / "test.tsv", test_names, test_line)
     processor = glue.PROCESSORS[key]()
     assert read(processor, "train", tmp_path) == [
       ("train-1", *example),
@@ -308,13 +289,13 @@ class TestLayouts:
   @pytest.mark.parametrize("score", ["", "high", "nan"])
   def test_a_score_is_a_number(self, tmp_path, score):
     names, line, *_ = LAYOUTS["sts-b"]
-    path = write_lines(tmp_path / "dev.tsv", names, line, [*line[:-1], score])
+    path = write_tsv(tmp_path / "dev.tsv", names, line, [*line[:-1], score])
     with pytest.raises(ValueError, match="is no number") as error:
       glue.PROCESSORS["sts-b"]().get_dev_examples(str(tmp_path))
     assert str(error.value).startswith(f"{path}:3: label '{score}'")
 
   def test_diagnostic_set(self, tmp_path):
-    write_lines(
+    write_tsv(
       tmp_path / "diagnostic.tsv",
       words("index sentence1 sentence2"),
       ("0", "The cat sat.", "The cat did not sit."),
@@ -355,7 +336,7 @@ class TestRowsLeftOut:
   def test_broken_rows_of_qqp(self, tmp_path, set_type, logged):
     names, line, *_ = LAYOUTS["qqp"]
     # As when a question has a newline in it.
-    path = write_lines(
+    path = write_tsv(
       tmp_path / f"{set_type}.tsv", names, line[:4], line[3:], line
     )
     assert read(glue.PROCESSORS["qqp"](), set_type, tmp_path) == [
@@ -365,13 +346,13 @@ class TestRowsLeftOut:
 
   def test_whole_rows_are_not_logged(self, tmp_path, logged):
     names, line, *_ = LAYOUTS["qqp"]
-    write_lines(tmp_path / "dev.tsv", names, line)
+    write_tsv(tmp_path / "dev.tsv", names, line)
     read(glue.PROCESSORS["qqp"](), "dev", tmp_path)
     assert not logged
 
   def test_a_test_set_lacks_no_row(self, tmp_path):
     _, _, names, line, *_ = LAYOUTS["qqp"]
-    path = write_lines(tmp_path / "test.tsv", names, line, line[:2])
+    path = write_tsv(tmp_path / "test.tsv", names, line, line[:2])
     with pytest.raises(ValueError, match="2 columns") as error:
       read(glue.PROCESSORS["qqp"](), "test", tmp_path)
     assert str(error.value).startswith(f"{path}:3: ")
@@ -379,13 +360,13 @@ class TestRowsLeftOut:
   @pytest.mark.parametrize("key", sorted(LAYOUTS.keys() - {"qqp"}))
   def test_broken_rows_of_other_tasks(self, tmp_path, key):
     names, line, *_ = LAYOUTS[key]
-    write_lines(tmp_path / "dev.tsv", names, line, line[:1])
+    write_tsv(tmp_path / "dev.tsv", names, line, line[:1])
     with pytest.raises(ValueError, match=r"dev\.tsv:3: 1 columns"):
       read(glue.PROCESSORS[key](), "dev", tmp_path)
 
   def test_snli_without_gold_label(self, tmp_path, logged):
     names, line, *_ = LAYOUTS["snli"]
-    path = write_lines(tmp_path / "dev.tsv", names, [*line[:-1], "-"], line)
+    path = write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"], line)
     assert read(glue.PROCESSORS["snli"](), "dev", tmp_path) == [
       ("dev-2", "A dog runs.", "A dog moves.", "entailment")
     ]
@@ -393,7 +374,7 @@ class TestRowsLeftOut:
 
   def test_nothing_but_such_rows(self, tmp_path):
     names, line, *_ = LAYOUTS["snli"]
-    write_lines(tmp_path / "dev.tsv", names, [*line[:-1], "-"])
+    write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"])
     with pytest.raises(ValueError, match=r"dev\.tsv holds no examples"):
       read(glue.PROCESSORS["snli"](), "dev", tmp_path)
 
@@ -567,7 +548,7 @@ class TestTaskFolder:
     ax = glue.TASKS["ax"]
     # From the last place that is looked at to the first.
     for name in ("MNLI", "diagnostic", "AX"):
-      write_lines(tmp_path / name / "diagnostic.tsv", ("index",))
+      write_tsv(tmp_path / name / "diagnostic.tsv", ("index",))
       assert glue.task_folder(str(tmp_path), ax) == str(tmp_path / name)
 
   def test_diagnostic_set_is_nowhere(self, tmp_path):
@@ -613,7 +594,7 @@ class TestErrors:
     return message
 
   def test_unknown_label(self, tmp_path):
-    path = write_lines(
+    path = write_tsv(
       tmp_path / "train.tsv", *self.LINES, ("c", "maybe", "", "Three.")
     )
     message = self.message(tmp_path)
@@ -622,12 +603,12 @@ class TestErrors:
     assert "0, 1" in message
 
   def test_examples_know_their_place(self, tmp_path):
-    path = write_lines(tmp_path / "train.tsv", *self.LINES)
+    path = write_tsv(tmp_path / "train.tsv", *self.LINES)
     examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
     assert [e.where for e in examples] == [f"{path}:1", f"{path}:2"]
 
   def test_lines_are_counted_from_the_header(self, tmp_path):
-    path = write_lines(
+    path = write_tsv(
       tmp_path / "train.tsv",
       TestMrpc.HEADER,
       ("1", "x", "y", "One.", "Two."),
@@ -637,7 +618,7 @@ class TestErrors:
 
   @pytest.mark.parametrize("line", [("b", "0", "Two."), ("b",), ("",)])
   def test_too_few_columns(self, tmp_path, line):
-    path = write_lines(tmp_path / "train.tsv", self.LINES[0], line)
+    path = write_tsv(tmp_path / "train.tsv", self.LINES[0], line)
     message = self.message(tmp_path)
     assert f"{path}:2" in message
     assert f"{len(line)} columns" in message
@@ -667,7 +648,7 @@ class TestErrors:
     assert str(path) in self.message(tmp_path)
 
   def test_header_alone(self, tmp_path):
-    path = write_lines(tmp_path / "train.tsv", TestMrpc.HEADER)
+    path = write_tsv(tmp_path / "train.tsv", TestMrpc.HEADER)
     assert str(path) in self.message(tmp_path, glue.MrpcProcessor())
 
   def test_not_utf8(self, tmp_path):

@@ -31,6 +31,14 @@ def write_mrpc(folder, goldens):
     write_lines(folder / f"{name}.tsv", lines)
 
 
+def write_tsv(path, *rows, newline="\n"):
+  """Writes rows, each a list of columns, into a folder that it makes."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  text = "".join("\t".join(row) + newline for row in rows)
+  path.write_bytes(text.encode())
+  return path
+
+
 def write_lines(path, lines):
   """Writes lines as UTF-8, each with its end."""
   path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
