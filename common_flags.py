@@ -72,6 +72,10 @@ def define_model_flags(max_seq_length: int) -> None:
 def define_run_flags() -> None:
   """Flags that say how training goes and what it leaves."""
   flags.DEFINE_string("output_dir", None, "Folder for checkpoints and results.")
+  flags.DEFINE_bool("do_train", False, "Train on the training set.")
+  flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
+  flags.DEFINE_integer("train_batch_size", 32, "Rows of one update.")
+  flags.DEFINE_integer("eval_batch_size", 8, "Rows evaluated at a time.")
   flags.DEFINE_float("learning_rate", 5e-5, "Adam's peak learning rate.")
   flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Updates between two checkpoints."
@@ -89,19 +93,6 @@ def define_run_flags() -> None:
     "Updates between two evaluations while training; 0 for none, or for once "
     "an epoch where another flag needs them.",
     lower_bound=0,
-  )
-  flags.DEFINE_string(
-    "keep_best",
-    None,
-    "Metric, such as accuracy or loss, by which to choose among the "
-    "evaluations; the weights of the best are what training leaves.",
-  )
-  flags.DEFINE_integer(
-    "early_stopping_patience",
-    None,
-    "Stop after this many evaluations in a row without a better one by "
-    "--keep_best, whose default then is accuracy, or pearson of numbers.",
-    lower_bound=1,
   )
   flags.DEFINE_integer(
     "iterations_per_loop",
@@ -121,6 +112,31 @@ def define_run_flags() -> None:
     None,
     "Pad every batch to --max_seq_length, and not just to its longest row. "
     "Default: True on a TPU, else False.",
+  )
+
+
+def define_fine_tuning_flags() -> None:
+  """Flags of scripts that train a released model on a task."""
+  flags.DEFINE_bool("do_predict", False, "Predict the test set.")
+  flags.DEFINE_integer("predict_batch_size", 8, "Rows predicted at a time.")
+  flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.")
+  flags.DEFINE_float(
+    "warmup_proportion",
+    0.1,
+    "Share of the updates in which the learning rate rises to its peak.",
+  )
+  flags.DEFINE_string(
+    "keep_best",
+    None,
+    "Metric, such as accuracy or loss, by which to choose among the "
+    "evaluations; the weights of the best are what training leaves.",
+  )
+  flags.DEFINE_integer(
+    "early_stopping_patience",
+    None,
+    "Stop after this many evaluations in a row without a better one by "
+    "--keep_best, whose default then is accuracy, or pearson of numbers.",
+    lower_bound=1,
   )
 
 
@@ -144,15 +160,28 @@ def define_tpu_flags() -> None:
   )
 
 
-def run(main: Callable[[], object], define_flags: Callable[[], object]) -> None:
+def run(
+  main: Callable[..., object],
+  define_flags: Callable[[], object],
+  passes_on: str | None = None,
+) -> None:
   """Runs a script: flags, then `main()`, and one line for a user's error.
 
   What is wrong with a flag, a file or the disk is a ValueError, OSError or
   OpError; it ends with exit status 2. Its traceback shows at --v=1.
+
+  Args:
+    main: the script's work.
+    define_flags: defines its flags.
+    passes_on: name of a flag; where it is given, the flags that are none of
+      the script's are no error, and a list of them is the argument of `main`.
   """
   keep_freed_memory()
   define_flags()
-  app.run(lambda _: _run_main(main), flags_parser=_parse_flags)
+  app.run(
+    lambda argv: _run_main(main, *([argv[1:]] if passes_on else [])),
+    flags_parser=functools.partial(_parse_flags, passes_on),
+  )
 
 
 def keep_freed_memory() -> None:
@@ -168,8 +197,12 @@ def keep_freed_memory() -> None:
     c_library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _parse_flags(argv):
+def _parse_flags(passes_on, argv):
   try:
+    if passes_on:
+      rest = FLAGS(argv, known_only=True)
+      if FLAGS[passes_on].value:
+        return rest
     rest = FLAGS(argv)
     if rest[1:]:
       raise flags.Error(
@@ -183,11 +216,11 @@ def _parse_flags(argv):
     _fail(error)
 
 
-def _run_main(main):
+def _run_main(main, *arguments):
   if FLAGS["verbosity"].using_default_value:
     logging.set_verbosity(logging.INFO)
   try:
-    main()
+    main(*arguments)
   except BrokenPipeError:
     # Whoever read our output has enough. What is left must not be flushed.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -196,11 +229,13 @@ def _run_main(main):
     logging.debug("Where it happened:", exc_info=True)
     _fail(error)
   except KeyboardInterrupt:
-    print(
-      "Interrupted; given again, the same command continues from the newest "
-      "checkpoint in --output_dir, or starts anew where there is none yet.",
-      file=sys.stderr,
+    how = (
+      "continues from the newest checkpoint in --output_dir, or starts anew "
+      "where there is none yet"
+      if "output_dir" in FLAGS
+      else "starts anew; nothing was written"
     )
+    print(f"Interrupted; given again, the same command {how}.", file=sys.stderr)
     sys.exit(130)
 
 
@@ -246,6 +281,28 @@ def require_file(name: str) -> None:
     raise ValueError(f"--{name}={path} is no file; pass the path of one")
 
 
+def find_files(name: str) -> list[str]:
+  """The files that a flag names: paths and patterns, separated by commas.
+
+  Raises:
+    ValueError: one of them names no file.
+  """
+  require(name)
+  found = []
+  for pattern in FLAGS[name].value.split(","):
+    # What is there counts, though its name may look like a pattern.
+    is_path = tf.io.gfile.exists(pattern)
+    paths = [pattern] if is_path else sorted(tf.io.gfile.glob(pattern))
+    files = [path for path in paths if not tf.io.gfile.isdir(path)]
+    if not files:
+      raise ValueError(
+        f"--{name}={FLAGS[name].value}: there is no file {pattern}; pass "
+        f"paths or patterns such as data/*.txt, separated by commas"
+      )
+    found += files
+  return found
+
+
 def load_tokenizer() -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
   if FLAGS.spm_model_file:
@@ -288,19 +345,48 @@ def _check_vocabulary(tokenizer):
     )
 
 
-def vocabulary_file() -> dict[str, bytes]:
-  """What a release needs of the tokenizer: {file name: content as bytes}."""
+def release_files(config: modeling.BertConfig) -> dict[str, str | bytes]:
+  """What makes a checkpoint a release: {file name: content}.
+
+  Without a vocabulary among the flags that is the configuration alone.
+  """
+  fields = config.to_dict()
+  files = {}
   path = FLAGS.spm_model_file or FLAGS.vocab_file
-  name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    return {name: reader.read()}
+  if path:
+    fields["do_lower_case"] = FLAGS.do_lower_case
+    name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
+    with tf.io.gfile.GFile(path, "rb") as reader:
+      files[name] = reader.read()
+  released = modeling.BertConfig.from_dict(fields)
+  return {"bert_config.json": released.to_json_string(), **files}
 
 
-def load_config(tokenizer: tokenization.FullTokenizer) -> modeling.BertConfig:
+def load_config(
+  tokenizer: tokenization.FullTokenizer | None,
+) -> modeling.BertConfig:
   """The configuration that the flags name, checked against vocabulary and S."""
   require("bert_config_file")
   require_file("bert_config_file")
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  if tokenizer:
+    _check_tokenizer_fits(config, tokenizer)
+  if FLAGS.max_seq_length < 3:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} leaves no room for text beside "
+      f"[CLS] and two [SEP]; pass 3 or more"
+    )
+  limit = config.max_position_embeddings
+  if FLAGS.max_seq_length > limit:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
+      f"positions of {FLAGS.bert_config_file}; lower it"
+    )
+  return config
+
+
+def _check_tokenizer_fits(config, tokenizer):
+  """Raises ValueError unless vocabulary and casing are the configuration's."""
   highest = max(tokenizer.vocab.values(), default=-1)
   if highest >= config.vocab_size:
     raise ValueError(
@@ -317,18 +403,6 @@ def load_config(tokenizer: tokenization.FullTokenizer) -> modeling.BertConfig:
       f"{FLAGS.bert_config_file}, whose model was trained with "
       f"--do_lower_case={cased}; pass that"
     )
-  if FLAGS.max_seq_length < 3:
-    raise ValueError(
-      f"--max_seq_length={FLAGS.max_seq_length} leaves no room for text beside "
-      f"[CLS] and two [SEP]; pass 3 or more"
-    )
-  limit = config.max_position_embeddings
-  if FLAGS.max_seq_length > limit:
-    raise ValueError(
-      f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
-      f"positions of {FLAGS.bert_config_file}; lower it"
-    )
-  return config
 
 
 def check_init_checkpoint(

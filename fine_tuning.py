@@ -43,7 +43,7 @@ class Job:
   num_train_steps: int
   label_weights: list | None
   keeper: best.BestCheckpoint | None
-  vocabulary_file: dict  # file name -> content
+  release_files: dict  # What stands beside the weights: name -> content.
   is_trained: bool  # Whether the output folder holds a checkpoint.
   settings: dict  # What `classifier.release_files` takes.
   eval_batch_size: int

@@ -28,7 +28,6 @@ import estimator
 import fine_tuning
 import glue
 import heads
-import modeling
 import report
 import run_record
 import runs
@@ -102,22 +101,11 @@ def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_run_flags()
+  common_flags.define_fine_tuning_flags()
   common_flags.define_tpu_flags()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   _define_task_flags()
   _define_custom_flags()
-  flags.DEFINE_bool("do_train", False, "Train on the training set.")
-  flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
-  flags.DEFINE_bool("do_predict", False, "Predict the test set.")
-  flags.DEFINE_integer("train_batch_size", 32, "Rows of one update.")
-  flags.DEFINE_integer("eval_batch_size", 8, "Rows evaluated at a time.")
-  flags.DEFINE_integer("predict_batch_size", 8, "Rows predicted at a time.")
-  flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.")
-  flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the updates in which the learning rate rises to its peak.",
-  )
   flags.DEFINE_enum(
     "class_weights",
     "none",
@@ -359,7 +347,7 @@ def prepare(run: runs.Run) -> fine_tuning.Job:
     count_train_steps(example_sets, settings),
     label_weights(head, example_sets),
     make_keeper(run, names),
-    common_flags.vocabulary_file(),
+    common_flags.release_files(bert_config),
     is_trained,
     settings,
     FLAGS.eval_batch_size,
@@ -590,21 +578,8 @@ def train(
   )
   if keeper and keeper.checkpoint:
     model.use(keeper.checkpoint)
-  write_release(job, model)
-
-
-def write_release(job: fine_tuning.Job, model: estimator.Estimator) -> None:
-  """Makes `output_dir` what an unzipped release is, with its classifier."""
-  released_config = modeling.BertConfig.from_dict(
-    {**job.bert_config.to_dict(), "do_lower_case": FLAGS.do_lower_case}
-  )
   checkpoints.write_release(
-    job.run.output_dir,
-    model.weights,
-    {
-      "bert_config.json": released_config.to_json_string(),
-      **job.vocabulary_file,
-    },
+    job.run.output_dir, model.weights, job.release_files
   )
   logging.info("The trained model is in %s", job.run.output_dir)
 
