@@ -150,10 +150,13 @@ class Progress:
     # after.
     loss = self.mean_loss()
     scalars = {
-      name: value.numpy()
-      for name, value in self._results[-1].items()
+      name: np.mean([r[name].numpy() for r in self._results])
+      for name in self._results[-1]
       if name != "loss"
     }
+    if "learning rate" in scalars:
+      # Of a schedule, where it stands.
+      scalars["learning rate"] = self._results[-1]["learning rate"].numpy()
     rate = count * self._batch_size / (time.monotonic() - self._since)
     self._step += count
     self._results = []
