@@ -188,7 +188,7 @@ class Rows:
     self.spec = spec
     self.serialized = tf.constant(serialized, tf.string, [len(serialized)])
     chunks = tf.data.Dataset.from_tensor_slices(self.serialized).batch(1024)
-    ends = [_ends(parse(chunk, spec)).numpy() for chunk in chunks]
+    ends = [row_ends(parse(chunk, spec)).numpy() for chunk in chunks]
     self.lengths = np.concatenate([np.zeros(0, np.int32), *ends])
 
   @classmethod
@@ -229,7 +229,7 @@ def check_records(
   sizes = (
     tf.data.TFRecordDataset(path)
     .batch(1024)
-    .map(lambda records: tf.size(_ends(parse(records, spec)), tf.int64))
+    .map(lambda records: tf.size(row_ends(parse(records, spec)), tf.int64))
   )
   with _whole_records(path):
     return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
@@ -257,8 +257,12 @@ def parse(
   }
 
 
-def _ends(features):
-  """Where the last real position of each row ends, int32 [B]."""
+def row_ends(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  """Where the last real position of each row ends, int32 [B].
+
+  Args:
+    features: dict with `input_mask`, int32 [B, S].
+  """
   mask = features["input_mask"]
   places = tf.range(1, mask.shape[1] + 1)
   return tf.reduce_max(mask * places, axis=1)
@@ -286,7 +290,7 @@ def read_batch(
   """
   features = parse(serialized, spec)
   if not pad_to_max_length:
-    length = tf.maximum(tf.reduce_max(_ends(features)), 1)
+    length = tf.maximum(tf.reduce_max(row_ends(features)), 1)
     for name in features.keys() & set(SEQUENCES):
       features[name] = features[name][:, :length]
   is_real = tf.cast(is_real_row, tf.int32)
@@ -313,22 +317,60 @@ def training_batches(
   Yields:
     int64 [B].
   """
+
+  def one_part(rng):
+    return [rng.permutation(len(lengths))] if len(lengths) else []
+
+  for _, batches in batches_by_part(lengths, batch_size, seed, one_part):
+    yield from batches
+
+
+def batches_by_part(
+  lengths: np.ndarray,
+  batch_size: int,
+  seed: int,
+  parts: Callable[[np.random.Generator], Iterable[np.ndarray]],
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+  """Batches of `training_batches`, where an epoch is cut into parts.
+
+  Rows of similar length of a part share a batch; those that fill no batch at
+  its end come first in the next part, or the next epoch. There is no end,
+  unless an epoch has no part.
+
+  Args:
+    lengths: int [rows].
+    batch_size: B.
+    seed: int.
+    parts: from an epoch's random numbers, drawn from (seed, epoch), to its
+      rows in parts, each int64 [rows of the part] in random order.
+
+  Yields:
+    For each part, the rows it has, int64 [left over + rows of the part], and
+    the batches, each int64 [B], that they make.
+  """
   left_over = np.zeros(0, np.int64)
-  epoch = 0
-  while len(lengths):
+  for epoch in itertools.count():
     rng = np.random.default_rng([seed, epoch])
-    rows = np.concatenate([left_over, rng.permutation(len(lengths))])
-    whole = len(rows) // batch_size * batch_size
-    rows, left_over = rows[:whole], rows[whole:]
-    window = SORTED_BATCHES * batch_size
-    batches = []
-    for start in range(0, whole, window):
-      by_length = rows[start : start + window]
-      by_length = by_length[np.argsort(lengths[by_length], kind="stable")]
-      batches += np.split(by_length, len(by_length) // batch_size)
-    for index in rng.permutation(len(batches)):
-      yield batches[index]
-    epoch += 1
+    part = None
+    for part in parts(rng):
+      rows = np.concatenate([left_over, part])
+      whole = len(rows) // batch_size * batch_size
+      left_over = rows[whole:]
+      batches = _by_length(lengths, rows[:whole], batch_size)
+      yield rows, [batches[index] for index in rng.permutation(len(batches))]
+    if part is None:
+      return
+
+
+def _by_length(lengths, rows, batch_size):
+  """Batches of rows, sorted by length among every SORTED_BATCHES."""
+  window = SORTED_BATCHES * batch_size
+  batches = []
+  for start in range(0, len(rows), window):
+    by_length = rows[start : start + window]
+    by_length = by_length[np.argsort(lengths[by_length], kind="stable")]
+    batches += np.split(by_length, len(by_length) // batch_size)
+  return batches
 
 
 def sequential_batches(
@@ -355,7 +397,7 @@ def sequential_batches(
   def by_length(row_index, serialized):
     # Of a row's features, this one tells its length.
     mask = parse(serialized, {"input_mask": spec["input_mask"]})
-    order = tf.argsort(_ends(mask), stable=True)
+    order = tf.argsort(row_ends(mask), stable=True)
     return tf.gather(row_index, order), tf.gather(serialized, order)
 
   def filled_up(row_index, serialized):

@@ -397,6 +397,16 @@ class TestTrainingBatches:
     other = take(lengths, batch_size, seed, 20)
     np.testing.assert_array_equal(one, other)
 
+  def test_an_epoch_is_two_draws(self):
+    # Of rows as long as each other, one a batch, only the two draws are left.
+    orders = []
+    for epoch in range(2):
+      rng = np.random.default_rng([5, epoch])
+      rows = rng.permutation(7)
+      orders.append(rows[rng.permutation(7)])
+    batches = take(np.full(7, 3), 1, 5, 14)
+    np.testing.assert_array_equal(np.ravel(batches), np.ravel(orders))
+
   def test_seeds_and_epochs_differ(self):
     lengths = np.arange(64)
     orders = [
