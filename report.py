@@ -8,7 +8,6 @@ script and any font that the reader has.
 import dataclasses
 import html
 import io
-import json
 import math
 import os
 import re
@@ -20,6 +19,7 @@ from absl import logging
 import checkpoints
 import heads
 import metrics
+import run_record
 from examples import InputExample
 
 _MAX_ERRORS = 50
@@ -106,18 +106,13 @@ def write_results(output_dir: str, suffix: str, evaluation: Evaluation) -> None:
     suffix: of the files' names.
     evaluation: an Evaluation.
   """
-  results = evaluation.results
-  lines = [f"{key} = {results[key]}" for key in sorted(results)]
-  stem = os.path.join(output_dir, f"eval_results{suffix}")
-  checkpoints.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
-  logging.info("%s.txt: %s", stem, ", ".join(lines))
-  details = {"results": results}
+  details = {}
   if evaluation.head.labels:
-    details |= metrics.label_report(
+    details = metrics.label_report(
       evaluation.label_ids, evaluation.predictions, evaluation.head.labels
     )
-  content = json.dumps(details, indent=2, ensure_ascii=False) + "\n"
-  checkpoints.write_file(f"{stem}.json", content)
+  stem = os.path.join(output_dir, f"eval_results{suffix}")
+  run_record.write_results(stem, evaluation.results, details)
 
 
 def write_report(

@@ -1,4 +1,4 @@
-"""What a training was given, in `flags.json`: flags, versions, hashes."""
+"""What a run was given, in `flags.json`, and what it found, `eval_results`."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ _FILE_FLAGS = ("vocab_file", "spm_model_file", "bert_config_file")
 _FREE_FLAGS = re.compile(
   "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
-  "num_seeds"
+  "num_seeds|max_eval_steps"
 )
 
 
@@ -86,6 +86,25 @@ def keep_record(
     path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
   )
   return record
+
+
+def write_results(
+  stem: str, results: Mapping[str, float], details: Mapping | None = None
+) -> None:
+  """Writes STEM.txt, as the original has it, and STEM.json, with more.
+
+  Args:
+    stem: path of both files, without what is behind the dot.
+    results: dict of numbers.
+    details: what the second one also holds.
+  """
+  lines = [f"{key} = {results[key]}" for key in sorted(results)]
+  checkpoints.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
+  logging.info("%s.txt: %s", stem, ", ".join(lines))
+  content = {"results": dict(results), **(details or {})}
+  checkpoints.write_file(
+    f"{stem}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+  )
 
 
 def _sha256(path):
