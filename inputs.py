@@ -239,7 +239,8 @@ def check_records(
 def _whole_records(path):
   try:
     yield
-  except tf.errors.OpError as error:
+  except (tf.errors.OpError, UnicodeDecodeError) as error:
+    # TensorFlow quotes what it could not read, be it text or not.
     raise ValueError(
       f"{os.fspath(path)} does not hold whole records of "
       f"this model's inputs; write it again"

@@ -270,6 +270,15 @@ class TestRows:
     inputs.write_records(path, [], SPEC)
     assert len(inputs.Rows.from_file(path, SPEC)) == 0
 
+  @pytest.mark.parametrize("record", [b"\xff\xfe\n\x80", b"text", b"\x00"])
+  def test_a_record_of_other_bytes(self, tmp_path, record):
+    path = str(tmp_path / "rows")
+    with tf.io.TFRecordWriter(path) as writer:
+      writer.write(record)
+    for read in (inputs.Rows.from_file, inputs.check_records):
+      with pytest.raises(ValueError, match="rows does not hold whole records"):
+        read(path, SPEC)
+
 
 class TestReadBatch:
   def read(self, rows, *args, spec=SPEC, **kwargs):
