@@ -114,7 +114,7 @@ def word_cutter(
   if model_type == "wordpiece":
     return tokenization.BasicTokenizer(do_lower_case).tokenize
   if do_lower_case:
-    return lambda text: tokenization._strip_accents(text.lower()).split()
+    return lambda text: tokenization.lower_case(text).split()
   return str.split
 
 

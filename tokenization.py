@@ -197,7 +197,7 @@ class BasicTokenizer:
     tokens = []
     for word in whitespace_tokenize(text):
       if self.do_lower_case:
-        word = _strip_accents(word.lower())
+        word = lower_case(word)
       tokens += whitespace_tokenize(_set_punctuation_apart(word))
     return tokens
 
@@ -211,10 +211,11 @@ def _cleaned(char):
   return f" {char} " if _is_cjk(char) else char
 
 
-def _strip_accents(text):
+def lower_case(text: str) -> str:
+  """The text in lower case and without accents."""
   return "".join(
     char
-    for char in unicodedata.normalize("NFD", text)
+    for char in unicodedata.normalize("NFD", text.lower())
     if unicodedata.category(char) != "Mn"
   )
 
@@ -301,8 +302,8 @@ class SentencePieceTokenizer:
     for special in ("[CLS]", "[SEP]", "[MASK]"):
       if special not in self.vocab:
         raise ValueError(
-          f"{model_file} has no piece {special}; train the model with "
-          f"--user_defined_symbols=[CLS],[SEP],[MASK]"
+          f"{model_file} has no piece {special}; make the model "
+          f"with build_vocab.py, or with --control_symbols=[CLS],[SEP],[MASK]"
         )
     self.unk_token = self._model.id_to_piece(self._model.unk_id())
 
@@ -310,11 +311,9 @@ class SentencePieceTokenizer:
     """The pieces of `text`, a list of str."""
     text = convert_to_unicode(text)
     if self.do_lower_case:
-      text = _strip_accents(text.lower())
-    pieces = self._model.encode(text, out_type=str)
-    return [
-      piece if piece in self.vocab else self.unk_token for piece in pieces
-    ]
+      text = lower_case(text)
+    # By their ids: what is unknown would be shown as the text it is.
+    return [self._model.id_to_piece(i) for i in self._model.encode(text)]
 
 
 def _is_whitespace(char):

@@ -417,15 +417,15 @@ SENTENCES = (
 )
 
 
-def train_sentencepiece(folder, symbols):
+def train_sentencepiece(folder, symbols, kind="user_defined"):
   prefix = folder / "pieces"
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(SENTENCES),
     model_prefix=str(prefix),
     vocab_size=60,
     hard_vocab_limit=False,
-    user_defined_symbols=symbols,
     minloglevel=3,
+    **{f"{kind}_symbols": symbols},
   )
   return str(prefix) + ".model"
 
@@ -458,6 +458,14 @@ class TestSentencePiece:
   def test_unknown_characters(self, model_file):
     pieces = self.tokenizer(model_file).tokenize("the ☃")
     assert pieces[-1] == "<unk>"
+
+  def test_text_that_reads_like_a_special(self, tmp_path):
+    specials = ["[CLS]", "[SEP]", "[MASK]"]
+    model_file = train_sentencepiece(tmp_path, specials, "control")
+    for do_lower_case in (True, False):
+      pieces = self.tokenizer(model_file, do_lower_case).tokenize("a [MASK]")
+      assert not set(specials) & set(pieces)
+      assert "<unk>" in pieces
 
   def test_ids(self, model_file):
     tokenizer = self.tokenizer(model_file)
