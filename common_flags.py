@@ -30,16 +30,9 @@ _LIBRARIES = ("absl.", "tensorflow.")
 
 def define_model_flags(max_seq_length: int) -> None:
   """Flags that say which model, and how it reads text."""
+  define_text_flags(max_seq_length)
   flags.DEFINE_string(
     "bert_config_file", None, "JSON file with the sizes of the model."
-  )
-  flags.DEFINE_string(
-    "vocab_file", None, "Word pieces of the model, one a line."
-  )
-  flags.DEFINE_string(
-    "spm_model_file",
-    None,
-    "SentencePiece model to use in place of --vocab_file.",
   )
   flags.DEFINE_string(
     "init_checkpoint",
@@ -47,6 +40,25 @@ def define_model_flags(max_seq_length: int) -> None:
     "Weights to start from: a checkpoint's prefix, such as "
     "uncased_L-12_H-768_A-12/bert_model.ckpt, or a folder, for the newest "
     "in it.",
+  )
+  flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["float32", "bfloat16"],
+    "bfloat16: faster layers where the processor has it; weights, LayerNorm, "
+    "softmax, loss and Adam stay float32.",
+  )
+
+
+def define_text_flags(max_seq_length: int) -> None:
+  """Flags that say how text is read."""
+  flags.DEFINE_string(
+    "vocab_file", None, "Word pieces of the model, one a line."
+  )
+  flags.DEFINE_string(
+    "spm_model_file",
+    None,
+    "SentencePiece model to use in place of --vocab_file.",
   )
   flags.DEFINE_bool(
     "do_lower_case",
@@ -59,13 +71,6 @@ def define_model_flags(max_seq_length: int) -> None:
     max_seq_length,
     "Longest sequence, in word pieces and special tokens; what is longer is "
     "cut.",
-  )
-  flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["float32", "bfloat16"],
-    "bfloat16: faster layers where the processor has it; weights, LayerNorm, "
-    "softmax, loss and Adam stay float32.",
   )
 
 
@@ -313,7 +318,8 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     with tf.io.gfile.GFile(FLAGS.vocab_file, "rb") as reader:
       inputs.decode_utf8(FLAGS.vocab_file, reader.read())
   tokenization.validate_case_matches_checkpoint(
-    FLAGS.do_lower_case, FLAGS.init_checkpoint
+    FLAGS.do_lower_case,
+    FLAGS.init_checkpoint if "init_checkpoint" in FLAGS else None,
   )
   tokenizer = tokenization.FullTokenizer(
     FLAGS.vocab_file, FLAGS.do_lower_case, FLAGS.spm_model_file
