@@ -193,12 +193,17 @@ class BasicTokenizer:
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The words and punctuation marks of `text`, a list of str."""
-    text = "".join(_cleaned(char) for char in convert_to_unicode(text))
+    text = convert_to_unicode(text)
+    if not (text.isascii() and text.isprintable()):  # Else it is clean.
+      text = "".join(map(_cleaned, text))
     tokens = []
     for word in whitespace_tokenize(text):
       if self.do_lower_case:
         word = lower_case(word)
-      tokens += whitespace_tokenize(_set_punctuation_apart(word))
+      if word.isalnum():
+        tokens.append(word)
+      else:
+        tokens += whitespace_tokenize(_set_punctuation_apart(word))
     return tokens
 
 
@@ -213,6 +218,8 @@ def _cleaned(char):
 
 def lower_case(text: str) -> str:
   """The text in lower case and without accents."""
+  if text.isascii():
+    return text.lower()
   return "".join(
     char
     for char in unicodedata.normalize("NFD", text.lower())
