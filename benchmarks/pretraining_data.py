@@ -19,6 +19,7 @@ if hasattr(os, "sched_setaffinity"):
   os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import machine
+import plain_tokenizer
 import tensorflow as tf
 
 import instances
@@ -65,7 +66,7 @@ def plain(vocab_file, text_file, output_file):
   rng = random.Random(RANDOM_SEED)
   vocab = tokenization.load_vocab(vocab_file)
   words = list(vocab)
-  documents = plain_documents(vocab, text_file)
+  documents = plain_documents(vocab_file, text_file)
   rng.shuffle(documents)
   rows = []
   for _ in range(DUPE_FACTOR):
@@ -90,19 +91,15 @@ def plain(vocab_file, text_file, output_file):
   return len(rows)
 
 
-def plain_documents(vocab, text_file):
-  basic = tokenization.BasicTokenizer()
-  wordpiece = tokenization.WordpieceTokenizer(vocab)
+def plain_documents(vocab_file, text_file):
+  tokenize = plain_tokenizer.make_tokenizer(vocab_file)
   documents = [[]]
   with tf.io.gfile.GFile(text_file, "r") as reader:
     while line := reader.readline():
       line = line.strip()
       if not line:
         documents.append([])
-      pieces = []
-      for word in basic.tokenize(line):
-        for piece in wordpiece.tokenize(word):
-          pieces.append(piece)
+      pieces = tokenize(line)
       if pieces:
         documents[-1].append(pieces)
   return [document for document in documents if document]

@@ -1,0 +1,64 @@
+"""The tokenizer as one writes it first: every character of every word, anew.
+
+The other side of benchmarks; its pieces are FullTokenizer's.
+"""
+
+import unicodedata
+from collections.abc import Callable
+
+import tokenization
+
+
+def make_tokenizer(vocab_file: str) -> Callable[[str], list[str]]:
+  """A function from text to word pieces, lower-cased."""
+  wordpiece = tokenization.WordpieceTokenizer(
+    tokenization.load_vocab(vocab_file)
+  )
+
+  def tokenize(text):
+    pieces = []
+    for word in _words(text):
+      for piece in wordpiece.tokenize(word):
+        pieces.append(piece)
+    return pieces
+
+  return tokenize
+
+
+def _words(text):
+  words = []
+  for word in _clean(text).split():
+    words.extend(_part(_strip_accents(word.lower())).split())
+  return words
+
+
+def _clean(text):
+  output = []
+  for char in text:
+    if ord(char) in (0, 0xFFFD) or tokenization._is_control(char):
+      continue
+    if tokenization._is_whitespace(char):
+      output.append(" ")
+    elif tokenization._is_cjk(char):
+      output.append(" " + char + " ")
+    else:
+      output.append(char)
+  return "".join(output)
+
+
+def _strip_accents(text):
+  output = []
+  for char in unicodedata.normalize("NFD", text):
+    if unicodedata.category(char) != "Mn":
+      output.append(char)
+  return "".join(output)
+
+
+def _part(text):
+  output = []
+  for char in text:
+    if tokenization._is_punctuation(char):
+      output.append(" " + char + " ")
+    else:
+      output.append(char)
+  return "".join(output)
