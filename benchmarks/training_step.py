@@ -23,21 +23,36 @@ import variables
 ROUNDS, STEPS = 3, 4
 
 
+def make_config(layers, hidden):
+  """A BertConfig of the usual proportions, with BERT's English vocabulary."""
+  return modeling.BertConfig(
+    30522,
+    hidden_size=hidden,
+    num_hidden_layers=layers,
+    num_attention_heads=max(1, hidden // 64),
+    intermediate_size=4 * hidden,
+    type_vocab_size=2,
+  )
+
+
+def layer_flop(config, batch, length, queries):
+  """FLOP of a layer's matrix products, of that many positions' outputs."""
+  hidden, wide = config.hidden_size, config.intermediate_size
+  projections = 2 * hidden * hidden * (queries + length)  # q, output; k, v
+  attention = 2 * queries * length * hidden
+  feed_forward = 2 * queries * hidden * wide
+  return 2 * batch * (projections + attention + feed_forward)
+
+
 def forward_flop(config, batch, length):
   """FLOP of the matrix products that a classifier's forward pass makes.
 
   The last layer's first position is all that the classifier reads, so its
   queries and feed-forward part count for one position.
   """
-  hidden, wide = config.hidden_size, config.intermediate_size
-
-  def block(queries):
-    projections = 2 * hidden * hidden * (queries + length)  # q, output; k, v
-    attention = 2 * queries * length * hidden
-    feed_forward = 2 * queries * hidden * wide
-    return 2 * batch * (projections + attention + feed_forward)
-
-  return block(length) * (config.num_hidden_layers - 1) + block(1)
+  whole = layer_flop(config, batch, length, length)
+  first = layer_flop(config, batch, length, 1)
+  return whole * (config.num_hidden_layers - 1) + first
 
 
 def build_step(config, batch, length):
@@ -63,17 +78,8 @@ def build_step(config, batch, length):
   return lambda: step().numpy()
 
 
-def main(layers=12, hidden=768, batch=8, length=128):
-  config = modeling.BertConfig(
-    30522,
-    hidden_size=hidden,
-    num_hidden_layers=layers,
-    num_attention_heads=max(1, hidden // 64),
-    intermediate_size=4 * hidden,
-    type_vocab_size=2,
-  )
-  step = build_step(config, batch, length)
-  flop = 3 * forward_flop(config, batch, length)
+def measure(name, step, flop):
+  """Prints the time of a step, of that many FLOP, by turns with the peak."""
   shares = []
   print(machine.describe())
   for _ in range(ROUNDS):
@@ -81,11 +87,20 @@ def main(layers=12, hidden=768, batch=8, length=128):
     median, fastest, slowest = machine.seconds(step, STEPS)
     shares.append(flop / median / peak)
     print(
-      f"{layers} x {hidden}, batch {batch}, length {length}: {median:.3f} s a "
-      f"step (min {fastest:.3f}, max {slowest:.3f}), "
-      f"{flop / median / 1e9:.0f} GFLOP/s; peak {peak / 1e9:.0f} GFLOP/s"
+      f"{name}: {median:.3f} s a step (min {fastest:.3f}, max {slowest:.3f}), "
+      f"{flop / median / 1e9:.0f} GFLOP/s; peak {peak / 1e9:.0f} GFLOP/s",
+      flush=True,
     )
   print(f"median share of the peak: {statistics.median(shares):.0%}")
+
+
+def main(layers=12, hidden=768, batch=8, length=128):
+  config = make_config(layers, hidden)
+  measure(
+    f"{layers} x {hidden}, batch {batch}, length {length}",
+    build_step(config, batch, length),
+    3 * forward_flop(config, batch, length),
+  )
 
 
 if __name__ == "__main__":
