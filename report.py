@@ -6,19 +6,18 @@ script and any font that the reader has.
 """
 
 import dataclasses
-import html
 import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
-import checkpoints
 import heads
 import metrics
+import pages
 import run_record
 from examples import InputExample
 
@@ -139,9 +138,7 @@ def write_report(
   except ImportError:
     logging.info("pip install matplotlib for report.html")
     return
-  page = _page(title, evaluations, history, record)
-  # A text from JSON may hold half of a surrogate pair, which no file can.
-  checkpoints.write_file(path, page.encode("utf-8", "replace"))
+  pages.write(path, _page(title, evaluations, history, record))
 
 
 def _page(title, evaluations, history, record):
@@ -155,25 +152,18 @@ def _page(title, evaluations, history, record):
     )
   sections.append(("record", "What the run was given", _record(record)))
   contents = "".join(
-    f'<li><a href="#{key}">{_escape(heading)}</a></li>'
+    f'<li><a href="#{key}">{pages.escape(heading)}</a></li>'
     for key, heading, _ in sections
   )
   body = "".join(
-    f'<section id="{key}"><h2>{_escape(heading)}</h2>{content}</section>\n'
+    f'<section id="{key}"><h2>{pages.escape(heading)}</h2>{content}</section>\n'
     for key, heading, content in sections
   )
-  return (
-    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    # Whatever a text holds, the page runs nothing and loads nothing.
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-    f"<title>{_escape(title)}</title>\n<style>{_CSS}</style>\n</head>\n"
-    f'<body>\n<header>\n<h1 dir="auto">{_escape(title)}</h1>\n'
-    f"{_key_figures(evaluations)}</header>\n"
+  body = (
     f'<nav aria-label="Contents"><ol>{contents}</ol></nav>\n'
-    f"<main>\n{body}</main>\n</body>\n</html>\n"
+    f"<main>\n{body}</main>\n"
   )
+  return pages.document(title, _key_figures(evaluations), body, _CSS)
 
 
 def _key_figures(evaluations):
@@ -182,17 +172,13 @@ def _key_figures(evaluations):
     results = evaluation.results
     wanted = [f"eval_{name}" for name in evaluation.head.default_metrics]
     shown = [key for key in (*wanted, "eval_loss") if key in results]
-    figures = [(_name(key), _data(results[key])) for key in shown]
-    figures.append(("examples", _data(len(evaluation.examples))))
+    figures = [(_name(key), pages.data(results[key])) for key in shown]
+    figures.append(("examples", pages.data(len(evaluation.examples))))
     if evaluation.head.kind != heads.Regression.kind:
-      figures.append(("wrong", _data(len(_wrong(evaluation)))))
-    cards = "".join(
-      f"<div><dt>{_escape(name)}</dt><dd>{value}</dd></div>"
-      for name, value in figures
-    )
+      figures.append(("wrong", pages.data(len(_wrong(evaluation)))))
     parts.append(
-      f'<p class="set" dir="auto">{_escape(evaluation.name)}</p>\n'
-      f'<dl class="figures">{cards}</dl>\n'
+      f'<p class="set" dir="auto">{pages.escape(evaluation.name)}</p>\n'
+      + pages.key_figures(figures)
     )
   return "".join(parts)
 
@@ -202,9 +188,9 @@ def _metric_table(evaluations):
     return "<p>Nothing was evaluated.</p>"
   keys = dict.fromkeys(key for e in evaluations for key in sorted(e.results))
   rows = [
-    [_row_head(f"<code>{_escape(key)}</code>")]
+    [pages.row_head(f"<code>{pages.escape(key)}</code>")]
     + [
-      _number_cell(e.results[key])
+      pages.number_cell(e.results[key])
       if key in e.results
       else '<td class="number">–</td>'
       for e in evaluations
@@ -212,7 +198,7 @@ def _metric_table(evaluations):
     for key in keys
   ]
   columns = ["metric", *(f"#{e.name}" for e in evaluations)]
-  return _table("Metrics", columns, rows)
+  return pages.table("Metrics", columns, rows)
 
 
 # Learning curves.
@@ -279,7 +265,7 @@ def _curve_figure(key, title, lines):
       axes.legend()
 
   svg = _svg(key, f"{title} by step. {'; '.join(facts)}", (4.2, 2.5), draw)
-  return _figure(title, svg, _escape("; ".join(facts)))
+  return _figure(title, svg, pages.escape("; ".join(facts)))
 
 
 # One labelled set.
@@ -304,22 +290,22 @@ def _evaluation(key, evaluation):
 
 def _label_table(report):
   rows = [
-    [_row_head(_escape(label))]
+    [pages.row_head(pages.escape(label))]
     + [_bar_cell(scores[name]) for name in ("precision", "recall", "f1")]
-    + [_number_cell(scores["support"])]
+    + [pages.number_cell(scores["support"])]
     for label, scores in report.items()
   ]
   columns = ["label", "#precision", "#recall", "#F1", "#support"]
-  return "<h3>Labels</h3>" + _table("Labels", columns, rows)
+  return "<h3>Labels</h3>" + pages.table("Labels", columns, rows)
 
 
 def _confusion(counts, labels):
   shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
   if len(labels) > _MAX_MATRIX_LABELS:
     return _confused_pairs(counts, shares, labels)
-  names = [_escape(label) for label in labels]
+  names = [pages.escape(label) for label in labels]
   rows = [
-    [_row_head(name)]
+    [pages.row_head(name)]
     + [
       f'<td class="number {"hit" if i == j else "miss"}" '
       f'style="--share:{shares[i, j]:.3f}">{counts[i, j]:,}'
@@ -332,7 +318,7 @@ def _confusion(counts, labels):
   return (
     "<h3>Confusion matrix</h3><p>Rows are true labels, columns are predicted "
     "ones. Each cell has the number of examples and its share of the row."
-    "</p>" + _table("Confusion matrix", columns, rows, "matrix")
+    "</p>" + pages.table("Confusion matrix", columns, rows, "matrix")
   )
 
 
@@ -344,7 +330,7 @@ def _confused_pairs(counts, shares, labels):
     [
       _text_cell(labels[i]),
       _text_cell(labels[j]),
-      _number_cell(int(wrong[i, j])),
+      pages.number_cell(int(wrong[i, j])),
       _bar_cell(shares[i, j]),
     ]
     for i, j in pairs
@@ -353,7 +339,7 @@ def _confused_pairs(counts, shares, labels):
   if not rows:
     return "<h3>Most confused labels</h3><p>None are confused.</p>"
   columns = ["true", "predicted", "#examples", "#share of the true label"]
-  return "<h3>Most confused labels</h3>" + _table(
+  return "<h3>Most confused labels</h3>" + pages.table(
     "Most confused labels", columns, rows
   )
 
@@ -375,7 +361,7 @@ def _calibration(key, evaluation):
   error = bins["expected_calibration_error"]
   label = (
     f"Reliability diagram of the probability of {of}. Expected calibration "
-    f"error {_short(error)}"
+    f"error {pages.short(error)}"
   )
 
   def draw(figure):
@@ -383,8 +369,8 @@ def _calibration(key, evaluation):
 
   return (
     "<h3>Calibration</h3>"
-    f"<p>Expected calibration error {_data(error)}, over the probability of "
-    f"{of}. On the dotted line a probability is the {share}; below it the "
+    f"<p>Expected calibration error {pages.data(error)}, over the probability "
+    f"of {of}. On the dotted line a probability is the {share}; below it the "
     "model is too sure.</p>"
     + _figure("", _svg(f"{key}-calibration", label, (4.6, 3.8), draw), "")
     + _calibration_table(bins, share, counted)
@@ -413,10 +399,10 @@ def _calibration_table(bins, share, counted):
   edges = bins["edges"]
   rows = [
     [
-      _row_head(f"{low:.1f} to {high:.1f}"),
-      _number_cell(count),
-      _number_cell(probability),
-      _number_cell(accuracy),
+      pages.row_head(f"{low:.1f} to {high:.1f}"),
+      pages.number_cell(count),
+      pages.number_cell(probability),
+      pages.number_cell(accuracy),
     ]
     for low, high, count, probability, accuracy in zip(
       edges[:-1],
@@ -431,7 +417,7 @@ def _calibration_table(bins, share, counted):
   columns = ["probability", f"#{counted}", "#mean probability", f"#{share}"]
   return (
     "<details><summary>The numbers of the chart</summary>"
-    f"{_table('Calibration', columns, rows)}</details>"
+    f"{pages.table('Calibration', columns, rows)}</details>"
   )
 
 
@@ -471,7 +457,8 @@ def _regression_charts(key, evaluation):
     axes.set(xlabel="predicted less true", ylabel="examples")
 
   shown = f"{len(drawn):,} of {len(true):,} examples"
-  spread = f"mean {_short(errors.mean())}, deviation {_short(errors.std())}"
+  mean, deviation = pages.short(errors.mean()), pages.short(errors.std())
+  spread = f"mean {mean}, deviation {deviation}"
   size = (4.2, 3.4)
   return (
     '<h3>Predicted and true</h3><div class="grid">'
@@ -534,7 +521,7 @@ def _errors(evaluation):
     of = f"{len(wrong):,} examples"
   first = f"; the first {len(worst)} are here" * (len(worst) < len(wrong))
   columns = ["id", "text", "true", "predicted", *cells]
-  return f"<h3>{title}</h3><p>{of}, sorted by {by}{first}.</p>" + _table(
+  return f"<h3>{title}</h3><p>{of}, sorted by {by}{first}.</p>" + pages.table(
     title, columns, rows, "errors"
   )
 
@@ -543,7 +530,7 @@ def _classification_errors(evaluation):
   scores = _of_predicted(evaluation)
 
   def probability(row):
-    return _number_cell(scores[row])
+    return pages.number_cell(scores[row])
 
   cells = {"#probability": probability}
   return "Most confident errors", "probability", scores, cells
@@ -555,14 +542,14 @@ def _multilabel_errors(evaluation):
 
   def probability(row):
     wrong = "".join(
-      f"<li>{_escape(head.labels[place])} "
-      f"{_data(evaluation.probabilities[row, place])}</li>"
+      f"<li>{pages.escape(head.labels[place])} "
+      f"{pages.data(evaluation.probabilities[row, place])}</li>"
       for place in np.flatnonzero(unequal[row])
     )
     return f'<td class="number"><ul>{wrong}</ul></td>'
 
   def loss(row):
-    return _number_cell(losses[row])
+    return pages.number_cell(losses[row])
 
   cells = {"#probability of wrong ones": probability, "#loss": loss}
   return "Errors of the greatest loss", "loss", losses, cells
@@ -572,7 +559,7 @@ def _regression_errors(evaluation):
   errors = evaluation.predictions - evaluation.label_ids
 
   def error(row):
-    return _number_cell(errors[row])
+    return pages.number_cell(errors[row])
 
   return "Largest errors", "error", np.abs(errors), {"#error": error}
 
@@ -583,13 +570,14 @@ def _record(record):
     if not isinstance(values, Mapping):
       values = {key: values}
     rows = [
-      [_row_head(f"<code>{_escape(name)}</code>"), _code_cell(value)]
+      [pages.row_head(f"<code>{pages.escape(name)}</code>"), _code_cell(value)]
       for name, value in values.items()
     ]
     title = _RECORD_TITLES.get(key, key)
     columns = ["file", "SHA-256"] if key == "data" else ["name", "value"]
     parts.append(
-      f"<h3>{_escape(title)}</h3>" + _table(title, columns, rows, "record")
+      f"<h3>{pages.escape(title)}</h3>"
+      + pages.table(title, columns, rows, "record")
       if rows
       else ""
     )
@@ -599,56 +587,23 @@ def _record(record):
 # Pieces of the page.
 
 
-def _escape(text):
-  return html.escape(str(text))
-
-
 def _name(key):
   """A metric's or tag's name as people write it."""
   return key.removeprefix("eval_").replace("_", " ")
 
 
-def _short(number):
-  """A number in the digits that a reader wants."""
-  if isinstance(number, int | np.integer):
-    return f"{number:,}"
-  if not math.isfinite(number):
-    return {math.inf: "∞", -math.inf: "−∞"}.get(number, "NaN")
-  if number == 0:
-    return "0"
-  if 0.001 <= abs(number) < 1e6:
-    return f"{number:.4f}"
-  return f"{number:.3g}"
-
-
-def _data(number):
-  """A number for the reader, with all its digits for programs."""
-  whole = isinstance(number, int | np.integer)
-  exact = int(number) if whole else float(number)
-  return f'<data value="{exact!r}">{_short(exact)}</data>'
-
-
 def _text_cell(text):
-  return f'<td dir="auto">{_escape(text)}</td>'
+  return f'<td dir="auto">{pages.escape(text)}</td>'
 
 
 def _code_cell(value):
-  return f"<td><code>{_escape(value)}</code></td>"
-
-
-def _number_cell(number):
-  return f'<td class="number">{_data(number)}</td>'
+  return f"<td><code>{pages.escape(value)}</code></td>"
 
 
 def _bar_cell(share):
   """A number from 0 to 1 over a bar of that length."""
-  return (
-    f'<td class="number bar" style="--share:{share:.3f}">{_data(share)}</td>'
-  )
-
-
-def _row_head(content):
-  return f'<th scope="row" dir="auto">{content}</th>'
+  number = pages.data(share)
+  return f'<td class="number bar" style="--share:{share:.3f}">{number}</td>'
 
 
 def _texts_cell(example):
@@ -659,46 +614,19 @@ def _texts_cell(example):
 
 
 def _text(text):
-  whole = f'<p dir="auto">{_escape(text)}</p>'
+  whole = f'<p dir="auto">{pages.escape(text)}</p>'
   if len(text) <= _MAX_CHARACTERS:
     return whole
-  cut = _escape(text[:_MAX_CHARACTERS].rstrip())
+  cut = pages.escape(text[:_MAX_CHARACTERS].rstrip())
   return (
     f'<details><summary><span dir="auto">{cut}…</span></summary>'
     f"{whole}</details>"
   )
 
 
-def _table(
-  name: str,
-  columns: Sequence[str],
-  rows: Iterable[Iterable[str]],
-  kind: str = "plain",
-) -> str:
-  """A table that scrolls within its box.
-
-  Args:
-    name: of the table, for readers who hear it.
-    columns: headings, as text; a `#` before one marks a column of numbers.
-    rows: cells, each a whole element.
-    kind: its class in the style sheet.
-  """
-  head = "".join(
-    f'<th scope="col" dir="auto"{" class=number" * c.startswith("#")}>'
-    f"{_escape(c.removeprefix('#'))}</th>"
-    for c in columns
-  )
-  body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-  return (
-    f'<div class="scroll" tabindex="0" role="region" '
-    f'aria-label="{_escape(name)}"><table class="{kind}">'
-    f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
-  )
-
-
 def _figure(title, svg, caption):
   """A chart between its title, as text, and its caption, as HTML."""
-  above = f"<h4>{_escape(title)}</h4>" if title else ""
+  above = f"<h4>{pages.escape(title)}</h4>" if title else ""
   below = f"<figcaption>{caption}</figcaption>" if caption else ""
   return f"<figure>{above}{svg}{below}</figure>\n"
 
@@ -740,51 +668,12 @@ def _svg(
   for drawn, shown in _PAGE_COLORS.items():
     svg = svg.replace(drawn, shown)
   return svg.replace(
-    "<svg", f'<svg role="img" aria-label="{_escape(label)}"', 1
+    "<svg", f'<svg role="img" aria-label="{pages.escape(label)}"', 1
   )
 
 
 _CSS = """
-:root {
-  color-scheme: light dark;
-  --ink: #1c2126; --faint: #59636e; --paper: #fff; --card: #f5f7f9;
-  --line: #d8dee4; --blue: #0072b2; --orange: #d55e00;
-  --hit: 0 114 178; --miss: 213 94 0;
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --ink: #e3e7eb; --faint: #9aa5b1; --paper: #14181c; --card: #1c2126;
-    --line: #333b44; --blue: #56b4e9; --orange: #f0913a;
-    --hit: 86 180 233; --miss: 240 145 58;
-  }
-}
-* { box-sizing: border-box; }
-html { scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }
-body {
-  margin: 0 auto; max-width: 66rem; padding: 2rem 1.25rem 5rem;
-  background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto,
-    "Helvetica Neue", "Noto Sans", sans-serif;
-}
-h1 { font-size: clamp(1.6rem, 5vw, 2.3rem); line-height: 1.2;
-  margin: 0 0 1.25rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.5rem; margin: 3.5rem 0 1rem; padding-top: .6rem;
-  border-top: 2px solid var(--line); overflow-wrap: anywhere; }
-h3 { font-size: 1.15rem; margin: 2.25rem 0 .6rem; }
-h4 { font-size: .95rem; margin: 0 0 .4rem; }
-p { margin: .5rem 0; max-width: 44rem; }
-a { color: var(--blue); }
-code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
-  overflow-wrap: anywhere; }
 .set { color: var(--faint); margin: 1rem 0 .4rem; }
-.figures { display: grid; gap: .75rem; margin: 0;
-  grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); }
-.figures div { display: flex; flex-direction: column-reverse;
-  justify-content: flex-end; padding: .8rem 1rem; background: var(--card);
-  border: 1px solid var(--line); border-radius: .6rem; }
-.figures dt { color: var(--faint); font-size: .85rem; }
-.figures dd { margin: 0; font-size: 1.75rem; font-weight: 650;
-  line-height: 1.25; font-variant-numeric: tabular-nums; }
 nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
   margin: 1.75rem 0 0; padding: 0; list-style: none; }
 .grid { display: grid; gap: 1rem;
@@ -796,16 +685,6 @@ figcaption { color: var(--faint); font-size: .85rem; margin-top: .4rem; }
 svg { display: block; width: 100%; height: auto; }
 svg * { stroke-linejoin: round; stroke-linecap: butt; }
 svg text { font-family: inherit !important; }
-.scroll { overflow-x: auto; margin: .75rem 0; border: 1px solid var(--line);
-  border-radius: .6rem; width: fit-content; max-width: 100%; }
-table { border-collapse: collapse; font-size: .92rem; }
-th, td { padding: .42rem .8rem; text-align: start; vertical-align: top; }
-thead th { background: var(--card); color: var(--faint); font-weight: 600;
-  font-size: .85rem; vertical-align: bottom; }
-tbody tr { border-top: 1px solid var(--line); break-inside: avoid; }
-tbody th { font-weight: 500; }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; }
 .bar { min-width: 6.5rem; background: linear-gradient(to right,
   rgb(var(--hit) / .75) calc(var(--share) * 100%), rgb(var(--hit) / .15) 0)
   center bottom .2rem / calc(100% - 1.6rem) .2rem no-repeat; }
@@ -823,15 +702,7 @@ td.number { white-space: nowrap; }
 .text p, .text details { margin: 0; white-space: pre-wrap; }
 .text > :not(:first-child) { margin-top: .5rem; padding-top: .5rem;
   border-top: 1px dashed var(--line); }
-details { margin-top: .5rem; }
-summary { cursor: pointer; }
 .text [open] summary span { display: none; }
 .text [open] summary::after { content: "less"; color: var(--blue); }
 .record { min-width: min(100%, 26rem); }
-@media print {
-  h2, h3 { break-after: avoid; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  .scroll { overflow: visible; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-}
 """

@@ -1,7 +1,6 @@
 """report.html: well-formed, alone, and with the numbers that were given."""
 
 import dataclasses
-import html.parser
 import math
 import sys
 
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 import heads
 import report
 from examples import InputExample
+from test_pages import Page
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
 HISTORY = {
   "loss": [(10, 0.7), (20, math.nan), (30, 0.25)],
   "learning_rate": [(10, 2e-5), (20, 1e-5), (30, 0.0)],
@@ -28,52 +27,6 @@ RECORD = {
   "versions": {"tensorflow": "2.99.1"},
   "data": {"/data/<dev>.tsv": "0123abcd" * 8},
 }
-
-
-class Page(html.parser.HTMLParser):
-  """What a browser makes of a page; fails on tags that do not pair."""
-
-  def __init__(self, content: str):
-    super().__init__(convert_charrefs=True)
-    self.stack = []
-    self.tags = []  # (tag, attributes)
-    self.text = []
-    self.tables = {}  # Name -> rows of texts of cells.
-    self._rows = None
-    self.feed(content)
-    self.close()
-    assert not self.stack
-
-  def handle_starttag(self, tag, attrs):
-    attributes = dict(attrs)
-    assert len(attributes) == len(attrs), (tag, attrs)
-    self.tags.append((tag, attributes))
-    if tag in VOID:
-      return
-    self.stack.append(tag)
-    if attributes.get("role") == "region":
-      self._rows = self.tables.setdefault(attributes["aria-label"], [])
-    elif tag == "tr":
-      self._rows.append([])
-    elif tag in ("td", "th"):
-      self._rows[-1].append("")
-
-  def handle_startendtag(self, tag, attrs):
-    self.tags.append((tag, dict(attrs)))
-
-  def handle_endtag(self, tag):
-    assert self.stack.pop() == tag
-
-  def handle_data(self, data):
-    self.text.append(data)
-    if self._rows and {"td", "th"} & set(self.stack):
-      self._rows[-1][-1] += data
-
-  def named(self, tag):
-    return [attributes for name, attributes in self.tags if name == tag]
-
-  def numbers(self):
-    return [float(attributes["value"]) for attributes in self.named("data")]
 
 
 @pytest.fixture
