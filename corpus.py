@@ -517,6 +517,12 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
   Raises:
     ValueError: Beam is not installed, or knows no such runner or option.
   """
+  for argument in arguments:
+    if not re.match(r"--?\w", argument):
+      raise ValueError(
+        f"unexpected argument {argument!r}; flags, Beam's too, are written "
+        f"--name=value"
+      )
   # It warns of what only Google's cloud needs.
   std_logging.disable(std_logging.WARNING)
   try:
@@ -528,12 +534,6 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
     ) from error
   finally:
     std_logging.disable(std_logging.NOTSET)
-  for argument in arguments:
-    if not re.match(r"--?\w", argument):
-      raise ValueError(
-        f"unexpected argument {argument!r}; flags, Beam's too, are written "
-        f"--name=value"
-      )
   make_options = beam.pipeline.PipelineOptions
   options = make_options([f"--runner={runner}", *arguments])
   known = make_options([]).get_all_options()

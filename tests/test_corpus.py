@@ -9,6 +9,7 @@ import pathlib
 import random
 import resource
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -358,6 +359,11 @@ def test_a_full_disk_leaves_nothing(tmp_path, recipe, text, num_workers):
 
 
 def test_beam_is_asked_for_when_it_is_not_there(monkeypatch):
-  monkeypatch.setitem(__import__("sys").modules, "apache_beam", None)
+  monkeypatch.setitem(sys.modules, "apache_beam", None)
   with pytest.raises(ValueError, match=r"pip install -r requirements-beam.txt"):
-    corpus.beam_pipeline("FnApiRunner", [])
+    corpus.beam_pipeline("FnApiRunner", ["--temp_location=x"])
+
+
+def test_beam_gets_flags_alone():
+  with pytest.raises(ValueError, match=r"unexpected argument 'x'.*--name=val"):
+    corpus.beam_pipeline("FnApiRunner", ["--temp_location", "x"])
