@@ -45,8 +45,8 @@ setup_venv() {
   local root stamp checksum python
   root="$(dirname "$venv_dir")"
   stamp="$venv_dir/installed-$requirements"
-  # requirements-dev.txt includes requirements.txt.
-  checksum="$(cat "$root/requirements.txt" "$root/$requirements" | cksum)"
+  # One of them may include others.
+  checksum="$(cat "$root"/requirements*.txt | cksum)"
 
   if [[ -n "${PYTHON:-}" ]]; then
     _first_supported "$PYTHON" >/dev/null || {
