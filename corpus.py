@@ -398,6 +398,7 @@ def _write_shards(shards, recipe, paths, document_done):
       for place, record in enumerate(records, shard.index):
         writers[place % len(writers)].write(record)
       total += counts
+      del records  # Else they would lie beside those of the next shard.
   return total
 
 
@@ -426,8 +427,8 @@ def _remove_parts(outputs):
 def _write_parts(shards, recipe, outputs, num_workers):
   """Yields each shard with the files its records are in, one for each output.
 
-  They come in the order of the shards. No more are begun than keep all workers
-  at work, so no more parts than that lie about.
+  They come in the order of the shards. No more are begun than keep the workers
+  at work while one shard takes long, so that few parts lie about.
   """
   context = multiprocessing.get_context("forkserver")
   _start_fork_server(context)
@@ -443,7 +444,7 @@ def _write_parts(shards, recipe, outputs, num_workers):
     waiting = iter(shards)
     try:
       while True:
-        for shard in itertools.islice(waiting, num_workers + 1 - len(begun)):
+        for shard in itertools.islice(waiting, 2 * num_workers - len(begun)):
           parts = [
             f"{path}.shard-{shard.index:05d}.partial" for path in outputs
           ]
