@@ -218,10 +218,9 @@ class BertModel:
         attention_dropout,
         config.initializer_range,
       ]
-      first, layers = _encode(
+      first, layers, self._attention_probs = _encode(
         tf.cast(self.embedding_output, precision),
         attention_mask,
-        config.hidden_size,
         config.num_hidden_layers,
         settings,
       )
@@ -247,6 +246,16 @@ class BertModel:
   def get_all_encoder_layers(self) -> list[tf.Tensor]:
     """A list, lowest layer first, of float [B, S, H]."""
     return self.all_encoder_layers
+
+  def get_all_attention_probs(self) -> list[tf.Tensor]:
+    """A list, lowest layer first, of float [B, N, S, S]: who attends to whom.
+
+    Each row holds what a head of a position gives to all positions, as softmax
+    leaves it, before dropout. In a graph it costs nothing unless it is used.
+    Eagerly nothing is kept for it: each call computes queries, keys and softmax
+    again, from the inputs and weights of the forward pass.
+    """
+    return [probs() for probs in self._attention_probs]
 
   def get_embedding_output(self) -> tf.Tensor:
     """float [B, S, H]: what enters the first layer."""
@@ -460,7 +469,11 @@ def dense(
     float [rows, units].
   """
   assert_rank(input_tensor, 2)
-  kernel, bias = _kernel_and_bias(input_tensor, units, initializer, name)
+  weights = _kernel_and_bias(input_tensor, units, initializer, name)
+  return _affine(input_tensor, *weights, activation)
+
+
+def _affine(input_tensor, kernel, bias, activation):
   output = tf.nn.bias_add(tf.matmul(input_tensor, kernel), bias)
   if activation is None:
     return output
@@ -639,72 +652,112 @@ def attention_layer(
     to_seq_length = to_shape[1]
   if None in (batch_size, from_seq_length, to_seq_length):
     raise ValueError("matrices need batch_size, from_seq_length, to_seq_length")
-  width = num_attention_heads * size_per_head
-  initializer = create_initializer(initializer_range)
-
-  def heads(tensor, seq, activation, name):
-    x = dense(reshape_to_matrix(tensor), width, activation, initializer, name)
-    x = tf.reshape(x, [batch_size, seq, num_attention_heads, size_per_head])
-    return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
-
-  query = heads(from_tensor, from_seq_length, query_act, "query")
-  key = heads(to_tensor, to_seq_length, key_act, "key")
-  value = heads(to_tensor, to_seq_length, value_act, "value")
-  prob = attention_probs_dropout_prob
-  context = _attend(query, key, value, attention_mask, prob)
+  context, _ = _attention(
+    from_tensor,
+    to_tensor,
+    attention_mask,
+    (batch_size, from_seq_length, to_seq_length),
+    (num_attention_heads, size_per_head),
+    (query_act, key_act, value_act),
+    attention_probs_dropout_prob,
+    initializer_range,
+  )
   rows = [-1] if do_return_2d_tensor else [batch_size, from_seq_length]
-  return tf.reshape(context, [*rows, width])
+  return tf.reshape(context, [*rows, num_attention_heads * size_per_head])
 
 
-def _attend(query, key, value, attention_mask, dropout_prob):
+def _attention(
+  from_tensor,
+  to_tensor,
+  attention_mask,
+  lengths,
+  heads,
+  activations,
+  dropout_prob,
+  initializer_range,
+):
   """softmax(Q K' / sqrt(D)) V, equation 1 of Vaswani et al. (2017).
 
-  Args:
-    query: float [B, N, F, D].
-    key, value: float [B, N, T, D].
-    attention_mask: [B, F, T], or None.
-    dropout_prob: dropout of the probabilities.
+  `lengths` are B, F and T, `heads` are N and D, and `activations` those of the
+  three projections; the rest is as in `attention_layer`.
 
   Returns:
-    float [B, F, N, D].
+    float [B, F, N, D], and a function that gives the probabilities, see
+    `_probs_on_demand`.
   """
-  scores = tf.matmul(query, key, transpose_b=True)  # [B, N, F, T]
+  batch, from_seq, to_seq = lengths
+  initializer = create_initializer(initializer_range)
   if attention_mask is not None:
     attention_mask = tf.expand_dims(attention_mask, axis=1)
-  size_per_head = query.shape[-1]
-  probs = _attention_probs(scores, size_per_head, attention_mask, dropout_prob)
-  return tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
+
+  def projection(tensor, seq, activation, name):
+    x = reshape_to_matrix(tensor)
+    weights = _kernel_and_bias(x, math.prod(heads), initializer, name)
+    weights = [tf.convert_to_tensor(w) for w in weights]  # As they are now.
+
+    def project():
+      y = tf.reshape(_affine(x, *weights, activation), [batch, seq, *heads])
+      return tf.transpose(y, [0, 2, 1, 3])  # [B, N, S, D]
+
+    return project
+
+  query_act, key_act, value_act = activations
+  query = projection(from_tensor, from_seq, query_act, "query")
+  key = projection(to_tensor, to_seq, key_act, "key")
+  value = projection(to_tensor, to_seq, value_act, "value")
+
+  def attention_probs():
+    scores = tf.matmul(query(), key(), transpose_b=True)  # [B, N, F, T]
+    return _attention_probs(scores, heads[1], attention_mask)
+
+  probs = attention_probs()
+  used = dropout(tf.cast(probs, from_tensor.dtype), dropout_prob)
+  context = tf.transpose(tf.matmul(used, value()), [0, 2, 1, 3])
+  return context, _probs_on_demand(probs, attention_probs)
 
 
-def _attention_probs(scores, size_per_head, mask, dropout_prob):
+def _probs_on_demand(probs, attention_probs):
+  """A function that gives the attention probabilities `probs`.
+
+  A graph drops what is not used, so in one they are at hand for nothing. Held
+  eagerly they would take more memory than all else, so there they are computed
+  again, as `attention_probs` did, from what else is held: a layer's input, and
+  the weights as they were, which TensorFlow copies only once they change.
+  """
+  return attention_probs if tf.executing_eagerly() else lambda: probs
+
+
+def _attention_probs(scores, size_per_head, mask):
   """Softmax of scores / sqrt(D) where the mask allows, in float32."""
   scaled = tf.cast(scores, tf.float32) * (1.0 / math.sqrt(size_per_head))
   if mask is not None:
     scaled += (1.0 - tf.cast(mask, tf.float32)) * MASKED_SCORE
-  return dropout(tf.cast(tf.nn.softmax(scaled), scores.dtype), dropout_prob)
+  return tf.nn.softmax(scaled)
 
 
 def _attend_from_all(
   shape, attention_mask, num_attention_heads, dropout_prob, initializer_range, x
 ):
-  """`attention_layer` of a sequence to itself: `x` and the result [B * S, H].
+  """Attention of a sequence to itself.
 
-  `shape` is B, S and H; the rest as in `attention_layer`.
+  `shape` is B, S and H, and `x` is [B * S, H]; the rest is as in
+  `attention_layer`.
+
+  Returns:
+    float [B * S, H], and a function that gives the probabilities [B, N, S, S].
   """
   batch, seq, hidden = shape
-  return attention_layer(
+  context, probs = _attention(
     x,
     x,
     attention_mask,
-    num_attention_heads,
-    hidden // num_attention_heads,
-    attention_probs_dropout_prob=dropout_prob,
-    initializer_range=initializer_range,
-    do_return_2d_tensor=True,
-    batch_size=batch,
-    from_seq_length=seq,
-    to_seq_length=seq,
+    (batch, seq, seq),
+    (num_attention_heads, hidden // num_attention_heads),
+    (None, None, None),
+    dropout_prob,
+    initializer_range,
   )
+  return tf.reshape(context, [-1, hidden]), probs
 
 
 def _attend_from_one(
@@ -730,7 +783,7 @@ def _attend_from_one(
     position: float [B, H].
 
   Returns:
-    float [B, H].
+    float [B, H], and a function that gives the probabilities [B, N, T].
   """
   hidden = sequence.shape[-1]
   heads = [num_attention_heads, hidden // num_attention_heads]  # N, D
@@ -742,18 +795,24 @@ def _attend_from_one(
 
   query = dense(position, hidden, None, initializer, "query")
   query = tf.reshape(query, [-1, *heads])
-  kernel, bias = by_head("key")
-  scores = tf.matmul(
-    tf.einsum("bnd,hnd->bnh", query, kernel), sequence, transpose_b=True
-  )  # [B, N, T]
-  scores += tf.reduce_sum(query * bias, axis=-1, keepdims=True)
-  probs = _attention_probs(scores, heads[1], attention_mask, dropout_prob)
+  key_kernel, key_bias = by_head("key")
+
+  def attention_probs():
+    scores = tf.matmul(
+      tf.einsum("bnd,hnd->bnh", query, key_kernel), sequence, transpose_b=True
+    )  # [B, N, T]
+    scores += tf.reduce_sum(query * key_bias, axis=-1, keepdims=True)
+    return _attention_probs(scores, heads[1], attention_mask)
+
+  probs = attention_probs()
+  used = dropout(tf.cast(probs, sequence.dtype), dropout_prob)
   kernel, bias = by_head("value")
-  means = tf.matmul(probs, sequence)  # [B, N, H]
+  means = tf.matmul(used, sequence)  # [B, N, H]
   context = tf.einsum("bnh,hnd->bnd", means, kernel)
   # With dropout the probabilities do not add up to 1.
-  context += tf.reduce_sum(probs, axis=-1, keepdims=True) * bias
-  return tf.reshape(context, [-1, hidden])
+  context += tf.reduce_sum(used, axis=-1, keepdims=True) * bias
+  context = tf.reshape(context, [-1, hidden])
+  return context, _probs_on_demand(probs, attention_probs)
 
 
 def transformer_model(
@@ -787,12 +846,43 @@ def transformer_model(
   Raises:
     ValueError: H is not N times a whole number, or not the input's width.
   """
-  shape = get_shape_list(input_tensor, expected_rank=3)
-  if hidden_size % num_attention_heads or hidden_size != shape[-1]:
+  width = get_shape_list(input_tensor, expected_rank=3)[-1]
+  if hidden_size % num_attention_heads or hidden_size != width:
     raise ValueError(
       f"hidden_size={hidden_size} is not a multiple of num_attention_heads="
-      f"{num_attention_heads}, or not the input's width {shape[-1]}"
+      f"{num_attention_heads}, or not the input's width {width}"
     )
+  outputs, _ = _transformer(
+    input_tensor,
+    attention_mask,
+    num_hidden_layers,
+    num_attention_heads,
+    intermediate_size,
+    intermediate_act_fn,
+    hidden_dropout_prob,
+    attention_probs_dropout_prob,
+    initializer_range,
+  )
+  return outputs if do_return_all_layers else outputs[-1]
+
+
+def _transformer(
+  input_tensor,
+  attention_mask,
+  num_hidden_layers,
+  num_attention_heads,
+  intermediate_size,
+  intermediate_act_fn,
+  hidden_dropout_prob,
+  attention_probs_dropout_prob,
+  initializer_range,
+):
+  """All blocks' outputs, and functions that give their probabilities.
+
+  The arguments are those of `transformer_model`; both are lists, lowest first,
+  of [B, S, H] and of functions that give [B, N, S, S].
+  """
+  shape = get_shape_list(input_tensor)
   x = reshape_to_matrix(input_tensor)  # On a TPU a reshape is not free.
   attend = functools.partial(
     _attend_from_all,
@@ -802,10 +892,10 @@ def transformer_model(
     attention_probs_dropout_prob,
     initializer_range,
   )
-  outputs = []
+  outputs, probs = [], []
   for index in range(num_hidden_layers):
     with variables.variable_scope(f"layer_{index}"):
-      x = _transformer_block(
+      x, layer_probs = _transformer_block(
         x,
         attend,
         intermediate_size,
@@ -814,7 +904,8 @@ def transformer_model(
         initializer_range,
       )
     outputs.append(reshape_from_matrix(x, shape))
-  return outputs if do_return_all_layers else outputs[-1]
+    probs.append(layer_probs)
+  return outputs, probs
 
 
 def _embed(
@@ -841,26 +932,31 @@ def _embed(
   return output, table
 
 
-def _encode(
-  encoder_input, attention_mask, hidden_size, num_hidden_layers, settings
-):
-  """The last layer's first position [B, H], and all layers [B, S, H]."""
+def _encode(encoder_input, attention_mask, num_hidden_layers, settings):
+  """Runs all layers.
+
+  Returns:
+    The last layer's first position [B, H]; a list of all layers [B, S, H]; and
+    one of functions that give their attention probabilities [B, N, S, S].
+  """
   with variables.variable_scope("encoder"):
-    layers = transformer_model(
-      encoder_input,
-      attention_mask,
-      hidden_size,
-      num_hidden_layers,
-      *settings,
-      do_return_all_layers=True,
+    layers, probs = _transformer(
+      encoder_input, attention_mask, num_hidden_layers, *settings
     )
-    first, layers[-1] = _split_off_first(
-      [encoder_input, *layers], attention_mask, settings
+    if variables.in_v1_graph():
+      return layers[-1][:, 0, :], layers, probs
+    first, first_probs = _split_off_first(
+      [encoder_input, *layers][-2], attention_mask, num_hidden_layers, settings
     )
-  return first, layers
+  others, other_probs = layers[-1][:, 1:, :], probs[-1]
+  layers[-1] = tf.concat([first[:, tf.newaxis, :], others], axis=1)
+  probs[-1] = lambda: tf.concat(
+    [first_probs()[:, :, tf.newaxis, :], other_probs()[:, :, 1:, :]], axis=2
+  )
+  return first, layers, probs
 
 
-def _split_off_first(layers, attention_mask, settings):
+def _split_off_first(below, attention_mask, num_hidden_layers, settings):
   """Computes the last layer's first position by itself.
 
   A position of the last layer depends on the layer below alone, and the
@@ -870,29 +966,26 @@ def _split_off_first(layers, attention_mask, settings):
   of the sequence is this one, so that all outputs share its dropout.
 
   Args:
-    layers: list of [B, S, H]: the encoder's input, and each layer's output.
+    below: [B, S, H], what the last layer reads.
     attention_mask: [B, S, S].
-    settings: what `transformer_model` takes after the number of layers.
+    num_hidden_layers, settings: as in `_encode`.
 
   Returns:
-    The first position [B, H], and the last layer [B, S, H] that begins so.
+    [B, H], and a function that gives its attention probabilities [B, N, S].
   """
-  if variables.in_v1_graph():
-    return layers[-1][:, 0, :], layers[-1]
   num_attention_heads, *block_settings, attention_dropout, deviation = settings
-  position = layers[-2][:, 0, :]
   attend = functools.partial(
     _attend_from_one,
-    layers[-2],
+    below,
     attention_mask[:, :1, :],
     num_attention_heads,
     attention_dropout,
     deviation,
   )
-  with variables.variable_scope(f"layer_{len(layers) - 2}"):
-    first = _transformer_block(position, attend, *block_settings, deviation)
-  others = layers[-1][:, 1:, :]
-  return first, tf.concat([first[:, tf.newaxis, :], others], axis=1)
+  with variables.variable_scope(f"layer_{num_hidden_layers - 1}"):
+    return _transformer_block(
+      below[:, 0, :], attend, *block_settings, deviation
+    )
 
 
 def _transformer_block(
@@ -907,12 +1000,13 @@ def _transformer_block(
 
   Args:
     x: float [rows, H], the positions to compute.
-    attend: function of them that returns what they attend to, [rows, H].
+    attend: function of them that returns what they attend to, [rows, H], and
+      a function that gives the probabilities.
     intermediate_size, intermediate_act_fn, hidden_dropout_prob,
     initializer_range: see `transformer_model`.
 
   Returns:
-    float [rows, H].
+    float [rows, H], and that function.
   """
   hidden = x.shape[-1]
   initializer = create_initializer(initializer_range)
@@ -923,13 +1017,13 @@ def _transformer_block(
 
   with variables.variable_scope("attention"):
     with variables.variable_scope("self"):
-      attended = attend(x)
+      attended, probs = attend(x)
     with variables.variable_scope("output"):
       x = project_and_add(attended, x)
   with variables.variable_scope("intermediate"):
     wide = dense(x, intermediate_size, intermediate_act_fn, initializer)
   with variables.variable_scope("output"):
-    return project_and_add(wide, x)
+    return project_and_add(wide, x), probs
 
 
 def get_shape_list(

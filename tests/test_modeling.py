@@ -1,12 +1,14 @@
 """The encoder against the original's outputs and the papers' counts."""
 
 import collections
+import gc
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import checkpoints
 import modeling
 import optimization
 import variables
@@ -173,6 +175,156 @@ def test_padding_changes_nothing(golden):
     rtol=0,
     atol=1e-5,
   )
+
+
+def _softmax_by_definition(golden):
+  """Vaswani et al. (2017), equation 1, in float64, for each layer's input."""
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+  allowed = golden.inputs["input_mask"][:, np.newaxis, np.newaxis, :]
+  heads = golden.config.num_attention_heads
+  expected = []
+  for index, below in enumerate(("embedding_output", "encoder_layer_0")):
+    x = golden.arrays[f"forward/{below}"].astype(np.float64)
+
+    def by_head(name, x=x, index=index):
+      scope = f"bert/encoder/layer_{index}/attention/self/{name}"
+      y = x @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"]
+      return y.reshape([*y.shape[:2], heads, -1]).transpose(0, 2, 1, 3)
+
+    query, key = by_head("query"), by_head("key")
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True)) * allowed
+    expected.append(powers / powers.sum(axis=-1, keepdims=True))
+  return expected
+
+
+def _probs_in_a_function(golden, precision):
+  store = golden.store()
+
+  @tf.function(autograph=False)
+  def forward():
+    with store:
+      return _build(golden, precision=precision).get_all_attention_probs()
+
+  return forward()
+
+
+def _probs_in_a_session(golden, precision):
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    probs = _build(golden, precision=precision).get_all_attention_probs()
+    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
+      v1.trainable_variables(), golden.checkpoint
+    )
+    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
+    session.run(v1.global_variables_initializer())
+    return session.run(probs)
+
+
+def _probs_eagerly(golden, precision):
+  with golden.store():
+    model = _build(golden, precision=precision)
+  return model.get_all_attention_probs()
+
+
+@pytest.mark.parametrize(
+  ("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.03)]
+)
+@pytest.mark.parametrize(
+  "way", [_probs_eagerly, _probs_in_a_function, _probs_in_a_session]
+)
+def test_attention_probs_by_definition(golden, way, precision, tolerance):
+  found = way(golden, precision)
+  expected = _softmax_by_definition(golden)
+  masked = golden.inputs["input_mask"] == 0
+  assert masked.any()
+  assert len(found) == len(expected)
+  for probs, wanted in zip(map(np.asarray, found), expected, strict=True):
+    assert probs.dtype == np.float32
+    assert probs.shape == wanted.shape
+    np.testing.assert_allclose(probs, wanted, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(probs.sum(axis=-1), 1, rtol=0, atol=1e-5)
+    assert not probs.transpose(0, 3, 1, 2)[masked].any()
+
+
+def test_attention_probs_are_those_before_dropout(golden):
+  fields = golden.config.to_dict() | {"attention_probs_dropout_prob": 0.5}
+  with golden.store():
+    model = modeling.BertModel(
+      modeling.BertConfig.from_dict(fields),
+      True,
+      golden.inputs["input_ids"],
+      golden.inputs["input_mask"],
+      golden.inputs["segment_ids"],
+    )
+  # The layers above read what dropout has changed.
+  np.testing.assert_allclose(
+    model.get_all_attention_probs()[0],
+    _softmax_by_definition(golden)[0],
+    atol=1e-5,
+  )
+
+
+def test_attention_probs_are_of_the_weights_at_the_forward_pass(golden):
+  with golden.store() as store:
+    model = _build(golden)
+    for variable in store.trainable():
+      variable.assign_add(tf.ones_like(variable))
+  for probs, wanted in zip(
+    model.get_all_attention_probs(), _softmax_by_definition(golden), strict=True
+  ):
+    np.testing.assert_allclose(probs, wanted, atol=1e-5)
+
+
+def test_attention_probs_of_a_single_layer():
+  with variables.VariableStore():
+    model = modeling.BertModel(_config(1, 64), False, tf.ones([2, 5], tf.int32))
+  (probs,) = model.get_all_attention_probs()
+  assert probs.shape == [2, 1, 5, 5]
+  np.testing.assert_allclose(np.sum(probs, axis=-1), 1, atol=1e-6)
+
+
+def test_attention_probs_cost_a_graph_nothing(golden):
+  def run(asks):
+    store = golden.store("classifier")
+
+    @tf.function(autograph=False)
+    def step():
+      with store:
+        model = _build(golden)
+        if asks:
+          asked.extend(model.get_all_attention_probs())
+        loss = tf.reduce_mean(tf.square(model.get_pooled_output()))
+        optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+        return loss
+
+    asked = []
+    operations = step.get_concrete_function().graph.get_operations()
+    kinds = collections.Counter(op.type for op in operations)
+    return kinds, [step().numpy() for _ in range(4)]
+
+  (kinds, losses), (more, same_losses) = run(False), run(True)
+  assert losses == same_losses
+  assert losses[-1] < losses[0]
+  # The last layer's first position joins the others; nothing is computed.
+  assert (more - kinds).keys() <= {"ConcatV2", "Const", "StridedSlice"}
+  # One for each layer, and one for the first position of the last.
+  assert kinds["Softmax"] == golden.config.num_hidden_layers + 1
+
+
+def test_attention_probs_are_not_held_eagerly(golden):
+  with golden.store():
+    model = _build(golden)
+
+  def held():
+    kind = type(tf.constant(0))
+    shape = [4, golden.config.num_attention_heads, 32, 32]
+    gc.collect()
+    return sum(type(o) is kind and o.shape == shape for o in gc.get_objects())
+
+  assert held() == 0
+  probs = model.get_all_attention_probs()
+  assert held() == len(probs) == 2
 
 
 def test_outputs_share_one_dropout():
