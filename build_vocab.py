@@ -20,9 +20,9 @@ import tensorflow as tf
 from absl import flags, logging
 
 import checkpoints
-import instances
 import modeling
 import summaries
+import text_files
 import tokenization
 
 FLAGS = flags.FLAGS
@@ -372,7 +372,7 @@ def input_files() -> list[str]:
 
 def read_words(paths: Sequence[str]) -> WordCounts:
   """The words of files; ValueError if there are none to learn from."""
-  lines = (line for path in paths for line in instances.read_lines(path))
+  lines = (line for path in paths for line in text_files.read_lines(path))
   counts = count_words(
     summaries.bar(lines, unit=" lines"),
     word_cutter(FLAGS.model_type, FLAGS.do_lower_case),

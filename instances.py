@@ -18,12 +18,10 @@ equal text, settings and seed give the original's instances.
 import contextlib
 import dataclasses
 import functools
-import gzip
 import itertools
 import random
 import re
 import struct
-import zlib
 from collections.abc import (
   Callable,
   Container,
@@ -37,6 +35,7 @@ import tensorflow as tf
 
 import checkpoints
 import inputs
+import text_files
 import tokenization
 
 # A sentence is a list of word pieces, a document a list of sentences.
@@ -50,8 +49,6 @@ _WORD_START = "\u2581"
 
 # The weight of a prediction, as a record holds it.
 _ONE = struct.pack("<f", 1)
-
-_CHUNK_BYTES = 2**20
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,7 +101,7 @@ def create_training_instances(
   Raises:
     ValueError: a file cannot be read, or `iterate_instances` raises it.
   """
-  lines = itertools.chain.from_iterable(map(read_lines, input_files))
+  lines = itertools.chain.from_iterable(map(text_files.read_lines, input_files))
   instances = list(
     iterate_instances(
       read_documents(lines, tokenizer),
@@ -121,49 +118,6 @@ def create_training_instances(
   )
   _shuffle(instances, rng)
   return instances
-
-
-def read_lines(path: str) -> Iterator[str]:
-  """Yields the lines of a UTF-8 text file, or of one in a gzip file (.gz).
-
-  Only \\n ends a line; it and a byte order mark are left out. Little of the
-  file is in memory at a time.
-
-  Raises:
-    ValueError: there is no such file, it is no whole gzip file, or a line is
-      not UTF-8; the message names the line, and the byte, counted from 0.
-  """
-  if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-    raise ValueError(f"there is no file {path}; correct the path")
-  position = 0
-  for number, line in enumerate(_byte_lines(path), start=1):
-    try:
-      text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-      raise ValueError(
-        f"{path}:{number}: byte {position + error.start} is not UTF-8; convert "
-        f"the file to UTF-8"
-      ) from error
-    yield text.removeprefix("\ufeff") if number == 1 else text
-    position += len(line) + 1
-
-
-def _byte_lines(path):
-  with contextlib.ExitStack() as stack:
-    reader = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
-    if path.lower().endswith(".gz"):
-      reader = stack.enter_context(gzip.GzipFile(fileobj=reader))
-    rest = b""
-    try:
-      while chunk := reader.read(_CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-      raise ValueError(
-        f"{path} is not a whole gzip file: {error}; fetch or write it again"
-      ) from error
-  if rest:
-    yield rest
 
 
 def read_documents(

@@ -23,6 +23,7 @@ import plain_tokenizer
 import tensorflow as tf
 
 import instances
+import text_files
 import tokenization
 
 ROUNDS = 5
@@ -39,7 +40,7 @@ def ours(vocab_file, text_file, output_file):
   tokenizer = tokenization.FullTokenizer(vocab_file)
   rng = random.Random(RANDOM_SEED)
   made = instances.iterate_instances(
-    instances.read_documents(instances.read_lines(text_file), tokenizer),
+    instances.read_documents(text_files.read_lines(text_file), tokenizer),
     tokenizer,
     MAX_SEQ_LENGTH,
     DUPE_FACTOR,

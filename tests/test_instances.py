@@ -17,6 +17,7 @@ from scipy import stats
 
 import inputs
 import instances
+import text_files
 import tokenization
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -510,12 +511,12 @@ class TestReading:
   @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz", "X.GZ"])
   @pytest.mark.parametrize("chunk", [1, 3, 2**20])
   def test_lines(self, tmp_path, monkeypatch, name, chunk):
-    monkeypatch.setattr(instances, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", chunk)
     text = "\ufeffß a\r\n\n b\u2028c\x0bd\re\n東京"
     path = tmp_path / name
     packed = name.lower().endswith(".gz")
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    lines = list(instances.read_lines(str(path)))
+    lines = list(text_files.read_lines(str(path)))
     assert lines == ["ß a\r", "", " b\u2028c\x0bd\re", "東京"]
 
   @pytest.mark.parametrize(
@@ -524,7 +525,7 @@ class TestReading:
   )
   def test_ends(self, tmp_path, content, lines):
     (tmp_path / "x").write_bytes(content)
-    assert list(instances.read_lines(str(tmp_path / "x"))) == lines
+    assert list(text_files.read_lines(str(tmp_path / "x"))) == lines
 
   @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
   def test_not_utf8(self, tmp_path, mark):
@@ -533,19 +534,19 @@ class TestReading:
     place = len(mark) + 8
     message = f"{path}:3: byte {place} is not UTF-8; convert the file to UTF-8"
     with pytest.raises(ValueError, match=re.escape(message)):
-      list(instances.read_lines(str(path)))
+      list(text_files.read_lines(str(path)))
 
   def test_no_file(self, tmp_path):
     for path in (tmp_path, tmp_path / "x"):
       with pytest.raises(ValueError, match=r"there is no file .*; correct the"):
-        list(instances.read_lines(str(path)))
+        list(text_files.read_lines(str(path)))
 
   @pytest.mark.parametrize("content", [b"plain", gzip.compress(b"a" * 99)[:-9]])
   def test_broken_gzip(self, tmp_path, content):
     path = tmp_path / "x.gz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"x\.gz is not a whole gzip file"):
-      list(instances.read_lines(str(path)))
+      list(text_files.read_lines(str(path)))
 
   def test_documents(self, tmp_path):
     lines = ["", "a b", " c\r", "\t \x1c", "", "d", "\u3000", "a "]

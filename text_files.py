@@ -1,0 +1,85 @@
+"""Lines of UTF-8 text files, plain or in gzip, of which little is in memory."""
+
+import contextlib
+import gzip
+import math
+import zlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+_CHUNK_BYTES = 2**20
+
+
+def read_lines(path: str) -> Iterator[str]:
+  """Yields the lines of a UTF-8 text file, or of one in a gzip file (.gz).
+
+  Only \\n ends a line; it and a byte order mark are left out. Little of the
+  file is in memory at a time.
+
+  Raises:
+    ValueError: there is no such file, it is no whole gzip file, or a line is
+      not UTF-8; the message names the line, and the byte, counted from 0.
+  """
+  for _, line in sized_lines(path):
+    yield line.removesuffix("\n")
+
+
+def sized_lines(
+  path: str, start: int = 0, stop: float = math.inf
+) -> Iterator[tuple[int, str]]:
+  """Yields the size in bytes and the text of each line in a part of a file.
+
+  Args:
+    path: as `read_lines` takes it.
+    start: where the part begins, in bytes of the unzipped text.
+    stop: the part ends with the line that reaches it.
+
+  Raises:
+    ValueError: as `read_lines` raises it; or the file ends before `stop`.
+  """
+  if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+    raise ValueError(f"there is no file {path}; correct the path")
+  number, position = 0, start
+  with contextlib.ExitStack() as stack:
+    reader = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
+    if path.lower().endswith(".gz"):
+      reader = stack.enter_context(gzip.GzipFile(fileobj=reader))
+    try:
+      reader.seek(start)
+      for line in _byte_lines(reader):
+        number += 1
+        text = line.decode()
+        # It may begin with a byte order mark.
+        yield len(line), text if position else text.removeprefix("\ufeff")
+        position += len(line)
+        if position >= stop:
+          return
+    except UnicodeDecodeError as error:
+      raise ValueError(
+        f"{path}:{number}: byte {position + error.start} is not UTF-8; convert "
+        f"the file to UTF-8"
+      ) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+      raise ValueError(
+        f"{path} is not a whole gzip file: {error}; fetch or write it again"
+      ) from error
+  if stop < math.inf:
+    raise ValueError(
+      f"{path} has become shorter since it was first read; give the same "
+      f"command again"
+    )
+
+
+def _byte_lines(reader):
+  """Yields the lines of a binary file, each with its end.
+
+  Those that a GFile itself yields have lost each \\r.
+  """
+  rest = b""
+  while chunk := reader.read(_CHUNK_BYTES):
+    *lines, rest = (rest + chunk).split(b"\n")
+    for line in lines:
+      yield line + b"\n"
+  if rest:
+    yield rest
