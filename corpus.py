@@ -1,7 +1,8 @@
-"""A corpus in shards of whole documents, and their records on all cores.
+"""A corpus in shards of whole documents, and the records of each.
 
     found = scan(["wiki.txt"], shard_bytes=16_000_000, min_documents=2)
-    write_records(found, recipe, ["wiki.tfrecord"], num_workers=8)
+    for shard in found.shards:
+      records, counts = records_of_shard(shard, recipe)
 
 Each shard is read, made into instances and shuffled for itself, with a random
 stream of its own. So memory is bounded by the size of a shard, and the records
@@ -11,41 +12,17 @@ the original gives.
 """
 
 import bisect
-import collections
-import concurrent.futures
-import contextlib
 import dataclasses
 import functools
-import glob
-import gzip
-import importlib
 import itertools
-import logging as std_logging
-import math
-import multiprocessing
-import multiprocessing.forkserver
-import os
 import random
-import re
-import shutil
-import signal
-import sys
-import threading
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterable, Iterator
 
-import tensorflow as tf
 from absl import logging
 
-import checkpoints
 import instances
+import text_files
 import tokenization
-
-_CHUNK_BYTES = 2**20
-
-# The counters of a Beam pipeline.
-_NAMESPACE = "create_pretraining_data"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +124,7 @@ def scan(
   is_inside = False
   for path in paths:
     start = size
-    for length, line in _lines(path):
+    for length, line in text_files.sized_lines(path):
       is_first = size == start
       size += length
       if not line.strip():
@@ -202,57 +179,10 @@ def _ranges(files, start, stop):
   return tuple(ranges)
 
 
-def _lines(path, start=0, stop=math.inf):
-  """Yields the size in bytes and the text of each line in a part of a file."""
-  number, position = 0, start
-  with contextlib.ExitStack() as stack:
-    reader = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
-    if path.lower().endswith(".gz"):
-      reader = stack.enter_context(gzip.GzipFile(fileobj=reader))
-    try:
-      reader.seek(start)
-      for line in _byte_lines(reader):
-        number += 1
-        text = line.decode()
-        # It may begin with a byte order mark.
-        yield len(line), text if position else text.removeprefix("\ufeff")
-        position += len(line)
-        if position >= stop:
-          return
-    except UnicodeDecodeError as error:
-      raise ValueError(
-        f"{path}:{number}: byte {position + error.start} is not UTF-8; convert "
-        f"the file to UTF-8"
-      ) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-      raise ValueError(
-        f"{path} is not a whole gzip file: {error}; fetch or write it again"
-      ) from error
-  if stop < math.inf:
-    raise ValueError(
-      f"{path} has become shorter since it was first read; give the same "
-      f"command again"
-    )
-
-
-def _byte_lines(reader):
-  """Yields the lines of a binary file, each with its end.
-
-  Those that a GFile itself yields have lost each \\r.
-  """
-  rest = b""
-  while chunk := reader.read(_CHUNK_BYTES):
-    *lines, rest = (rest + chunk).split(b"\n")
-    for line in lines:
-      yield line + b"\n"
-  if rest:
-    yield rest
-
-
 def shard_lines(shard: Shard) -> Iterator[str]:
   """Yields the lines of a shard."""
   for path, start, stop in shard.ranges:
-    for _, line in _lines(path, start, stop):
+    for _, line in text_files.sized_lines(path, start, stop):
       yield line.removesuffix("\n")
 
 
@@ -339,291 +269,3 @@ def _check_documents(documents, shard, recipe):
     f"no text in {places} but characters that the tokenizer drops; pass files "
     f"with one sentence a line, or raise --shard_mb if it is set"
   )
-
-
-def write_records(
-  corpus: Corpus,
-  recipe: Recipe,
-  outputs: Sequence[str],
-  num_workers: int,
-  document_done: Callable[[int], object] = lambda count: None,
-) -> Counts:
-  """Writes a corpus's records to TFRecord files, on this machine.
-
-  The files appear at the end, whole; after an error they do not.
-
-  Args:
-    corpus: a Corpus.
-    recipe: a Recipe.
-    outputs: paths of the files, which records go to in turn: those of shard k
-      from the k-th on.
-    num_workers: how many processes share the shards; just this one if there is
-      but one, of either.
-    document_done: is called with a number of documents, `dupe_factor` times
-      for each, as they are done.
-
-  Raises:
-    ValueError: as `records_of_shard` raises it.
-    OSError: a worker was killed, or could not write.
-  """
-  num_workers = min(num_workers, len(corpus.shards))
-  _remove_parts(outputs)
-  try:
-    with contextlib.ExitStack() as stack:
-      partials = [
-        stack.enter_context(checkpoints.written_aside(path)) for path in outputs
-      ]
-      if num_workers == 1:
-        return _write_shards(corpus.shards, recipe, partials, document_done)
-      written = _write_parts(corpus.shards, recipe, outputs, num_workers)
-      return _join_parts(
-        # After an error no worker may write what is deleted below.
-        stack.enter_context(contextlib.closing(written)),
-        partials,
-        lambda shard: document_done(shard.documents * recipe.dupe_factor),
-      )
-  finally:
-    _remove_parts(outputs)
-
-
-def _write_shards(shards, recipe, paths, document_done):
-  """Writes the records of shards, one after another; returns their Counts."""
-  total = Counts()
-  with contextlib.ExitStack() as stack:
-    writers = [
-      stack.enter_context(tf.io.TFRecordWriter(path)) for path in paths
-    ]
-    for shard in shards:
-      records, counts = records_of_shard(shard, recipe, document_done)
-      for place, record in enumerate(records, shard.index):
-        writers[place % len(writers)].write(record)
-      total += counts
-      del records  # Else they would lie beside those of the next shard.
-  return total
-
-
-def _join_parts(written, paths, shard_done):
-  """Moves the parts of shards to the files' ends; returns all Counts."""
-  total = Counts()
-  with contextlib.ExitStack() as stack:
-    files = [stack.enter_context(tf.io.gfile.GFile(p, "wb")) for p in paths]
-    for shard, parts, counts in written:
-      for part, file in zip(parts, files, strict=True):
-        with tf.io.gfile.GFile(part, "rb") as reader:
-          shutil.copyfileobj(reader, file, 2**20)
-        tf.io.gfile.remove(part)
-      total += counts
-      shard_done(shard)
-  return total
-
-
-def _remove_parts(outputs):
-  """Deletes what a run, or one that was killed before, has left."""
-  for path in outputs:
-    for part in tf.io.gfile.glob(f"{glob.escape(path)}.shard-*.partial"):
-      tf.io.gfile.remove(part)
-
-
-def _write_parts(shards, recipe, outputs, num_workers):
-  """Yields each shard with the files its records are in, one for each output.
-
-  They come in the order of the shards. No more are begun than keep the workers
-  at work while one shard takes long, so that few parts lie about.
-  """
-  context = multiprocessing.get_context("forkserver")
-  _start_fork_server(context)
-  receiver, sender = context.Pipe(duplex=False)
-  begun = collections.deque()
-  with (
-    contextlib.closing(receiver),
-    contextlib.closing(sender),
-    concurrent.futures.ProcessPoolExecutor(
-      num_workers, context, _end_with_parent, (receiver,)
-    ) as executor,
-  ):
-    waiting = iter(shards)
-    try:
-      while True:
-        for shard in itertools.islice(waiting, 2 * num_workers - len(begun)):
-          parts = [
-            f"{path}.shard-{shard.index:05d}.partial" for path in outputs
-          ]
-          counts = executor.submit(_write_part, shard, recipe, parts)
-          begun.append((shard, parts, counts))
-        if not begun:
-          return
-        shard, parts, counts = begun.popleft()
-        yield shard, parts, counts.result()
-    except concurrent.futures.process.BrokenProcessPool as error:
-      raise OSError(
-        "a worker process was killed, perhaps for want of memory; pass fewer "
-        "--num_workers or a smaller --shard_mb"
-      ) from error
-    except BaseException:
-      sender.close()  # Else the shards that were begun would be ended first.
-      raise
-
-
-def _write_part(shard, recipe, paths):
-  try:
-    return _write_shards([shard], recipe, paths, lambda count: None)
-  except tf.errors.OpError as error:
-    # It may hold what cannot go from process to process.
-    raise OSError(error.message) from None
-
-
-def _start_fork_server(context):
-  """Starts what workers are forked from: TensorFlow loaded, no threads.
-
-  It heeds no Ctrl-C, and nor do the workers: they end with this process.
-  """
-  context.set_forkserver_preload(["quiet_start", __name__])
-  environment = dict(os.environ)
-  # Python passes its path on to the workers, but not to what they come from.
-  os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-  if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3":
-    del os.environ["TF_CPP_MIN_LOG_LEVEL"]  # So that quiet_start acts there.
-  is_main = threading.current_thread() is threading.main_thread()
-  handler = is_main and signal.signal(signal.SIGINT, signal.SIG_IGN)
-  try:
-    multiprocessing.forkserver.ensure_running()
-  finally:
-    if is_main:
-      signal.signal(signal.SIGINT, handler)
-    os.environ.clear()
-    os.environ.update(environment)
-
-
-def _end_with_parent(receiver: Connection) -> None:
-  """Lets a worker end as soon as the other end of a pipe is closed.
-
-  The system closes it when the parent is killed.
-  """
-
-  def wait():
-    with contextlib.suppress(EOFError, OSError):
-      receiver.recv()
-    os._exit(1)
-
-  threading.Thread(target=wait, daemon=True).start()
-
-
-def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
-  """An empty pipeline of Apache Beam.
-
-  Args:
-    runner: Beam's --runner.
-    arguments: its other options, as --name=value.
-
-  Raises:
-    ValueError: Beam is not installed, or knows no such runner or option.
-  """
-  for argument in arguments:
-    if not re.match(r"--?\w", argument):
-      raise ValueError(
-        f"unexpected argument {argument!r}; flags, Beam's too, are written "
-        f"--name=value"
-      )
-  # It warns of what only Google's cloud needs.
-  std_logging.disable(std_logging.WARNING)
-  try:
-    beam = importlib.import_module("apache_beam")
-  except ImportError as error:
-    raise ValueError(
-      f"--runner={runner} needs Apache Beam, and there is {error}; pip install "
-      f"-r requirements-beam.txt, or leave the flag out"
-    ) from error
-  finally:
-    std_logging.disable(std_logging.NOTSET)
-  make_options = beam.pipeline.PipelineOptions
-  options = make_options([f"--runner={runner}", *arguments])
-  known = make_options([]).get_all_options()
-  for name in options.get_all_options(retain_unknown_options=True):
-    if name not in known:
-      raise ValueError(
-        f"--{name} is neither a flag of this script nor an option of Apache "
-        f"Beam; correct or leave it out"
-      )
-  return beam.Pipeline(options=options)
-
-
-def write_records_by_beam(
-  corpus: Corpus, recipe: Recipe, outputs: Sequence[str], pipeline: object
-) -> Counts | None:
-  """Writes the records of `write_records` by a Beam pipeline, in another order.
-
-  The machines that take part need this project's modules and the files.
-
-  Args:
-    corpus, recipe, outputs: see `write_records`.
-    pipeline: as from `beam_pipeline`.
-
-  Returns:
-    Counts, if the runner tells them.
-  """
-  import apache_beam as beam  # Only those who use it pay for loading it.
-
-  folders = [f"{path}.beam.partial" for path in outputs]
-  try:
-    dealt = (
-      pipeline
-      | beam.Create(corpus.shards)
-      | beam.Reshuffle()
-      | beam.FlatMap(_dealt_records, recipe, len(outputs))
-      | beam.Partition(lambda pair, _: pair[0], len(outputs))
-    )
-    for number, (folder, pairs) in enumerate(zip(folders, dealt, strict=True)):
-      _ = (
-        pairs
-        | f"Records{number}" >> beam.Values()
-        | f"Write{number}"
-        >> beam.io.WriteToTFRecord(
-          os.path.join(folder, "records"), num_shards=1, shard_name_template=""
-        )
-      )
-    result = _run_pipeline(pipeline)
-    for folder, path in zip(folders, outputs, strict=True):
-      tf.io.gfile.rename(os.path.join(folder, "records"), path, overwrite=True)
-    return _beam_counts(result)
-  finally:
-    for folder in folders:
-      if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
-
-
-def _dealt_records(shard, recipe, num_outputs):
-  """Yields a shard's records, each with the number of its output."""
-  from apache_beam import metrics
-
-  records, counts = records_of_shard(shard, recipe)
-  for name, value in dataclasses.asdict(counts).items():
-    metrics.Metrics.counter(_NAMESPACE, name).inc(value)
-  for place, record in enumerate(records, shard.index):
-    yield place % num_outputs, record
-
-
-def _run_pipeline(pipeline):
-  """The result of a pipeline that has come to its end."""
-  # Beam would log a traceback of what is one line.
-  logger = std_logging.getLogger("apache_beam.runners.common")
-  logger.setLevel(std_logging.CRITICAL)
-  try:
-    result = pipeline.run()
-    result.wait_until_finish()
-  except (ValueError, OSError, RuntimeError) as error:
-    kind = ValueError if isinstance(error, ValueError) else OSError
-    raise kind(re.sub(r" \[while running '.*", "", str(error))) from error
-  return result
-
-
-def _beam_counts(result):
-  """The Counts of a pipeline, or None."""
-  from apache_beam import metrics
-
-  mine = metrics.MetricsFilter().with_namespace(_NAMESPACE)
-  try:
-    found = result.metrics().query(mine)["counters"]
-  except NotImplementedError:
-    return None
-  values = {c.key.metric.name: c.committed or c.attempted for c in found}
-  return Counts(**values) if values else None

@@ -20,6 +20,8 @@ import tensorflow as tf
 from absl import flags, logging
 
 import corpus
+import corpus_beam
+import corpus_workers
 import inputs
 import summaries
 from instances import (
@@ -300,7 +302,9 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
   if FLAGS.runner:
     # Beam has a flag of that name.
     workers = [f"--num_workers={FLAGS.num_workers}"] * bool(FLAGS.num_workers)
-    pipeline = corpus.beam_pipeline(FLAGS.runner, [*beam_arguments, *workers])
+    pipeline = corpus_beam.beam_pipeline(
+      FLAGS.runner, [*beam_arguments, *workers]
+    )
   since = time.monotonic()
   found = corpus.scan(
     summaries.bar(input_files, unit="file"),
@@ -310,10 +314,10 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
   log_found(found, len(input_files), num_workers)
   passes = found.documents * recipe.dupe_factor
   if pipeline:
-    counts = corpus.write_records_by_beam(found, recipe, outputs, pipeline)
+    counts = corpus_beam.write_records_by_beam(found, recipe, outputs, pipeline)
   else:
     with summaries.bar(total=passes, unit="document") as bar:
-      counts = corpus.write_records(
+      counts = corpus_workers.write_records(
         found, recipe, outputs, num_workers, bar.update
       )
   log_made(counts, time.monotonic() - since, outputs)

@@ -20,6 +20,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import corpus
+import corpus_beam
+import corpus_workers
 
 # Lines of all kinds: with text, and blank in the one way or the other.
 TEXTS = ("a", "b c", "caf\u00e9 \u4e2d", " d\r", "\ufeff")
@@ -261,7 +263,7 @@ def test_files_do_not_depend_on_the_workers(
     folder.mkdir()
     outputs = [str(folder / f"{n}.tfrecord") for n in range(num_outputs)]
     done = []
-    counts = corpus.write_records(
+    counts = corpus_workers.write_records(
       found, recipe, outputs, num_workers, done.append
     )
     assert [_records(path) for path in outputs] == wanted
@@ -287,7 +289,7 @@ def test_shards_that_are_done_early_wait(tmp_path, recipe, text):
   watcher = threading.Thread(target=watch)
   watcher.start()
   try:
-    corpus.write_records(found, recipe, [str(output)], 2)
+    corpus_workers.write_records(found, recipe, [str(output)], 2)
   finally:
     stop.set()
     watcher.join()
@@ -307,7 +309,7 @@ def test_an_error_in_a_shard_leaves_nothing(tmp_path, recipe, num_workers):
   (out / "0.shard-00099.partial").write_text("of a run that was killed")
   outputs = [str(out / "0"), str(out / "1")]
   with pytest.raises(ValueError, match=r"no text in .*0\.txt.*--shard_mb"):
-    corpus.write_records(found, recipe, outputs, num_workers)
+    corpus_workers.write_records(found, recipe, outputs, num_workers)
   assert os.listdir(out) == ["0"]
   assert (out / "0").read_text() == "what was there"
 
@@ -334,7 +336,7 @@ def test_a_killed_worker_is_said(tmp_path, recipe, text):
   killer = threading.Thread(target=kill)
   killer.start()
   with pytest.raises(OSError, match=r"killed.*--num_workers.*--shard_mb"):
-    corpus.write_records(found, recipe, [str(tmp_path / "out")], 2)
+    corpus_workers.write_records(found, recipe, [str(tmp_path / "out")], 2)
   killer.join()
   assert os.listdir(tmp_path) == []
 
@@ -354,16 +356,18 @@ def _full_disk(limit):
 def test_a_full_disk_leaves_nothing(tmp_path, recipe, text, num_workers):
   found = corpus.scan([text], 1000, recipe.min_documents)
   with _full_disk(20_000), pytest.raises((OSError, tf.errors.OpError)):
-    corpus.write_records(found, recipe, [str(tmp_path / "out")], num_workers)
+    corpus_workers.write_records(
+      found, recipe, [str(tmp_path / "out")], num_workers
+    )
   assert os.listdir(tmp_path) == []
 
 
 def test_beam_is_asked_for_when_it_is_not_there(monkeypatch):
   monkeypatch.setitem(sys.modules, "apache_beam", None)
   with pytest.raises(ValueError, match=r"pip install -r requirements-beam.txt"):
-    corpus.beam_pipeline("FnApiRunner", ["--temp_location=x"])
+    corpus_beam.beam_pipeline("FnApiRunner", ["--temp_location=x"])
 
 
 def test_beam_gets_flags_alone():
   with pytest.raises(ValueError, match=r"unexpected argument 'x'.*--name=val"):
-    corpus.beam_pipeline("FnApiRunner", ["--temp_location", "x"])
+    corpus_beam.beam_pipeline("FnApiRunner", ["--temp_location", "x"])
