@@ -550,6 +550,12 @@ class Reader:
       weights,
       {**modeling.variable_shapes(self._config), **head_shapes(self._config)},
     )
+    limit = self._config.max_position_embeddings
+    if self.settings.max_seq_length > limit:
+      raise ValueError(
+        f"--max_seq_length={self.settings.max_seq_length} is more than the "
+        f"{limit} positions of {model}; lower it"
+      )
     self._store = variables.VariableStore(initial_values=weights)
     ids = tf.TensorSpec([None, None], tf.int32)
     self._logits = tf.function(

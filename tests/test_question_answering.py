@@ -439,6 +439,8 @@ class TestReader:
     shutil.copy(folder / "vocab.txt", tmp_path / "bare")
     with pytest.raises(ValueError, match=r"lacks cls/squad/output_"):
       Reader(str(tmp_path / "bare"))
+    with pytest.raises(ValueError, match="=384 is more than the 128 positions"):
+      Reader(str(folder), settings=ReadingSettings())
 
   def test_a_dialogue(self, folder, tmp_path):
     text = tmp_path / "text"
