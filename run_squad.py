@@ -10,6 +10,10 @@
       --max_seq_length=384 --doc_stride=128 --output_dir=/tmp/squad_base/
 
 For SQuAD 2.0, add --version_2_with_negative=True.
+
+Training pads every batch to --max_seq_length, as in the original, whose loss
+depends on it; --pad_to_max_length=False cuts batches to their longest row,
+which is faster, and leaves padding out of the loss.
 """
 
 import contextlib
@@ -395,7 +399,7 @@ def wanted_threshold(
     return 0.0
   if flag.value != _AUTO:
     return given_threshold()
-  if "dev" in questions and is_scored(questions["dev"], settings):
+  if "dev" not in questions or is_scored(questions["dev"], settings):
     return None
   return question_answering.read_threshold(folder or FLAGS.output_dir)
 
@@ -619,6 +623,8 @@ def predict(job: Job, model: estimator.Estimator) -> None:
   if is_scored(job.questions["dev"], job.settings):
     results = evaluate(job, model, answered)
     write_page(job, answered, results)
+  else:
+    logging.info("%s: not all have answers to be scored by", FLAGS.predict_file)
 
 
 def in_output(name: str) -> str:
