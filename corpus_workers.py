@@ -127,7 +127,8 @@ def _write_parts(shards, recipe, outputs, num_workers):
         busy = {w.receiver: w for w in begun if w.counts is None}
         idle = min(num_workers - len(busy), 2 * num_workers - len(begun))
         for shard in itertools.islice(waiting, idle):
-          begun.append(_Worker(context, lifeline, shard, recipe, outputs))
+          with _interrupted_later():
+            begun.append(_Worker(context, lifeline, shard, recipe, outputs))
           busy[begun[-1].receiver] = begun[-1]
         if not begun:
           return
@@ -140,6 +141,22 @@ def _write_parts(shards, recipe, outputs, num_workers):
     finally:
       for worker in begun:
         worker.end()
+
+
+@contextlib.contextmanager
+def _interrupted_later():
+  """Lets Ctrl-C wait for the end of what must not be left half done."""
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  interrupts = []
+  handler = signal.signal(signal.SIGINT, lambda *args: interrupts.append(args))
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGINT, handler)
+  if interrupts:
+    raise KeyboardInterrupt
 
 
 class _Worker:

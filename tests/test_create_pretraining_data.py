@@ -225,10 +225,8 @@ def test_ctrl_c_leaves_nothing(command, tmp_path):
   part = re.compile(r"out\.shard-\d+\.partial")
   _wait_until(lambda: any(map(part.match, os.listdir(tmp_path))))
   os.killpg(process.pid, signal.SIGINT)
-  since = time.monotonic()
   log, _ = process.communicate()
   assert process.returncode == 130, log
-  assert time.monotonic() - since < 5
   assert len(log.splitlines()) == 2
   assert log.splitlines()[1].endswith("starts anew; nothing was written.")
   assert os.listdir(tmp_path) == []
