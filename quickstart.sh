@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Trains a tiny model from scratch on sample_data, evaluates it and predicts.
+# A BERT from plain text to a trained classifier, in miniature.
 #
-# Needs no download but the packages of requirements.txt, which go into .venv.
-# The variable PYTHON names the Python to use, of version 3.10 to 3.13.
+# Learns a vocabulary from sample_text.txt, makes pre-training data of that,
+# pre-trains a tiny model, and fine-tunes it on sample_data. Needs no download
+# but the packages of requirements.txt, which go into .venv. The variable PYTHON
+# names the Python to use, of version 3.10 to 3.13.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -10,35 +12,79 @@ source ./setup_venv.sh
 setup_venv requirements.txt
 
 output_dir=quickstart_output
+model="$output_dir/model"
 rm -rf "$output_dir"
+mkdir -p "$model"
+cp sample_data/bert_config.json "$model"
+
+echo "1. A vocabulary of sample_text.txt"
+"$venv_python" build_vocab.py \
+  --input_file=sample_text.txt \
+  --output_file="$model/vocab.txt" \
+  --vocab_size=1000 \
+  --num_unused=10 \
+  --update_config="$model/bert_config.json"
+
+echo "2. Pre-training data: its sentences, with words masked in 20 ways"
+"$venv_python" create_pretraining_data.py \
+  --input_file=sample_text.txt \
+  --output_file="$output_dir/text.tfrecord" \
+  --vocab_file="$model/vocab.txt" \
+  --next_sentence_prediction=false \
+  --max_seq_length=32 \
+  --max_predictions_per_seq=10 \
+  --dupe_factor=20
+
+echo "3. Pre-training: watch the loss fall as the model learns what is masked"
+"$venv_python" run_pretraining.py \
+  --input_file="$output_dir/text.tfrecord" \
+  --do_train=true \
+  --bert_config_file="$model/bert_config.json" \
+  --vocab_file="$model/vocab.txt" \
+  --max_seq_length=32 \
+  --max_predictions_per_seq=10 \
+  --train_batch_size=64 \
+  --learning_rate=1e-3 \
+  --num_train_steps=1000 \
+  --num_warmup_steps=100 \
+  --log_steps=50 \
+  --output_dir="$output_dir/pretraining"
+
+echo "4. Fine-tuning: is a sentence acceptable English?"
 "$venv_python" run_classifier.py \
   --task_name=CoLA \
   --do_train=true \
   --do_eval=true \
   --do_predict=true \
   --data_dir=sample_data \
-  --vocab_file=sample_data/vocab.txt \
-  --bert_config_file=sample_data/bert_config.json \
+  --vocab_file="$output_dir/pretraining/vocab.txt" \
+  --bert_config_file="$output_dir/pretraining/bert_config.json" \
+  --init_checkpoint="$output_dir/pretraining" \
   --max_seq_length=32 \
   --train_batch_size=32 \
-  --learning_rate=7e-4 \
-  --num_train_epochs=80 \
+  --learning_rate=4e-4 \
+  --num_train_epochs=40 \
   --log_steps=200 \
   --seed=1 \
-  --output_dir="$output_dir"
+  --output_dir="$output_dir/classifier"
 
 cat <<END
 
 On the 120 sentences of sample_data/dev.tsv:
-$(cat "$output_dir/eval_results.txt")
+$(cat "$output_dir/classifier/eval_results.txt")
 
 $PWD/$output_dir holds
-  bert_model.ckpt.*  the trained model, with bert_config.json and vocab.txt
-  eval_results.txt   the numbers above; report.html shows them and more
-  test_predictions.tsv
-                     a line for each sentence of sample_data/test.tsv: 1 for
-                     acceptable or 0, and the probability of each
+  model/             the vocabulary, and the configuration with its size
+  text.tfrecord      the pre-training data
+  pretraining/       the pre-trained model: bert_model.ckpt.*, bert_config.json
+                     and vocab.txt, as a released BERT has them
+  classifier/        the same, fine-tuned
+    eval_results.txt   the numbers above; report.html shows them and more
+    test_predictions.tsv
+                       a line for each sentence of sample_data/test.tsv: 1 for
+                       acceptable or 0, and the probability of each
 Ask it about a sentence of yours, such as "The birds are quiet.":
-  .venv/bin/python run_classifier.py --interactive --output_dir=$output_dir
+  .venv/bin/python run_classifier.py --interactive \\
+    --output_dir=$output_dir/classifier
 Next: fine-tune a released BERT on data of your own; README.md shows how.
 END
