@@ -301,7 +301,8 @@ class FeatureExtractor:
         f"of {self._replicas}"
       )
     vocab = self.tokenizer.vocab
-    for special in ("[CLS]", "[SEP]"):
+    unknown = self.tokenizer.wordpiece_tokenizer.unk_token
+    for special in ("[CLS]", "[SEP]", unknown):
       if special not in vocab:
         raise ValueError(
           f"the vocabulary has no {special}; take the one that came with the "
