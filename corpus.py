@@ -1,6 +1,6 @@
 """A corpus in shards of whole documents, and the records of each.
 
-    found = scan(["wiki.txt"], shard_bytes=16_000_000, min_documents=2)
+    found = scan(["wiki.txt"], shard_bytes=8_000_000, min_documents=2)
     for shard in found.shards:
       records, counts = records_of_shard(shard, recipe)
 

@@ -1,6 +1,6 @@
 """A corpus's records on this machine: worker processes that share its shards.
 
-    found = corpus.scan(["wiki.txt"], shard_bytes=16_000_000, min_documents=2)
+    found = corpus.scan(["wiki.txt"], shard_bytes=8_000_000, min_documents=2)
     write_records(found, recipe, ["wiki.tfrecord"], num_workers=8)
 
 The files are the same however many workers there are.

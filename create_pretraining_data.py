@@ -271,7 +271,7 @@ def log_found(found: corpus.Corpus, num_files: int, num_workers: int) -> None:
   if not FLAGS.shard_mb and (wants_shards or found.size > _LARGE_MB * _MB):
     logging.info(
       "One shard is held in memory as a whole and keeps one core busy; "
-      "--shard_mb=16 would bound the memory and use all cores"
+      "--shard_mb=8 would bound the memory and use all cores"
     )
 
 

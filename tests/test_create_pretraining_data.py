@@ -291,7 +291,7 @@ def test_one_shard_for_many_workers_is_noted(
 ):
   flags = command(tmp_path / "out", dupe_factor=1, **changes)
   _, log = scripts.fork(SCRIPT, *flags)
-  assert ("--shard_mb=16" in log) == has_hint
+  assert ("--shard_mb=8" in log) == has_hint
 
 
 needs_beam = pytest.mark.skipif(
