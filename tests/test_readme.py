@@ -16,6 +16,8 @@ import glue
 import heads
 
 
+# What stands before the flags of a script that has several commands.
+_COMMANDS = {"visualize.py": ["attention"]}
 README = (scripts.ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -31,13 +33,23 @@ def test_files_that_it_names_are_there():
 
 
 def test_flags_that_it_names_are_there():
-  command = [sys.executable, str(scripts.ROOT / "run_classifier.py"), "--help"]
-  known = subprocess.run(command, capture_output=True, text=True).stdout
+  flags = {"help", "v", "logdir"}  # Of absl's, and of TensorBoard's.
+  flags |= {"project", "region", "temp_location"}  # Of Beam's.
+  for path in scripts.ROOT.glob("*.py"):
+    if "common_flags.run(" in path.read_text("utf-8"):
+      # Of what a file defines, be it there or on a floor below.
+      flags |= _flags_of(path.name)
   named = set(re.findall(r"--([a-z]\w*)", README))
   assert len(named) > 15
-  # Of absl's, and of TensorBoard's.
-  for flag in named - {"help", "v", "logdir"}:
-    assert re.search(rf"--(\[no\])?{flag}\b", known), flag
+  assert named <= flags
+
+
+def _flags_of(script):
+  """The flags that a script's help lists."""
+  known, _ = scripts.fork(
+    script, *_COMMANDS.get(script, []), "--help", status=1
+  )
+  return set(re.findall(r"--(?:\[no\])?(\w+)", known))
 
 
 def test_its_tables_name_every_task():
@@ -114,7 +126,6 @@ def test_its_task_of_ones_own_runs(goldens, tmp_path):
 # import TensorFlow first.
 _RECORDER = """
 python() {
-  [ "$1" = run_classifier.py ] && shift
   printf '%s\\n' "$@" > arguments
   cat > input
 }
@@ -133,9 +144,9 @@ def _run_block(block, folder, stdin):
   )
   if "python " not in block:
     return ""
-  arguments = (folder / "arguments").read_text().splitlines()
+  script, *arguments = (folder / "arguments").read_text().splitlines()
   stdin = (folder / "input").read_text()
-  out, _ = scripts.fork("run_classifier.py", *arguments, stdin=stdin)
+  out, _ = scripts.fork(script, *arguments, stdin=stdin)
   return out
 
 
@@ -176,6 +187,16 @@ def test_its_recipe_for_own_data_runs(goldens, tmp_path, capsys):
     "A2",
     "",
   ]
+
+
+def test_its_pre_training_runs(goldens, tmp_path):
+  _copy_model(goldens, tmp_path)
+  shutil.copy(scripts.ROOT / "sample_text.txt", tmp_path)
+  for block in _blocks("Pre-train BERT"):
+    block = block.replace("/tmp", str(tmp_path))
+    _run_block(block.replace("./", f"{tmp_path}/"), tmp_path, "")
+  lines = (tmp_path / "pretraining_output/eval_results.txt").read_text()
+  assert lines.startswith("global_step = 20\nloss = ")
 
 
 def test_its_python_runs(goldens, tmp_path, monkeypatch):
