@@ -23,6 +23,10 @@ import feature_files
 import features
 import inputs
 import summaries
+from features import FeatureExtractor
+
+# For notebooks.
+__all__ = ["FeatureExtractor"]
 
 FLAGS = flags.FLAGS
 
@@ -144,7 +148,7 @@ def _check_output_file():
     raise ValueError(f"--output_file={path}: {problem}")
 
 
-def load_extractor() -> features.FeatureExtractor:
+def load_extractor() -> FeatureExtractor:
   """The model that the flags name, checked.
 
   Raises:
@@ -155,7 +159,7 @@ def load_extractor() -> features.FeatureExtractor:
     layers = features.parse_layers(FLAGS.layers)
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer)
-  return features.FeatureExtractor(
+  return FeatureExtractor(
     features.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers=layers,
     pooling=FLAGS.pooling,
