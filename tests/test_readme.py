@@ -199,6 +199,40 @@ def test_its_pre_training_runs(goldens, tmp_path):
   assert lines.startswith("global_step = 20\nloss = ")
 
 
+def test_its_features_and_pages(goldens, tmp_path, monkeypatch):
+  _copy_model(goldens, tmp_path)
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "uncased_L-12_H-768_A-12").symlink_to(tmp_path)
+  shutil.copy(scripts.ROOT / "sample_text.txt", tmp_path)
+  command, code = _blocks("Extract features")
+  # The tiny model has two layers.
+  command = command.replace("--layers=-1,-2,-3,-4", "--layers=-1,-2")
+  pages = _blocks("See what a model does")
+  for block in (command, *pages):
+    _run_block(block.replace("/tmp", str(tmp_path)), tmp_path, "")
+  assert (tmp_path / "output.jsonl").read_text().startswith('{"linex_index"')
+  assert (tmp_path / "attention.html").exists()
+  assert (tmp_path / "map/embeddings.png").exists()
+  names = {}
+  exec(compile(code, "README.md", "exec"), names)
+  assert names["found"][0].tokens[0] == "[CLS]"
+
+
+def test_its_questions_are_answered(goldens, tmp_path):
+  _copy_model(goldens, tmp_path)
+  for name in ("train", "dev"):
+    shutil.copy(goldens / "squad_v1.json", tmp_path / f"{name}-v1.1.json")
+  train, _, code = _blocks("Answer questions: SQuAD")
+  block = train.replace("/tmp", str(tmp_path)).replace("=384", "=128")
+  block = block.replace("=128 --output", "=32 --output")  # The stride.
+  block = block.replace("num_train_epochs=2.0", "num_train_epochs=0.25")
+  _run_block(f"SQUAD_DIR={tmp_path}\n{block}", tmp_path, "")
+  assert (tmp_path / "squad_base/answer.html").exists()
+  names = {}
+  exec(compile(code.replace("/tmp", str(tmp_path)), "README.md", "exec"), names)
+  assert names["best"].text
+
+
 def test_its_python_runs(goldens, tmp_path, monkeypatch):
   code = _code("In Python")
   _copy_model(goldens, tmp_path)
