@@ -348,10 +348,10 @@ class _Reader:
     """Logs what was read; ValueError if it is nothing to go on with."""
     if not self.places:
       self.fail('there are no questions under "data"; give a file with some')
+    # A file to predict may come without what is asked for.
+    has_answers = self.is_training or any(e.answers for e in examples)
     if (
-      self.is_training
-      and self.version_2_with_negative
-      and not self.knows_impossible
+      self.version_2_with_negative and has_answers and not self.knows_impossible
     ):
       self.fail(
         'no question says "is_impossible", as in SQuAD 1.1; leave out '

@@ -327,6 +327,11 @@ BAD = {
     {"version_2_with_negative": True},
     ["is_impossible", "leave out --version_2_with_negative"],
   ),
+  "version 1 to predict": (
+    ONE,
+    {"version_2_with_negative": True, "is_training": False},
+    ["is_impossible", "leave out --version_2_with_negative"],
+  ),
   "empty": ({"data": []}, {"is_training": False}, ["no questions"]),
   "nothing left": (
     squad_json(qa(answers=[("nowhere", 0)])),
