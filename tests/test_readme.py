@@ -47,7 +47,7 @@ def test_flags_that_it_names_are_there():
 def _flags_of(script):
   """The flags that a script's help lists."""
   known, _ = scripts.fork(
-    script, *_COMMANDS.get(script, []), "--help", status=1
+    script, *_COMMANDS.get(script, []), "--helpfull", status=1
   )
   return set(re.findall(r"--(?:\[no\])?(\w+)", known))
 
