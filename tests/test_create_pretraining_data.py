@@ -218,7 +218,7 @@ def test_a_killed_run_starts_anew(command, sharded, tmp_path):
 def test_ctrl_c_leaves_nothing(command, tmp_path):
   process = scripts.start(
     SCRIPT,
-    *command(tmp_path / "out", num_workers=2, shard_mb=0.003, dupe_factor=200),
+    *command(tmp_path / "out", num_workers=2, shard_mb=0.003, dupe_factor=1000),
     env=_quiet(),
     start_new_session=True,  # As a terminal's, whose Ctrl-C goes to all of it.
   )

@@ -538,7 +538,7 @@ class TestSequentialBatches:
     options.experimental_optimization.inject_prefetch = False
     batches = batches.take(100).with_options(options)
     for count, _ in enumerate(batches, 1):
-      assert len(taken) <= 4 * count + 8 + 16
+      assert len(taken) <= 4 * count + 8 + 64
 
   def test_no_rows_no_batches(self):
     assert sequential([], 4) == []
