@@ -4,7 +4,7 @@ import contextlib
 import csv
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import BinaryIO, TextIO
 
 import numpy as np
@@ -13,12 +13,12 @@ import tensorflow as tf
 import checkpoints
 import heads
 import tables
+import text_files
 from classifier import Classifier
 from examples import InputExample
 
 # The most that is answered together, and read at once of lines.
 _ROWS_AT_A_TIME = 1024
-_BYTES_AT_A_TIME = 2**20
 
 
 def header(head: heads.Head) -> list[str]:
@@ -113,7 +113,7 @@ def answer_lines(
   table.writerow(header(classifier.head))
   writer.flush()
   number = 0
-  for lines in _as_they_come(reader):
+  for lines in text_files.lines_as_they_come(reader, _ROWS_AT_A_TIME):
     texts, error = [], None
     for line in lines:
       where = f"{name}:{number + len(texts) + 1}"
@@ -130,28 +130,10 @@ def answer_lines(
       raise error  # The lines before it have their answers.
 
 
-def _as_they_come(reader: BinaryIO) -> Iterator[list[bytes]]:
-  """Yields lists of the lines that are there, waiting for at least one."""
-  # `read1` gives what a pipe has so far; `read` would wait for all of it.
-  read = getattr(reader, "read1", reader.read)
-  rest = b""
-  while block := read(_BYTES_AT_A_TIME):
-    *lines, rest = (rest + block).split(b"\n")
-    for start in range(0, len(lines), _ROWS_AT_A_TIME):
-      yield lines[start : start + _ROWS_AT_A_TIME]
-  if rest:
-    yield [rest]
-
-
 def _parse(line: bytes, where: str, is_pair: bool) -> tuple[str, ...]:
+  text = text_files.decode_line(line, where).rstrip("\r\n")
   try:
-    text = line.decode("utf-8").rstrip("\r\n")
     text_a, text_b = tables.parse_line(text)
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
-      f"input to UTF-8"
-    ) from error
   except ValueError as error:
     raise ValueError(f"{where}: {error}") from error
   if is_pair != (text_b is not None):

@@ -7,8 +7,7 @@
         return best.is_finished
       return best.add(step, model.evaluate(dev_input_fn, 8), model.weights)
 
-    model.train(input_fn, 32, max_steps, evaluate, eval_steps=100)
-    model.use(best.checkpoint)
+    train(model, input_fn, 32, max_steps, evaluate, 100, best, release_files)
 
 A run that was killed goes on as if it had not been.
 """
@@ -16,13 +15,14 @@ A run that was killed goes on as if it had not been.
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 import checkpoints
+import estimator
 import metrics
 
 
@@ -196,6 +196,34 @@ class BestCheckpoint:
       "none" if self.best_value is None else f"{self.best_value:.4f}",
       self.best_step,
     )
+
+
+def train(
+  model: estimator.Estimator,
+  input_fn: Callable[[Mapping], tf.data.Dataset],
+  batch_size: int,
+  num_train_steps: int,
+  evaluate_at: Callable[[int], bool] | None,
+  eval_steps: int,
+  keeper: BestCheckpoint | None,
+  release_files: Mapping[str, str | bytes],
+) -> None:
+  """Trains, and makes the model's folder a release, of the best weights.
+
+  Args:
+    model: an Estimator.
+    input_fn, batch_size, num_train_steps, evaluate_at, eval_steps: as
+      `Estimator.train` takes them.
+    keeper: what keeps the best weights, or None to leave the last ones.
+    release_files: see `checkpoints.write_release`.
+  """
+  if not keeper:
+    forget(model.model_dir)
+  model.train(input_fn, batch_size, num_train_steps, evaluate_at, eval_steps)
+  if keeper and keeper.checkpoint:
+    model.use(keeper.checkpoint)
+  checkpoints.write_release(model.model_dir, model.weights, release_files)
+  logging.info("The trained model is in %s", model.model_dir)
 
 
 def forget(model_dir: str) -> None:

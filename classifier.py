@@ -7,7 +7,6 @@ A folder that training has filled says all that a Classifier needs to know.
 """
 
 import functools
-import glob
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ import inputs
 import metrics
 import modeling
 import optimization
-import tokenization
+import releases
 import variables
 
 # What a folder says of the classifier in it, beside `bert_config.json`.
@@ -217,37 +216,18 @@ def read_release(model_dir: str) -> tuple[heads.Head | None, dict]:
     "deviation": 1.0,
   }
   path = os.path.join(model_dir, SETTINGS_NAME)
-  for name, value in (_read_json(path, dict) or {}).items():
+  for name, value in (releases.read_json(path, dict) or {}).items():
     if name in settings and type(value) is not type(settings[name]):
-      raise ValueError(_damaged(path, f"{name}={value!r}"))
+      raise ValueError(releases.damaged(path, f"{name}={value!r}"))
     settings[name] = value
-  labels = _read_json(os.path.join(model_dir, LABELS_NAME), list)
+  labels = releases.read_json(os.path.join(model_dir, LABELS_NAME), list)
   scale = (settings.pop("mean"), settings.pop("deviation"))
   if labels is None:
     return None, settings
   try:
     return heads.make_head(settings["kind"], labels, *scale), settings
   except ValueError as error:
-    raise ValueError(_damaged(path, error)) from error
-
-
-def _read_json(path, wanted):
-  """What a JSON file holds, a `wanted`; None if there is no such file."""
-  if not tf.io.gfile.exists(path):
-    return None
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    content = reader.read()
-  try:
-    found = json.loads(content)
-  except ValueError as error:
-    raise ValueError(_damaged(path, f"not JSON, {error}")) from error
-  if not isinstance(found, wanted):
-    raise ValueError(_damaged(path, f"no JSON {wanted.__name__}"))
-  return found
-
-
-def _damaged(path, reason):
-  return f"{path} is damaged ({reason}); train again, or copy it again"
+    raise ValueError(releases.damaged(path, error)) from error
 
 
 class Prediction(NamedTuple):
@@ -298,7 +278,9 @@ class Classifier:
     self._max_seq_length = settings["max_seq_length"]
     self._long_text = settings["long_text"]
     self._config = modeling.BertConfig.from_json_file(config_file)
-    self._tokenizer = _load_tokenizer(model_dir, self._config)
+    self._tokenizer = releases.load_tokenizer(
+      model_dir, getattr(self._config, "do_lower_case", True)
+    )
     weights = checkpoints.Checkpoint(prefix, weights_only=True)
     head_variables = head_shapes(self._config, self.head.num_outputs)
     checkpoints.audit(
@@ -387,17 +369,3 @@ class Classifier:
     if not self.head.labels:
       return Prediction(row[0], {})
     return Prediction(answer, dict(zip(self.head.labels, row, strict=True)))
-
-
-def _load_tokenizer(model_dir, bert_config):
-  """The tokenizer of a release that this project wrote."""
-  vocab_file = os.path.join(model_dir, "vocab.txt")
-  do_lower_case = getattr(bert_config, "do_lower_case", True)
-  if tf.io.gfile.exists(vocab_file):
-    return tokenization.FullTokenizer(vocab_file, do_lower_case)
-  models = tf.io.gfile.glob(os.path.join(glob.escape(model_dir), "*.model"))
-  if len(models) != 1:
-    raise ValueError(
-      f"{model_dir} has neither vocab.txt nor one SentencePiece model"
-    )
-  return tokenization.FullTokenizer(None, do_lower_case, models[0])

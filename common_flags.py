@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
@@ -28,9 +28,16 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _LIBRARIES = ("absl.", "tensorflow.")
 
 
-def define_model_flags(max_seq_length: int) -> None:
-  """Flags that say which model, and how it reads text."""
-  define_text_flags(max_seq_length)
+def define_model_flags(
+  max_seq_length: int, longer_text: str = "is cut"
+) -> None:
+  """Flags that say which model, and how it reads text.
+
+  Args:
+    max_seq_length: default of the flag.
+    longer_text: what becomes of it, for the help.
+  """
+  define_text_flags(max_seq_length, longer_text)
   flags.DEFINE_string(
     "bert_config_file", None, "JSON file with the sizes of the model."
   )
@@ -50,8 +57,8 @@ def define_model_flags(max_seq_length: int) -> None:
   )
 
 
-def define_text_flags(max_seq_length: int) -> None:
-  """Flags that say how text is read."""
+def define_text_flags(max_seq_length: int, longer_text: str = "is cut") -> None:
+  """Flags that say how text is read; see `define_model_flags`."""
   flags.DEFINE_string(
     "vocab_file", None, "Word pieces of the model, one a line."
   )
@@ -69,8 +76,8 @@ def define_text_flags(max_seq_length: int) -> None:
   flags.DEFINE_integer(
     "max_seq_length",
     max_seq_length,
-    "Longest sequence, in word pieces and special tokens; what is longer is "
-    "cut.",
+    "Longest sequence, in word pieces and special tokens; text that is longer "
+    f"{longer_text}.",
   )
 
 
@@ -116,12 +123,17 @@ def define_run_flags() -> None:
     "pad_to_max_length",
     None,
     "Pad every batch to --max_seq_length, and not just to its longest row. "
-    "Default: True on a TPU, else False.",
+    "Default: True on a TPU, and where run_squad trains; else False.",
   )
 
 
-def define_fine_tuning_flags() -> None:
-  """Flags of scripts that train a released model on a task."""
+def define_fine_tuning_flags(scores: str, default_score: str) -> None:
+  """Flags of scripts that train a released model on a task.
+
+  Args:
+    scores: examples of what --keep_best may name, for the help.
+    default_score: what it is where another flag needs it, for the help.
+  """
   flags.DEFINE_bool("do_predict", False, "Predict the test set.")
   flags.DEFINE_integer("predict_batch_size", 8, "Rows predicted at a time.")
   flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training set.")
@@ -133,14 +145,14 @@ def define_fine_tuning_flags() -> None:
   flags.DEFINE_string(
     "keep_best",
     None,
-    "Metric, such as accuracy or loss, by which to choose among the "
-    "evaluations; the weights of the best are what training leaves.",
+    f"Metric, such as {scores}, by which to choose among the evaluations; the "
+    "weights of the best are what training leaves.",
   )
   flags.DEFINE_integer(
     "early_stopping_patience",
     None,
     "Stop after this many evaluations in a row without a better one by "
-    "--keep_best, whose default then is accuracy, or pearson of numbers.",
+    f"--keep_best, whose default then is {default_score}.",
     lower_bound=1,
   )
 
@@ -237,8 +249,8 @@ def _run_main(main, *arguments):
     how = (
       "continues from the newest checkpoint in --output_dir, or starts anew "
       "where there is none yet"
-      if "output_dir" in FLAGS
-      else "starts anew; nothing was written"
+      if "do_train" in FLAGS and FLAGS.do_train
+      else "starts anew; no file is half-written"
     )
     print(f"Interrupted; given again, the same command {how}.", file=sys.stderr)
     sys.exit(130)
@@ -279,11 +291,78 @@ def require_positive(*names: str) -> None:
       )
 
 
+def check_fine_tuning_flags() -> None:
+  """Raises ValueError unless the numbers of a training make sense."""
+  require_positive(
+    "train_batch_size",
+    "eval_batch_size",
+    "predict_batch_size",
+    "save_checkpoints_steps",
+    "log_steps",
+    "learning_rate",
+    "num_train_epochs",
+  )
+  if not 0 <= FLAGS.warmup_proportion <= 1:
+    raise ValueError(
+      f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
+    )
+
+
+def evaluates_in_training() -> bool:
+  """Whether a flag of `define_fine_tuning_flags` asks for it."""
+  return bool(
+    FLAGS.eval_steps or FLAGS.keep_best or FLAGS.early_stopping_patience
+  )
+
+
 def require_file(name: str) -> None:
   """Raises ValueError unless this flag names a file that is there."""
   path = FLAGS[name].value
   if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
     raise ValueError(f"--{name}={path} is no file; pass the path of one")
+
+
+def check_output_files(
+  name: str, paths: Iterable[str], read: Iterable[str | None]
+) -> None:
+  """Raises ValueError unless files can be written.
+
+  Args:
+    name: of the flag that names them.
+    paths: the files; none may come twice.
+    read: paths that the run reads from, which none may be; None is no path.
+  """
+  taken = {os.path.realpath(path): "is read from" for path in read if path}
+  for path in paths:
+    folder, base = os.path.split(path)
+    folder = folder or "."
+    is_local = "://" not in path
+    problem = None
+    if not base or tf.io.gfile.isdir(path):
+      problem = f"{path!r} is no file; pass the path of one"
+    elif is_local and not os.path.isdir(folder):
+      problem = f"there is no folder {folder}; make it, or pass another path"
+    elif is_local and not os.access(folder, os.W_OK):
+      problem = f"{folder} is not a folder that can be written to; pass another"
+    elif os.path.realpath(path) in taken:
+      problem = f"{path} {taken[os.path.realpath(path)]}; pass another path"
+    if problem:
+      raise ValueError(f"--{name}={FLAGS[name].value}: {problem}")
+    taken[os.path.realpath(path)] = "comes twice"
+
+
+def check_output_folder(path: str) -> None:
+  """Raises ValueError unless an --output_dir, or folder in it, can be made."""
+  # The folder, or the nearest one above it that is there already.
+  there = os.path.abspath(path)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  is_local = "://" not in path
+  if is_local and not (os.path.isdir(there) and os.access(there, os.W_OK)):
+    raise ValueError(
+      f"--output_dir={path}: {there} is not a folder that can be written to; "
+      f"pass another"
+    )
 
 
 def find_files(name: str) -> list[str]:
@@ -453,16 +532,7 @@ def check_output_dir(
   Returns:
     Whether it holds a whole checkpoint.
   """
-  # The folder, or the nearest one above it that is there already.
-  there = os.path.abspath(output_dir)
-  while not os.path.exists(there):
-    there = os.path.dirname(there)
-  is_local = "://" not in output_dir
-  if is_local and not (os.path.isdir(there) and os.access(there, os.W_OK)):
-    raise ValueError(
-      f"--output_dir={output_dir}: {there} is not a folder that can be "
-      f"written to; pass another"
-    )
+  check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest = checkpoints.newest_whole(output_dir)
   if FLAGS.do_train and not newest and tf.io.gfile.exists(release + ".index"):

@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 
 import common_flags  # Before TensorFlow, to start it quietly.
-import tensorflow as tf
 from absl import flags, logging
 
 import corpus
@@ -183,37 +182,6 @@ def check_flags() -> None:
     )
 
 
-def find_outputs(input_files: Sequence[str]) -> list[str]:
-  """The files that --output_file names.
-
-  Args:
-    input_files: what --input_file names.
-
-  Raises:
-    ValueError: one of them cannot be written, or is an input, or comes twice.
-  """
-  read = [*input_files, FLAGS.vocab_file, FLAGS.spm_model_file]
-  taken = {os.path.realpath(path): "is read from" for path in read if path}
-  outputs = FLAGS.output_file.split(",")
-  for path in outputs:
-    folder, name = os.path.split(path)
-    folder = folder or "."
-    is_local = "://" not in path
-    problem = None
-    if not name or tf.io.gfile.isdir(path):
-      problem = f"{path!r} is no file; pass the path of one"
-    elif is_local and not os.path.isdir(folder):
-      problem = f"there is no folder {folder}; make it, or pass another path"
-    elif is_local and not os.access(folder, os.W_OK):
-      problem = f"{folder} is not a folder that can be written to; pass another"
-    elif os.path.realpath(path) in taken:
-      problem = f"{path} {taken[os.path.realpath(path)]}; pass another path"
-    if problem:
-      raise ValueError(f"--output_file={FLAGS.output_file}: {problem}")
-    taken[os.path.realpath(path)] = "comes twice"
-  return outputs
-
-
 def make_recipe() -> corpus.Recipe:
   """What the flags say about the making of records.
 
@@ -296,7 +264,12 @@ def log_made(
 def main(beam_arguments: Sequence[str] = ()) -> None:
   recipe = make_recipe()
   input_files = common_flags.find_files("input_file")
-  outputs = find_outputs(input_files)
+  outputs = FLAGS.output_file.split(",")
+  common_flags.check_output_files(
+    "output_file",
+    outputs,
+    [*input_files, FLAGS.vocab_file, FLAGS.spm_model_file],
+  )
   num_workers = count_workers()
   pipeline = None
   if FLAGS.runner:

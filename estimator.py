@@ -109,6 +109,11 @@ class Estimator:
       logging.info("Continuing from %s", resumed.prefix)
 
   @property
+  def model_dir(self) -> str:
+    """Where its checkpoints are kept."""
+    return self._config.model_dir
+
+  @property
   def global_step(self) -> int:
     """Number of updates made so far."""
     with self._strategy.scope(), self._store:

@@ -12,16 +12,15 @@ each word piece and layer, or, by --pooling, one of the line; what is in its
 files stands at the top of feature_files.py.
 """
 
-import os
 import time
 
 import common_flags  # Before TensorFlow, to start it quietly.
-import tensorflow as tf
 from absl import flags, logging
 
 import feature_files
 import features
 import inputs
+import releases
 import summaries
 from features import FeatureExtractor
 
@@ -113,7 +112,17 @@ def check_flags() -> str:
   common_flags.require("input_file", "output_file", "init_checkpoint")
   if FLAGS.input_file != feature_files.STREAM:
     common_flags.require_file("input_file")
-  _check_output_file()
+  if FLAGS.output_file != feature_files.STREAM:
+    common_flags.check_output_files(
+      "output_file",
+      [FLAGS.output_file],
+      [
+        FLAGS.input_file,
+        FLAGS.vocab_file,
+        FLAGS.spm_model_file,
+        FLAGS.bert_config_file,
+      ],
+    )
   if FLAGS.pooling == "pooled":
     for name in ("layers", "layer_combination"):
       if FLAGS[name].present:
@@ -128,26 +137,6 @@ def check_flags() -> str:
   return file_format
 
 
-def _check_output_file():
-  """Raises ValueError unless --output_file can be written."""
-  path = FLAGS.output_file
-  folder = os.path.dirname(path) or "."
-  read = [FLAGS.input_file, FLAGS.vocab_file, FLAGS.bert_config_file]
-  problem = None
-  if path == feature_files.STREAM:
-    return
-  if tf.io.gfile.isdir(path) or not os.path.basename(path):
-    problem = "it is no file; pass the path of one"
-  elif "://" not in path and not os.path.isdir(folder):
-    problem = f"there is no folder {folder}; make it, or pass another path"
-  elif "://" not in path and not os.access(folder, os.W_OK):
-    problem = f"{folder} is not a folder that can be written to; pass another"
-  elif os.path.realpath(path) in map(os.path.realpath, filter(None, read)):
-    problem = "it is read from; pass another path"
-  if problem:
-    raise ValueError(f"--output_file={path}: {problem}")
-
-
 def load_extractor() -> FeatureExtractor:
   """The model that the flags name, checked.
 
@@ -160,7 +149,7 @@ def load_extractor() -> FeatureExtractor:
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer)
   return FeatureExtractor(
-    features.Model(config, tokenizer, FLAGS.init_checkpoint),
+    releases.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers=layers,
     pooling=FLAGS.pooling,
     layer_combination=FLAGS.layer_combination,

@@ -61,7 +61,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -69,6 +69,7 @@ import tensorflow as tf
 
 import checkpoints
 import inputs
+import text_files
 from features import FeatureExtractor, Features, Text
 
 STREAM = "-"
@@ -134,14 +135,12 @@ def read_texts(path: str) -> Iterator[list[Text]]:
   number = 0
   try:
     with _open(path) as reader:
-      for lines in _line_blocks(reader):
-        for start in range(0, len(lines), inputs.SORTED_ROWS):
-          part = lines[start : start + inputs.SORTED_ROWS]
-          yield [
-            parse_line(_decode(line, f"{name}:{number + i}"))
-            for i, line in enumerate(part, start=1)
-          ]
-          number += len(part)
+      for lines in text_files.lines_as_they_come(reader, inputs.SORTED_ROWS):
+        yield [
+          parse_line(text_files.decode_line(line, f"{name}:{number + i}"))
+          for i, line in enumerate(lines, start=1)
+        ]
+        number += len(lines)
   except (EOFError, gzip.BadGzipFile, zlib.error) as error:
     raise ValueError(
       f"{name} is not a whole gzip file: {error}; fetch or write it again"
@@ -163,32 +162,6 @@ def _open(path):
     if path.lower().endswith(".gz"):
       reader = stack.enter_context(gzip.GzipFile(fileobj=reader))
     yield reader
-
-
-def _line_blocks(reader: BinaryIO) -> Iterator[list[bytes]]:
-  """Yields lists of the lines that a reader has at a time."""
-  # `read` would wait for a slow pipe until the block is full.
-  read = getattr(reader, "read1", reader.read)
-  rest = []
-  while block := read(_READ_BYTES):
-    first, *others = block.split(b"\n")
-    rest.append(first)
-    if others:
-      yield [b"".join(rest), *others[:-1]]
-      rest = others[-1:]
-  last = b"".join(rest)
-  if last:
-    yield [last]
-
-
-def _decode(line, where):
-  try:
-    return line.decode().removeprefix("\ufeff")
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
-      f"input to UTF-8"
-    ) from error
 
 
 def format_of(path: str) -> str:

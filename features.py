@@ -15,7 +15,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +22,7 @@ import tensorflow as tf
 import checkpoints
 import inputs
 import modeling
+import releases
 import tokenization
 import variables
 
@@ -42,63 +42,6 @@ _NOT_SPACE = re.compile("[\v\f\x1c-\x1f\x85]")
 
 # A text, or a pair of texts.
 Text = str | tuple[str, str]
-
-
-class Model(NamedTuple):
-  """A trained encoder, as files.
-
-  Attributes:
-    config: its BertConfig.
-    tokenizer: the FullTokenizer it was trained with.
-    checkpoint: prefix of its weights, or a folder, for the newest in it.
-  """
-
-  config: modeling.BertConfig
-  tokenizer: tokenization.FullTokenizer
-  checkpoint: str
-
-
-def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
-  """The model in a folder: an unzipped release, or what training has left.
-
-  Args:
-    model_dir: holds bert_config.json, bert_model.ckpt and vocab.txt, or one
-      SentencePiece model in place of the last.
-    do_lower_case: whether the text was lower-cased; when None, what
-      bert_config.json says of it, or else True.
-
-  Raises:
-    ValueError: a file is missing, or `do_lower_case` contradicts the folder.
-  """
-  config_file = os.path.join(model_dir, "bert_config.json")
-  if not tf.io.gfile.exists(config_file):
-    raise ValueError(
-      f"{model_dir} holds no bert_config.json; pass the folder of an unzipped "
-      f"release, or the --output_dir of a training that has ended"
-    )
-  config = modeling.BertConfig.from_json_file(config_file)
-  if do_lower_case is None:
-    do_lower_case = getattr(config, "do_lower_case", True)
-  checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
-  if not tf.io.gfile.exists(checkpoint + ".index"):
-    checkpoint = checkpoints.find_checkpoint(model_dir)
-  tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
-  files = tf.io.gfile.listdir(model_dir)
-  vocab_file = spm_model_file = None
-  if "vocab.txt" in files:
-    vocab_file = os.path.join(model_dir, "vocab.txt")
-  else:
-    names = [name for name in files if name.endswith(".model")]
-    if len(names) != 1:
-      raise ValueError(
-        f"{model_dir} has neither vocab.txt nor one SentencePiece model; copy "
-        f"the one that came with the model there"
-      )
-    spm_model_file = os.path.join(model_dir, names[0])
-  tokenizer = tokenization.FullTokenizer(
-    vocab_file, do_lower_case, spm_model_file
-  )
-  return Model(config, tokenizer, checkpoint)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +174,8 @@ class FeatureExtractor:
   """A trained encoder, loaded once.
 
   Args:
-    model: the folder of a model, see `find_model`, or a Model.
+    model: the folder of a model, see `releases.find_model`, or a
+      Model of it.
     layers, pooling, layer_combination, normalize, exclude_special: see Choice;
       without layers, the four highest, or all of a smaller model.
     max_seq_length: most tokens of a text; a longer one is cut.
@@ -251,7 +195,7 @@ class FeatureExtractor:
 
   def __init__(
     self,
-    model: str | Model,
+    model: str | os.PathLike | releases.Model,
     layers: Sequence[int] | None = None,
     pooling: str = "none",
     layer_combination: str = "last",
@@ -265,7 +209,7 @@ class FeatureExtractor:
     pad_to_max_length: bool = False,
   ):
     if isinstance(model, str | os.PathLike):
-      model = find_model(os.fspath(model))
+      model = releases.find_model(os.fspath(model))
     self.config, self.tokenizer, checkpoint = model
     if layers is None:
       layers = LAYERS[: self.config.num_hidden_layers]

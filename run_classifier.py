@@ -28,6 +28,7 @@ import estimator
 import fine_tuning
 import glue
 import heads
+import releases
 import report
 import run_record
 import runs
@@ -101,7 +102,9 @@ def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_run_flags()
-  common_flags.define_fine_tuning_flags()
+  common_flags.define_fine_tuning_flags(
+    "accuracy or loss", "accuracy, or pearson of numbers"
+  )
   common_flags.define_tpu_flags()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   _define_task_flags()
@@ -197,19 +200,7 @@ def check_flags() -> None:
     ValueError: a flag is wrong.
   """
   common_flags.require("task_name", "output_dir")
-  common_flags.require_positive(
-    "train_batch_size",
-    "eval_batch_size",
-    "predict_batch_size",
-    "save_checkpoints_steps",
-    "log_steps",
-    "learning_rate",
-    "num_train_epochs",
-  )
-  if not 0 <= FLAGS.warmup_proportion <= 1:
-    raise ValueError(
-      f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
-    )
+  common_flags.check_fine_tuning_flags()
   if FLAGS.regression and FLAGS.multilabel:
     raise ValueError(
       "--regression and --multilabel exclude each other; pass one"
@@ -233,16 +224,11 @@ def check_flags() -> None:
 
 def wanted_sets() -> list[str]:
   """The types of the sets that the flags need."""
-  evaluates = FLAGS.do_eval or (FLAGS.do_train and evaluates_in_training())
+  evaluates = FLAGS.do_eval or (
+    FLAGS.do_train and common_flags.evaluates_in_training()
+  )
   wanted = {"train": FLAGS.do_train, "dev": evaluates, "test": FLAGS.do_predict}
   return [set_type for set_type, is_wanted in wanted.items() if is_wanted]
-
-
-def evaluates_in_training() -> bool:
-  """Whether a flag asks for evaluations while the model trains."""
-  return bool(
-    FLAGS.eval_steps or FLAGS.keep_best or FLAGS.early_stopping_patience
-  )
 
 
 def plan_runs() -> list[runs.Run]:
@@ -312,7 +298,7 @@ def prepare(run: runs.Run) -> fine_tuning.Job:
   """
   tokenizer = common_flags.load_tokenizer()
   bert_config = common_flags.load_config(tokenizer)
-  folder = weights_folder(run)
+  folder = releases.weights_folder(run.output_dir, run.init_checkpoint)
   trained = classifier.read_release(folder) if folder else (None, {})
   processor = make_processor(run, trained)
   task = getattr(processor, "task", None)
@@ -389,17 +375,6 @@ def reading_settings(
     if FLAGS[name].using_default_value and name in trained:
       settings[name] = trained[name]
   return settings
-
-
-def weights_folder(run: runs.Run) -> str | None:
-  """The folder that a Run's trained weights lie in, or would come from."""
-  if checkpoints.training_checkpoints(run.output_dir):
-    return run.output_dir
-  if not run.init_checkpoint:
-    return None
-  if tf.io.gfile.isdir(run.init_checkpoint):
-    return run.init_checkpoint
-  return os.path.dirname(run.init_checkpoint) or "."
 
 
 def check_labels(head: heads.Head, trained: heads.Head, folder: str) -> None:
@@ -560,28 +535,23 @@ def train(
   for name, content in classifier.release_files(job.head, job.settings).items():
     # First of all, since only these tell which label each output stands for.
     checkpoints.write_file(os.path.join(job.run.output_dir, name), content)
-  evaluate_at, eval_steps, keeper = None, 0, job.keeper
-  if not keeper:
-    best.forget(job.run.output_dir)
-  if evaluates_in_training():
+  evaluate_at, eval_steps = None, 0
+  if common_flags.evaluates_in_training():
     epoch = math.ceil(job.num_train_steps / FLAGS.num_train_epochs)
     eval_steps = FLAGS.eval_steps or epoch
     evaluate_at = functools.partial(
       fine_tuning.evaluate_in_training, job, model, development
     )
-  model.train(
+  best.train(
+    model,
     job.train_input_fn,
     FLAGS.train_batch_size,
     job.num_train_steps,
     evaluate_at,
     eval_steps,
+    job.keeper,
+    job.release_files,
   )
-  if keeper and keeper.checkpoint:
-    model.use(keeper.checkpoint)
-  checkpoints.write_release(
-    job.run.output_dir, model.weights, job.release_files
-  )
-  logging.info("The trained model is in %s", job.run.output_dir)
 
 
 def perform(run: runs.Run) -> dict[str, float]:

@@ -21,7 +21,7 @@ import common_flags  # Before TensorFlow, to start it quietly.
 import tensorflow as tf
 from absl import flags, logging
 
-import checkpoints
+import best
 import estimator
 import inputs
 import instances
@@ -325,8 +325,16 @@ def train(
   model: estimator.Estimator,
   input_fn: Callable[[Mapping], tf.data.Dataset],
   evaluate: Callable[[], dict[str, float]] | None,
+  release_files: Mapping[str, str | bytes],
 ) -> None:
-  """Trains, and calls `evaluate`, if it is not None, every --eval_steps."""
+  """Trains, and makes `output_dir` a release of its own.
+
+  Args:
+    model: an Estimator.
+    input_fn: the records to train on.
+    evaluate: called every --eval_steps, if that is not 0.
+    release_files: see `checkpoints.write_release`.
+  """
 
   def evaluate_at(step):
     results = evaluate()
@@ -336,12 +344,15 @@ def train(
     logging.info("step %d, evaluation: %s", step, shown)
     return False
 
-  model.train(
+  best.train(
+    model,
     input_fn,
     FLAGS.train_batch_size,
     FLAGS.num_train_steps,
     evaluate_at if FLAGS.eval_steps else None,
     FLAGS.eval_steps,
+    None,
+    release_files,
   )
 
 
@@ -375,9 +386,7 @@ def main() -> None:
     )
   if FLAGS.do_train:
     input_fn = shuffled_records.training_input_fn(records["train"], transform)
-    train(model, input_fn, evaluate)
-    checkpoints.write_release(FLAGS.output_dir, model.weights, release_files)
-    logging.info("The trained model is in %s", FLAGS.output_dir)
+    train(model, input_fn, evaluate, release_files)
   if FLAGS.do_eval:
     stem = os.path.join(FLAGS.output_dir, "eval_results")
     run_record.write_results(stem, evaluate())

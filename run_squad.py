@@ -34,18 +34,15 @@ import estimator
 import inputs
 import modeling
 import question_answering
+import releases
 import run_record
 import squad
 import squad_answers
+import squad_reader
 import squad_report
+import squad_results
 import tokenization
-from question_answering import (
-  Answered,
-  Reader,
-  ReadingSettings,
-  create_model,
-  model_fn_builder,
-)
+from question_answering import ReadingSettings, create_model, model_fn_builder
 from squad import (
   FeatureWriter,
   InputFeatures,
@@ -54,6 +51,8 @@ from squad import (
   read_squad_examples,
 )
 from squad_answers import RawResult, get_final_text, write_predictions
+from squad_reader import Reader
+from squad_results import Answered
 
 # Code written for the original finds these here, and Reader.
 __all__ = [
@@ -81,9 +80,11 @@ _SHOWN = 5
 
 def define_flags() -> None:
   """Defines this script's flags."""
-  common_flags.define_model_flags(ReadingSettings.max_seq_length)
+  common_flags.define_model_flags(
+    ReadingSettings.max_seq_length, "is read in windows"
+  )
   common_flags.define_run_flags()
-  common_flags.define_fine_tuning_flags()
+  common_flags.define_fine_tuning_flags("f1 or exact_match", "f1")
   common_flags.define_tpu_flags()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string(
@@ -191,19 +192,7 @@ def check_flags() -> None:
     ValueError: a flag is wrong.
   """
   common_flags.require("output_dir")
-  common_flags.require_positive(
-    "train_batch_size",
-    "eval_batch_size",
-    "predict_batch_size",
-    "save_checkpoints_steps",
-    "log_steps",
-    "learning_rate",
-    "num_train_epochs",
-  )
-  if not 0 <= FLAGS.warmup_proportion <= 1:
-    raise ValueError(
-      f"--warmup_proportion={FLAGS.warmup_proportion} is not between 0 and 1"
-    )
+  common_flags.check_fine_tuning_flags()
   if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
     raise ValueError(
       "nothing to do; pass --do_train, --do_predict or --do_eval, or, with a "
@@ -218,17 +207,10 @@ def check_flags() -> None:
 def wanted_files() -> dict[str, str]:
   """The flags whose files are read, and what their questions are for."""
   answers = FLAGS.do_predict or FLAGS.do_eval
-  answers = answers or (FLAGS.do_train and evaluates_in_training())
+  answers = answers or (FLAGS.do_train and common_flags.evaluates_in_training())
   wanted = {"train_file": FLAGS.do_train, "predict_file": answers}
   sets = {"train_file": "train", "predict_file": "dev"}
   return {name: sets[name] for name, is_wanted in wanted.items() if is_wanted}
-
-
-def evaluates_in_training() -> bool:
-  """Whether a flag asks for evaluations while the model trains."""
-  return bool(
-    FLAGS.eval_steps or FLAGS.keep_best or FLAGS.early_stopping_patience
-  )
 
 
 def given_threshold() -> float | None:
@@ -255,11 +237,16 @@ def prepare() -> Job:
   Raises:
     ValueError: a flag or a file is wrong.
   """
+  if not FLAGS.do_train:
+    FLAGS.init_checkpoint = releases.initial_weights(
+      FLAGS.output_dir, FLAGS.init_checkpoint
+    )
   tokenizer = common_flags.load_tokenizer()
-  folder = weights_folder()
+  folder = releases.weights_folder(FLAGS.output_dir, FLAGS.init_checkpoint)
   settings = reading_settings(folder)
   settings.check()
-  FLAGS.max_seq_length = settings.max_seq_length
+  for name, value in dataclasses.asdict(settings).items():
+    FLAGS[name].value = value  # For the record.
   bert_config = common_flags.load_config(tokenizer)
   shapes = question_answering.head_shapes(bert_config)
   has_head = common_flags.check_init_checkpoint(
@@ -276,7 +263,7 @@ def prepare() -> Job:
   keeper = make_keeper(settings)
   questions = read_questions(settings)
   if "train" in questions:
-    count_train_steps(questions["train"])
+    check_train_steps(questions["train"])
   return Job(
     tokenizer,
     bert_config,
@@ -289,21 +276,11 @@ def prepare() -> Job:
   )
 
 
-def weights_folder() -> str | None:
-  """The folder that trained weights lie in, or would come from."""
-  folder, path = FLAGS.output_dir, FLAGS.init_checkpoint
-  if folder and checkpoints.training_checkpoints(folder):
-    return folder
-  if path and not tf.io.gfile.isdir(path):
-    return os.path.dirname(path) or "."
-  return path
-
-
 def reading_settings(folder: str | None) -> ReadingSettings:
   """How to read: as the flags say, or else as the trained model does.
 
   Args:
-    folder: as `weights_folder` returns it.
+    folder: that the weights come from.
   """
   names = [field.name for field in dataclasses.fields(ReadingSettings)]
   given = {name: FLAGS[name].value for name in names}
@@ -333,7 +310,9 @@ def read_questions(settings: ReadingSettings) -> dict[str, Questions]:
       path, is_training, settings.version_2_with_negative
     )
     sets[name] = Questions(path, examples, is_training)
-  needed = FLAGS.do_eval or (FLAGS.do_train and evaluates_in_training())
+  needed = FLAGS.do_eval or (
+    FLAGS.do_train and common_flags.evaluates_in_training()
+  )
   if needed and not is_scored(sets["dev"], settings):
     lacking = next(e for e in sets["dev"].examples if not e.answers)
     raise ValueError(
@@ -346,7 +325,7 @@ def read_questions(settings: ReadingSettings) -> dict[str, Questions]:
 
 def is_scored(questions: Questions, settings: ReadingSettings) -> bool:
   """Whether the answers to a file's questions are known."""
-  return question_answering.has_answers(
+  return squad_results.has_answers(
     questions.examples, settings.version_2_with_negative
   )
 
@@ -384,7 +363,7 @@ def wanted_threshold(
   Args:
     settings: how questions are read.
     questions: as `read_questions` returns them.
-    folder: as `weights_folder` returns it.
+    folder: that the weights come from.
 
   Raises:
     ValueError: the flag does not suit the others, or a threshold is to be found
@@ -392,7 +371,7 @@ def wanted_threshold(
   """
   flag = FLAGS["null_score_diff_threshold"]
   if not settings.version_2_with_negative:
-    if flag.value != flag.default:
+    if given_threshold() != 0:
       raise ValueError(
         f"--{flag.name} is for --version_2_with_negative alone; leave it out"
       )
@@ -401,32 +380,47 @@ def wanted_threshold(
     return given_threshold()
   if "dev" not in questions or is_scored(questions["dev"], settings):
     return None
-  return question_answering.read_threshold(folder or FLAGS.output_dir)
+  return question_answering.read_threshold(*threshold_folders(folder))
+
+
+def threshold_folders(folder: str | None) -> list[str]:
+  """Where a threshold may be stored: beside the answers, or by the weights.
+
+  Args:
+    folder: that the weights come from, or None.
+  """
+  return [path for path in (FLAGS.output_dir, folder) if path]
 
 
 def count_train_steps(train: Questions, on_windows: bool | None = None) -> int:
   """Number of updates that --num_train_epochs takes.
 
   Args:
-    train: the questions to train on; until their windows are known, there is
-      taken to be one for each.
+    train: the questions to train on.
     on_windows: whether windows count; as --count_steps_on_windows says if None.
-
-  Raises:
-    ValueError: it is none.
   """
   if on_windows is None:
     on_windows = FLAGS.count_steps_on_windows
-  rows = len(train.examples)
-  rows = (train.windows or rows) if on_windows else rows
-  steps = int(rows / FLAGS.train_batch_size * FLAGS.num_train_epochs)
-  if steps < 1:
+  rows = train.windows if on_windows else len(train.examples)
+  return int(rows / FLAGS.train_batch_size * FLAGS.num_train_epochs)
+
+
+def check_train_steps(train: Questions) -> None:
+  """Raises ValueError if what steps are counted on fills no batch.
+
+  Windows count for enough until they are written.
+  """
+  rows = inputs.counted(len(train.examples), "question")
+  if FLAGS.count_steps_on_windows:
+    if not train.windows:
+      return
+    rows = inputs.counted(train.windows, "window")
+  if not count_train_steps(train):
     raise ValueError(
-      f"--num_train_epochs={FLAGS.num_train_epochs} over {rows} questions fill "
-      f"no batch of --train_batch_size={FLAGS.train_batch_size}; raise the one "
-      f"or lower the other"
+      f"--num_train_epochs={FLAGS.num_train_epochs} over {rows} fill no batch "
+      f"of --train_batch_size={FLAGS.train_batch_size}; raise the one or lower "
+      f"the other"
     )
-  return steps
 
 
 def make_record(job: Job) -> dict[str, dict]:
@@ -517,24 +511,21 @@ def train(job: Job, model: estimator.Estimator) -> None:
     count_train_steps(questions, True),
     inputs.counted(questions.windows, "window"),
   )
-  keeper, evaluate_at, eval_steps = job.keeper, None, 0
-  if not keeper:
-    best.forget(FLAGS.output_dir)
-  if evaluates_in_training():
+  evaluate_at, eval_steps = None, 0
+  if common_flags.evaluates_in_training():
     evaluate_at = functools.partial(evaluate_in_training, job, model)
     epoch = math.ceil(steps / FLAGS.num_train_epochs)
     eval_steps = FLAGS.eval_steps or epoch
-  model.train(
+  best.train(
+    model,
     input_fn(job, questions),
     FLAGS.train_batch_size,
     steps,
     evaluate_at,
     eval_steps,
+    job.keeper,
+    job.release_files,
   )
-  if keeper and keeper.checkpoint:
-    model.use(keeper.checkpoint)
-  checkpoints.write_release(FLAGS.output_dir, model.weights, job.release_files)
-  logging.info("The trained model is in %s", FLAGS.output_dir)
 
 
 def evaluate_in_training(
@@ -546,7 +537,7 @@ def evaluate_in_training(
     return keeper.is_finished
   answered = answer_questions(job, model, FLAGS.eval_batch_size)
   predictions = predictions_of(answered, chosen_threshold(job, answered))
-  results = question_answering.evaluate(answered, predictions)
+  results = squad_results.evaluate(answered, predictions)
   model.write_scalars("dev", {**results, "global_step": step})
   names = ("exact_match", "exact", "f1")
   shown = [f"{name} {results[name]:.2f}" for name in names if name in results]
@@ -566,7 +557,7 @@ def answer_questions(
     job: a Job.
     model: its Estimator.
     batch_size: windows at a time.
-    write: as `question_answering.answer_questions` takes it.
+    write: as `squad_results.answer_questions` takes it.
   """
   questions = job.questions["dev"]
   rows = model.predict(input_fn(job, questions), batch_size)
@@ -581,7 +572,7 @@ def answer_questions(
     exact_text=exact_text if FLAGS.exact_answer_text else None,
   )
   return list(
-    question_answering.answer_questions(
+    squad_results.answer_questions(
       questions.examples,
       features,
       (RawResult(**row) for row in rows),
@@ -594,7 +585,7 @@ def answer_questions(
 def chosen_threshold(job: Job, answered: Sequence[Answered]) -> float:
   """The null_score_diff_threshold, which may have to be found."""
   if job.threshold is None:
-    return question_answering.best_threshold(answered)
+    return squad_results.best_threshold(answered)
   return job.threshold
 
 
@@ -623,8 +614,13 @@ def predict(job: Job, model: estimator.Estimator) -> None:
   if is_scored(job.questions["dev"], job.settings):
     results = evaluate(job, model, answered)
     write_page(job, answered, results)
-  else:
-    logging.info("%s: not all have answers to be scored by", FLAGS.predict_file)
+    return
+  logging.info("%s: not all have answers to be scored by", FLAGS.predict_file)
+  scores = os.path.join(FLAGS.output_dir, "eval_results.json")
+  if tf.io.gfile.exists(scores):
+    logging.warning(
+      "%s and answer.html beside it are of answers given earlier", scores
+    )
 
 
 def in_output(name: str) -> str:
@@ -637,12 +633,12 @@ def evaluate(
 ) -> dict[str, float]:
   """Writes and returns the scores of answers to --predict_file."""
   threshold = chosen_threshold(job, answered)
-  results = question_answering.evaluate(
+  results = squad_results.evaluate(
     answered, predictions_of(answered, threshold)
   )
-  details = {}
+  details = {"predict_file": FLAGS.predict_file}
   if job.settings.version_2_with_negative:
-    found = question_answering.best_threshold(answered)
+    found = squad_results.best_threshold(answered)
     question_answering.write_threshold(FLAGS.output_dir, found)
     details["null_score_diff_threshold"] = threshold
     details["best_null_score_diff_threshold"] = found
@@ -667,7 +663,7 @@ def write_page(
     os.path.join(FLAGS.output_dir, "answer.html"),
     f"{job.task_name}: {name}",
     (
-      question_answering.on_the_page(a, predictions[a.example.qas_id])
+      squad_results.on_the_page(a, predictions[a.example.qas_id])
       for a in answered
     ),
     results,
@@ -684,7 +680,7 @@ def converse() -> None:
   common_flags.require_positive("predict_batch_size")
   flag = FLAGS["n_best_size"]
   shown = _SHOWN if flag.using_default_value else flag.value
-  question_answering.converse(load_reader(), shown)
+  squad_reader.converse(load_reader(), shown)
 
 
 def load_reader() -> Reader:
@@ -695,13 +691,14 @@ def load_reader() -> Reader:
   """
   folder, model = FLAGS.output_dir, FLAGS.output_dir
   tokenizer = bert_config = None
-  if not (folder and question_answering.is_release(folder)):
+  if not (folder and squad_reader.is_release(folder)):
     if not FLAGS.init_checkpoint:
       raise ValueError(
         f"--output_dir={folder} does not hold a trained model; pass the "
         f"--output_dir of a training that has ended, or --init_checkpoint"
       )
-    folder, model = weights_folder(), FLAGS.init_checkpoint
+    model = FLAGS.init_checkpoint
+    folder = releases.weights_folder(folder, model)
     if FLAGS.vocab_file or FLAGS.spm_model_file:
       tokenizer = common_flags.load_tokenizer()
   settings = reading_settings(folder)
@@ -710,7 +707,7 @@ def load_reader() -> Reader:
     bert_config = common_flags.load_config(tokenizer)
   threshold = given_threshold()
   if threshold is None:
-    threshold = question_answering.read_threshold(folder)
+    threshold = question_answering.read_threshold(*threshold_folders(folder))
   return Reader(
     model,
     bert_config,
@@ -741,6 +738,8 @@ def main() -> None:
   )
   for questions in job.questions.values():
     write_windows(job, questions)
+  if FLAGS.do_train:
+    check_train_steps(job.questions["train"])
   model = build_estimator(job)
   best_weights = checkpoints.best_checkpoint(FLAGS.output_dir)
   if FLAGS.do_train:

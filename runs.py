@@ -5,11 +5,11 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
 
 import checkpoints
 import glue
 import metrics
+import releases
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +95,10 @@ def _among(tasks, run):
     )
     changes["sets"] = tuple(name for name in run.sets if name == "test")
   run = dataclasses.replace(run, **changes)
-  release = os.path.join(run.output_dir, checkpoints.RELEASE_NAME)
-  is_there = tf.io.gfile.exists(release + ".index")
-  if is_there and "train" not in run.sets and run.init_checkpoint is None:
-    return dataclasses.replace(run, init_checkpoint=release)
-  return run
+  if "train" in run.sets:
+    return run
+  weights = releases.initial_weights(run.output_dir, run.init_checkpoint)
+  return dataclasses.replace(run, init_checkpoint=weights)
 
 
 def folder_of(task: str) -> str:

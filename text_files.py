@@ -5,6 +5,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import tensorflow as tf
 
@@ -69,6 +70,46 @@ def sized_lines(
       f"{path} has become shorter since it was first read; give the same "
       f"command again"
     )
+
+
+def lines_as_they_come(
+  reader: BinaryIO, max_lines: int
+) -> Iterator[list[bytes]]:
+  """Yields lists of the lines that are there, waiting for at least one.
+
+  Args:
+    reader: a binary file or pipe; a line ends with \\n, which is left out.
+    max_lines: how many lines a list has at the most.
+  """
+  # `read1` gives what a pipe has so far; `read` would wait for all of it.
+  read = getattr(reader, "read1", reader.read)
+  rest = []
+  while chunk := read(_CHUNK_BYTES):
+    first, *others = chunk.split(b"\n")
+    rest.append(first)
+    if others:
+      lines = [b"".join(rest), *others[:-1]]
+      rest = others[-1:]
+      for start in range(0, len(lines), max_lines):
+        yield lines[start : start + max_lines]
+  last = b"".join(rest)
+  if last:
+    yield [last]
+
+
+def decode_line(line: bytes, where: str) -> str:
+  """A line's text, without a byte order mark in front.
+
+  Raises:
+    ValueError: it is not UTF-8; the message begins with `where`.
+  """
+  try:
+    return line.decode().removeprefix("\ufeff")
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
+      f"input to UTF-8"
+    ) from error
 
 
 def _byte_lines(reader):

@@ -26,6 +26,7 @@ import embeddings_map
 import features
 import inputs
 import modeling
+import releases
 import tokenization
 import variables
 
@@ -82,28 +83,16 @@ def check_flags() -> None:
   common_flags.require(*COMMANDS[FLAGS.command][0])
   common_flags.require("init_checkpoint")
   if FLAGS.output_file:
-    _check_writable("output_file", os.path.dirname(FLAGS.output_file) or ".")
-    if tf.io.gfile.isdir(FLAGS.output_file):
-      raise ValueError(
-        f"--output_file={FLAGS.output_file} is a folder; pass a file's path"
-      )
-  if FLAGS.output_dir:
-    there = os.path.abspath(FLAGS.output_dir)
-    while not os.path.exists(there):
-      there = os.path.dirname(there)
-    _check_writable("output_dir", there)
-
-
-def _check_writable(name, folder):
-  is_local = "://" not in FLAGS[name].value
-  if is_local and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-    raise ValueError(
-      f"--{name}={FLAGS[name].value}: {folder} is not a folder that can be "
-      f"written to; pass another"
+    common_flags.check_output_files(
+      "output_file",
+      [FLAGS.output_file],
+      [FLAGS.vocab_file, FLAGS.bert_config_file],
     )
+  if FLAGS.output_dir:
+    common_flags.check_output_folder(FLAGS.output_dir)
 
 
-def load_model() -> features.Model:
+def load_model() -> releases.Model:
   """The model that the flags name, checked; its weights are yet to be read."""
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer)
@@ -111,7 +100,7 @@ def load_model() -> features.Model:
   pooler = {n: shapes[n] for n in shapes if n.startswith("bert/pooler/")}
   # Neither command needs the pooler, which some encoders come without.
   common_flags.check_init_checkpoint(config, pooler, FLAGS.init_checkpoint)
-  return features.Model(config, tokenizer, FLAGS.init_checkpoint)
+  return releases.Model(config, tokenizer, FLAGS.init_checkpoint)
 
 
 def read_texts(
@@ -148,7 +137,7 @@ def read_texts(
 
 
 def attention_probs(
-  model: features.Model,
+  model: releases.Model,
   tokens: Sequence[str],
   segment_ids: Sequence[int],
   precision: str = "float32",

@@ -228,7 +228,7 @@ def test_ctrl_c_leaves_nothing(command, tmp_path):
   log, _ = process.communicate()
   assert process.returncode == 130, log
   assert len(log.splitlines()) == 2
-  assert log.splitlines()[1].endswith("starts anew; nothing was written.")
+  assert log.splitlines()[1].endswith("starts anew; no file is half-written.")
   assert os.listdir(tmp_path) == []
 
 

@@ -14,6 +14,7 @@ import checkpoints
 import features
 import inputs
 import modeling
+import releases
 import tokenization
 
 tf.config.set_logical_device_configuration(
@@ -51,7 +52,7 @@ def release(tmp_path_factory, goldens):
 
 @pytest.fixture(scope="module")
 def model(release):
-  return features.find_model(str(release))
+  return releases.find_model(str(release))
 
 
 @pytest.fixture(scope="module")
@@ -365,17 +366,17 @@ class TestModel:
     (folder / "bert_config.json").write_text(
       json.dumps({**config, "do_lower_case": False})
     )
-    tokenizer = features.find_model(str(folder)).tokenizer
+    tokenizer = releases.find_model(str(folder)).tokenizer
     assert not tokenizer.basic_tokenizer.do_lower_case
-    tokenizer = features.find_model(str(folder), True).tokenizer
+    tokenizer = releases.find_model(str(folder), True).tokenizer
     assert tokenizer.basic_tokenizer.do_lower_case
 
   def test_a_released_folders_name_says_its_casing(self, tmp_path, release):
     folder = tmp_path / "cased_L-12_H-768_A-12"
     shutil.copytree(release, folder)
     with pytest.raises(ValueError, match="pass --do_lower_case=False"):
-      features.find_model(str(folder))
-    tokenizer = features.find_model(str(folder), False).tokenizer
+      releases.find_model(str(folder))
+    tokenizer = releases.find_model(str(folder), False).tokenizer
     assert not tokenizer.basic_tokenizer.do_lower_case
 
   def test_a_folder_is_as_good_as_its_files(self, release, tokens_of_texts):
