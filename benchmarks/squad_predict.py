@@ -91,6 +91,8 @@ def main(bert_dir, squad_file, rounds=3):
   largest = max(np.abs(cut).max() for cut, _ in pairs)
   difference = max(np.abs(cut - padded).max() for cut, padded in pairs)
   print(f"largest difference of logits: {difference:.1e}, up to {largest:.2f}")
+  if difference > 1e-4:
+    sys.exit("the two sides' logits are not equal within 1e-4")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import inputs
 import squad
 import tokenization
+from benchmarks import plain_squad
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 
@@ -325,12 +326,12 @@ BAD = {
   "version 1": (
     ONE,
     {"version_2_with_negative": True},
-    ["is_impossible", "leave out --version_2_with_negative"],
+    ["is_impossible", "--version_2_with_negative=False"],
   ),
   "version 1 to predict": (
     ONE,
     {"version_2_with_negative": True, "is_training": False},
-    ["is_impossible", "leave out --version_2_with_negative"],
+    ["is_impossible", "--version_2_with_negative=False"],
   ),
   "empty": ({"data": []}, {"is_training": False}, ["no questions"]),
   "nothing left": (
@@ -392,67 +393,6 @@ class TestBadInput:
       featurize([example], tokenizer, 8, 1, 64, False)
 
 
-def plain_features(example, tokenizer, length, stride, max_query, is_training):
-  """Windows as the definition has them, without any short cut."""
-  query = tokenizer.tokenize(example.question_text)[:max_query]
-  pieces = [
-    (piece, number, word)
-    for word, text in enumerate(example.doc_tokens)
-    for number, piece in enumerate(tokenizer.tokenize(text))
-  ]
-  room = length - len(query) - 3
-  spans = []
-  while pieces and (not spans or spans[-1][-1] < len(pieces) - 1):
-    start = len(spans) * stride
-    spans.append(range(start, min(start + room, len(pieces))))
-
-  def score(place, span):
-    context = min(place - span[0], span[-1] - place)
-    return context + 0.01 * len(span)
-
-  best = [
-    max(
-      (n for n, span in enumerate(spans) if place in span),
-      key=lambda n, place=place: (score(place, spans[n]), -n),
-    )
-    for place in range(len(pieces))
-  ]
-  answer = None
-  if is_training and not example.is_impossible:
-    words = range(example.start_position, example.end_position + 1)
-    of_words = [i for i, piece in enumerate(pieces) if piece[2] in words]
-    wanted = tokenizer.tokenize(example.orig_answer_text)
-    spots = [
-      of_words[i : i + len(wanted)]
-      for i in range(len(of_words))
-      if wanted
-      and [pieces[j][0] for j in of_words[i:]][: len(wanted)] == wanted
-    ]
-    answer = (spots or [of_words])[0]
-  for number, span in enumerate(spans):
-    first = len(query) + 2
-    tokens = ["[CLS]", *query, "[SEP]", *(pieces[i][0] for i in span), "[SEP]"]
-    ids = [tokenizer.vocab[token] for token in tokens]
-    where = [0, 0] if is_training else [None, None]
-    if answer and answer[0] in span and answer[-1] in span:
-      where = [first + span.index(i) for i in (answer[0], answer[-1])]
-    segments = [0] * first + [1] * (len(span) + 1)
-    yield squad.InputFeatures(
-      squad.FIRST_UNIQUE_ID + number,
-      0,
-      number,
-      tokens,
-      {first + n: pieces[i][2] for n, i in enumerate(span)},
-      {first + n: best[i] == number for n, i in enumerate(span)},
-      inputs.padded(ids, length),
-      inputs.padded([1] * len(tokens), length),
-      inputs.padded(segments, length),
-      *where,
-      example.is_impossible,
-      pieces[span[0]][1],
-    )
-
-
 @st.composite
 def training_examples(draw):
   """An example whose answer's words have pieces, and how to cut it."""
@@ -483,7 +423,9 @@ class TestWindows:
   def test_equal_the_definition(self, small, drawn, is_training):
     example, *lengths = drawn
     found = featurize([example], small[True], *lengths, is_training)
-    expected = plain_features(example, small[True], *lengths, is_training)
+    expected = plain_squad.plain_features(
+      example, small[True], *lengths, is_training
+    )
     assert found == list(expected)
 
   @given(training_examples())
@@ -510,7 +452,7 @@ class TestWindows:
     # A window that is 100 longer scores 1 more, up to rounding.
     example = squad.SquadExample("q", "", ["a"] * size)
     lengths = (room + 3, stride, 0, False)
-    expected = plain_features(example, small[True], *lengths)
+    expected = plain_squad.plain_features(example, small[True], *lengths)
     assert featurize([example], small[True], *lengths) == list(expected)
 
   def test_questions_of_a_paragraph_share_nothing_that_changes(self, small):
@@ -572,7 +514,7 @@ class TestWindows:
     begin, end = features.start_position, features.end_position
     assert "".join(features.tokens[begin : end + 1]) == "\u2581cat"
     assert features.input_ids[0] == sentences.vocab["[CLS]"]
-    (expected,) = plain_features(example, sentences, 40, 5, 9, True)
+    (expected,) = plain_squad.plain_features(example, sentences, 40, 5, 9, True)
     assert features == expected
 
 

@@ -1,0 +1,69 @@
+"""The obvious way from a question to its windows: slow, and easy to check."""
+
+import inputs
+import squad
+
+
+def plain_features(example, tokenizer, length, stride, max_query, is_training):
+  """Yields the windows of one question as the definition has them.
+
+  No short cut is taken: the paragraph is tokenized for each question, and each
+  piece looks at all windows for the one that shows most around it.
+  """
+  query = tokenizer.tokenize(example.question_text)[:max_query]
+  pieces = [
+    (piece, number, word)
+    for word, text in enumerate(example.doc_tokens)
+    for number, piece in enumerate(tokenizer.tokenize(text))
+  ]
+  room = length - len(query) - 3
+  spans = []
+  while pieces and (not spans or spans[-1][-1] < len(pieces) - 1):
+    start = len(spans) * stride
+    spans.append(range(start, min(start + room, len(pieces))))
+
+  def score(place, span):
+    context = min(place - span[0], span[-1] - place)
+    return context + 0.01 * len(span)
+
+  best = [
+    max(
+      (n for n, span in enumerate(spans) if place in span),
+      key=lambda n, place=place: (score(place, spans[n]), -n),
+    )
+    for place in range(len(pieces))
+  ]
+  answer = None
+  if is_training and not example.is_impossible:
+    words = range(example.start_position, example.end_position + 1)
+    of_words = [i for i, piece in enumerate(pieces) if piece[2] in words]
+    wanted = tokenizer.tokenize(example.orig_answer_text)
+    spots = [
+      of_words[i : i + len(wanted)]
+      for i in range(len(of_words))
+      if wanted
+      and [pieces[j][0] for j in of_words[i:]][: len(wanted)] == wanted
+    ]
+    answer = (spots or [of_words])[0]
+  for number, span in enumerate(spans):
+    first = len(query) + 2
+    tokens = ["[CLS]", *query, "[SEP]", *(pieces[i][0] for i in span), "[SEP]"]
+    ids = [tokenizer.vocab[token] for token in tokens]
+    where = [0, 0] if is_training else [None, None]
+    if answer and answer[0] in span and answer[-1] in span:
+      where = [first + span.index(i) for i in (answer[0], answer[-1])]
+    segments = [0] * first + [1] * (len(span) + 1)
+    yield squad.InputFeatures(
+      squad.FIRST_UNIQUE_ID + number,
+      0,
+      number,
+      tokens,
+      {first + n: pieces[i][2] for n, i in enumerate(span)},
+      {first + n: best[i] == number for n, i in enumerate(span)},
+      inputs.padded(ids, length),
+      inputs.padded([1] * len(tokens), length),
+      inputs.padded(segments, length),
+      *where,
+      example.is_impossible,
+      pieces[span[0]][1],
+    )
