@@ -46,6 +46,10 @@ _MAX_REMEMBERED_WORDS = 2**18
 # in SQuAD: questions of one length on one paragraph share most of them.
 _MAX_REMEMBERED_WINDOWS = 8
 
+# To be raised when the same questions come to give other windows: files of
+# windows that an earlier version has left are then not used.
+_WINDOWS_VERSION = 1
+
 # The mark that SentencePiece puts in front of a word.
 _BLANK = "\u2581"
 
@@ -88,8 +92,11 @@ class SquadExample:
       predict.
     end_position: likewise its last word.
     is_impossible: whether the paragraph does not answer it.
-    paragraph: the paragraph, which its questions share.
+    paragraph: the paragraph, which its questions share; by default, the words
+      with blanks between.
     answers: the texts of all reference answers.
+    answer_starts: where in the paragraph each begins; None where the file does
+      not say it.
   """
 
   qas_id: str
@@ -102,6 +109,11 @@ class SquadExample:
   _: dataclasses.KW_ONLY
   paragraph: Paragraph | None = dataclasses.field(default=None, repr=False)
   answers: Sequence[str] = ()
+  answer_starts: Sequence[int | None] = ()
+
+  def __post_init__(self):
+    if self.paragraph is None:
+      self.paragraph = Paragraph.of(" ".join(self.doc_tokens))
 
 
 @dataclasses.dataclass
@@ -148,8 +160,9 @@ def read_squad_examples(
   """The questions of a file, in its order.
 
   To train, the first answer of a question counts. A question whose answer's
-  words are not where `answer_start` points is left out, as in the original; a
-  warning says how many. To predict, all questions are kept.
+  words are not where `answer_start` points is left out, as in the original, and
+  so is one with an empty answer; a warning says how many. To predict, all
+  questions are kept.
 
   Args:
     input_file: JSON in the layout of SQuAD 1.1 or 2.0, or a gzip file (.gz) of
@@ -248,7 +261,12 @@ class _Reader:
       self.text(place, answer, "text")
       for place, answer in zip(places, answers, strict=True)
     )
+    starts = [answer.get("answer_start") for answer in answers]
+    example.answer_starts = tuple(
+      start if type(start) is int else None for start in starts
+    )
     if not self.is_training:
+      self.note_displaced(example)
       return example
     if example.is_impossible:
       example.orig_answer_text = ""
@@ -282,9 +300,23 @@ class _Reader:
     if not words or " ".join(words) not in found:
       self.lost.append((example.qas_id, answer))
       return False
-    if paragraph.context[start:end] != answer:
-      self.displaced.append((example.qas_id, answer))
+    self.note_displaced(example)
     return True
+
+  def note_displaced(self, example):
+    """Notes an answer that is not just where `answer_start` points."""
+    context = example.paragraph.context
+    places = zip(example.answers, example.answer_starts, strict=True)
+    # Training takes the first answer alone.
+    for answer, start in itertools.islice(
+      places, 1 if self.is_training else None
+    ):
+      is_placed = start is None or (
+        start >= 0 and context.startswith(answer, start)
+      )
+      if not is_placed:
+        self.displaced.append((example.qas_id, answer))
+        return
 
   def unique_id(self, where, question):
     """A question's id; numbers, which some tools write, become strings."""
@@ -354,8 +386,8 @@ class _Reader:
       self.version_2_with_negative and has_answers and not self.knows_impossible
     ):
       self.fail(
-        'no question says "is_impossible", as in SQuAD 1.1; leave out '
-        "--version_2_with_negative"
+        'no question says "is_impossible", as in SQuAD 1.1; pass '
+        "--version_2_with_negative=False"
       )
     self.warn("leaving out", self.lost, "whose answer's words are not")
     self.warn("keeping", self.displaced, "whose answer is not quite")
@@ -695,7 +727,7 @@ class FeatureWriter:
 
 
 def cache_key(input_file: str, vocab_file: str, **settings) -> str:
-  """SHA-256 of what a file of windows is made from.
+  """SHA-256 of what a file of windows is made from, this code included.
 
   Args:
     input_file: the questions.
@@ -706,7 +738,8 @@ def cache_key(input_file: str, vocab_file: str, **settings) -> str:
   for path in (input_file, vocab_file):
     with tf.io.gfile.GFile(path, "rb") as reader:
       digests.append(hashlib.sha256(reader.read()).hexdigest())
-  parts = json.dumps([*digests, settings], sort_keys=True)
+  versions = [_WINDOWS_VERSION, unicodedata.unidata_version]
+  parts = json.dumps([*versions, *digests, settings], sort_keys=True)
   return hashlib.sha256(parts.encode()).hexdigest()
 
 
@@ -777,7 +810,7 @@ def exact_text(
     end: position of the last.
     tokenizer: the FullTokenizer that cut the words.
   """
-  paragraph = example.paragraph or Paragraph.of(" ".join(example.doc_tokens))
+  paragraph = example.paragraph
   begin, _ = _piece_place(paragraph, feature, start, tokenizer)
   _, end = _piece_place(paragraph, feature, end, tokenizer)
   return paragraph.context[begin:end]

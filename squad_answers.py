@@ -76,12 +76,16 @@ class Answer(NamedTuple):
     best_text: text of the best candidate that has one, whatever the odds.
     null_odds: by how much no answer beats `best_text`, in logits; None in
       SQuAD 1.1, where each question has an answer.
+    place: where `best_text` stands: the number of the window among the
+      question's, and the positions of its first and last token; None if it is
+      not from a window.
   """
 
   text: str
   nbest: list[Candidate]
   best_text: str
   null_odds: float | None = None
+  place: tuple[int, int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +178,16 @@ def answer_question(
     found.setdefault("", null)
   nbest = _candidates(found or {NOTHING_ALLOWED: _Span(0, 0, 0, 0.0, 0.0)})
   best = next((entry for entry in nbest if entry.text), None)
-  if null is None:
-    return Answer(best.text, nbest, best.text)
   if best is None:
     return Answer("", nbest, "", NULL_FOR_SURE)
+  span = found.get(best.text)
+  place = span and (span.window, span.start, span.end)
+  if null is None:
+    return Answer(best.text, nbest, best.text, place=place)
   null_odds = null.score - best.start_logit - best.end_logit
   is_null = null_odds > settings.null_score_diff_threshold
-  return Answer("" if is_null else best.text, nbest, best.text, null_odds)
+  text = "" if is_null else best.text
+  return Answer(text, nbest, best.text, null_odds, place)
 
 
 def _logits(features, rows):
@@ -583,6 +590,27 @@ def _best_score(score, prediction, references):
   return max(score(prediction, reference) for reference in references)
 
 
+def score(
+  prediction: str, references: Sequence[str], version_2_with_negative: bool
+) -> tuple[float, float]:
+  """Exact match and F1 of one answer, each from 0 to 1.
+
+  Args:
+    prediction: the answer; "" for none.
+    references: the right answers; in SQuAD 2.0 none if there is no answer.
+    version_2_with_negative: whether the rules of SQuAD 2.0 hold, which pass
+      over references without words.
+  """
+  if version_2_with_negative:
+    references, f1_rule = _references(references), f1
+  else:
+    f1_rule = _f1_v1
+  return (
+    _best_score(exact_match, prediction, references),
+    _best_score(f1_rule, prediction, references),
+  )
+
+
 def evaluate_v1(
   answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> dict[str, float]:
@@ -606,16 +634,27 @@ def evaluate_v1(
         f"question {name} has no answer, which SQuAD 1.1 does not know; pass "
         f"--version_2_with_negative"
       )
-  known = [name for name in answers if name in predictions]
-  scores = {
-    key: 100.0
-    * sum(
-      _best_score(score, predictions[name], answers[name]) for name in known
-    )
-    / len(answers)
-    for key, score in (("exact_match", exact_match), ("f1", _f1_v1))
+  scores = _scores(answers, predictions, False)
+  means = (
+    100.0 * sum(of_name.values()) / len(answers) for of_name in scores.values()
+  )
+  return dict(zip(("exact_match", "f1"), means, strict=True)) | _missing(
+    answers, predictions
+  )
+
+
+def _scores(answers, predictions, version_2_with_negative):
+  """Dicts from "exact" and "f1" to those of each question, 0 if missing."""
+  pairs = {
+    name: score(predictions[name], references, version_2_with_negative)
+    if name in predictions
+    else (0.0, 0.0)
+    for name, references in answers.items()
   }
-  return scores | _missing(answers, predictions)
+  return {
+    key: {name: pair[place] for name, pair in pairs.items()}
+    for place, key in enumerate(("exact", "f1"))
+  }
 
 
 def _check_questions(answers):
@@ -662,15 +701,7 @@ def evaluate_v2(
     ValueError: there is no question, or a prediction has no odds.
   """
   _check_questions(answers)
-  raw = {
-    key: {
-      name: _best_score(score, predictions[name], _references(texts))
-      if name in predictions
-      else 0.0
-      for name, texts in answers.items()
-    }
-    for key, score in (("exact", exact_match), ("f1", f1))
-  }
+  raw = _scores(answers, predictions, True)
   if null_odds is None:
     return _means_v2(raw, answers) | _missing(answers, predictions)
   result = _means_v2(

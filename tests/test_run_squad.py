@@ -14,7 +14,7 @@ import pytest
 import scripts
 
 import checkpoints
-import question_answering
+import squad_reader
 import summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
@@ -181,7 +181,10 @@ def test_answers_and_scores(trained, files):
   assert results == pytest.approx(
     {"exact_match": exact, "f1": f1, "global_step": 12}
   )
-  assert _read(out / "eval_results.json") == {"results": results}
+  assert _read(out / "eval_results.json") == {
+    "results": results,
+    "predict_file": str(files / "dev_v1.json"),
+  }
   page = (out / "answer.html").read_text(encoding="utf-8")
   assert "SQuAD 1.1: v1" in page
   assert all(name in page for name in names)
@@ -319,7 +322,7 @@ def test_a_file_without_answers_takes_the_stored_threshold(
   os.remove(out / "null_threshold.json")
   before = scripts.tree(out)
   log = _fork(files, out, "--do_predict", status=2, **auto)
-  assert f"there is no {out}/null_threshold.json" in log
+  assert f"there is no null_threshold.json in {out};" in log
   log = _fork(files, out, "--do_eval", status=2, **changes)
   assert "test.json has no answer to question" in log
   assert scripts.tree(out) == before
@@ -443,7 +446,7 @@ def test_a_dialogue(trained, files, tmp_path):
 
 def test_the_reader_answers_as_the_script(trained_v2, files):
   folder, _ = trained_v2
-  reader = question_answering.Reader(str(folder))
+  reader = squad_reader.Reader(str(folder))
   (article,) = _read(files / "dev_v2.json")["data"]
   nbest = _read(folder / ANSWERS[1])
   paragraph = article["paragraphs"][1]
@@ -496,7 +499,7 @@ ERRORS = {
   ),
   "1.1 with the flag": (
     V2,
-    ["FILES/train_v1.json", "leave out --version_2_with_negative"],
+    ["FILES/train_v1.json", "pass --version_2_with_negative=False"],
   ),
   "long stride": (
     {"doc_stride": 69},
