@@ -19,11 +19,23 @@ RECORD_NAME = "flags.json"
 # Flags that name files whose content counts, and not their place.
 _FILE_FLAGS = ("vocab_file", "spm_model_file", "bert_config_file")
 
+# What a training that goes on must not change: the files beside the weights say
+# how the model reads.
+_READING_FLAGS = (
+  "do_lower_case",
+  "max_seq_length",
+  "long_text",
+  "doc_stride",
+  "max_query_length",
+  "version_2_with_negative",
+)
+
 # What may change between two runs without a change to the trained weights.
 _FREE_FLAGS = re.compile(
   "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
-  "num_seeds|max_eval_steps"
+  "num_seeds|max_eval_steps|n_best_size|max_answer_length|interactive|"
+  "null_score_diff_threshold|exact_answer_text|verbose_logging"
 )
 
 
@@ -72,7 +84,7 @@ def keep_record(
 
   Raises:
     ValueError: the training that is to go on was of another task or of other
-      examples, or the file is damaged.
+      examples, or read them otherwise; or the file is damaged.
   """
   path = os.path.join(output_dir, RECORD_NAME)
   if tf.io.gfile.exists(path):
@@ -125,7 +137,7 @@ def _read(path):
 
 
 def _compare(output_dir, earlier, record):
-  """Logs other flags; raises ValueError for another task or other examples."""
+  """Logs other flags; raises ValueError for other examples or windows."""
   before, now = earlier["flags"], record["flags"]
   same_task = before.get("task_name") == now["task_name"]
   train = [r["data"].get("train") for r in (earlier, record)]
@@ -135,6 +147,12 @@ def _compare(output_dir, earlier, record):
       f"--output_dir={output_dir} holds a training on {what}; pass another "
       f"folder, or the task and data that it began with"
     )
+  for name in _READING_FLAGS:
+    if name in before and before[name] != now.get(name):
+      raise ValueError(
+        f"--{name}={now.get(name)}: the training in {output_dir} began with "
+        f"{before[name]}; pass that, or another --output_dir"
+      )
   for name in sorted(before.keys() & now.keys()):
     if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
       logging.warning(
