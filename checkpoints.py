@@ -17,6 +17,11 @@ from absl import logging
 
 import variables
 
+try:
+  import fcntl
+except ImportError:  # Windows has none.
+  fcntl = None
+
 # Where a run keeps its weights, Adam's moments and its step while it trains,
 # and, at its end, the weights alone, under the name that releases have.
 TRAINING_NAME = "model.ckpt"
@@ -60,6 +65,13 @@ def find_checkpoint(path: str) -> str:
       f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
     )
   return path
+
+
+def checkpoint_files(path: str) -> list[str]:
+  """The files of the checkpoint that `path` means, see `find_checkpoint`."""
+  prefix = find_checkpoint(path)
+  data = tf.io.gfile.glob(glob.escape(prefix) + ".data-*")
+  return [prefix + ".index", *data]
 
 
 def best_checkpoint(model_dir: str) -> str | None:
@@ -359,13 +371,50 @@ def write_file(path: str, content: str | bytes) -> None:
 def written_aside(path: str) -> Iterator[str]:
   """Yields another path to write to, and renames it to `path` at the end.
 
-  After an exception it is deleted, and what `path` held stays.
+  After an exception it is deleted, and what `path` held stays. Of a link, the
+  file that it leads to is replaced.
+
+  Raises:
+    ValueError: `path` cannot be written, or another process is writing it.
   """
-  partial = path + _PARTIAL
+  is_local = "://" not in path
+  target = os.path.realpath(path) if is_local else path
+  partial = target + _PARTIAL
+  can_claim = is_local and fcntl
+  with _claimed(partial, path) if can_claim else contextlib.nullcontext():
+    try:
+      yield partial
+      tf.io.gfile.rename(partial, target, overwrite=True)
+    except BaseException:
+      with contextlib.suppress(tf.errors.OpError):
+        tf.io.gfile.remove(partial)
+      raise
+
+
+@contextlib.contextmanager
+def _claimed(partial, path):
+  """Makes a local file, if need be, that no other process claims meanwhile.
+
+  The system drops the claim of a process that dies, however that happens.
+  """
   try:
-    yield partial
-  except BaseException:
-    with contextlib.suppress(tf.errors.OpError):
-      tf.io.gfile.remove(partial)
-    raise
-  tf.io.gfile.rename(partial, path, overwrite=True)
+    file = open(partial, "ab")  # noqa: SIM115  Open while the claim holds.
+  except OSError as error:
+    raise ValueError(
+      f"{path} cannot be written: {error.strerror}; pass another path"
+    ) from error
+  with file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      # Where another was just ready, we have opened what it has renamed.
+      is_ours = os.path.samefile(partial, file.fileno())
+    except (BlockingIOError, FileNotFoundError):
+      is_ours = False
+    except OSError:
+      is_ours = True  # Some file systems have no locks.
+    if not is_ours:
+      raise ValueError(
+        f"{path} is being written by another process; wait for its end, or "
+        f"pass another path"
+      )
+    yield

@@ -1,5 +1,6 @@
 """Checkpoints: found, read, audited, and written whole."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -68,6 +69,9 @@ class TestReadAndWrite:
   def test_two_files_and_no_more(self, prefix, tmp_path):
     names = [f"bert_model.ckpt{DATA}", "bert_model.ckpt.index"]
     assert sorted(os.listdir(tmp_path)) == names
+    paths = [str(tmp_path / name) for name in names]
+    assert sorted(checkpoints.checkpoint_files(prefix)) == paths
+    assert sorted(checkpoints.checkpoint_files(str(tmp_path))) == paths
 
   def test_tensorflow_reads_it(self, prefix):
     listed = dict(tf.train.list_variables(prefix))
@@ -524,6 +528,52 @@ class TestOtherFiles:
         write(str(tmp_path / name))
     assert os.listdir(tmp_path) == ["labels.txt"]
     assert path.read_text() == "old"
+
+  def test_a_link_stays_one(self, tmp_path):
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "labels.txt"
+    link.symlink_to("there/real.txt")
+    for text in ("old", "new"):  # At first it leads to nothing yet.
+      checkpoints.write_file(str(link), text)
+      assert link.is_symlink()
+      assert (tmp_path / "there" / "real.txt").read_text() == text
+    assert os.listdir(tmp_path / "there") == ["real.txt"]
+
+  def test_two_processes_do_not_write_one_file(self, tmp_path):
+    path = str(tmp_path / "labels.txt")
+    with checkpoints.written_aside(path) as partial:
+      with open(partial, "w") as file:
+        file.write("first")
+      with pytest.raises(ValueError, match="is being written by another proc"):
+        checkpoints.write_file(path, "second")
+    with open(path) as file:
+      assert file.read() == "first"
+    checkpoints.write_file(path, "third")
+    assert os.listdir(tmp_path) == ["labels.txt"]
+
+  def test_what_a_killed_process_left_is_no_hindrance(self, tmp_path):
+    path = tmp_path / "labels.txt"
+    (tmp_path / "labels.txt.partial").write_text("half of a longer text")
+    checkpoints.write_file(str(path), "whole")
+    assert os.listdir(tmp_path) == ["labels.txt"]
+    assert path.read_text() == "whole"
+
+  def test_a_file_without_locks_is_written(self, tmp_path, monkeypatch):
+    def flock(file, how):
+      raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    checkpoints.write_file(str(tmp_path / "labels.txt"), "a")
+    assert (tmp_path / "labels.txt").read_text() == "a"
+
+  def test_an_error_names_the_file_and_not_its_other_name(self, tmp_path):
+    path = tmp_path / "nowhere" / "labels.txt"
+    with pytest.raises(ValueError, match=f"^{path} cannot be written: No such"):
+      checkpoints.write_file(str(path), "a")
+    (tmp_path / "labels.txt").mkdir()
+    with pytest.raises(tf.errors.OpError):
+      checkpoints.write_file(str(tmp_path / "labels.txt"), "a")
+    assert os.listdir(tmp_path) == ["labels.txt"]
 
   def test_a_text_replaces_another(self, tmp_path):
     path = tmp_path / "labels.txt"
