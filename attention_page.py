@@ -4,14 +4,36 @@ It is one file, which needs nothing beside it: an overview of all heads, layer
 by layer, and below or beside it the head that is chosen there.
 """
 
+import base64
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 import pages
 
-# A page holds whole numbers of ten-thousandths, which is what it shows.
-_PARTS = 10_000
+# Up to so many weights a page holds each as it is; of more, which would make it
+# too large, it holds whole numbers of 65,535ths; above the last, no browser is
+# sure to read it.
+_MOST_EXACT = 2**20
+_PARTS = 2**16 - 1
+_MOST = 2**27
+
+# Bytes of a page from which on a browser takes seconds to show it.
+_LARGE = 20_000_000
+
+
+def check_size(layers: int, heads: int, tokens: int) -> None:
+  """Raises ValueError if a page would hold more than a browser can take."""
+  number = layers * heads * tokens**2
+  if number > _MOST:
+    most = int((_MOST / (layers * heads)) ** 0.5)
+    raise ValueError(
+      f"{tokens} tokens in {layers} layers of {heads} heads have {number:,} "
+      f"weights, more than a browser can show; shorten the text to {most} "
+      f"tokens"
+    )
 
 
 def write_page(
@@ -23,15 +45,19 @@ def write_page(
 ) -> None:
   """Writes the page; the file appears whole or not at all.
 
+  Logs a warning if it is large.
+
   Args:
     path: the file to write.
     texts: what was read: a text, or two.
     tokens: S word pieces and special tokens.
     segment_ids: [S], 0 for the first text and 1 for the second.
-    probs: float [L, N, S, S], see `BertModel.get_all_attention_probs`.
+    probs: float [L, N, S, S], see `BertModel.get_all_attention_probs`. With
+      more than a million of them, each is rounded to within 0.00001.
 
   Raises:
-    ValueError: the shapes do not agree, or a number is not finite.
+    ValueError: the shapes do not agree, a number is no probability, or there
+      are too many, see `check_size`.
   """
   layers, heads, *square = probs.shape
   if square != [len(tokens)] * 2 or len(segment_ids) != len(tokens):
@@ -39,15 +65,18 @@ def write_page(
       f"{len(tokens)} tokens and {len(segment_ids)} segment ids do not fit "
       f"attention probabilities of shape {probs.shape}"
     )
-  if not np.isfinite(probs).all():
+  check_size(layers, heads, len(tokens))
+  if not ((probs >= 0) & (probs < 1.001)).all():  # Nor is NaN.
     raise ValueError(
-      "an attention probability is not a number; pass a sound checkpoint"
+      "an attention probability is not a number from 0 to 1; pass a sound "
+      "checkpoint"
     )
-  parts = np.rint(probs.astype(np.float64) * _PARTS).astype(int)
   shown = {
     "tokens": list(tokens),
     "segments": list(map(int, segment_ids)),
-    "weights": parts.reshape([layers, heads, -1]).tolist(),
+    "layers": layers,
+    "heads": heads,
+    **_packed(probs),
   }
   quoted = "".join(
     f'<p class="said" dir="auto">{pages.escape(text)}</p>\n' for text in texts
@@ -58,18 +87,40 @@ def write_page(
     (name, pages.data(number)) for name, number in figures
   )
   body = _BODY + pages.json_block("attention", shown)
-  pages.write(path, pages.document("Attention", header, body, _STYLE, _SCRIPT))
+  page = pages.document("Attention", header, body, _STYLE, _SCRIPT)
+  pages.write(path, page)
+  if len(page) > _LARGE:
+    logging.warning(
+      "%s has %d MB, which take a browser seconds; a shorter text makes a "
+      "smaller page",
+      path,
+      len(page) / 1e6,
+    )
+
+
+def _packed(probs):
+  """What the page's script unpacks: deflated, then base64."""
+  if probs.size <= _MOST_EXACT:
+    parts, numbers = 1, probs.astype("<f4")
+  else:
+    parts, numbers = _PARTS, np.rint(np.minimum(probs, 1) * _PARTS)
+    numbers = numbers.astype("<u2")
+  # A higher level would gain a tenth, and take five times as long.
+  packed = zlib.compress(numbers.tobytes(), 1)
+  return {"parts": parts, "weights": base64.b64encode(packed).decode()}
 
 
 _BODY = """<noscript><p>The charts of this page are drawn by a script, which is
 part of it; allow it to run.</p></noscript>
+<p id="state" role="status" hidden>Reading the weights …</p>
 <main hidden>
 <section class="overview" aria-labelledby="overview">
 <h2 id="overview">All heads</h2>
 <p>A row for each layer, the lowest first; a column for each head; both counted
 from 0. In each map the tokens of the rows attend to those of the columns; the
-colour is as strong as the square root of the weight. Choose a head with the
-mouse, or with Tab and the arrow keys.</p>
+colour is as strong as the square root of the weight (where there is no room
+for a dot each, of the strongest). Choose a head with the mouse, or with Tab and
+the arrow keys.</p>
 <div id="maps" role="group" aria-label="Heads by layer"></div>
 </section>
 <section aria-labelledby="head">
@@ -139,33 +190,60 @@ main h2 { margin-top: 2.25rem; }
 #lines { position: absolute; width: 100%; height: 100%; }
 #lines line { stroke: var(--blue); vector-effect: non-scaling-stroke;
   stroke-linecap: butt; opacity: .75; }
-@media (max-width: 30rem) {
+@media (max-width: 36rem) {
+  .titles, #tokens { grid-template-columns:
+    minmax(0, 1fr) 2.5rem minmax(0, 1fr); }
   #tokens button { font-size: .85rem; gap: .25rem; padding: 0 .3rem; }
   #tokens .value { font-size: .7rem; }
   #maps { gap: 2px; font-size: .65rem; }
 }
 """
 
-# Weights are ten-thousandths. A line is as wide, and a bar as long, as its
-# weight; lines too thin to be seen are left out.
+# A line is as wide, and a bar as long, as its weight; lines too thin to be seen
+# are left out.
 _SCRIPT = r"""
 "use strict";
 const $ = (id) => document.getElementById(id);
-const { tokens, segments, weights } = JSON.parse($("attention").textContent);
+const page = JSON.parse($("attention").textContent);
+const { tokens, segments, layers, heads } = page;
 const size = tokens.length;
-const heads = weights[0].length;
 const thickest = 9;
+const mostLines = Math.max(150, 2 * size);
+let numbers = [];  // Of layer, head, token that attends, token attended to.
+let maps = [];
+let tokenButtons = [];
 let shown = [0, 0];
+let means = [];  // What each token is given on average in the head shown.
+let least = 0;  // The weight of the thinnest line that is drawn at first,
+let equals = 0;  // and how many lines of that weight are.
 let hovered = null;
 let focused = null;
+
+async function unpack(text) {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(
+    new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer();
+  return page.parts === 1 ? new Float32Array(buffer) : new Uint16Array(buffer);
+}
 
 function element(name, parent, fields = {}) {
   const made = parent.appendChild(document.createElement(name));
   return Object.assign(made, fields);
 }
 
-function decimals(parts) {
-  return (parts / 10000).toFixed(4);
+function exact(weight) {
+  return page.parts === 1 ? weight.toPrecision(6) : weight.toFixed(5);
+}
+
+function startOf(layer, head) {
+  return (layer * heads + head) * size * size;
+}
+
+function weightOf(from, to) {
+  return numbers[startOf(...shown) + from * size + to] / page.parts;
 }
 
 function focusByArrows(buttons, steps) {
@@ -184,13 +262,25 @@ function focusByArrows(buttons, steps) {
   });
 }
 
-function drawMap(canvas, parts) {
+function drawMap(canvas, start) {
   const style = getComputedStyle(document.documentElement);
   const color = style.getPropertyValue("--hit").trim().split(" ").map(Number);
+  // A canvas with more dots than the screen has would lose some of them.
+  const room = Math.round(canvas.clientWidth * devicePixelRatio);
+  const side = Math.min(size, Math.max(room, 1));
+  const strongest = new Float32Array(side * side);
+  for (let from = 0, place = start; from < size; from++) {
+    const row = Math.floor(from * side / size) * side;
+    for (let to = 0; to < size; to++, place++) {
+      const dot = row + Math.floor(to * side / size);
+      if (numbers[place] > strongest[dot]) strongest[dot] = numbers[place];
+    }
+  }
+  canvas.width = canvas.height = side;
   const context = canvas.getContext("2d");
-  const image = context.createImageData(size, size);
-  parts.forEach((part, place) => {
-    image.data.set([...color, 255 * Math.sqrt(part / 10000)], 4 * place);
+  const image = context.createImageData(side, side);
+  strongest.forEach((number, dot) => {
+    image.data.set([...color, 255 * Math.sqrt(number / page.parts)], 4 * dot);
   });
   context.putImageData(image, 0, 0);
 }
@@ -205,20 +295,19 @@ function makeMaps() {
   }
   const buttons = [];
   const canvases = [];
-  weights.forEach((layer, index) => {
-    element("span", grid, { textContent: index });
-    layer.forEach((parts, head) => {
-      const name = `Layer ${index}, head ${head}`;
+  for (let layer = 0; layer < layers; layer++) {
+    element("span", grid, { textContent: layer });
+    for (let head = 0; head < heads; head++) {
+      const name = `Layer ${layer}, head ${head}`;
       const button = element("button", grid, { type: "button", title: name });
       button.setAttribute("aria-label", name);
-      const canvas = element("canvas", button, { width: size, height: size });
-      canvases.push([canvas, parts]);
+      canvases.push([element("canvas", button), startOf(layer, head)]);
       for (const kind of ["click", "focus"]) {
-        button.addEventListener(kind, () => chooseHead(index, head));
+        button.addEventListener(kind, () => chooseHead(layer, head));
       }
       buttons.push(button);
-    });
-  });
+    }
+  }
   focusByArrows(buttons, {
     ArrowLeft: -1, ArrowRight: 1, ArrowUp: -heads, ArrowDown: heads,
   });
@@ -265,20 +354,22 @@ function chooseHead(layer, head) {
   });
   $("head").textContent = `Layer ${layer}, head ${head}`;
   history.replaceState(null, "", `#${layer}.${head}`);
+  const places = [...tokens.keys()];
+  means = places.map((to) =>
+    places.reduce((sum, from) => sum + weightOf(from, to), 0) / size);
+  const start = startOf(layer, head);
+  const sorted = numbers.slice(start, start + size * size).sort();
+  const strongest = sorted.slice(-mostLines);
+  least = strongest[0] / page.parts;
+  equals = strongest.lastIndexOf(strongest[0]) + 1;
   drawHead();
-}
-
-function weightOf(from, to) {
-  const [layer, head] = shown;
-  return weights[layer][head][from * size + to];
 }
 
 function drawHead() {
   const chosen = hovered ?? focused;
   drawLines(chosen);
   const places = [...tokens.keys()];
-  let received = places.map((to) =>
-    places.reduce((sum, from) => sum + weightOf(from, to), 0) / size);
+  let received = means;
   let given = places.map(() => null);
   if (chosen?.side === "from") {
     received = places.map((to) => weightOf(chosen.place, to));
@@ -286,9 +377,10 @@ function drawHead() {
     given = places.map((from) => weightOf(from, chosen.place));
     received = places.map(() => null);
   }
+  const written = chosen ? exact : (mean) => mean.toFixed(4);
   places.forEach((place) => {
-    drawBar(tokenButtons[2 * place], given[place]);
-    drawBar(tokenButtons[2 * place + 1], received[place]);
+    drawBar(tokenButtons[2 * place], given[place], written);
+    drawBar(tokenButtons[2 * place + 1], received[place], written);
   });
   tokenButtons.forEach((button, index) => {
     const isChosen = chosen && index ===
@@ -298,18 +390,22 @@ function drawHead() {
   describe(chosen, chosen?.side === "to" ? given : received);
 }
 
-function drawBar(button, parts) {
-  button.style.setProperty("--share", (parts ?? 0) / 10000);
-  button.lastChild.textContent = parts === null ? "" : decimals(parts);
+function drawBar(button, weight, written) {
+  button.style.setProperty("--share", weight ?? 0);
+  button.lastChild.textContent = weight === null ? "" : written(weight);
 }
 
 function drawLines(chosen) {
   const drawn = [];
+  let left = equals;
   for (let from = 0; from < size; from++) {
     if (chosen?.side === "from" && chosen.place !== from) continue;
     for (let to = 0; to < size; to++) {
       if (chosen?.side === "to" && chosen.place !== to) continue;
-      const width = weightOf(from, to) / 10000 * thickest;
+      const weight = weightOf(from, to);
+      if (!chosen && weight < least) continue;
+      if (!chosen && weight === least && left-- <= 0) continue;
+      const width = weight * thickest;
       if (width < 0.02) continue;
       drawn.push(`<line x1="0" x2="1" y1="${from + 0.5}" y2="${to + 0.5}"` +
         ` stroke-width="${width.toFixed(3)}"/>`);
@@ -319,32 +415,48 @@ function drawLines(chosen) {
   $("lines").innerHTML = drawn.join("");
 }
 
-function describe(chosen, parts) {
+function describe(chosen, weights) {
   const said = $("said");
   said.textContent = "";
   if (!chosen) {
-    said.textContent = "Lines are as wide as the weights; bars and numbers " +
-      "are the mean weight that a token is given. Point at a token, or go to " +
-      "it with Tab and the arrow keys, for weights of its own.";
+    const lines = size * size > mostLines ?
+      `The ${mostLines} strongest weights are drawn, as wide as they are;` :
+      "Lines are as wide as the weights;";
+    const digits = page.parts === 1 ? "with 6 digits" : "to 0.00002";
+    said.textContent = `${lines} bars and numbers are the mean weight that ` +
+      "a token is given. Point at a token, or go to it with Tab and the " +
+      `arrow keys, for all weights of its own, ${digits}.`;
     return;
   }
   element("bdi", said, { textContent: tokens[chosen.place] });
   said.append(chosen.side === "from" ? " attends most to " :
     " is attended to most by ");
-  const most = [...tokens.keys()].sort((a, b) => parts[b] - parts[a]);
+  const most = [...tokens.keys()].sort((a, b) => weights[b] - weights[a]);
   most.slice(0, 3).forEach((place, rank) => {
     if (rank) said.append(", ");
     element("bdi", said, { textContent: tokens[place] });
     said.append(" ");
     element("data", said, {
-      value: parts[place] / 10000, textContent: decimals(parts[place]),
+      value: weights[place], textContent: exact(weights[place]),
     });
   });
 }
 
-document.querySelector("main").hidden = false;
-const maps = makeMaps();
-const tokenButtons = makeTokens();
-const asked = location.hash.match(/^#(\d+)\.(\d+)$/)?.slice(1).map(Number);
-chooseHead(...(asked && weights[asked[0]]?.[asked[1]] ? asked : shown));
+async function start() {
+  $("state").hidden = false;
+  numbers = await unpack(page.weights);
+  $("state").hidden = true;
+  document.querySelector("main").hidden = false;
+  maps = makeMaps();
+  tokenButtons = makeTokens();
+  const asked = location.hash.match(/^#(\d+)\.(\d+)$/)?.slice(1).map(Number);
+  const isThere = asked && asked[0] < layers && asked[1] < heads;
+  chooseHead(...(isThere ? asked : shown));
+}
+
+start().catch((error) => {
+  $("state").textContent = "This browser cannot show the weights; take a " +
+    `newer one (of 2023 or later), or shorten the text. (${error})`;
+  $("state").hidden = false;
+});
 """

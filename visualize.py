@@ -64,7 +64,10 @@ def define_flags() -> None:
     embeddings_map.METHODS,
     "embeddings: the projection; pca keeps variance, tsne neighbours.",
   )
-  common_flags.define_model_flags(max_seq_length=128)
+  common_flags.define_model_flags(
+    max_seq_length=128, longer_text="is cut by embeddings, refused by attention"
+  )
+  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
 
 
 def check_flags() -> None:
@@ -146,17 +149,19 @@ def attention_probs(
   weights = checkpoints.Checkpoint(
     checkpoints.find_checkpoint(model.checkpoint), weights_only=True
   )
+  store = variables.VariableStore(initial_values=weights)
+
+  # Eagerly the model would compute them twice, see get_all_attention_probs.
+  @tf.function(autograph=False)
+  def run(input_ids, segments):
+    with store:
+      bert = modeling.BertModel(
+        model.config, False, input_ids, None, segments, precision=precision
+      )
+    return bert.get_all_attention_probs()
+
   ids = model.tokenizer.convert_tokens_to_ids(tokens)
-  with variables.VariableStore(initial_values=weights):
-    bert = modeling.BertModel(
-      model.config,
-      False,
-      tf.constant([ids]),
-      None,
-      tf.constant([segment_ids]),
-      precision=precision,
-    )
-  return np.concatenate(bert.get_all_attention_probs())
+  return np.concatenate(run(tf.constant([ids]), tf.constant([segment_ids])))
 
 
 def read_sentences(
@@ -196,6 +201,10 @@ def show_attention() -> None:
   texts = [FLAGS.text] + ([] if FLAGS.text_b is None else [FLAGS.text_b])
   model = load_model()
   tokens, segment_ids = read_texts(texts, model.tokenizer, FLAGS.max_seq_length)
+  config = model.config
+  attention_page.check_size(
+    config.num_hidden_layers, config.num_attention_heads, len(tokens)
+  )
   probs = attention_probs(model, tokens, segment_ids, FLAGS.precision)
   attention_page.write_page(
     FLAGS.output_file, texts, tokens, segment_ids, probs

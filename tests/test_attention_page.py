@@ -1,8 +1,12 @@
 """The attention page: what it holds is what it was given, and nothing else."""
 
+import base64
 import html.parser
 import json
 import re
+import shutil
+import subprocess
+import zlib
 
 import numpy as np
 import pytest
@@ -54,15 +58,105 @@ def _write(path, texts, tokens, segment_ids, probs):
   return _Page(path)
 
 
-def test_weights_come_back_to_four_decimals(tmp_path):
+def _weights(shown):
+  """The attention probabilities [L, N, S, S] that a page holds."""
+  packed = zlib.decompress(base64.b64decode(shown["weights"]))
+  kind = "<f4" if shown["parts"] == 1 else "<u2"
+  size = len(shown["tokens"])
+  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["parts"]
+  return numbers.reshape([shown["layers"], shown["heads"], size, size])
+
+
+def test_weights_come_back_as_they_were(tmp_path):
   probs = _probs(2, 3, 4)
   tokens = ["[CLS]", "cat", "[SEP]", "[SEP]"]
   page = _write(tmp_path / "a.html", ["cat", "?"], tokens, [0, 0, 0, 1], probs)
   shown = json.loads(page.scripts["attention"])
   assert shown["tokens"] == tokens
   assert shown["segments"] == [0, 0, 0, 1]
-  weights = np.array(shown["weights"]).reshape([2, 3, 4, 4])
-  np.testing.assert_allclose(weights / 1e4, probs, rtol=0, atol=0.5001e-4)
+  np.testing.assert_array_equal(_weights(shown), probs)
+
+
+def test_very_many_weights_are_rounded(tmp_path):
+  path = tmp_path / "a.html"
+  probs = _probs(1, 5, 502)
+  probs[0, 0, 0] = np.eye(502)[0] * (1 + 2**-20)  # As softmax rounds it.
+  page = _write(path, ["word"], ["word"] * 502, [0] * 502, probs)
+  found = _weights(json.loads(page.scripts["attention"]))
+  # Half of a 65,535th, and float32's own rounding.
+  np.testing.assert_allclose(found, probs, rtol=0, atol=0.5 / 65535 + 1e-6)
+  assert found[0, 0, 0, 0] == 1
+  # At most two bytes a weight; base64 makes four of three.
+  assert path.stat().st_size < probs.size * 8 / 3 + 50_000
+
+
+def test_a_page_has_a_largest_size():
+  attention_page.check_size(24, 16, 512)  # BERT-Large, all its positions.
+  # 2**27 / (48 * 64) is 209.02 squared.
+  with pytest.raises(ValueError, match=r"805,306,368 weights.* to 209 "):
+    attention_page.check_size(48, 64, 512)
+
+
+def test_a_large_page_is_told_of(tmp_path, monkeypatch):
+  told = []
+  monkeypatch.setattr(
+    attention_page.logging, "warning", lambda text, *given: told.append(given)
+  )
+  path = tmp_path / "a.html"
+  for size in (40, 60):  # 40 * 40 * 100 numbers of 4 bytes, and over twice it.
+    monkeypatch.setattr(attention_page, "_LARGE", 1_000_000)
+    _write(path, [""], ["a"] * size, [0] * size, _probs(10, 10, size))
+  assert [round(megabytes, 1) for _, megabytes in told] == [
+    round(path.stat().st_size / 1e6, 1)
+  ]
+
+
+def _as_drawn(path):
+  """The page after its script has run in a browser."""
+  browser = shutil.which("chromium") or shutil.which("google-chrome")
+  if not browser:
+    pytest.skip("no browser is installed")
+  return subprocess.run(
+    [
+      browser,
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-background-networking",
+      f"--user-data-dir={path.parent / 'browser'}",
+      "--virtual-time-budget=5000",
+      "--dump-dom",
+      path.as_uri(),
+    ],
+    capture_output=True,
+    check=True,
+    text=True,
+    timeout=120,
+  ).stdout
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_the_script_draws_the_strongest_weights(
+  tmp_path, monkeypatch, is_rounded
+):
+  if is_rounded:
+    monkeypatch.setattr(attention_page, "_MOST_EXACT", 399)
+  # Every token gives the first half of its weight, and the others 1/38 each.
+  probs = np.full([1, 1, 20, 20], 0.5 / 19)
+  probs[..., 0] = 0.5
+  path = tmp_path / "a.html"
+  _write(path, ["word"], ["word"] * 20, [0] * 20, probs)
+  drawn = _as_drawn(path)
+  assert re.search('<h2 id="head">Layer 0, head 0</h2>', drawn)
+  assert drawn.count("</line>") == 150 < 20 * 20
+  assert "The 150 strongest weights are drawn" in drawn
+  assert ("to 0.00002" if is_rounded else "with 6 digits") in drawn
+  # A line is 9 wide at a weight of 1, and of equal ones the first are drawn.
+  widths = re.findall(r'<line [^>]*stroke-width="([\d.]+)">', drawn)
+  assert widths.count("4.500") == 20
+  assert widths.count("0.237") == 130
+  means = re.findall('class="value">([^<]+)<', drawn)
+  assert means == ["0.5000"] + ["0.0263"] * 19
 
 
 @given(
@@ -121,7 +215,9 @@ def test_a_page_of_sixty_tokens_is_a_few_megabytes(tmp_path):
   [
     (np.ones([1, 1, 2, 3]), "do not fit"),
     (np.ones([1, 1, 3, 3]), "2 tokens"),
-    (np.full([1, 1, 2, 2], np.nan), "not a number"),
+    (np.full([1, 1, 2, 2], np.nan), "not a number from 0 to 1"),
+    (np.full([1, 1, 2, 2], -1e-3), "not a number from 0 to 1"),
+    (np.full([1, 1, 2, 2], 1.1), "not a number from 0 to 1"),
   ],
 )
 def test_what_makes_no_page(tmp_path, probs, message):

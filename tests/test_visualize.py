@@ -1,7 +1,11 @@
 """visualize.py, and maps of vectors, against arithmetic."""
 
+import base64
 import json
 import re
+import subprocess
+import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -11,7 +15,10 @@ import tensorflow as tf
 import checkpoints
 import embeddings_map
 import modeling
+import releases
+import tokenization
 import variables
+import visualize
 
 SENTENCES = ["the cat sat", "a dog ran", "it was late", "the end", "no more"]
 
@@ -70,11 +77,51 @@ def test_attention_of_a_pair(tmp_path, goldens, flags):
   assert shown["segments"] == [0] * first + [1] * (len(tokens) - first)
   model = _bert(goldens, _ids(goldens, tokens), shown["segments"])
   expected = np.concatenate(model.get_all_attention_probs())
-  weights = np.array(shown["weights"]).reshape(expected.shape) / 1e4
-  np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-4)
-  np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=0, atol=1e-3)
+  packed = zlib.decompress(base64.b64decode(shown["weights"]))
+  weights = np.frombuffer(packed, "<f4").reshape(expected.shape)
+  np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
+  np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=0, atol=1e-5)
   layers, heads = expected.shape[:2]
   assert f"{len(tokens)} tokens, {layers} layers of {heads} heads" in out
+
+
+def test_attention_is_computed_once(goldens, monkeypatch):
+  calls = []
+  softmax = tf.nn.softmax
+  monkeypatch.setattr(
+    tf.nn, "softmax", lambda x: calls.append(x.shape) or softmax(x)
+  )
+  folder = goldens / "model"
+  config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"), True)
+  model = releases.Model(config, tokenizer, str(folder / "bert_model.ckpt"))
+  tokens = ["[CLS]", "the", "end", "[SEP]"]
+  found = visualize.attention_probs(model, tokens, [0, 0, 0, 1])
+  # The position of [CLS] stands apart in the last layer.
+  assert len(calls) == config.num_hidden_layers + 1
+  bert = _bert(goldens, _ids(goldens, tokens), [0, 0, 0, 1])
+  expected = np.concatenate(bert.get_all_attention_probs())
+  np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_help_lists_the_flags_of_the_model():
+  # Flags are listed by the module that runs, which a fork's is not.
+  known = subprocess.run(
+    [sys.executable, str(scripts.ROOT / "visualize.py"), "--help"],
+    capture_output=True,
+    text=True,
+  ).stdout
+  listed = set(re.findall(r"^  --(?:\[no\])?(\w+):", known, re.MULTILINE))
+  assert listed >= {
+    "text",
+    "input_file",
+    "vocab_file",
+    "bert_config_file",
+    "init_checkpoint",
+    "do_lower_case",
+    "max_seq_length",
+    "precision",
+  }
 
 
 def test_embeddings_with_labels(tmp_path, goldens, flags):
@@ -136,8 +183,8 @@ EMBEDDINGS = {"input_file": "sentences.txt", "output_dir": "map"}
     ("attention", {"text_b": ""}, "--text_b='' holds nothing to read"),
     ("attention", {"text": "cat " * 99}, "more than --max_seq_length=128"),
     ("attention", {"max_seq_length": 129}, "128 positions"),
-    ("attention", {"output_file": "no/out.html"}, "no is not a folder"),
-    ("attention", {"output_file": "."}, "is a folder"),
+    ("attention", {"output_file": "no/out.html"}, "there is no folder no"),
+    ("attention", {"output_file": "."}, "'.' is no file"),
     ("attention", {"output_file": None}, "--output_file is missing"),
     ("attention", {"method": "pca"}, "--method is a flag of embeddings"),
     ("attention", {"vocab_file": "none"}, "--vocab_file=none is no file"),
