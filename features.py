@@ -12,6 +12,7 @@ Texts are computed in order of length and given back in their own order.
 """
 
 import dataclasses
+import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ import variables
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
 LAYERS = (-1, -2, -3, -4)
+PRECISIONS = ("float32", "bfloat16")
 
 # Poolings over the tokens, of which some may be left out.
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
@@ -87,12 +89,15 @@ class Choice:
         f"--exclude_special means nothing with --pooling={self.pooling}; leave "
         f"it out, or pass --pooling={_OVER_TOKENS[0]}"
       )
-    for name in ("normalize", "layer_combination"):
+    for name, without in (
+      ("normalize", ["none"]),
+      ("layer_combination", ["none", "pooled"]),
+    ):
       default = Choice.__dataclass_fields__[name].default
-      if self.pooling == "none" and getattr(self, name) != default:
+      if self.pooling in without and getattr(self, name) != default:
         raise ValueError(
-          f"--{name} means nothing with --pooling=none; leave it out, or pass "
-          f"--pooling=mean"
+          f"--{name} means nothing with --pooling={self.pooling}; leave it "
+          f"out, or pass --pooling=mean"
         )
 
   @property
@@ -156,7 +161,7 @@ class Features:
       text come first. -1 for a word that has no piece there: it was cut off, or
       is of characters that the tokenizer drops. (Control characters do not part
       words. A SentencePiece model may read a text in another way than its
-      words; those from there on have -1.)
+      words; those from there on have -1.) None if pooled.
     values: float32 [tokens, layers, H]; None if pooled.
     vector: float32 [H], or [layers * H] where layers are joined; None if not
       pooled.
@@ -164,7 +169,7 @@ class Features:
   """
 
   tokens: list[str]
-  orig_to_tok_map: list[int]
+  orig_to_tok_map: list[int] | None
   values: np.ndarray | None
   vector: np.ndarray | None
   is_cut: bool
@@ -183,6 +188,8 @@ class FeatureExtractor:
     precision, use_one_hot_embeddings: see `modeling.BertModel`.
     strategy: a `tf.distribute.Strategy`; one device when None.
     pad_to_max_length: give all batches one static shape.
+    do_lower_case: whether the model in a folder reads lower-cased text; when
+      None, what the folder tells.
 
   Attributes:
     choice: what it takes of the encoder.
@@ -207,14 +214,22 @@ class FeatureExtractor:
     use_one_hot_embeddings: bool = False,
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
+    do_lower_case: bool | None = None,
   ):
-    if isinstance(model, str | os.PathLike):
-      model = releases.find_model(os.fspath(model))
-    self.config, self.tokenizer, checkpoint = model
+    self.config, self.tokenizer, checkpoint = _model_of(model, do_lower_case)
+    if pooling == "pooled" and layers is not None:
+      raise ValueError(
+        "--layers means nothing with --pooling=pooled, which is of the highest "
+        "layer; leave one of them out"
+      )
     if layers is None:
       layers = LAYERS[: self.config.num_hidden_layers]
     self.choice = Choice(
-      tuple(layers), pooling, layer_combination, normalize, exclude_special
+      _whole_numbers(layers),
+      pooling,
+      layer_combination,
+      normalize,
+      exclude_special,
     )
     self.max_seq_length = max_seq_length
     self._batch_size = batch_size
@@ -231,7 +246,17 @@ class FeatureExtractor:
     self._program = self._compile()
 
   def _check(self):
-    """Raises ValueError unless sizes and vocabulary fit the model."""
+    """Raises ValueError unless options and vocabulary fit the model."""
+    if self._precision not in PRECISIONS:
+      raise ValueError(
+        f"--precision={self._precision} is not one of {', '.join(PRECISIONS)}"
+      )
+    for name, value in (
+      ("max_seq_length", self.max_seq_length),
+      ("batch_size", self._batch_size),
+    ):
+      if not isinstance(value, numbers.Integral):
+        raise ValueError(f"--{name}={value!r} is not a whole number; pass one")
     limit = self.config.max_position_embeddings
     if not 3 <= self.max_seq_length <= limit:
       raise ValueError(
@@ -275,12 +300,16 @@ class FeatureExtractor:
   def __call__(self, texts: Sequence[Text]) -> list[Features]:
     """The features of each text, or pair of texts.
 
+    Args:
+      texts: a list of them; `("a", "b")` are two texts, `[("a", "b")]` is a
+        pair.
+
     Raises:
-      ValueError: it is a str in place of a list of them, or an item is neither
-        a text nor a pair.
+      ValueError: it is something else, such as a str; an item is neither a text
+        nor a pair; or a vector is not finite.
     """
-    if isinstance(texts, str):
-      raise ValueError("pass a list of texts, not a text")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+      raise ValueError(f"pass a list of texts, not {texts!r:.80}")
     return [found for window in self.windows([texts]) for found in window]
 
   def vectors(self, texts: Sequence[Text]) -> np.ndarray:
@@ -300,7 +329,7 @@ class FeatureExtractor:
 
   def windows(
     self,
-    blocks: Iterable[Sequence[Text]],
+    blocks: Iterable[Iterable[Text]],
     progress: Callable[[int], object] = lambda count: None,
   ) -> Iterator[list[Features]]:
     """Yields the features of texts without end, in their order.
@@ -314,7 +343,8 @@ class FeatureExtractor:
       progress: is called with the number of texts after each batch.
 
     Raises:
-      ValueError: an item is neither a text nor a pair.
+      ValueError: an item is neither a text nor a pair, or a vector is not
+        finite.
     """
     per_token = 4 * np.prod(self.choice.shape(self.config.hidden_size))
     for block in blocks:
@@ -332,13 +362,13 @@ class FeatureExtractor:
 
   def _read(self, text):
     """The _Row of a text or pair."""
-    pair = (text,) if isinstance(text, str) else tuple(text)
+    pair = (text,)
+    if isinstance(text, Iterable) and not isinstance(text, str):
+      pair = tuple(text)
     if not 0 < len(pair) < 3 or not all(isinstance(t, str) for t in pair):
-      raise ValueError(f"{text!r} is neither a text nor a pair of texts")
-    pieces_a, starts_a = align(self.tokenizer, pair[0])
-    pieces_b, starts_b = [], []
-    if pair[1:]:
-      pieces_b, starts_b = align(self.tokenizer, pair[1])
+      raise ValueError(f"{text!r:.80} is neither a text nor a pair of texts")
+    pieces_a, starts_a = self._align(pair[0])
+    pieces_b, starts_b = self._align(pair[1]) if pair[1:] else ([], [])
     size = len(pieces_a) + len(pieces_b)
     room = self.max_seq_length - (3 if pieces_b else 2)
     inputs.truncate_pair(pieces_a, pieces_b, room)
@@ -355,7 +385,15 @@ class FeatureExtractor:
       tokens += [*pieces_b, "[SEP]"]
     is_cut = len(pieces_a) + len(pieces_b) < size
     ids = self.tokenizer.convert_tokens_to_ids(tokens)
+    if self.choice.is_pooled:
+      places = None
     return _Row(tokens, ids, length_a, places, is_cut)
+
+  def _align(self, text):
+    """As `align`; but where nobody needs to know, no word begins anywhere."""
+    if self.choice.is_pooled:
+      return self.tokenizer.tokenize(text), []
+    return align(self.tokenizer, text)
 
   def _compute_window(self, rows, progress):
     """The Features of _Rows."""
@@ -364,15 +402,27 @@ class FeatureExtractor:
     for start in range(0, len(rows), self._batch_size):
       chosen = by_length[start : start + self._batch_size]
       outputs = self._program(*self._batch([rows[i] for i in chosen])).numpy()
+      self._check_finite(outputs)
       for i, output in zip(chosen, outputs, strict=False):
-        row, values, vector = rows[i], None, output
-        if not self.choice.is_pooled:
-          values, vector = output[: len(row.tokens)], None
+        row, values, vector = rows[i], None, None
+        # A view would keep all of the padded batch for as long as it is kept.
+        if self.choice.is_pooled:
+          vector = output.copy()
+        else:
+          values = output[: len(row.tokens)].copy()
         results[i] = Features(
           row.tokens, row.orig_to_tok_map, values, vector, row.is_cut
         )
       progress(len(chosen))
     return results
+
+  def _check_finite(self, outputs):
+    if not np.isfinite(outputs).all():
+      raise ValueError(
+        f"checkpoint {self._store.initial_values.prefix} gives vectors with "
+        f"infinite numbers, or what is no number; it is damaged, or its "
+        f"training has failed: pass another"
+      )
 
   def _batch(self, rows):
     """What the program takes, four int32 [B, S].
@@ -458,8 +508,37 @@ class _Row:
   tokens: list[str]
   input_ids: list[int]
   length_a: int
-  orig_to_tok_map: list[int]
+  orig_to_tok_map: list[int] | None
   is_cut: bool
+
+
+def _model_of(model, do_lower_case):
+  """The Model that a FeatureExtractor is given."""
+  if isinstance(model, str | os.PathLike):
+    return releases.find_model(os.fspath(model), do_lower_case)
+  if not isinstance(model, releases.Model):
+    raise ValueError(
+      f"model={model!r:.80} is neither a folder nor a Model; pass the folder "
+      f"of an unzipped release"
+    )
+  if do_lower_case is not None:
+    raise ValueError(
+      "--do_lower_case means nothing with a Model, which has its tokenizer; "
+      "leave it out"
+    )
+  return model
+
+
+def _whole_numbers(layers):
+  """The layers that a FeatureExtractor is given, as a tuple of int."""
+  is_list = isinstance(layers, Iterable) and not isinstance(layers, str)
+  found = tuple(layers) if is_list else ()
+  if not is_list or not all(isinstance(i, numbers.Integral) for i in found):
+    raise ValueError(
+      f"layers={layers!r:.80} is not a list of whole numbers; pass one, such "
+      f"as [-1, -2]"
+    )
+  return tuple(map(int, found))
 
 
 def align(

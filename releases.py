@@ -38,19 +38,30 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   Args:
     model_dir: holds a release.
     do_lower_case: whether the text was lower-cased; when None, what
-      bert_config.json says of it, or else True.
+      bert_config.json says of it, or else the folder's name, or else True.
 
   Raises:
     ValueError: a file is missing, or `do_lower_case` contradicts the folder.
   """
   config = load_config(model_dir)
-  if do_lower_case is None:
-    do_lower_case = getattr(config, "do_lower_case", True)
   checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
   if not tf.io.gfile.exists(checkpoint + ".index"):
     checkpoint = checkpoints.find_checkpoint(model_dir)
-  tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)
+  # Of "." and the like, too, the name tells.
+  named = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
+  if do_lower_case is None:
+    do_lower_case = getattr(config, "do_lower_case", _lower_cases(named))
+  tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
+
+
+def _lower_cases(checkpoint):
+  """Whether a model reads lower-cased text, as far as its name tells."""
+  try:
+    tokenization.validate_case_matches_checkpoint(True, checkpoint)
+  except ValueError:
+    return False
+  return True
 
 
 def load_config(model_dir: str) -> modeling.BertConfig:

@@ -114,6 +114,12 @@ class TestExtractor:
       assert found.tokens == expected.tokens
       np.testing.assert_allclose(found.values, expected.values, atol=2e-6)
 
+  def test_a_tuple_of_texts_is_no_pair(self, model):
+    assert [row.tokens for row in extractor(model)(("the", "game"))] == [
+      ["[CLS]", "the", "[SEP]"],
+      ["[CLS]", "game", "[SEP]"],
+    ]
+
   def test_layers_are_named_from_either_end(self, model, tokens_of_texts):
     found = extractor(model, layers=[0, 1])(TEXTS)
     for one, other in zip(found, tokens_of_texts, strict=True):
@@ -149,6 +155,13 @@ class TestExtractor:
 
     for number, _ in enumerate(extractor(model).windows(blocks()), start=1):
       assert len(asked) == number
+
+  @pytest.mark.parametrize("pooling", ["none", "mean"])
+  def test_a_result_does_not_keep_others_in_memory(self, model, pooling):
+    found = extractor(model, pooling=pooling, pad_to_max_length=True)(TEXTS)
+    for row in found:
+      array = row.values if pooling == "none" else row.vector
+      assert array.base is None
 
   def test_it_is_traced_once_for_all_lengths(self, monkeypatch, model):
     traces = []
@@ -335,7 +348,7 @@ class TestPooling:
     kernel = weights["bert/pooler/dense/kernel"].astype(np.float64)
     first = np.stack([row.values[0, 0] for row in tokens_of_texts])
     expected = np.tanh(first @ kernel + weights["bert/pooler/dense/bias"])
-    found = extractor(model, layers=[0], pooling="pooled").vectors(TEXTS)
+    found = extractor(model, pooling="pooled").vectors(TEXTS)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
   def test_normalized_is_of_length_1_or_0(self, model):
@@ -357,6 +370,20 @@ class TestPooling:
     assert found(["a"])[0].vector.shape == (64,)
     assert found(["a"])[0].values is None
 
+  def test_pooled_texts_are_read_once(self, model, monkeypatch):
+    """Where labels go to no token, nobody asks where words begin."""
+    found = extractor(model, pooling="mean")
+    read = []
+    tokenize = model.tokenizer.tokenize
+    monkeypatch.setattr(
+      model.tokenizer,
+      "tokenize",
+      lambda text: read.append(text) or tokenize(text),
+    )
+    rows = found(["the game", ("was", "on")])
+    assert read == ["the game", "was", "on"]
+    assert [row.orig_to_tok_map for row in rows] == [None, None]
+
 
 class TestModel:
   def test_a_trained_folder_says_its_casing(self, tmp_path, release):
@@ -372,12 +399,54 @@ class TestModel:
     assert tokenizer.basic_tokenizer.do_lower_case
 
   def test_a_released_folders_name_says_its_casing(self, tmp_path, release):
+    for name, lower_cases in (
+      ("cased_L-12_H-768_A-12", False),
+      ("uncased_L-12_H-768_A-12", True),
+      ("mine", True),
+    ):
+      folder = tmp_path / name
+      shutil.copytree(release, folder)
+      tokenizer = releases.find_model(str(folder)).tokenizer
+      assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
+      found = releases.find_model(str(folder), lower_cases)
+      assert found.tokenizer.basic_tokenizer.do_lower_case == lower_cases
+      if name != "mine":
+        with pytest.raises(ValueError, match=f"case={lower_cases}$"):
+          releases.find_model(str(folder), not lower_cases)
+
+  def test_a_released_folder_has_its_name_wherever_one_stands(
+    self, tmp_path, release, monkeypatch
+  ):
     folder = tmp_path / "cased_L-12_H-768_A-12"
     shutil.copytree(release, folder)
-    with pytest.raises(ValueError, match="pass --do_lower_case=False"):
-      releases.find_model(str(folder))
-    tokenizer = releases.find_model(str(folder), False).tokenizer
+    monkeypatch.chdir(folder)
+    tokenizer = releases.find_model(".").tokenizer
     assert not tokenizer.basic_tokenizer.do_lower_case
+
+  def test_an_extractor_is_told_the_casing_of_a_folder(
+    self, tmp_path, release, model
+  ):
+    folder = tmp_path / "mine"
+    shutil.copytree(release, folder)
+    for lower_cases in (True, False):
+      found = features.FeatureExtractor(folder, do_lower_case=lower_cases)
+      tokens = found(["The"])[0].tokens
+      assert (tokens == ["[CLS]", "the", "[SEP]"]) == lower_cases
+    with pytest.raises(ValueError, match="--do_lower_case means nothing with"):
+      features.FeatureExtractor(model, do_lower_case=True)
+
+  def test_damaged_weights_are_refused(self, tmp_path, golden, model):
+    name = "bert/encoder/layer_1/output/dense/bias"
+    for wrong in (np.nan, np.inf):
+      change = {name: np.full(32, wrong, np.float32)}
+      prefix = save_as(tmp_path, golden, change=change)
+      other = model._replace(checkpoint=prefix)
+      # Of the lower layer, all numbers are right.
+      assert len(extractor(other, layers=[0])(["the"])) == 1
+      for pooling in ("none", "mean", "max"):
+        found = extractor(other, layers=[-1], pooling=pooling)
+        with pytest.raises(ValueError, match=f"^checkpoint {prefix} gives vec"):
+          found(["the"])
 
   def test_a_folder_is_as_good_as_its_files(self, release, tokens_of_texts):
     found = features.FeatureExtractor(release, [-1, -2])(TEXTS[:1])
@@ -469,11 +538,31 @@ class TestErrors:
       ({"max_seq_length": 2}, "--max_seq_length=2 is not between 3 and the"),
       ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
       ({"batch_size": 0}, "--batch_size=0 cannot be shared out among 1 dev"),
+      ({"batch_size": 8.0}, "--batch_size=8.0 is not a whole number"),
+      ({"max_seq_length": "9"}, "--max_seq_length='9' is not a whole number"),
+      ({"layers": "-1"}, "layers='-1' is not a list of whole numbers; pass"),
+      ({"layers": -1}, "layers=-1 is not a list of whole numbers"),
+      ({"layers": [1.5]}, r"layers=\[1.5\] is not a list of whole numbers"),
+      (
+        {"precision": "float16"},
+        "--precision=float16 is not one of float32, b",
+      ),
+      ({"precision": None}, "--precision=None is not one of"),
+      ({"pooling": "pooled"}, "--layers means nothing with --pooling=pooled"),
+      (
+        {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
+        "--layer_combination means nothing with --pooling=pooled",
+      ),
     ],
   )
   def test_options(self, model, options, message):
     with pytest.raises(ValueError, match=message):
       extractor(model, **{"layers": [-1], **options})
+
+  @pytest.mark.parametrize("wrong", [None, 1, ["a", "b", "c"]])
+  def test_models(self, wrong):
+    with pytest.raises(ValueError, match="is neither a folder nor a Model"):
+      features.FeatureExtractor(wrong)
 
   def test_vocabulary(self, tmp_path, model):
     path = tmp_path / "vocab.txt"
@@ -489,9 +578,10 @@ class TestErrors:
 
   def test_texts(self, model):
     found = extractor(model, layers=[-1])
-    with pytest.raises(ValueError, match="a list of texts"):
-      found("the")
-    for wrong in (("a", "b", "c"), (), ("a", 1)):
+    for wrong in ("the", None, 1):
+      with pytest.raises(ValueError, match=f"list of texts, not {wrong!r}"):
+        found(wrong)
+    for wrong in (("a", "b", "c"), (), ("a", 1), None, 1, b"the"):
       with pytest.raises(ValueError, match="neither a text nor a pair"):
         found([wrong])
     with pytest.raises(ValueError, match="pass a pooling"):
