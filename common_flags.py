@@ -340,12 +340,17 @@ def check_output_files(
     problem = None
     if not base or tf.io.gfile.isdir(path):
       problem = f"{path!r} is no file; pass the path of one"
+    elif is_local and os.path.exists(path) and not os.path.isfile(path):
+      problem = f"{path} is a pipe or a device; pass the path of a file"
     elif is_local and not os.path.isdir(folder):
       problem = f"there is no folder {folder}; make it, or pass another path"
     elif is_local and not os.access(folder, os.W_OK):
       problem = f"{folder} is not a folder that can be written to; pass another"
-    elif os.path.realpath(path) in taken:
-      problem = f"{path} {taken[os.path.realpath(path)]}; pass another path"
+    for written in (path, path + ".partial"):
+      # A file is written aside before it has its name.
+      if not problem and os.path.realpath(written) in taken:
+        problem = f"{written} {taken[os.path.realpath(written)]}"
+        problem += "; pass another path"
     if problem:
       raise ValueError(f"--{name}={FLAGS[name].value}: {problem}")
     taken[os.path.realpath(path)] = "comes twice"
@@ -544,10 +549,14 @@ def check_output_dir(
     shapes = newest.shapes
     for name, shape in {**modeling.variable_shapes(config), **heads}.items():
       if shapes.get(name) != shape:
+        difference = f"it lacks {name}"
+        if name in shapes:
+          difference = (
+            f"{name} has shape {shapes[name]} there, and {shape} here"
+          )
         raise ValueError(
-          f"--output_dir={output_dir} holds another model: {name} has "
-          f"shape {shapes.get(name)} there, and {shape} here; pass another "
-          f"folder"
+          f"--output_dir={output_dir} holds another model: {difference}; pass "
+          f"another folder"
         )
   return newest is not None
 

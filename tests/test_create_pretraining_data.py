@@ -394,6 +394,14 @@ ERRORS = {
     {"output_file": "FILES/vocab.txt"},
     ["vocab.txt is read from", "pass another path"],
   ),
+  "output is a device": (
+    {"output_file": "/dev/null"},
+    ["/dev/null is a pipe or a device", "pass the path of a file"],
+  ),
+  "output would be written aside over an input": (
+    {"input_file": "FILES/a.partial", "output_file": "FILES/a"},
+    ["FILES/a.partial is read from", "pass another path"],
+  ),
   "output comes twice": (
     {"output_file": "FILES/out,FILES/folder/../out"},
     ["out comes twice", "pass another path"],
@@ -482,6 +490,7 @@ def files(tmp_path_factory, goldens):
     "plain.txt.gz": b"the of\n\nand to\n",
     "blank.txt": b"\n \n\t\n",
     "control.txt": b"\x01\n\n\x02\n",
+    "a.partial": b"the of\n\nand to\n",
     "one.txt": b"the of\nand to\n",
   }.items():
     (folder / name).write_bytes(content)
