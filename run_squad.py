@@ -199,7 +199,14 @@ def check_flags() -> None:
       "trained model, --interactive"
     )
   given_threshold()
-  for name in wanted_files():
+  wanted = wanted_files()
+  answers = FLAGS.do_predict or FLAGS.do_eval or FLAGS.predict_file
+  if "predict_file" in wanted and not answers:
+    raise ValueError(
+      "--predict_file is missing; --eval_steps, --keep_best and "
+      "--early_stopping_patience evaluate on it"
+    )
+  for name in wanted:
     common_flags.require(name)
     common_flags.require_file(name)
 
@@ -615,7 +622,14 @@ def predict(job: Job, model: estimator.Estimator) -> None:
     results = evaluate(job, model, answered)
     write_page(job, answered, results)
     return
-  logging.info("%s: not all have answers to be scored by", FLAGS.predict_file)
+  unknown = [e for e in job.questions["dev"].examples if not e.answers]
+  logging.info(
+    "%s: not scored, since %d of %s have no answer there; the first is %s",
+    FLAGS.predict_file,
+    len(unknown),
+    inputs.counted(len(answered), "question"),
+    unknown[0].qas_id,
+  )
   scores = os.path.join(FLAGS.output_dir, "eval_results.json")
   if tf.io.gfile.exists(scores):
     logging.warning(
@@ -631,26 +645,26 @@ def in_output(name: str) -> str:
 def evaluate(
   job: Job, model: estimator.Estimator, answered: Sequence[Answered]
 ) -> dict[str, float]:
-  """Writes and returns the scores of answers to --predict_file."""
+  """Writes and returns scores, and thresholds, of answers."""
   threshold = chosen_threshold(job, answered)
   results = squad_results.evaluate(
     answered, predictions_of(answered, threshold)
   )
-  details = {"predict_file": FLAGS.predict_file}
+  thresholds = {}
   if job.settings.version_2_with_negative:
     found = squad_results.best_threshold(answered)
     question_answering.write_threshold(FLAGS.output_dir, found)
-    details["null_score_diff_threshold"] = threshold
-    details["best_null_score_diff_threshold"] = found
+    thresholds["null_score_diff_threshold"] = threshold
+    thresholds["best_null_score_diff_threshold"] = found
     logging.info(
       "null_score_diff_threshold: %g; the F1 is best at %g", threshold, found
     )
   run_record.write_results(
     os.path.join(FLAGS.output_dir, "eval_results"),
     {**results, "global_step": model.global_step},
-    details,
+    {"predict_file": FLAGS.predict_file, **thresholds},
   )
-  return results
+  return {**results, **thresholds}
 
 
 def write_page(

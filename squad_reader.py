@@ -59,7 +59,12 @@ class Reader:
     batch_size: int = 8,
     precision: str = "float32",
   ):
-    prefix, folder = _release(model)
+    if not (model and isinstance(model, str | os.PathLike)):
+      raise ValueError(
+        f"{model!r} is not a model; pass the --output_dir of a training that "
+        f"has ended, or the prefix of a checkpoint"
+      )
+    prefix, folder = _release(os.fspath(model))
     self._config = bert_config or releases.load_config(folder)
     self._tokenizer = tokenizer or releases.load_tokenizer(
       folder, getattr(self._config, "do_lower_case", True)
@@ -101,12 +106,14 @@ class Reader:
     A candidate "" says that the text does not answer the question.
 
     Raises:
-      ValueError: question or text has no words.
+      ValueError: question or text has no words, or is no str.
     """
     return self.answer(question, context).nbest
 
   def answer(self, question: str, context: str) -> squad_answers.Answer:
     """As `__call__`, with the answer that the settings decide for."""
+    if not (isinstance(question, str) and isinstance(context, str)):
+      raise ValueError("pass a question and a text, both as str")
     paragraph = squad.Paragraph.of(context)
     example = squad.SquadExample(
       "", question, paragraph.doc_tokens, paragraph=paragraph
@@ -207,7 +214,7 @@ def converse(
 def _read_text(path):
   """A text file's content, unless it has no words."""
   if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
-    raise ValueError(f"there is no file {path}; type the path of a text")
+    raise ValueError(f"{path} is no file; type the path of a text")
   with tf.io.gfile.GFile(path, "rb") as file:
     text = inputs.decode_utf8(path, file.read())
   if not text.strip():

@@ -87,7 +87,9 @@ def write_page(
     title: heading of the page.
     questions: all of the set.
     scores: of the set, under the names of the official evaluators: numbers in
-      percent, thresholds and counts.
+      percent, thresholds and counts; with them may be the threshold that was
+      used, `null_score_diff_threshold`, and that of the best F1, the same with
+      `best_` in front.
   """
   questions = list(questions)
   contexts = {}  # Text -> title.
@@ -131,6 +133,10 @@ def _scores(scores, count):
     if key in rest
   ]
   rest.pop("total", None)
+  thresholds = [
+    rest.pop(f"{prefix}null_score_diff_threshold", None)
+    for prefix in ("", "best_")
+  ]
   cards.append(("questions", pages.data(count)))
   rows = []
   for group, name in _GROUPS.items():
@@ -152,8 +158,26 @@ def _scores(scores, count):
   return (
     pages.key_figures(cards)
     + (pages.table("Scores", columns, rows) if rows else "")
-    + (f"<p>With null odds: {'; '.join(best)}.</p>\n" if best else "")
+    + _thresholds(*thresholds, best)
   )
+
+
+def _thresholds(used, found, best):
+  """What is said of the odds above which there is no answer."""
+  said = []
+  if used is not None:
+    said.append(
+      f"No answer is given where its odds are above {pages.data(used)}."
+    )
+  if found is not None:
+    said.append(f"F1 would be best at {pages.data(found)}.")
+  if best:
+    # A question that has no answer already stays so, whatever the threshold.
+    said.append(
+      "The official script, which moves the threshold over the answers as they "
+      f"are given here: {'; '.join(best)}."
+    )
+  return f"<p>{' '.join(said)}</p>\n" if said else ""
 
 
 def _controls(questions):

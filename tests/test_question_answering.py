@@ -361,7 +361,7 @@ class TestReader:
 
     squad_reader.converse(Reader(str(folder)), 2, read, shown.append)
     assert [p[0] for p in prompts] == list("cccqqcqq")
-    assert f"there is no file {tmp_path}/none" in shown[0]
+    assert f"{tmp_path}/none is no file" in shown[0]
     assert f"{tmp_path}/empty is empty" in shown[1]
     for answer in shown[2:]:
       best, first, second = answer.splitlines()

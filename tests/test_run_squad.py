@@ -328,6 +328,70 @@ def test_a_file_without_answers_takes_the_stored_threshold(
   assert scripts.tree(out) == before
 
 
+def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
+  folder, _ = trained_v2
+  out = tmp_path / "out"
+  changes = {
+    "init_checkpoint": folder,
+    "null_score_diff_threshold": "auto",
+    **READ_BACK,
+  }
+  _fork(files, out, "--do_predict", **_v2(files, **changes))
+  stored = _read(out / "null_threshold.json")
+  (out / "null_threshold.json").write_text('{"null_score_diff_threshold": 1e9}')
+  changes["predict_file"] = files / "test.json"
+  log = _fork(files, out, "--do_predict", **changes)
+  assert all(_read(out / "predictions.json").values())
+  assert stored == _read(folder / "null_threshold.json")
+  # The scores are of other answers now, which is said.
+  assert "test.json: not scored, since 12 of 12 questions have no answer" in log
+  assert f"{out}/eval_results.json and answer.html beside it are of" in log
+
+
+def test_the_record_says_how_the_model_reads(trained_v2, files, tmp_path):
+  folder, _ = trained_v2
+  out = tmp_path / "out"
+  changes = {"init_checkpoint": folder, **READ_BACK}
+  changes["predict_file"] = files / "dev_v2.json"
+  _fork(files, out, "--do_predict", **changes)
+  flags = _read(out / "flags.json")["flags"]
+  settings = _read(folder / "squad.json")
+  assert {name: flags[name] for name in settings} == settings
+  assert settings["version_2_with_negative"]
+
+
+def test_other_windows_are_another_training(trained, files):
+  folder, _ = trained
+  before = scripts.tree(folder)
+  log = _fork(files, folder, "--do_train", status=2, doc_stride=50)
+  assert (
+    f"--doc_stride=50: the training in {folder} began with 40; pass that"
+  ) in log
+  assert scripts.tree(folder) == before
+
+
+def test_a_release_alone_answers(trained, files, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  out.mkdir()
+  for name in (*WEIGHTS, "squad.json"):
+    shutil.copy(folder / name, out)
+  _fork(files, out, "--do_predict", init_checkpoint=None, **READ_BACK)
+  assert _read(out / ANSWERS[0]) == _read(folder / ANSWERS[0])
+
+
+def test_windows_fill_what_questions_do_not(files, tmp_path):
+  changes = {
+    "train_batch_size": 17,
+    "num_train_epochs": 1,
+    "count_steps_on_windows": True,
+  }
+  log = _fork(files, tmp_path / "out", "--do_train", **changes)
+  windows = _read(tmp_path / "out" / "train.tf_record.json")["windows"]
+  assert windows >= 17 > 16
+  assert f"1 epochs are 0 on 16 questions, and {windows // 17} on their" in log
+
+
 @pytest.fixture(scope="module")
 def kept(files):
   """A folder that keeps its best weights, trained on cut batches."""
@@ -406,6 +470,12 @@ def test_any_batch_and_precision_answer_alike(trained, files, tmp_path):
       sums = [e["start_logit"] + e["end_logit"] for e in best]
       assert sums[0] == pytest.approx(sums[1], abs=tolerance)
       assert len(entries) > 1
+  for question, entries in expected.items():
+    # Padding takes no candidate's place, however much there is.
+    texts = [
+      {e["text"] for e in some} for some in (found["padded"][question], entries)
+    ]
+    assert texts[0] == texts[1]
 
 
 def test_a_dialogue(trained, files, tmp_path):
@@ -473,6 +543,10 @@ ERRORS = {
   "nothing to do": ({"do_train": None}, ["nothing to do", "--do_predict"]),
   "no output": ({"output_dir": None}, ["--output_dir is missing"]),
   "no training file": ({"train_file": None}, ["--train_file is missing"]),
+  "no file to evaluate on": (
+    {"predict_file": None, "keep_best": "f1"},
+    ["--predict_file is missing; --eval_steps, --keep_best"],
+  ),
   "no file to predict": (
     {"predict_file": None, "do_predict": True},
     ["--predict_file is missing"],

@@ -332,6 +332,8 @@ def test_scores_of_version_2(write):
       "best_exact_thresh": -1.25,
       "best_f1": 71.0,
       "best_f1_thresh": -2.5,
+      "null_score_diff_threshold": 0.5,
+      "best_null_score_diff_threshold": 1.5,
     },
   )
   assert page.tables["Scores"] == [
@@ -341,7 +343,7 @@ def test_scores_of_version_2(write):
   ]
   numbers = page.numbers()
   assert numbers[:3] == [60, 70.128, 1]
-  assert numbers[-4:] == [61, -1.25, 71, -2.5]
+  assert numbers[-6:] == [0.5, 1.5, 61, -1.25, 71, -2.5]
   assert "70.13" in page.text
 
 

@@ -97,6 +97,42 @@ class TestAnswers:
       ("time", time),
     ]
 
+  @pytest.mark.parametrize(
+    ("version_2", "golds", "prediction", "exact", "f1"),
+    [
+      # Of 1.1, an answer without words is never found word by word.
+      (False, ("the",), "a", 1, 0),
+      (False, ("the", "North"), "north", 1, 1),
+      # Of 2.0, it does not count beside one that has words.
+      (True, ("the north", "The"), "", 0, 0),
+      (True, ("The",), "", 1, 1),
+      (True, (), "", 1, 1),
+      (True, (), "north", 0, 0),
+    ],
+  )
+  def test_the_page_scores_as_the_whole_set(
+    self, asked, version_2, golds, prediction, exact, f1
+  ):
+    answered = asked({1: 3, -1: 0}, {1: 3, -1: 0}, version_2, answers=golds)
+    question = squad_results.on_the_page(answered, prediction)
+    assert (question.exact, question.f1) == (exact, f1)
+    results = squad_results.evaluate([answered], {"id": prediction})
+    key = "exact" if version_2 else "exact_match"
+    assert (results[key], results["f1"]) == (100 * exact, 100 * f1)
+
+  def test_what_has_answers_is_not_impossible(self, asked):
+    # As the official script has it, whatever else the file says.
+    answered = asked(
+      {1: 3, -1: 0}, {1: 3, -1: 0}, True, answers=("north",), is_impossible=True
+    )
+    results = squad_results.evaluate([answered], {"id": "north"})
+    assert (results["exact"], results["HasAns_total"]) == (100, 1)
+
+  def test_an_example_without_its_paragraph(self, goldens):
+    example = squad.SquadExample("id", "which ?", ["the", "north"])
+    assert example.paragraph.context == "the north"
+    assert example.paragraph.char_starts == [0, 4]
+
   def test_nothing_right_among_the_candidates(self, asked):
     answered = asked({1: 3}, {1: 3}, answers=("green",))
     assert answered.right_probability == 0
