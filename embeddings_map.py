@@ -14,16 +14,28 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 import checkpoints
 import inputs
 
 METHODS = ("pca", "tsne")
 
-# With more points than that, their texts would only hide each other.
+# Up to so many points are all named; of more, whose texts would only hide each
+# other, some are, shorter.
 _MAX_NAMED_POINTS = 40
+_NAMES_OF_MANY = 20
+_MAX_NAME = 40  # Characters of a text in a chart,
+_MAX_NAME_OF_MANY = 28  # and of one of many points.
 _MAX_LEGEND = 24
-_MAX_NAME = 40  # Characters of a text in a chart.
+_MAX_TITLE = 80
+
+# Where a name may stand: its side, and how far to the right and up, in points.
+_BESIDE = [("left", 7, 0), ("right", -7, 0)]
+_ABOVE_AND_BELOW = [
+  *((side, x, y) for side, x, _ in _BESIDE for y in (9, -9, 18, -18)),
+  *(("center", 0, y) for y in (11, -11, 20, -20)),
+]
 
 # Okabe & Ito's colours, which colour-blind people can tell apart; the marks
 # tell apart labels beyond them.
@@ -105,17 +117,20 @@ def write_chart(
   axes: tuple[str, str],
   texts: Sequence[str],
   labels: Sequence[str] | None = None,
+  title: str = "",
 ) -> None:
-  """Writes a PNG of the points, with their texts where these are few.
+  """Writes a PNG of the points, with how their texts begin.
 
-  A text that the font lacks, or that is written from the right, stands as its
-  number, counted from 1.
+  Of more than 40 points, up to 20 are named, which lie far apart. A text that
+  the font lacks, or that is written from the right, stands as its number,
+  counted from 1.
 
   Args:
     path: the file to write.
     points, axes: as `project` returns them.
     texts: one for each point.
     labels: one for each point, which gives it its colour; or None.
+    title: of the chart; none if the font lacks it.
   """
   import matplotlib
   from matplotlib.figure import Figure
@@ -126,7 +141,10 @@ def write_chart(
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(_STYLE)
     figure = Figure(figsize=(9, 6.5), dpi=150, layout="constrained")
-    _draw(figure.add_subplot(), points, axes, texts, labels)
+    plane = figure.add_subplot()
+    name = _drawable(title, "", _MAX_TITLE)
+    plane.set_title(name, loc="left", fontsize=11)
+    _draw(plane, points, axes, texts, labels)
     figure.savefig(buffer, format="png", metadata={"Software": None})
   checkpoints.write_file(path, buffer.getvalue())
 
@@ -136,6 +154,7 @@ def _draw(plane, points, axes, texts, labels):
   if not axes[1]:  # Distances on it mean nothing by themselves.
     plane.tick_params(labelbottom=False, labelleft=False, length=0)
   plane.margins(0.08)
+  mark_size = 7 if len(points) <= 200 else 4.5
   groups = labels or [""] * len(points)
   places = {}
   for place, label in enumerate(groups):
@@ -150,57 +169,102 @@ def _draw(plane, points, axes, texts, labels):
       marker=_MARKS[number // len(_COLORS) % len(_MARKS)],
       markeredgecolor="white",
       markeredgewidth=0.6,
-      markersize=7 if len(points) <= 200 else 4.5,
+      markersize=mark_size,
     )
   if labels and len(places) <= _MAX_LEGEND:
     plane.legend(loc="upper left", bbox_to_anchor=(1, 1))
-  if len(points) <= _MAX_NAMED_POINTS:
-    _name_points(plane, points, texts)
+  _name_points(plane, points, texts, mark_size)
 
 
-def _name_points(plane, points, texts):
-  """Writes each text beside its point, where it hides least."""
-  figure = plane.figure
-  figure.draw_without_rendering()  # Settles where the axes lie.
-  to_pixels = plane.transData.transform
-  pixel = figure.dpi / 72
-  taken = [
-    (x - 5 * pixel, y - 5 * pixel, x + 5 * pixel, y + 5 * pixel)
-    for x, y in to_pixels(points)
-  ]
-  frame = plane.get_window_extent().extents
-  for place, (point, text) in enumerate(zip(points, texts, strict=True)):
+def _name_points(plane, points, texts, mark_size):
+  """Writes texts beside their points, where they hide least."""
+  from matplotlib import patheffects
+
+  plane.figure.draw_without_rendering()  # Settles where the axes lie.
+  pixels = plane.transData.transform(points)
+  half = (mark_size / 2 + 1.5) * plane.figure.dpi / 72
+  marks = np.hstack([pixels - half, pixels + half])
+  are_many = len(points) > _MAX_NAMED_POINTS
+  places, longest = range(len(points)), _MAX_NAME
+  if are_many:  # More than are named, since some will not find room.
+    places = _far_apart(pixels, 3 * _NAMES_OF_MANY)
+    longest = _MAX_NAME_OF_MANY
+  taken = np.zeros([0, 4])
+  for place in places:
     name = plane.annotate(
-      _drawable(text, f"sentence {place + 1}"),
-      point,
+      _drawable(texts[place], f"sentence {place + 1}", longest),
+      points[place],
       fontsize=8,
       xytext=(0, 0),
       textcoords="offset points",
       va="center",
+      path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
     )
     name.set_in_layout(False)
-    spots = []
-    for side, x in (("left", 7), ("right", -7), ("center", 0)):
-      for y in (0, 9, -9, 18, -18) if x else (11, -11, 20, -20):
-        name.set(position=(x, y), ha=side)
-        box = name.get_window_extent().extents
-        others = (t for i, t in enumerate(taken) if i != place)
-        hidden = sum(_overlap(box, other) for other in others)
-        outside = np.prod(box[2:] - box[:2]) - _overlap(box, frame)
-        spots.append((hidden + 3 * outside, len(spots), x, y, side, box))
-    _, _, x, y, side, box = min(spots, key=lambda spot: spot[:2])
+    others = np.delete(marks, place, axis=0)
+    spots = _BESIDE if are_many else _BESIDE + _ABOVE_AND_BELOW
+    box, is_free = _set_aside(name, spots, others, taken)
+    if are_many and not is_free:
+      name.remove()
+      continue
+    taken = np.vstack([taken, box])
+    if are_many:
+      # Among so many, a ring tells which of them is named.
+      ring = {"markersize": mark_size + 3, "color": _STYLE["text.color"]}
+      plane.plot(*points[place], marker="o", fillstyle="none", **ring)
+      if len(taken) == _NAMES_OF_MANY:
+        break
+
+
+def _far_apart(points, most):
+  """Places of points, the next always the farthest from those before it."""
+  found = []
+  distances = np.linalg.norm(points - points.mean(axis=0), axis=1)
+  while len(found) < most and distances.max() > 0:
+    found.append(int(distances.argmax()))
+    from_it = np.linalg.norm(points - points[found[-1]], axis=1)
+    distances = np.minimum(distances, from_it) if found[1:] else from_it
+  return found
+
+
+def _set_aside(name, spots, marks, taken):
+  """Sets a name where it hides least of the points' marks and other names.
+
+  Args:
+    name: an annotation.
+    spots: where it may stand: its side, and how far to the right and up.
+    marks, taken: boxes [n, 4] of the points and of the names so far.
+
+  Returns:
+    Its box, and whether it lies in the chart and on no other name.
+  """
+  frame = name.axes.get_window_extent().extents
+  found = []
+  for number, (side, x, y) in enumerate(spots):
     name.set(position=(x, y), ha=side)
-    taken.append(box)
+    box = name.get_window_extent().extents
+    outside = np.prod(box[2:] - box[:2]) - _overlap(box, frame[np.newaxis])
+    worst = _overlap(box, taken) + outside
+    hidden = _overlap(box, marks) + 3 * worst
+    found.append((hidden, number, box, worst < 1))
+  _, number, box, is_free = min(found, key=lambda spot: spot[:2])
+  side, x, y = spots[number]
+  name.set(position=(x, y), ha=side)
+  return box, is_free
 
 
-def _overlap(box, other):
-  """The area that two boxes (left, bottom, right, top) share."""
-  width = min(box[2], other[2]) - max(box[0], other[0])
-  height = min(box[3], other[3]) - max(box[1], other[1])
-  return max(width, 0) * max(height, 0)
+def _overlap(box, others):
+  """The area that a box (left, bottom, right, top) shares with others [n, 4].
+
+  What several of them cover counts as often.
+  """
+  sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(
+    box[:2], others[:, :2]
+  )
+  return np.prod(np.maximum(sides, 0), axis=1).sum()
 
 
-def _drawable(text, otherwise):
+def _drawable(text, otherwise, longest=_MAX_NAME):
   """The text, shortened, or `otherwise` if matplotlib cannot draw it."""
   from matplotlib import font_manager
 
@@ -210,7 +274,7 @@ def _drawable(text, otherwise):
   for char in text:
     if ord(char) not in known or unicodedata.bidirectional(char) in ("R", "AL"):
       return otherwise
-  return text if len(text) <= _MAX_NAME else text[: _MAX_NAME - 1] + "…"
+  return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def write_projector(
@@ -223,7 +287,8 @@ def write_projector(
 
   Args:
     folder: where `tensors.tsv`, `metadata.tsv` and `projector_config.pbtxt`
-      go; the last, which names the others, comes last.
+      go; the last, which names the others, comes last, and an old one goes
+      first.
     vectors: float [rows, H].
     texts: one for each row.
     labels: one for each row, or None.
@@ -239,6 +304,10 @@ def write_projector(
     'embeddings {\n  tensor_name: "sentences"\n'
     '  tensor_path: "tensors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
   )
+  # Until all files are there again, nothing names the mixture of old and new.
+  config_path = os.path.join(folder, "projector_config.pbtxt")
+  if tf.io.gfile.exists(config_path):
+    tf.io.gfile.remove(config_path)
   for name, content in (
     ("tensors.tsv", "".join(f"{row}\n" for row in rows)),
     ("metadata.tsv", head + "".join(f"{row}\n" for row in metadata)),

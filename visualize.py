@@ -240,7 +240,8 @@ def show_embeddings() -> None:
   points, axes = embeddings_map.project(vectors, FLAGS.method)
   tf.io.gfile.makedirs(FLAGS.output_dir)
   chart = os.path.join(FLAGS.output_dir, "embeddings.png")
-  embeddings_map.write_chart(chart, points, axes, sentences, labels)
+  title = os.path.basename(FLAGS.input_file)
+  embeddings_map.write_chart(chart, points, axes, sentences, labels, title)
   embeddings_map.write_projector(FLAGS.output_dir, vectors, sentences, labels)
   print(
     f"{chart}: {len(sentences)} sentences; for the vectors themselves, "

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scripts
 import tensorflow as tf
+from matplotlib import figure
 
 import checkpoints
 import embeddings_map
@@ -272,10 +273,27 @@ class TestProject:
       embeddings_map.project(vectors, method)
 
 
-def _chart(path, texts, labels=None):
+def _chart(texts, labels=None, path=""):
+  """The points of a chart that is written, to `path` if `drawn` does not."""
   points = np.random.default_rng(0).normal(size=[len(texts), 2])
   embeddings_map.write_chart(str(path), points, ("x", "y"), texts, labels)
-  return path.read_bytes()
+  return points
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """The figures that are drawn, in place of files."""
+  figures = []
+  monkeypatch.setattr(
+    figure.Figure, "savefig", lambda self, *args, **kwargs: figures.append(self)
+  )
+  monkeypatch.setattr(checkpoints, "write_file", lambda path, content: None)
+  return figures
+
+
+def _names(chart):
+  """The annotations of a figure by what they say."""
+  return {name.get_text(): name for name in chart.axes[0].texts}
 
 
 # Chemistry, a formula, from the right, without glyphs, and much too long.
@@ -284,14 +302,56 @@ TEXTS = ["H2O", "$x_1", "שלום", "東京", "👍", "a\tb\n", "long " * 50, ""
 
 class TestChart:
   def test_any_text(self, tmp_path):
-    png = _chart(tmp_path / "a.png", TEXTS, TEXTS)
+    paths = [tmp_path / name for name in ("a.png", "b.png", "c.png")]
+    for path, labels in zip(paths, (TEXTS, TEXTS, None), strict=True):
+      _chart(TEXTS, labels, path)
+    png, again, plain = (path.read_bytes() for path in paths)
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert png == _chart(tmp_path / "b.png", TEXTS, TEXTS)
-    assert png != _chart(tmp_path / "c.png", TEXTS)
+    assert png == again
+    assert png != plain
 
-  def test_many_points_and_labels(self, tmp_path):
-    texts = [f"text {n}" for n in range(500)]
-    assert _chart(tmp_path / "a.png", texts, texts)
+  def test_it_has_a_title_where_the_font_has_it(self, drawn):
+    points = np.eye(3, 2)
+    for title in ("my $x_1.txt", "東京.txt"):
+      embeddings_map.write_chart("", points, ("x", "y"), "abc", title=title)
+    assert [f.axes[0].get_title(loc="left") for f in drawn] == [
+      "my $x_1.txt",
+      "",
+    ]
+
+  def test_each_of_few_points_is_named(self, drawn):
+    texts = [f"text {n}" for n in range(40)]
+    _chart(texts)
+    assert sorted(_names(drawn[0])) == sorted(texts)
+
+  @pytest.mark.parametrize("labels", [None, [f"label {n}" for n in range(500)]])
+  def test_some_of_many_points_are_named(self, drawn, labels):
+    texts = [f"text {n}, which goes on and on" for n in range(500)]
+    points = _chart(texts, labels)
+    names = _names(drawn[0])
+    assert len(names) == 20
+    boxes = []
+    for name, annotation in names.items():
+      place = int(re.match(r"text (\d+), ", name)[1])
+      assert name == texts[place][:27] + "…"
+      np.testing.assert_array_equal(annotation.xy, points[place])
+      boxes.append(annotation.get_window_extent())
+    frame = drawn[0].axes[0].get_window_extent()
+    for n, box in enumerate(boxes):
+      assert frame.count_contains(box.corners()) == 4
+      assert box.count_overlaps(boxes[n + 1 :]) == 0
+    # They are spread out: none is far from all, and they are far apart.
+    named = np.array([annotation.xy for annotation in names.values()])
+    away = np.linalg.norm(points[:, None] - named, axis=-1).min(axis=1)
+    assert away.max() < np.ptp(points, axis=0).max() / 4
+
+  def test_equal_points_are_named_once(self, drawn):
+    points = np.repeat(np.eye(3, 2), 30, axis=0)
+    texts = [f"text {n}" for n in range(90)]
+    embeddings_map.write_chart("", points, ("x", "y"), texts)
+    places = {int(name.split()[1]) // 30 for name in _names(drawn[0])}
+    assert places == {0, 1, 2}
+    assert len(_names(drawn[0])) == 3
 
 
 class TestProjector:
@@ -309,6 +369,19 @@ class TestProjector:
     for key in ("tensor_path", "metadata_path"):
       name = re.search(rf'^  {key}: "(.+)"$', config, re.MULTILINE)[1]
       assert (tmp_path / name).exists()
+
+  def test_a_killed_run_names_no_mixture(self, tmp_path, monkeypatch):
+    embeddings_map.write_projector(str(tmp_path), np.eye(3), "abc")
+    config = tmp_path / "projector_config.pbtxt"
+    assert config.exists()
+
+    def killed(path, content):
+      raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "write_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+      embeddings_map.write_projector(str(tmp_path), np.eye(4), "abcd")
+    assert not config.exists()
 
   def test_labels_have_a_column_with_a_heading(self, tmp_path):
     embeddings_map.write_projector(
