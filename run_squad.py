@@ -39,12 +39,12 @@ import run_record
 import squad
 import squad_answers
 import squad_reader
+import squad_records
 import squad_report
 import squad_results
 import tokenization
 from question_answering import ReadingSettings, create_model, model_fn_builder
 from squad import (
-  FeatureWriter,
   InputFeatures,
   SquadExample,
   convert_examples_to_features,
@@ -52,6 +52,7 @@ from squad import (
 )
 from squad_answers import RawResult, get_final_text, write_predictions
 from squad_reader import Reader
+from squad_records import FeatureWriter
 from squad_results import Answered
 
 # Code written for the original finds these here, and Reader.
@@ -443,7 +444,7 @@ def make_record(job: Job) -> dict[str, dict]:
 
 def write_windows(job: Job, questions: Questions) -> None:
   """Writes a set's windows to output_dir, unless they are there already."""
-  key = squad.cache_key(
+  key = squad_records.cache_key(
     questions.path,
     FLAGS.spm_model_file or FLAGS.vocab_file,
     do_lower_case=FLAGS.do_lower_case,
@@ -453,7 +454,7 @@ def write_windows(job: Job, questions: Questions) -> None:
   features = job.settings.features(
     questions.examples, job.tokenizer, questions.is_training
   )
-  questions.windows, is_reused = squad.write_features(
+  questions.windows, is_reused = squad_records.write_features(
     questions.records, key, features, questions.is_training
   )
   logging.info(
@@ -468,7 +469,7 @@ def write_windows(job: Job, questions: Questions) -> None:
 def input_fn(job: Job, questions: Questions) -> Callable:
   """The `input_fn` over a set's windows."""
   is_training = questions.is_training
-  spec = squad.feature_spec(job.settings.max_seq_length, is_training)
+  spec = squad_records.feature_spec(job.settings.max_seq_length, is_training)
   read = inputs.input_fn_from_file(questions.records, spec, is_training)
   if not is_training:
     return read

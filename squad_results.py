@@ -12,6 +12,7 @@ from typing import NamedTuple
 import squad
 import squad_answers
 import squad_report
+import squad_scores
 
 # Candidates that are kept of each question's, once their file is written.
 _KEPT_CANDIDATES = 5
@@ -101,11 +102,11 @@ def _right_probability(example, answer, settings):
   references = example.answers
   if not (references or settings.version_2_with_negative):
     return None
-  normalized = set(map(squad_answers.normalize_answer, references or [""]))
+  normalized = set(map(squad_scores.normalize_answer, references or [""]))
   return sum(
     candidate.probability
     for candidate in answer.nbest
-    if squad_answers.normalize_answer(candidate.text) in normalized
+    if squad_scores.normalize_answer(candidate.text) in normalized
   )
 
 
@@ -124,8 +125,8 @@ def _place(example, windows, answer):
 
 
 def best_threshold(answered: Sequence[Answered]) -> float:
-  """The threshold with the best F1, see `squad_answers.best_threshold`."""
-  return squad_answers.best_threshold(
+  """The threshold with the best F1, see `squad_scores.best_threshold`."""
+  return squad_scores.best_threshold(
     {a.example.qas_id: a.example.answers for a in answered},
     {a.example.qas_id: a.answer.best_text for a in answered},
     {a.example.qas_id: a.answer.null_odds for a in answered},
@@ -147,8 +148,8 @@ def evaluate(
   references = {a.example.qas_id: a.example.answers for a in answered}
   odds = {a.example.qas_id: a.answer.null_odds for a in answered}
   if None in odds.values():
-    return squad_answers.evaluate_v1(references, predictions)
-  return squad_answers.evaluate_v2(
+    return squad_scores.evaluate_v1(references, predictions)
+  return squad_scores.evaluate_v2(
     references, predictions, odds, na_threshold=math.inf
   )
 
@@ -166,7 +167,7 @@ def on_the_page(
   starts = example.answer_starts or [None] * len(example.answers)
   golds = dict.fromkeys(zip(example.answers, starts, strict=True))
   context = example.paragraph.context
-  exact, f1 = squad_answers.score(
+  exact, f1 = squad_scores.score(
     prediction, example.answers, answer.null_odds is not None
   )
   probabilities = {c.text: c.probability for c in answer.nbest}

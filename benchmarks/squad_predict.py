@@ -23,6 +23,7 @@ import inputs
 import modeling
 import question_answering
 import squad
+import squad_records
 import tokenization
 
 BATCH = 8
@@ -65,8 +66,8 @@ def main(bert_dir, squad_file, rounds=3):
   with tempfile.TemporaryDirectory() as folder:
     path = f"{folder}/eval.tf_record"
     features = settings.features(examples, tokenizer, False)
-    squad.write_features(path, "", features, False)
-    spec = squad.feature_spec(settings.max_seq_length, False)
+    squad_records.write_features(path, "", features, False)
+    spec = squad_records.feature_spec(settings.max_seq_length, False)
     input_fn = inputs.input_fn_from_file(path, spec, False)
     models = {
       name: make_model(bert_dir, folder, name == "padded")

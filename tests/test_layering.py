@@ -37,6 +37,8 @@ FLOORS = [
   "custom",
   "glue",
   "squad",
+  "squad_records",
+  "squad_scores",
   "squad_answers",
   "squad_report",
   "question_answering",

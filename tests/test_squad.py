@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import inputs
 import squad
+import squad_records
 import tokenization
 from benchmarks import plain_squad
 
@@ -531,12 +532,12 @@ class TestRecords:
   @pytest.mark.parametrize("is_training", [True, False])
   def test_what_is_written_is_read(self, tmp_path, windows, is_training):
     path = str(tmp_path / "train.tf_record")
-    with squad.FeatureWriter(path, is_training) as writer:
+    with squad_records.FeatureWriter(path, is_training) as writer:
       for window in windows:
         writer.process_feature(window)
       assert not os.path.exists(path)
     assert writer.num_features == len(windows) > 2
-    spec = squad.feature_spec(16, is_training)
+    spec = squad_records.feature_spec(16, is_training)
     records = [r.numpy() for r in tf.data.TFRecordDataset(path)]
     for window, record in zip(windows, records, strict=True):
       values = vars(window) | {"is_impossible": int(window.is_impossible)}
@@ -551,12 +552,14 @@ class TestRecords:
       raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-      squad.write_features(str(path), "key", fail(), True)
+      squad_records.write_features(str(path), "key", fail(), True)
     assert not list(tmp_path.iterdir())
-    writer = squad.FeatureWriter(str(path), True)
+    writer = squad_records.FeatureWriter(str(path), True)
     writer.process_feature(windows[0])
     writer.close()
-    assert inputs.check_records(str(path), squad.feature_spec(16, True)) == 1
+    assert (
+      inputs.check_records(str(path), squad_records.feature_spec(16, True)) == 1
+    )
 
   def test_reuse(self, tmp_path, windows):
     path = str(tmp_path / "train.tf_record")
@@ -566,31 +569,49 @@ class TestRecords:
       yield
 
     count = len(windows)
-    assert squad.write_features(path, "k", windows, True) == (count, False)
-    assert squad.write_features(path, "k", never(), True) == (count, True)
-    assert squad.write_features(path, "l", windows[:1], True) == (1, False)
+    assert squad_records.write_features(path, "k", windows, True) == (
+      count,
+      False,
+    )
+    assert squad_records.write_features(path, "k", never(), True) == (
+      count,
+      True,
+    )
+    assert squad_records.write_features(path, "l", windows[:1], True) == (
+      1,
+      False,
+    )
     with open(path, "ab") as file:
       file.write(b"x")
-    assert squad.write_features(path, "l", windows, True) == (count, False)
+    assert squad_records.write_features(path, "l", windows, True) == (
+      count,
+      False,
+    )
     os.remove(path)
-    assert squad.write_features(path, "l", windows, True) == (count, False)
+    assert squad_records.write_features(path, "l", windows, True) == (
+      count,
+      False,
+    )
     for note in ("", "[]", "{}", '{"key": "l"}'):
       with open(path + ".json", "w", encoding="utf-8") as file:
         file.write(note)
-      assert squad.write_features(path, "l", windows, True) == (count, False)
+      assert squad_records.write_features(path, "l", windows, True) == (
+        count,
+        False,
+      )
 
   def test_no_kill_leaves_a_false_key(self, tmp_path, windows, monkeypatch):
     path = str(tmp_path / "train.tf_record")
-    squad.write_features(path, "old", windows, True)
+    squad_records.write_features(path, "old", windows, True)
 
     def killed(*_):
       raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-      patch.setattr(squad.checkpoints, "write_file", killed)
+      patch.setattr(squad_records.checkpoints, "write_file", killed)
       with pytest.raises(KeyboardInterrupt):
-        squad.write_features(path, "new", windows[:1], True)
-    assert squad.write_features(path, "old", windows, True)[1] is False
+        squad_records.write_features(path, "new", windows[:1], True)
+    assert squad_records.write_features(path, "old", windows, True)[1] is False
 
   def test_cache_key(self, tmp_path, monkeypatch):
     data, vocab = tmp_path / "data", tmp_path / "vocab"
@@ -598,14 +619,18 @@ class TestRecords:
     vocab.write_text("b", "utf-8")
 
     def key(**settings):
-      return squad.cache_key(str(data), str(vocab), **settings)
+      return squad_records.cache_key(str(data), str(vocab), **settings)
 
     keys = {key(x=1, y="z"), key(y="z", x=1)}
     assert len(keys) == 1
-    keys |= {key(), key(x=2, y="z"), squad.cache_key(str(vocab), str(data))}
+    keys |= {
+      key(),
+      key(x=2, y="z"),
+      squad_records.cache_key(str(vocab), str(data)),
+    }
     data.write_text("ab", "utf-8")
     keys.add(key())
-    monkeypatch.setattr(squad, "_WINDOWS_VERSION", 0)
+    monkeypatch.setattr(squad_records, "_WINDOWS_VERSION", 0)
     keys.add(key())
     assert len(keys) == 6
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 import squad_answers
+import squad_scores
 from squad_answers import DecodingSettings, RawResult
 
 V2 = DecodingSettings(version_2_with_negative=True)
@@ -634,7 +635,7 @@ class TestTextScores:
     ],
   )
   def test_normalized(self, text, expected):
-    assert squad_answers.normalize_answer(text) == expected
+    assert squad_scores.normalize_answer(text) == expected
 
   @pytest.mark.parametrize(
     ("prediction", "answer", "expected"),
@@ -652,17 +653,17 @@ class TestTextScores:
     ],
   )
   def test_f1(self, prediction, answer, expected):
-    assert squad_answers.f1(prediction, answer) == pytest.approx(expected)
-    assert squad_answers.f1(answer, prediction) == pytest.approx(expected)
+    assert squad_scores.f1(prediction, answer) == pytest.approx(expected)
+    assert squad_scores.f1(answer, prediction) == pytest.approx(expected)
 
   def test_exact_match(self):
-    assert squad_answers.exact_match("The cat.", "cat") == 1.0
-    assert squad_answers.exact_match("b c", "c b") == 0.0
+    assert squad_scores.exact_match("The cat.", "cat") == 1.0
+    assert squad_scores.exact_match("b c", "c b") == 0.0
 
   @hypothesis.given(st.text("abthe. ,"), st.text("abthe. ,"))
   def test_exact_match_is_no_more_than_f1(self, prediction, answer):
-    exact = squad_answers.exact_match(prediction, answer)
-    assert exact <= squad_answers.f1(prediction, answer) <= 1.0
+    exact = squad_scores.exact_match(prediction, answer)
+    assert exact <= squad_scores.f1(prediction, answer) <= 1.0
 
 
 class TestVersion1:
@@ -679,21 +680,21 @@ class TestVersion1:
       "4": "a",  # Both are nothing: equal, but no word is found.
       "5": "not asked",
     }
-    assert squad_answers.evaluate_v1(answers, predictions) == {
+    assert squad_scores.evaluate_v1(answers, predictions) == {
       "exact_match": pytest.approx(100 * 2 / 4),
       "f1": pytest.approx(100 * (1 + 4 / 5) / 4),
       "missing": 1,
     }
 
   def test_nothing_is_missing(self):
-    scores = squad_answers.evaluate_v1({"1": ["x"]}, {"1": "x"})
+    scores = squad_scores.evaluate_v1({"1": ["x"]}, {"1": "x"})
     assert scores == {"exact_match": 100.0, "f1": 100.0}
 
   def test_errors(self):
     with pytest.raises(ValueError, match="no question to evaluate"):
-      squad_answers.evaluate_v1({}, {})
+      squad_scores.evaluate_v1({}, {})
     with pytest.raises(ValueError, match=r"question q .*--version_2_with_neg"):
-      squad_answers.evaluate_v1({"q": []}, {"q": "x"})
+      squad_scores.evaluate_v1({"q": []}, {"q": "x"})
 
 
 ANSWERS = {"a": ["red car", "The"], "b": ["dog"], "c": [], "d": []}
@@ -704,7 +705,7 @@ ODDS = {"a": -2.0, "b": 2.0, "c": 0.0, "d": 5.0}
 class TestVersion2:
   def test_without_odds(self):
     # The reference "The" has no words and is dropped: F1 of a is 2/3.
-    assert squad_answers.evaluate_v2(ANSWERS, TEXTS) == {
+    assert squad_scores.evaluate_v2(ANSWERS, TEXTS) == {
       "exact": 50.0,
       "f1": pytest.approx(100 * (2 / 3 + 1 + 0 + 1) / 4),
       "total": 4,
@@ -717,7 +718,7 @@ class TestVersion2:
     }
 
   def test_with_odds(self):
-    scores = squad_answers.evaluate_v2(ANSWERS, TEXTS, ODDS)
+    scores = squad_scores.evaluate_v2(ANSWERS, TEXTS, ODDS)
     # b's odds are above 1, so it counts as no answer.
     assert scores == {
       "exact": 25.0,
@@ -739,12 +740,12 @@ class TestVersion2:
     assert list(scores)[:3] == ["exact", "f1", "total"]
 
   def test_another_threshold(self):
-    scores = squad_answers.evaluate_v2(ANSWERS, TEXTS, ODDS, na_threshold=2.0)
+    scores = squad_scores.evaluate_v2(ANSWERS, TEXTS, ODDS, na_threshold=2.0)
     assert scores["HasAns_exact"] == 50.0
 
   def test_missing(self):
     texts = {"a": "red car", "c": ""}
-    scores = squad_answers.evaluate_v2(ANSWERS, texts, ODDS)
+    scores = squad_scores.evaluate_v2(ANSWERS, texts, ODDS)
     assert scores["exact"] == scores["f1"] == 50.0
     assert scores["total"] == 4
     assert scores["missing"] == 2
@@ -753,7 +754,7 @@ class TestVersion2:
     assert scores["best_f1_thresh"] == -2.0
 
   def test_only_one_kind(self):
-    scores = squad_answers.evaluate_v2({"a": ["x"]}, {"a": "x"})
+    scores = squad_scores.evaluate_v2({"a": ["x"]}, {"a": "x"})
     assert list(scores) == [
       *("exact", "f1", "total"),
       *("HasAns_exact", "HasAns_f1", "HasAns_total"),
@@ -761,11 +762,11 @@ class TestVersion2:
 
   def test_errors(self):
     with pytest.raises(ValueError, match="no question to evaluate"):
-      squad_answers.evaluate_v2({}, {})
+      squad_scores.evaluate_v2({}, {})
     with pytest.raises(
       ValueError, match=r"^question \w has .* null_odds\.json"
     ):
-      squad_answers.evaluate_v2(ANSWERS, TEXTS, {"a": 0.0})
+      squad_scores.evaluate_v2(ANSWERS, TEXTS, {"a": 0.0})
 
 
 ODDS_DRAWN = st.floats(-9, 9)
@@ -787,23 +788,23 @@ def runs(draw, odds):
 class TestVersion2Properties:
   @hypothesis.given(runs(ODDS_DRAWN), st.randoms(use_true_random=False))
   def test_order_does_not_matter(self, run, random):
-    scores = squad_answers.evaluate_v2(*run)
+    scores = squad_scores.evaluate_v2(*run)
     names = list(run[0])
     random.shuffle(names)
     shuffled = [{name: part[name] for name in names} for part in run]
-    assert squad_answers.evaluate_v2(*shuffled) == pytest.approx(scores)
+    assert squad_scores.evaluate_v2(*shuffled) == pytest.approx(scores)
     v1 = {name: run[0][name] or ["x"] for name in run[0]}
-    assert squad_answers.evaluate_v1(
+    assert squad_scores.evaluate_v1(
       {name: v1[name] for name in names}, shuffled[1]
-    ) == pytest.approx(squad_answers.evaluate_v1(v1, run[1]))
+    ) == pytest.approx(squad_scores.evaluate_v1(v1, run[1]))
 
   @hypothesis.given(runs(ODDS_DRAWN))
   def test_best_is_the_best_of_all_thresholds(self, run):
     answers, texts, odds = run
-    scores = squad_answers.evaluate_v2(answers, texts, odds)
+    scores = squad_scores.evaluate_v2(answers, texts, odds)
     for key in ("exact", "f1"):
       tried = [
-        squad_answers.evaluate_v2(answers, texts, odds, threshold)[key]
+        squad_scores.evaluate_v2(answers, texts, odds, threshold)[key]
         for threshold in [-10.0, *odds.values()]
       ]
       assert scores[f"best_{key}"] == pytest.approx(max(tried))
@@ -811,7 +812,7 @@ class TestVersion2Properties:
 
   @hypothesis.given(runs(ODDS_DRAWN))
   def test_exact_match_is_no_more_than_f1(self, run):
-    scores = squad_answers.evaluate_v2(*run)
+    scores = squad_scores.evaluate_v2(*run)
     for prefix in ("", "HasAns_", "NoAns_", "best_"):
       if f"{prefix}f1" in scores:
         assert scores[f"{prefix}exact"] <= scores[f"{prefix}f1"] + 1e-9
@@ -832,9 +833,9 @@ class TestVersion2Properties:
         name: "" if odds[name] > threshold else text
         for name, text in texts.items()
       }
-      return squad_answers.evaluate_v2(answers, decided)["f1"]
+      return squad_scores.evaluate_v2(answers, decided)["f1"]
 
-    best = squad_answers.best_threshold(answers, texts, odds)
+    best = squad_scores.best_threshold(answers, texts, odds)
     tried = [f1_at(threshold) for threshold in (-10, *odds.values())]
     assert f1_at(best) == pytest.approx(max(tried))
     assert best <= max(odds.values())
@@ -844,11 +845,11 @@ class TestBestThreshold:
   def test_by_hand(self):
     # Answered up to -2: a gains 2/3; c (odds 0) would lose 1 and b gain 1.
     texts = TEXTS | {"d": "y"}
-    threshold = squad_answers.best_threshold(ANSWERS, texts, ODDS)
+    threshold = squad_scores.best_threshold(ANSWERS, texts, ODDS)
     assert threshold == -2.0
 
   def test_nothing_is_worth_an_answer(self):
-    threshold = squad_answers.best_threshold(
+    threshold = squad_scores.best_threshold(
       {"a": [], "b": []}, {"a": "x", "b": "x"}, {"a": -1.5, "b": 0.0}
     )
     assert threshold == pytest.approx(-1.5)
@@ -858,8 +859,8 @@ class TestBestThreshold:
     answers = {"a": ["x"], "b": ["y"], "c": []}
     odds = {"a": 1.0, "b": squad_answers.NULL_FOR_SURE, "c": 3.0}
     texts = {"a": "x", "b": "", "c": "z"}
-    assert squad_answers.best_threshold(answers, texts, odds) == 1.0
+    assert squad_scores.best_threshold(answers, texts, odds) == 1.0
 
   def test_no_question(self):
     with pytest.raises(ValueError, match="no question has an answer and odds"):
-      squad_answers.best_threshold({"a": ["x"]}, {}, {"a": 0.0})
+      squad_scores.best_threshold({"a": ["x"]}, {}, {"a": 0.0})
