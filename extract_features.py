@@ -17,6 +17,7 @@ import time
 import common_flags  # Before TensorFlow, to start it quietly.
 from absl import flags, logging
 
+import checkpoints
 import feature_files
 import features
 import inputs
@@ -121,15 +122,9 @@ def check_flags() -> str:
         FLAGS.vocab_file,
         FLAGS.spm_model_file,
         FLAGS.bert_config_file,
+        *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
       ],
     )
-  if FLAGS.pooling == "pooled":
-    for name in ("layers", "layer_combination"):
-      if FLAGS[name].present:
-        raise ValueError(
-          f"--{name} means nothing with --pooling=pooled, which is of the "
-          f"highest layer; leave one of them out"
-        )
   file_format = FLAGS.output_format or feature_files.format_of(
     FLAGS.output_file
   )
@@ -181,6 +176,7 @@ def main() -> None:
       write(window)
       lines += len(window)
       cut += sum(found.is_cut for found in window)
+      del window  # Or it would stay until the next is there.
   seconds = time.monotonic() - since
   logging.info(
     "%s, %d of them cut at --max_seq_length=%d, in %.1f s, %.0f lines/s: "

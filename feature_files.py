@@ -45,6 +45,10 @@ tokens by
     for label, place in zip(labels, orig_to_tok_map):
       if place >= 0: token_labels[place] = label
 
+White space parts words. U+0085 and control characters do not, which the
+tokenizer drops: Python's `split` would cut there. The words of a pair are those
+of its first text, then those of its second; the bars between are none.
+
 With pooling a line has one vector and nothing else: {"linex_index": n,
 "vector": [...]} in JSON Lines, else the array or column `vectors`: [lines, H]
 in npz and hdf5, a row's list in parquet, a serialized tensor in tfrecord.
@@ -53,14 +57,14 @@ in npz and hdf5, a row's list in parquet, a serialized tensor in tfrecord.
 import contextlib
 import gzip
 import importlib
+import io
 import itertools
 import os
 import re
 import sys
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -120,8 +124,10 @@ def parse_line(line: str) -> Text:
   return pair.groups() if pair else line
 
 
-def read_texts(path: str) -> Iterator[list[Text]]:
-  """Yields the lines of a file in parts; of a pipe, as they come.
+def read_texts(path: str) -> Iterator[Iterable[Text]]:
+  """Yields the lines of a file, as one part; of a pipe, in parts, as they come.
+
+  A part is to be used up before the next.
 
   Args:
     path: a file of UTF-8 lines, a gzip file of them (.gz), or "-" for standard
@@ -131,37 +137,39 @@ def read_texts(path: str) -> Iterator[list[Text]]:
     ValueError: a line is not UTF-8, a gzip file is not whole, or there is no
       line.
   """
-  name = "standard input" if path == STREAM else path
-  number = 0
-  try:
-    with _open(path) as reader:
-      for lines in text_files.lines_as_they_come(reader, inputs.SORTED_ROWS):
-        yield [
-          parse_line(text_files.decode_line(line, f"{name}:{number + i}"))
-          for i, line in enumerate(lines, start=1)
-        ]
-        number += len(lines)
-  except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-    raise ValueError(
-      f"{name} is not a whole gzip file: {error}; fetch or write it again"
-    ) from error
-  if not number:
-    raise ValueError(f"{name} holds no line; pass texts, one a line")
-
-
-@contextlib.contextmanager
-def _open(path):
-  """The binary reader of a path."""
   if path == STREAM:
     if sys.stdin is None:
       raise ValueError("--input_file=-: standard input is closed")
-    yield sys.stdin.buffer
-    return
-  with contextlib.ExitStack() as stack:
-    reader = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
-    if path.lower().endswith(".gz"):
-      reader = stack.enter_context(gzip.GzipFile(fileobj=reader))
-    yield reader
+    yield from _parts_of_pipe(sys.stdin.buffer, "standard input")
+  elif "://" in path or os.path.isfile(path):
+    yield _texts_of_file(path)
+  else:  # Such as what a shell makes of <(command).
+    with open(path, "rb") as reader:
+      yield from _parts_of_pipe(reader, path)
+
+
+def _texts_of_file(path):
+  line = None
+  for line in text_files.read_lines(path):
+    yield parse_line(line)
+  if line is None:
+    raise _no_line(path)
+
+
+def _parts_of_pipe(reader, name):
+  number = 0
+  for lines in text_files.lines_as_they_come(reader, inputs.SORTED_ROWS):
+    yield [
+      parse_line(text_files.decode_line(line, f"{name}:{number + i}"))
+      for i, line in enumerate(lines, start=1)
+    ]
+    number += len(lines)
+  if not number:
+    raise _no_line(name)
+
+
+def _no_line(name):
+  return ValueError(f"{name} holds no line; pass texts, one a line")
 
 
 def format_of(path: str) -> str:
@@ -189,14 +197,27 @@ def check_output(path: str, file_format: str, dtype: str) -> None:
       f"--dtype={dtype} means nothing with --output_format=jsonl; leave it "
       f"out, or pass a binary format such as npz"
     )
-  module = {"hdf5": "h5py", "parquet": "pyarrow"}.get(file_format)
+  module = {"hdf5": "h5py", "parquet": "pyarrow.parquet"}.get(file_format)
   if module and "://" in path:
     raise ValueError(f"{where}: the format needs a local file; copy it then")
-  if module and importlib.util.find_spec(module) is None:
+  if module:
+    _check_package(module, where)
+
+
+def _check_package(module, where):
+  package = module.partition(".")[0]
+  try:
+    importlib.import_module(module)
+  except ModuleNotFoundError as error:
     raise ValueError(
-      f"{where} needs the package {module}; install it by pip install -r "
+      f"{where} needs the package {package}; install it by pip install -r "
       f"requirements-formats.txt"
-    )
+    ) from error
+  except Exception as error:  # One that is damaged may raise anything.
+    raise ValueError(
+      f"{where} needs the package {package}, which cannot be loaded "
+      f"({_reason(error)}); install it anew"
+    ) from error
 
 
 @contextlib.contextmanager
@@ -209,15 +230,63 @@ def open_features(
     path: the file, or "-" for standard output.
     file_format: one of FORMATS.
     layout: what the features have in common.
+
+  Raises:
+    ValueError: a number is too large for float16.
+    OSError: the file cannot be written.
   """
   if path == STREAM:
-    yield _json_lines(sys.stdout.buffer, layout)
+    yield _checked(_json_lines(sys.stdout.buffer, layout), "standard output")
     return
-  with (
-    checkpoints.written_aside(path) as partial,
-    _WRITERS[file_format](partial, layout, path.lower().endswith(".gz")) as w,
-  ):
-    yield w
+  with checkpoints.written_aside(path) as partial:
+    file = _WRITERS[file_format](partial, layout, path.lower().endswith(".gz"))
+    with _told_of(path):
+      write = file.__enter__()
+    try:
+      yield _checked(write, path)
+    except BaseException:
+      # Whatever else fails at this end, the first error is the one to tell.
+      with contextlib.suppress(OSError, tf.errors.OpError):
+        file.__exit__(*sys.exc_info())
+      raise
+    with _told_of(path):
+      file.__exit__(None, None, None)
+
+
+def _checked(write, path):
+  """Lets the errors of `write` tell what they are about."""
+
+  def checked(rows):
+    with _told_of(path):
+      try:
+        with np.errstate(over="raise"):
+          write(rows)
+      except FloatingPointError as error:
+        raise ValueError(
+          f"{path}: there are numbers beyond {np.finfo(np.float16).max:.0f}, "
+          f"the largest of float16; pass --dtype=float32"
+        ) from error
+
+  return checked
+
+
+@contextlib.contextmanager
+def _told_of(path):
+  """Lets an error of the system name the file that the user asked for."""
+  try:
+    yield
+  except BrokenPipeError:
+    raise  # Whoever reads has enough.
+  except (OSError, tf.errors.OpError) as error:
+    raise OSError(f"{path} cannot be written: {_reason(error)}") from error
+
+
+def _reason(error):
+  """What went wrong, in one line, without the name of the file at work."""
+  if isinstance(error, tf.errors.OpError):
+    return error.message.rpartition("; ")[2]
+  lines = str(getattr(error, "strerror", None) or error).splitlines()
+  return lines[0] if lines else type(error).__name__
 
 
 def _json_lines(file, layout):
@@ -261,6 +330,7 @@ def _json_line(number, row, layers):
 def _json_file(partial, layout, is_gzip):
   with contextlib.ExitStack() as stack:
     file = stack.enter_context(tf.io.gfile.GFile(partial, "wb"))
+    file.write(b"")  # TensorFlow makes no file before the first write.
     if is_gzip:
       file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
     yield _json_lines(file, layout)
@@ -405,28 +475,60 @@ def _hdf5_file(partial, layout, is_gzip):
   del is_gzip
   import h5py  # Only those who write this format pay for loading it.
 
-  with h5py.File(partial, "w") as file:
-    types = _column_types(layout)
-    if not layout.is_pooled:
-      types.append(("tokens", h5py.string_dtype(), ()))
-    for name, dtype, shape in types:
-      items = max(1, _CHUNK_BYTES // (8 * max(1, int(np.prod(shape)))))
-      file.create_dataset(
-        name,
-        (0, *shape),
-        dtype,
-        maxshape=(None, *shape),
-        chunks=(items, *shape),
-      )
-    file.attrs["layers"] = np.array(layout.layers, np.int64)
+  with _UnfailingFile(partial, "wb+") as target:
+    with h5py.File(target, "w") as file:
+      types = _column_types(layout)
+      if not layout.is_pooled:
+        types.append(("tokens", h5py.string_dtype(), ()))
+      for name, dtype, shape in types:
+        items = max(1, _CHUNK_BYTES // (8 * max(1, int(np.prod(shape)))))
+        file.create_dataset(
+          name,
+          (0, *shape),
+          dtype,
+          maxshape=(None, *shape),
+          chunks=(items, *shape),
+        )
+      file.attrs["layers"] = np.array(layout.layers, np.int64)
 
-    def append(name, array):
-      dataset = file[name]
-      start = len(dataset)
-      dataset.resize(start + len(array), axis=0)
-      dataset[start:] = array
+      def append(name, array):
+        dataset = file[name]
+        start = len(dataset)
+        dataset.resize(start + len(array), axis=0)
+        dataset[start:] = array
+        target.raise_error()
 
-    yield _Columns(layout, append).write
+      yield _Columns(layout, append).write
+    target.raise_error()
+
+
+class _UnfailingFile(io.FileIO):
+  """A file whose writes never fail; the first error waits to be asked for.
+
+  HDF5 tries a failed write again when its objects go, and crashes then.
+  """
+
+  _error = None
+
+  def raise_error(self):
+    if self._error:
+      raise self._error
+
+  def write(self, content):
+    rest = memoryview(content).cast("B")
+    try:
+      while rest and not self._error:
+        rest = rest[super().write(rest) :]
+    except BaseException as error:
+      self._error = error
+    return len(content)
+
+  def truncate(self, size=None):
+    try:
+      return super().truncate(size) if not self._error else size
+    except BaseException as error:
+      self._error = error
+    return size
 
 
 @contextlib.contextmanager
@@ -478,7 +580,10 @@ def _parquet_file(partial, layout, is_gzip):
 
   # Numbers like these hardly become smaller by compression.
   with pyarrow.parquet.ParquetWriter(
-    partial, schema, compression="none", use_dictionary=["tokens"]
+    partial,
+    schema,
+    compression="none",
+    use_dictionary=["tokens.list.element"],  # What the list holds.
   ) as writer:
     yield write
 

@@ -32,7 +32,7 @@ ROWS = {
   "input is empty": ({"input_file": "FILES/empty"}, ["empty holds no line"]),
   "input is not UTF-8": (
     {"input_file": "FILES/latin1"},
-    ["FILES/latin1:2: byte 3", "UTF-8"],
+    ["FILES/latin1:2: byte 5", "UTF-8"],
   ),
   "input is cut": ({"input_file": "FILES/cut.gz"}, ["not a whole gzip file"]),
   "output is a folder": (
@@ -45,7 +45,18 @@ ROWS = {
   ),
   "output is the input": (
     {"output_file": "FILES/input.txt"},
-    ["--output_file=FILES/input.txt", "it is read from"],
+    ["--output_file=FILES/input.txt", "is read from"],
+  ),
+  "output is a file of the checkpoint": (
+    {"output_file": "FILES/model/bert_model.ckpt.index"},
+    ["--output_file=FILES/model/bert_model.ckpt.index", "is read from"],
+  ),
+  "output is the checkpoint's weights": (
+    {
+      "output_file": "FILES/model/bert_model.ckpt.data-00000-of-00001",
+      "init_checkpoint": "FILES/model",
+    },
+    ["--output_file=FILES/model/bert_model.ckpt.data", "is read from"],
   ),
   "format of standard output": (
     {"output_file": "-", "output_format": "hdf5"},
@@ -110,6 +121,14 @@ ROWS = {
     {"init_checkpoint": "FILES/damaged.ckpt"},
     ["damaged.ckpt is damaged"],
   ),
+  "checkpoint has no number": (
+    {"init_checkpoint": "FILES/nan.ckpt"},
+    ["nan.ckpt gives vectors", "no number"],
+  ),
+  "file system has no room for files": (
+    {"output_file": "/proc/x.jsonl"},
+    ["/proc/x.jsonl cannot be written: ", "; pass another"],
+  ),
 }
 
 
@@ -133,6 +152,11 @@ def files(tmp_path_factory, goldens):
   checkpoints.write_checkpoint(
     str(folder / "no_pooler.ckpt"),
     {n: whole[n] for n in whole.shapes if "pooler" not in n},
+  )
+  bias = "bert/encoder/layer_1/output/dense/bias"
+  checkpoints.write_checkpoint(
+    str(folder / "nan.ckpt"),
+    {n: whole[n] * (np.nan if n == bias else 1) for n in whole.shapes},
   )
   for path in (folder / "model").glob("bert_model.ckpt.*"):
     content = path.read_bytes()
@@ -278,6 +302,43 @@ def test_many_lines_in_windows(tmp_path, files):
     spelt = "".join(tokens[offsets[n] : offsets[n + 1]]).replace("##", "")
     assert spelt.startswith(f"[CLS]{n}thegame")
     assert words[n + 1] - words[n] == 3 + n % 5
+
+
+def test_two_runs_do_not_write_one_file(tmp_path, files):
+  output = tmp_path / "out.jsonl"
+  with checkpoints.written_aside(str(output)) as partial:
+    _, err = scripts.fork(SCRIPT, *command(files, output), status=2)
+    pathlib.Path(partial).write_text("first")
+  assert err == (
+    f"error: {output} is being written by another process; wait for its end, "
+    f"or pass another path\n"
+  )
+  assert output.read_text() == "first"
+
+
+def test_a_shells_pipe(tmp_path, files, goldens):
+  pipe, output = tmp_path / "pipe", tmp_path / "out.jsonl"
+  os.mkfifo(pipe)
+  writer = subprocess.Popen(["cp", files / "input.txt", pipe])
+  scripts.fork(SCRIPT, *command(files, output, input_file=pipe))
+  assert writer.wait() == 0
+  assert_golden(output.read_text("utf-8"), goldens)
+
+
+def test_memory_is_bounded(tmp_path, files):
+  """Twice the lines take no more of it, if they are more than a window."""
+  source, peaks = tmp_path / "in.txt", []
+  flags = {"input_file": source, "max_seq_length": 64, "batch_size": 128}
+  for count in (5_000, 10_000):
+    tiny_task.write_lines(source, ["the game was played " * 20] * count)
+    flags_of_run = command(files, tmp_path / "out.npz", **flags)
+    with scripts.start(SCRIPT, *flags_of_run) as process:
+      log = process.stdout.read()
+      _, process.returncode, usage = os.wait4(process.pid, 0)
+    assert process.returncode == 0, log
+    peaks.append(usage.ru_maxrss / 2**10)
+  # The values of 5,000 lines are 5,000 * 64 * 2 * 32 * 4 bytes, 82 MB.
+  assert peaks[1] - peaks[0] < 25
 
 
 def test_a_killed_run_leaves_no_output(tmp_path, files):

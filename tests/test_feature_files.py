@@ -1,11 +1,17 @@
 """Files of features: as the original's, and read back as the docs say."""
 
+import contextlib
+import gc
 import gzip
 import io
 import itertools
 import json
 import os
+import pathlib
 import re
+import resource
+import signal
+import sys
 import threading
 
 import h5py
@@ -279,6 +285,105 @@ class TestBinary:
       write_a_part()
     assert os.listdir(tmp_path) == []
 
+  @pytest.mark.parametrize("kind", BINARY)
+  def test_numbers_beyond_float16(self, tmp_path, kind):
+    # The largest of float16 is 65504; what is nearer to it than to the next,
+    # 65536, is rounded to it, and 65520 lies between.
+    for is_pooled in (True, False):
+      for number, fits in ((-65519.0, True), (65520.0, False)):
+        layout = feature_files.Layout((-1,), is_pooled, (1, 2), "float16", 9)
+        array = np.array([[[0, number]]], np.float32)
+        row = features.Features(["a"], [0], array, None, False)
+        if is_pooled:
+          layout = layout._replace(shape=(2,))
+          row = features.Features(["a"], None, None, array[0, 0], False)
+        path = str(tmp_path / f"{fits}.{kind}")
+        with (
+          contextlib.nullcontext()
+          if fits
+          else pytest.raises(ValueError, match="pass --dtype=float32"),
+          feature_files.open_features(path, kind, layout) as append,
+        ):
+          append([row])
+    assert os.listdir(tmp_path) == [f"True.{kind}"]
+
+  def test_parquet_writes_a_token_once(self, tmp_path, found, extractor):
+    path = tmp_path / "out.parquet"
+    write(path, found, extractor)
+    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(n) for n in range(group.num_columns)]
+    assert [c.path_in_schema.split(".")[0] for c in columns] == [
+      "linex_index",
+      "tokens",
+      "orig_to_tok_map",
+      "values",
+    ]
+    assert ["RLE_DICTIONARY" in c.encodings for c in columns] == [
+      False,
+      True,
+      False,
+      False,
+    ]
+
+  @pytest.mark.parametrize("kind", feature_files.FORMATS)
+  def test_a_file_of_no_lines(self, tmp_path, extractor, kind):
+    path = tmp_path / f"out.{kind}"
+    write(path, [], extractor, sizes=())
+    assert os.listdir(tmp_path) == [path.name]
+    if kind == "jsonl":
+      assert path.read_bytes() == b""
+
+
+class TestFailures:
+  """Of the disk."""
+
+  @pytest.fixture
+  def small(self, tmp_path):
+    """Lets no file grow beyond 200 KB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # What is left to do at the limit: to fail, and not to die of a signal.
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    yield tmp_path
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, old)
+
+  def rows(self):
+    values = np.random.default_rng(1).random([100, 2, 32], np.float32)
+    row = features.Features(["a"] * 100, [0] * 100, values, None, False)
+    return [row] * 100  # 2.5 MB.
+
+  @pytest.mark.parametrize("kind", feature_files.FORMATS)
+  def test_the_message_names_the_file(self, small, extractor, kind):
+    path = small / f"out.{kind}"
+    with pytest.raises(OSError, match=f"^{path} cannot be written: .*File too"):
+      write(path, self.rows(), extractor, sizes=(50, 50))
+    gc.collect()
+    assert os.listdir(small) == []
+
+  def test_standard_output(self, monkeypatch, extractor):
+    layout = feature_files.layout_of(extractor)
+    with open("/dev/full", "wb", buffering=0) as full:
+      monkeypatch.setattr("sys.stdout", io.TextIOWrapper(full))
+      with (
+        pytest.raises(
+          OSError, match=r"^standard output cannot be written: No s"
+        ),
+        feature_files.open_features("-", "jsonl", layout) as append,
+      ):
+        append(self.rows())
+
+  def test_what_is_no_fault_of_the_output_is_not_called_one(
+    self, tmp_path, extractor
+  ):
+    layout = feature_files.layout_of(extractor)
+    with (
+      pytest.raises(OSError, match=r"^of the input$"),
+      feature_files.open_features(str(tmp_path / "a"), "jsonl", layout),
+    ):
+      raise OSError("of the input")
+    assert os.listdir(tmp_path) == []
+
 
 class TestLines:
   def read(self, content, path):
@@ -323,12 +428,36 @@ class TestLines:
     assert self.read(content, tmp_path / "in.txt") == texts
     assert self.read(gzip.compress(content), tmp_path / "in.txt.gz") == texts
 
-  def test_parts_are_bounded(self, monkeypatch, tmp_path):
+  @pytest.mark.parametrize("name", ["in.txt", "in.txt.gz"])
+  def test_windows_of_files_are_full(
+    self, monkeypatch, tmp_path, pooling, name
+  ):
+    """Also those of gzip, which gives some 10 KB at a time."""
+    monkeypatch.setattr(inputs, "SORTED_ROWS", 300)
+    lines = "".join(f"{n} {'the ' * 99}\n" for n in range(700)).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    windows = pooling.windows(feature_files.read_texts(str(path)))
+    assert [len(window) for window in windows] == [300, 300, 100]
+
+  def test_parts_of_standard_input_are_bounded(self, monkeypatch):
     monkeypatch.setattr(inputs, "SORTED_ROWS", 3)
-    path = tmp_path / "in.txt"
-    path.write_text("".join(f"{n}\n" for n in range(8)))
-    parts = list(feature_files.read_texts(str(path)))
+    content = "".join(f"{n}\n" for n in range(8)).encode()
+    reader = io.TextIOWrapper(io.BytesIO(content))
+    monkeypatch.setattr("sys.stdin", reader)
+    parts = list(feature_files.read_texts("-"))
     assert parts == [["0", "1", "2"], ["3", "4", "5"], ["6", "7"]]
+
+  def test_a_pipe_with_a_name(self, tmp_path):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    writer = threading.Thread(
+      target=lambda: pathlib.Path(path).write_bytes(b"a\nb ||| c\n")
+    )
+    writer.start()
+    texts = list(itertools.chain(*feature_files.read_texts(path)))
+    writer.join()
+    assert texts == ["a", ("b", "c")]
 
   def test_a_pipe_is_read_as_it_comes(self, monkeypatch):
     reading, writing = os.pipe()
@@ -354,7 +483,7 @@ class TestLines:
     ("name", "content", "message"),
     [
       ("in.txt", b"", "in.txt holds no line; pass texts"),
-      ("in.txt", b"a\nb\xe9\n", "in.txt:2: byte 1 of the line is not UTF-8"),
+      ("in.txt", b"a\nb\xe9\n", "in.txt:2: byte 3 is not UTF-8"),
       (
         "in.gz",
         gzip.compress(b"a\n" * 99, mtime=0)[:-9],
@@ -411,6 +540,23 @@ class TestOutput:
     ("kind", "package"), [("hdf5", "h5py"), ("parquet", "pyarrow")]
   )
   def test_a_missing_package(self, monkeypatch, kind, package):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(ValueError, match=f"needs the package {package}; inst"):
+      feature_files.check_output("a", kind, "float32")
+
+  @pytest.mark.parametrize(
+    ("kind", "package"), [("hdf5", "h5py"), ("parquet", "pyarrow")]
+  )
+  @pytest.mark.parametrize("error", ["ImportError", "ValueError"])
+  def test_a_damaged_package(self, monkeypatch, tmp_path, kind, package, error):
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text(
+      f"raise {error}('numpy has another size\\nand more')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [n for n in sys.modules if n.split(".")[0] == package]:
+      monkeypatch.delitem(sys.modules, name)
+    message = rf"{package}, which cannot be loaded \(numpy has another size\); "
+    with pytest.raises(ValueError, match=message):
       feature_files.check_output("a", kind, "float32")
