@@ -38,6 +38,14 @@ COMMANDS = {
   "embeddings": (("input_file", "output_dir"), ("labels", "method")),
 }
 
+# What embeddings writes.
+MAP_FILES = (
+  "embeddings.png",
+  "tensors.tsv",
+  "metadata.tsv",
+  "projector_config.pbtxt",
+)
+
 
 def define_flags() -> None:
   """Defines the flags; the command, which comes first, becomes one."""
@@ -85,14 +93,21 @@ def check_flags() -> None:
         )
   common_flags.require(*COMMANDS[FLAGS.command][0])
   common_flags.require("init_checkpoint")
+  read = [
+    FLAGS.input_file,
+    FLAGS.vocab_file,
+    FLAGS.spm_model_file,
+    FLAGS.bert_config_file,
+    *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
+  ]
   if FLAGS.output_file:
-    common_flags.check_output_files(
-      "output_file",
-      [FLAGS.output_file],
-      [FLAGS.vocab_file, FLAGS.bert_config_file],
-    )
+    common_flags.check_output_files("output_file", [FLAGS.output_file], read)
   if FLAGS.output_dir:
     common_flags.check_output_folder(FLAGS.output_dir)
+    # A folder that is yet to be made holds none of them.
+    if tf.io.gfile.isdir(FLAGS.output_dir):
+      paths = [os.path.join(FLAGS.output_dir, name) for name in MAP_FILES]
+      common_flags.check_output_files("output_dir", paths, read)
 
 
 def load_model() -> releases.Model:

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zlib
@@ -138,12 +139,7 @@ def test_embeddings_with_labels(tmp_path, goldens, flags):
     "--labels",
     *flags,
   )
-  assert {path.name for path in out.iterdir()} == {
-    "embeddings.png",
-    "tensors.tsv",
-    "metadata.tsv",
-    "projector_config.pbtxt",
-  }
+  assert {path.name for path in out.iterdir()} == {*visualize.MAP_FILES}
   head, *rows = (out / "metadata.tsv").read_text("utf-8").splitlines()
   assert head == "label\ttext"
   assert rows == source.read_text("utf-8").splitlines()
@@ -172,6 +168,42 @@ def test_embeddings_by_tsne(tmp_path, flags, sentences):
 
 ATTENTION = {"text": "the cat", "output_file": "out.html"}
 EMBEDDINGS = {"input_file": "sentences.txt", "output_dir": "map"}
+
+
+@pytest.mark.parametrize("name", visualize.MAP_FILES)
+def test_a_map_does_not_replace_what_it_is_of(tmp_path, flags, name):
+  source = tmp_path / name
+  source.write_text("\n".join(SENTENCES), "utf-8")
+  _, error = scripts.fork(
+    "visualize.py",
+    "embeddings",
+    f"--input_file={source}",
+    f"--output_dir={tmp_path}",
+    *flags,
+    status=2,
+  )
+  (line,) = error.splitlines()
+  assert line.startswith(f"error: --output_dir={tmp_path}: {source} is read")
+  assert source.read_text("utf-8") == "\n".join(SENTENCES)
+
+
+def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
+  for path in (goldens / "model").glob("bert_model.ckpt.*"):
+    shutil.copy(path, tmp_path)
+  index = tmp_path / "bert_model.ckpt.index"
+  before = scripts.tree(tmp_path)
+  _, error = scripts.fork(
+    "visualize.py",
+    "attention",
+    "--text=the",
+    f"--output_file={index}",
+    *flags,
+    f"--init_checkpoint={tmp_path}",
+    status=2,
+  )
+  (line,) = error.splitlines()
+  assert line.startswith(f"error: --output_file={index}: {index} is read from")
+  assert scripts.tree(tmp_path) == before
 
 
 @pytest.mark.parametrize(
