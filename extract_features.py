@@ -156,13 +156,14 @@ def load_extractor() -> FeatureExtractor:
     use_one_hot_embeddings=FLAGS.use_one_hot_embeddings,
     strategy=common_flags.strategy(),
     pad_to_max_length=FLAGS.use_tpu,
+    dtype=FLAGS.dtype,
   )
 
 
 def main() -> None:
   file_format = check_flags()
   extractor = load_extractor()
-  layout = feature_files.layout_of(extractor, FLAGS.dtype)
+  layout = feature_files.layout_of(extractor)
   since = time.monotonic()
   lines = cut = 0
   with (

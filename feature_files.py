@@ -105,14 +105,14 @@ class Layout(NamedTuple):
   token_size: int
 
 
-def layout_of(extractor: FeatureExtractor, dtype: str = "float32") -> Layout:
-  """The Layout of what an extractor yields."""
+def layout_of(extractor: FeatureExtractor, dtype: str | None = None) -> Layout:
+  """The Layout of what an extractor yields, in its dtype or another."""
   choice = extractor.choice
   return Layout(
     () if choice.pooling == "pooled" else choice.layers,
     choice.is_pooled,
     choice.shape(extractor.config.hidden_size),
-    dtype,
+    dtype or extractor.dtype,
     max(map(len, extractor.tokenizer.vocab)),
   )
 

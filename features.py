@@ -11,11 +11,13 @@
 Texts are computed in order of length and given back in their own order.
 """
 
+import contextlib
 import dataclasses
 import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +33,7 @@ POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
 LAYERS = (-1, -2, -3, -4)
 PRECISIONS = ("float32", "bfloat16")
+DTYPES = ("float32", "float16")
 
 # Poolings over the tokens, of which some may be left out.
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
@@ -38,9 +41,6 @@ _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 # The most that a window's values may take: those of a large model's layers
 # are too many for `inputs.SORTED_ROWS` texts.
 _WINDOW_BYTES = 2**27
-
-# Control characters at which `str.split` would cut, and the tokenizer does not.
-_NOT_SPACE = re.compile("[\v\f\x1c-\x1f\x85]")
 
 # A text, or a pair of texts.
 Text = str | tuple[str, str]
@@ -162,8 +162,9 @@ class Features:
       is of characters that the tokenizer drops. (Control characters do not part
       words. A SentencePiece model may read a text in another way than its
       words; those from there on have -1.) None if pooled.
-    values: float32 [tokens, layers, H]; None if pooled.
-    vector: float32 [H], or [layers * H] where layers are joined; None if not
+    values: [tokens, layers, H], float32 or as the extractor's `dtype` is; None
+      if pooled.
+    vector: [H], or [layers * H] where layers are joined, likewise; None if not
       pooled.
     is_cut: whether the text was longer than `max_seq_length` allows.
   """
@@ -190,11 +191,13 @@ class FeatureExtractor:
     pad_to_max_length: give all batches one static shape.
     do_lower_case: whether the model in a folder reads lower-cased text; when
       None, what the folder tells.
+    dtype: "float32" or "float16", of what is given back; what is computed with
+      is `precision`.
 
   Attributes:
     choice: what it takes of the encoder.
     config, tokenizer: the model's.
-    max_seq_length: as above.
+    max_seq_length, dtype: as above.
 
   Raises:
     ValueError: an argument is wrong, or the checkpoint does not fit.
@@ -215,6 +218,7 @@ class FeatureExtractor:
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
     do_lower_case: bool | None = None,
+    dtype: str = "float32",
   ):
     self.config, self.tokenizer, checkpoint = _model_of(model, do_lower_case)
     if pooling == "pooled" and layers is not None:
@@ -234,10 +238,13 @@ class FeatureExtractor:
     self.max_seq_length = max_seq_length
     self._batch_size = batch_size
     self._precision = precision
+    self.dtype = dtype
     self._use_one_hot_embeddings = use_one_hot_embeddings
     self._strategy = strategy or tf.distribute.get_strategy()
     self._pads = pad_to_max_length
     self._replicas = self._strategy.num_replicas_in_sync
+    # Two batches at a time find work for the cores where one leaves some idle.
+    self._threads = 1 if self._replicas > 1 or self._pads else 2
     self._layers = self.choice.indices(self.config.num_hidden_layers)
     self._check()
     self._store = variables.VariableStore(
@@ -247,6 +254,10 @@ class FeatureExtractor:
 
   def _check(self):
     """Raises ValueError unless options and vocabulary fit the model."""
+    if self.dtype not in DTYPES:
+      raise ValueError(
+        f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}"
+      )
     if self._precision not in PRECISIONS:
       raise ValueError(
         f"--precision={self._precision} is not one of {', '.join(PRECISIONS)}"
@@ -313,7 +324,7 @@ class FeatureExtractor:
     return [found for window in self.windows([texts]) for found in window]
 
   def vectors(self, texts: Sequence[Text]) -> np.ndarray:
-    """The vector of each text, float32 [texts, H*].
+    """The vector of each text, [texts, H*], float32 or as `dtype` is.
 
     Raises:
       ValueError: `pooling` is "none", or as above.
@@ -325,7 +336,7 @@ class FeatureExtractor:
       )
     found = np.zeros([0, *self.choice.shape(self.config.hidden_size)])
     rows = [features.vector for features in self(texts)]
-    return np.stack(rows) if rows else found.astype(np.float32)
+    return np.stack(rows) if rows else found.astype(self.dtype)
 
   def windows(
     self,
@@ -398,23 +409,54 @@ class FeatureExtractor:
   def _compute_window(self, rows, progress):
     """The Features of _Rows."""
     results = [None] * len(rows)
-    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i].tokens))
-    for start in range(0, len(rows), self._batch_size):
-      chosen = by_length[start : start + self._batch_size]
-      outputs = self._program(*self._batch([rows[i] for i in chosen])).numpy()
-      self._check_finite(outputs)
-      for i, output in zip(chosen, outputs, strict=False):
-        row, values, vector = rows[i], None, None
-        # A view would keep all of the padded batch for as long as it is kept.
-        if self.choice.is_pooled:
-          vector = output.copy()
-        else:
-          values = output[: len(row.tokens)].copy()
-        results[i] = Features(
-          row.tokens, row.orig_to_tok_map, values, vector, row.is_cut
+    # The longest come first, so that the threads end at about the same time.
+    by_length = sorted(range(len(rows)), key=lambda i: -len(rows[i].tokens))
+    batches = [
+      by_length[start : start + self._batch_size]
+      for start in range(0, len(rows), self._batch_size)
+    ]
+    with (
+      futures.ThreadPoolExecutor(self._threads) as pool,
+      # After an error, or Ctrl-C, what has not begun is left undone.
+      contextlib.closing(
+        pool.map(
+          lambda chosen: self._compute([rows[i] for i in chosen]), batches
         )
-      progress(len(chosen))
+      ) as computed,
+    ):
+      for chosen, found in zip(batches, computed, strict=True):
+        for i, features in zip(chosen, found, strict=True):
+          results[i] = features
+        progress(len(chosen))
     return results
+
+  def _compute(self, rows):
+    """The Features of the _Rows of one batch."""
+    outputs = self._program(*self._batch(rows)).numpy()
+    self._check_finite(outputs)
+    found = []
+    for row, output in zip(rows, outputs, strict=False):
+      is_pooled = self.choice.is_pooled
+      # A view would keep all of the padded batch for as long as it is kept.
+      array = self._converted(
+        output if is_pooled else output[: len(row.tokens)]
+      )
+      values, vector = (None, array) if is_pooled else (array, None)
+      found.append(
+        Features(row.tokens, row.orig_to_tok_map, values, vector, row.is_cut)
+      )
+    return found
+
+  def _converted(self, array):
+    """A copy of an array, as `dtype`."""
+    try:
+      with np.errstate(over="raise"):
+        return array.astype(self.dtype)
+    except FloatingPointError as error:
+      raise ValueError(
+        f"--dtype={self.dtype}: there are numbers beyond "
+        f"{np.finfo(self.dtype).max:.0f}, its largest; pass --dtype=float32"
+      ) from error
 
   def _check_finite(self, outputs):
     if not np.isfinite(outputs).all():
@@ -558,7 +600,7 @@ def align(
   """
   pieces = tokenizer.tokenize(text)
   starts, place = [], 0
-  for word in _NOT_SPACE.sub("", text).split():
+  for word in tokenization.DROPPED_SEPARATORS.sub("", text).split():
     part = tokenizer.tokenize(word)
     if part and pieces[place : place + len(part)] == part:
       starts.append(place)

@@ -21,7 +21,7 @@ UNKNOWN = "[UNK]"
 
 # Control characters at which `str.split` would cut, though the clean-up drops
 # them and joins what they stood between.
-_DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
+DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
 
 # Blocks of CJK ideographs. Hangul and kana are written with spaces or in
 # words, and are handled like any alphabet.
@@ -150,8 +150,8 @@ class FullTokenizer:
     if self._sentencepiece:
       return self._sentencepiece.tokenize(text)
     text = convert_to_unicode(text)
-    if _DROPPED_SEPARATORS.search(text):
-      text = _DROPPED_SEPARATORS.sub("", text)
+    if DROPPED_SEPARATORS.search(text):
+      text = DROPPED_SEPARATORS.sub("", text)
     pieces = []
     for word in text.split():
       try:

@@ -154,8 +154,8 @@ class OriginalWay:
     return line
 
 
-def write_ours(extractor, texts, path, dtype):
-  layout = feature_files.layout_of(extractor, dtype)
+def write_ours(extractor, texts, path):
+  layout = feature_files.layout_of(extractor)
   kind = feature_files.format_of(path)
   with feature_files.open_features(path, kind, layout) as write:
     for window in extractor.windows([texts]):
@@ -171,15 +171,16 @@ def timed(run, *arguments):
 def against_the_original(bert_dir, texts, folder, rounds):
   original = OriginalWay(bert_dir)
   ours = features.FeatureExtractor(bert_dir)
-  bfloat16 = features.FeatureExtractor(bert_dir, precision="bfloat16")
+  half = features.FeatureExtractor(bert_dir, dtype="float16")
+  bfloat16 = features.FeatureExtractor(
+    bert_dir, dtype="float16", precision="bfloat16"
+  )
   npz = f"{folder}/ours.npz"
   sides = {
     "original": lambda part: original(part, f"{folder}/original.jsonl"),
-    "jsonl": lambda part: write_ours(
-      ours, part, f"{folder}/ours.jsonl", "float32"
-    ),
-    "npz": lambda part: write_ours(ours, part, npz, "float16"),
-    "npz, bfloat16": lambda part: write_ours(bfloat16, part, npz, "float16"),
+    "jsonl": lambda part: write_ours(ours, part, f"{folder}/ours.jsonl"),
+    "npz": lambda part: write_ours(half, part, npz),
+    "npz, bfloat16": lambda part: write_ours(bfloat16, part, npz),
   }
   for run in sides.values():
     run(texts[:BATCH])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -104,6 +105,44 @@ class TestExtractor:
     assert pair.tokens[: len(single.tokens)] == single.tokens
     assert empty.tokens == ["[CLS]", "[SEP]"]
     assert empty.orig_to_tok_map == []
+
+  def test_float16_is_the_nearest(self, model, tokens_of_texts):
+    found = extractor(model, layers=[-1, -2], dtype="float16")(TEXTS)
+    for half, single in zip(found, tokens_of_texts, strict=True):
+      assert half.values.dtype == np.float16
+      np.testing.assert_array_equal(
+        half.values, single.values.astype(np.float16)
+      )
+    vectors = extractor(model, pooling="mean", dtype="float16")
+    assert vectors.vectors(TEXTS).dtype == np.float16
+    assert vectors.vectors([]).dtype == np.float16
+
+  def test_float16_has_an_end(self, model, golden, tmp_path):
+    # Features of the last layer are scaled by this; of 32 that have deviation 1
+    # one is well beyond 1.
+    scale = "bert/encoder/layer_1/output/LayerNorm/gamma"
+    changed = save_as(
+      tmp_path, golden, change={scale: np.full([32], 65504, np.float32)}
+    )
+    other = model._replace(checkpoint=changed)
+    assert np.isfinite(extractor(other, layers=[-1])(["the"])[0].values).all()
+    with pytest.raises(ValueError, match=r"beyond 65504.*pass --dtype=float32"):
+      extractor(other, layers=[-1], dtype="float16")(["the"])
+
+  def test_an_error_ends_what_has_not_begun(self, model):
+    found = extractor(model, layers=[-1], batch_size=1)
+    begun = []
+
+    def fail(*batch):
+      begun.append(batch)
+      time.sleep(0.01)
+      raise RuntimeError("no more")
+
+    found._program = fail
+    with pytest.raises(RuntimeError, match="no more"):
+      found(["the"] * 1000)
+    # The threads may have begun others by the time the first has failed.
+    assert len(begun) < 900
 
   def test_neither_batch_nor_company_changes_a_text(
     self, model, tokens_of_texts
@@ -548,6 +587,7 @@ class TestErrors:
         "--precision=float16 is not one of float32, b",
       ),
       ({"precision": None}, "--precision=None is not one of"),
+      ({"dtype": "bfloat16"}, "--dtype=bfloat16 is not one of float32, float1"),
       ({"pooling": "pooled"}, "--layers means nothing with --pooling=pooled"),
       (
         {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
