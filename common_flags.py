@@ -346,7 +346,7 @@ def check_output_files(
       problem = f"there is no folder {folder}; make it, or pass another path"
     elif is_local and not os.access(folder, os.W_OK):
       problem = f"{folder} is not a folder that can be written to; pass another"
-    for written in (path, path + ".partial"):
+    for written in (path, os.path.realpath(path) + ".partial"):
       # A file is written aside before it has its name.
       if not problem and os.path.realpath(written) in taken:
         problem = f"{written} {taken[os.path.realpath(written)]}"

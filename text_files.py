@@ -117,10 +117,14 @@ def _byte_lines(reader):
 
   Those that a GFile itself yields have lost each \\r.
   """
-  rest = b""
+  rest = []
   while chunk := reader.read(_CHUNK_BYTES):
-    *lines, rest = (rest + chunk).split(b"\n")
-    for line in lines:
-      yield line + b"\n"
-  if rest:
-    yield rest
+    first, *others = chunk.split(b"\n")
+    rest.append(first)
+    if others:
+      for line in (b"".join(rest), *others[:-1]):
+        yield line + b"\n"
+      rest = others[-1:]
+  last = b"".join(rest)
+  if last:
+    yield last
