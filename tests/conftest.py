@@ -6,9 +6,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import json
 import pathlib
+import signal
 
 import hypothesis
 import pytest
+
+# A shell lets what it runs in the background, and all that this runs, ignore
+# Ctrl-C, which tests send to programs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling a first trace is slow and says nothing about the example drawn.
 hypothesis.settings.register_profile(
