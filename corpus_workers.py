@@ -53,23 +53,22 @@ def write_records(
     OSError: a worker was killed, or could not write.
   """
   num_workers = min(num_workers, len(corpus.shards))
-  _remove_parts(outputs)
-  try:
-    with contextlib.ExitStack() as stack:
-      partials = [
-        stack.enter_context(checkpoints.written_aside(path)) for path in outputs
-      ]
-      if num_workers == 1:
-        return _write_shards(corpus.shards, recipe, partials, document_done)
-      written = _write_parts(corpus.shards, recipe, outputs, num_workers)
-      return _join_parts(
-        # After an error no worker may write what is deleted below.
-        stack.enter_context(contextlib.closing(written)),
-        partials,
-        lambda shard: document_done(shard.documents * recipe.dupe_factor),
-      )
-  finally:
+  with contextlib.ExitStack() as stack:
+    # From here on the files, and so their parts, are no other process's.
+    partials = [
+      stack.enter_context(checkpoints.written_aside(path)) for path in outputs
+    ]
     _remove_parts(outputs)
+    stack.callback(_remove_parts, outputs)
+    if num_workers == 1:
+      return _write_shards(corpus.shards, recipe, partials, document_done)
+    written = _write_parts(corpus.shards, recipe, outputs, num_workers)
+    return _join_parts(
+      # After an error no worker may write what is deleted then.
+      stack.enter_context(contextlib.closing(written)),
+      partials,
+      lambda shard: document_done(shard.documents * recipe.dupe_factor),
+    )
 
 
 def _write_shards(shards, recipe, paths, document_done):

@@ -19,6 +19,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+import checkpoints
 import corpus
 import corpus_beam
 import corpus_workers
@@ -314,6 +315,18 @@ def test_an_error_in_a_shard_leaves_nothing(tmp_path, recipe, num_workers):
     corpus_workers.write_records(found, recipe, outputs, num_workers)
   assert os.listdir(out) == ["0"]
   assert (out / "0").read_text() == "what was there"
+
+
+def test_another_runs_parts_are_left_alone(tmp_path, recipe, text):
+  found = corpus.scan([text], 1000, recipe.min_documents)
+  output = str(tmp_path / "out")
+  part = tmp_path / "out.shard-00003.partial"
+  with checkpoints.written_aside(output) as partial:
+    part.write_text("of the run that goes on")
+    with pytest.raises(ValueError, match="is being written by another process"):
+      corpus_workers.write_records(found, recipe, [output], 2)
+    assert part.read_text() == "of the run that goes on"
+    assert os.path.exists(partial)
 
 
 def test_too_few_documents(tmp_path, recipe):
