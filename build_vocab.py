@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import common_flags  # Before TensorFlow, to start it quietly.
-import tensorflow as tf
 from absl import flags, logging
 
 import checkpoints
@@ -341,12 +340,7 @@ def report(
 def check_flags() -> None:
   """Raises ValueError for a flag that no run could do with."""
   common_flags.require("output_file")
-  folder = os.path.dirname(FLAGS.output_file) or "."
-  if tf.io.gfile.isdir(FLAGS.output_file) or not tf.io.gfile.isdir(folder):
-    raise ValueError(
-      f"--output_file={FLAGS.output_file} is a folder, or lies in one that is "
-      f"not there; pass the path of a file in a folder that is"
-    )
+  common_flags.check_output_files("output_file", [FLAGS.output_file], [])
 
 
 def load_config() -> modeling.BertConfig | None:

@@ -45,8 +45,8 @@ def define_model_flags(
     "init_checkpoint",
     None,
     "Weights to start from: a checkpoint's prefix, such as "
-    "uncased_L-12_H-768_A-12/bert_model.ckpt, or a folder, for the newest "
-    "in it.",
+    "uncased_L-12_H-768_A-12/bert_model.ckpt, or a folder, for the best or "
+    "newest in it.",
   )
   flags.DEFINE_enum(
     "precision",
@@ -354,6 +354,7 @@ def check_output_files(
     if problem:
       raise ValueError(f"--{name}={FLAGS[name].value}: {problem}")
     taken[os.path.realpath(path)] = "comes twice"
+    taken[os.path.realpath(path) + ".partial"] = "is written on the way"
 
 
 def check_output_folder(path: str) -> None:

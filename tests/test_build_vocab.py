@@ -422,7 +422,7 @@ class TestScript:
       ({"input_file": "text.txt,"}, "--input_file=text.txt,"),
       ({"output_file": None}, "--output_file is missing"),
       ({"output_file": "none/vocab.txt"}, "--output_file=none/vocab.txt.*fold"),
-      ({"output_file": "folder"}, "--output_file=folder .*folder"),
+      ({"output_file": "folder"}, "--output_file=folder: .folder. is no file"),
       ({"output_file": "text.txt"}, "--output_file=text.txt .*--input_file"),
       ({"input_file": "blank.txt"}, "blank.txt holds no words"),
       ({"input_file": "latin1.txt"}, r"latin1.txt:2: .*UTF-8"),

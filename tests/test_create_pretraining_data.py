@@ -402,6 +402,10 @@ ERRORS = {
     {"input_file": "FILES/a.partial", "output_file": "FILES/a"},
     ["FILES/a.partial is read from", "pass another path"],
   ),
+  "output is what another is written aside to": (
+    {"output_file": "FILES/out,FILES/out.partial"},
+    ["FILES/out.partial is written on the way", "pass another path"],
+  ),
   "output comes twice": (
     {"output_file": "FILES/out,FILES/folder/../out"},
     ["out comes twice", "pass another path"],
