@@ -159,12 +159,12 @@ def _draw(plane, points, axes, texts, labels):
   places = {}
   for place, label in enumerate(groups):
     places.setdefault(label, []).append(place)
-  for number, (label, members) in enumerate(places.items()):
-    plane.plot(
+  drawn = []
+  for number, members in enumerate(places.values()):
+    drawn += plane.plot(
       *points[members].T,
       alpha=0.85,
       color=_COLORS[number % len(_COLORS)],
-      label=_drawable(label, f"label of sentence {members[0] + 1}"),
       linestyle="none",
       marker=_MARKS[number // len(_COLORS) % len(_MARKS)],
       markeredgecolor="white",
@@ -172,7 +172,18 @@ def _draw(plane, points, axes, texts, labels):
       markersize=mark_size,
     )
   if labels and len(places) <= _MAX_LEGEND:
-    plane.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    legend = plane.legend(
+      drawn,
+      list(map(str, range(len(drawn)))),
+      loc="upper left",
+      bbox_to_anchor=(1, 1),
+    )
+    # As an argument, a name that begins with an underscore would be left out.
+    for text, (label, members) in zip(
+      legend.get_texts(), places.items(), strict=True
+    ):
+      name = _drawable(label, f"label of sentence {members[0] + 1}")
+      text.set_text(name or "(none)")
   _name_points(plane, points, texts, mark_size)
 
 

@@ -34,6 +34,15 @@ SORTED_ROWS = 4096
 LISTED = 20
 
 
+def read_bytes(path: str) -> bytes:
+  """All of a file, or of a pipe, such as a shell makes of `<(command)`."""
+  if "://" in path or os.path.isfile(path):
+    with tf.io.gfile.GFile(path, "rb") as reader:
+      return reader.read()
+  with open(path, "rb") as reader:
+    return reader.read()
+
+
 def decode_utf8(path: str, content: bytes) -> str:
   """A file's content as text, without its byte order mark.
 

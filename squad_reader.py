@@ -215,8 +215,7 @@ def _read_text(path):
   """A text file's content, unless it has no words."""
   if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
     raise ValueError(f"{path} is no file; type the path of a text")
-  with tf.io.gfile.GFile(path, "rb") as file:
-    text = inputs.decode_utf8(path, file.read())
+  text = inputs.decode_utf8(path, inputs.read_bytes(path))
   if not text.strip():
     raise ValueError(f"{path} is empty; type the path of another")
   return text

@@ -189,8 +189,7 @@ def read_sentences(
   Raises:
     ValueError: a line is not as it should be, or there are fewer than 3.
   """
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    text = inputs.decode_utf8(path, reader.read())
+  text = inputs.decode_utf8(path, inputs.read_bytes(path))
   rows = []
   for number, line in enumerate(inputs.split_lines(text), 1):
     if not line.strip():

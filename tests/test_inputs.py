@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -646,3 +647,15 @@ class TestInputFn:
 
   def test_no_rows(self):
     assert batches_of(make_rows([]), {"batch_size": 2}) == []
+
+
+def test_bytes_of_a_file_and_of_a_pipe(tmp_path):
+  content = "née\r\n".encode()
+  (tmp_path / "file").write_bytes(content)
+  assert inputs.read_bytes(str(tmp_path / "file")) == content
+  pipe = tmp_path / "pipe"
+  os.mkfifo(pipe)
+  writer = threading.Thread(target=pipe.write_bytes, args=[content])
+  writer.start()
+  assert inputs.read_bytes(str(pipe)) == content
+  writer.join()

@@ -342,6 +342,17 @@ class TestChart:
     assert png == again
     assert png != plain
 
+  def test_the_legend_names_every_label(self, drawn):
+    labels = ["_neg", "pos", "", "_neg"]
+    points = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    embeddings_map.write_chart("", points, ("x", "y"), "abcd", labels)
+    legend = drawn[0].axes[0].get_legend()
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["_neg", "pos", "(none)"]
+    colors = [line.get_color() for line in legend.get_lines()]
+    drawn_in = [line.get_color() for line in drawn[0].axes[0].get_lines()]
+    assert colors == drawn_in
+
   def test_it_has_a_title_where_the_font_has_it(self, drawn):
     points = np.eye(3, 2)
     for title in ("my $x_1.txt", "東京.txt"):
