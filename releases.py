@@ -24,7 +24,7 @@ class Model(NamedTuple):
   Attributes:
     config: its BertConfig.
     tokenizer: the FullTokenizer it was trained with.
-    checkpoint: prefix of its weights, or a folder, for the newest in it.
+    checkpoint: as `checkpoints.find_checkpoint` takes it.
   """
 
   config: modeling.BertConfig

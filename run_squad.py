@@ -713,7 +713,7 @@ def load_reader() -> Reader:
         f"--output_dir of a training that has ended, or --init_checkpoint"
       )
     model = FLAGS.init_checkpoint
-    folder = releases.weights_folder(folder, model)
+    folder = releases.weights_folder("", model)
     if FLAGS.vocab_file or FLAGS.spm_model_file:
       tokenizer = common_flags.load_tokenizer()
   settings = reading_settings(folder)
@@ -722,7 +722,7 @@ def load_reader() -> Reader:
     bert_config = common_flags.load_config(tokenizer)
   threshold = given_threshold()
   if threshold is None:
-    threshold = question_answering.read_threshold(*threshold_folders(folder))
+    threshold = question_answering.read_threshold(folder)
   return Reader(
     model,
     bert_config,

@@ -183,7 +183,8 @@ def on_the_page(
     exact=exact,
     f1=f1,
     probability=probabilities.get(prediction, 0.0),
-    loss=-math.log(right) if right else math.inf,
+    # A sum of shares may exceed 1 in the last digit.
+    loss=-math.log(min(right, 1.0)) if right else math.inf,
     null_odds=answer.null_odds,
     nbest=[(c.text, c.probability) for c in answer.nbest],
   )
