@@ -357,6 +357,15 @@ def check_output_files(
     taken[os.path.realpath(path) + ".partial"] = "is written on the way"
 
 
+def model_files() -> list[str]:
+  """The files of the model that the flags name; its checkpoint must be there."""
+  named = (FLAGS.vocab_file, FLAGS.spm_model_file, FLAGS.bert_config_file)
+  return [
+    *filter(None, named),
+    *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
+  ]
+
+
 def check_output_folder(path: str) -> None:
   """Raises ValueError unless an --output_dir, or folder in it, can be made."""
   # The folder, or the nearest one above it that is there already.

@@ -21,6 +21,12 @@ import inputs
 
 METHODS = ("pca", "tsne")
 
+# What a map's folder holds: the chart, and what TensorBoard's projector reads.
+CHART = "embeddings.png"
+_VECTORS, _METADATA = "tensors.tsv", "metadata.tsv"
+_CONFIG = "projector_config.pbtxt"
+FILES = (CHART, _VECTORS, _METADATA, _CONFIG)
+
 # Up to so many points are all named; of more, whose texts would only hide each
 # other, some are, shorter.
 _MAX_NAMED_POINTS = 40
@@ -313,16 +319,16 @@ def write_projector(
   metadata = ("\t".join(row) for row in zip(*columns, strict=True))
   config = (
     'embeddings {\n  tensor_name: "sentences"\n'
-    '  tensor_path: "tensors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
+    f'  tensor_path: "{_VECTORS}"\n  metadata_path: "{_METADATA}"\n}}\n'
   )
   # Until all files are there again, nothing names the mixture of old and new.
-  config_path = os.path.join(folder, "projector_config.pbtxt")
+  config_path = os.path.join(folder, _CONFIG)
   if tf.io.gfile.exists(config_path):
     tf.io.gfile.remove(config_path)
   for name, content in (
-    ("tensors.tsv", "".join(f"{row}\n" for row in rows)),
-    ("metadata.tsv", head + "".join(f"{row}\n" for row in metadata)),
-    ("projector_config.pbtxt", config),
+    (_VECTORS, "".join(f"{row}\n" for row in rows)),
+    (_METADATA, head + "".join(f"{row}\n" for row in metadata)),
+    (_CONFIG, config),
   ):
     checkpoints.write_file(os.path.join(folder, name), content)
 

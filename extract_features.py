@@ -17,7 +17,6 @@ import time
 import common_flags  # Before TensorFlow, to start it quietly.
 from absl import flags, logging
 
-import checkpoints
 import feature_files
 import features
 import inputs
@@ -117,13 +116,7 @@ def check_flags() -> str:
     common_flags.check_output_files(
       "output_file",
       [FLAGS.output_file],
-      [
-        FLAGS.input_file,
-        FLAGS.vocab_file,
-        FLAGS.spm_model_file,
-        FLAGS.bert_config_file,
-        *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
-      ],
+      [FLAGS.input_file, *common_flags.model_files()],
     )
   file_format = FLAGS.output_format or feature_files.format_of(
     FLAGS.output_file

@@ -82,19 +82,11 @@ def lines_as_they_come(
     max_lines: how many lines a list has at the most.
   """
   # `read1` gives what a pipe has so far; `read` would wait for all of it.
-  read = getattr(reader, "read1", reader.read)
-  rest = []
-  while chunk := read(_CHUNK_BYTES):
-    first, *others = chunk.split(b"\n")
-    rest.append(first)
-    if others:
-      lines = [b"".join(rest), *others[:-1]]
-      rest = others[-1:]
-      for start in range(0, len(lines), max_lines):
-        yield lines[start : start + max_lines]
-  last = b"".join(rest)
-  if last:
-    yield [last]
+  for lines in _line_lists(getattr(reader, "read1", reader.read)):
+    for start in range(0, len(lines), max_lines):
+      yield [
+        line.removesuffix(b"\n") for line in lines[start : start + max_lines]
+      ]
 
 
 def decode_line(line: bytes, where: str) -> str:
@@ -117,14 +109,19 @@ def _byte_lines(reader):
 
   Those that a GFile itself yields have lost each \\r.
   """
+  for lines in _line_lists(reader.read):
+    yield from lines
+
+
+def _line_lists(read):
+  """Yields lists of whole lines, each with its end, as `read` gives them."""
   rest = []
-  while chunk := reader.read(_CHUNK_BYTES):
+  while chunk := read(_CHUNK_BYTES):
     first, *others = chunk.split(b"\n")
     rest.append(first)
     if others:
-      for line in (b"".join(rest), *others[:-1]):
-        yield line + b"\n"
+      yield [line + b"\n" for line in (b"".join(rest), *others[:-1])]
       rest = others[-1:]
   last = b"".join(rest)
   if last:
-    yield last
+    yield [last]

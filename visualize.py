@@ -38,14 +38,6 @@ COMMANDS = {
   "embeddings": (("input_file", "output_dir"), ("labels", "method")),
 }
 
-# What embeddings writes.
-MAP_FILES = (
-  "embeddings.png",
-  "tensors.tsv",
-  "metadata.tsv",
-  "projector_config.pbtxt",
-)
-
 
 def define_flags() -> None:
   """Defines the flags; the command, which comes first, becomes one."""
@@ -93,20 +85,16 @@ def check_flags() -> None:
         )
   common_flags.require(*COMMANDS[FLAGS.command][0])
   common_flags.require("init_checkpoint")
-  read = [
-    FLAGS.input_file,
-    FLAGS.vocab_file,
-    FLAGS.spm_model_file,
-    FLAGS.bert_config_file,
-    *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
-  ]
+  read = [FLAGS.input_file, *common_flags.model_files()]
   if FLAGS.output_file:
     common_flags.check_output_files("output_file", [FLAGS.output_file], read)
   if FLAGS.output_dir:
     common_flags.check_output_folder(FLAGS.output_dir)
     # A folder that is yet to be made holds none of them.
     if tf.io.gfile.isdir(FLAGS.output_dir):
-      paths = [os.path.join(FLAGS.output_dir, name) for name in MAP_FILES]
+      paths = [
+        os.path.join(FLAGS.output_dir, name) for name in embeddings_map.FILES
+      ]
       common_flags.check_output_files("output_dir", paths, read)
 
 
@@ -253,7 +241,7 @@ def show_embeddings() -> None:
   vectors = np.stack([text.vector for text in found])
   points, axes = embeddings_map.project(vectors, FLAGS.method)
   tf.io.gfile.makedirs(FLAGS.output_dir)
-  chart = os.path.join(FLAGS.output_dir, "embeddings.png")
+  chart = os.path.join(FLAGS.output_dir, embeddings_map.CHART)
   title = os.path.basename(FLAGS.input_file)
   embeddings_map.write_chart(chart, points, axes, sentences, labels, title)
   embeddings_map.write_projector(FLAGS.output_dir, vectors, sentences, labels)

@@ -139,7 +139,7 @@ def test_embeddings_with_labels(tmp_path, goldens, flags):
     "--labels",
     *flags,
   )
-  assert {path.name for path in out.iterdir()} == {*visualize.MAP_FILES}
+  assert {path.name for path in out.iterdir()} == {*embeddings_map.FILES}
   head, *rows = (out / "metadata.tsv").read_text("utf-8").splitlines()
   assert head == "label\ttext"
   assert rows == source.read_text("utf-8").splitlines()
@@ -170,19 +170,18 @@ ATTENTION = {"text": "the cat", "output_file": "out.html"}
 EMBEDDINGS = {"input_file": "sentences.txt", "output_dir": "map"}
 
 
-@pytest.mark.parametrize("name", visualize.MAP_FILES)
+def _refused(*arguments):
+  """The one line that a command ends with."""
+  (line,) = scripts.fork("visualize.py", *arguments, status=2)[1].splitlines()
+  return line
+
+
+@pytest.mark.parametrize("name", embeddings_map.FILES)
 def test_a_map_does_not_replace_what_it_is_of(tmp_path, flags, name):
   source = tmp_path / name
   source.write_text("\n".join(SENTENCES), "utf-8")
-  _, error = scripts.fork(
-    "visualize.py",
-    "embeddings",
-    f"--input_file={source}",
-    f"--output_dir={tmp_path}",
-    *flags,
-    status=2,
-  )
-  (line,) = error.splitlines()
+  changes = [f"--input_file={source}", f"--output_dir={tmp_path}"]
+  line = _refused("embeddings", *flags, *changes)
   assert line.startswith(f"error: --output_dir={tmp_path}: {source} is read")
   assert source.read_text("utf-8") == "\n".join(SENTENCES)
 
@@ -192,16 +191,8 @@ def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
     shutil.copy(path, tmp_path)
   index = tmp_path / "bert_model.ckpt.index"
   before = scripts.tree(tmp_path)
-  _, error = scripts.fork(
-    "visualize.py",
-    "attention",
-    "--text=the",
-    f"--output_file={index}",
-    *flags,
-    f"--init_checkpoint={tmp_path}",
-    status=2,
-  )
-  (line,) = error.splitlines()
+  changes = [f"--output_file={index}", f"--init_checkpoint={tmp_path}"]
+  line = _refused("attention", "--text=the", *flags, *changes)
   assert line.startswith(f"error: --output_file={index}: {index} is read from")
   assert scripts.tree(tmp_path) == before
 
