@@ -1,7 +1,9 @@
 """What becomes of SQuAD's answers: predictions, scores and their page.
 
-answered = list(answer_questions(examples, features, results, settings))
-evaluate(answered, {a.example.qas_id: a.prediction(0.0) for a in answered})
+    answered = list(answer_questions(examples, features, results, settings))
+    evaluate(answered, {a.example.qas_id: a.prediction(0.0) for a in answered})
+
+Which answers stand is decided when all are known, by a threshold.
 """
 
 import collections

@@ -1,6 +1,8 @@
 """Exact match and F1 of answers, by the rules of SQuAD 1.1 and 2.0.
 
-evaluate_v1({e.qas_id: e.answers for e in examples}, predictions)
+    evaluate_v1({e.qas_id: e.answers for e in examples}, predictions)
+
+The numbers are those of the official scripts.
 """
 
 import collections

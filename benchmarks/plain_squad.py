@@ -35,16 +35,7 @@ def plain_features(example, tokenizer, length, stride, max_query, is_training):
   ]
   answer = None
   if is_training and not example.is_impossible:
-    words = range(example.start_position, example.end_position + 1)
-    of_words = [i for i, piece in enumerate(pieces) if piece[2] in words]
-    wanted = tokenizer.tokenize(example.orig_answer_text)
-    spots = [
-      of_words[i : i + len(wanted)]
-      for i in range(len(of_words))
-      if wanted
-      and [pieces[j][0] for j in of_words[i:]][: len(wanted)] == wanted
-    ]
-    answer = (spots or [of_words])[0]
+    answer = _answer_places(example, pieces, tokenizer)
   for number, span in enumerate(spans):
     first = len(query) + 2
     tokens = ["[CLS]", *query, "[SEP]", *(pieces[i][0] for i in span), "[SEP]"]
@@ -67,3 +58,16 @@ def plain_features(example, tokenizer, length, stride, max_query, is_training):
       example.is_impossible,
       pieces[span[0]][1],
     )
+
+
+def _answer_places(example, pieces, tokenizer):
+  """The numbers of the answer's pieces, or of all pieces of its words."""
+  words = range(example.start_position, example.end_position + 1)
+  of_words = [i for i, piece in enumerate(pieces) if piece[2] in words]
+  wanted = tokenizer.tokenize(example.orig_answer_text)
+  spots = [
+    of_words[i : i + len(wanted)]
+    for i in range(len(of_words))
+    if wanted and [pieces[j][0] for j in of_words[i:]][: len(wanted)] == wanted
+  ]
+  return (spots or [of_words])[0]
