@@ -358,7 +358,7 @@ def check_output_files(
 
 
 def model_files() -> list[str]:
-  """The files of the model that the flags name; its checkpoint must be there."""
+  """The files of the model that the flags name, whose checkpoint is there."""
   named = (FLAGS.vocab_file, FLAGS.spm_model_file, FLAGS.bert_config_file)
   return [
     *filter(None, named),
