@@ -222,12 +222,16 @@ def test_its_questions_are_answered(goldens, tmp_path):
   _copy_model(goldens, tmp_path)
   for name in ("train", "dev"):
     shutil.copy(goldens / "squad_v1.json", tmp_path / f"{name}-v1.1.json")
-  train, _, code = _blocks("Answer questions: SQuAD")
+  train, _, ask, code = _blocks("Answer questions: SQuAD")
   block = train.replace("/tmp", str(tmp_path)).replace("=384", "=128")
   block = block.replace("=128 --output", "=32 --output")  # The stride.
   block = block.replace("num_train_epochs=2.0", "num_train_epochs=0.25")
   _run_block(f"SQUAD_DIR={tmp_path}\n{block}", tmp_path, "")
   assert (tmp_path / "squad_base/answer.html").exists()
+  (tmp_path / "text.txt").write_text("Jim Henson made puppets.")
+  ask = ask.replace("/tmp", str(tmp_path))
+  ask = ask.replace("text.txt", str(tmp_path / "text.txt"))
+  assert re.search(r"^ +\d+\.\d%  ", _run_block(ask, tmp_path, ""), re.M)
   names = {}
   exec(compile(code.replace("/tmp", str(tmp_path)), "README.md", "exec"), names)
   assert names["best"].text
