@@ -19,9 +19,9 @@ the seconds, their ratio, and the least cosine between two vectors of a line.
 """
 
 import argparse
-import collections
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -85,11 +85,9 @@ np.save(folder + "/torch.npy", np.concatenate(results))
 
 
 def gelu(x):
-  """As the original writes it."""
-  cdf = 0.5 * (
-    1.0 + tf.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * tf.pow(x, 3)))
-  )
-  return x * cdf
+  """By its formula, each operation on its own, as the original has it."""
+  inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+  return 0.5 * x * (1 + tf.tanh(inner))
 
 
 class OriginalWay:
@@ -135,24 +133,18 @@ class OriginalWay:
     return tokens, ids + padding, [1] * len(ids) + padding, [0] * LENGTH
 
   def _line(self, number, tokens, layers):
-    all_features = []
-    for place, token in enumerate(tokens):
-      all_layers = []
-      for index, values in zip(LAYERS, layers, strict=True):
-        layer = collections.OrderedDict()
-        layer["index"] = index
-        layer["values"] = [
-          round(float(x), 6) for x in values[place : place + 1].flat
-        ]
-        all_layers.append(layer)
-      feature = collections.OrderedDict()
-      feature["token"] = token
-      feature["layers"] = all_layers
-      all_features.append(feature)
-    line = collections.OrderedDict()
-    line["linex_index"] = number
-    line["features"] = all_features
-    return line
+    """What a line of the file holds; every number passes through Python."""
+    described = [
+      {
+        "token": token,
+        "layers": [
+          {"index": index, "values": [round(float(x), 6) for x in rows[place]]}
+          for index, rows in zip(LAYERS, layers, strict=True)
+        ],
+      }
+      for place, token in enumerate(tokens)
+    ]
+    return {"linex_index": number, "features": described}
 
 
 def write_ours(extractor, texts, path):
