@@ -8,6 +8,7 @@ looked up. Every 50th line is held out, and shows how well the vocabulary does
 on text that it was not learnt from. Equal text and flags give equal bytes.
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import collections
 import dataclasses
 import io
@@ -15,14 +16,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import common_flags  # Before TensorFlow, to start it quietly.
 from absl import flags, logging
 
-import checkpoints
 import modeling
-import summaries
-import text_files
 import tokenization
+from errors import UserError
+from pipeline import files, text_files
+from training import summaries
 
 FLAGS = flags.FLAGS
 
@@ -181,7 +181,7 @@ def learn_wordpiece(
   try:
     import tokenizers
   except ImportError as error:
-    raise ValueError(_not_installed("tokenizers>=0.20.2")) from error
+    raise UserError(_not_installed("tokenizers>=0.20.2")) from error
   longest = tokenization.WordpieceTokenizer(()).max_input_chars_per_word
   words = {word: n for word, n in words.items() if len(word) <= longest}
   rare = {
@@ -194,7 +194,7 @@ def learn_wordpiece(
   alphabet += sorted({"##" + char for word in words for char in word[1:]})
   given = special_pieces(num_unused) + alphabet
   if len(given) > vocab_size:
-    raise ValueError(_too_small(vocab_size, len(given)))
+    raise UserError(_too_small(vocab_size, len(given)))
   tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece())
   tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(" ")
   trainer = tokenizers.trainers.WordPieceTrainer(
@@ -259,7 +259,7 @@ def learn_sentencepiece(
   try:
     import sentencepiece
   except ImportError as error:
-    raise ValueError(_not_installed("sentencepiece>=0.2.0")) from error
+    raise UserError(_not_installed("sentencepiece>=0.2.0")) from error
   characters = _count_characters(words)
   characters["\u2581"] += sum(words.values())  # Each word begins with one.
   kept = sum(n for n in characters.values() if n >= min_frequency)
@@ -291,8 +291,8 @@ def learn_sentencepiece(
   except RuntimeError as error:
     too_small = re.search(_TOO_SMALL, str(error))
     if too_small:
-      raise ValueError(_too_small(vocab_size, int(too_small[1]))) from error
-    raise ValueError(
+      raise UserError(_too_small(vocab_size, int(too_small[1]))) from error
+    raise UserError(
       f"SentencePiece cannot learn from this text ({error}); pass more text"
     ) from error
   return model.getvalue()
@@ -357,7 +357,7 @@ def input_files() -> list[str]:
   read = {os.path.realpath(path) for path in paths}
   for name in ("output_file", "update_config"):
     if os.path.realpath(FLAGS[name].value or "") in read:
-      raise ValueError(
+      raise UserError(
         f"--{name}={FLAGS[name].value} is a file of --input_file, too; pass "
         f"another"
       )
@@ -372,7 +372,7 @@ def read_words(paths: Sequence[str]) -> WordCounts:
     word_cutter(FLAGS.model_type, FLAGS.do_lower_case),
   )
   if not counts.words:
-    raise ValueError(
+    raise UserError(
       f"--input_file={FLAGS.input_file} holds no words; pass files with text"
     )
   return counts
@@ -406,7 +406,7 @@ def main() -> None:
   logging.info(
     "Learning %d pieces from %d words", FLAGS.vocab_size, len(counts.words)
   )
-  checkpoints.write_file(FLAGS.output_file, learn(counts.words))
+  files.write_file(FLAGS.output_file, learn(counts.words))
   tokenizer = load_tokenizer()
   size = len(tokenizer.vocab)
   if size < FLAGS.vocab_size:
@@ -417,7 +417,7 @@ def main() -> None:
     )
   if config:
     config.vocab_size = size
-    checkpoints.write_file(FLAGS.update_config, config.to_json_string())
+    files.write_file(FLAGS.update_config, config.to_json_string())
   print(
     f"{counts.lines:,} lines; {counts.words.total():,} words to learn from, "
     f"{len(counts.words):,} of them distinct\n"

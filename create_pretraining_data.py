@@ -11,19 +11,16 @@ one is cut into shards by --shard_mb, which all cores, or, by --runner, many
 machines, work on.
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import os
 import time
 from collections.abc import Sequence
 
-import common_flags  # Before TensorFlow, to start it quietly.
 from absl import flags, logging
 
-import corpus
-import corpus_beam
-import corpus_workers
-import inputs
-import summaries
-from instances import (
+from errors import UserError, plural
+from pipeline import corpus, corpus_beam, corpus_workers
+from pipeline.instances import (
   TrainingInstance,
   create_instances_from_document,
   create_masked_lm_predictions,
@@ -31,6 +28,7 @@ from instances import (
   truncate_seq_pair,
   write_instance_to_example_files,
 )
+from training import summaries
 
 # Code written for the original finds these here.
 __all__ = [
@@ -153,30 +151,30 @@ def check_flags() -> None:
   common_flags.require("input_file", "output_file")
   shortest = 5 if FLAGS.next_sentence_prediction else 4
   if FLAGS.max_seq_length < shortest:
-    raise ValueError(
+    raise UserError(
       f"--max_seq_length={FLAGS.max_seq_length} leaves too little room for "
       f"text; pass {shortest} or more"
     )
   if not 0 < FLAGS.masked_lm_prob < 1:
-    raise ValueError(
+    raise UserError(
       f"--masked_lm_prob={FLAGS.masked_lm_prob} is not between 0 and 1; pass "
       f"0.15, as the paper, or --no_masking"
     )
   if not 0 <= FLAGS.short_seq_prob <= 1:
-    raise ValueError(
+    raise UserError(
       f"--short_seq_prob={FLAGS.short_seq_prob} is not between 0 and 1"
     )
   if not FLAGS.shard_mb < float("inf"):
-    raise ValueError(f"--shard_mb={FLAGS.shard_mb} is not a finite number")
+    raise UserError(f"--shard_mb={FLAGS.shard_mb} is not a finite number")
   if not FLAGS.no_masking:
     return
   for name in _MASKING_FLAGS:
     if not FLAGS[name].using_default_value:
-      raise ValueError(
+      raise UserError(
         f"--{name} means nothing with --no_masking; leave one of them out"
       )
   if FLAGS.dupe_factor > 1 and not FLAGS["dupe_factor"].using_default_value:
-    raise ValueError(
+    raise UserError(
       f"--dupe_factor={FLAGS.dupe_factor} would write equal rows again with "
       f"--no_masking; leave one of them out"
     )
@@ -191,7 +189,7 @@ def make_recipe() -> corpus.Recipe:
   check_flags()
   tokenizer = common_flags.load_tokenizer()
   if not (FLAGS.no_masking or "[MASK]" in tokenizer.vocab):
-    raise ValueError(
+    raise UserError(
       f"--vocab_file={FLAGS.vocab_file} has no line [MASK]; pass the vocab.txt "
       f"that came with the model, or --no_masking"
     )
@@ -226,13 +224,13 @@ def log_found(found: corpus.Corpus, num_files: int, num_workers: int) -> None:
   """Says what there is to do, and how it would be done better."""
   who = f"--runner={FLAGS.runner}"
   if not FLAGS.runner:
-    who = inputs.counted(min(num_workers, len(found.shards)), "worker")
+    who = plural(min(num_workers, len(found.shards)), "worker")
   logging.info(
     "%s, %.2f MB: %s in %s for %s",
-    inputs.counted(num_files, "file"),
+    plural(num_files, "file"),
     found.size / _MB,
-    inputs.counted(found.documents, "document"),
-    inputs.counted(len(found.shards), "shard"),
+    plural(found.documents, "document"),
+    plural(len(found.shards), "shard"),
     who,
   )
   wants_shards = FLAGS.runner or (FLAGS.num_workers or 1) > 1
@@ -251,7 +249,7 @@ def log_made(
   if counts:
     positions = counts.instances * FLAGS.max_seq_length
     what = (
-      f"{inputs.counted(counts.instances, 'instance')} of {counts.tokens} "
+      f"{plural(counts.instances, 'instance')} of {counts.tokens} "
       f"tokens, {1 - counts.tokens / positions:.1%} padding, "
       f"{counts.unknown / counts.pieces:.2%} of the text unknown, "
       f"{counts.instances / seconds:.0f} instances/s"

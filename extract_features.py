@@ -12,17 +12,15 @@ each word piece and layer, or, by --pooling, one of the line; what is in its
 files stands at the top of feature_files.py.
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import time
 
-import common_flags  # Before TensorFlow, to start it quietly.
 from absl import flags, logging
 
-import feature_files
-import features
-import inputs
-import releases
-import summaries
-from features import FeatureExtractor
+from errors import plural
+from tasks import feature_files, features
+from tasks.features import FeatureExtractor
+from training import model_folder, summaries
 
 # For notebooks.
 __all__ = ["FeatureExtractor"]
@@ -137,7 +135,7 @@ def load_extractor() -> FeatureExtractor:
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer)
   return FeatureExtractor(
-    releases.Model(config, tokenizer, FLAGS.init_checkpoint),
+    model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers=layers,
     pooling=FLAGS.pooling,
     layer_combination=FLAGS.layer_combination,
@@ -175,7 +173,7 @@ def main() -> None:
   logging.info(
     "%s, %d of them cut at --max_seq_length=%d, in %.1f s, %.0f lines/s: "
     "the features are in %s",
-    inputs.counted(lines, "line"),
+    plural(lines, "line"),
     cut,
     FLAGS.max_seq_length,
     seconds,

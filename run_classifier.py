@@ -7,6 +7,7 @@
       --output_dir=/tmp/mrpc_output/
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import functools
 import itertools
 import math
@@ -14,26 +15,17 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-import common_flags  # Before TensorFlow, to start it quietly.
 import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import answers
-import best
-import checkpoints
-import classifier
-import custom
-import estimator
-import fine_tuning
-import glue
-import heads
-import releases
-import report
-import run_record
-import runs
-from classifier import Classifier, create_model, model_fn_builder
-from examples import (
+from errors import UserError
+from pipeline import files
+from reports import classification as classification_report
+from tasks import answers, classification, fine_tuning, glue, runs, tabular
+from tasks import labels as label_types
+from tasks.classification import Classifier, create_model, model_fn_builder
+from tasks.examples import (
   LONG_TEXT,
   DataProcessor,
   InputExample,
@@ -48,12 +40,19 @@ from examples import (
   label_id,
   unlabelled,
 )
-from glue import (
+from tasks.glue import (
   PROCESSORS,
   ColaProcessor,
   MnliProcessor,
   MrpcProcessor,
   XnliProcessor,
+)
+from training import (
+  best_checkpoint,
+  checkpoints,
+  estimator,
+  model_folder,
+  run_record,
 )
 
 # Code written for the original finds these here, and Classifier.
@@ -202,21 +201,21 @@ def check_flags() -> None:
   common_flags.require("task_name", "output_dir")
   common_flags.check_fine_tuning_flags()
   if FLAGS.regression and FLAGS.multilabel:
-    raise ValueError(
+    raise UserError(
       "--regression and --multilabel exclude each other; pass one"
     )
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
-    raise ValueError(
+    raise UserError(
       f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on go beyond "
       f"{2**31 - 1}; lower --seed"
     )
   if FLAGS.long_text == "mean_windows" and FLAGS.max_seq_length < 5:
-    raise ValueError(
+    raise UserError(
       f"--max_seq_length={FLAGS.max_seq_length} leaves no room for "
       f"--long_text=mean_windows; pass 5 or more"
     )
   if not wanted_sets():
-    raise ValueError(
+    raise UserError(
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --predict_file or --interactive"
     )
@@ -242,18 +241,18 @@ def plan_runs() -> list[runs.Run]:
   """
   names = FLAGS.task_name
   names = glue.GLUE_TASKS if [n.lower() for n in names] == ["all"] else names
-  known = {**PROCESSORS, CUSTOM: custom.TableProcessor}
+  known = {**PROCESSORS, CUSTOM: tabular.TableProcessor}
   # One that is named twice is run once.
   tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
   if CUSTOM in tasks:
     if len(tasks) > 1:
-      raise ValueError(
+      raise UserError(
         f"--task_name={CUSTOM} cannot be run with other tasks; run it alone"
       )
   else:
     for name in _CUSTOM_FLAGS:
       if not FLAGS[name].using_default_value:
-        raise ValueError(
+        raise UserError(
           f"--{name} is for --task_name={CUSTOM} alone; leave it out"
         )
     common_flags.require("data_dir")
@@ -281,7 +280,7 @@ def make_processor(run: runs.Run, trained: tuple) -> DataProcessor:
   head, settings = trained
   if head and not FLAGS.do_train:
     kind = settings["kind"]
-  return custom.TableProcessor(
+  return tabular.TableProcessor(
     **{name: FLAGS[name].value for name in _TABLE_FLAGS},
     kind="regression" if FLAGS.regression else kind,
     split_seed=FLAGS.seed,  # Not the run's: all seeds share one split.
@@ -298,13 +297,13 @@ def prepare(run: runs.Run) -> fine_tuning.Job:
   """
   tokenizer = common_flags.load_tokenizer()
   bert_config = common_flags.load_config(tokenizer)
-  folder = releases.weights_folder(run.output_dir, run.init_checkpoint)
-  trained = classifier.read_release(folder) if folder else (None, {})
+  folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
+  trained = classification.read_release(folder) if folder else (None, {})
   processor = make_processor(run, trained)
   task = getattr(processor, "task", None)
   kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
   head = make_head(kind, processor, trained[0], run)
-  shapes = classifier.head_shapes(bert_config, head.num_outputs)
+  shapes = classification.head_shapes(bert_config, head.num_outputs)
   has_head = common_flags.check_init_checkpoint(
     bert_config, shapes, run.init_checkpoint
   )
@@ -312,7 +311,7 @@ def prepare(run: runs.Run) -> fine_tuning.Job:
     bert_config, shapes, run.output_dir
   )
   if not ("train" in run.sets or has_head or is_trained):
-    raise ValueError(
+    raise UserError(
       f"no classifier of {head.num_outputs} labels in "
       f"--output_dir={run.output_dir} or "
       f"--init_checkpoint={run.init_checkpoint}; add --do_train"
@@ -342,18 +341,21 @@ def prepare(run: runs.Run) -> fine_tuning.Job:
 
 
 def make_head(
-  kind: str, processor: DataProcessor, trained: heads.Head | None, run: runs.Run
-) -> heads.Head:
+  kind: str,
+  processor: DataProcessor,
+  trained: label_types.Head | None,
+  run: runs.Run,
+) -> label_types.Head:
   """The head of a task; of numbers of the user's own, by their own scale."""
-  is_custom = isinstance(processor, custom.TableProcessor)
-  if not (is_custom and kind == heads.Regression.kind):
-    return heads.make_head(kind, processor.get_labels())
+  is_custom = isinstance(processor, tabular.TableProcessor)
+  if not (is_custom and kind == label_types.Regression.kind):
+    return label_types.make_head(kind, processor.get_labels())
   if trained and "train" not in run.sets:
     return trained
   rows = processor.get_train_examples(run.data_dir)
   numbers = [float(example.label) for example in rows]
   # Equal numbers have no scale of their own.
-  return heads.Regression(
+  return label_types.Regression(
     np.mean(numbers).item(), np.std(numbers).item() or 1.0
   )
 
@@ -377,12 +379,14 @@ def reading_settings(
   return settings
 
 
-def check_labels(head: heads.Head, trained: heads.Head, folder: str) -> None:
+def check_labels(
+  head: label_types.Head, trained: label_types.Head, folder: str
+) -> None:
   """Raises ValueError if the model in `folder` was trained on other labels."""
   if (head.kind, list(head.labels)) == (trained.kind, list(trained.labels)):
     return
-  raise ValueError(
-    f"{os.path.join(folder, classifier.LABELS_NAME)} has the labels "
+  raise UserError(
+    f"{os.path.join(folder, classification.LABELS_NAME)} has the labels "
     f"{', '.join(map(str, trained.labels))} ({trained.kind}), and "
     f"--task_name={','.join(FLAGS.task_name)} has "
     f"{', '.join(map(str, head.labels))} ({head.kind}); pass the task that "
@@ -391,7 +395,7 @@ def check_labels(head: heads.Head, trained: heads.Head, folder: str) -> None:
 
 
 def metric_names(
-  task: glue.Task | None, processor: DataProcessor, head: heads.Head
+  task: glue.Task | None, processor: DataProcessor, head: label_types.Head
 ) -> list[str]:
   """The metrics of a task: accuracy, where there is one, and its paper's.
 
@@ -399,12 +403,12 @@ def metric_names(
     ValueError: --keep_best names none of them.
   """
   names = [*head.default_metrics, *getattr(task, "metrics", ())]
-  if isinstance(processor, custom.TableProcessor) and "f1_macro" not in names:
+  if isinstance(processor, tabular.TableProcessor) and "f1_macro" not in names:
     names += ["f1_macro"] if head.labels else []
   names = list(dict.fromkeys(names))
   wanted = (FLAGS.keep_best or names[0]).removeprefix("eval_")
   if wanted not in [*names, "loss"]:
-    raise ValueError(
+    raise UserError(
       f"--keep_best={FLAGS.keep_best} is none of {', '.join(names)}, loss"
     )
   return names
@@ -412,7 +416,7 @@ def metric_names(
 
 def make_keeper(
   run: runs.Run, names: Sequence[str]
-) -> best.BestCheckpoint | None:
+) -> best_checkpoint.BestCheckpoint | None:
   """What keeps the best weights of a Run's training, if a flag asks for it.
 
   Args:
@@ -425,13 +429,13 @@ def make_keeper(
   is_wanted = FLAGS.keep_best or FLAGS.early_stopping_patience
   if not (is_wanted and "train" in run.sets):
     return None
-  return best.BestCheckpoint(
+  return best_checkpoint.BestCheckpoint(
     run.output_dir, FLAGS.keep_best or names[0], FLAGS.early_stopping_patience
   )
 
 
 def read_examples(
-  processor: DataProcessor, head: heads.Head, run: runs.Run
+  processor: DataProcessor, head: label_types.Head, run: runs.Run
 ) -> dict:
   """The examples of the sets that are needed; what is odd in them is logged.
 
@@ -452,21 +456,21 @@ def read_examples(
     example_sets[set_type] = sets
   train = example_sets.get("train", {}).get("", ())
   if train and head.labels:
-    custom.log_labels_seen_once(train, head.kind)
+    tabular.log_labels_seen_once(train, head.kind)
   if train and "dev" in example_sets:
     for examples in example_sets["dev"].values():
-      custom.log_duplicates(train, examples)
+      tabular.log_duplicates(train, examples)
   return example_sets
 
 
 def label_weights(
-  head: heads.Head, example_sets: Mapping[str, Mapping]
+  head: label_types.Head, example_sets: Mapping[str, Mapping]
 ) -> list[float] | None:
   """The weights of labels in training, if --class_weights asks for them."""
   if FLAGS.class_weights == "none" or "train" not in example_sets:
     return None
   if not head.labels:
-    raise ValueError("--class_weights=balanced needs labels, not numbers")
+    raise UserError("--class_weights=balanced needs labels, not numbers")
   weights = head.balanced_weights(
     np.array([label_id(e, head) for e in example_sets["train"][""]])
   )
@@ -493,12 +497,12 @@ def count_train_steps(
     return 0
   rows = rows or len(example_sets["train"][""])
   if not rows:
-    raise ValueError(
+    raise UserError(
       f"--task_name={','.join(FLAGS.task_name)} has no example to train on"
     )
   steps = int(rows / FLAGS.train_batch_size * FLAGS.num_train_epochs)
   if steps < 1 and settings["long_text"] != "mean_windows":
-    raise ValueError(
+    raise UserError(
       f"--num_train_epochs={FLAGS.num_train_epochs} over {rows} rows fill no "
       f"batch of --train_batch_size={FLAGS.train_batch_size}; raise the one "
       f"or lower the other"
@@ -532,9 +536,11 @@ def train(
   development: Sequence[fine_tuning.DevelopmentSet],
 ) -> None:
   """Trains, and makes `output_dir` a release of its own."""
-  for name, content in classifier.release_files(job.head, job.settings).items():
+  for name, content in classification.release_files(
+    job.head, job.settings
+  ).items():
     # First of all, since only these tell which label each output stands for.
-    checkpoints.write_file(os.path.join(job.run.output_dir, name), content)
+    files.write_file(os.path.join(job.run.output_dir, name), content)
   evaluate_at, eval_steps = None, 0
   if common_flags.evaluates_in_training():
     epoch = math.ceil(job.num_train_steps / FLAGS.num_train_epochs)
@@ -542,7 +548,7 @@ def train(
     evaluate_at = functools.partial(
       fine_tuning.evaluate_in_training, job, model, development
     )
-  best.train(
+  best_checkpoint.train(
     model,
     job.train_input_fn,
     FLAGS.train_batch_size,
@@ -571,7 +577,9 @@ def perform(run: runs.Run) -> dict[str, float]:
   results, evaluations = {}, []
   for dev in development if FLAGS.do_eval else ():
     evaluations.append(fine_tuning.evaluate(job, model, dev))
-    report.write_results(run.output_dir, dev.suffix, evaluations[-1])
+    classification_report.write_results(
+      run.output_dir, dev.suffix, evaluations[-1]
+    )
     for name, value in evaluations[-1].results.items():
       results[name + dev.suffix] = value
   if evaluations or "train" in run.sets:
@@ -617,14 +625,14 @@ def answer() -> None:
   given = ("predict_file", "interactive", "do_train", "do_eval", "do_predict")
   first, *others = [name for name in given if FLAGS[name].value]
   if others:
-    raise ValueError(
+    raise UserError(
       f"--{first} and --{others[0]} exclude each other; give two commands"
     )
   path = FLAGS.predict_file
   if path and path != "-":
     common_flags.require_file("predict_file")
     if path.endswith((".csv", ".json", ".jsonl", ".gz")):
-      raise ValueError(
+      raise UserError(
         f"--predict_file={path} would be read as lines of text; pass a table "
         f"as --test_file, with --task_name={CUSTOM} and --do_predict"
       )
@@ -635,7 +643,7 @@ def answer() -> None:
     answers.converse(model)
   elif path == "-":
     if sys.stdin is None:
-      raise ValueError("--predict_file=-: standard input is closed")
+      raise UserError("--predict_file=-: standard input is closed")
     answers.answer_lines(model, sys.stdin.buffer, sys.stdout, "standard input")
   else:
     with tf.io.gfile.GFile(path, "rb") as reader:

@@ -11,31 +11,28 @@
 The records are those of create_pretraining_data.py.
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import functools
 import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-import common_flags  # Before TensorFlow, to start it quietly.
 import tensorflow as tf
 from absl import flags, logging
 
-import best
-import estimator
-import inputs
-import instances
 import modeling
-import pretraining
-import run_record
-import shuffled_records
 import tokenization
-from pretraining import (
+from errors import UserError, plural
+from pipeline import instances
+from tasks import pretraining
+from tasks.pretraining import (
   gather_indexes,
   get_masked_lm_output,
   get_next_sentence_output,
   model_fn_builder,
 )
+from training import best_checkpoint, estimator, run_record, shuffled_records
 
 # Code written for the original finds these here.
 __all__ = [
@@ -116,20 +113,20 @@ def check_flags() -> None:
     "max_eval_steps",
   )
   if not (FLAGS.do_train or FLAGS.do_eval):
-    raise ValueError("nothing to do; pass --do_train or --do_eval")
+    raise UserError("nothing to do; pass --do_train or --do_eval")
   if FLAGS.do_train and FLAGS.num_warmup_steps > FLAGS.num_train_steps:
-    raise ValueError(
+    raise UserError(
       f"--num_warmup_steps={FLAGS.num_warmup_steps} is more than "
       f"--num_train_steps={FLAGS.num_train_steps}, so that the learning rate "
       f"would never reach its peak; lower it"
     )
   if not 0 < FLAGS.masked_lm_prob < 1:
-    raise ValueError(
+    raise UserError(
       f"--masked_lm_prob={FLAGS.masked_lm_prob} is not between 0 and 1"
     )
   for name in _MASKING_FLAGS:
     if FLAGS[name].value != FLAGS[name].default and not FLAGS.dynamic_masking:
-      raise ValueError(
+      raise UserError(
         f"--{name} is for --dynamic_masking alone, as other records were "
         f"masked when they were made; leave it out"
       )
@@ -173,13 +170,13 @@ def common_layout(
   for path in others:
     found = shuffled_records.describe(path)
     if found != layout:
-      raise ValueError(
+      raise UserError(
         f"{first} has {_shown(layout)}, and {path} has {_shown(found)}; pass "
         f"files that were made with the same settings"
       )
   masked_positions = layout.max_predictions_per_seq
   if bool(masked_positions) == FLAGS.dynamic_masking:
-    raise ValueError(
+    raise UserError(
       f"{first} is masked already; leave out --dynamic_masking, or pass "
       f"records that were made with --no_masking"
       if masked_positions
@@ -187,7 +184,7 @@ def common_layout(
     )
   for name, found in layout._asdict().items():
     if name in FLAGS and found and found != FLAGS[name].value:
-      raise ValueError(
+      raise UserError(
         f"{first} was made with --{name}={found}, and here it is "
         f"--{name}={FLAGS[name].value}; pass --{name}={found}"
       )
@@ -219,7 +216,7 @@ def check_weights(
     bert_config, shapes, FLAGS.output_dir
   )
   if not (FLAGS.do_train or has_heads or is_trained):
-    raise ValueError(
+    raise UserError(
       f"no pre-trained model with its heads in --output_dir="
       f"{FLAGS.output_dir} or --init_checkpoint={FLAGS.init_checkpoint}; add "
       f"--do_train"
@@ -290,10 +287,10 @@ def log_plan(
     logging.info(
       "Training %s parameters on %s of %s: %s of %s, %.3g epochs",
       f"{sum(map(math.prod, shapes.values())):,}",
-      inputs.counted(rows, "record"),
-      inputs.counted(len(records["train"].paths), "file"),
-      inputs.counted(FLAGS.num_train_steps, "update"),
-      inputs.counted(FLAGS.train_batch_size, "row"),
+      plural(rows, "record"),
+      plural(len(records["train"].paths), "file"),
+      plural(FLAGS.num_train_steps, "update"),
+      plural(FLAGS.train_batch_size, "row"),
       FLAGS.num_train_steps * FLAGS.train_batch_size / rows,
     )
   if records.get("dev") is records.get("train"):
@@ -344,7 +341,7 @@ def train(
     logging.info("step %d, evaluation: %s", step, shown)
     return False
 
-  best.train(
+  best_checkpoint.train(
     model,
     input_fn,
     FLAGS.train_batch_size,

@@ -16,6 +16,7 @@ depends on it; --pad_to_max_length=False cuts batches to their longest row,
 which is faster, and leaves padding out of the loss.
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import contextlib
 import dataclasses
 import functools
@@ -24,36 +25,41 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-import common_flags  # Before TensorFlow, to start it quietly.
 import tensorflow as tf
 from absl import flags, logging
 
-import best
-import checkpoints
-import estimator
-import inputs
 import modeling
-import question_answering
-import releases
-import run_record
-import squad
-import squad_answers
-import squad_reader
-import squad_records
-import squad_report
-import squad_results
 import tokenization
-from question_answering import ReadingSettings, create_model, model_fn_builder
-from squad import (
+from errors import UserError, plural
+from pipeline import files
+from reports import squad as squad_report
+from tasks import (
+  squad,
+  squad_decoding,
+  squad_model,
+  squad_reader,
+  squad_records,
+  squad_results,
+)
+from tasks.squad import (
   InputFeatures,
   SquadExample,
   convert_examples_to_features,
   read_squad_examples,
 )
-from squad_answers import RawResult, get_final_text, write_predictions
-from squad_reader import Reader
-from squad_records import FeatureWriter
-from squad_results import Answered
+from tasks.squad_decoding import RawResult, get_final_text, write_predictions
+from tasks.squad_model import ReadingSettings, create_model, model_fn_builder
+from tasks.squad_reader import Reader
+from tasks.squad_records import FeatureWriter
+from tasks.squad_results import Answered
+from training import (
+  best_checkpoint,
+  checkpoints,
+  estimator,
+  inputs,
+  model_folder,
+  run_record,
+)
 
 # Code written for the original finds these here, and Reader.
 __all__ = [
@@ -177,7 +183,7 @@ class Job:
   questions: dict[str, Questions]  # "train" and "dev", or one of them.
   threshold: float | None  # None: to be found.
   is_trained: bool  # Whether the output folder holds a checkpoint.
-  keeper: best.BestCheckpoint | None
+  keeper: best_checkpoint.BestCheckpoint | None
   release_files: dict
 
   @property
@@ -195,7 +201,7 @@ def check_flags() -> None:
   common_flags.require("output_dir")
   common_flags.check_fine_tuning_flags()
   if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
-    raise ValueError(
+    raise UserError(
       "nothing to do; pass --do_train, --do_predict or --do_eval, or, with a "
       "trained model, --interactive"
     )
@@ -203,7 +209,7 @@ def check_flags() -> None:
   wanted = wanted_files()
   answers = FLAGS.do_predict or FLAGS.do_eval or FLAGS.predict_file
   if "predict_file" in wanted and not answers:
-    raise ValueError(
+    raise UserError(
       "--predict_file is missing; --eval_steps, --keep_best and "
       "--early_stopping_patience evaluate on it"
     )
@@ -233,7 +239,7 @@ def given_threshold() -> float | None:
   with contextlib.suppress(ValueError):
     if math.isfinite(float(given)):
       return float(given)
-  raise ValueError(
+  raise UserError(
     f"--null_score_diff_threshold={given} is no finite number; pass one, or "
     f"{_AUTO}"
   )
@@ -246,17 +252,17 @@ def prepare() -> Job:
     ValueError: a flag or a file is wrong.
   """
   if not FLAGS.do_train:
-    FLAGS.init_checkpoint = releases.initial_weights(
+    FLAGS.init_checkpoint = model_folder.initial_weights(
       FLAGS.output_dir, FLAGS.init_checkpoint
     )
   tokenizer = common_flags.load_tokenizer()
-  folder = releases.weights_folder(FLAGS.output_dir, FLAGS.init_checkpoint)
+  folder = model_folder.weights_folder(FLAGS.output_dir, FLAGS.init_checkpoint)
   settings = reading_settings(folder)
   settings.check()
   for name, value in dataclasses.asdict(settings).items():
     FLAGS[name].value = value  # For the record.
   bert_config = common_flags.load_config(tokenizer)
-  shapes = question_answering.head_shapes(bert_config)
+  shapes = squad_model.head_shapes(bert_config)
   has_head = common_flags.check_init_checkpoint(
     bert_config, shapes, FLAGS.init_checkpoint
   )
@@ -264,7 +270,7 @@ def prepare() -> Job:
     bert_config, shapes, FLAGS.output_dir
   )
   if not (FLAGS.do_train or has_head or is_trained):
-    raise ValueError(
+    raise UserError(
       f"no model that answers questions in --output_dir={FLAGS.output_dir} or "
       f"--init_checkpoint={FLAGS.init_checkpoint}; add --do_train"
     )
@@ -294,7 +300,7 @@ def reading_settings(folder: str | None) -> ReadingSettings:
   given = {name: FLAGS[name].value for name in names}
   trained = None
   if folder and not FLAGS.do_train:
-    trained = question_answering.read_settings(folder)
+    trained = squad_model.read_settings(folder)
   for name in names if trained else ():
     if FLAGS[name].using_default_value:
       given[name] = getattr(trained, name)
@@ -323,7 +329,7 @@ def read_questions(settings: ReadingSettings) -> dict[str, Questions]:
   )
   if needed and not is_scored(sets["dev"], settings):
     lacking = next(e for e in sets["dev"].examples if not e.answers)
-    raise ValueError(
+    raise UserError(
       f"--predict_file={FLAGS.predict_file} has no answer to question "
       f"{lacking.qas_id} to evaluate by; pass a file with answers, or "
       f"--do_predict alone"
@@ -338,7 +344,9 @@ def is_scored(questions: Questions, settings: ReadingSettings) -> bool:
   )
 
 
-def make_keeper(settings: ReadingSettings) -> best.BestCheckpoint | None:
+def make_keeper(
+  settings: ReadingSettings,
+) -> best_checkpoint.BestCheckpoint | None:
   """What keeps the best weights of the training, if a flag asks for it.
 
   Args:
@@ -355,8 +363,8 @@ def make_keeper(settings: ReadingSettings) -> best.BestCheckpoint | None:
   names = ["f1", "exact", "best_f1", "best_exact"] if is_v2 else []
   names = names or ["f1", "exact_match"]
   if wanted not in names:
-    raise ValueError(f"--keep_best={wanted} is none of {', '.join(names)}")
-  return best.BestCheckpoint(
+    raise UserError(f"--keep_best={wanted} is none of {', '.join(names)}")
+  return best_checkpoint.BestCheckpoint(
     FLAGS.output_dir, wanted, FLAGS.early_stopping_patience
   )
 
@@ -380,7 +388,7 @@ def wanted_threshold(
   flag = FLAGS["null_score_diff_threshold"]
   if not settings.version_2_with_negative:
     if given_threshold() != 0:
-      raise ValueError(
+      raise UserError(
         f"--{flag.name} is for --version_2_with_negative alone; leave it out"
       )
     return 0.0
@@ -388,7 +396,7 @@ def wanted_threshold(
     return given_threshold()
   if "dev" not in questions or is_scored(questions["dev"], settings):
     return None
-  return question_answering.read_threshold(*threshold_folders(folder))
+  return squad_model.read_threshold(*threshold_folders(folder))
 
 
 def threshold_folders(folder: str | None) -> list[str]:
@@ -418,13 +426,13 @@ def check_train_steps(train: Questions) -> None:
 
   Windows count for enough until they are written.
   """
-  rows = inputs.counted(len(train.examples), "question")
+  rows = plural(len(train.examples), "question")
   if FLAGS.count_steps_on_windows:
     if not train.windows:
       return
-    rows = inputs.counted(train.windows, "window")
+    rows = plural(train.windows, "window")
   if not count_train_steps(train):
-    raise ValueError(
+    raise UserError(
       f"--num_train_epochs={FLAGS.num_train_epochs} over {rows} fill no batch "
       f"of --train_batch_size={FLAGS.train_batch_size}; raise the one or lower "
       f"the other"
@@ -460,8 +468,8 @@ def write_windows(job: Job, questions: Questions) -> None:
   logging.info(
     "%s: %s of %s%s",
     questions.records,
-    inputs.counted(questions.windows, "window"),
-    inputs.counted(len(questions.examples), "question"),
+    plural(questions.windows, "window"),
+    plural(len(questions.examples), "question"),
     ", there already" if is_reused else "",
   )
 
@@ -507,24 +515,24 @@ def train(job: Job, model: estimator.Estimator) -> None:
   """Trains, and makes `output_dir` a release of its own."""
   for name, content in job.settings.release_files().items():
     # First of all, since only these tell how the model reads.
-    checkpoints.write_file(os.path.join(FLAGS.output_dir, name), content)
+    files.write_file(os.path.join(FLAGS.output_dir, name), content)
   questions = job.questions["train"]
   steps = count_train_steps(questions)
   logging.info(
     "Training %s: %g epochs are %d on %s, and %d on their %s",
-    inputs.counted(steps, "update"),
+    plural(steps, "update"),
     FLAGS.num_train_epochs,
     count_train_steps(questions, False),
-    inputs.counted(len(questions.examples), "question"),
+    plural(len(questions.examples), "question"),
     count_train_steps(questions, True),
-    inputs.counted(questions.windows, "window"),
+    plural(questions.windows, "window"),
   )
   evaluate_at, eval_steps = None, 0
   if common_flags.evaluates_in_training():
     evaluate_at = functools.partial(evaluate_in_training, job, model)
     epoch = math.ceil(steps / FLAGS.num_train_epochs)
     eval_steps = FLAGS.eval_steps or epoch
-  best.train(
+  best_checkpoint.train(
     model,
     input_fn(job, questions),
     FLAGS.train_batch_size,
@@ -557,7 +565,7 @@ def answer_questions(
   job: Job,
   model: estimator.Estimator,
   batch_size: int,
-  write: Callable[[str, squad_answers.Answer], object] | None = None,
+  write: Callable[[str, squad_decoding.Answer], object] | None = None,
 ) -> list[Answered]:
   """What the model says of each question of --predict_file.
 
@@ -572,7 +580,7 @@ def answer_questions(
   # The windows are made once more, since their records hold no words.
   features = job.settings.features(questions.examples, job.tokenizer, False)
   exact_text = functools.partial(squad.exact_text, tokenizer=job.tokenizer)
-  settings = squad_answers.DecodingSettings(
+  settings = squad_decoding.DecodingSettings(
     FLAGS.n_best_size,
     FLAGS.max_answer_length,
     FLAGS.do_lower_case,
@@ -607,7 +615,7 @@ def predictions_of(
 def predict(job: Job, model: estimator.Estimator) -> None:
   """Writes the answers to --predict_file, and, if it can be, their scores."""
   is_v2 = job.settings.version_2_with_negative
-  with squad_answers.answer_writer(
+  with squad_decoding.answer_writer(
     None,
     in_output("nbest_predictions"),
     in_output("null_odds") if is_v2 else None,
@@ -615,10 +623,10 @@ def predict(job: Job, model: estimator.Estimator) -> None:
     answered = answer_questions(job, model, FLAGS.predict_batch_size, write)
   threshold = chosen_threshold(job, answered)
   path = in_output("predictions")
-  with squad_answers.answer_writer(path, None) as write:
+  with squad_decoding.answer_writer(path, None) as write:
     for a in answered:
       write(a.example.qas_id, a.answer._replace(text=a.prediction(threshold)))
-  logging.info("%s: %s", path, inputs.counted(len(answered), "answer"))
+  logging.info("%s: %s", path, plural(len(answered), "answer"))
   if is_scored(job.questions["dev"], job.settings):
     results = evaluate(job, model, answered)
     write_page(job, answered, results)
@@ -628,7 +636,7 @@ def predict(job: Job, model: estimator.Estimator) -> None:
     "%s: not scored, since %d of %s have no answer there; the first is %s",
     FLAGS.predict_file,
     len(unknown),
-    inputs.counted(len(answered), "question"),
+    plural(len(answered), "question"),
     unknown[0].qas_id,
   )
   scores = os.path.join(FLAGS.output_dir, "eval_results.json")
@@ -654,7 +662,7 @@ def evaluate(
   thresholds = {}
   if job.settings.version_2_with_negative:
     found = squad_results.best_threshold(answered)
-    question_answering.write_threshold(FLAGS.output_dir, found)
+    squad_model.write_threshold(FLAGS.output_dir, found)
     thresholds["null_score_diff_threshold"] = threshold
     thresholds["best_null_score_diff_threshold"] = found
     logging.info(
@@ -689,7 +697,7 @@ def converse() -> None:
   """Answers questions on texts that are typed in."""
   for name in ("do_train", "do_eval", "do_predict"):
     if FLAGS[name].value:
-      raise ValueError(
+      raise UserError(
         f"--interactive and --{name} exclude each other; give two commands"
       )
   common_flags.require_positive("predict_batch_size")
@@ -708,12 +716,12 @@ def load_reader() -> Reader:
   tokenizer = bert_config = None
   if not (folder and squad_reader.is_release(folder)):
     if not FLAGS.init_checkpoint:
-      raise ValueError(
+      raise UserError(
         f"--output_dir={folder} does not hold a trained model; pass the "
         f"--output_dir of a training that has ended, or --init_checkpoint"
       )
     model = FLAGS.init_checkpoint
-    folder = releases.weights_folder("", model)
+    folder = model_folder.weights_folder("", model)
     if FLAGS.vocab_file or FLAGS.spm_model_file:
       tokenizer = common_flags.load_tokenizer()
   settings = reading_settings(folder)
@@ -722,7 +730,7 @@ def load_reader() -> Reader:
     bert_config = common_flags.load_config(tokenizer)
   threshold = given_threshold()
   if threshold is None:
-    threshold = question_answering.read_threshold(folder)
+    threshold = squad_model.read_threshold(folder)
   return Reader(
     model,
     bert_config,

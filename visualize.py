@@ -11,24 +11,23 @@ last layer: `embeddings.png`, and files for `tensorboard --logdir=/tmp/map`.
 Both take --vocab_file, --bert_config_file and --init_checkpoint.
 """
 
+from training import common_flags  # Before TensorFlow, to start it quietly.
 import os
 import sys
 from collections.abc import Sequence
 
-import common_flags  # Before TensorFlow, to start it quietly.
 import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import attention_page
-import checkpoints
-import embeddings_map
-import features
-import inputs
 import modeling
-import releases
 import tokenization
 import variables
+from errors import UserError, plural, shortened
+from pipeline import files, text_files
+from reports import attention, embedding_map
+from tasks import features
+from training import checkpoints, model_folder
 
 FLAGS = flags.FLAGS
 
@@ -61,7 +60,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "method",
     "pca",
-    embeddings_map.METHODS,
+    embedding_map.METHODS,
     "embeddings: the projection; pca keeps variance, tsne neighbours.",
   )
   common_flags.define_model_flags(
@@ -73,13 +72,13 @@ def define_flags() -> None:
 def check_flags() -> None:
   """Raises ValueError for a flag that no run could do with."""
   if not FLAGS.command:
-    raise ValueError(
+    raise UserError(
       f"say what to show: python visualize.py {' or '.join(COMMANDS)} --..."
     )
   for command, (needed, more) in COMMANDS.items():
     for name in (*needed, *more):
       if command != FLAGS.command and FLAGS[name].present:
-        raise ValueError(
+        raise UserError(
           f"--{name} is a flag of {command}, not of {FLAGS.command}; leave it "
           f"out"
         )
@@ -93,12 +92,12 @@ def check_flags() -> None:
     # A folder that is yet to be made holds none of them.
     if tf.io.gfile.isdir(FLAGS.output_dir):
       paths = [
-        os.path.join(FLAGS.output_dir, name) for name in embeddings_map.FILES
+        os.path.join(FLAGS.output_dir, name) for name in embedding_map.FILES
       ]
       common_flags.check_output_files("output_dir", paths, read)
 
 
-def load_model() -> releases.Model:
+def load_model() -> model_folder.Model:
   """The model that the flags name, checked; its weights are yet to be read."""
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer)
@@ -106,7 +105,7 @@ def load_model() -> releases.Model:
   pooler = {n: shapes[n] for n in shapes if n.startswith("bert/pooler/")}
   # Neither command needs the pooler, which some encoders come without.
   common_flags.check_init_checkpoint(config, pooler, FLAGS.init_checkpoint)
-  return releases.Model(config, tokenizer, FLAGS.init_checkpoint)
+  return model_folder.Model(config, tokenizer, FLAGS.init_checkpoint)
 
 
 def read_texts(
@@ -128,13 +127,13 @@ def read_texts(
   ):
     pieces = tokenizer.tokenize(text)
     if not pieces:
-      raise ValueError(
+      raise UserError(
         f"--{name}={text!r} holds nothing to read; pass some words"
       )
     tokens += [*pieces, "[SEP]"]
     segment_ids += [segment] * (len(pieces) + 1)
   if len(tokens) > limit:
-    raise ValueError(
+    raise UserError(
       f"the text has {len(tokens)} tokens, [CLS] and [SEP] among them, more "
       f"than --max_seq_length={limit}; shorten it, or raise that as far as the "
       f"model's positions go"
@@ -143,7 +142,7 @@ def read_texts(
 
 
 def attention_probs(
-  model: releases.Model,
+  model: model_folder.Model,
   tokens: Sequence[str],
   segment_ids: Sequence[int],
   precision: str = "float32",
@@ -177,22 +176,21 @@ def read_sentences(
   Raises:
     ValueError: a line is not as it should be, or there are fewer than 3.
   """
-  text = inputs.decode_utf8(path, inputs.read_bytes(path))
+  text = text_files.decode_utf8(path, files.read_bytes(path))
   rows = []
-  for number, line in enumerate(inputs.split_lines(text), 1):
+  for number, line in enumerate(text_files.split_lines(text), 1):
     if not line.strip():
       continue
     label, tab, sentence = line.partition("\t")
     if labelled and not (tab and sentence.strip()):
-      raise ValueError(
-        f"{path}:{number}: {inputs.shortened(line)!r} is not label<TAB>"
+      raise UserError(
+        f"{path}:{number}: {shortened(line)!r} is not label<TAB>"
         f"sentence; write it so, or leave out --labels"
       )
     rows.append((label, sentence) if labelled else (None, line.strip()))
   if len(rows) < 3:
-    raise ValueError(
-      f"{path} holds {inputs.counted(len(rows), 'sentence')}; a map needs 3 or "
-      f"more"
+    raise UserError(
+      f"{path} holds {plural(len(rows), 'sentence')}; a map needs 3 or more"
     )
   labels, sentences = map(list, zip(*rows, strict=True))
   return sentences, labels if labelled else None
@@ -204,13 +202,11 @@ def show_attention() -> None:
   model = load_model()
   tokens, segment_ids = read_texts(texts, model.tokenizer, FLAGS.max_seq_length)
   config = model.config
-  attention_page.check_size(
+  attention.check_size(
     config.num_hidden_layers, config.num_attention_heads, len(tokens)
   )
   probs = attention_probs(model, tokens, segment_ids, FLAGS.precision)
-  attention_page.write_page(
-    FLAGS.output_file, texts, tokens, segment_ids, probs
-  )
+  attention.write_page(FLAGS.output_file, texts, tokens, segment_ids, probs)
   layers, heads = probs.shape[:2]
   print(
     f"{FLAGS.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
@@ -235,16 +231,16 @@ def show_embeddings() -> None:
   if cut:
     logging.warning(
       "%s longer than --max_seq_length=%d: cut",
-      inputs.counted(cut, "sentence"),
+      plural(cut, "sentence"),
       FLAGS.max_seq_length,
     )
   vectors = np.stack([text.vector for text in found])
-  points, axes = embeddings_map.project(vectors, FLAGS.method)
+  points, axes = embedding_map.project(vectors, FLAGS.method)
   tf.io.gfile.makedirs(FLAGS.output_dir)
-  chart = os.path.join(FLAGS.output_dir, embeddings_map.CHART)
+  chart = os.path.join(FLAGS.output_dir, embedding_map.CHART)
   title = os.path.basename(FLAGS.input_file)
-  embeddings_map.write_chart(chart, points, axes, sentences, labels, title)
-  embeddings_map.write_projector(FLAGS.output_dir, vectors, sentences, labels)
+  embedding_map.write_chart(chart, points, axes, sentences, labels, title)
+  embedding_map.write_projector(FLAGS.output_dir, vectors, sentences, labels)
   print(
     f"{chart}: {len(sentences)} sentences; for the vectors themselves, "
     f"tensorboard --logdir={FLAGS.output_dir}"

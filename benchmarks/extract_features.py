@@ -33,12 +33,10 @@ import machine
 import numpy as np
 import tensorflow as tf
 
-import checkpoints
-import common_flags
-import feature_files
-import features
 import modeling
 import tokenization
+from tasks import feature_files, features
+from training import checkpoints, common_flags
 
 LINES, LENGTH, BATCH = 395, 128, 32
 LAYERS = features.LAYERS

@@ -18,13 +18,11 @@ import numpy as np
 import original
 import tensorflow as tf
 
-import classifier
-import common_flags
-import examples
-import glue
 import modeling
 import tokenization
 import variables
+from tasks import classification, examples, glue
+from training import common_flags
 
 BATCHES = 4
 
@@ -45,7 +43,7 @@ def batches_of(bert_dir, data_dir):
 def step_of(bert_dir, precision, element_spec):
   """A function that trains on a batch."""
   config = modeling.BertConfig.from_json_file(f"{bert_dir}/bert_config.json")
-  model_fn = classifier.model_fn_builder(
+  model_fn = classification.model_fn_builder(
     config,
     2,
     f"{bert_dir}/bert_model.ckpt",

@@ -17,12 +17,10 @@ import machine  # noqa: F401  Finds the code.
 import numpy as np
 import tensorflow as tf
 
-import classifier
-import examples
-import glue
 import modeling
 import optimization
 import tokenization
+from tasks import classification, examples, glue
 
 LENGTH = 128
 NAMES = ("input_ids", "input_mask", "segment_ids", "label_id")
@@ -50,7 +48,7 @@ def build(bert_dir, is_training):
     )
     for name in NAMES
   }
-  loss, _, logits, _ = classifier.create_model(
+  loss, _, logits, _ = classification.create_model(
     config, is_training, *(inputs[n] for n in NAMES), 2, False
   )
   if not is_training:

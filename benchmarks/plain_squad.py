@@ -1,7 +1,7 @@
 """The obvious way from a question to its windows: slow, and easy to check."""
 
-import inputs
-import squad
+from pipeline import sequences
+from tasks import squad
 
 
 def plain_features(example, tokenizer, length, stride, max_query, is_training):
@@ -51,9 +51,9 @@ def plain_features(example, tokenizer, length, stride, max_query, is_training):
       tokens,
       {first + n: pieces[i][2] for n, i in enumerate(span)},
       {first + n: best[i] == number for n, i in enumerate(span)},
-      inputs.padded(ids, length),
-      inputs.padded([1] * len(tokens), length),
-      inputs.padded(segments, length),
+      sequences.padded(ids, length),
+      sequences.padded([1] * len(tokens), length),
+      sequences.padded(segments, length),
       *where,
       example.is_impossible,
       pieces[span[0]][1],

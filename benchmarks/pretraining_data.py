@@ -22,9 +22,8 @@ import machine
 import plain_tokenizer
 import tensorflow as tf
 
-import instances
-import text_files
 import tokenization
+from pipeline import instances, text_files
 
 ROUNDS = 5
 MAX_SEQ_LENGTH = 128

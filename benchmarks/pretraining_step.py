@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 import training_step
 
-import common_flags
-import estimator
-import pretraining
 import variables
+from tasks import pretraining
+from training import common_flags, estimator
 
 PREDICTIONS = 20
 

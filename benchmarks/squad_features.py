@@ -22,8 +22,8 @@ if hasattr(os, "sched_setaffinity"):
 import machine
 import plain_squad
 
-import squad
 import tokenization
+from tasks import squad
 
 ROUNDS = 5
 QUESTIONS = 10_000

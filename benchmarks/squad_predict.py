@@ -18,13 +18,10 @@ import time
 import machine
 import numpy as np
 
-import estimator
-import inputs
 import modeling
-import question_answering
-import squad
-import squad_records
 import tokenization
+from tasks import squad, squad_model, squad_records
+from training import estimator, inputs
 
 BATCH = 8
 
@@ -32,7 +29,7 @@ BATCH = 8
 def make_model(bert_dir, folder, is_padded):
   """An Estimator of the model with a fresh head, the same on both sides."""
   config = modeling.BertConfig.from_json_file(f"{bert_dir}/bert_config.json")
-  model_fn = question_answering.model_fn_builder(
+  model_fn = squad_model.model_fn_builder(
     config, f"{bert_dir}/bert_model.ckpt", 1e-5, None, None, False, False
   )
   run_config = estimator.RunConfig(folder, pad_to_max_length=is_padded)
@@ -51,7 +48,7 @@ def predict(model, input_fn):
 
 def main(bert_dir, squad_file, rounds=3):
   print(machine.describe(), flush=True)
-  settings = question_answering.ReadingSettings()
+  settings = squad_model.ReadingSettings()
   tokenizer = tokenization.FullTokenizer(f"{bert_dir}/vocab.txt")
   examples = squad.read_squad_examples(squad_file, is_training=False)
   lengths = [

@@ -15,10 +15,10 @@ import machine
 import numpy as np
 import tensorflow as tf
 
-import estimator
 import modeling
 import run_classifier
 import variables
+from training import estimator
 
 ROUNDS, STEPS = 3, 4
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-import checkpoints
 import modeling
 import variables
+from training import checkpoints
 
 
 class GoldenModel:

@@ -19,7 +19,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 _SERVER = """
 import json, os, signal, sys, traceback
 sys.path.insert(0, {root!r})
-import common_flags, {script} as script
+from training import common_flags
+import {script} as script
 
 def run(argv, cwd, streams):
   signal.alarm(300)  # What hangs dies, and fails its test.

@@ -8,8 +8,8 @@ the weight's distance, negated, to `params["target"]`.
 import numpy as np
 import tensorflow as tf
 
-import estimator
 import variables
+from training import estimator
 
 
 def model_fn(features, labels, mode, params):

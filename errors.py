@@ -1,0 +1,48 @@
+"""Errors that a user can mend, and the words of their messages."""
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+
+# Names shown in one message; a file or a task may have thousands.
+MAX_LISTED = 20
+
+
+class UserError(ValueError):
+  """A wrong flag, file or setting.
+
+  The message is one line that names the flag or the file (with its line), the
+  value, and the remedy. Scripts print it without a traceback and exit with
+  status 2; any other exception counts as a fault of the program.
+  """
+
+
+def plural(count: int, noun: str) -> str:
+  """A count with its noun: "1 row", "2 rows", "1,000 rows"."""
+  return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listing(names: Sequence) -> str:
+  """The names in quotation marks; only the first of many, long ones cut."""
+  shown = ", ".join(repr(shortened(str(name))) for name in names[:MAX_LISTED])
+  more = len(names) - MAX_LISTED
+  return f"{shown} and {more} more" if more > 0 else shown
+
+
+def shortened(text: str) -> str:
+  """The text, cut to 60 characters."""
+  return text if len(text) <= 60 else text[:57] + "..."
+
+
+def did_you_mean(
+  word: str, words: Iterable[str], shown: Callable[[str], str] = repr
+) -> str:
+  """Returns "; did you mean ...?", or "" if no known word is similar.
+
+  Args:
+    word: what the user wrote; case does not matter.
+    words: the known words.
+    shown: formats the suggestion.
+  """
+  by_lower = {str(other).lower(): str(other) for other in words}
+  near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+  return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""

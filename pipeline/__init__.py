@@ -1,0 +1,1 @@
+"""From files to rows of features, without TensorFlow."""

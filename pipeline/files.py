@@ -1,0 +1,167 @@
+"""Files, local or remote: opened, listed, and written aside and renamed.
+
+Local paths use Python alone. Paths with a scheme, such as `gs://bucket/file`,
+load TensorFlow for its file systems.
+"""
+
+import contextlib
+import glob
+import os
+import shutil
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from errors import UserError
+
+try:
+  import fcntl
+except ImportError:  # Windows has none.
+  fcntl = None
+
+PARTIAL = ".partial"
+
+
+def is_remote(path: str | os.PathLike) -> bool:
+  """Whether a path has a scheme, such as gs://."""
+  return "://" in os.fspath(path)
+
+
+def _remote():
+  import tensorflow as tf
+
+  return tf.io.gfile
+
+
+def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
+  """Opens a file, in binary or text mode."""
+  if is_remote(path):
+    return _remote().GFile(os.fspath(path), mode)
+  encoding = None if "b" in mode else "utf-8"
+  return open(path, mode, encoding=encoding)
+
+
+def exists(path: str | os.PathLike) -> bool:
+  """Whether there is a file or folder."""
+  return _remote().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def isdir(path: str | os.PathLike) -> bool:
+  """Whether there is a folder."""
+  return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def isfile(path: str | os.PathLike) -> bool:
+  """Whether there is something other than a folder: a file, or a pipe."""
+  return exists(path) and not isdir(path)
+
+
+def listdir(path: str | os.PathLike) -> list[str]:
+  """The names in a folder, without slashes."""
+  if is_remote(path):
+    return [name.rstrip("/") for name in _remote().listdir(path)]
+  return os.listdir(path)
+
+
+def find(pattern: str) -> list[str]:
+  """The paths that match a pattern such as data/*.txt, sorted."""
+  if is_remote(pattern):
+    return sorted(_remote().glob(pattern))
+  return sorted(glob.glob(pattern))
+
+
+def makedirs(path: str | os.PathLike) -> None:
+  """Makes a folder and those above it; one that is there is no error."""
+  if is_remote(path):
+    _remote().makedirs(path)
+  else:
+    os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str | os.PathLike) -> None:
+  """Deletes a file."""
+  if is_remote(path):
+    _remote().remove(path)
+  else:
+    os.remove(path)
+
+
+def remove_tree(path: str | os.PathLike) -> None:
+  """Deletes a folder and all in it."""
+  if is_remote(path):
+    _remote().rmtree(path)
+  else:
+    shutil.rmtree(path)
+
+
+def rename(source: str | os.PathLike, target: str | os.PathLike) -> None:
+  """Renames a file; one that has the new name already is replaced."""
+  if is_remote(target):
+    _remote().rename(source, target, overwrite=True)
+  else:
+    os.replace(source, target)
+
+
+def read_bytes(path: str | os.PathLike) -> bytes:
+  """All of a file or pipe."""
+  with open_file(path, "rb") as reader:
+    return reader.read()
+
+
+def write_file(path: str | os.PathLike, content: str | bytes) -> None:
+  """Writes str, as UTF-8, or bytes; the file appears whole or not at all."""
+  with atomic_write(path) as partial, open_file(partial, "wb") as writer:
+    writer.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike) -> Iterator[str]:
+  """Yields a temporary path, and renames it to `path` at the end.
+
+  After an exception the temporary file is deleted and `path` is unchanged. If
+  `path` is a link, the file it points to is replaced.
+
+  Raises:
+    UserError: `path` cannot be written, or another process is writing it.
+  """
+  path = os.fspath(path)
+  is_local = not is_remote(path)
+  target = os.path.realpath(path) if is_local else path
+  partial = target + PARTIAL
+  can_lock = is_local and fcntl
+  with _locked(partial, path) if can_lock else contextlib.nullcontext():
+    try:
+      yield partial
+      rename(partial, target)
+    except BaseException:
+      with contextlib.suppress(Exception):
+        remove(partial)
+      raise
+
+
+@contextlib.contextmanager
+def _locked(partial, path):
+  """Creates a local file if needed, and locks it against other processes.
+
+  The system drops the lock of a process that dies, however that happens.
+  """
+  try:
+    file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
+  except OSError as error:
+    raise UserError(
+      f"{path} cannot be written: {error.strerror}; pass another path"
+    ) from error
+  with file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      # Another process may just have renamed the file that we opened.
+      is_ours = os.path.samefile(partial, file.fileno())
+    except (BlockingIOError, FileNotFoundError):
+      is_ours = False
+    except OSError:
+      is_ours = True  # Some file systems have no locks.
+    if not is_ours:
+      raise UserError(
+        f"another process is writing {path}; wait for it to end, or pass "
+        f"another path"
+      )
+    yield

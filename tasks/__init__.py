@@ -1,0 +1,1 @@
+"""What each task says of itself: its data, its outputs, its scores."""

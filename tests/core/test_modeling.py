@@ -1,0 +1,781 @@
+"""The encoder against the original's outputs and the papers' counts."""
+
+import collections
+import gc
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+import optimization
+import variables
+from training import checkpoints
+
+# Parameters of the released models with pooler, by arithmetic; tiny, base and
+# large are also the published figures.
+SIZES = {
+  "tiny": (2, 128, 4385920),
+  "mini": (4, 256, 11170560),
+  "small": (4, 512, 28763648),
+  "medium": (8, 512, 41373184),
+  "base": (12, 768, 109482240),
+  "large": (24, 1024, 335141888),
+}
+
+
+def _config(layers, hidden):
+  return modeling.BertConfig(
+    vocab_size=30522,
+    hidden_size=hidden,
+    num_hidden_layers=layers,
+    num_attention_heads=hidden // 64,
+    intermediate_size=4 * hidden,
+    type_vocab_size=2,
+  )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_parameter_count(size):
+  layers, hidden, expected = SIZES[size]
+  shapes = modeling.variable_shapes(_config(layers, hidden))
+  assert sum(int(np.prod(shape)) for shape in shapes.values()) == expected
+
+
+def test_a_model_makes_the_variables_that_variable_shapes_lists():
+  config = _config(2, 128)
+  with variables.VariableStore() as store:
+    modeling.BertModel(config, False, tf.zeros([1, 4], tf.int32))
+  made = {name: v.shape.as_list() for name, v in store.items()}
+  assert made == modeling.variable_shapes(config)
+
+
+def _build(golden, is_training=True, precision="float32"):
+  return modeling.BertModel(
+    golden.config,
+    is_training,
+    golden.inputs["input_ids"],
+    golden.inputs["input_mask"],
+    golden.inputs["segment_ids"],
+    precision=precision,
+  )
+
+
+def _outputs(model):
+  layers = model.get_all_encoder_layers()
+  return {
+    "embedding_output": model.get_embedding_output(),
+    "encoder_layer_0": layers[0],
+    "encoder_layer_1": layers[1],
+    "sequence_output": model.get_sequence_output(),
+    "pooled_output": model.get_pooled_output(),
+  }
+
+
+def _assert_golden(outputs, golden):
+  for name, value in outputs.items():
+    expected = golden.arrays[f"forward/{name}"]
+    np.testing.assert_allclose(value, expected, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_eager_outputs_are_the_originals(golden):
+  with golden.store():
+    _assert_golden(_outputs(_build(golden)), golden)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_function_outputs_are_the_originals(golden, jit_compile):
+  store = golden.store()
+
+  @tf.function(jit_compile=jit_compile, autograph=False)
+  def forward():
+    with store:
+      return _outputs(_build(golden))
+
+  _assert_golden(forward(), golden)
+  _assert_golden(forward(), golden)
+
+
+def test_one_hot_embeddings_give_the_same_outputs(golden):
+  with golden.store():
+    model = modeling.BertModel(
+      golden.config,
+      False,
+      golden.inputs["input_ids"],
+      golden.inputs["input_mask"],
+      golden.inputs["segment_ids"],
+      use_one_hot_embeddings=True,
+    )
+    _assert_golden(_outputs(model), golden)
+
+
+def test_unknown_lengths_give_the_same_outputs(golden):
+  store = golden.store()
+  signature = [tf.TensorSpec([None, None], tf.int64)] * 3
+
+  @tf.function(input_signature=signature, autograph=False)
+  def forward(ids, mask, types):
+    with store:
+      model = modeling.BertModel(golden.config, False, ids, mask, types)
+      return _outputs(model)
+
+  names = ("input_ids", "input_mask", "segment_ids")
+  _assert_golden(forward(*(golden.inputs[n] for n in names)), golden)
+
+
+def test_v1_session_as_in_code_for_the_original(golden):
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    ids = v1.placeholder(tf.int32, [None, 32])
+    mask = v1.placeholder(tf.int32, [None, 32])
+    types = v1.placeholder(tf.int32, [None, 32])
+    model = modeling.BertModel(golden.config, False, ids, mask, types)
+    tvars = v1.trainable_variables()
+    assignment_map, names = modeling.get_assignment_map_from_checkpoint(
+      tvars, golden.checkpoint
+    )
+    assert {v.name for v in tvars} <= names.keys()
+    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
+    session.run(v1.global_variables_initializer())
+    outputs = session.run(
+      _outputs(model),
+      {
+        ids: golden.inputs["input_ids"],
+        mask: golden.inputs["input_mask"],
+        types: golden.inputs["segment_ids"],
+      },
+    )
+  _assert_golden(outputs, golden)
+
+
+def test_two_models_in_a_v1_graph_have_variables_of_their_own(golden):
+  with tf.Graph().as_default():
+    for _ in range(2):
+      _build(golden)
+    names = {v.name.split("/")[0] for v in tf.compat.v1.trainable_variables()}
+  assert names == {"bert", "bert_1"}
+
+
+def test_padding_changes_nothing(golden):
+  lengths = golden.inputs["input_mask"].sum(axis=1)
+  row, length = int(np.argmin(lengths)), int(lengths.min())
+  assert length < 32
+  with golden.store():
+    short = modeling.BertModel(
+      golden.config,
+      False,
+      golden.inputs["input_ids"][row : row + 1, :length],
+      None,
+      golden.inputs["segment_ids"][row : row + 1, :length],
+    )
+  np.testing.assert_allclose(
+    short.get_sequence_output()[0],
+    golden.arrays["forward/sequence_output"][row, :length],
+    rtol=0,
+    atol=1e-5,
+  )
+
+
+def _softmax_by_definition(golden):
+  """Vaswani et al. (2017), equation 1, in float64, for each layer's input."""
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+  allowed = golden.inputs["input_mask"][:, np.newaxis, np.newaxis, :]
+  heads = golden.config.num_attention_heads
+  expected = []
+  for index, below in enumerate(("embedding_output", "encoder_layer_0")):
+    x = golden.arrays[f"forward/{below}"].astype(np.float64)
+
+    def by_head(name, x=x, index=index):
+      scope = f"bert/encoder/layer_{index}/attention/self/{name}"
+      y = x @ weights[f"{scope}/kernel"] + weights[f"{scope}/bias"]
+      return y.reshape([*y.shape[:2], heads, -1]).transpose(0, 2, 1, 3)
+
+    query, key = by_head("query"), by_head("key")
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True)) * allowed
+    expected.append(powers / powers.sum(axis=-1, keepdims=True))
+  return expected
+
+
+def _probs_in_a_function(golden, precision):
+  store = golden.store()
+
+  @tf.function(autograph=False)
+  def forward():
+    with store:
+      return _build(golden, precision=precision).get_all_attention_probs()
+
+  return forward()
+
+
+def _probs_in_a_session(golden, precision):
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    probs = _build(golden, precision=precision).get_all_attention_probs()
+    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
+      v1.trainable_variables(), golden.checkpoint
+    )
+    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
+    session.run(v1.global_variables_initializer())
+    return session.run(probs)
+
+
+def _probs_eagerly(golden, precision):
+  with golden.store():
+    model = _build(golden, precision=precision)
+  return model.get_all_attention_probs()
+
+
+@pytest.mark.parametrize(
+  ("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.03)]
+)
+@pytest.mark.parametrize(
+  "way", [_probs_eagerly, _probs_in_a_function, _probs_in_a_session]
+)
+def test_attention_probs_by_definition(golden, way, precision, tolerance):
+  found = way(golden, precision)
+  expected = _softmax_by_definition(golden)
+  masked = golden.inputs["input_mask"] == 0
+  assert masked.any()
+  assert len(found) == len(expected)
+  for probs, wanted in zip(map(np.asarray, found), expected, strict=True):
+    assert probs.dtype == np.float32
+    assert probs.shape == wanted.shape
+    np.testing.assert_allclose(probs, wanted, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(probs.sum(axis=-1), 1, rtol=0, atol=1e-5)
+    assert not probs.transpose(0, 3, 1, 2)[masked].any()
+
+
+def test_attention_probs_are_those_before_dropout(golden):
+  fields = golden.config.to_dict() | {"attention_probs_dropout_prob": 0.5}
+  with golden.store():
+    model = modeling.BertModel(
+      modeling.BertConfig.from_dict(fields),
+      True,
+      golden.inputs["input_ids"],
+      golden.inputs["input_mask"],
+      golden.inputs["segment_ids"],
+    )
+  # The layers above read what dropout has changed.
+  np.testing.assert_allclose(
+    model.get_all_attention_probs()[0],
+    _softmax_by_definition(golden)[0],
+    atol=1e-5,
+  )
+
+
+def test_attention_probs_are_of_the_weights_at_the_forward_pass(golden):
+  with golden.store() as store:
+    model = _build(golden)
+    for variable in store.trainable():
+      variable.assign_add(tf.ones_like(variable))
+  for probs, wanted in zip(
+    model.get_all_attention_probs(), _softmax_by_definition(golden), strict=True
+  ):
+    np.testing.assert_allclose(probs, wanted, atol=1e-5)
+
+
+def test_attention_probs_of_a_single_layer():
+  with variables.VariableStore():
+    model = modeling.BertModel(_config(1, 64), False, tf.ones([2, 5], tf.int32))
+  (probs,) = model.get_all_attention_probs()
+  assert probs.shape == [2, 1, 5, 5]
+  np.testing.assert_allclose(np.sum(probs, axis=-1), 1, atol=1e-6)
+
+
+def test_attention_probs_cost_a_graph_nothing(golden):
+  def run(asks):
+    store = golden.store("classifier")
+
+    @tf.function(autograph=False)
+    def step():
+      with store:
+        model = _build(golden)
+        if asks:
+          asked.extend(model.get_all_attention_probs())
+        loss = tf.reduce_mean(tf.square(model.get_pooled_output()))
+        optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+        return loss
+
+    asked = []
+    operations = step.get_concrete_function().graph.get_operations()
+    kinds = collections.Counter(op.type for op in operations)
+    return kinds, [step().numpy() for _ in range(4)]
+
+  (kinds, losses), (more, same_losses) = run(False), run(True)
+  assert losses == same_losses
+  assert losses[-1] < losses[0]
+  # The last layer's first position joins the others; nothing is computed.
+  assert (more - kinds).keys() <= {"ConcatV2", "Const", "StridedSlice"}
+  # One for each layer, and one for the first position of the last.
+  assert kinds["Softmax"] == golden.config.num_hidden_layers + 1
+
+
+def test_attention_probs_are_not_held_eagerly(golden):
+  with golden.store():
+    model = _build(golden)
+
+  def held():
+    kind = type(tf.constant(0))
+    shape = [4, golden.config.num_attention_heads, 32, 32]
+    gc.collect()
+    return sum(type(o) is kind and o.shape == shape for o in gc.get_objects())
+
+  assert held() == 0
+  probs = model.get_all_attention_probs()
+  assert held() == len(probs) == 2
+
+
+def test_outputs_share_one_dropout():
+  config = _config(2, 128)
+  with variables.VariableStore():
+    model = modeling.BertModel(config, True, tf.ones([2, 8], tf.int32))
+    with variables.variable_scope("bert/pooler"):
+      pooled = modeling.dense(
+        model.get_sequence_output()[:, 0, :], 128, tf.tanh, None
+      )
+  np.testing.assert_allclose(pooled, model.get_pooled_output(), atol=1e-6)
+
+
+def _pretraining_loss(golden):
+  """Masked LM and next sentence loss, written out for this test."""
+  model = _build(golden)
+  hidden = golden.config.hidden_size
+  positions = tf.constant(golden.inputs["masked_lm_positions"])
+  x = tf.gather(model.get_sequence_output(), positions, batch_dims=1)
+  x = tf.reshape(x, [-1, hidden])
+  with variables.variable_scope("cls/predictions"):
+    with variables.variable_scope("transform"):
+      x = modeling.layer_norm(modeling.dense(x, hidden, modeling.gelu, None))
+    bias = variables.get_variable("output_bias", [golden.config.vocab_size])
+  logits = tf.matmul(x, model.get_embedding_table(), transpose_b=True) + bias
+  example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=golden.inputs["masked_lm_ids"].ravel(), logits=logits
+  )
+  weights = golden.inputs["masked_lm_weights"].ravel()
+  lm_loss = tf.reduce_sum(example_loss * weights) / (weights.sum() + 1e-5)
+  with variables.variable_scope("cls/seq_relationship"):
+    head = variables.get_variable("output_weights", [2, hidden])
+    bias = variables.get_variable("output_bias", [2])
+  logits = tf.matmul(model.get_pooled_output(), head, transpose_b=True) + bias
+  next_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=golden.inputs["next_sentence_labels"].ravel(), logits=logits
+  )
+  return lm_loss, example_loss, tf.reduce_mean(next_loss)
+
+
+def test_pretraining_losses_are_the_originals(golden):
+  with golden.store():
+    lm_loss, example_loss, next_loss = _pretraining_loss(golden)
+  forward = golden.arrays
+  np.testing.assert_allclose(lm_loss, forward["forward/masked_lm_loss"], 1e-5)
+  np.testing.assert_allclose(
+    example_loss, forward["forward/masked_lm_example_loss"], 1e-5, 1e-5
+  )
+  np.testing.assert_allclose(
+    next_loss, forward["forward/next_sentence_loss"], 1e-5
+  )
+
+
+def _classifier_loss(golden, precision="float32"):
+  pooled = _build(golden, precision=precision).get_pooled_output()
+  weights = variables.get_variable("output_weights", [3, 32])
+  bias = variables.get_variable("output_bias", [3])
+  logits = tf.matmul(pooled, weights, transpose_b=True) + bias
+  return tf.reduce_mean(
+    tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=golden.inputs["label_ids"], logits=logits
+    )
+  )
+
+
+def _squad_loss(golden):
+  sequence = _build(golden).get_sequence_output()
+  with variables.variable_scope("cls/squad"):
+    weights = variables.get_variable("output_weights", [2, 32])
+    bias = variables.get_variable("output_bias", [2])
+  flat = tf.reshape(sequence, [-1, 32])
+  logits = tf.matmul(flat, weights, transpose_b=True) + bias
+  start, end = tf.unstack(tf.reshape(logits, [4, 32, 2]), axis=2)
+  losses = [
+    tf.reduce_mean(
+      tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=golden.inputs[f"{side}_positions"], logits=side_logits
+      )
+    )
+    for side, side_logits in (("start", start), ("end", end))
+  ]
+  return sum(losses) / 2.0
+
+
+def _mlm_and_nsp_loss(golden):
+  lm_loss, _, next_loss = _pretraining_loss(golden)
+  return lm_loss + next_loss
+
+
+RUNS = {
+  "pretraining": _mlm_and_nsp_loss,
+  "classifier": _classifier_loss,
+  "squad": _squad_loss,
+}
+
+
+def _assert_run(task, golden, losses, final):
+  expected = golden.arrays[f"{task}/losses"]
+  np.testing.assert_allclose(losses, expected, rtol=1e-4)
+  names = [n for n in golden.arrays.files if n.startswith(f"{task}/final/")]
+  assert len(names) >= 10
+  for name in names:
+    value = final(name.removeprefix(f"{task}/final/"))
+    np.testing.assert_allclose(
+      value, golden.arrays[name], rtol=1e-3, atol=1e-5, err_msg=name
+    )
+
+
+@pytest.mark.parametrize("task", RUNS)
+def test_twelve_updates_are_the_originals(golden, task):
+  store = golden.store(task)
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      loss = RUNS[task](golden)
+      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+      return loss
+
+  losses = [step().numpy() for _ in range(12)]
+  _assert_run(task, golden, losses, lambda name: store[name].numpy())
+  assert store["global_step"].numpy() == 12
+  # SQuAD leaves the pooler without gradient, and so without slots.
+  assert ("bert/pooler/dense/bias/adam_m" in store) == (task != "squad")
+
+
+def test_twelve_updates_in_a_v1_session(golden):
+  v1 = tf.compat.v1
+  with tf.Graph().as_default() as graph, v1.Session() as session:
+    loss = _classifier_loss(golden)
+    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
+      v1.trainable_variables(), golden.checkpoint
+    )
+    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
+    train_op = optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+    session.run(v1.global_variables_initializer())
+    head = graph.get_tensor_by_name("output_weights:0")
+    variable = next(v for v in v1.trainable_variables() if v.name == head.name)
+    initial = golden.arrays["classifier/init/output_weights"]
+    session.run(variable.assign(initial))
+    losses = [session.run([loss, train_op])[0] for _ in range(12)]
+    by_name = {variables.name_of(v): v for v in v1.global_variables()}
+    _assert_run(
+      "classifier", golden, losses, lambda name: session.run(by_name[name])
+    )
+
+
+def test_training_step_compiles_at_static_shapes(golden):
+  store = golden.store("classifier")
+
+  @tf.function(jit_compile=True, autograph=False)
+  def step():
+    with store:
+      loss = _classifier_loss(golden)
+      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+      return loss
+
+  losses = [step().numpy() for _ in range(12)]
+  np.testing.assert_allclose(
+    losses, golden.arrays["classifier/losses"], rtol=1e-4
+  )
+
+
+def test_bfloat16_outputs_are_near_the_originals(golden):
+  with golden.store() as store:
+    outputs = _outputs(_build(golden, precision="bfloat16"))
+  for name, value in outputs.items():
+    assert value.dtype == tf.float32
+    error = value.numpy() - golden.arrays[f"forward/{name}"]
+    if name == "embedding_output":
+      assert np.abs(error).max() < 1e-5
+      continue
+    # A number of 8 bits is off by its 2**-9 at most. Some ten roundings in
+    # each of two layers add up as random ones do, on vectors of variance 1:
+    # sqrt(20) / 512 = 0.009; and weights may triple it. The largest of some
+    # thousand errors lies within five deviations.
+    deviation = np.sqrt(np.mean(np.square(error)))
+    assert 1e-3 < deviation < 0.03, name
+    assert np.abs(error).max() < 0.15, name
+  made = {name: (v.shape.as_list(), v.dtype) for name, v in store.items()}
+  shapes = modeling.variable_shapes(golden.config)
+  assert made == {name: (s, tf.float32) for name, s in shapes.items()}
+
+
+def test_bfloat16_is_for_products_alone(golden):
+  store = golden.store()
+
+  @tf.function(autograph=False)
+  def forward():
+    with store:
+      return _build(golden, precision="bfloat16").get_sequence_output()
+
+  operations = forward.get_concrete_function().graph.get_operations()
+
+  def dtypes(*types):
+    return collections.Counter(
+      op.outputs[0].dtype for op in operations if op.type in types
+    )
+
+  # Of float32: the segments' embedding, before the layers, and the pooler.
+  products = dtypes("MatMul")
+  assert products.pop(tf.float32) == 2
+  # Six dense parts in each of two layers.
+  assert products.keys() == {tf.bfloat16}
+  assert products[tf.bfloat16] >= 12
+  assert dtypes("BatchMatMulV2", "Einsum").keys() == {tf.bfloat16}
+  # Mean and variance are LayerNorm's; gelu is made of a sigmoid.
+  for kind in ("Softmax", "Mean", "SquaredDifference", "Rsqrt", "Sigmoid"):
+    assert dtypes(kind).keys() == {tf.float32}, kind
+
+
+def test_bfloat16_updates_are_near_the_originals(golden):
+  store = golden.store("classifier")
+  dtypes = set()
+
+  @tf.function(jit_compile=True, autograph=False)
+  def step():
+    with store:
+      loss = _classifier_loss(golden, "bfloat16")
+      gradients = tf.gradients(loss, variables.trainable_variables())
+      dtypes.update(gradient.dtype for gradient in gradients)
+      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
+      return loss
+
+  losses = [step().numpy() for _ in range(12)]
+  expected = golden.arrays["classifier/losses"]
+  assert expected[-1] < 0.8 * expected[0]
+  # Errors of 0.01 in the pooled output move a loss near 1 by as much.
+  np.testing.assert_allclose(losses, expected, rtol=0, atol=0.05)
+  assert dtypes == {tf.float32}
+
+
+def test_dense_of_bfloat16():
+  seen = []
+
+  def activation(x):
+    seen.append(x.dtype)
+    return x
+
+  x = tf.constant([[1.0, 2.0, 0.5]], tf.bfloat16)
+  # Halves and quarters, which 8 bits hold: exact in every precision.
+  values = {"dense/kernel": [[1.0], [0.5], [0.25]], "dense/bias": [0.125]}
+  with variables.VariableStore(initial_values=values) as store:
+    out = modeling.dense(x, 1, activation, None)
+  assert (out.dtype, seen) == (tf.bfloat16, [tf.float32])
+  assert out.numpy().tolist() == [[2.25]]
+  assert {v.dtype for _, v in store.items()} == {tf.float32}
+
+
+def test_layer_norm_of_bfloat16_is_computed_in_float32():
+  # Their mean, 201.5, takes 9 bits.
+  x = np.array([[200.0, 201.0, 202.0, 203.0]])
+  with variables.VariableStore():
+    out = modeling.layer_norm(tf.constant(x, tf.bfloat16))
+  assert out.dtype == tf.bfloat16
+  expected = (x - x.mean()) / x.std()
+  np.testing.assert_allclose(out.numpy().astype(float), expected, rtol=2**-8)
+
+
+def test_dropout_rate_scale_and_repeatability():
+  x = tf.ones([1000, 1001])
+  with variables.VariableStore(seed=3):
+    first, second = modeling.dropout(x, 0.1), modeling.dropout(x, 0.1)
+  with variables.VariableStore(seed=3):
+    again = modeling.dropout(x, 0.1)
+  with variables.VariableStore(seed=4):
+    other = modeling.dropout(x, 0.1)
+  kept = first.numpy() != 0
+  # A million draws: five standard deviations are 0.0015.
+  assert abs(kept.mean() - 0.9) < 0.0015
+  np.testing.assert_allclose(first.numpy()[kept], 1 / 0.9, rtol=1e-4)
+  # Independent masks agree in 0.81 + 0.01 of the places.
+  assert abs((kept == (second.numpy() != 0)).mean() - 0.82) < 0.003
+  assert abs((kept == (other.numpy() != 0)).mean() - 0.82) < 0.003
+  np.testing.assert_array_equal(first, again)
+
+
+def test_dropout_changes_from_step_to_step_of_one_trace():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      weight = variables.get_variable("kernel", [1000])
+      mask = modeling.dropout(tf.ones([1000]), 0.5)
+      loss = tf.reduce_sum(weight)
+      optimization.create_optimizer(loss, 1e-3, 9, 0, use_tpu=False)
+      return mask
+
+  masks = [step().numpy() for _ in range(3)]
+  assert np.any(masks[0] != masks[1])
+  assert np.any(masks[1] != masks[2])
+
+
+def test_dropout_changes_with_the_step():
+  with variables.VariableStore():
+    step = variables.global_step()
+    with variables.current_store():
+      first = modeling.dropout(tf.ones([100]), 0.5)
+    step.assign_add(1)
+    with variables.current_store():
+      second = modeling.dropout(tf.ones([100]), 0.5)
+  assert np.any(first.numpy() != second.numpy())
+
+
+def test_config_keeps_extra_keys_and_round_trips(tmp_path):
+  fields = modeling.BertConfig(99, 32, 2, 4, 37).to_dict()
+  fields["directionality"] = "bidi"
+  path = tmp_path / "bert_config.json"
+  path.write_text(json.dumps(fields))
+  config = modeling.BertConfig.from_json_file(str(path))
+  assert config.to_dict() == fields
+  text = json.dumps(fields, indent=2, sort_keys=True) + "\n"
+  assert config.to_json_string() == text
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"vocab_size": 9, "hidden_size": 30}, "num_attention_heads=12"),
+    ({"vocab_size": "9"}, "vocab_size='9'"),
+    ({"hidden_size": 12}, "vocab_size is missing"),
+    ({"vocab_size": 9, "hidden_act": "swish"}, "swish"),
+    ({"vocab_size": 9, "hidden_act": 5}, "hidden_act=5"),
+    ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),
+    ({"vocab_size": 9, "hidden_dropout_prob": 1.5}, "hidden_dropout_prob=1.5"),
+    ([], "not a JSON object"),
+  ],
+)
+def test_config_file_errors_name_file_and_field(tmp_path, fields, message):
+  path = tmp_path / "bad.json"
+  path.write_text(json.dumps(fields))
+  with pytest.raises(ValueError, match=r"bad\.json") as error:
+    modeling.BertConfig.from_json_file(str(path))
+  assert message in str(error.value)
+
+
+def test_activations():
+  assert modeling.get_activation(None) is None
+  assert modeling.get_activation("linear") is None
+  assert modeling.get_activation("RELU") is tf.nn.relu
+  assert modeling.get_activation("gelu") is modeling.gelu
+  assert modeling.get_activation(tf.exp) is tf.exp
+  # x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) at 1: 0.841192.
+  np.testing.assert_allclose(modeling.gelu(1.0), 0.841192, rtol=1e-6)
+
+
+def _gelu_by_definition(x):
+  """Hendrycks & Gimpel (2016), section 2, in float64."""
+  inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+  return 0.5 * x * (1.0 + np.tanh(inner))
+
+
+def _gelu_with_slope(x):
+  y = modeling.gelu(x)
+  (slope,) = tf.gradients(y, x)
+  return y, slope
+
+
+def _gelu_in_a_session(x):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    return session.run(_gelu_with_slope(tf.constant(x)))
+
+
+def _gelu_on_a_tape(x):
+  x = tf.convert_to_tensor(x)
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = modeling.gelu(x)
+  return y, tape.gradient(y, x)
+
+
+GELUS = {
+  "eager": _gelu_on_a_tape,
+  "function": tf.function(_gelu_with_slope, autograph=False),
+  "compiled": tf.function(_gelu_with_slope, autograph=False, jit_compile=True),
+  "session": _gelu_in_a_session,
+}
+
+
+@pytest.mark.parametrize("way", GELUS)
+def test_gelu_and_its_gradient(way):
+  x = np.linspace(-8, 8, 1601).astype(np.float32)
+  y, slope = GELUS[way](x)
+  exact = x.astype(np.float64)
+  np.testing.assert_allclose(
+    y, _gelu_by_definition(exact), rtol=1e-5, atol=1e-6
+  )
+  ahead, behind = (_gelu_by_definition(exact + h) for h in (1e-5, -1e-5))
+  expected = (ahead - behind) / 2e-5
+  np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("way", GELUS)
+def test_gelu_far_out(way):
+  y, slope = GELUS[way](np.array([-100, -30, 30, 100], np.float32))
+  assert np.abs(y).tolist() == [0, 0, 30, 100]
+  assert np.abs(slope).tolist() == [0, 0, 1, 1]
+
+
+def test_gelu_has_a_second_derivative():
+  x = tf.constant(np.linspace(-8, 8, 161), tf.float32)
+
+  @tf.function(autograph=False)
+  def in_a_function(x):
+    return tf.gradients(_gelu_with_slope(x)[1], x)[0]
+
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    _, slope = _gelu_on_a_tape(x)
+  exact = x.numpy().astype(np.float64)
+  behind, here, ahead = (
+    _gelu_by_definition(exact + h) for h in (-1e-4, 0, 1e-4)
+  )
+  expected = (ahead - 2 * here + behind) / 1e-8
+  for found in (in_a_function(x), tape.gradient(slope, x)):
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_attention_by_hand():
+  # Equal keys: every allowed position weighs the same, a masked one nothing.
+  x = tf.constant(np.random.default_rng(0).normal(size=[1, 3, 4]), tf.float32)
+  mask = tf.constant([[[1, 1, 0]] * 3])
+  values = {"key/kernel": np.zeros([4, 4]), "value/kernel": np.eye(4)}
+  with variables.VariableStore(initial_values=values):
+    out = modeling.attention_layer(
+      x, x, mask, num_attention_heads=2, size_per_head=2
+    )
+  expected = np.mean(x.numpy()[:, :2], axis=1, keepdims=True)
+  np.testing.assert_allclose(out, np.repeat(expected, 3, axis=1), atol=1e-6)
+
+
+def test_shapes_and_ranks():
+  x = tf.zeros([2, 3, 4])
+  assert modeling.get_shape_list(x, expected_rank=3) == [2, 3, 4]
+  matrix = modeling.reshape_to_matrix(x)
+  assert matrix.shape == [6, 4]
+  assert modeling.reshape_from_matrix(matrix, [2, 3, 4]).shape == [2, 3, 4]
+  with pytest.raises(ValueError, match="rank 3"):
+    modeling.assert_rank(x, [2, 4], name="x")
+  with pytest.raises(ValueError, match="no rows"):
+    modeling.reshape_to_matrix(tf.zeros([3]))
+
+
+def test_too_long_a_sequence_is_an_error(golden):
+  with golden.store(), pytest.raises(ValueError, match="128 positions"):
+    modeling.BertModel(golden.config, False, tf.zeros([1, 129], tf.int32))
+
+
+def test_a_second_size_in_one_store_is_an_error():
+  with variables.VariableStore():
+    modeling.BertModel(_config(1, 64), False, tf.zeros([1, 4], tf.int32))
+    with pytest.raises(ValueError, match="VariableStore of its own"):
+      modeling.BertModel(_config(1, 128), False, tf.zeros([1, 4], tf.int32))

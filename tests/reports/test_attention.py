@@ -1,0 +1,226 @@
+"""The attention page: what it holds is what it was given, and nothing else."""
+
+import base64
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports import attention
+
+
+class _Page(html.parser.HTMLParser):
+  """The scripts of a page by id, its paragraphs, and what it refers to."""
+
+  def __init__(self, path):
+    super().__init__()
+    self.scripts, self.said, self.references = {}, [], []
+    self._open = None
+    self.feed(path.read_text("utf-8"))
+
+  def handle_starttag(self, tag, attrs):
+    attrs = dict(attrs)
+    self.references += [v for k, v in attrs.items() if k in ("src", "href")]
+    self._open = None
+    if tag == "script":
+      self._open = attrs.get("id", "")
+      assert self._open not in self.scripts
+      self.scripts[self._open] = ""
+    elif attrs.get("class") == "said":
+      self.said.append("")
+      self._open = self.said
+
+  def handle_endtag(self, tag):
+    self._open = None
+
+  def handle_data(self, data):
+    if self._open is self.said:
+      self.said[-1] += data
+    elif self._open is not None:
+      self.scripts[self._open] += data
+
+
+def _probs(layers, heads, size, seed=0):
+  rng = np.random.default_rng(seed)
+  shape = [layers, heads, size]
+  return rng.dirichlet(np.full(size, 0.3), shape).astype(np.float32)
+
+
+def _write(path, texts, tokens, segment_ids, probs):
+  attention.write_page(str(path), texts, tokens, segment_ids, probs)
+  return _Page(path)
+
+
+def _weights(shown):
+  """The attention probabilities [L, N, S, S] that a page holds."""
+  packed = zlib.decompress(base64.b64decode(shown["weights"]))
+  kind = "<f4" if shown["parts"] == 1 else "<u2"
+  size = len(shown["tokens"])
+  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["parts"]
+  return numbers.reshape([shown["layers"], shown["heads"], size, size])
+
+
+def test_weights_come_back_as_they_were(tmp_path):
+  probs = _probs(2, 3, 4)
+  tokens = ["[CLS]", "cat", "[SEP]", "[SEP]"]
+  page = _write(tmp_path / "a.html", ["cat", "?"], tokens, [0, 0, 0, 1], probs)
+  shown = json.loads(page.scripts["attention"])
+  assert shown["tokens"] == tokens
+  assert shown["segments"] == [0, 0, 0, 1]
+  np.testing.assert_array_equal(_weights(shown), probs)
+
+
+def test_very_many_weights_are_rounded(tmp_path):
+  path = tmp_path / "a.html"
+  probs = _probs(1, 5, 502)
+  probs[0, 0, 0] = np.eye(502)[0] * (1 + 2**-20)  # As softmax rounds it.
+  page = _write(path, ["word"], ["word"] * 502, [0] * 502, probs)
+  found = _weights(json.loads(page.scripts["attention"]))
+  # Half of a 65,535th, and float32's own rounding.
+  np.testing.assert_allclose(found, probs, rtol=0, atol=0.5 / 65535 + 1e-6)
+  assert found[0, 0, 0, 0] == 1
+  # At most two bytes a weight; base64 makes four of three.
+  assert path.stat().st_size < probs.size * 8 / 3 + 50_000
+
+
+def test_a_page_has_a_largest_size():
+  attention.check_size(24, 16, 512)  # BERT-Large, all its positions.
+  # 2**27 / (48 * 64) is 209.02 squared.
+  with pytest.raises(ValueError, match=r"805,306,368 weights.* to 209 "):
+    attention.check_size(48, 64, 512)
+
+
+def test_a_large_page_is_told_of(tmp_path, monkeypatch):
+  told = []
+  monkeypatch.setattr(
+    attention.logging, "warning", lambda text, *given: told.append(given)
+  )
+  path = tmp_path / "a.html"
+  for size in (40, 60):  # 40 * 40 * 100 numbers of 4 bytes, and over twice it.
+    monkeypatch.setattr(attention, "_LARGE", 1_000_000)
+    _write(path, [""], ["a"] * size, [0] * size, _probs(10, 10, size))
+  assert [round(megabytes, 1) for _, megabytes in told] == [
+    round(path.stat().st_size / 1e6, 1)
+  ]
+
+
+def _as_drawn(path):
+  """The page after its script has run in a browser."""
+  browser = shutil.which("chromium") or shutil.which("google-chrome")
+  if not browser:
+    pytest.skip("no browser is installed")
+  return subprocess.run(
+    [
+      browser,
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-background-networking",
+      f"--user-data-dir={path.parent / 'browser'}",
+      "--virtual-time-budget=5000",
+      "--dump-dom",
+      path.as_uri(),
+    ],
+    capture_output=True,
+    check=True,
+    text=True,
+    timeout=120,
+  ).stdout
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_the_script_draws_the_strongest_weights(
+  tmp_path, monkeypatch, is_rounded
+):
+  if is_rounded:
+    monkeypatch.setattr(attention, "_MOST_EXACT", 399)
+  # Every token gives the first half of its weight, and the others 1/38 each.
+  probs = np.full([1, 1, 20, 20], 0.5 / 19)
+  probs[..., 0] = 0.5
+  path = tmp_path / "a.html"
+  _write(path, ["word"], ["word"] * 20, [0] * 20, probs)
+  drawn = _as_drawn(path)
+  assert re.search('<h2 id="head">Layer 0, head 0</h2>', drawn)
+  assert drawn.count("</line>") == 150 < 20 * 20
+  assert "The 150 strongest weights are drawn" in drawn
+  assert ("to 0.00002" if is_rounded else "with 6 digits") in drawn
+  # A line is 9 wide at a weight of 1, and of equal ones the first are drawn.
+  widths = re.findall(r'<line [^>]*stroke-width="([\d.]+)">', drawn)
+  assert widths.count("4.500") == 20
+  assert widths.count("0.237") == 130
+  means = re.findall('class="value">([^<]+)<', drawn)
+  assert means == ["0.5000"] + ["0.0263"] * 19
+
+
+@given(
+  st.lists(
+    st.one_of(
+      st.text(max_size=8),
+      st.sampled_from(
+        ["</script>", "<!--", "##&amp;", '"', "'", "\u2028", "שלום", "👍", "\\"]
+      ),
+    ),
+    min_size=1,
+    max_size=6,
+  )
+)
+def test_any_token_comes_back(tmp_path_factory, tokens):
+  path = tmp_path_factory.mktemp("page") / "a.html"
+  zeros = [0] * len(tokens)
+  probs = _probs(1, 1, len(tokens))
+  texts = ["".join(tokens).replace("\r", "").replace("\0", "")]
+  page = _write(path, texts, tokens, zeros, probs)
+  assert json.loads(page.scripts["attention"])["tokens"] == tokens
+  assert page.said == texts
+  # The data, and the page's own script.
+  assert len(page.scripts) == 2
+
+
+def test_the_page_needs_nothing_beside_it(tmp_path):
+  path = tmp_path / "a.html"
+  page = _write(path, ["a"], ["a"], [0], np.ones([1, 1, 1, 1]))
+  content = path.read_text("utf-8")
+  assert not page.references
+  assert not re.search(r"https?:|url\(|@import|\bfetch\b", content)
+  assert "default-src 'none'" in content
+  assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
+
+
+def test_what_the_script_looks_for_is_there(tmp_path):
+  path = tmp_path / "a.html"
+  _write(path, ["a"], ["a"], [0], np.ones([1, 1, 1, 1]))
+  content = path.read_text("utf-8")
+  wanted = re.findall(r'\$\("(\w+)"\)', content)
+  assert len(set(wanted)) >= 5
+  for key in wanted:
+    assert content.count(f'id="{key}"') == 1, key
+
+
+def test_a_page_of_sixty_tokens_is_a_few_megabytes(tmp_path):
+  path = tmp_path / "a.html"
+  probs = _probs(12, 12, 60)
+  _write(path, ["word " * 58], ["word"] * 60, [0] * 60, probs)
+  assert path.stat().st_size < 3e6
+
+
+@pytest.mark.parametrize(
+  ("probs", "message"),
+  [
+    (np.ones([1, 1, 2, 3]), "do not fit"),
+    (np.ones([1, 1, 3, 3]), "2 tokens"),
+    (np.full([1, 1, 2, 2], np.nan), "not a number from 0 to 1"),
+    (np.full([1, 1, 2, 2], -1e-3), "not a number from 0 to 1"),
+    (np.full([1, 1, 2, 2], 1.1), "not a number from 0 to 1"),
+  ],
+)
+def test_what_makes_no_page(tmp_path, probs, message):
+  with pytest.raises(ValueError, match=message):
+    _write(tmp_path / "a.html", ["a"], ["a", "b"], [0, 0], probs)
+  assert not list(tmp_path.iterdir())

@@ -1,0 +1,436 @@
+"""report.html: well-formed, alone, and with the numbers that were given."""
+
+import dataclasses
+import math
+import sys
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from web_page import Page
+
+from reports import classification as classification_report
+from tasks import labels as label_types
+from tasks.examples import InputExample
+
+HISTORY = {
+  "loss": [(10, 0.7), (20, math.nan), (30, 0.25)],
+  "learning_rate": [(10, 2e-5), (20, 1e-5), (30, 0.0)],
+  "gradient_norm": [(10, 1.5), (20, math.inf), (30, 0.5)],
+  "examples/s": [(10, 31.0), (20, 30.0), (30, 32.0)],
+  "dev/eval_accuracy": [(15, 0.5), (30, 0.75)],
+  "dev/eval_loss": [(15, 0.625), (30, 0.5)],
+}
+RECORD = {
+  "flags": {"task_name": "MRPC", "learning_rate": 2e-5, "init": None},
+  "versions": {"tensorflow": "2.99.1"},
+  "data": {"/data/<dev>.tsv": "0123abcd" * 8},
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+  """Writes a report and returns its Page."""
+
+  def write(*evaluations, title="A run", history=(), record=RECORD):
+    path = tmp_path / "report.html"
+    classification_report.write_report(
+      str(path), title, evaluations, dict(history), record
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    return Page(path.read_text(encoding="utf-8"))
+
+  return write
+
+
+def rows(count, text="a text", pair=None):
+  return [InputExample(f"dev-{i}", text, pair, "x") for i in range(count)]
+
+
+def classification(label_ids, probabilities, labels=("no", "yes"), **changed):
+  probabilities = np.asarray(probabilities, np.float32)
+  arguments = {
+    "name": "development set",
+    "head": label_types.Classification(labels),
+    "results": {"eval_accuracy": 0.8652341, "eval_loss": 0.3125},
+    "label_ids": np.asarray(label_ids),
+    "probabilities": probabilities,
+    "losses": -np.log(probabilities[np.arange(len(label_ids)), label_ids]),
+    "examples": rows(len(label_ids)),
+  }
+  return classification_report.Evaluation(**{**arguments, **changed})
+
+
+def four_rows(**changed):
+  """Rows 1 and 3 are wrong, at 0.625 and 0.875."""
+  evaluation = classification(
+    [0, 0, 1, 1], [[0.75, 0.25], [0.375, 0.625], [0.25, 0.75], [0.875, 0.125]]
+  )
+  return dataclasses.replace(evaluation, **changed)
+
+
+def multilabel(**changed):
+  arguments = {
+    "name": "development set",
+    "head": label_types.Multilabel(["angry", "short", "never"]),
+    "results": {"eval_accuracy": 1 / 3, "eval_f1_micro": 0.5},
+    "label_ids": np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]]),
+    "probabilities": np.array(
+      [[0.75, 0.625, 0.125], [0.25, 0.75, 0.125], [0.9375, 0.25, 0.25]]
+    ),
+    "losses": np.array([0.5, 0.25, 1.5]),
+    "examples": rows(3),
+  }
+  return classification_report.Evaluation(**{**arguments, **changed})
+
+
+def regression(label_ids, numbers, **changed):
+  label_ids = np.asarray(label_ids, np.float32)
+  numbers = np.asarray(numbers, np.float32)
+  arguments = {
+    "name": "development set",
+    "head": label_types.Regression(),
+    "results": {"eval_pearson": 0.875, "eval_mse": 0.0625},
+    "label_ids": label_ids,
+    "probabilities": numbers[:, np.newaxis],
+    "losses": np.square(numbers - label_ids),
+    "examples": rows(len(label_ids)),
+  }
+  return classification_report.Evaluation(**{**arguments, **changed})
+
+
+def test_page_has_the_parts_that_browsers_and_readers_want(write):
+  page = write(four_rows(), title="MRPC & <friends>")
+  assert page.named("html") == [{"lang": "en"}]
+  assert {"charset": "utf-8"} in page.named("meta")
+  assert any(meta.get("name") == "viewport" for meta in page.named("meta"))
+  assert page.text.count("MRPC & <friends>") == 2  # title and h1
+  assert len(page.named("h1")) == 1
+  targets = {a["id"] for _, a in page.tags if "id" in a}
+  links = [a["href"] for a in page.named("a")]
+  assert links == ["#curves", "#metrics", "#set-1", "#record"]
+  assert {link[1:] for link in links} <= targets
+
+
+def test_page_needs_nothing_from_outside(write):
+  page = write(four_rows(), multilabel(), regression([1, 2], [1, 3]))
+  assert not {"script", "link", "img", "iframe"} & {t for t, _ in page.tags}
+  for _, attributes in page.tags:
+    for name, value in attributes.items():
+      assert "://" not in value
+      if name in ("href", "src", "xlink:href"):
+        assert value.startswith("#")
+  style = "".join(page.text)
+  assert "@import" not in style
+  assert "url(" not in style
+
+
+def test_ids_are_unique_and_what_refers_to_them_finds_them(write):
+  page = write(four_rows(), four_rows(), regression([1, 2], [1, 3]))
+  ids = [a["id"] for _, a in page.tags if "id" in a]
+  assert len(set(ids)) == len(ids)
+  for _, attributes in page.tags:
+    for name, value in attributes.items():
+      if name == "href":
+        assert value[1:] in ids
+      elif value.startswith("url("):
+        assert value[5:-1] in ids
+
+
+def test_charts_have_names_and_the_colours_of_the_page(write):
+  page = write(four_rows(), history=HISTORY)
+  charts = page.named("svg")
+  # Loss, accuracy, rate, norm, speed; calibration.
+  assert len(charts) == 6
+  for chart in charts:
+    assert chart["role"] == "img"
+    assert chart["aria-label"]
+  styles = " ".join(a.get("style", "") for _, a in page.tags)
+  for color in ("currentColor", "var(--blue)", "var(--orange)"):
+    assert color in styles
+  for color in classification_report._PAGE_COLORS:
+    assert color not in styles
+
+
+def test_metrics_are_those_given(write):
+  page = write(
+    four_rows(), four_rows(name="mismatched set", results={"eval_f1": 0.71875})
+  )
+  assert page.tables["Metrics"] == [
+    ["metric", "development set", "mismatched set"],
+    ["eval_accuracy", "0.8652", "–"],
+    ["eval_loss", "0.3125", "–"],
+    ["eval_f1", "–", "0.7188"],
+  ]
+  for number in (0.8652341, 0.3125, 0.71875):
+    assert number in page.numbers()
+
+
+def test_labels_and_confusions_are_counted(write):
+  # Of "no": 1 right, 1 taken for "yes". Of "yes": the same. None is "maybe".
+  page = write(four_rows(head=label_types.Classification(["no", "yes"])))
+  assert page.tables["Labels"][1:] == [
+    ["no", "0.5000", "0.5000", "0.5000", "2"],
+    ["yes", "0.5000", "0.5000", "0.5000", "2"],
+  ]
+  assert page.tables["Confusion matrix"] == [
+    ["true ↓ predicted →", "no", "yes"],
+    ["no", "150%", "150%"],  # 1 example, 50 %
+    ["yes", "150%", "150%"],
+  ]
+
+
+def test_label_without_rows_has_zeros(write):
+  page = write(
+    classification([0, 1], [[0.5, 0.25, 0.25]] * 2, labels=["a", "b", "c"])
+  )
+  assert page.tables["Labels"][3] == ["c", "0", "0", "0", "0"]
+  assert page.tables["Confusion matrix"][3] == ["c", "00%", "00%", "00%"]
+
+
+def test_many_labels_have_a_table_of_what_is_confused_most(write):
+  labels = [f"label {i}" for i in range(21)]
+  # 7 is taken for 3 twice, 5 for 4 once; 5 for 5 once.
+  predicted = np.array([3, 3, 4, 5])
+  page = write(
+    classification([7, 7, 5, 5], np.eye(21)[predicted] * 0.9 + 0.001, labels)
+  )
+  assert "Confusion matrix" not in page.tables
+  assert page.tables["Most confused labels"][1:] == [
+    ["label 7", "label 3", "2", "1.0000"],
+    ["label 5", "label 4", "1", "0.5000"],
+  ]
+
+
+def test_calibration_by_hand(write):
+  # Two in (0.7, 0.8], both right; 0.625 and 0.875, both wrong.
+  page = write(four_rows())
+  assert page.tables["Calibration"][1:] == [
+    ["0.6 to 0.7", "1", "0.6250", "0"],
+    ["0.7 to 0.8", "2", "0.7500", "1.0000"],
+    ["0.8 to 0.9", "1", "0.8750", "0"],
+  ]
+  # (0.625 + 2 * 0.25 + 0.875) / 4
+  assert 0.5 in page.numbers()
+
+
+def test_errors_are_sorted_by_the_probability_of_the_wrong_label(write):
+  page = write(four_rows())
+  assert page.tables["Most confident errors"] == [
+    ["id", "text", "true", "predicted", "probability"],
+    ["dev-3", "a text", "yes", "no", "0.8750"],
+    ["dev-1", "a text", "no", "yes", "0.6250"],
+  ]
+  assert "2 of 4 examples are wrong" in "".join(page.text)
+
+
+def test_no_more_than_fifty_errors(write):
+  sure = np.linspace(0.6, 0.9, 60)
+  page = write(classification([1] * 60, np.stack([sure, 1 - sure], -1)))
+  shown = page.tables["Most confident errors"][1:]
+  assert [row[0] for row in shown] == [f"dev-{59 - i}" for i in range(50)]
+  assert "the first 50 are here" in "".join(page.text)
+
+
+def test_says_that_nothing_is_wrong(write):
+  page = write(classification([0], [[0.75, 0.25]]))
+  assert "No example is wrong." in page.text
+
+
+def test_multilabel(write):
+  page = write(multilabel())
+  assert page.tables["Labels"][1:] == [
+    ["angry", "0.5000", "1.0000", "0.6667", "1"],
+    ["short", "0.5000", "1.0000", "0.6667", "1"],
+    ["never", "0", "0", "0", "0"],
+  ]
+  assert "Confusion matrix" not in page.tables
+  assert page.tables["Errors of the greatest loss"][1:] == [
+    ["dev-2", "a text", "none", "angry", "angry 0.9375", "1.5000"],
+    ["dev-0", "a text", "angry", "angry|short", "short 0.6250", "0.5000"],
+  ]
+  counts = [int(row[1]) for row in page.tables["Calibration"][1:]]
+  assert sum(counts) == 9  # Each label of each row.
+
+
+def test_one_label_of_several(write):
+  evaluation = multilabel(
+    head=label_types.Multilabel(["angry"]),
+    label_ids=np.array([[1], [0], [0]]),
+    probabilities=np.array([[0.75], [0.75], [0.25]]),
+  )
+  page = write(evaluation)
+  assert page.tables["Labels"][1:] == [
+    ["angry", "0.5000", "1.0000", "0.6667", "1"]
+  ]
+
+
+def test_regression(write):
+  page = write(regression([1, 2, 3], [1.5, 2, -1]))
+  assert len(page.named("svg")) == 2
+  assert page.tables["Largest errors"] == [
+    ["id", "text", "true", "predicted", "error"],
+    ["dev-2", "a text", "3.0000", "-1.0000", "-4.0000"],
+    ["dev-0", "a text", "1.0000", "1.5000", "0.5000"],
+  ]
+  assert not {"Labels", "Calibration"} & page.tables.keys()
+  assert "2 examples, sorted by error." in page.text
+
+
+def test_scatter_of_many_rows_draws_some(write):
+  count = classification_report._MAX_POINTS + 500
+  true = np.arange(count)
+  page = write(regression(true, true + 1))
+  captions = "".join(page.text)
+  assert "2,000 of 2,500 examples" in captions
+
+
+def test_texts_are_text(write):
+  script = "<script>alert('x')</script> & \"so\" <b>on"
+  page = write(four_rows(examples=rows(4, script, "مرحبا\n日本語")))
+  assert page.tables["Most confident errors"][1][1] == script + "مرحبا\n日本語"
+  assert "script" not in {tag for tag, _ in page.tags}
+  paragraphs = [a for a in page.named("p") if a.get("dir") == "auto"]
+  assert len(paragraphs) >= 4
+
+
+def test_labels_names_and_flags_are_text(write):
+  page = write(
+    four_rows(
+      head=label_types.Classification(["<i>", '"&amp;$x^$']),
+      name="<u>set",
+      results={"<eval>": 1.0},
+    ),
+    history={"dev/<u>$_": [(1, 1.0)], '"odd"': [(1, 2.0)]},
+    record={"flags": {"<u>": "<u>"}, "command": "<u>"},
+  )
+  assert not {"i", "u", "eval"} & {tag for tag, _ in page.tags}
+  assert page.tables["Labels"][2][0] == '"&amp;$x^$'
+  assert page.tables["command"][1] == ["command", "<u>"]
+
+
+def test_long_texts_are_cut_and_whole_within_details(write):
+  text = "word " * 200 + "end"
+  page = write(four_rows(examples=rows(4, text)))
+  shown = page.tables["Most confident errors"][1][1]
+  assert shown.endswith("…" + text)
+  assert len(shown) < len(text) + 310
+  assert len(page.named("details")) == 3  # Two errors, and calibration.
+
+
+def test_half_of_a_surrogate_pair_breaks_nothing(write):
+  page = write(four_rows(examples=rows(4, "a\ud800b")))
+  assert page.tables["Most confident errors"][1][1] == "a?b"
+
+
+def test_flags_versions_and_data(write):
+  page = write()
+  assert page.tables["Flags"][1:] == [
+    ["task_name", "MRPC"],
+    ["learning_rate", "2e-05"],
+    ["init", "None"],
+  ]
+  assert page.tables["Versions"][1:] == [["tensorflow", "2.99.1"]]
+  assert page.tables["Data"][1:] == [["/data/<dev>.tsv", "0123abcd" * 8]]
+
+
+def test_curves_say_where_they_end_and_what_is_missing(write):
+  labels = [a["aria-label"] for a in write(history=HISTORY).named("svg")]
+  assert labels == [
+    "Loss by step. training: 0.25 at step 30, range 0.25 to 0.7, 1 not "
+    "finite; development: 0.5 at step 30, range 0.5 to 0.625",
+    "Development: accuracy by step. 0.75 at step 30, range 0.5 to 0.75",
+    "Learning rate by step. 0 at step 30, range 0 to 2e-05",
+    "Gradient norm by step. 0.5 at step 30, range 0.5 to 1.5, 1 not finite",
+    "Examples per second by step. 32 at step 30, range 30 to 32",
+  ]
+
+
+def test_nothing_to_show(write):
+  empty = four_rows(
+    results={},
+    label_ids=np.zeros(0, int),
+    probabilities=np.zeros((0, 2)),
+    losses=np.zeros(0),
+    examples=[],
+  )
+  text = "".join(write(empty, history={"loss": []}, record={}).text)
+  assert "There is no history" in text
+  assert "The set has no rows." in text
+  assert "There is no record." in text
+  assert "Nothing was evaluated." in "".join(write().text)
+
+
+def test_run_that_diverged(write):
+  nan = np.full((4, 2), np.nan)
+  history = {"loss": [(1, math.nan), (2, -math.inf)]}
+  page = write(
+    four_rows(
+      probabilities=nan,
+      losses=nan[:, 0],
+      results={"eval_loss": math.nan, "eval_accuracy": math.inf},
+    ),
+    regression([1, 2, 3, 4], nan[:, 0]),
+    regression([1, 2], [np.nan, 1]),
+    multilabel(probabilities=np.full((3, 3), np.nan), losses=[1, np.nan, 3]),
+    history=history,
+  )
+  assert ["eval_loss", "NaN", "–", "–", "–"] in page.tables["Metrics"]
+  text = "".join(page.text)
+  assert "No predicted number is finite." in text
+  assert "No probability is a number." in text
+  # The row of a NaN loss comes first.
+  assert page.tables["Errors of the greatest loss"][1][0] == "dev-1"
+
+
+def test_equal_inputs_are_equal_bytes(tmp_path, monkeypatch):
+  import matplotlib
+
+  def settings():
+    # To read the backend would choose one.
+    return {
+      k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != "backend"
+    }
+
+  before = settings()
+  evaluations = [four_rows(), multilabel(), regression([1, 2, 3], [1, 1, 1])]
+  history = {"loss": HISTORY["loss"]}
+  pages = []
+  for name, epoch, size in (("a", "0", 10), ("b", "1600000000", 20)):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    with matplotlib.rc_context({"font.size": size, "lines.linewidth": size}):
+      path = tmp_path / name
+      classification_report.write_report(
+        str(path), "A run", evaluations, history, RECORD
+      )
+      pages.append(path.read_bytes())
+  assert pages[0] == pages[1]
+  assert settings() == before
+
+
+def test_without_matplotlib_a_line_and_no_file(tmp_path, monkeypatch, caplog):
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
+  path = tmp_path / "report.html"
+  with caplog.at_level("INFO"):
+    classification_report.write_report(
+      str(path), "A run", [four_rows()], HISTORY, RECORD
+    )
+  assert not list(tmp_path.iterdir())
+  lines = [record.getMessage() for record in caplog.records]
+  assert lines == ["pip install matplotlib for report.html"]
+
+
+@hypothesis.given(st.text(max_size=400))
+def test_any_text_comes_back(text):
+  page = Page(
+    f'<div role="region" aria-label="t"><table><tr>'
+    f"{classification_report._texts_cell(InputExample('id', text))}"
+    "</tr></table></div>"
+  )
+  shown = page.tables["t"][0][0]
+  # The parser joins no line ends; it drops nothing but them.
+  assert shown.endswith(text)
+  assert {tag for tag, _ in page.tags} <= {
+    *("div", "table", "tr", "td", "p", "details", "summary", "span")
+  }

@@ -1,0 +1,530 @@
+"""create_pretraining_data.py from the shell, on small texts."""
+
+import gzip
+import importlib.util
+import os
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+import scripts
+import sentencepiece
+import tensorflow as tf
+
+import create_pretraining_data
+from pipeline import instances
+
+SCRIPT = "create_pretraining_data.py"
+
+# The settings of the goldens, see their README.
+GOLDENS = {
+  "default": {"dupe_factor": 2, "random_seed": 12345},
+  "whole_word": {
+    "dupe_factor": 2,
+    "random_seed": 7,
+    "do_whole_word_mask": True,
+  },
+  "short": {
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 4,
+    "dupe_factor": 1,
+    "short_seq_prob": 0.5,
+    "masked_lm_prob": 0.3,
+    "random_seed": 99,
+  },
+  "two": {"dupe_factor": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def command(goldens):
+  """From what differs to a whole command; None leaves a flag out."""
+
+  def make(output, **changes):
+    values = {
+      "input_file": goldens / "corpus.txt",
+      "output_file": output,
+      "vocab_file": goldens / "vocab.txt",
+      "max_seq_length": 64,
+      "max_predictions_per_seq": 10,
+      **changes,
+    }
+    return [f"--{k}={v}" for k, v in values.items() if v is not None]
+
+  return make
+
+
+def _rows(*paths):
+  """The records' features as lists."""
+  rows = []
+  for record in tf.data.TFRecordDataset([str(p) for p in paths]):
+    features = tf.train.Example.FromString(record.numpy()).features.feature
+    rows.append(
+      {
+        name: list(getattr(value, value.WhichOneof("kind")).value)
+        for name, value in features.items()
+      }
+    )
+  return rows
+
+
+def _sorted(rows):
+  return sorted(rows, key=lambda row: sorted(row.items()))
+
+
+def _quiet():
+  """The environment of a user, who leaves TensorFlow's notes to the script."""
+  return {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_records_are_the_originals(command, goldens, tmp_path, name):
+  names = ["two-0", "two-1"] if name == "two" else [name]
+  written = [tmp_path / f"{n}.tfrecord" for n in names]
+  flags = command(",".join(map(str, written)), **GOLDENS[name])
+  scripts.fork(SCRIPT, *flags)
+  for path in written:
+    golden = goldens / "pretraining_data" / path.name
+    assert _rows(path) == _rows(golden)
+  assert sorted(os.listdir(tmp_path)) == [path.name for path in written]
+
+
+def test_the_famous_command(goldens, tmp_path):
+  output = tmp_path / "tf_examples.tfrecord"
+  log = scripts.run(
+    SCRIPT,
+    "--input_file=./sample_text.txt",
+    f"--output_file={output}",
+    f"--vocab_file={goldens / 'vocab.txt'}",
+    "--do_lower_case=True",
+    "--max_seq_length=128",
+    "--max_predictions_per_seq=20",
+    "--masked_lm_prob=0.15",
+    "--random_seed=12345",
+    "--dupe_factor=5",
+    cwd=scripts.ROOT,
+    env=_quiet(),
+  )
+  rows = _rows(output)
+  spec = instances.feature_spec(128, 20)
+  assert all(
+    {name: [len(values)] for name, values in row.items()}
+    == {name: list(feature.shape) for name, feature in spec.items()}
+    for row in rows
+  )
+  found, made = log.splitlines()
+  text = (scripts.ROOT / "sample_text.txt").read_text("utf-8")
+  count = len(re.split(r"\n\n+", text.strip()))
+  assert f"1 file, {len(text.encode()) / 1e6:.2f} MB: " in found
+  assert f"{count} documents in 1 shard for 1 worker" in found
+  tokens = sum(sum(row["input_mask"]) for row in rows)
+  padding = 100 * (1 - tokens / 128 / len(rows))
+  assert f"{len(rows)} instances of {tokens} tokens, {padding:.1f}%" in made
+  assert made.endswith(str(output))
+
+
+def test_code_for_the_original_finds_its_names():
+  for name in create_pretraining_data.__all__:
+    assert getattr(create_pretraining_data, name) is getattr(instances, name)
+
+
+def test_patterns_and_gzip(command, goldens, tmp_path):
+  lines = (goldens / "corpus.txt").read_bytes().splitlines(keepends=True)
+  (tmp_path / "a.txt").write_bytes(b"".join(lines[:40]))
+  zipped = gzip.compress(b"".join(lines[40:99]))
+  (tmp_path / "b.txt.gz").write_bytes(zipped)
+  (tmp_path / "last.txt").write_bytes(b"".join(lines[99:]))
+  inputs = f"{tmp_path}/?.txt*,{tmp_path}/last.txt"
+  output = tmp_path / "out"
+  scripts.fork(
+    SCRIPT, *command(output, **GOLDENS["default"], input_file=inputs)
+  )
+  golden = goldens / "pretraining_data" / "default.tfrecord"
+  assert _rows(output) == _rows(golden)
+
+
+@pytest.fixture(scope="module")
+def sharded(command, tmp_path_factory):
+  """What one worker makes of many shards: the flags, and the files."""
+  folder = tmp_path_factory.mktemp("sharded")
+  changes = {"shard_mb": 0.003, "dupe_factor": 30}
+  paths = [folder / "0", folder / "1"]
+  output = ",".join(map(str, paths))
+  scripts.fork(SCRIPT, *command(output, num_workers=1, **changes))
+  return changes, paths
+
+
+def _is_equal(folder, paths):
+  names = [path.name for path in paths]
+  assert sorted(os.listdir(folder)) == names
+  return all((folder / p.name).read_bytes() == p.read_bytes() for p in paths)
+
+
+def test_workers_write_the_same_bytes(command, sharded, tmp_path):
+  changes, paths = sharded
+  output = ",".join(str(tmp_path / path.name) for path in paths)
+  _, log = scripts.fork(SCRIPT, *command(output, num_workers=2, **changes))
+  assert re.search(r"12 documents in \d shards for 2 workers", log)
+  assert len(log.splitlines()) == 2
+  assert _is_equal(tmp_path, paths)
+
+
+def _descendants(pid):
+  """The processes that a process has started, and those that these have."""
+  parents = {}
+  for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+      state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
+    except OSError:
+      continue  # It has ended meanwhile.
+    if state != "Z":
+      parents[int(path.parent.name)] = int(parent)
+  found = {pid}
+  while more := {p for p in parents if parents[p] in found} - found:
+    found |= more
+  return found - {pid}
+
+
+def _wait_until(is_so):
+  deadline = time.monotonic() + 60
+  while not is_so() and time.monotonic() < deadline:
+    time.sleep(0.005)
+  assert is_so()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc")
+def test_a_killed_run_starts_anew(command, sharded, tmp_path):
+  changes, paths = sharded
+  output = ",".join(str(tmp_path / path.name) for path in paths)
+  flags = command(output, num_workers=2, **changes)
+  process = scripts.Fork(SCRIPT, *flags)
+  _wait_until((tmp_path / "1.shard-00002.partial").exists)
+  started = _descendants(process.pid)
+  os.kill(process.pid, signal.SIGKILL)
+  assert process.wait()[0] == -signal.SIGKILL
+  assert len(started) > 2
+  _wait_until(
+    lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in started)
+  )
+  left = set(os.listdir(tmp_path))
+  assert left
+  assert not left & {path.name for path in paths}
+  scripts.fork(SCRIPT, *flags)
+  assert _is_equal(tmp_path, paths)
+
+
+def test_ctrl_c_leaves_nothing(command, tmp_path):
+  process = scripts.start(
+    SCRIPT,
+    *command(tmp_path / "out", num_workers=2, shard_mb=0.003, dupe_factor=1000),
+    env=_quiet(),
+    start_new_session=True,  # As a terminal's, whose Ctrl-C goes to all of it.
+  )
+  part = re.compile(r"out\.shard-\d+\.partial")
+  _wait_until(lambda: any(map(part.match, os.listdir(tmp_path))))
+  os.killpg(process.pid, signal.SIGINT)
+  log, _ = process.communicate()
+  assert process.returncode == 130, log
+  assert len(log.splitlines()) == 2
+  assert log.splitlines()[1].endswith("starts anew; no file is half-written.")
+  assert os.listdir(tmp_path) == []
+
+
+def test_no_masking(command, goldens, tmp_path):
+  once, often = tmp_path / "once", tmp_path / "often"
+  flags = command(once, max_predictions_per_seq=None)
+  scripts.fork(SCRIPT, *flags, "--no_masking")
+  scripts.fork(SCRIPT, *command(often, dupe_factor=5))
+  rows = _rows(once)
+  spec = instances.feature_spec(64, 0)
+  assert all(row.keys() == spec.keys() for row in rows)
+  vocabulary = (goldens / "vocab.txt").read_text("utf-8").splitlines()
+  mask = vocabulary.index("[MASK]")
+  assert not any(mask in row["input_ids"] for row in rows)
+  assert once.stat().st_size <= often.stat().st_size / 5
+
+
+def test_one_document_without_next_sentences(command, tmp_path):
+  text = tmp_path / "text.txt"
+  text.write_text("the of and\nto in a\n")
+  flags = command(tmp_path / "out", input_file=text, dupe_factor=3)
+  scripts.fork(SCRIPT, *flags, "--next_sentence_prediction=false")
+  rows = _rows(tmp_path / "out")
+  assert len(rows) >= 3
+  assert "next_sentence_labels" not in rows[0]
+  assert not any(any(row["segment_ids"]) for row in rows)
+
+
+def test_a_sentencepiece_model(command, goldens, tmp_path):
+  sentencepiece.SentencePieceTrainer.train(
+    input=str(goldens / "corpus.txt"),
+    model_prefix=str(tmp_path / "pieces"),
+    vocab_size=500,
+    user_defined_symbols="[CLS],[SEP],[MASK]",
+    minloglevel=2,
+  )
+  model = tmp_path / "pieces.model"
+  flags = command(tmp_path / "out", vocab_file=None, spm_model_file=model)
+  scripts.fork(SCRIPT, *flags, "--dupe_factor=1", "--do_whole_word_mask")
+  pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+  rows = _rows(tmp_path / "out")
+  for row in rows:
+    ends = [pieces.piece_to_id(p) for p in ("[CLS]", "[SEP]")]
+    assert row["input_ids"][0] == ends[0]
+    assert row["input_ids"][sum(row["input_mask"]) - 1] == ends[1]
+  mask = pieces.piece_to_id("[MASK]")
+  assert sum(row["input_ids"].count(mask) for row in rows) > len(rows)
+
+
+@pytest.mark.parametrize(
+  ("changes", "has_hint"),
+  [
+    ({"num_workers": 2}, True),
+    ({"num_workers": 1}, False),
+    ({"num_workers": 2, "shard_mb": 1}, False),
+  ],
+)
+def test_one_shard_for_many_workers_is_noted(
+  command, tmp_path, changes, has_hint
+):
+  flags = command(tmp_path / "out", dupe_factor=1, **changes)
+  _, log = scripts.fork(SCRIPT, *flags)
+  assert ("--shard_mb=8" in log) == has_hint
+
+
+needs_beam = pytest.mark.skipif(
+  not importlib.util.find_spec("apache_beam"), reason="Beam is not installed"
+)
+
+
+@needs_beam
+def test_beam_writes_the_same_records(command, sharded, tmp_path):
+  changes, paths = sharded
+  output = ",".join(str(tmp_path / path.name) for path in paths)
+  flags = command(output, runner="FnApiRunner", **changes)
+  _, log = scripts.fork(SCRIPT, *flags)
+  assert sorted(os.listdir(tmp_path)) == [path.name for path in paths]
+  for path in paths:
+    rows, wanted = _rows(tmp_path / path.name), _rows(path)
+    assert _sorted(rows) == _sorted(wanted)
+  count = sum(len(_rows(path)) for path in paths)
+  assert f"{count} instances of " in log
+
+
+@needs_beam
+def test_an_error_in_beam_is_one_line(command, tmp_path):
+  text = tmp_path / "text.txt"
+  text.write_text("the of\n\nand to\n\n\x01\n\n\x02\n")
+  flags = command(tmp_path / "out", input_file=text, shard_mb=1e-6)
+  _, log = scripts.fork(SCRIPT, *flags, "--runner=FnApiRunner", status=2)
+  *_, line = log.splitlines()
+  assert line.startswith(f"error: no text in {text} but")
+  assert line.endswith("raise --shard_mb if it is set")
+  assert "Traceback" not in log
+  assert os.listdir(tmp_path) == ["text.txt"]
+
+
+@needs_beam
+def test_an_unknown_runner_is_one_line(command, tmp_path):
+  flags = command(tmp_path / "out", runner="FnApiRuner")
+  _, error = scripts.fork(SCRIPT, *flags, status=2)
+  (line,) = error.splitlines()
+  assert line.startswith("error: ")
+  assert "FnApiRuner." in line
+  assert "FnApiRunner," in line
+
+
+@needs_beam
+def test_what_beam_does_not_know_either_is_an_error(command, tmp_path):
+  process = scripts.start(
+    SCRIPT,
+    *command(tmp_path / "out", runner="FnApiRunner"),
+    "--direct_num_workers=1",
+    "--max_seq_lenght=64",
+    env=_quiet(),
+  )
+  log, _ = process.communicate()
+  assert process.returncode == 2
+  (line,) = log.splitlines()
+  assert line.startswith("error: --max_seq_lenght is neither a flag")
+  assert os.listdir(tmp_path) == []
+
+
+OUTPUT = "--output_file=FILES/out"
+
+ERRORS = {
+  "no input": ({"input_file": None}, ["--input_file is missing"]),
+  "input is unset": ({"input_file": ""}, ["--input_file is missing"]),
+  "no such input": (
+    {"input_file": "FILES/nowhere"},
+    ["--input_file=FILES/nowhere", "there is no file", "pass paths"],
+  ),
+  "one of the patterns fits nothing": (
+    {"input_file": "FILES/good.txt,FILES/*.text"},
+    ["there is no file FILES/*.text", "pass paths"],
+  ),
+  "input is a folder": (
+    {"input_file": "FILES/folder"},
+    ["there is no file FILES/folder", "pass paths"],
+  ),
+  "no output": ({"output_file": None}, ["--output_file is missing"]),
+  "no output folder": (
+    {"output_file": "FILES/nowhere/out"},
+    ["there is no folder FILES/nowhere", "make it"],
+  ),
+  "output is a folder": (
+    {"output_file": "FILES/folder"},
+    ["'FILES/folder' is no file", "pass the path of one"],
+  ),
+  "output is below a file": (
+    {"output_file": "FILES/good.txt/out"},
+    ["there is no folder FILES/good.txt", "pass another"],
+  ),
+  "one output is empty": (
+    {"output_file": "FILES/out,"},
+    [f"{OUTPUT},: '' is no file"],
+  ),
+  "output is an input": (
+    {"output_file": "FILES/out,FILES/folder/../good.txt"},
+    ["good.txt is read from", "pass another path"],
+  ),
+  "output is the vocabulary": (
+    {"output_file": "FILES/vocab.txt"},
+    ["vocab.txt is read from", "pass another path"],
+  ),
+  "output is a device": (
+    {"output_file": "/dev/null"},
+    ["/dev/null is a pipe or a device", "pass the path of a file"],
+  ),
+  "output would be written aside over an input": (
+    {"input_file": "FILES/a.partial", "output_file": "FILES/a"},
+    ["FILES/a.partial is read from", "pass another path"],
+  ),
+  "output is what another is written aside to": (
+    {"output_file": "FILES/out,FILES/out.partial"},
+    ["FILES/out.partial is written on the way", "pass another path"],
+  ),
+  "output comes twice": (
+    {"output_file": "FILES/out,FILES/folder/../out"},
+    ["out comes twice", "pass another path"],
+  ),
+  "not UTF-8": (
+    {"input_file": "FILES/good.txt,FILES/latin1.txt"},
+    ["FILES/latin1.txt:2: byte 5 is not UTF-8", "convert"],
+  ),
+  "not zipped": (
+    {"input_file": "FILES/plain.txt.gz"},
+    ["FILES/plain.txt.gz is not a whole gzip file", "again"],
+  ),
+  "no text": (
+    {"input_file": "FILES/blank.txt"},
+    ["no text in FILES/blank.txt", "one sentence a line"],
+  ),
+  "no text but what is dropped": (
+    {"input_file": "FILES/control.txt"},
+    ["no text in FILES/control.txt", "drops"],
+  ),
+  "one document": (
+    {"input_file": "FILES/one.txt"},
+    ["FILES/one.txt", "empty lines", "--next_sentence_prediction=false"],
+  ),
+  "no vocabulary": ({"vocab_file": None}, ["--vocab_file is missing"]),
+  "vocabulary without [MASK]": (
+    {"vocab_file": "FILES/no_mask.txt"},
+    ["no_mask.txt has no line [MASK]", "pass the vocab.txt", "--no_masking"],
+  ),
+  "too short for pairs": (
+    {"max_seq_length": 4},
+    ["--max_seq_length=4", "pass 5 or more"],
+  ),
+  "too short for texts": (
+    {"max_seq_length": 3, "next_sentence_prediction": False},
+    ["--max_seq_length=3", "pass 4 or more"],
+  ),
+  "no predictions": (
+    {"max_predictions_per_seq": 0},
+    ["--max_predictions_per_seq=0"],
+  ),
+  "no passes": ({"dupe_factor": 0}, ["--dupe_factor=0"]),
+  "masks nothing": (
+    {"masked_lm_prob": 0},
+    ["--masked_lm_prob=0.0", "between 0 and 1", "0.15", "--no_masking"],
+  ),
+  "masks all": ({"masked_lm_prob": 1}, ["--masked_lm_prob=1.0", "0.15"]),
+  "masks no number": ({"masked_lm_prob": "nan"}, ["--masked_lm_prob=nan"]),
+  "shorter than never": (
+    {"short_seq_prob": -0.1},
+    ["--short_seq_prob=-0.1", "between 0 and 1"],
+  ),
+  "shorter than always": ({"short_seq_prob": 1.1}, ["--short_seq_prob=1.1"]),
+  "negative shards": ({"shard_mb": -1}, ["--shard_mb=-1"]),
+  "shards are no number": ({"shard_mb": "nan"}, ["--shard_mb=nan", "finite"]),
+  "endless shards": ({"shard_mb": "inf"}, ["--shard_mb=inf", "finite"]),
+  "no workers": ({"num_workers": 0}, ["--num_workers=0"]),
+  "equal rows": (
+    {"no_masking": True, "dupe_factor": 5, "max_predictions_per_seq": None},
+    ["--dupe_factor=5", "--no_masking", "leave one of them out"],
+  ),
+  "whole words unmasked": (
+    {
+      "no_masking": True,
+      "do_whole_word_mask": True,
+      "max_predictions_per_seq": None,
+    },
+    ["--do_whole_word_mask", "--no_masking", "leave one of them out"],
+  ),
+  "predictions unmasked": (
+    {"no_masking": True},
+    ["--max_predictions_per_seq", "--no_masking", "leave one of them out"],
+  ),
+  "unknown flag": ({"dupe_facto": 2}, ["dupe_facto", "dupe_factor"]),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """What the rows name."""
+  folder = tmp_path_factory.mktemp("files")
+  (folder / "folder").mkdir()
+  for name, content in {
+    "good.txt": b"the of\n\nand to\n",
+    "latin1.txt": b"the\nc\xe9\n",
+    "plain.txt.gz": b"the of\n\nand to\n",
+    "blank.txt": b"\n \n\t\n",
+    "control.txt": b"\x01\n\n\x02\n",
+    "a.partial": b"the of\n\nand to\n",
+    "one.txt": b"the of\nand to\n",
+  }.items():
+    (folder / name).write_bytes(content)
+  vocabulary = (goldens / "vocab.txt").read_text("utf-8")
+  (folder / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+  without = vocabulary.replace("[MASK]\n", "[NONE]\n")
+  (folder / "no_mask.txt").write_text(without, encoding="utf-8")
+  return folder
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_bad_input_is_one_line_and_leaves_nothing(command, files, name):
+  changes, wanted = ERRORS[name]
+  changes = {
+    "input_file": "FILES/good.txt",
+    "output_file": "FILES/out",
+    "vocab_file": "FILES/vocab.txt",
+    **changes,
+  }
+  changes = {
+    flag: value.replace("FILES", str(files))
+    if isinstance(value, str)
+    else value
+    for flag, value in changes.items()
+  }
+  before = scripts.tree(files)
+  _, error = scripts.fork(SCRIPT, *command(None, **changes), status=2)
+  *log, line = error.splitlines()
+  assert line.startswith("error: ")
+  assert all(re.match(r"I\d{4} ", entry) for entry in log)
+  for text in wanted:
+    assert text.replace("FILES", str(files)) in line
+  assert scripts.tree(files) == before

@@ -1,0 +1,514 @@
+"""run_classifier.py on tables of one's own, and what answers from its folder.
+
+What a run reports is computed again from the probabilities it wrote, by
+scikit-learn and SciPy.
+"""
+
+import csv
+import gzip
+import hashlib
+import json
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scripts
+import tensorflow as tf
+import tiny_task
+from scipy import stats
+from sklearn import metrics
+
+from training import summaries
+
+# Words of the golden vocabulary.
+WORDS = ["that", "with", "from", "were", "which", "this", "their", "also"]
+SIGNS = {"no": "first", "perhaps": "after", "yes": "they"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """A folder with model/, and with what a test adds."""
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
+def _run(files, out, *flags, **changes):
+  """Runs a task of one's own; returns what it printed and its log."""
+  changes = {"task_name": "custom", "data_dir": None, **changes}
+  command = tiny_task.flags(files, out, **changes)
+  return scripts.fork("run_classifier.py", *command, *flags)
+
+
+def _write_csv(path, rows):
+  with open(path, "w", encoding="utf-8", newline="") as writer:
+    csv.writer(writer).writerows(rows)
+
+
+def _read_table(text):
+  """Header and rows of what run_classifier.py writes."""
+  header, *rows = csv.reader(text.splitlines(), delimiter="\t")
+  return header, rows
+
+
+def _results(folder):
+  return json.loads((folder / "eval_results.json").read_text())["results"]
+
+
+def _sha256(path):
+  return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# Pairs, from CSV.
+
+PAIR_COUNTS = {"no": 12, "perhaps": 8, "rare": 1, "yes": 3}
+
+
+def _pair_rows():
+  """Rows of training and of development: name, premise, hypothesis, verdict."""
+  verdicts = [v for v, n in PAIR_COUNTS.items() for _ in range(n)]
+  train = [
+    [f"t{i}", f"{WORDS[i % 8]} {WORDS[i // 8]}", SIGNS.get(v, "been"), v]
+    for i, v in enumerate(verdicts)
+  ]
+  train[3][1] = 'that,\n"were"'
+  for row in train[:3]:
+    row[1] = "with " * 30 + row[1]
+  new = [
+    [f"d{i}", f"{WORDS[i]} time", SIGNS[v], v]
+    for i, v in enumerate(["no", "yes", "perhaps", "no", "yes", "no"])
+  ]
+  seen = [["d6", *train[5][1:]], ["d7", *train[14][1:]]]
+  return train, [new[0], seen[0], *new[1:], seen[1]]
+
+
+@pytest.fixture(scope="module")
+def pairs(files):
+  """A folder trained on pairs, the log, and the development set's rows."""
+  train, dev = _pair_rows()
+  header = ["name", "premise", "hypothesis", "verdict"]
+  _write_csv(files / "pairs.csv", [header, *train])
+  _write_csv(files / "pairs_dev.csv", [header, *dev])
+  # The development set once more, without its labels.
+  _write_csv(files / "pairs_test.csv", [row[:3] for row in [header, *dev]])
+  folder = files / "pairs"
+  _, log = _run(
+    files,
+    folder,
+    "--do_train",
+    "--do_eval",
+    "--do_predict",
+    train_file=files / "pairs.csv",
+    dev_file=files / "pairs_dev.csv",
+    test_file=files / "pairs_test.csv",
+    text_a_column="premise",
+    text_b_column="hypothesis",
+    label_column="verdict",
+    id_column="name",
+    class_weights="balanced",
+    max_seq_length=24,
+    num_train_epochs=8,
+  )
+  return folder, log, dev
+
+
+def test_what_is_odd_in_the_data_is_logged(pairs, files):
+  folder, log, _ = pairs
+  assert "1 label with a single example in the training set: 'rare'" in log
+  assert (
+    "2 of the 8 development examples (25.0 %) are in the training set, too, "
+    f"the first of them {files}/pairs_dev.csv:3;"
+  ) in log
+  assert f"{folder}/train.tf_record: 24 examples" in log
+  assert (
+    "train.tf_record: 12.5 % of the examples are longer than "
+    "--max_seq_length=24 and cut"
+  ) in log
+  assert "eval.tf_record: 0.0 %" not in log
+  # 24 / (4 n), for n examples of each of the four labels.
+  assert "Weights: no 0.5, perhaps 0.75, rare 6, yes 2\n" in log
+
+
+def test_the_folder_says_how_to_use_it(pairs):
+  folder, _, _ = pairs
+  assert json.loads((folder / "labels.json").read_text()) == [*PAIR_COUNTS]
+  assert json.loads((folder / "classifier.json").read_text()) == {
+    "kind": "classification",
+    "max_seq_length": 24,
+    "long_text": "head",
+    "is_pair": True,
+  }
+
+
+def test_results_are_those_of_the_predictions(pairs):
+  folder, _, dev = pairs
+  probabilities = np.loadtxt(folder / "test_results.tsv", delimiter="\t")
+  names = [*PAIR_COUNTS]
+  label_ids = np.array([names.index(row[3]) for row in dev])
+  predictions = probabilities.argmax(axis=1)
+  details = json.loads((folder / "eval_results.json").read_text())
+  results = details["results"]
+  losses = -np.log(probabilities[np.arange(8), label_ids])
+  assert results == {
+    "eval_accuracy": np.mean(predictions == label_ids),
+    "eval_f1_macro": pytest.approx(
+      metrics.f1_score(label_ids, predictions, average="macro")
+    ),
+    "eval_loss": pytest.approx(losses.mean(), rel=1e-4),
+    "loss": results["eval_loss"],
+    "global_step": 24,
+  }
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  assert lines == [f"{key} = {results[key]}" for key in sorted(results)]
+  supports = [details["labels"][name]["support"] for name in names]
+  assert supports == np.bincount(label_ids, minlength=4).tolist()
+  matrix = metrics.confusion_matrix(label_ids, predictions, labels=range(4))
+  assert details["confusion_matrix"] == matrix.tolist()
+
+
+def test_predictions_have_names_and_labels(pairs):
+  folder, _, dev = pairs
+  text = (folder / "test_predictions.tsv").read_text(encoding="utf-8")
+  header, rows = _read_table(text)
+  assert header == ["id", "label", *PAIR_COUNTS]
+  assert [row[0] for row in rows] == [row[0] for row in dev]
+  shown = np.array([row[2:] for row in rows], np.float64)
+  np.testing.assert_allclose(
+    shown, np.loadtxt(folder / "test_results.tsv"), atol=5.1e-7
+  )
+  np.testing.assert_allclose(shown.sum(axis=1), 1, atol=4e-6)
+  chosen = [[*PAIR_COUNTS][place] for place in shown.argmax(axis=1)]
+  assert [row[1] for row in rows] == chosen
+  assert len(set(chosen)) > 1
+
+
+def test_the_report_holds_the_metrics_and_the_curves_their_points(pairs):
+  folder, _, _ = pairs
+  page = (folder / "report.html").read_text(encoding="utf-8")
+  for name, value in _results(folder).items():
+    assert name in page
+    assert f'<data value="{value!r}">' in page
+  curves = summaries.read_scalars(folder)
+  assert [step for step, _ in curves["loss"]] == [*range(3, 25, 3)]
+  assert curves["learning_rate"][-1][1] < curves["learning_rate"][0][1]
+
+
+def test_the_record_holds_flags_versions_and_hashes(pairs, files):
+  folder, _, _ = pairs
+  record = json.loads((folder / "flags.json").read_text())
+  assert record["flags"]["train_batch_size"] == 8
+  assert record["flags"]["class_weights"] == "balanced"
+  assert record["flags"]["text_b_column"] == "hypothesis"
+  assert record["flags"]["task_name"] == "custom"
+  versions = record["versions"]
+  assert versions["tensorflow"] == tf.__version__
+  assert versions["numpy"] == np.__version__
+  assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
+  hashes = record["data"]
+  model = files / "model"
+  assert hashes.pop("vocab_file") == _sha256(model / "vocab.txt")
+  assert hashes.pop("bert_config_file") == _sha256(model / "bert_config.json")
+  assert hashes.pop("init_checkpoint") == _sha256(
+    model / "bert_model.ckpt.index"
+  )
+  assert hashes.keys() == {"train", "dev", "test"}
+  assert all(re.fullmatch("[0-9a-f]{64}", value) for value in hashes.values())
+  assert len(set(hashes.values())) == 3
+
+
+def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
+  folder, _, dev = pairs
+  path = tmp_path / "pairs.txt"
+  tiny_task.write_lines(path, [f"{row[1]}\t{row[2]}" for row in dev])
+  out, log = scripts.fork(
+    "run_classifier.py", f"--predict_file={path}", f"--output_dir={folder}"
+  )
+  text = (folder / "test_predictions.tsv").read_text(encoding="utf-8")
+  wanted_header, wanted = _read_table(text)
+  header, rows = _read_table(out)
+  assert header == wanted_header
+  assert [row[0] for row in rows] == [*map(str, range(8))]
+  assert [row[1] for row in rows] == [row[1] for row in wanted]
+  np.testing.assert_allclose(
+    np.array([row[2:] for row in rows], np.float64),
+    np.loadtxt(folder / "test_results.tsv"),
+    rtol=1e-4,
+    atol=5.1e-7,
+  )
+  assert not log
+
+
+def test_a_dialogue_is_answered_as_the_test_set_was(pairs):
+  folder, _, dev = pairs
+  out, _ = scripts.fork(
+    "run_classifier.py",
+    "--interactive",
+    f"--output_dir={folder}",
+    stdin="".join(f"{row[1]}\n{row[2]}\n" for row in dev),
+  )
+  assert out.count("first text> ") == len(dev) + 1
+  answers = re.findall(r"second text> (\w+)   \((.*)\)\n", out)
+  wanted = np.loadtxt(folder / "test_results.tsv")
+  assert len(answers) == len(dev)
+  for (label, shares), row in zip(answers, wanted, strict=True):
+    found = dict(share.rsplit(" ", 1) for share in shares.split(", "))
+    percents = [float(found[name].rstrip("%")) for name in PAIR_COUNTS]
+    np.testing.assert_allclose(percents, 100 * row, atol=0.06)
+    assert label == [*PAIR_COUNTS][row.argmax()] == shares.split()[0]
+
+
+# Several labels, from JSON Lines.
+
+
+@pytest.fixture(scope="module")
+def multilabel(files):
+  """A folder trained on sets of labels, and the development set's objects."""
+  colours = {"red": "first", "green": "after", "blue": "they"}
+  rows = []
+  for i in range(32):
+    chosen = [c for place, c in enumerate(colours) if i >> place & 1]
+    signs = [colours[colour] for colour in chosen]
+    text = " ".join([WORDS[i % 7], WORDS[i // 7], *signs])
+    rows.append({"key": i, "body": text, "tags": chosen})
+  rows[5]["tags"] = "blue|red"
+  dev = rows[20:]
+  for name, part in (("train", rows[:20]), ("dev", dev), ("test", dev)):
+    lines = "".join(json.dumps(row) + "\n" for row in part)
+    path = files / f"colours_{name}.jsonl.gz"
+    path.write_bytes(gzip.compress(lines.encode()))
+  folder = files / "colours"
+  _run(
+    files,
+    folder,
+    "--do_train",
+    "--do_eval",
+    "--do_predict",
+    "--multilabel",
+    train_file="colours_train.jsonl.gz",
+    dev_file="colours_dev.jsonl.gz",
+    test_file="colours_test.jsonl.gz",
+    data_dir=files,
+    text_a_column="body",
+    label_column="tags",
+    id_column="key",
+    num_train_epochs=12,
+  )
+  return folder, dev
+
+
+def test_several_labels_are_told_of_a_text(multilabel):
+  folder, dev = multilabel
+  names = ["blue", "green", "red"]
+  assert json.loads((folder / "labels.json").read_text()) == names
+  probabilities = np.loadtxt(folder / "test_results.tsv", delimiter="\t")
+  predictions = probabilities > 0.5
+  label_ids = np.array([[name in row["tags"] for name in names] for row in dev])
+  header, rows = _read_table((folder / "test_predictions.tsv").read_text())
+  assert header == ["id", "label", *names]
+  assert [row[0] for row in rows] == [str(row["key"]) for row in dev]
+  assert [row[1] for row in rows] == [
+    "|".join(np.array(names)[given]) for given in predictions
+  ]
+  losses = -np.log(np.where(label_ids, probabilities, 1 - probabilities))
+  scores = {
+    f"eval_f1_{average}": pytest.approx(
+      metrics.f1_score(label_ids, predictions, average=average, zero_division=0)
+    )
+    for average in ("micro", "macro")
+  }
+  assert _results(folder) == {
+    **scores,
+    "eval_accuracy": pytest.approx(np.mean((predictions == label_ids).all(1))),
+    "eval_loss": pytest.approx(losses.mean(), rel=1e-4),
+    "loss": pytest.approx(losses.mean(), rel=1e-4),
+    "global_step": 30,
+  }
+  assert len({row[1] for row in rows}) > 1
+
+
+class Pipe:
+  """run_classifier.py --predict_file=-, and lines to and from it."""
+
+  def __init__(self, folder):
+    self.process = scripts.start(
+      "run_classifier.py",
+      "--predict_file=-",
+      f"--output_dir={folder}",
+      stdin=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      text=False,
+      bufsize=0,
+    )
+    self._deadline = time.monotonic() + 120
+    self._read = b""
+
+  def send(self, line):
+    """Sends a line, and nothing of the next."""
+    self.process.stdin.write(f"{line}\n".encode())
+
+  def line(self):
+    """The next line of the output, which must come before the deadline."""
+    while b"\n" not in self._read:
+      left = max(0, self._deadline - time.monotonic())
+      assert select.select([self.process.stdout], [], [], left)[0]
+      some = self.process.stdout.read(4096)
+      assert some
+      self._read += some
+    line, self._read = self._read.split(b"\n", 1)
+    return line.decode().split("\t")
+
+
+def test_a_line_is_answered_before_the_next_is_sent(multilabel):
+  folder, dev = multilabel
+  wanted = np.loadtxt(folder / "test_results.tsv", delimiter="\t")
+  pipe = Pipe(folder)
+  assert pipe.line() == ["id", "label", "blue", "green", "red"]
+  for number, row in enumerate(dev):
+    pipe.send(row["body"])
+    name, _, *shown = pipe.line()
+    assert name == str(number)
+    np.testing.assert_allclose(
+      [*map(float, shown)], wanted[number], rtol=1e-4, atol=5.1e-7
+    )
+  # Who has read enough goes away; that is no error.
+  pipe.process.stdout.close()
+  pipe.send("that")
+  pipe.process.stdin.close()
+  assert pipe.process.wait(60) == 141
+
+
+# Numbers, from TSV without a header, a share of which is evaluated.
+
+NUMBERS = [round(0.1 * i - 0.4, 1) for i in range(20)]
+
+
+@pytest.fixture(scope="module")
+def numbers(files):
+  """A folder trained on numbers."""
+  lines = [
+    f"{number}\t{WORDS[i % 8]} {WORDS[i // 8]}"
+    for i, number in enumerate(NUMBERS)
+  ]
+  tiny_task.write_lines(files / "numbers.tsv", lines)
+  folder = files / "numbers"
+  _run(files, folder, "--do_train", "--do_predict", **_number_flags(files))
+  return folder
+
+
+def _number_flags(files, **changes):
+  return {
+    "train_file": files / "numbers.tsv",
+    "test_file": files / "numbers.tsv",
+    "header": False,
+    "text_a_column": 1,
+    "label_column": 0,
+    "dev_fraction": 0.23,  # Of 20 rows, rounded up: 5.
+    "regression": True,
+    "num_train_epochs": 8,
+    "train_batch_size": 5,
+    "do_eval": True,
+    **changes,
+  }
+
+
+def _places(folder, name):
+  """The places of a file's labels among NUMBERS, in order."""
+  settings = json.loads((folder / "classifier.json").read_text())
+  spec = {"label_ids": tf.io.FixedLenFeature([], tf.float32)}
+  places = []
+  for row in tf.data.TFRecordDataset(str(folder / f"{name}.tf_record")):
+    scaled = float(tf.io.parse_single_example(row, spec)["label_ids"])
+    number = scaled * settings["deviation"] + settings["mean"]
+    places.append(NUMBERS.index(round(number, 1)))
+  return places
+
+
+def test_numbers_are_measured_by_correlations(numbers):
+  header, rows = _read_table((numbers / "test_predictions.tsv").read_text())
+  assert header == ["id", "number"]
+  assert [row[0] for row in rows] == [*map(str, range(20))]
+  predictions = np.loadtxt(numbers / "test_results.tsv")
+  np.testing.assert_allclose(
+    [float(row[1]) for row in rows], predictions, atol=6e-5
+  )
+  dev = _places(numbers, "eval")
+  wanted, found = np.array(NUMBERS)[dev], predictions[dev]
+  error = np.mean(np.square(wanted - found))
+  trained = np.array(NUMBERS)[_places(numbers, "train")]
+  # The model learns numbers in deviations from the mean, and so is its loss.
+  loss = pytest.approx(error / np.var(trained), rel=1e-3)
+  assert _results(numbers) == {
+    "eval_pearson": pytest.approx(stats.pearsonr(wanted, found)[0], rel=1e-3),
+    "eval_spearman": pytest.approx(stats.spearmanr(wanted, found)[0]),
+    "eval_mse": pytest.approx(error, rel=1e-3),
+    "eval_loss": loss,
+    "loss": loss,
+    "global_step": 24,
+  }
+  assert json.loads((numbers / "labels.json").read_text()) == []
+
+
+def test_a_share_is_evaluated_which_the_seed_chooses(numbers, files, tmp_path):
+  dev, train = _places(numbers, "eval"), _places(numbers, "train")
+  assert len(dev) == 5
+  assert sorted(dev + train) == [*range(20)]
+  splits = {}
+  for seed in (1, 2):
+    out = tmp_path / str(seed)
+    changes = _number_flags(files, init_checkpoint=numbers, seed=seed)
+    _, log = _run(files, out, **changes)
+    shutil.copy(numbers / "classifier.json", out)
+    splits[seed] = _places(out, "eval")
+    assert "15 rows to train on and, as there is no --dev_file, 5 to" in log
+  assert splits[1] == dev != splits[2]
+  assert len(splits[2]) == 5
+  ours, theirs = _results(tmp_path / "1"), _results(numbers)
+  assert ours["eval_mse"] == pytest.approx(theirs["eval_mse"], rel=1e-4)
+
+
+# The same models, in Python.
+
+ASK = """
+import json, sys
+sys.path.insert(0, {root!r})
+from run_classifier import Classifier
+answers = []
+for folder, texts in json.load(sys.stdin):
+  model = Classifier(folder, batch_size=3)
+  texts = [text if isinstance(text, str) else tuple(text) for text in texts]
+  rows = model.probabilities(texts).tolist()
+  answers.append([rows, [[a.label, a.probabilities] for a in model(texts)]])
+print(json.dumps(answers))
+"""
+
+
+def test_python_gives_the_same_answers(pairs, multilabel, numbers):
+  questions = [
+    (pairs[0], [row[1:3] for row in pairs[2]]),
+    (multilabel[0], [row["body"] for row in multilabel[1]]),
+    (numbers, [f"{WORDS[i % 8]} {WORDS[i // 8]}" for i in range(20)]),
+  ]
+  result = subprocess.run(
+    [sys.executable, "-c", ASK.format(root=str(scripts.ROOT))],
+    input=json.dumps(questions, default=str),
+    stdout=subprocess.PIPE,
+    text=True,
+    check=True,
+  )
+  answers = json.loads(result.stdout)
+  for (folder, _), (rows, labelled) in zip(questions, answers, strict=True):
+    wanted = np.loadtxt(folder / "test_results.tsv", ndmin=2)
+    wanted = wanted.reshape(np.shape(rows))
+    np.testing.assert_allclose(rows, wanted, rtol=1e-4, atol=1e-6)
+    _, table = _read_table((folder / "test_predictions.tsv").read_text())
+    names = json.loads((folder / "labels.json").read_text())
+    for (label, shares), row, line in zip(labelled, rows, table, strict=True):
+      if names:
+        assert label == line[1]
+        assert shares == dict(zip(names, row, strict=True))
+      else:
+        assert label == row[0]
+        assert shares == {}

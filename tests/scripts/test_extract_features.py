@@ -1,0 +1,376 @@
+"""extract_features.py as a command: what it writes, and how it fails."""
+
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+from pipeline.files import atomic_write
+from training import checkpoints
+
+SCRIPT = "extract_features.py"
+
+# A row is the flags that differ from a good command, and what the error says.
+ROWS = {
+  "no input": ({"input_file": None}, ["--input_file is missing"]),
+  "no output": ({"output_file": None}, ["--output_file is missing"]),
+  "no checkpoint": (
+    {"init_checkpoint": None},
+    ["--init_checkpoint is missing"],
+  ),
+  "no vocabulary": ({"vocab_file": None}, ["--vocab_file is missing"]),
+  "no config": ({"bert_config_file": None}, ["--bert_config_file is missing"]),
+  "input is missing": ({"input_file": "nowhere"}, ["--input_file=nowhere"]),
+  "input is a folder": ({"input_file": "FILES"}, ["is no file; pass"]),
+  "input is empty": ({"input_file": "FILES/empty"}, ["empty holds no line"]),
+  "input is not UTF-8": (
+    {"input_file": "FILES/latin1"},
+    ["FILES/latin1:2: byte 5", "UTF-8"],
+  ),
+  "input is cut": ({"input_file": "FILES/cut.gz"}, ["not a whole gzip file"]),
+  "output is a folder": (
+    {"output_file": "FILES"},
+    ["--output_file", "no file"],
+  ),
+  "no folder for output": (
+    {"output_file": "nowhere/out.jsonl"},
+    ["--output_file=nowhere/out.jsonl", "no folder nowhere", "make it"],
+  ),
+  "output is the input": (
+    {"output_file": "FILES/input.txt"},
+    ["--output_file=FILES/input.txt", "is read from"],
+  ),
+  "output is a file of the checkpoint": (
+    {"output_file": "FILES/model/bert_model.ckpt.index"},
+    ["--output_file=FILES/model/bert_model.ckpt.index", "is read from"],
+  ),
+  "output is the checkpoint's weights": (
+    {
+      "output_file": "FILES/model/bert_model.ckpt.data-00000-of-00001",
+      "init_checkpoint": "FILES/model",
+    },
+    ["--output_file=FILES/model/bert_model.ckpt.data", "is read from"],
+  ),
+  "format of standard output": (
+    {"output_file": "-", "output_format": "hdf5"},
+    ["--output_file=- --output_format=hdf5", "takes jsonl"],
+  ),
+  "unknown format": ({"output_format": "csv"}, ["--output_format=csv", "npz"]),
+  "dtype of text": ({"dtype": "float16"}, ["--dtype=float16", "npz"]),
+  "layer out of range": (
+    {"layers": "-1,-3"},
+    ["--layers=-1,-3: there is no layer -3", "-2, the lowest"],
+  ),
+  "layer is no number": ({"layers": "top"}, ["--layers=top", "-1,-2"]),
+  "layer twice": ({"layers": "0,-2"}, ["--layers=0,-2: layer -2 comes twice"]),
+  "layers of the pooler": (
+    {"pooling": "pooled"},
+    ["--layers means nothing with --pooling=pooled"],
+  ),
+  "combination of the pooler": (
+    {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
+    ["--layer_combination means nothing with --pooling=pooled"],
+  ),
+  "unknown pooling": ({"pooling": "min"}, ["--pooling=min", "mean_sqrt_len"]),
+  "normalize without pooling": (
+    {"normalize": True},
+    ["--normalize means nothing with --pooling=none"],
+  ),
+  "special without pooling": (
+    {"exclude_special": True},
+    ["--exclude_special means nothing with --pooling=none"],
+  ),
+  "too long": (
+    {"max_seq_length": 129},
+    ["--max_seq_length=129", "128 positions", "lower"],
+  ),
+  "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
+  "no batch": ({"batch_size": 0}, ["--batch_size=0"]),
+  "checkpoint is missing": (
+    {"init_checkpoint": "nowhere"},
+    ["no checkpoint nowhere", "nowhere.index"],
+  ),
+  "checkpoint is one file": (
+    {"init_checkpoint": "FILES/model/bert_model.ckpt.index"},
+    ["one file of a checkpoint; pass its prefix"],
+  ),
+  "checkpoint is of another model": (
+    {"bert_config_file": "FILES/wide.json"},
+    ["does not fit the configuration", "word_embeddings has shape"],
+  ),
+  "checkpoint lacks layers": (
+    {"bert_config_file": "FILES/deep.json"},
+    ["lacks bert/encoder/layer_2", "15 more"],
+  ),
+  "checkpoint lacks the pooler": (
+    {
+      "init_checkpoint": "FILES/no_pooler.ckpt",
+      "pooling": "pooled",
+      "layers": None,
+    },
+    ["no_pooler.ckpt lacks bert/pooler/dense/kernel and 1 more"],
+  ),
+  "checkpoint is damaged": (
+    {"init_checkpoint": "FILES/damaged.ckpt"},
+    ["damaged.ckpt is damaged"],
+  ),
+  "checkpoint has no number": (
+    {"init_checkpoint": "FILES/nan.ckpt"},
+    ["nan.ckpt gives vectors", "no number"],
+  ),
+  "file system has no room for files": (
+    {"output_file": "/proc/x.jsonl"},
+    ["/proc/x.jsonl cannot be written: ", "; pass another"],
+  ),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """What the rows name."""
+  folder = tmp_path_factory.mktemp("files")
+  shutil.copytree(goldens / "model", folder / "model")
+  shutil.copy(goldens / "vocab.txt", folder / "model")
+  shutil.copy(goldens / "extract_input.txt", folder / "input.txt")
+  (folder / "empty").touch()
+  (folder / "latin1").write_bytes(b"a\ncaf\xe9\n")
+  (folder / "cut.gz").write_bytes(gzip.compress(b"a\n" * 99, mtime=0)[:-9])
+  fields = json.loads((folder / "model" / "bert_config.json").read_text())
+  for name, change in {
+    "wide": {"hidden_size": 64},
+    "deep": {"num_hidden_layers": 3},
+  }.items():
+    (folder / f"{name}.json").write_text(json.dumps({**fields, **change}))
+  whole = checkpoints.Checkpoint(str(folder / "model" / "bert_model.ckpt"))
+  checkpoints.write_checkpoint(
+    str(folder / "no_pooler.ckpt"),
+    {n: whole[n] for n in whole.shapes if "pooler" not in n},
+  )
+  bias = "bert/encoder/layer_1/output/dense/bias"
+  checkpoints.write_checkpoint(
+    str(folder / "nan.ckpt"),
+    {n: whole[n] * (np.nan if n == bias else 1) for n in whole.shapes},
+  )
+  for path in (folder / "model").glob("bert_model.ckpt.*"):
+    content = path.read_bytes()
+    if "data" in path.name:
+      content = content[: len(content) // 2]
+    (folder / path.name.replace("bert_model", "damaged")).write_bytes(content)
+  return folder
+
+
+def command(files, output, **changes):
+  """The flags of the golden file, as changed; None leaves one out."""
+  values = {
+    "input_file": files / "input.txt",
+    "output_file": output,
+    "vocab_file": files / "model" / "vocab.txt",
+    "bert_config_file": files / "model" / "bert_config.json",
+    "init_checkpoint": files / "model" / "bert_model.ckpt",
+    "layers": "-1,-2",
+    "max_seq_length": 32,
+    "batch_size": 3,
+    **changes,
+  }
+  return [f"--{k}={v}" for k, v in values.items() if v is not None]
+
+
+def assert_golden(text, goldens):
+  expected = (goldens / "extract_output.jsonl").read_text("utf-8").splitlines()
+  for found, wanted in zip(text.splitlines(), expected, strict=True):
+    found, wanted = json.loads(found), json.loads(wanted)
+    assert found["linex_index"] == wanted["linex_index"]
+    sides = found["features"], wanted["features"]
+    for a, b in zip(*sides, strict=True):
+      assert a["token"] == b["token"]
+      assert [x["index"] for x in a["layers"]] == [-1, -2]
+      np.testing.assert_allclose(
+        [x["values"] for x in a["layers"]],
+        [x["values"] for x in b["layers"]],
+        rtol=0,
+        atol=1e-5,
+      )
+
+
+def test_the_whole_script(tmp_path, files, goldens):
+  output = tmp_path / "output.jsonl"
+  log = scripts.run(
+    SCRIPT,
+    *command(
+      files,
+      output,
+      do_lower_case=True,
+      use_tpu=False,
+      master="",
+      num_tpu_cores=8,
+      use_one_hot_embeddings=False,
+    ),
+  )
+  assert_golden(output.read_text("utf-8"), goldens)
+  assert os.listdir(tmp_path) == ["output.jsonl"]
+  line = log.splitlines()[-1]
+  assert "4 lines, 1 of them cut at --max_seq_length=32, in " in line
+  assert line.endswith(f"the features are in {output}")
+
+
+def test_standard_streams(files, goldens):
+  text = (files / "input.txt").read_text("utf-8")
+  out, err = scripts.fork(
+    SCRIPT, *command(files, "-", input_file="-"), stdin=text
+  )
+  assert_golden(out, goldens)
+  assert "4 lines" in err
+
+
+def test_a_slow_pipe_is_answered_as_it_comes(files):
+  process = scripts.start(
+    SCRIPT,
+    *command(files, "-", input_file="-", pooling="mean"),
+    stdin=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+  )
+  for number in range(2):
+    process.stdin.write("the game\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["linex_index"] == number
+  # Whoever reads has enough, which is no error.
+  process.stdout.close()
+  process.communicate("the game\n")
+  assert process.returncode == 141
+
+
+def test_gzip_in_and_out(tmp_path, files, goldens):
+  source, output = tmp_path / "in.txt.gz", tmp_path / "out.jsonl.gz"
+  source.write_bytes(gzip.compress((files / "input.txt").read_bytes()))
+  scripts.fork(SCRIPT, *command(files, output, input_file=source))
+  assert_golden(gzip.decompress(output.read_bytes()).decode(), goldens)
+
+
+def test_formats_and_types_by_flag(tmp_path, files):
+  output = tmp_path / "features"
+  flags = {"output_format": "hdf5", "dtype": "float16"}
+  scripts.fork(SCRIPT, *command(files, output, **flags))
+  with h5py.File(output) as file:
+    assert file["values"].dtype == np.float16
+    assert file["values"].shape[1:] == (2, 32)
+
+
+def test_vectors(tmp_path, files):
+  output = tmp_path / "out.npz"
+  flags = {
+    "pooling": "mean",
+    "layer_combination": "concat",
+    "normalize": True,
+    "exclude_special": True,
+    "precision": "bfloat16",
+  }
+  scripts.fork(SCRIPT, *command(files, output, **flags))
+  with np.load(output) as found:
+    lengths = np.linalg.norm(found["vectors"], axis=1)
+    assert found["vectors"].shape == (4, 64)
+  np.testing.assert_allclose(lengths, [1, 1, 0, 1], atol=1e-3)
+
+
+def test_the_pooler_takes_no_layers(tmp_path, files):
+  output = tmp_path / "out.jsonl"
+  flags = {"pooling": "pooled", "layers": None}
+  scripts.fork(SCRIPT, *command(files, output, **flags))
+  lines = output.read_text().splitlines()
+  assert [len(json.loads(line)["vector"]) for line in lines] == [32] * 4
+
+
+def test_many_lines_in_windows(tmp_path, files):
+  """More lines than a window has are in order, and as short ones alone."""
+  texts = [f"{n} the game" + " was" * (n % 5) for n in range(5000)]
+  source = tmp_path / "in.txt"
+  tiny_task.write_lines(source, texts)
+  output = tmp_path / "out.npz"
+  flags = {"input_file": source, "batch_size": 256, "layers": "-1"}
+  scripts.fork(SCRIPT, *command(files, output, **flags))
+  with np.load(output) as found:
+    offsets, words = found["offsets"], found["word_offsets"]
+    tokens = found["tokens"]
+  assert len(offsets) == len(words) == 5001
+  for n in (0, 4095, 4096, 4999):
+    spelt = "".join(tokens[offsets[n] : offsets[n + 1]]).replace("##", "")
+    assert spelt.startswith(f"[CLS]{n}thegame")
+    assert words[n + 1] - words[n] == 3 + n % 5
+
+
+def test_two_runs_do_not_write_one_file(tmp_path, files):
+  output = tmp_path / "out.jsonl"
+  with atomic_write(str(output)) as partial:
+    _, err = scripts.fork(SCRIPT, *command(files, output), status=2)
+    pathlib.Path(partial).write_text("first")
+  assert err == (
+    f"error: {output} is being written by another process; wait for its end, "
+    f"or pass another path\n"
+  )
+  assert output.read_text() == "first"
+
+
+def test_a_shells_pipe(tmp_path, files, goldens):
+  pipe, output = tmp_path / "pipe", tmp_path / "out.jsonl"
+  os.mkfifo(pipe)
+  writer = subprocess.Popen(["cp", files / "input.txt", pipe])
+  scripts.fork(SCRIPT, *command(files, output, input_file=pipe))
+  assert writer.wait() == 0
+  assert_golden(output.read_text("utf-8"), goldens)
+
+
+def test_memory_is_bounded(tmp_path, files):
+  """Twice the lines take no more of it, if they are more than a window."""
+  source, peaks = tmp_path / "in.txt", []
+  flags = {"input_file": source, "max_seq_length": 64, "batch_size": 128}
+  for count in (5_000, 10_000):
+    tiny_task.write_lines(source, ["the game was played " * 20] * count)
+    flags_of_run = command(files, tmp_path / "out.npz", **flags)
+    with scripts.start(SCRIPT, *flags_of_run) as process:
+      log = process.stdout.read()
+      _, process.returncode, usage = os.wait4(process.pid, 0)
+    assert process.returncode == 0, log
+    peaks.append(usage.ru_maxrss / 2**10)
+  # The values of 5,000 lines are 5,000 * 64 * 2 * 32 * 4 bytes, 82 MB.
+  assert peaks[1] - peaks[0] < 25
+
+
+def test_a_killed_run_leaves_no_output(tmp_path, files):
+  source = tmp_path / "in.txt"
+  tiny_task.write_lines(source, ["the game was played"] * 40_000)
+  output = tmp_path / "out.jsonl"
+  scripts.kill_when(
+    pathlib.Path(f"{output}.partial"),
+    SCRIPT,
+    *command(files, output, input_file=source),
+  )
+  assert not output.exists()
+  # Given again, the same command writes what it should.
+  tiny_task.write_lines(source, ["the game was played"] * 3)
+  scripts.fork(SCRIPT, *command(files, output, input_file=source))
+  assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.jsonl"]
+  assert len(output.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_an_error_is_one_line(tmp_path, files, row):
+  changes, wanted = ROWS[row]
+  flags = command(files, "out.jsonl", **changes)
+  flags = [flag.replace("FILES", str(files)) for flag in flags]
+  before = scripts.tree(files)
+  out, err = scripts.fork(SCRIPT, *flags, status=2, cwd=str(tmp_path))
+  assert out == ""
+  (line,) = err.splitlines()
+  line = line.replace(str(files), "FILES")
+  assert line.startswith("error: ")
+  for part in wanted:
+    assert part in line
+  assert os.listdir(tmp_path) == []
+  assert scripts.tree(files) == before

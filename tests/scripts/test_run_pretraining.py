@@ -1,0 +1,542 @@
+"""run_pretraining.py from the shell, on the goldens' records."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+import tokenization
+from pipeline import instances
+from training import checkpoints, summaries
+
+WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
+RESULTS = {
+  "global_step",
+  "loss",
+  "masked_lm_accuracy",
+  "masked_lm_loss",
+  "next_sentence_accuracy",
+  "next_sentence_loss",
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """A folder with model/ as a release has it, and files of records."""
+  folder = tmp_path_factory.mktemp("files")
+  tiny_task.make_files(folder, goldens)
+  for path in (goldens / "pretraining_data").glob("*.tfrecord"):
+    shutil.copy(path, folder)
+  _write_records(folder / "unmasked.tfrecord", goldens, 64, 0)
+  _write_records(folder / "single.tfrecord", goldens, 64, 10, False)
+  _write_records(folder / "long.tfrecord", goldens, 96, 12)
+  return folder
+
+
+def _write_records(path, goldens, length, predictions, has_next=True):
+  """Records of the goldens' corpus."""
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  made = instances.create_training_instances(
+    [str(goldens / "corpus.txt")],
+    tokenizer,
+    length,
+    1,
+    0.1,
+    0.15,
+    predictions,
+    random.Random(1),
+    next_sentence_prediction=has_next,
+  )
+  instances.write_instance_to_example_files(
+    made, tokenizer, length, predictions, [str(path)]
+  )
+
+
+def _flags(files, output_dir, **changes):
+  """A command for the goldens' records, as changed; None leaves a flag out."""
+  values = {
+    "input_file": files / "default.tfrecord",
+    "bert_config_file": files / "model" / "bert_config.json",
+    "init_checkpoint": files / "model" / "bert_model.ckpt",
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 10,
+    "train_batch_size": 8,
+    "learning_rate": 1e-3,
+    "num_train_steps": 12,
+    "num_warmup_steps": 2,
+    "save_checkpoints_steps": 4,
+    "output_dir": output_dir,
+    **changes,
+  }
+  return [f"--{k}={v}" for k, v in values.items() if v is not None]
+
+
+def _fork(files, out, *actions, status=0, **changes):
+  """Runs the command; returns its log."""
+  command = [*_flags(files, **{"output_dir": out, **changes}), *actions]
+  return scripts.fork("run_pretraining.py", *command, status=status)[1]
+
+
+def _results(folder):
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  assert lines == sorted(lines)
+  return {key: float(v) for key, v in (line.split(" = ") for line in lines)}
+
+
+@pytest.fixture(scope="module")
+def trained(files):
+  """What a training leaves, and what it printed."""
+  out = files / "trained"
+  command = _flags(
+    files,
+    out,
+    vocab_file=files / "model" / "vocab.txt",
+    eval_input_file=f"{files}/two-?.tfrecord",
+    eval_steps=6,
+    log_steps=3,
+  )
+  return out, scripts.run(
+    "run_pretraining.py", *command, "--do_train=True", "--do_eval=True"
+  )
+
+
+def test_evaluation_is_the_originals(files, goldens, tmp_path):
+  log = _fork(files, tmp_path, "--do_eval", max_eval_steps=20)
+  golden = tmp_path / "golden"
+  golden.mkdir()
+  shutil.copy(
+    goldens / "pretraining_eval_results.txt", golden / "eval_results.txt"
+  )
+  expected = _results(golden)
+  assert expected.keys() == RESULTS
+  assert _results(tmp_path) == pytest.approx(expected, rel=1e-5)
+  assert "Read 447 records in 1 file" in log
+  assert f"Evaluating on --input_file={files}/default.tfrecord" in log
+  details = json.loads((tmp_path / "eval_results.json").read_text())
+  assert details["results"] == _results(tmp_path)
+  # Nothing was trained, so nothing is to be gone on with.
+  assert not checkpoints.training_checkpoints(str(tmp_path))
+
+
+def test_each_record_is_evaluated_once(files, tmp_path):
+  results = []
+  for batch_size in (8, 100):
+    out = tmp_path / str(batch_size)
+    _fork(files, out, "--do_eval=True", eval_batch_size=batch_size)
+    results.append(_results(out))
+    # A share of all rows.
+    right = results[-1]["next_sentence_accuracy"] * 447
+    assert right == pytest.approx(round(right), abs=1e-6)
+  for name in RESULTS - {"loss"}:
+    assert results[0][name] == pytest.approx(results[1][name], rel=1e-5)
+
+
+def test_the_log_tells_what_happens(trained):
+  _, output = trained
+  assert "on 447 records of 1 file: 12 updates of 8 rows, 0.215 epoch" in output
+  # 2 x 32 of goldens/README.md, with its heads.
+  shapes = checkpoints.Checkpoint(str(trained[0] / "bert_model.ckpt")).shapes
+  count = sum(map(np.prod, shapes.values()))
+  assert f"Training {count:,} parameters" in output
+  assert "46 variables loaded, 0 fresh by design, 0 ignored" in output
+  for step in (3, 6, 9, 12):
+    line = next(x for x in output.splitlines() if f"step {step}/12" in x)
+    for name in ("loss", "learning rate", "gradient norm", "examples/s"):
+      assert name in line
+    assert "masked LM accuracy" in line
+    assert "next sentence accuracy" in line
+  assert "Traceback" not in output
+
+
+def test_the_loss_falls_and_its_curves_are_kept(trained):
+  folder, _ = trained
+  results = _results(folder)
+  assert results.keys() == RESULTS
+  assert results["global_step"] == 12
+  # log(1001) = 6.9 for no knowledge; the golden model knows less than nothing.
+  assert results["masked_lm_loss"] < 6.6
+  curves = summaries.read_scalars(folder)
+  assert [step for step, _ in curves["loss"]] == [3, 4, 6, 8, 9, 12]
+  assert curves["loss"][0][1] > curves["loss"][-1][1] + 0.5
+  assert {"masked_LM_accuracy", "gradient_norm"} <= curves.keys()
+  curve = curves["dev/masked_lm_loss"]
+  assert [step for step, _ in curve] == [6, 12]
+  assert curve[1][1] == pytest.approx(results["masked_lm_loss"], rel=1e-6)
+
+
+def test_output_dir_is_a_release(trained, files):
+  folder, _ = trained
+  released = checkpoints.Checkpoint(str(folder / "bert_model.ckpt"))
+  golden = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
+  assert released.shapes == golden.shapes
+  vocab = (files / "model" / "vocab.txt").read_bytes()
+  assert (folder / "vocab.txt").read_bytes() == vocab
+  config = json.loads((folder / "bert_config.json").read_text())
+  assert config.pop("do_lower_case") is True
+  original = json.loads((files / "model" / "bert_config.json").read_text())
+  assert config == original
+  record = json.loads((folder / "flags.json").read_text())
+  assert record["flags"]["task_name"] == "pre-training"
+  assert {"train", "dev", "vocab_file"} <= record["data"].keys()
+  assert not [name for name in os.listdir(folder) if "partial" in name]
+
+
+def test_nothing_left_to_train_is_said(trained, files):
+  folder, _ = trained
+  before = [(folder / name).read_bytes() for name in WEIGHTS]
+  log = _fork(files, folder, "--do_train", num_train_steps=12)
+  assert f"Continuing from {folder}/model.ckpt-12" in log
+  assert "Nothing left to train: 12 of 12 steps" in log
+  assert [(folder / name).read_bytes() for name in WEIGHTS] == before
+
+
+MASKING = {
+  "input_file": "FILES/unmasked.tfrecord",
+  "vocab_file": "FILES/model/vocab.txt",
+  "dynamic_masking": True,
+  "do_whole_word_mask": True,
+  "save_checkpoints_steps": 1,
+}
+
+
+def _changes(files, changes):
+  """Changes to a command, with FILES as the folder of files."""
+  return {
+    name: value.replace("FILES", str(files))
+    if isinstance(value, str)
+    else value
+    for name, value in changes.items()
+  }
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_killed_and_started_again_ends_in_the_same_bytes(
+  trained, files, tmp_path, masks
+):
+  whole, _ = trained
+  changes = {"save_checkpoints_steps": 1}
+  if masks:
+    whole = tmp_path / "whole"
+    changes = _changes(files, MASKING)
+    _fork(files, whole, "--do_train", **changes)
+  out = tmp_path / "killed"
+  command = [*_flags(files, out, **changes), "--do_train"]
+  logs = [
+    scripts.kill_when(out / name, "run_pretraining.py", *command)
+    for name in ("model.ckpt-2.index", "model.ckpt-6.index")
+  ]
+  assert "Continuing from" in logs[-1]
+  log = _fork(files, out, "--do_train", **changes)
+  assert "Continuing from" in log
+  for name in WEIGHTS:
+    assert (whole / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_dynamic_masks_are_evaluated_as_they_are_trained(files, tmp_path):
+  changes = _changes(files, MASKING)
+  for batch_size in (8, 50):
+    out = tmp_path / str(batch_size)
+    _fork(files, out, "--do_eval", eval_batch_size=batch_size, **changes)
+  first, second = (_results(tmp_path / str(size)) for size in (8, 50))
+  assert first.keys() == RESULTS
+  # The same rows have the same masks.
+  for name in RESULTS - {"loss"}:
+    assert first[name] == pytest.approx(second[name], rel=1e-5)
+  # As with other masks, of goldens/pretraining_eval_results.txt.
+  assert first["masked_lm_loss"] == pytest.approx(7.41, abs=0.3)
+
+
+def test_without_next_sentences(files, tmp_path):
+  changes = {"input_file": files / "single.tfrecord"}
+  log = _fork(files, tmp_path, "--do_train", "--do_eval", **changes)
+  assert "next sentence" not in log
+  assert _results(tmp_path).keys() == {
+    name for name in RESULTS if not name.startswith("next")
+  }
+  released = checkpoints.Checkpoint(str(tmp_path / "bert_model.ckpt"))
+  assert "cls/predictions/output_bias" in released
+  assert "cls/seq_relationship/output_bias" not in released
+
+
+def test_bfloat16_is_near_float32(trained, files, tmp_path):
+  found = []
+  for precision in ("float32", "bfloat16"):
+    out = tmp_path / precision
+    changes = {"precision": precision, "init_checkpoint": trained[0]}
+    _fork(files, out, "--do_eval", **changes)
+    found.append(_results(out))
+  for name in ("masked_lm_loss", "next_sentence_loss"):
+    assert found[0][name] == pytest.approx(found[1][name], abs=0.05)
+  assert found[0] != found[1]
+
+
+def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
+  folder, _ = trained
+  log = _fork(
+    files,
+    tmp_path,
+    "--do_train",
+    "--do_eval",
+    input_file=files / "long.tfrecord",
+    init_checkpoint=folder,
+    bert_config_file=folder / "bert_config.json",
+    vocab_file=folder / "vocab.txt",
+    max_seq_length=96,
+    max_predictions_per_seq=12,
+    num_train_steps=3,
+    num_warmup_steps=0,
+    log_steps=1,
+  )
+  assert f"{folder}/model.ckpt-12: 46 variables loaded, 0 fresh" in log
+  # Of three updates the first has the whole rate.
+  assert "step 1/3: loss" in log
+  assert "learning rate 0.001," in log
+  assert _results(tmp_path)["global_step"] == 3
+  first_loss = summaries.read_scalars(tmp_path)["loss"][0][1]
+  assert first_loss == pytest.approx(_results(folder)["loss"], abs=0.6)
+
+
+def test_a_classifier_starts_from_it(trained, files, tmp_path):
+  folder, _ = trained
+  _, log = scripts.fork(
+    "run_classifier.py",
+    *tiny_task.flags(
+      files,
+      tmp_path / "out",
+      init_checkpoint=folder / "bert_model.ckpt",
+      bert_config_file=folder / "bert_config.json",
+      vocab_file=folder / "vocab.txt",
+    ),
+    "--do_train",
+  )
+  assert "39 variables loaded, 2 fresh by design, 7 ignored" in log
+
+
+def test_it_starts_from_nothing(files, tmp_path):
+  log = _fork(
+    files,
+    tmp_path,
+    "--do_train",
+    init_checkpoint=None,
+    input_file=f"{files}/two-0.tfrecord,{files}/two-1.tfrecord",
+    num_train_steps=2,
+    num_warmup_steps=2,
+  )
+  assert "all weights are fresh" in log
+  # A uniform guess among 1,001 words, and between two sentences.
+  _, loss = summaries.read_scalars(tmp_path)["loss"][0]
+  assert loss == pytest.approx(np.log(1001) + np.log(2), abs=0.7)
+  assert not (tmp_path / "vocab.txt").exists()
+  assert "records of 2 files" in log
+
+
+def test_other_records_in_output_dir_are_an_error(trained, files):
+  folder, _ = trained
+  before = scripts.tree(folder)
+  changes = {"input_file": files / "whole_word.tfrecord"}
+  log = _fork(files, folder, "--do_train", status=2, **changes)
+  assert f"--output_dir={folder} holds a training on other examples" in log
+  assert scripts.tree(folder) == before
+
+
+def test_another_model_in_output_dir_is_an_error(files, tmp_path):
+  _fork(files, tmp_path, "--do_train", num_train_steps=2, num_warmup_steps=0)
+  config = json.loads((files / "model" / "bert_config.json").read_text())
+  path = tmp_path / "other.json"
+  path.write_text(json.dumps({**config, "vocab_size": 1200}))
+  changes = {"bert_config_file": path, "init_checkpoint": None}
+  log = _fork(files, tmp_path, "--do_train", status=2, **changes)
+  assert "holds another model: bert/embeddings/word_embeddings has" in log
+
+
+def test_importing_the_script_defines_no_flag():
+  code = (
+    "import run_pretraining; from absl import flags; "
+    "assert 'input_file' not in flags.FLAGS; "
+    "[getattr(run_pretraining, name) for name in run_pretraining.__all__]"
+  )
+  environment = {**os.environ, "PYTHONPATH": str(scripts.ROOT)}
+  subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+# The flags that differ from a good command, and what the one line says.
+ERRORS = {
+  "nothing to do": ({"do_train": None}, ["nothing to do", "--do_eval"]),
+  "no output": ({"output_dir": None}, ["--output_dir is missing"]),
+  "no input": ({"input_file": None}, ["--input_file is missing"]),
+  "no configuration": ({"bert_config_file": None}, ["--bert_config_file"]),
+  "no such file": (
+    {"input_file": "FILES/none.tfrecord"},
+    ["--input_file=FILES/none.tfrecord: there is no file"],
+  ),
+  "a pattern of nothing": (
+    {"input_file": "FILES/*.record,FILES/default.tfrecord"},
+    ["there is no file FILES/*.record", "patterns"],
+  ),
+  "nothing to evaluate on": (
+    {"eval_input_file": "FILES/*.dev", "do_eval": True},
+    ["--eval_input_file=FILES/*.dev: there is no file"],
+  ),
+  "long warm-up": (
+    {"num_warmup_steps": 13},
+    ["--num_warmup_steps=13", "--num_train_steps=12", "lower"],
+  ),
+  "no updates": ({"num_train_steps": 0}, ["--num_train_steps=0"]),
+  "negative warm-up": ({"num_warmup_steps": -1}, ["--num_warmup_steps=-1"]),
+  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0"]),
+  "no evaluation": ({"max_eval_steps": 0}, ["--max_eval_steps=0"]),
+  "no predictions": (
+    {"max_predictions_per_seq": 0},
+    ["--max_predictions_per_seq=0"],
+  ),
+  "other length": (
+    {"max_seq_length": 128},
+    [
+      "FILES/default.tfrecord was made with --max_seq_length=64",
+      "here it is --max_seq_length=128",
+      "pass --max_seq_length=64",
+    ],
+  ),
+  "other predictions": (
+    {"max_predictions_per_seq": 20},
+    [
+      "FILES/default.tfrecord was made with --max_predictions_per_seq=10",
+      "--max_predictions_per_seq=20",
+    ],
+  ),
+  "too long": (
+    {"max_seq_length": 129},
+    ["--max_seq_length=129", "128 positions", "bert_config.json"],
+  ),
+  "unmasked": (
+    {"input_file": "FILES/unmasked.tfrecord"},
+    ["FILES/unmasked.tfrecord is not masked", "--dynamic_masking"],
+  ),
+  "masked twice": (
+    {"dynamic_masking": True, "vocab_file": "FILES/model/vocab.txt"},
+    ["FILES/default.tfrecord is masked already", "--no_masking"],
+  ),
+  "no vocabulary to mask with": (
+    {"dynamic_masking": True, "input_file": "FILES/unmasked.tfrecord"},
+    ["--vocab_file is missing"],
+  ),
+  "a vocabulary that is too small": (
+    {
+      "dynamic_masking": True,
+      "input_file": "FILES/unmasked.tfrecord",
+      "vocab_file": "FILES/small.txt",
+    },
+    ["FILES/unmasked.tfrecord: record 0", "beyond"],
+  ),
+  "mask rate without masking": (
+    {"masked_lm_prob": 0.3},
+    ["--masked_lm_prob", "--dynamic_masking", "leave it out"],
+  ),
+  "whole words without masking": (
+    {"do_whole_word_mask": True},
+    ["--do_whole_word_mask", "--dynamic_masking", "leave it out"],
+  ),
+  "no mask rate": (
+    {"masked_lm_prob": 1.5},
+    ["--masked_lm_prob=1.5", "0 and 1"],
+  ),
+  "mixed tasks": (
+    {"input_file": "FILES/default.tfrecord,FILES/single.tfrecord"},
+    [
+      "FILES/default.tfrecord has",
+      "FILES/single.tfrecord has",
+      "without next sent",
+    ],
+  ),
+  "mixed masks": (
+    {"input_file": "FILES/default.tfrecord,FILES/unmasked.tfrecord"},
+    ["10 of them masked", "FILES/unmasked.tfrecord has", "0 of them masked"],
+  ),
+  "mixed lengths of training and evaluation": (
+    {"eval_input_file": "FILES/long.tfrecord", "eval_steps": 3},
+    ["64 positions", "FILES/long.tfrecord has 96 positions"],
+  ),
+  "a corrupted record": (
+    {"input_file": "FILES/default.tfrecord,FILES/corrupted.tfrecord"},
+    ["FILES/corrupted.tfrecord: record", "damaged"],
+  ),
+  "a truncated file": (
+    {"input_file": "FILES/truncated.tfrecord"},
+    ["FILES/truncated.tfrecord is cut short"],
+  ),
+  "an empty file": (
+    {"input_file": "FILES/empty.tfrecord"},
+    ["FILES/empty.tfrecord is empty"],
+  ),
+  "no records": (
+    {"input_file": "FILES/model/vocab.txt"},
+    ["FILES/model/vocab.txt is not a TFRecord file"],
+  ),
+  "ids beyond the model's": (
+    {"bert_config_file": "FILES/small.json", "init_checkpoint": None},
+    ["FILES/default.tfrecord: record", "beyond vocab_size=500"],
+  ),
+  "a checkpoint of another size": (
+    {"bert_config_file": "FILES/wide.json"},
+    ["bert_model.ckpt does not fit", "bert_config.json"],
+  ),
+  "no checkpoint": (
+    {"init_checkpoint": "FILES/none.ckpt"},
+    ["no checkpoint FILES/none.ckpt"],
+  ),
+  "nothing trained to evaluate": (
+    {"do_train": None, "do_eval": True, "init_checkpoint": None},
+    ["no pre-trained model", "add --do_train"],
+  ),
+  "a checkpoint without heads to evaluate": (
+    {"do_train": None, "do_eval": True, "init_checkpoint": "FILES/bare.ckpt"},
+    ["--init_checkpoint=FILES/bare.ckpt", "add --do_train"],
+  ),
+  "a vocabulary larger than the model's": (
+    {"vocab_file": "FILES/large.txt"},
+    ["--vocab_file=FILES/large.txt has 1002 entries", "vocab_size=1001"],
+  ),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_files(files):
+  """The folder of files, with those that the errors are about."""
+  good = (files / "default.tfrecord").read_bytes()
+  (files / "truncated.tfrecord").write_bytes(good[:-100])
+  corrupted = bytearray(good)
+  corrupted[len(good) // 2] ^= 1
+  (files / "corrupted.tfrecord").write_bytes(corrupted)
+  (files / "empty.tfrecord").touch()
+  config = json.loads((files / "model" / "bert_config.json").read_text())
+  small = {**config, "vocab_size": 500}
+  wide = {**config, "intermediate_size": 96}
+  (files / "small.json").write_text(json.dumps(small))
+  (files / "wide.json").write_text(json.dumps(wide))
+  words = (files / "model" / "vocab.txt").read_text().splitlines()
+  tiny_task.write_lines(files / "small.txt", words[:100])
+  tiny_task.write_lines(files / "large.txt", [*words, "onemore"])
+  whole = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
+  encoder = {name: whole[name] for name in whole.shapes if name[:4] == "bert"}
+  checkpoints.write_checkpoint(str(files / "bare.ckpt"), encoder)
+  return files
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_users_error_is_one_line(bad_files, tmp_path, name):
+  changes, parts = ERRORS[name]
+  out = tmp_path / "out"
+  changes = {"do_train": True, "output_dir": out, **changes}
+  log = _fork(bad_files, out, status=2, **_changes(bad_files, changes))
+  assert "Traceback" not in log
+  last = log.splitlines()[-1]
+  for part in parts:
+    assert part.replace("FILES", str(bad_files)) in last
+  assert not out.exists()

@@ -1,0 +1,668 @@
+"""run_squad.py from the shell, on the goldens' questions."""
+
+import collections
+import json
+import os
+import re
+import shutil
+import string
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scripts
+
+from tasks import squad_reader
+from training import checkpoints, summaries
+
+WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
+ANSWERS = ("predictions.json", "nbest_predictions.json")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """A folder with model/ as a release has it, and files of questions."""
+  folder = tmp_path_factory.mktemp("files")
+  shutil.copytree(goldens / "model", folder / "model")
+  shutil.copy(goldens / "vocab.txt", folder / "model")
+  for name in ("v1", "v2"):
+    squad = json.loads((goldens / f"squad_{name}.json").read_text())
+    for part, places in (("train", slice(4)), ("dev", slice(4, 7))):
+      _write(folder / f"{part}_{name}.json", _cut(squad, places))
+  dev = json.loads((folder / "dev_v2.json").read_text())
+  for question in _questions(dev):
+    del question["answers"], question["is_impossible"]
+  _write(folder / "test.json", dev)
+  lost = json.loads((folder / "train_v1.json").read_text())
+  _questions(lost)[1]["answers"][0]["text"] = "of another text"
+  _write(folder / "lost.json", lost)
+  return folder
+
+
+def _cut(squad, places):
+  """Some of the paragraphs of what has one article."""
+  (article,) = squad["data"]
+  return {"data": [{**article, "paragraphs": article["paragraphs"][places]}]}
+
+
+def _questions(squad):
+  paragraphs = [p for article in squad["data"] for p in article["paragraphs"]]
+  return [question for p in paragraphs for question in p["qas"]]
+
+
+def _write(path, content):
+  path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _read(path):
+  return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _flags(files, out, **changes):
+  """A command for SQuAD 1.1, as changed; None leaves a flag out."""
+  values = {
+    "train_file": files / "train_v1.json",
+    "predict_file": files / "dev_v1.json",
+    "vocab_file": files / "model" / "vocab.txt",
+    "bert_config_file": files / "model" / "bert_config.json",
+    "init_checkpoint": files / "model" / "bert_model.ckpt",
+    "max_seq_length": 96,
+    "doc_stride": 40,
+    "max_query_length": 24,
+    "train_batch_size": 4,
+    "learning_rate": 1e-3,
+    "num_train_epochs": 3,
+    "save_checkpoints_steps": 4,
+    "output_dir": out,
+    **changes,
+  }
+  return [f"--{k}={v}" for k, v in values.items() if v is not None]
+
+
+def _fork(files, out, *actions, status=0, **changes):
+  """Runs the command; returns its log."""
+  command = [*_flags(files, out, **changes), *actions]
+  return scripts.fork("run_squad.py", *command, status=status)[1]
+
+
+# What reading does not depend on, and what the folder tells by itself.
+READ_BACK = dict.fromkeys(("max_seq_length", "doc_stride", "max_query_length"))
+V2 = {"version_2_with_negative": True}
+
+
+def _v2(files, **changes):
+  return {
+    "train_file": files / "train_v2.json",
+    "predict_file": files / "dev_v2.json",
+    **V2,
+    **changes,
+  }
+
+
+@pytest.fixture(scope="module")
+def trained(files):
+  """What the famous command leaves, and what it printed."""
+  out = files / "v1"
+  command = _flags(files, out, log_steps=5)
+  return out, scripts.run(
+    "run_squad.py", *command, "--do_train=True", "--do_predict=True"
+  )
+
+
+@pytest.fixture(scope="module")
+def trained_v2(files):
+  """The same for SQuAD 2.0, with the best threshold."""
+  out = files / "v2"
+  changes = _v2(files, null_score_diff_threshold="auto", num_train_epochs=1)
+  return out, _fork(files, out, "--do_train", "--do_predict", **changes)
+
+
+def _words(text):
+  text = "".join(c for c in text.lower() if c not in string.punctuation)
+  return [word for word in text.split() if word not in ("a", "an", "the")]
+
+
+def _f1(prediction, gold):
+  found, wanted = _words(prediction), _words(gold)
+  if not found or not wanted:
+    return float(found == wanted)
+  both = (collections.Counter(found) & collections.Counter(wanted)).total()
+  return 2 * both / (len(found) + len(wanted))
+
+
+def _scores(predictions, squad):
+  """Exact match and F1, in percent, by the definition."""
+  exact, f1 = [], []
+  for question in _questions(squad):
+    found = predictions[question["id"]]
+    golds = [a["text"] for a in question.get("answers", ())] or [""]
+    exact.append(max(_words(found) == _words(gold) for gold in golds))
+    f1.append(max(_f1(found, gold) for gold in golds))
+  return 100 * np.mean(exact), 100 * np.mean(f1)
+
+
+def _eval_results(folder):
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  assert lines == sorted(lines)
+  return {key: float(v) for key, v in (line.split(" = ") for line in lines)}
+
+
+def test_the_log_tells_what_happens(trained):
+  out, log = trained
+  windows = _read(out / "train.tf_record.json")["windows"]
+  assert "train_v1.json: 16 questions" in log
+  assert f"{out}/train.tf_record: {windows} windows of 16 questions" in log
+  counted = int(windows / 4 * 3)
+  assert (
+    f"Training 12 updates: 3 epochs are 12 on 16 questions, and {counted} on "
+    f"their {windows} windows"
+  ) in log
+  assert "39 variables loaded, 2 fresh by design, 7 ignored" in log
+  assert "step 10/12: loss " in log
+  assert f"{out}/predictions.json: 12 answers" in log
+  assert f"{out}/eval_results.txt: exact_match = " in log
+  assert "Traceback" not in log
+
+
+def test_answers_and_scores(trained, files):
+  out, _ = trained
+  dev = _read(files / "dev_v1.json")
+  predictions, nbest = (_read(out / name) for name in ANSWERS)
+  names = [question["id"] for question in _questions(dev)]
+  assert list(predictions) == list(nbest) == names
+  for name, entries in nbest.items():
+    assert predictions[name] == entries[0]["text"]
+    assert sum(e["probability"] for e in entries) == pytest.approx(1)
+    assert len(entries) <= 20
+  exact, f1 = _scores(predictions, dev)
+  results = _eval_results(out)
+  assert results == pytest.approx(
+    {"exact_match": exact, "f1": f1, "global_step": 12}
+  )
+  assert _read(out / "eval_results.json") == {
+    "results": results,
+    "predict_file": str(files / "dev_v1.json"),
+  }
+  page = (out / "answer.html").read_text(encoding="utf-8")
+  assert "SQuAD 1.1: v1" in page
+  assert all(name in page for name in names)
+  assert not (out / "null_odds.json").exists()
+  assert not (out / "null_threshold.json").exists()
+
+
+def test_output_dir_is_a_release(trained, files):
+  out, _ = trained
+  released = checkpoints.Checkpoint(str(out / "bert_model.ckpt")).shapes
+  golden = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
+  assert released == {
+    **{n: s for n, s in golden.shapes.items() if n.startswith("bert/")},
+    "cls/squad/output_weights": [2, 32],
+    "cls/squad/output_bias": [2],
+  }
+  assert _read(out / "squad.json") == {
+    "max_seq_length": 96,
+    "doc_stride": 40,
+    "max_query_length": 24,
+    "version_2_with_negative": False,
+  }
+  vocab = (files / "model" / "vocab.txt").read_bytes()
+  assert (out / "vocab.txt").read_bytes() == vocab
+  record = _read(out / "flags.json")
+  assert record["flags"]["task_name"] == "SQuAD 1.1"
+  assert {"train", "dev", "vocab_file"} <= record["data"].keys()
+  assert not [name for name in os.listdir(out) if "partial" in name]
+
+
+def test_evaluation_leaves_the_answers_alone(trained, files, tmp_path):
+  out = tmp_path / "out"
+  shutil.copytree(trained[0], out)
+  for name in ANSWERS:
+    (out / name).write_text("mine")
+  os.remove(out / "eval_results.txt")
+  before = (out / "answer.html").read_bytes()
+  log = _fork(files, out, "--do_eval", train_file=None, **READ_BACK)
+  assert [(out / name).read_text() for name in ANSWERS] == ["mine"] * 2
+  assert (out / "answer.html").read_bytes() == before
+  assert _eval_results(out) == _eval_results(trained[0])
+  assert f"{out}/eval.tf_record: " in log
+  assert "windows of 12 questions, there already" in log
+
+
+def test_windows_are_written_anew_if_need_be(trained, files, tmp_path):
+  out = tmp_path / "out"
+  shutil.copytree(trained[0], out)
+  changes = {**READ_BACK, "doc_stride": 50}
+  log = _fork(files, out, "--do_predict", **changes)
+  assert "there already" not in log
+  before = _read(trained[0] / "eval.tf_record.json")["windows"]
+  assert _read(out / "eval.tf_record.json")["windows"] < before
+
+
+def test_nothing_left_to_train_is_said(trained, files, tmp_path):
+  out = tmp_path / trained[0].name  # Which is in the page's title.
+  shutil.copytree(trained[0], out)
+  before = {p.name: p.read_bytes() for p in out.iterdir()}
+  log = _fork(files, out, "--do_train", "--do_predict")
+  assert "Nothing left to train: 12 of 12 steps" in log
+  assert "began with" not in log
+  assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+def test_killed_and_started_again_ends_in_the_same_bytes(
+  trained, files, tmp_path
+):
+  out = tmp_path / "out"
+  changes = {"save_checkpoints_steps": 1}
+  command = [*_flags(files, out, **changes), "--do_train", "--do_predict"]
+  logs = [
+    scripts.kill_when(out / name, "run_squad.py", *command)
+    for name in ("train.tf_record", "model.ckpt-3.index", "model.ckpt-12.index")
+  ]
+  assert "Continuing from" in logs[-1]
+  log = _fork(files, out, "--do_train", "--do_predict", **changes)
+  assert "Continuing from" in log
+  for name in (*WEIGHTS, *ANSWERS, "eval_results.json"):
+    assert (out / name).read_bytes() == (trained[0] / name).read_bytes(), name
+
+
+def test_the_best_threshold_is_found_and_stored(trained_v2, files):
+  out, _ = trained_v2
+  threshold = _read(out / "null_threshold.json")["null_score_diff_threshold"]
+  predictions, nbest, odds = (
+    _read(out / name) for name in (*ANSWERS, "null_odds.json")
+  )
+  dev = _read(files / "dev_v2.json")
+  texts = {
+    name: next((e["text"] for e in entries if e["text"]), "")
+    for name, entries in nbest.items()
+  }
+
+  def answers(threshold):
+    return {n: "" if odds[n] > threshold else texts[n] for n in texts}
+
+  assert predictions == answers(threshold)
+  exact, f1 = _scores(predictions, dev)
+  for other in (*odds.values(), min(odds.values()) - 1):
+    assert _scores(answers(other), dev)[1] <= f1 + 1e-9
+  details = _read(out / "eval_results.json")
+  assert details["null_score_diff_threshold"] == threshold
+  assert details["best_null_score_diff_threshold"] == threshold
+  results = details["results"]
+  assert (results["exact"], results["f1"]) == pytest.approx((exact, f1))
+  questions = _questions(dev)
+  impossible = sum(q["is_impossible"] for q in questions)
+  assert 0 < impossible < len(questions)
+  assert results["NoAns_total"] == impossible
+  assert results["HasAns_total"] == len(questions) - impossible
+  assert {"best_exact", "best_f1", "best_f1_thresh"} <= results.keys()
+  assert "SQuAD 2.0: v2" in (out / "answer.html").read_text(encoding="utf-8")
+
+
+def test_a_file_without_answers_takes_the_stored_threshold(
+  trained_v2, files, tmp_path
+):
+  folder, _ = trained_v2
+  out = tmp_path / "out"
+  shutil.copytree(folder, out)
+  os.remove(out / "answer.html")
+  (out / "null_threshold.json").write_text('{"null_score_diff_threshold": 1e9}')
+  changes = {"predict_file": files / "test.json", **READ_BACK}
+  auto = {**changes, "null_score_diff_threshold": "auto"}
+  log = _fork(files, out, "--do_predict", **auto)
+  predictions = _read(out / "predictions.json")
+  assert list(predictions) == list(_read(folder / "predictions.json"))
+  assert all(predictions.values())
+  assert not (out / "answer.html").exists()
+  assert "exact" not in log
+  # A number has its way, and so it is without any.
+  _fork(files, out, "--do_predict", null_score_diff_threshold=-1e9, **changes)
+  assert not any(_read(out / "predictions.json").values())
+  os.remove(out / "null_threshold.json")
+  before = scripts.tree(out)
+  log = _fork(files, out, "--do_predict", status=2, **auto)
+  assert f"there is no null_threshold.json in {out};" in log
+  log = _fork(files, out, "--do_eval", status=2, **changes)
+  assert "test.json has no answer to question" in log
+  assert scripts.tree(out) == before
+
+
+def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
+  folder, _ = trained_v2
+  out = tmp_path / "out"
+  changes = {
+    "init_checkpoint": folder,
+    "null_score_diff_threshold": "auto",
+    **READ_BACK,
+  }
+  _fork(files, out, "--do_predict", **_v2(files, **changes))
+  stored = _read(out / "null_threshold.json")
+  (out / "null_threshold.json").write_text('{"null_score_diff_threshold": 1e9}')
+  changes["predict_file"] = files / "test.json"
+  log = _fork(files, out, "--do_predict", **changes)
+  assert all(_read(out / "predictions.json").values())
+  assert stored == _read(folder / "null_threshold.json")
+  # The scores are of other answers now, which is said.
+  assert "test.json: not scored, since 12 of 12 questions have no answer" in log
+  assert f"{out}/eval_results.json and answer.html beside it are of" in log
+
+
+def test_the_record_says_how_the_model_reads(trained_v2, files, tmp_path):
+  folder, _ = trained_v2
+  out = tmp_path / "out"
+  changes = {"init_checkpoint": folder, **READ_BACK}
+  changes["predict_file"] = files / "dev_v2.json"
+  _fork(files, out, "--do_predict", **changes)
+  flags = _read(out / "flags.json")["flags"]
+  settings = _read(folder / "squad.json")
+  assert {name: flags[name] for name in settings} == settings
+  assert settings["version_2_with_negative"]
+
+
+def test_other_windows_are_another_training(trained, files):
+  folder, _ = trained
+  before = scripts.tree(folder)
+  log = _fork(files, folder, "--do_train", status=2, doc_stride=50)
+  assert (
+    f"--doc_stride=50: the training in {folder} began with 40; pass that"
+  ) in log
+  assert scripts.tree(folder) == before
+
+
+def test_a_release_alone_answers(trained, files, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  out.mkdir()
+  for name in (*WEIGHTS, "squad.json"):
+    shutil.copy(folder / name, out)
+  _fork(files, out, "--do_predict", init_checkpoint=None, **READ_BACK)
+  assert _read(out / ANSWERS[0]) == _read(folder / ANSWERS[0])
+
+
+def test_windows_fill_what_questions_do_not(files, tmp_path):
+  changes = {
+    "train_batch_size": 17,
+    "num_train_epochs": 1,
+    "count_steps_on_windows": True,
+  }
+  log = _fork(files, tmp_path / "out", "--do_train", **changes)
+  windows = _read(tmp_path / "out" / "train.tf_record.json")["windows"]
+  assert windows >= 17 > 16
+  assert f"1 epochs are 0 on 16 questions, and {windows // 17} on their" in log
+
+
+@pytest.fixture(scope="module")
+def kept(files):
+  """A folder that keeps its best weights, trained on cut batches."""
+  out = files / "kept"
+  changes = {
+    "eval_steps": 3,
+    "keep_best": "f1",
+    "pad_to_max_length": False,
+    "exact_answer_text": True,
+    "count_steps_on_windows": True,
+    "num_train_epochs": 0.5,
+    "train_file": files / "lost.json",
+  }
+  return out, _fork(files, out, "--do_train", "--do_predict", **changes)
+
+
+def test_the_best_by_f1_is_kept(kept):
+  out, log = kept
+  history = _read(out / "best.json")
+  assert history["metric"] == "f1"
+  values = [value for _, value in history["evaluations"]]
+  assert history["best_value"] == max(values)
+  assert _eval_results(out)["f1"] == pytest.approx(max(values))
+  assert _eval_results(out)["global_step"] == history["best_step"]
+  curve = summaries.read_scalars(out)["dev/f1"]
+  assert [step for step, _ in curve] == [s for s, _ in history["evaluations"]]
+  assert "development set: exact_match" in log
+
+
+def test_steps_by_windows(kept):
+  out, log = kept
+  windows = _read(out / "train.tf_record.json")["windows"]
+  steps = int(windows / 4 * 0.5)
+  assert f"Training {steps} updates: 0.5 epochs are 1 on 15 questions" in log
+  assert _read(out / "best.json")["evaluations"][-1][0] == steps
+
+
+def test_a_lost_answer_is_told_of(kept, files):
+  lost = _questions(_read(files / "lost.json"))[1]
+  assert f"{files}/lost.json: leaving out 1 question" in kept[1]
+  assert f"the first is {lost['id']}, answer 'of another text'" in kept[1]
+
+
+def test_exact_answers_stand_in_the_text(kept, files):
+  predictions = _read(kept[0] / "predictions.json")
+  (article,) = _read(files / "dev_v1.json")["data"]
+  for paragraph in article["paragraphs"]:
+    for question in paragraph["qas"]:
+      assert predictions[question["id"]] in paragraph["context"]
+
+
+def test_the_best_is_used_later(kept, files):
+  out, _ = kept
+  before = _read(out / "predictions.json")
+  changes = {"train_file": None, "exact_answer_text": True, **READ_BACK}
+  log = _fork(files, out, "--do_predict", **changes)
+  assert f"Using the weights of {out}/best_model.ckpt" in log
+  assert _read(out / "predictions.json") == before
+
+
+def test_any_batch_and_precision_answer_alike(trained, files, tmp_path):
+  folder, _ = trained
+  found = {}
+  for name, changes in {
+    "padded": {"predict_batch_size": 1, "pad_to_max_length": True},
+    "rough": {"precision": "bfloat16"},
+  }.items():
+    out = tmp_path / name
+    changes = {"init_checkpoint": folder, **READ_BACK, **changes}
+    _fork(files, out, "--do_predict", **changes)
+    found[name] = _read(out / ANSWERS[1])
+  expected = _read(folder / ANSWERS[1])
+  for name, tolerance in (("padded", 1e-4), ("rough", 0.1)):
+    for question, entries in expected.items():
+      best = [e[question][0] for e in (found[name], expected)]
+      sums = [e["start_logit"] + e["end_logit"] for e in best]
+      assert sums[0] == pytest.approx(sums[1], abs=tolerance)
+      assert len(entries) > 1
+  for question, entries in expected.items():
+    # Padding takes no candidate's place, however much there is.
+    texts = [
+      {e["text"] for e in some} for some in (found["padded"][question], entries)
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_a_dialogue(trained, files, tmp_path):
+  folder, _ = trained
+  (article,) = _read(files / "dev_v1.json")["data"]
+  paragraph = article["paragraphs"][0]
+  text = tmp_path / "text"
+  text.write_text(paragraph["context"], encoding="utf-8")
+  questions = [question["question"] for question in paragraph["qas"]]
+  typed = "\n".join([str(text), *questions])
+  commands = [
+    [f"--output_dir={folder}"],
+    _flags(
+      files,
+      None,
+      init_checkpoint=folder / "bert_model.ckpt",
+      train_file=None,
+      predict_file=None,
+      n_best_size=3,
+      **READ_BACK,
+    ),
+  ]
+  expected = _read(folder / "predictions.json")
+  for command, shown in zip(commands, (5, 3), strict=True):
+    printed, _ = scripts.fork(
+      "run_squad.py", "--interactive", *command, stdin=typed
+    )
+    blocks = printed.split("question> ")
+    assert blocks[0] == "context file> "
+    assert len(blocks) == len(questions) + 2
+    for question, block in zip(paragraph["qas"], blocks[1:-1], strict=True):
+      best, *entries = block.splitlines()
+      assert best == expected[question["id"]]
+      assert len(entries) == shown
+      shares = [float(re.match(r" *([\d.]+)%  ", e)[1]) for e in entries]
+      assert shares == sorted(shares, reverse=True)
+
+
+def test_the_reader_answers_as_the_script(trained_v2, files):
+  folder, _ = trained_v2
+  reader = squad_reader.Reader(str(folder))
+  (article,) = _read(files / "dev_v2.json")["data"]
+  nbest = _read(folder / ANSWERS[1])
+  paragraph = article["paragraphs"][1]
+  for question in paragraph["qas"]:
+    found = reader(question["question"], paragraph["context"])[0]
+    expected = nbest[question["id"]][0]
+    assert found.text == expected["text"]
+    for name in ("start_logit", "end_logit"):
+      assert getattr(found, name) == pytest.approx(expected[name], abs=1e-4)
+
+
+def test_importing_the_script_defines_no_flag():
+  code = (
+    "import run_squad; from absl import flags; "
+    "assert 'train_file' not in flags.FLAGS; "
+    "[getattr(run_squad, name) for name in run_squad.__all__]"
+  )
+  environment = {**os.environ, "PYTHONPATH": str(scripts.ROOT)}
+  subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+# The flags that differ from a good command, and what the one line says.
+ERRORS = {
+  "nothing to do": ({"do_train": None}, ["nothing to do", "--do_predict"]),
+  "no output": ({"output_dir": None}, ["--output_dir is missing"]),
+  "no training file": ({"train_file": None}, ["--train_file is missing"]),
+  "no file to evaluate on": (
+    {"predict_file": None, "keep_best": "f1"},
+    ["--predict_file is missing; --eval_steps, --keep_best"],
+  ),
+  "no file to predict": (
+    {"predict_file": None, "do_predict": True},
+    ["--predict_file is missing"],
+  ),
+  "no such file": (
+    {"train_file": "FILES/none.json"},
+    ["--train_file=FILES/none.json is no file"],
+  ),
+  "no JSON": (
+    {"train_file": "FILES/model/vocab.txt"},
+    ["FILES/model/vocab.txt:1: ", "SQuAD's layout"],
+  ),
+  "no SQuAD": (
+    {"predict_file": "FILES/model/bert_config.json", "do_predict": True},
+    ['the file has no "data"'],
+  ),
+  "2.0 without the flag": (
+    {"train_file": "FILES/train_v2.json"},
+    ["FILES/train_v2.json", "is_impossible", "--version_2_with_negative"],
+  ),
+  "2.0 without the flag, to predict": (
+    {"predict_file": "FILES/dev_v2.json", "do_predict": True},
+    ["FILES/dev_v2.json", "pass --version_2_with_negative"],
+  ),
+  "1.1 with the flag": (
+    V2,
+    ["FILES/train_v1.json", "pass --version_2_with_negative=False"],
+  ),
+  "long stride": (
+    {"doc_stride": 69},
+    ["--doc_stride=69", "between 1 and 68", "69 pieces", "lower it"],
+  ),
+  "no stride": ({"doc_stride": 0}, ["--doc_stride=0"]),
+  "no room": (
+    {"max_seq_length": 28},
+    ["--max_seq_length=28 leaves no room", "--max_query_length=24", "3 spec"],
+  ),
+  "too long": (
+    {"max_seq_length": 129},
+    ["--max_seq_length=129", "128 positions", "lower"],
+  ),
+  "no question": ({"max_query_length": 0}, ["--max_query_length=0"]),
+  "no candidates": ({"n_best_size": 0}, ["--n_best_size=0"]),
+  "no answer": ({"max_answer_length": 0}, ["--max_answer_length=0"]),
+  "no batch": ({"predict_batch_size": 0}, ["--predict_batch_size=0"]),
+  "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1"]),
+  "late warm-up": ({"warmup_proportion": 2}, ["--warmup_proportion=2"]),
+  "few questions": (
+    {"train_batch_size": 99},
+    ["--num_train_epochs=3.0 over 16 questions", "--train_batch_size=99"],
+  ),
+  "threshold is no number": (
+    {"null_score_diff_threshold": "high", "version_2_with_negative": True},
+    ["--null_score_diff_threshold=high is no finite number", "or auto"],
+  ),
+  "threshold is not finite": (
+    {"null_score_diff_threshold": "nan"},
+    ["--null_score_diff_threshold=nan is no finite number"],
+  ),
+  "threshold in 1.1": (
+    {"null_score_diff_threshold": 1.5},
+    ["--null_score_diff_threshold is for --version_2_with_negative alone"],
+  ),
+  "unknown score": (
+    {"keep_best": "accuracy"},
+    ["--keep_best=accuracy is none of f1, exact_match"],
+  ),
+  "no answers to evaluate by": (
+    {"predict_file": "FILES/test.json", "keep_best": "f1"},
+    ["--predict_file=FILES/test.json has no answer to question", "evaluate by"],
+  ),
+  "no trained model": (
+    {"do_train": None, "do_predict": True},
+    ["no model that answers questions", "add --do_train"],
+  ),
+  "wrong checkpoint": (
+    {"init_checkpoint": "FILES/none.ckpt"},
+    ["no checkpoint FILES/none.ckpt"],
+  ),
+  "two things at once": (
+    {"interactive": True},
+    ["--interactive and --do_train exclude each other"],
+  ),
+  "nobody to ask": (
+    {"interactive": True, "do_train": None, "init_checkpoint": None},
+    ["does not hold a trained model", "--init_checkpoint"],
+  ),
+  "nobody who can answer": (
+    {"interactive": True, "do_train": None},
+    ["lacks cls/squad/output_"],
+  ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_users_error_is_one_line(files, tmp_path, name):
+  changes, parts = ERRORS[name]
+  out = tmp_path / "out"
+  changes = {"do_train": True, "output_dir": out, **changes}
+  for key, value in changes.items():
+    if isinstance(value, str):
+      changes[key] = value.replace("FILES", str(files))
+  log = _fork(files, out, status=2, **changes)
+  assert "Traceback" not in log
+  last = log.splitlines()[-1]
+  for part in parts:
+    assert part.replace("FILES", str(files)) in last
+  assert not out.exists()
+
+
+def test_another_training_in_output_dir_is_an_error(trained, files, tmp_path):
+  folder, _ = trained
+  before = scripts.tree(folder)
+  for changes, part in (
+    (_v2(files), "holds a training on SQuAD 1.1"),
+    ({"train_file": files / "lost.json"}, "holds a training on other examples"),
+  ):
+    log = _fork(files, folder, "--do_train", status=2, **changes)
+    assert part in log
+  assert scripts.tree(folder) == before

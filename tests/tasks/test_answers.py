@@ -1,0 +1,402 @@
+"""Answers, written by a stub that knows nothing but lengths of texts."""
+
+import csv
+import io
+import os
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks import answers
+from tasks import labels as label_types
+from tasks.examples import InputExample
+
+ODD_TEXT = st.text(
+  st.sampled_from(list("ab\"'\t\n |\\")) | st.characters(codec="utf-8"),
+  min_size=1,
+).filter(lambda text: "\r" not in text and "\0" not in text)
+
+
+class Stub:
+  """Answers with the length of a text; of a pair, with both lengths."""
+
+  is_pair = False
+  head = label_types.Regression()
+
+  def __init__(self):
+    self.calls = []
+
+  def probabilities(self, texts):
+    self.calls.append(texts)
+    return np.array([[self._number(*text)] for text in texts], np.float32)
+
+  def _number(self, text):
+    return len(text)
+
+
+class PairStub(Stub):
+  is_pair = True
+
+  def _number(self, text_a, text_b):
+    return 1000 * len(text_a) + len(text_b)
+
+
+def read_table(text):
+  return list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
+
+
+class TestRows:
+  @pytest.mark.parametrize(
+    ("head", "probabilities", "header", "row"),
+    [
+      (
+        label_types.Classification(["no", "yes"]),
+        [1 / 3, 2 / 3],
+        ["id", "label", "no", "yes"],
+        ["x", "yes", "0.333333", "0.666667"],
+      ),
+      (
+        label_types.Multilabel(["a", "b", "c"]),
+        [0.9, 0.5, 0.75],
+        ["id", "label", "a", "b", "c"],
+        ["x", "a|c", "0.900000", "0.500000", "0.750000"],
+      ),
+      (
+        label_types.Multilabel(["a", "b"]),
+        [0.25, 0.5],
+        ["id", "label", "a", "b"],
+        ["x", "", "0.250000", "0.500000"],
+      ),
+      (label_types.Regression(), [2.34567], ["id", "number"], ["x", "2.3457"]),
+    ],
+  )
+  def test_header_and_row(self, head, probabilities, header, row):
+    assert answers.header(head) == header
+    assert answers.table_row(head, "x", np.array(probabilities)) == row
+
+  @given(st.lists(st.lists(ODD_TEXT, min_size=2, max_size=3), min_size=1))
+  def test_any_table_reads_back(self, rows):
+    file = io.StringIO(newline="")
+    answers.table_writer(file).writerows(rows)
+    assert read_table(file.getvalue()) == rows
+
+  def test_plain_text_stays_plain(self):
+    file = io.StringIO()
+    answers.table_writer(file).writerow(["1", "so-so, it's", "0.5"])
+    assert file.getvalue() == "1\tso-so, it's\t0.5\n"
+
+
+class TestWritePredictions:
+  head = label_types.Classification(["b\tad", 'g"ood', "l\nong"])
+  names = ("one", "t\two", 'th"ree')
+  examples = tuple(InputExample(name, "text") for name in names)
+  # exp(logit): 1 2 1, 5 2 1 and 1 1 2.
+  logits = tuple(np.log(np.array(row)) for row in ([1, 2, 1], [5, 2, 1]))
+  logits = (*logits, np.log(np.array([1, 1, 2])))
+
+  def write(self, folder, examples=None, logits=None, suffix=""):
+    return answers.write_predictions(
+      str(folder),
+      suffix,
+      self.head,
+      self.examples if examples is None else examples,
+      self.logits if logits is None else logits,
+    )
+
+  def test_tables(self, tmp_path):
+    assert self.write(tmp_path, suffix="_mm") == [1, 0, 2]
+    paths = {name: tmp_path / name for name in os.listdir(tmp_path)}
+    assert sorted(paths) == ["test_predictions_mm.tsv", "test_results_mm.tsv"]
+    table = read_table(paths["test_predictions_mm.tsv"].read_bytes().decode())
+    assert table[0] == ["id", "label", *self.head.labels]
+    assert [row[:2] for row in table[1:]] == [
+      ["one", 'g"ood'],
+      ["t\two", "b\tad"],
+      ['th"ree', "l\nong"],
+    ]
+    expected = [[1 / 4, 2 / 4, 1 / 4], [5 / 8, 2 / 8, 1 / 8]]
+    expected.append([1 / 4, 1 / 4, 2 / 4])
+    for rows in (
+      np.array([row[2:] for row in table[1:]], np.float64),
+      np.loadtxt(paths["test_results_mm.tsv"], delimiter="\t"),
+    ):
+      np.testing.assert_allclose(rows, expected, rtol=1e-6)
+
+  def test_a_regression(self, tmp_path):
+    numbers = [np.array([x], np.float32) for x in (1.25, -2.0, 0.5)]
+    predictions = answers.write_predictions(
+      str(tmp_path), "", label_types.Regression(), self.examples, numbers
+    )
+    assert predictions == [1.25, -2.0, 0.5]
+    text = (tmp_path / "test_results.tsv").read_text()
+    assert text == "1.25\n-2.0\n0.5\n"
+    table = read_table((tmp_path / "test_predictions.tsv").read_text())
+    assert table[0] == ["id", "number"]
+    assert [row[1] for row in table[1:]] == ["1.2500", "-2.0000", "0.5000"]
+
+  def test_several_labels(self, tmp_path):
+    predictions = answers.write_predictions(
+      str(tmp_path),
+      "",
+      label_types.Multilabel(["a", "b"]),
+      self.examples,
+      [np.array(row) for row in ([1.0, 2.0], [-1.0, 1.0], [-1.0, -1.0])],
+    )
+    assert predictions == [[1, 1], [0, 1], [0, 0]]
+    table = read_table((tmp_path / "test_predictions.tsv").read_text())
+    assert [row[1] for row in table[1:]] == ["a|b", "b", ""]
+
+  def test_no_examples(self, tmp_path):
+    assert self.write(tmp_path, (), ()) == []
+    assert (tmp_path / "test_results.tsv").read_bytes() == b""
+    table = read_table((tmp_path / "test_predictions.tsv").read_text())
+    assert table == [["id", "label", *self.head.labels]]
+
+  def test_more_rows_than_are_written_at_a_time(self, tmp_path):
+    places = np.arange(2100) % 3
+    predictions = self.write(
+      tmp_path,
+      (InputExample(str(i), "text") for i in range(2100)),
+      iter(np.eye(3)[places]),
+    )
+    assert predictions == places.tolist()
+    table = read_table((tmp_path / "test_predictions.tsv").read_text())
+    assert [row[0] for row in table[1:]] == [str(i) for i in range(2100)]
+    lines = (tmp_path / "test_results.tsv").read_text().splitlines()
+    assert len(lines) == 2100
+
+  @pytest.mark.parametrize("had_files", [False, True])
+  def test_whole_or_not_at_all(self, tmp_path, had_files):
+    if had_files:
+      self.write(tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def broken():
+      yield from [self.logits[0]] * 1500
+      raise KeyboardInterrupt
+
+    examples = [self.examples[0]] * 2000
+    with pytest.raises(KeyboardInterrupt):
+      self.write(tmp_path, examples, broken())
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+  @pytest.mark.parametrize("count", [2, 4])
+  def test_as_many_logits_as_examples(self, tmp_path, count):
+    with pytest.raises(ValueError, match="argument 2 is"):
+      self.write(tmp_path, logits=[self.logits[0]] * count)
+    assert os.listdir(tmp_path) == []
+
+
+def answered(content, stub=None):
+  """What `answer_lines` writes to bytes, as rows under the header."""
+  writer = io.StringIO()
+  stub = stub or Stub()
+  answers.answer_lines(stub, io.BytesIO(content), writer, "f.txt")
+  header, *rows = read_table(writer.getvalue())
+  assert header == answers.header(stub.head)
+  return rows
+
+
+class TestAnswerLines:
+  @pytest.mark.parametrize(
+    ("content", "lengths"),
+    [
+      (b"", []),
+      (b"one\n", [3]),
+      (b"one", [3]),
+      (b"one\nseven..", [3, 7]),
+      (b"\n", [0]),
+      (b"\n\n\nx\n", [0, 0, 0, 1]),
+      (b"one\r\n\r\nseven..\r\n", [3, 0, 7]),
+      (" é€\n".encode(), [3]),
+      # No line ends here but at newlines.
+      ("a\x0bb\x0cc\x85d\u2028e\n".encode(), [9]),
+    ],
+  )
+  def test_one_row_for_each_line(self, content, lengths):
+    expected = [[str(i), f"{n:.4f}"] for i, n in enumerate(lengths)]
+    assert answered(content) == expected
+
+  def test_numbers_run_on(self):
+    lines = [b"x" * (i % 7) for i in range(3000)]
+    stub = Stub()
+    rows = answered(b"\n".join(lines) + b"\n", stub)
+    assert len(stub.calls) > 1
+    assert rows == [[str(i), f"{i % 7:.4f}"] for i in range(3000)]
+
+  def test_a_line_longer_than_what_is_read_at_once(self):
+    rows = answered(b"a\n" + b"x" * (3 * 2**20 + 1) + b"\nbc")
+    assert [float(row[1]) for row in rows] == [1, 3 * 2**20 + 1, 2]
+
+  @given(st.lists(st.integers(0, 5)), st.integers(1, 7), st.booleans())
+  def test_however_the_bytes_come(self, lengths, size, ends):
+    content = b"\n".join(b"x" * n for n in lengths) + b"\n" * ends
+    stub, writer = Stub(), io.StringIO()
+
+    class Dripping(io.BytesIO):
+      def read1(self, limit=-1):
+        return super().read1(min(size, limit))
+
+    answers.answer_lines(stub, Dripping(content), writer, "f.txt")
+    _, *rows = read_table(writer.getvalue())
+    expected = content.decode().split("\n")
+    expected = expected[:-1] if expected[-1] == "" else expected
+    assert [float(row[1]) for row in rows] == [len(line) for line in expected]
+    assert [row[0] for row in rows] == [str(i) for i in range(len(rows))]
+
+  def test_pairs(self):
+    rows = answered(b"ab\tc\n\tx\ny\t\n", PairStub())
+    assert [float(row[1]) for row in rows] == [2001, 1, 1000]
+
+  def test_a_file_of_tensorflows(self, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"a\nabc")
+    writer = io.StringIO()
+    with tf.io.gfile.GFile(str(path), "rb") as reader:
+      answers.answer_lines(Stub(), reader, writer, str(path))
+    assert writer.getvalue() == "id\tnumber\n0\t1.0000\n1\t3.0000\n"
+
+  @pytest.mark.parametrize(
+    ("stub", "content", "message"),
+    [
+      (Stub, b"x\n\xff\n", r"f.txt:2: byte 0 of the line is not UTF-8; conv"),
+      (Stub, b"x\n" * 1500 + b"y\xe9", r"f.txt:1501: byte 1 of the line is no"),
+      (Stub, b"a\tb\n", r"f.txt:1: a tab, where the model needs one text"),
+      (Stub, b"\na\tb\tc\n", r"f.txt:2: 3 columns in 'a\\tb\\tc'"),
+      (PairStub, b"a\tb\nab\n", r"f.txt:2: one text, where the model needs tw"),
+      (PairStub, b"a\tb\n\n", r"f.txt:2: one text, where the model needs two"),
+    ],
+  )
+  def test_errors_name_the_line(self, stub, content, message):
+    with pytest.raises(ValueError, match=message) as error:
+      answered(content, stub())
+    assert "\n" not in str(error.value)
+
+  def test_an_error_of_the_reader_is_shown(self):
+    class Broken(io.BytesIO):
+      def read1(self, limit=-1):
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+      answers.answer_lines(Stub(), Broken(), io.StringIO(), "f.txt")
+
+
+class TestPipe:
+  """The reader is a pipe whose other end stays open."""
+
+  @pytest.fixture
+  def pipe(self):
+    """Asks for lines and gives the rows that come for them, with a deadline."""
+    read_end, asked = os.pipe()
+    answered, write_end = os.pipe()
+    errors = []
+
+    def answer():
+      try:
+        with open(read_end, "rb") as reader, open(write_end, "w") as writer:
+          answers.answer_lines(Stub(), reader, writer, "pipe")
+      except ValueError as error:
+        errors.append(error)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    with open(asked, "wb", buffering=0) as ask, open(answered) as rows:
+      yield ask, _until(rows, 20), thread, errors
+    thread.join(20)
+    assert not thread.is_alive()
+
+  def test_answers_come_before_the_reader_ends(self, pipe):
+    ask, rows, _, _ = pipe
+    assert rows() == "id\tnumber\n"
+    ask.write(b"abc\n")
+    assert rows() == "0\t3.0000\n"
+    ask.write(b"a\nab\nsplit")
+    assert [rows(), rows()] == ["1\t1.0000\n", "2\t2.0000\n"]
+    ask.write(b" line\r\nrest")
+    assert rows() == "3\t10.0000\n"
+    ask.close()
+    assert [rows(), rows()] == ["4\t4.0000\n", ""]
+
+  def test_an_error_ends_it_though_the_pipe_stays_open(self, pipe):
+    ask, _, thread, errors = pipe
+    # Nothing may stay behind that reads on: it would hold a lock that the
+    # interpreter needs to shut down.
+    before = threading.active_count()
+    ask.write(b"a\tb\n")
+    thread.join(20)
+    assert not thread.is_alive()
+    assert threading.active_count() == before - 1
+    assert "pipe:1: a tab" in str(errors[0])
+
+
+def _until(lines, seconds):
+  """A function that gives the next line, and fails if none comes in time."""
+
+  def next_line():
+    found = []
+    thread = threading.Thread(
+      target=lambda: found.append(lines.readline()), daemon=True
+    )
+    thread.start()
+    thread.join(seconds)
+    assert found, "no line came"
+    return found[0]
+
+  return next_line
+
+
+class TestConverse:
+  def talk(self, stub, *lines):
+    """The prompts and answers of a dialogue."""
+    prompts, said, lines = [], [], iter(lines)
+
+    def read(prompt):
+      prompts.append(prompt)
+      try:
+        return next(lines)
+      except StopIteration:
+        raise EOFError from None
+
+    answers.converse(stub, read, said.append)
+    return prompts, said
+
+  def test_until_the_end(self):
+    prompts, said = self.talk(Stub(), "abc", "", "  ", "a")
+    assert prompts == ["> "] * 5
+    assert said == ["3.0000", "1.0000"]
+
+  def test_pairs(self):
+    prompts, said = self.talk(PairStub(), "ab", "c", "", "x", "", " ", "half")
+    assert prompts == ["first text> ", "second text> "] * 4
+    assert said == ["2001.0000", "1.0000"]
+
+  @pytest.mark.parametrize(
+    ("head", "probabilities", "words"),
+    [
+      (
+        label_types.Classification(["no", "yes", "so"]),
+        [0.2, 0.7, 0.1],
+        "yes   (yes 70.0%, no 20.0%, so 10.0%)",
+      ),
+      (
+        label_types.Multilabel(["a", "b", "c"]),
+        [0.6, 0.2, 0.9],
+        "a|c   (c 90.0%, a 60.0%, b 20.0%)",
+      ),
+      (
+        label_types.Multilabel(["a", "b"]),
+        [0.25, 0.125],
+        "no label   (a 25.0%, b 12.5%)",
+      ),
+      (label_types.Regression(), [2.5], "2.5000"),
+    ],
+  )
+  def test_words(self, head, probabilities, words):
+    stub = Stub()
+    stub.head = head
+    stub.probabilities = lambda texts: np.array([probabilities])
+    assert self.talk(stub, "text")[1] == [words]

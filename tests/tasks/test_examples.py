@@ -1,0 +1,629 @@
+"""Labelled texts, and the features that a classifier reads of them."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_task import write_tsv
+
+import tokenization
+from pipeline import records, sequences
+from tasks import labels as label_types
+from tasks.examples import (
+  LONG_TEXT,
+  DataProcessor,
+  InputExample,
+  PaddingInputExample,
+  Written,
+  content_hash,
+  convert_example,
+  convert_examples_to_features,
+  convert_single_example,
+  feature_spec,
+  file_based_convert_examples_to_features,
+  file_based_input_fn_builder,
+  first_rows,
+  grouped,
+  input_fn_builder,
+  label_id,
+  mean_by_example,
+)
+from training import inputs
+
+SEQ_LENGTH = 48
+BOM = "\ufeff"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+
+def as_tuples(examples):
+  return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
+
+
+class TestReadTsv:
+  def test_byte_order_mark(self, tmp_path):
+    # Only at the very start does the character mark anything.
+    path = tmp_path / "a.tsv"
+    path.write_bytes(f"{BOM}a\tb{BOM}\n".encode())
+    assert DataProcessor._read_tsv(str(path)) == [["a", f"b{BOM}"]]
+
+  @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+  def test_newlines(self, tmp_path, newline):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(newline.join(["a\tb", "", "c", ""]).encode())
+    assert DataProcessor._read_tsv(str(path)) == [["a", "b"], [""], ["c"]]
+
+  def test_not_utf8(self, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(BOM.encode() + b"a\n\xe9\n")
+    with pytest.raises(ValueError, match=f"^{path}:2: byte 5 is not UTF-8"):
+      DataProcessor._read_tsv(str(path))
+
+  def test_quotation_marks_on_demand(self, tmp_path):
+    path = write_tsv(
+      tmp_path / "a.tsv", ('"a\tb"', "c"), ('"d ""e"""', 'f"'), newline="\r\n"
+    )
+    lines = DataProcessor._read_tsv(str(path), quotechar='"')
+    assert lines == [["a\tb", "c"], ['d "e"', 'f"']]
+
+  def test_a_quoted_field_keeps_its_newline(self, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('1\t"two\nlines"\t3\n4\t5\t6\n')
+    lines = DataProcessor._read_tsv(str(path), quotechar='"')
+    assert lines == [["1", "two\nlines", "3"], ["4", "5", "6"]]
+
+
+class ReviewProcessor(DataProcessor):
+  """A task of a user's own, written against the original's interface."""
+
+  def get_train_examples(self, data_dir):
+    path = f"{data_dir}/train.tsv"
+    return self._create_examples(self._read_tsv(path), "train")
+
+  def get_labels(self):
+    return ["bad", "good"]
+
+  def _create_examples(self, lines, set_type):
+    examples = []
+    for i, line in enumerate(lines):
+      if i == 0:
+        continue
+      examples.append(
+        InputExample(
+          guid=f"{set_type}-{i}",
+          text_a=tokenization.convert_to_unicode(line[1]),
+          text_b=None,
+          label=tokenization.convert_to_unicode(line[0]),
+        )
+      )
+    return examples
+
+
+class TestDataProcessor:
+  def test_a_users_own(self, tmp_path, tokenizer):
+    write_tsv(tmp_path / "train.tsv", ("label", "text"), ("good", "The game."))
+    processor = ReviewProcessor()
+    (examples,) = processor.get_example_sets(str(tmp_path), "train").values()
+    assert as_tuples(examples) == [("train-1", "The game.", None, "good")]
+    (features,) = convert_examples_to_features(
+      examples, processor.get_labels(), 8, tokenizer
+    )
+    assert features.label_id == 1
+
+  @pytest.mark.parametrize("set_type", ["train", "dev", "test"])
+  def test_sets_are_the_subclass_affair(self, set_type):
+    processor = DataProcessor()
+    with pytest.raises(NotImplementedError):
+      getattr(processor, f"get_{set_type}_examples")("data")
+    with pytest.raises(NotImplementedError):
+      processor.get_labels()
+
+
+class TestConvertSingleExample:
+  def convert(self, tokenizer, text_a, text_b=None, label="no", length=10):
+    example = InputExample("g-1", text_a, text_b, label)
+    features = convert_single_example(
+      9, example, ["yes", "no"], length, tokenizer
+    )
+    size = sum(features.input_mask)
+    assert features.input_mask == [1] * size + [0] * (length - size)
+    assert len(features.input_ids) == len(features.segment_ids) == length
+    tokens = tokenizer.convert_ids_to_tokens(features.input_ids[:size])
+    return " ".join(tokens), features.segment_ids[:size], features.label_id
+
+  def test_the_originals_features(self, mrpc, tokenizer):
+    labels = ["0", "1"]
+    for number, r in enumerate(mrpc):
+      example = InputExample(r["guid"], r["text_a"], r["text_b"], r["label"])
+      features = convert_single_example(
+        number, example, labels, SEQ_LENGTH, tokenizer
+      )
+      size = len(r["input_ids"])
+      rest = [0] * (SEQ_LENGTH - size)
+      assert features.input_ids == r["input_ids"] + rest, r["guid"]
+      assert features.segment_ids == r["segment_ids"] + rest, r["guid"]
+      assert features.input_mask == [1] * size + rest, r["guid"]
+      assert features.label_id == r["label_id"], r["guid"]
+      assert features.is_real_example
+
+  def test_one_text(self, tokenizer):
+    tokens, segments, label = self.convert(tokenizer, "the , .")
+    assert tokens == "[CLS] the , . [SEP]"
+    assert segments == [0] * 5
+    assert label == 1
+
+  def test_two_texts(self, tokenizer):
+    tokens, segments, _ = self.convert(tokenizer, "the ,", "of")
+    assert tokens == "[CLS] the , [SEP] of [SEP]"
+    assert segments == [0, 0, 0, 0, 1, 1]
+
+  def test_one_text_is_cut(self, tokenizer):
+    tokens, _, _ = self.convert(tokenizer, "the of " * 9, length=6)
+    assert tokens == "[CLS] the of the of [SEP]"
+
+  def test_two_texts_are_cut(self, tokenizer):
+    tokens, segments, _ = self.convert(
+      tokenizer, ", " * 9, "the of and", length=8
+    )
+    assert tokens == "[CLS] , , , [SEP] the of [SEP]"
+    assert segments == [0] * 5 + [1] * 3
+
+  @pytest.mark.parametrize("text_b", [None, "", " \u200b"])
+  def test_a_second_text_without_words_is_none(self, tokenizer, text_b):
+    tokens, _, _ = self.convert(tokenizer, "the", text_b)
+    assert tokens == "[CLS] the [SEP]"
+
+  def test_no_words(self, tokenizer):
+    assert self.convert(tokenizer, "")[0] == "[CLS] [SEP]"
+
+  def test_no_label(self, tokenizer):
+    assert self.convert(tokenizer, "the", label=None)[2] == 0
+
+  def test_unknown_label(self, tokenizer):
+    with pytest.raises(ValueError, match="g-1: label 'so' is none of yes, no"):
+      self.convert(tokenizer, "the", label="so")
+
+  def test_padding(self, tokenizer):
+    features = convert_single_example(
+      0, PaddingInputExample(), ["yes"], 4, tokenizer
+    )
+    assert list(features.input_ids) == [0] * 4
+    assert list(features.input_mask) == [0] * 4
+    assert list(features.segment_ids) == [0] * 4
+    assert features.label_id == 0
+    assert features.is_real_example is False
+
+
+@pytest.fixture(scope="module")
+def examples(mrpc):
+  rows = [
+    InputExample(r["guid"], r["text_a"], r["text_b"], r["label"])
+    for r in mrpc[:11]
+  ]
+  return [*rows, PaddingInputExample()]
+
+
+@pytest.fixture
+def record_file(tmp_path, examples, tokenizer):
+  path = str(tmp_path / "train.tf_record")
+  file_based_convert_examples_to_features(
+    examples, ["0", "1"], SEQ_LENGTH, tokenizer, path
+  )
+  return path
+
+
+class TestRecordsAndBatches:
+  def test_what_parse_example_reads(self, record_file, mrpc):
+    ids = tf.io.FixedLenFeature([SEQ_LENGTH], tf.int64)
+    number = tf.io.FixedLenFeature([], tf.int64)
+    spec = {
+      "input_ids": ids,
+      "input_mask": ids,
+      "segment_ids": ids,
+      "label_ids": number,
+      "is_real_example": number,
+    }
+    (records,) = tf.data.TFRecordDataset(record_file).batch(99)
+    features = {
+      n: v.numpy() for n, v in tf.io.parse_example(records, spec).items()
+    }
+    for number, r in enumerate(mrpc[:11]):
+      size = len(r["input_ids"])
+      assert features["input_ids"][number, :size].tolist() == r["input_ids"]
+      assert features["input_mask"][number].sum() == size
+    labels = [r["label_id"] for r in mrpc[:11]]
+    assert features["label_ids"].tolist() == [*labels, 0]
+    assert features["is_real_example"].tolist() == [1] * 11 + [0]
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  @pytest.mark.parametrize("drop_remainder", [True, False])
+  def test_both_input_fns_give_equal_batches(
+    self, record_file, examples, tokenizer, is_training, drop_remainder
+  ):
+    features = convert_examples_to_features(
+      examples, ["0", "1"], SEQ_LENGTH, tokenizer
+    )
+    of_memory = input_fn_builder(
+      features, SEQ_LENGTH, is_training, drop_remainder
+    )
+    of_file = file_based_input_fn_builder(
+      record_file, SEQ_LENGTH, is_training, drop_remainder
+    )
+    params = {"batch_size": 5}
+    some, others = (
+      list(input_fn(params).take(6)) for input_fn in (of_memory, of_file)
+    )
+    assert len(some) == len(others)
+    assert len(some) == (6 if is_training else 2 if drop_remainder else 3)
+    for one, other in zip(some, others, strict=True):
+      assert one.keys() == other.keys() >= feature_spec(1).keys()
+      for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+  def test_padding_is_not_real(self, record_file):
+    input_fn = file_based_input_fn_builder(
+      record_file, SEQ_LENGTH, is_training=False, drop_remainder=False
+    )
+    batches = list(input_fn({"batch_size": 5}))
+    real = np.concatenate([b["is_real_example"].numpy() for b in batches])
+    assert real.sum() == 11
+
+  def test_a_file_of_another_length(self, record_file):
+    input_fn = file_based_input_fn_builder(
+      record_file, SEQ_LENGTH + 8, is_training=False, drop_remainder=False
+    )
+    with pytest.raises(ValueError, match=r"train\.tf_record"):
+      input_fn({"batch_size": 5})
+
+  def test_spec(self):
+    assert feature_spec(7)["input_ids"] == records.sequence_feature(7)
+
+
+class WordTokenizer:
+  """Any words between blanks; their ids are the numbers that they are."""
+
+  def tokenize(self, text):
+    return text.split()
+
+  def convert_tokens_to_ids(self, tokens):
+    special = {"[CLS]": 1001, "[SEP]": 1002}
+    return [special.get(token) or int(token) for token in tokens]
+
+  def convert_ids_to_tokens(self, ids):
+    return [str(number) for number in ids]
+
+
+def numbers(first, count):
+  return " ".join(str(first + i) for i in range(count))
+
+
+def convert(size_a, size_b, length, long_text):
+  """What is left of texts 1, 2, ... and 501, 502, ...: pairs of lists."""
+  example = InputExample("g", numbers(1, size_a), numbers(501, size_b), "no")
+  windows = convert_example(
+    example,
+    label_types.as_head(["yes", "no"]),
+    length,
+    WordTokenizer(),
+    long_text,
+  )
+  pairs = []
+  for f in windows:
+    size = sum(f.input_mask)
+    assert f.input_mask == [1] * size + [0] * (length - size)
+    assert len(f.input_ids) == len(f.segment_ids) == length
+    ids = f.input_ids[:size]
+    assert ids[0] == 1001
+    assert ids[-1] == 1002
+    a = ids[1 : ids.index(1002)]
+    b = ids[len(a) + 2 : -1]
+    assert f.segment_ids[:size] == [0] * (len(a) + 2) + [1] * (
+      size - len(a) - 2
+    )
+    assert f.label_id == 1
+    pairs.append((a, b))
+  return pairs, windows[0].was_cut
+
+
+SIZES = st.integers(0, 60)
+
+
+class TestLongText:
+  @pytest.mark.parametrize("long_text", LONG_TEXT)
+  def test_what_fits_stays_whole(self, long_text):
+    pairs, was_cut = convert(4, 3, 10, long_text)
+    assert pairs == [([1, 2, 3, 4], [501, 502, 503])]
+    assert not was_cut
+
+  def test_head(self):
+    assert convert(9, 0, 6, "head") == ([([1, 2, 3, 4], [])], True)
+
+  def test_head_tail(self):
+    # Of 4, a quarter is the head.
+    assert convert(9, 0, 6, "head_tail") == ([([1, 7, 8, 9], [])], True)
+
+  def test_head_tail_as_in_the_paper(self):
+    ((kept, _),), _ = convert(700, 0, 512, "head_tail")
+    assert kept == [*range(1, 129), *range(700 - 382 + 1, 701)]
+
+  def test_head_tail_of_a_pair(self):
+    # Of 10, the first text has 8 that the second leaves.
+    ((a, b),), _ = convert(100, 2, 13, "head_tail")
+    assert a == [1, 2, *range(95, 101)]
+    assert b == [501, 502]
+
+  def test_windows_are_equally_long(self):
+    pairs, was_cut = convert(9, 0, 6, "mean_windows")
+    assert pairs == [([1, 2, 3], []), ([4, 5, 6], []), ([7, 8, 9], [])]
+    assert not was_cut
+
+  @pytest.mark.parametrize("question_first", [True, False])
+  def test_windows_repeat_a_short_question(self, question_first):
+    sizes = (2, 20) if question_first else (20, 2)
+    pairs, _ = convert(*sizes, 13, "mean_windows")
+    questions, texts = zip(
+      *(pair if question_first else pair[::-1] for pair in pairs), strict=True
+    )
+    assert [len(question) for question in questions] == [2, 2, 2]
+    assert [len(text) for text in texts] == [6, 7, 7]
+
+  def test_windows_of_two_long_texts(self):
+    # Each has 2 of 4; three pieces of one go with five of the other.
+    pairs, _ = convert(6, 10, 7, "mean_windows")
+    assert pairs == [
+      ([1, 2], [501, 502]),
+      ([1, 2], [503, 504]),
+      ([3, 4], [505, 506]),
+      ([3, 4], [507, 508]),
+      ([5, 6], [509, 510]),
+    ]
+
+  @given(SIZES, SIZES, st.integers(5, 40), st.sampled_from(LONG_TEXT))
+  def test_properties(self, size_a, size_b, length, long_text):
+    pairs, was_cut = convert(size_a, size_b, length, long_text)
+    is_long = size_a + size_b > length - (3 if size_b else 2)
+    seen_a, seen_b = (
+      list(dict.fromkeys(word for pair in pairs for word in pair[i]))
+      for i in (0, 1)
+    )
+    everything = (list(range(1, size_a + 1)), list(range(501, 501 + size_b)))
+    if long_text == "mean_windows" or not is_long:
+      assert (seen_a, seen_b) == everything
+      assert not was_cut
+      assert (len(pairs) > 1) == is_long
+    else:
+      assert was_cut
+      assert len(pairs) == 1
+      a, b = list(everything[0]), list(everything[1])
+      sequences.truncate_pair(a, b, length - (3 if size_b else 2))
+      assert (len(seen_a), len(seen_b)) == (len(a), len(b))
+      assert seen_a == sorted(seen_a)
+      assert seen_b == sorted(seen_b)
+    for a, b in pairs:
+      assert bool(a) == bool(size_a)
+      assert bool(b) == bool(size_b)
+
+  def test_no_room_for_windows(self):
+    with pytest.raises(ValueError, match="max_seq_length of 5 or more"):
+      convert(9, 9, 4, "mean_windows")
+
+  def test_unknown(self):
+    with pytest.raises(ValueError, match="'tail' is not one of head, head_t"):
+      convert(9, 0, 6, "tail")
+
+
+class TestHeads:
+  def encode(self, head, label):
+    example = InputExample("dev-5", "1", None, label)
+    (features,) = convert_example(example, head, 8, WordTokenizer())
+    row = {
+      "input_ids": features.input_ids,
+      "input_mask": features.input_mask,
+      "segment_ids": features.segment_ids,
+      "label_ids": features.label_id,
+      "is_real_example": 1,
+    }
+    spec = feature_spec(8, head)
+    record = records.encode_row(row, spec)
+    label_ids = inputs.parse([record], spec)["label_ids"]
+    return label_ids.dtype, label_ids.numpy()[0].tolist()
+
+  @pytest.mark.parametrize(
+    ("label", "expected"), [("b", 1), ("a", 0), (None, 0)]
+  )
+  def test_classification(self, label, expected):
+    head = label_types.Classification(["a", "b"])
+    assert self.encode(head, label) == (tf.int32, expected)
+
+  @pytest.mark.parametrize(
+    ("label", "expected"),
+    [("c|a", [1, 0, 1]), ("", [0, 0, 0]), (None, [0, 0, 0])],
+  )
+  def test_multilabel(self, label, expected):
+    head = label_types.Multilabel(["a", "b", "c"])
+    assert self.encode(head, label) == (tf.int32, expected)
+
+  @pytest.mark.parametrize(
+    ("label", "expected"), [("-2.5", -2.5), ("3", 3.0), (None, 0.0)]
+  )
+  def test_regression(self, label, expected):
+    assert self.encode(label_types.Regression(), label) == (
+      tf.float32,
+      expected,
+    )
+
+  @pytest.mark.parametrize(
+    ("head", "message"),
+    [
+      (label_types.Classification(["a", "b"]), "label 'x' is none of a, b"),
+      (label_types.Multilabel(["a", "b"]), "label 'x' is none of a, b"),
+      (label_types.Regression(), "label 'x' is no number"),
+    ],
+  )
+  def test_errors_name_the_example(self, head, message):
+    with pytest.raises(ValueError, match=f"^example dev-5: {message}"):
+      self.encode(head, "x")
+
+  @pytest.mark.parametrize("label", ["x", None])
+  def test_errors_name_the_line(self, label):
+    example = InputExample("dev-5", "1", None, label, where="dev.tsv:7")
+    with pytest.raises(ValueError, match=r"^dev\.tsv:7"):
+      label_id(example, label_types.Classification(["a", "b"]))
+
+  @pytest.mark.parametrize(
+    "head", [label_types.Classification(["a"]), label_types.Multilabel(["a"])]
+  )
+  def test_an_example_that_must_have_a_label(self, head):
+    with pytest.raises(ValueError, match="example dev-5 has no label"):
+      label_id(InputExample("dev-5", "1"), head)
+
+  def test_as_many_labels_as_positions(self, tmp_path):
+    labels = list("abcdefgh")
+    head = label_types.Multilabel(labels)
+    examples = [InputExample("g", "1", None, "|".join(labels))]
+    features = convert_examples_to_features(examples, head, 8, WordTokenizer())
+    input_fn = input_fn_builder(features, 8, False, False, head)
+    path = str(tmp_path / "rows")
+    file_based_convert_examples_to_features(
+      [*examples, PaddingInputExample()], head, 8, WordTokenizer(), path
+    )
+    of_file = file_based_input_fn_builder(path, 8, False, False, head)
+    for fn in (input_fn, of_file):
+      (batch,) = fn({"batch_size": 2})
+      assert batch["input_ids"].shape == [2, 3]
+      real = batch["label_ids"][batch["is_real_example"] == 1]
+      assert real.numpy().tolist() == [[1] * 8]
+
+
+class TestWritten:
+  EXAMPLES = (
+    InputExample("g-0", numbers(1, 4), None, "a"),
+    InputExample("g-1", numbers(1, 9), None, "b"),
+    PaddingInputExample(),
+    InputExample("g-2", numbers(1, 5), None, "b"),
+  )
+
+  def write(self, tmp_path, examples, long_text):
+    path = str(tmp_path / "rows")
+    written = file_based_convert_examples_to_features(
+      examples, ["a", "b"], 6, WordTokenizer(), path, long_text
+    )
+    return written, inputs.Rows.from_file(path, feature_spec(6))
+
+  @pytest.mark.parametrize("long_text", ["head", "head_tail"])
+  def test_cut(self, tmp_path, long_text):
+    written, rows = self.write(tmp_path, self.EXAMPLES, long_text)
+    assert written == Written(rows=4, examples=3, cut=2, windows=None)
+    assert rows.lengths.tolist() == [6, 6, 0, 6]
+
+  def test_windows(self, tmp_path):
+    written, rows = self.write(tmp_path, self.EXAMPLES, "mean_windows")
+    assert (written.rows, written.examples, written.cut) == (7, 3, 0)
+    assert written.windows.tolist() == [1, 3, 2]
+    # 4 in one; 3, 3 and 3; 2 and 3.
+    assert rows.lengths.tolist() == [6, 5, 5, 5, 0, 4, 5]
+    labels = inputs.parse(rows.serialized, rows.spec)["label_ids"]
+    assert labels.numpy().tolist() == [0, 1, 1, 1, 0, 1, 1]
+
+  def test_one_window_each(self, tmp_path):
+    written, _ = self.write(tmp_path, self.EXAMPLES[:1] * 2, "mean_windows")
+    assert written == Written(rows=2, examples=2)
+
+  def test_nothing(self, tmp_path):
+    written, rows = self.write(tmp_path, [], "mean_windows")
+    assert written == Written()
+    assert len(rows) == 0
+
+
+class TestMeans:
+  def test_by_hand(self):
+    rows = np.array([[1, 2], [3, 4], [5, 0], [7, 8]], np.float32)
+    windows = np.array([1, 2, 1])
+    expected = [[1, 2], [4, 2], [7, 8]]
+    means = mean_by_example(rows, windows)
+    assert means.tolist() == expected
+    assert means.dtype == np.float32
+    assert [m.tolist() for m in grouped(rows, windows)] == expected
+    assert first_rows(windows).tolist() == [0, 1, 3]
+
+  @given(st.lists(st.integers(1, 7), max_size=9), st.integers(0, 99))
+  def test_as_means_of_slices(self, windows, seed):
+    windows = np.array(windows, np.int64)
+    rows = np.random.default_rng(seed).normal(size=(windows.sum(), 3))
+    ends = np.cumsum(windows)
+    expected = [
+      rows[end - size : end].mean(axis=0)
+      for end, size in zip(ends, windows, strict=True)
+    ]
+    expected = np.reshape(expected, [-1, 3])
+    means = mean_by_example(rows, windows)
+    np.testing.assert_allclose(means, expected, atol=1e-12)
+    one_by_one = np.reshape(list(grouped(iter(rows), windows)), [-1, 3])
+    np.testing.assert_allclose(one_by_one, expected, atol=1e-12)
+
+  def test_one_row_each(self):
+    rows = np.eye(3)
+    assert mean_by_example(rows, None) is rows
+    assert list(grouped([4, 5], None)) == [4, 5]
+
+  def test_rows_come_when_they_are_due(self):
+    taken = []
+
+    def rows():
+      for number in range(6):
+        taken.append(number)
+        yield np.array([number])
+
+    means = grouped(rows(), np.array([2, 3, 1]))
+    assert next(means).tolist() == [0.5]
+    assert taken == [0, 1]
+
+  def test_too_few_rows(self):
+    with pytest.raises(ValueError, match="3 rows for 4 windows"):
+      mean_by_example(np.zeros([3, 2]), np.array([1, 3]))
+    with pytest.raises(ValueError, match="within 4 windows"):
+      list(grouped(np.zeros([3, 2]), np.array([1, 3])))
+
+
+class TestContentHash:
+  EXAMPLES = (
+    InputExample("g-1", "a text", "another", "yes"),
+    InputExample("g-2", "é", None, None),
+  )
+
+  def test_by_hand(self):
+    rows = '["g-1", "a text", "another", "yes"]["g-2", "\\u00e9", null, null]'
+    expected = hashlib.sha256(rows.encode()).hexdigest()
+    assert content_hash(self.EXAMPLES) == expected
+    assert content_hash(iter(self.EXAMPLES)) == expected
+
+  def test_nothing(self):
+    assert content_hash([]) == hashlib.sha256(b"").hexdigest()
+
+  @pytest.mark.parametrize("field", ["guid", "text_a", "text_b", "label"])
+  @pytest.mark.parametrize("value", ["", "other", None])
+  def test_every_field_counts(self, field, value):
+    first, second = self.EXAMPLES
+    fields = {**vars(first), field: value}
+    changed = content_hash([InputExample(**fields), second])
+    assert changed != content_hash(self.EXAMPLES)
+
+  def test_order_and_number_count(self):
+    first, second = self.EXAMPLES
+    sets = ([first, second], [second, first], [first], [first, first])
+    assert len(set(map(content_hash, sets))) == len(sets)
+
+  @given(st.lists(st.text(), min_size=2, max_size=2))
+  def test_where_a_text_ends_counts(self, texts):
+    def hash_of(*texts):
+      return content_hash([InputExample("g", text) for text in texts])
+
+    assert hash_of(*texts) != hash_of("".join(texts))
+    moved = ("", "".join(texts))
+    assert (hash_of(*texts) == hash_of(*moved)) == (tuple(texts) == moved)

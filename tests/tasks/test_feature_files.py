@@ -1,0 +1,560 @@
+"""Files of features: as the original's, and read back as the docs say."""
+
+import contextlib
+import gc
+import gzip
+import io
+import itertools
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import sys
+import threading
+
+import h5py
+import numpy as np
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import text_files
+from tasks import feature_files, features
+from training import inputs, model_folder
+
+BINARY = [name for name in feature_files.FORMATS if name != "jsonl"]
+DTYPES = ["float32", "float16"]
+TOKENS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+@pytest.fixture(scope="module")
+def model(goldens):
+  config = str(goldens / "bert_config.json")
+  return model_folder.Model(
+    features.modeling.BertConfig.from_json_file(config),
+    features.tokenization.FullTokenizer(str(goldens / "vocab.txt")),
+    str(goldens / "model" / "bert_model.ckpt"),
+  )
+
+
+@pytest.fixture(scope="module")
+def golden_lines(goldens):
+  """What the original writes, parsed."""
+  lines = (goldens / "extract_output.jsonl").read_text("utf-8").splitlines()
+  return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def extractor(model):
+  """One that does as the original did for these."""
+  return features.FeatureExtractor(
+    model, [-1, -2], max_seq_length=32, batch_size=3
+  )
+
+
+@pytest.fixture(scope="module")
+def found(goldens, extractor):
+  """The features of the original's input."""
+  texts = feature_files.read_texts(str(goldens / "extract_input.txt"))
+  return [row for window in extractor.windows(texts) for row in window]
+
+
+@pytest.fixture(scope="module")
+def pooling(model):
+  return features.FeatureExtractor(model, pooling="mean", max_seq_length=32)
+
+
+def write(path, rows, extractor, dtype="float32", sizes=(3, 1)):
+  """Writes rows in parts of these sizes, in the format of the file's name."""
+  rows = list(rows)
+  layout = feature_files.layout_of(extractor, dtype)
+  kind = feature_files.format_of(str(path))
+  with feature_files.open_features(str(path), kind, layout) as append:
+    for size in sizes:
+      append(rows[:size])
+      del rows[:size]
+  assert not rows
+
+
+def documented(kind, path, n=None, dtype="float32"):
+  """Runs the lines that the documentation has for a format.
+
+  Returns:
+    The names they define.
+  """
+  blocks = re.findall("(?:^    .*\n)+", feature_files.__doc__, re.MULTILINE)
+  (block,) = [b for b in blocks if f'"out.{kind}"' in b]
+  code = "\n".join(line[4:] for line in block.splitlines())
+  code = code.replace(f'"out.{kind}"', "path").replace("LAYERS", "2")
+  code = code.replace("tf.float32", f"tf.{dtype}")
+  names = {
+    "path": str(path),
+    "n": n,
+    "np": np,
+    "tf": tf,
+    "h5py": h5py,
+    "pyarrow": pyarrow,
+    "json": json,
+  }
+  exec(code, names)
+  return names
+
+
+class TestJsonLines:
+  def test_is_the_originals(self, tmp_path, found, extractor, golden_lines):
+    path = tmp_path / "out.jsonl"
+    write(path, found, extractor)
+    lines = path.read_text("utf-8").splitlines()
+    for line, expected in zip(lines, golden_lines, strict=True):
+      line = json.loads(line)
+      assert line.keys() == expected.keys()
+      assert line["linex_index"] == expected["linex_index"]
+      pairs = zip(line["features"], expected["features"], strict=True)
+      for feature, other in pairs:
+        assert feature.keys() == other.keys()
+        assert feature["token"] == other["token"]
+        layers = zip(feature["layers"], other["layers"], strict=True)
+        for layer, golden in layers:
+          assert layer.keys() == golden.keys()
+          assert layer["index"] == golden["index"]
+          np.testing.assert_allclose(
+            layer["values"], golden["values"], rtol=0, atol=1e-5
+          )
+
+  @given(
+    values=st.lists(
+      st.floats(width=32, allow_nan=False, allow_infinity=False)
+      | st.floats(-4, 4, width=32)
+      # Halfway between two numbers of 6 decimals.
+      | st.integers(-1000, 1000).map(lambda k: (2 * k + 1) / 128),
+      min_size=1,
+    )
+  )
+  def test_numbers_are_rounded_as_python_rounds(self, values):
+    vector = np.array(values, np.float32)
+    row = features.Features([], [], None, vector, False)
+    line = feature_files._json_line(7, row, (-1,))
+    expected = [round(float(x), 6) for x in vector]
+    assert json.loads(line) == {"linex_index": 7, "vector": expected}
+    assert line.endswith(b"\n")
+
+  @given(token=TOKENS)
+  def test_tokens_of_any_characters(self, token):
+    values = np.ones([1, 1, 1], np.float32)
+    row = features.Features([token], [], values, None, False)
+    (feature,) = json.loads(feature_files._json_line(0, row, (-1,)))["features"]
+    assert feature["token"] == token
+
+  def test_gzip(self, tmp_path, found, extractor):
+    write(tmp_path / "out.jsonl", found, extractor)
+    write(tmp_path / "out.jsonl.gz", found, extractor)
+    content = gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes())
+    assert content == (tmp_path / "out.jsonl").read_bytes()
+
+  def test_vectors(self, goldens, tmp_path, pooling, golden_lines):
+    path = tmp_path / "out.jsonl"
+    (texts,) = feature_files.read_texts(str(goldens / "extract_input.txt"))
+    write(path, pooling(texts), pooling)
+    lines = map(json.loads, path.read_text("utf-8").splitlines())
+    for line, golden in zip(lines, golden_lines, strict=True):
+      assert line.keys() == {"linex_index", "vector"}
+      assert line["linex_index"] == golden["linex_index"]
+      highest = [f["layers"][0]["values"] for f in golden["features"]]
+      np.testing.assert_allclose(
+        line["vector"], np.mean(highest, axis=0), rtol=0, atol=1e-5
+      )
+
+
+class TestBinary:
+  @pytest.mark.parametrize("dtype", DTYPES)
+  @pytest.mark.parametrize("kind", BINARY)
+  def test_reads_back_as_the_documentation_says(
+    self, tmp_path, found, extractor, golden_lines, kind, dtype
+  ):
+    path = tmp_path / f"out.{kind}"
+    write(path, found, extractor, dtype)
+    # Numbers to 4 have 10 bits after the leading one.
+    tolerance = {"float32": 1e-5, "float16": 2**-9}[dtype]
+    for n, line in enumerate(golden_lines):
+      if kind == "tfrecord" and n + 1 < len(golden_lines):
+        continue  # The documentation's loop leaves the last line's values.
+      names = documented(kind, path, n, dtype)
+      expected = [
+        [layer["values"] for layer in feature["layers"]]
+        for feature in line["features"]
+      ]
+      values = np.asarray(names["values"])
+      assert values.dtype == dtype
+      np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance)
+      if kind != "tfrecord":
+        tokens = [feature["token"] for feature in line["features"]]
+        assert list(names["tokens"]) == tokens
+
+  @pytest.mark.parametrize("kind", ["npz", "hdf5"])
+  def test_columns(self, tmp_path, found, extractor, kind):
+    path = tmp_path / f"out.{kind}"
+    write(path, found, extractor)
+    h = np.load(path) if kind == "npz" else h5py.File(path)
+    with h:
+      layers = h["layers"] if kind == "npz" else h.attrs["layers"]
+      assert list(layers) == [-1, -2]
+      offsets, words = h["offsets"][:], h["word_offsets"][:]
+      places = h["orig_to_tok_map"][:]
+      assert len(h["tokens"]) == len(h["values"]) == offsets[-1]
+      for n, row in enumerate(found):
+        assert offsets[n + 1] - offsets[n] == len(row.tokens)
+        assert list(places[words[n] : words[n + 1]]) == row.orig_to_tok_map
+      assert len(offsets) == len(words) == len(found) + 1
+
+  def test_parquet(self, tmp_path, found, extractor):
+    path = tmp_path / "out.parquet"
+    write(path, found, extractor)
+    file = pyarrow.parquet.ParquetFile(path)
+    assert file.num_row_groups == 2
+    assert file.schema_arrow.metadata[b"layers"] == b"-1,-2"
+    table = file.read().to_pydict()
+    assert table["linex_index"] == [0, 1, 2, 3]
+    assert table["tokens"] == [row.tokens for row in found]
+    assert table["orig_to_tok_map"] == [row.orig_to_tok_map for row in found]
+
+  @pytest.mark.parametrize("name", ["out.tfrecord", "out.tfrecord.gz"])
+  def test_tfrecord(self, tmp_path, found, extractor, name):
+    write(tmp_path / name, found, extractor)
+    kind = "GZIP" if name.endswith(".gz") else None
+    records = list(tf.data.TFRecordDataset(str(tmp_path / name), kind))
+    for n, (record, row) in enumerate(zip(records, found, strict=True)):
+      feature = tf.train.Example.FromString(record.numpy()).features.feature
+      assert list(feature["linex_index"].int64_list.value) == [n]
+      assert list(feature["layers"].int64_list.value) == [-1, -2]
+      tokens = [t.decode() for t in feature["tokens"].bytes_list.value]
+      assert tokens == row.tokens
+      places = list(feature["orig_to_tok_map"].int64_list.value)
+      assert places == row.orig_to_tok_map
+      (values,) = feature["values"].bytes_list.value
+      values = tf.io.parse_tensor(values, tf.float32)
+      np.testing.assert_array_equal(values, row.values)
+
+  @pytest.mark.parametrize("dtype", DTYPES)
+  def test_vectors(self, tmp_path, pooling, dtype):
+    rows = pooling(["the", "the game", "", "was"])
+    expected = np.stack([row.vector for row in rows]).astype(dtype)
+    for kind in BINARY:
+      write(tmp_path / f"out.{kind}", rows, pooling, dtype)
+    with np.load(tmp_path / "out.npz") as z:
+      assert set(z.files) == {"vectors", "layers"}
+      arrays = [z["vectors"]]
+    with h5py.File(tmp_path / "out.hdf5") as h:
+      arrays.append(h["vectors"][:])
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    rows = [row.values.to_numpy() for row in table["vectors"]]
+    arrays.append(np.stack(rows))
+    spec = {"vectors": tf.io.FixedLenFeature([], tf.string)}
+    vectors = []
+    for record in tf.data.TFRecordDataset(str(tmp_path / "out.tfrecord")):
+      serialized = tf.io.parse_single_example(record, spec)["vectors"]
+      vectors.append(tf.io.parse_tensor(serialized, dtype).numpy())
+    for array in [*arrays, np.stack(vectors)]:
+      assert array.dtype == dtype
+      np.testing.assert_array_equal(array, expected)
+
+  @pytest.mark.parametrize("kind", ["npz", "parquet", "tfrecord"])
+  def test_equal_runs_write_equal_files(self, tmp_path, found, extractor, kind):
+    paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
+    for path in paths:
+      write(path, found, extractor)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+  @pytest.mark.parametrize("kind", feature_files.FORMATS)
+  def test_what_fails_leaves_nothing(self, tmp_path, found, extractor, kind):
+    path = tmp_path / f"out.{kind}"
+    layout = feature_files.layout_of(extractor)
+
+    def write_a_part():
+      with feature_files.open_features(str(path), kind, layout) as append:
+        append(found)
+        assert not path.exists()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+      write_a_part()
+    assert os.listdir(tmp_path) == []
+
+  @pytest.mark.parametrize("kind", BINARY)
+  def test_numbers_beyond_float16(self, tmp_path, kind):
+    # The largest of float16 is 65504; what is nearer to it than to the next,
+    # 65536, is rounded to it, and 65520 lies between.
+    for is_pooled in (True, False):
+      for number, fits in ((-65519.0, True), (65520.0, False)):
+        layout = feature_files.Layout((-1,), is_pooled, (1, 2), "float16", 9)
+        array = np.array([[[0, number]]], np.float32)
+        row = features.Features(["a"], [0], array, None, False)
+        if is_pooled:
+          layout = layout._replace(shape=(2,))
+          row = features.Features(["a"], None, None, array[0, 0], False)
+        path = str(tmp_path / f"{fits}.{kind}")
+        with (
+          contextlib.nullcontext()
+          if fits
+          else pytest.raises(ValueError, match="pass --dtype=float32"),
+          feature_files.open_features(path, kind, layout) as append,
+        ):
+          append([row])
+    assert os.listdir(tmp_path) == [f"True.{kind}"]
+
+  def test_parquet_writes_a_token_once(self, tmp_path, found, extractor):
+    path = tmp_path / "out.parquet"
+    write(path, found, extractor)
+    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(n) for n in range(group.num_columns)]
+    assert [c.path_in_schema.split(".")[0] for c in columns] == [
+      "linex_index",
+      "tokens",
+      "orig_to_tok_map",
+      "values",
+    ]
+    assert ["RLE_DICTIONARY" in c.encodings for c in columns] == [
+      False,
+      True,
+      False,
+      False,
+    ]
+
+  @pytest.mark.parametrize("kind", feature_files.FORMATS)
+  def test_a_file_of_no_lines(self, tmp_path, extractor, kind):
+    path = tmp_path / f"out.{kind}"
+    write(path, [], extractor, sizes=())
+    assert os.listdir(tmp_path) == [path.name]
+    if kind == "jsonl":
+      assert path.read_bytes() == b""
+
+
+class TestFailures:
+  """Of the disk."""
+
+  @pytest.fixture
+  def small(self, tmp_path):
+    """Lets no file grow beyond 200 KB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # What is left to do at the limit: to fail, and not to die of a signal.
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    yield tmp_path
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, old)
+
+  def rows(self):
+    values = np.random.default_rng(1).random([100, 2, 32], np.float32)
+    row = features.Features(["a"] * 100, [0] * 100, values, None, False)
+    return [row] * 100  # 2.5 MB.
+
+  @pytest.mark.parametrize("kind", feature_files.FORMATS)
+  def test_the_message_names_the_file(self, small, extractor, kind):
+    path = small / f"out.{kind}"
+    with pytest.raises(OSError, match=f"^{path} cannot be written: .*File too"):
+      write(path, self.rows(), extractor, sizes=(50, 50))
+    gc.collect()
+    assert os.listdir(small) == []
+
+  def test_standard_output(self, monkeypatch, extractor):
+    layout = feature_files.layout_of(extractor)
+    with open("/dev/full", "wb", buffering=0) as full:
+      monkeypatch.setattr("sys.stdout", io.TextIOWrapper(full))
+      with (
+        pytest.raises(
+          OSError, match=r"^standard output cannot be written: No s"
+        ),
+        feature_files.open_features("-", "jsonl", layout) as append,
+      ):
+        append(self.rows())
+
+  def test_what_is_no_fault_of_the_output_is_not_called_one(
+    self, tmp_path, extractor
+  ):
+    layout = feature_files.layout_of(extractor)
+    with (
+      pytest.raises(OSError, match=r"^of the input$"),
+      feature_files.open_features(str(tmp_path / "a"), "jsonl", layout),
+    ):
+      raise OSError("of the input")
+    assert os.listdir(tmp_path) == []
+
+
+class TestLines:
+  def read(self, content, path):
+    path.write_bytes(content)
+    return list(itertools.chain(*feature_files.read_texts(str(path))))
+
+  @pytest.mark.parametrize(
+    ("line", "text"),
+    [
+      ("a b", "a b"),
+      ("  a \t", "a"),
+      ("a ||| b", ("a", "b")),
+      ("a ||| b ||| c", ("a ||| b", "c")),
+      ("a  |||  b", ("a ", " b")),
+      ("a |||", "a |||"),
+      ("||| b", "||| b"),
+      ("a |||b", "a |||b"),
+      ("a||| b", "a||| b"),
+      ("||| ||| ", "||| |||"),
+      ("", ""),
+    ],
+  )
+  def test_a_line(self, line, text):
+    assert feature_files.parse_line(line) == text
+
+  @pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+      ("a\n\nb\n", ["a", "", "b"]),
+      ("a\nb", ["a", "b"]),
+      ("a\r\nb ||| c\r\n", ["a", ("b", "c")]),
+      ("\ufeffa\n", ["a"]),
+      ("\n", [""]),
+      # None of these ends a line.
+      ("a\rb\x0bc\u2028d\n", ["a\rb\x0bc\u2028d"]),
+    ],
+  )
+  @pytest.mark.parametrize("size", [1, 3, 2**20])
+  def test_files(self, monkeypatch, tmp_path, content, texts, size):
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", size)
+    content = content.encode()
+    assert self.read(content, tmp_path / "in.txt") == texts
+    assert self.read(gzip.compress(content), tmp_path / "in.txt.gz") == texts
+
+  @pytest.mark.parametrize("name", ["in.txt", "in.txt.gz"])
+  def test_windows_of_files_are_full(
+    self, monkeypatch, tmp_path, pooling, name
+  ):
+    """Also those of gzip, which gives some 10 KB at a time."""
+    monkeypatch.setattr(inputs, "SORTED_ROWS", 300)
+    lines = "".join(f"{n} {'the ' * 99}\n" for n in range(700)).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    windows = pooling.windows(feature_files.read_texts(str(path)))
+    assert [len(window) for window in windows] == [300, 300, 100]
+
+  def test_parts_of_standard_input_are_bounded(self, monkeypatch):
+    monkeypatch.setattr(inputs, "SORTED_ROWS", 3)
+    content = "".join(f"{n}\n" for n in range(8)).encode()
+    reader = io.TextIOWrapper(io.BytesIO(content))
+    monkeypatch.setattr("sys.stdin", reader)
+    parts = list(feature_files.read_texts("-"))
+    assert parts == [["0", "1", "2"], ["3", "4", "5"], ["6", "7"]]
+
+  def test_a_pipe_with_a_name(self, tmp_path):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    writer = threading.Thread(
+      target=lambda: pathlib.Path(path).write_bytes(b"a\nb ||| c\n")
+    )
+    writer.start()
+    texts = list(itertools.chain(*feature_files.read_texts(path)))
+    writer.join()
+    assert texts == ["a", ("b", "c")]
+
+  def test_a_pipe_is_read_as_it_comes(self, monkeypatch):
+    reading, writing = os.pipe()
+    with (
+      open(reading, "rb") as reader,
+      open(writing, "wb", buffering=0) as writer,
+    ):
+      monkeypatch.setattr("sys.stdin", io.TextIOWrapper(reader))
+      # What waits for more than there is would wait for ever.
+      watch = threading.Timer(20, writer.close)
+      watch.start()
+      texts = feature_files.read_texts("-")
+      writer.write(b"a\nb ||| c\nd")
+      assert next(texts) == ["a", ("b", "c")]
+      writer.write(b"e\n")
+      assert next(texts) == ["de"]
+      assert not writer.closed
+      writer.close()
+      assert list(texts) == []
+      watch.cancel()
+
+  @pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+      ("in.txt", b"", "in.txt holds no line; pass texts"),
+      ("in.txt", b"a\nb\xe9\n", "in.txt:2: byte 3 is not UTF-8"),
+      (
+        "in.gz",
+        gzip.compress(b"a\n" * 99, mtime=0)[:-9],
+        "in.gz is not a whole gzip",
+      ),
+      ("in.gz", b"a\nb\n", "in.gz is not a whole gzip file"),
+    ],
+  )
+  def test_damaged_files(self, tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+      self.read(content, tmp_path / name)
+
+  def test_closed_standard_input(self, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ValueError, match="standard input is closed"):
+      list(feature_files.read_texts("-"))
+
+
+class TestOutput:
+  @pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+      ("a.jsonl", "jsonl"),
+      ("a.JSONL.gz", "jsonl"),
+      ("a.npz", "npz"),
+      ("a.h5", "hdf5"),
+      ("a.hdf5", "hdf5"),
+      ("a.parquet", "parquet"),
+      ("a.tfrecord", "tfrecord"),
+      ("a.tfrecord.gz", "tfrecord"),
+      ("a.tf_record", "tfrecord"),
+      ("npz/a", "jsonl"),
+      ("-", "jsonl"),
+    ],
+  )
+  def test_format(self, path, kind):
+    assert feature_files.format_of(path) == kind
+    feature_files.check_output(path, kind, "float32")
+
+  @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+      (("-", "npz", "float32"), "standard output takes jsonl"),
+      (("a.npz.gz", "npz", "float32"), "cannot be .gz"),
+      (("a", "jsonl", "float16"), "--dtype=float16 means nothing"),
+      (("gs://a/b.h5", "hdf5", "float32"), "needs a local file"),
+    ],
+  )
+  def test_what_cannot_be_written(self, arguments, message):
+    with pytest.raises(ValueError, match=message):
+      feature_files.check_output(*arguments)
+
+  @pytest.mark.parametrize(
+    ("kind", "package"), [("hdf5", "h5py"), ("parquet", "pyarrow")]
+  )
+  def test_a_missing_package(self, monkeypatch, kind, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    with pytest.raises(ValueError, match=f"needs the package {package}; inst"):
+      feature_files.check_output("a", kind, "float32")
+
+  @pytest.mark.parametrize(
+    ("kind", "package"), [("hdf5", "h5py"), ("parquet", "pyarrow")]
+  )
+  @pytest.mark.parametrize("error", ["ImportError", "ValueError"])
+  def test_a_damaged_package(self, monkeypatch, tmp_path, kind, package, error):
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text(
+      f"raise {error}('numpy has another size\\nand more')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [n for n in sys.modules if n.split(".")[0] == package]:
+      monkeypatch.delitem(sys.modules, name)
+    message = rf"{package}, which cannot be loaded \(numpy has another size\); "
+    with pytest.raises(ValueError, match=message):
+      feature_files.check_output("a", kind, "float32")

@@ -1,0 +1,637 @@
+"""Features of texts: layers, alignment, poolings, against arithmetic."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import modeling
+import tokenization
+from tasks import features
+from training import checkpoints, inputs, model_folder
+
+tf.config.set_logical_device_configuration(
+  tf.config.list_physical_devices("CPU")[0],
+  [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+
+TEXTS = [
+  "Who was Jim Henson ?",
+  ("Who was Jim Henson ?", "Jim Henson was a puppeteer"),
+  "",
+  "The game was played on February 7, 2016.",
+  "the",
+]
+
+# Lines near the tokenizer's rules: what it drops, cuts, and takes for a space.
+LINES = st.lists(
+  st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=6),
+    st.text("aAbé.,[]# \t\v\f\x1c\x85\xa0\xad\u0301\u200b\u2028\u3000東京ß"),
+    st.sampled_from(["the ", " game", "[SEP]", " unaffable ", "a" * 201]),
+  ),
+  max_size=8,
+).map("".join)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory, goldens):
+  """The golden model, as an unzipped release has it."""
+  folder = tmp_path_factory.mktemp("release") / "model"
+  shutil.copytree(goldens / "model", folder)
+  shutil.copy(goldens / "vocab.txt", folder)
+  return folder
+
+
+@pytest.fixture(scope="module")
+def model(release):
+  return model_folder.find_model(str(release))
+
+
+@pytest.fixture(scope="module")
+def tokens_of_texts(model):
+  """Both layers' vectors of each token."""
+  return features.FeatureExtractor(model, [-1, -2])(TEXTS)
+
+
+def extractor(model, **options):
+  return features.FeatureExtractor(model, **options)
+
+
+def save_as(folder, golden, leave_out=(), change=None):
+  """Writes the golden model's weights, some left out or changed."""
+  checkpoint = checkpoints.Checkpoint(golden.checkpoint)
+  kept = {n: checkpoint[n] for n in checkpoint.shapes if n not in leave_out}
+  prefix = str(folder / "other.ckpt")
+  checkpoints.write_checkpoint(prefix, {**kept, **(change or {})})
+  return prefix
+
+
+class TestExtractor:
+  def test_layers_are_the_originals(self, golden, model):
+    """The golden batch, whose padding the extractor leaves out."""
+    ids = golden.inputs["input_ids"]
+    inverse = model.tokenizer.inv_vocab
+    found = extractor(model, layers=[0, -1], batch_size=3)
+    for row, mask in enumerate(golden.inputs["input_mask"]):
+      size = int(mask.sum())
+      length_a = size - int(golden.inputs["segment_ids"][row].sum())
+      tokens = [inverse[i] for i in ids[row, :size]]
+      read = features._Row(tokens, ids[row, :size], length_a, [], False)
+      (result,) = found._compute_window([read], lambda count: None)
+      for place, name in enumerate(("encoder_layer_0", "encoder_layer_1")):
+        expected = golden.arrays[f"forward/{name}"][row, :size]
+        np.testing.assert_allclose(
+          result.values[:, place], expected, rtol=0, atol=2e-5
+        )
+
+  def test_result(self, tokens_of_texts):
+    single, pair, empty, *_ = tokens_of_texts
+    assert single.tokens[0] == "[CLS]"
+    assert single.tokens[-1] == "[SEP]"
+    assert single.values.shape == (len(single.tokens), 2, 32)
+    assert single.values.dtype == np.float32
+    assert single.vector is None
+    assert not single.is_cut
+    assert pair.tokens.count("[SEP]") == 2
+    assert pair.tokens[: len(single.tokens)] == single.tokens
+    assert empty.tokens == ["[CLS]", "[SEP]"]
+    assert empty.orig_to_tok_map == []
+
+  def test_float16_is_the_nearest(self, model, tokens_of_texts):
+    found = extractor(model, layers=[-1, -2], dtype="float16")(TEXTS)
+    for half, single in zip(found, tokens_of_texts, strict=True):
+      assert half.values.dtype == np.float16
+      np.testing.assert_array_equal(
+        half.values, single.values.astype(np.float16)
+      )
+    vectors = extractor(model, pooling="mean", dtype="float16")
+    assert vectors.vectors(TEXTS).dtype == np.float16
+    assert vectors.vectors([]).dtype == np.float16
+
+  def test_float16_has_an_end(self, model, golden, tmp_path):
+    # Features of the last layer are scaled by this; of 32 that have deviation 1
+    # one is well beyond 1.
+    scale = "bert/encoder/layer_1/output/LayerNorm/gamma"
+    changed = save_as(
+      tmp_path, golden, change={scale: np.full([32], 65504, np.float32)}
+    )
+    other = model._replace(checkpoint=changed)
+    assert np.isfinite(extractor(other, layers=[-1])(["the"])[0].values).all()
+    with pytest.raises(ValueError, match=r"beyond 65504.*pass --dtype=float32"):
+      extractor(other, layers=[-1], dtype="float16")(["the"])
+
+  def test_an_error_ends_what_has_not_begun(self, model):
+    found = extractor(model, layers=[-1], batch_size=1)
+    begun = []
+
+    def fail(*batch):
+      begun.append(batch)
+      time.sleep(0.01)
+      raise RuntimeError("no more")
+
+    found._program = fail
+    with pytest.raises(RuntimeError, match="no more"):
+      found(["the"] * 1000)
+    # The threads may have begun others by the time the first has failed.
+    assert len(begun) < 900
+
+  def test_neither_batch_nor_company_changes_a_text(
+    self, model, tokens_of_texts
+  ):
+    alone = extractor(model, layers=[-1, -2], batch_size=1)
+    for text, expected in zip(TEXTS, tokens_of_texts, strict=True):
+      (found,) = alone([text])
+      assert found.tokens == expected.tokens
+      np.testing.assert_allclose(found.values, expected.values, atol=2e-6)
+
+  def test_a_tuple_of_texts_is_no_pair(self, model):
+    assert [row.tokens for row in extractor(model)(("the", "game"))] == [
+      ["[CLS]", "the", "[SEP]"],
+      ["[CLS]", "game", "[SEP]"],
+    ]
+
+  def test_layers_are_named_from_either_end(self, model, tokens_of_texts):
+    found = extractor(model, layers=[0, 1])(TEXTS)
+    for one, other in zip(found, tokens_of_texts, strict=True):
+      np.testing.assert_array_equal(one.values, other.values[:, ::-1])
+
+  def test_windows_are_bounded_and_change_nothing(
+    self, monkeypatch, model, tokens_of_texts
+  ):
+    found = extractor(model, layers=[-1, -2])
+    counts = []
+    with monkeypatch.context() as patch:
+      patch.setattr(inputs, "SORTED_ROWS", 2)
+      blocks = [TEXTS[:3], [], TEXTS[3:]]
+      windows = list(found.windows(blocks, counts.append))
+      assert [len(window) for window in windows] == [2, 1, 2]
+      assert sum(counts) == len(TEXTS)
+    rows = [row for window in windows for row in window]
+    # Two layers of 32 numbers of 4 bytes: five tokens fill this window.
+    monkeypatch.setattr(features, "_WINDOW_BYTES", 5 * 2 * 32 * 4)
+    small = [len(window) for window in found.windows([TEXTS])]
+    assert small == [1, 1, 2, 1]
+    for one, other in zip(rows, tokens_of_texts, strict=True):
+      assert one.tokens == other.tokens
+      np.testing.assert_allclose(one.values, other.values, atol=2e-6)
+
+  def test_a_block_is_answered_before_the_next_is_asked_for(self, model):
+    asked = []
+
+    def blocks():
+      for text in TEXTS:
+        asked.append(text)
+        yield [text]
+
+    for number, _ in enumerate(extractor(model).windows(blocks()), start=1):
+      assert len(asked) == number
+
+  @pytest.mark.parametrize("pooling", ["none", "mean"])
+  def test_a_result_does_not_keep_others_in_memory(self, model, pooling):
+    found = extractor(model, pooling=pooling, pad_to_max_length=True)(TEXTS)
+    for row in found:
+      array = row.values if pooling == "none" else row.vector
+      assert array.base is None
+
+  def test_it_is_traced_once_for_all_lengths(self, monkeypatch, model):
+    traces = []
+    compute = features.FeatureExtractor._compute_share
+
+    def counted(self, *batch):
+      traces.append(batch)
+      return compute(self, *batch)
+
+    monkeypatch.setattr(features.FeatureExtractor, "_compute_share", counted)
+    found = extractor(model, batch_size=2)
+    found(TEXTS)
+    found(TEXTS[:1])
+    assert len(traces) == 1
+
+  @pytest.mark.parametrize("pads", [False, True])
+  def test_several_devices_share_a_batch(self, model, tokens_of_texts, pads):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    found = extractor(
+      model,
+      layers=[-1, -2],
+      batch_size=4,
+      strategy=strategy,
+      pad_to_max_length=pads,
+    )(TEXTS)
+    for one, other in zip(found, tokens_of_texts, strict=True):
+      assert one.tokens == other.tokens
+      np.testing.assert_allclose(one.values, other.values, atol=2e-6)
+
+  def test_bfloat16_is_near(self, model, tokens_of_texts):
+    found = extractor(model, layers=[-1, -2], precision="bfloat16")(TEXTS)
+    for one, other in zip(found, tokens_of_texts, strict=True):
+      assert one.values.dtype == np.float32
+      assert 0 < np.abs(one.values - other.values).max() < 0.2
+
+  def test_one_hot_lookup(self, model, tokens_of_texts):
+    found = extractor(model, layers=[-1, -2], use_one_hot_embeddings=True)
+    for one, other in zip(found(TEXTS), tokens_of_texts, strict=True):
+      np.testing.assert_allclose(one.values, other.values, atol=2e-6)
+
+
+class TestTruncation:
+  def test_single(self, model):
+    (found,) = extractor(model, max_seq_length=4)(["the game was played"])
+    assert found.tokens == ["[CLS]", "the", "game", "[SEP]"]
+    assert found.orig_to_tok_map == [1, 2, -1, -1]
+    assert found.is_cut
+
+  def test_a_pair_loses_from_the_longer_side(self, model):
+    (found,) = extractor(model, max_seq_length=6)([("the game was", "on the")])
+    assert found.tokens == ["[CLS]", "the", "game", "[SEP]", "on", "[SEP]"]
+    assert found.orig_to_tok_map == [1, 2, -1, 4, -1]
+    assert found.is_cut
+
+  def test_a_second_text_without_pieces_is_none(self, model):
+    short = extractor(model, max_seq_length=3)
+    single, empty = short([("the", "\x00"), ("", "the")])
+    assert single.tokens == ["[CLS]", "the", "[SEP]"]
+    assert single.orig_to_tok_map == [1, -1]
+    assert not single.is_cut
+    assert empty.tokens == ["[CLS]", "[SEP]"]
+    assert empty.orig_to_tok_map == [-1]
+    assert empty.is_cut
+
+
+class TestAlignment:
+  @given(text=LINES)
+  def test_pieces_between_two_entries_spell_the_word(self, model, text):
+    tokenizer = model.tokenizer
+    pieces, starts = features.align(tokenizer, text)
+    assert pieces == tokenizer.tokenize(text)
+    ends = [*[start for start in starts if start >= 0], len(pieces)][1:]
+    words = text.translate(dict.fromkeys(map(ord, "\v\f\x1c\x1d\x1e\x1f\x85")))
+    words = words.split()
+    assert len(starts) == len(words)
+    for word, start in zip(words, starts, strict=True):
+      if start < 0:
+        assert tokenizer.basic_tokenizer.tokenize(word) == []
+        continue
+      part = pieces[start : ends.pop(0)]
+      if "[UNK]" not in part:
+        # A number sign marks pieces, and may be one.
+        basic = "".join(tokenizer.basic_tokenizer.tokenize(word))
+        assert "".join(part).replace("#", "") == basic.replace("#", "")
+
+  def test_labels_reach_the_tokens(self, model):
+    # The example of the released README, in the golden vocabulary.
+    words = ["The", "game", "'s", "\u200b", "unplayed", "end"]
+    (found,) = extractor(model)([" ".join(words)])
+    places = found.orig_to_tok_map
+    assert len(places) == len(words)
+    assert found.tokens[places[0]] == "the"
+    assert found.tokens[places[1]] == "game"
+    assert found.tokens[places[2]] == "'"
+    assert places[3] == -1
+    assert found.tokens[places[4]] == "un"
+    assert places[5] > places[4] + 1
+
+  def test_pieces_that_are_no_words_pieces_end_the_map(self):
+    class Joining:
+      """Reads `c d` as one piece, as a SentencePiece model may."""
+
+      def tokenize(self, text):
+        return text.replace("c d", "c_d").split()
+
+    pieces, starts = features.align(Joining(), "a b c d e")
+    assert pieces == ["a", "b", "c_d", "e"]
+    assert starts == [0, 1, -1, -1, -1]
+
+
+class TestPooling:
+  def expected(self, row, pooling, layers, exclude_special=False):
+    """The vector of a Features with values, by NumPy, in float64."""
+    combine = {
+      "last": lambda x: x[:, 0],
+      "concat": lambda x: x.reshape(len(x), -1),
+      "mean": lambda x: x.mean(axis=1),
+    }[layers]
+    tokens = combine(row.values.astype(np.float64))
+    if pooling == "cls":
+      return tokens[0]
+    if exclude_special:
+      special = [t in ("[CLS]", "[SEP]") for t in row.tokens]
+      tokens = tokens[~np.array(special)]
+    if not len(tokens):
+      return np.zeros(tokens.shape[1])
+    if pooling == "max":
+      return tokens.max(axis=0)
+    root = {"mean": len(tokens), "mean_sqrt_len": np.sqrt(len(tokens))}
+    return tokens.sum(axis=0) / root[pooling]
+
+  @pytest.mark.parametrize(
+    ("pooling", "combination", "exclude_special"),
+    [
+      ("cls", "last", False),
+      ("cls", "concat", False),
+      ("mean", "last", False),
+      ("mean", "mean", True),
+      ("mean", "concat", True),
+      ("max", "mean", False),
+      ("max", "last", True),
+      ("mean_sqrt_len", "last", True),
+      ("mean_sqrt_len", "concat", False),
+    ],
+  )
+  def test_is_numpys(
+    self, model, tokens_of_texts, pooling, combination, exclude_special
+  ):
+    options = {
+      "layers": [-1, -2],
+      "pooling": pooling,
+      "layer_combination": combination,
+      "exclude_special": exclude_special,
+      "batch_size": 3,
+    }
+    found = extractor(model, **options).vectors(TEXTS)
+    expected = np.stack(
+      [
+        self.expected(row, pooling, combination, exclude_special)
+        for row in tokens_of_texts
+      ]
+    )
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+  def test_last_is_the_highest_however_layers_are_ordered(self, model):
+    one, other = (
+      extractor(model, pooling="mean", layers=layers).vectors(TEXTS)
+      for layers in ([-2, -1], [-1])
+    )
+    np.testing.assert_array_equal(one, other)
+
+  def test_concat_keeps_the_order_of_layers(self, model):
+    one, other = (
+      extractor(
+        model, pooling="mean", layers=layers, layer_combination="concat"
+      ).vectors(TEXTS)
+      for layers in ([-2, -1], [-1, -2])
+    )
+    np.testing.assert_array_equal(one, np.roll(other, 32, axis=1))
+
+  def test_pooled_is_the_poolers(self, model, golden, tokens_of_texts):
+    weights = checkpoints.Checkpoint(golden.checkpoint)
+    kernel = weights["bert/pooler/dense/kernel"].astype(np.float64)
+    first = np.stack([row.values[0, 0] for row in tokens_of_texts])
+    expected = np.tanh(first @ kernel + weights["bert/pooler/dense/bias"])
+    found = extractor(model, pooling="pooled").vectors(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+  def test_normalized_is_of_length_1_or_0(self, model):
+    options = {"pooling": "mean", "exclude_special": True}
+    plain = extractor(model, **options, layers=[-1]).vectors(TEXTS)
+    found = extractor(model, **options, layers=[-1], normalize=True)
+    found = found.vectors(TEXTS)
+    lengths = np.linalg.norm(found, axis=1)
+    np.testing.assert_allclose(lengths, [1, 1, 0, 1, 1], atol=1e-6)
+    np.testing.assert_allclose(
+      found * np.linalg.norm(plain, axis=1, keepdims=True), plain, atol=1e-6
+    )
+
+  def test_no_texts_no_vectors(self, model):
+    options = {"pooling": "cls", "layer_combination": "concat"}
+    found = extractor(model, layers=[-1, -2], **options)
+    assert found([]) == []
+    assert found.vectors([]).shape == (0, 64)
+    assert found(["a"])[0].vector.shape == (64,)
+    assert found(["a"])[0].values is None
+
+  def test_pooled_texts_are_read_once(self, model, monkeypatch):
+    """Where labels go to no token, nobody asks where words begin."""
+    found = extractor(model, pooling="mean")
+    read = []
+    tokenize = model.tokenizer.tokenize
+    monkeypatch.setattr(
+      model.tokenizer,
+      "tokenize",
+      lambda text: read.append(text) or tokenize(text),
+    )
+    rows = found(["the game", ("was", "on")])
+    assert read == ["the game", "was", "on"]
+    assert [row.orig_to_tok_map for row in rows] == [None, None]
+
+
+class TestModel:
+  def test_a_trained_folder_says_its_casing(self, tmp_path, release):
+    folder = tmp_path / "trained"
+    shutil.copytree(release, folder)
+    config = json.loads((folder / "bert_config.json").read_text())
+    (folder / "bert_config.json").write_text(
+      json.dumps({**config, "do_lower_case": False})
+    )
+    tokenizer = model_folder.find_model(str(folder)).tokenizer
+    assert not tokenizer.basic_tokenizer.do_lower_case
+    tokenizer = model_folder.find_model(str(folder), True).tokenizer
+    assert tokenizer.basic_tokenizer.do_lower_case
+
+  def test_a_released_folders_name_says_its_casing(self, tmp_path, release):
+    for name, lower_cases in (
+      ("cased_L-12_H-768_A-12", False),
+      ("uncased_L-12_H-768_A-12", True),
+      ("mine", True),
+    ):
+      folder = tmp_path / name
+      shutil.copytree(release, folder)
+      tokenizer = model_folder.find_model(str(folder)).tokenizer
+      assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
+      found = model_folder.find_model(str(folder), lower_cases)
+      assert found.tokenizer.basic_tokenizer.do_lower_case == lower_cases
+      if name != "mine":
+        with pytest.raises(ValueError, match=f"case={lower_cases}$"):
+          model_folder.find_model(str(folder), not lower_cases)
+
+  def test_a_released_folder_has_its_name_wherever_one_stands(
+    self, tmp_path, release, monkeypatch
+  ):
+    folder = tmp_path / "cased_L-12_H-768_A-12"
+    shutil.copytree(release, folder)
+    monkeypatch.chdir(folder)
+    tokenizer = model_folder.find_model(".").tokenizer
+    assert not tokenizer.basic_tokenizer.do_lower_case
+
+  def test_an_extractor_is_told_the_casing_of_a_folder(
+    self, tmp_path, release, model
+  ):
+    folder = tmp_path / "mine"
+    shutil.copytree(release, folder)
+    for lower_cases in (True, False):
+      found = features.FeatureExtractor(folder, do_lower_case=lower_cases)
+      tokens = found(["The"])[0].tokens
+      assert (tokens == ["[CLS]", "the", "[SEP]"]) == lower_cases
+    with pytest.raises(ValueError, match="--do_lower_case means nothing with"):
+      features.FeatureExtractor(model, do_lower_case=True)
+
+  def test_damaged_weights_are_refused(self, tmp_path, golden, model):
+    name = "bert/encoder/layer_1/output/dense/bias"
+    for wrong in (np.nan, np.inf):
+      change = {name: np.full(32, wrong, np.float32)}
+      prefix = save_as(tmp_path, golden, change=change)
+      other = model._replace(checkpoint=prefix)
+      # Of the lower layer, all numbers are right.
+      assert len(extractor(other, layers=[0])(["the"])) == 1
+      for pooling in ("none", "mean", "max"):
+        found = extractor(other, layers=[-1], pooling=pooling)
+        with pytest.raises(ValueError, match=f"^checkpoint {prefix} gives vec"):
+          found(["the"])
+
+  def test_a_folder_is_as_good_as_its_files(self, release, tokens_of_texts):
+    found = features.FeatureExtractor(release, [-1, -2])(TEXTS[:1])
+    assert found[0].tokens == tokens_of_texts[0].tokens
+    np.testing.assert_allclose(
+      found[0].values, tokens_of_texts[0].values, atol=2e-6
+    )
+
+  def test_a_sentencepiece_model_serves_in_place_of_a_vocabulary(
+    self, tmp_path, goldens, release
+  ):
+    folder = tmp_path / "model"
+    shutil.copytree(release, folder)
+    (folder / "vocab.txt").unlink()
+    sentencepiece.SentencePieceTrainer.train(
+      input=str(goldens / "corpus.txt"),
+      model_prefix=str(folder / "pieces"),
+      vocab_size=500,
+      control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+      minloglevel=3,
+    )
+    text = " ".join(["the game was  unplayed"] * 3)
+    (found,) = features.FeatureExtractor(str(folder))([text])
+    starts = [
+      place for place, piece in enumerate(found.tokens) if piece[0] == "\u2581"
+    ]
+    assert found.orig_to_tok_map == starts
+    assert len(starts) == 12
+
+  @pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+      ("bert_config.json", "holds no bert_config.json; pass the folder"),
+      ("vocab.txt", "neither vocab.txt nor one SentencePiece model"),
+      ("bert_model.ckpt.index", "no checkpoint .*bert_model.ckpt"),
+    ],
+  )
+  def test_an_incomplete_folder(self, tmp_path, release, missing, message):
+    folder = tmp_path / "cut"
+    shutil.copytree(release, folder)
+    (folder / missing).unlink()
+    with pytest.raises(ValueError, match=message):
+      features.FeatureExtractor(str(folder))
+
+  def test_a_pooler_is_needed_only_if_asked_for(self, tmp_path, golden, model):
+    pooler = "bert/pooler/dense/kernel"
+    prefix = save_as(tmp_path, golden, leave_out=[pooler])
+    other = model._replace(checkpoint=prefix)
+    np.testing.assert_allclose(
+      extractor(other)(["the"])[0].values,
+      extractor(model)(["the"])[0].values,
+      atol=2e-6,
+    )
+    with pytest.raises(ValueError, match=f"other.ckpt lacks {pooler}"):
+      extractor(other, pooling="pooled")
+
+  def test_the_encoder_is_needed(self, tmp_path, golden, model):
+    name = "bert/encoder/layer_1/output/dense/bias"
+    prefix = save_as(tmp_path, golden, leave_out=[name])
+    with pytest.raises(ValueError, match=f"lacks {name} and 0 more"):
+      extractor(model._replace(checkpoint=prefix), layers=[0])
+    prefix = save_as(tmp_path, golden, change={name: tf.zeros([7])})
+    with pytest.raises(ValueError, match=rf"{name} has shape \[7\] there"):
+      extractor(model._replace(checkpoint=prefix))
+
+
+class TestErrors:
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"layers": [-3]}, "no layer -3; the model has -1, the highest, to -2"),
+      ({"layers": [2]}, "--layers=2: there is no layer 2"),
+      ({"layers": [-1, 1]}, "--layers=-1,1: layer 1 comes twice"),
+      ({"layers": []}, "--layers is empty"),
+      ({"pooling": "min"}, "--pooling=min is not one of none, cls"),
+      (
+        {"pooling": "mean", "layer_combination": "sum"},
+        "--layer_combination=sum is not one of last",
+      ),
+      ({"normalize": True}, "--normalize means nothing with --pooling=none"),
+      (
+        {"layer_combination": "mean"},
+        "--layer_combination means nothing with --pooling=none",
+      ),
+      (
+        {"pooling": "cls", "exclude_special": True},
+        "--exclude_special means nothing with --pooling=cls",
+      ),
+      ({"max_seq_length": 2}, "--max_seq_length=2 is not between 3 and the"),
+      ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
+      ({"batch_size": 0}, "--batch_size=0 cannot be shared out among 1 dev"),
+      ({"batch_size": 8.0}, "--batch_size=8.0 is not a whole number"),
+      ({"max_seq_length": "9"}, "--max_seq_length='9' is not a whole number"),
+      ({"layers": "-1"}, "layers='-1' is not a list of whole numbers; pass"),
+      ({"layers": -1}, "layers=-1 is not a list of whole numbers"),
+      ({"layers": [1.5]}, r"layers=\[1.5\] is not a list of whole numbers"),
+      (
+        {"precision": "float16"},
+        "--precision=float16 is not one of float32, b",
+      ),
+      ({"precision": None}, "--precision=None is not one of"),
+      ({"dtype": "bfloat16"}, "--dtype=bfloat16 is not one of float32, float1"),
+      ({"pooling": "pooled"}, "--layers means nothing with --pooling=pooled"),
+      (
+        {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
+        "--layer_combination means nothing with --pooling=pooled",
+      ),
+    ],
+  )
+  def test_options(self, model, options, message):
+    with pytest.raises(ValueError, match=message):
+      extractor(model, **{"layers": [-1], **options})
+
+  @pytest.mark.parametrize("wrong", [None, 1, ["a", "b", "c"]])
+  def test_models(self, wrong):
+    with pytest.raises(ValueError, match="is neither a folder nor a Model"):
+      features.FeatureExtractor(wrong)
+
+  def test_vocabulary(self, tmp_path, model):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[UNK]\n[CLS]\n")
+    other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
+    with pytest.raises(ValueError, match=r"has no \[SEP\]"):
+      extractor(other, layers=[-1])
+    small = modeling.BertConfig.from_dict(
+      {**model.config.to_dict(), "vocab_size": 1000}
+    )
+    with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
+      extractor(model._replace(config=small), layers=[-1])
+
+  def test_texts(self, model):
+    found = extractor(model, layers=[-1])
+    for wrong in ("the", None, 1):
+      with pytest.raises(ValueError, match=f"list of texts, not {wrong!r}"):
+        found(wrong)
+    for wrong in (("a", "b", "c"), (), ("a", 1), None, 1, b"the"):
+      with pytest.raises(ValueError, match="neither a text nor a pair"):
+        found([wrong])
+    with pytest.raises(ValueError, match="pass a pooling"):
+      found.vectors(["the"])
+
+  @pytest.mark.parametrize(
+    ("text", "layers"), [("-1,-2", (-1, -2)), (" 0, +3 ", (0, 3))]
+  )
+  def test_layers_are_numbers(self, text, layers):
+    assert features.parse_layers(text) == layers
+
+  @pytest.mark.parametrize("text", ["", "-1,", "1.0", "-1;-2", "--1", "x"])
+  def test_layers_are_no_numbers(self, text):
+    with pytest.raises(ValueError, match=f"--layers={text}: .* whole number"):
+      features.parse_layers(text)

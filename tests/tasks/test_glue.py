@@ -1,0 +1,659 @@
+"""The tasks: their files, labels and readers."""
+
+import pytest
+from absl import logging
+from tiny_task import write_tsv
+
+from tasks import glue
+from tasks import labels as label_types
+from tasks.examples import DataProcessor
+from training import metrics
+
+BOM = "\ufeff"
+
+
+def row(width, columns):
+  """`width` columns, filled up around those that matter."""
+  return [columns.get(place, f"c{place}") for place in range(width)]
+
+
+def as_tuples(examples):
+  return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
+
+
+def read(processor, set_type, data_dir):
+  getter = getattr(processor, f"get_{set_type}_examples")
+  return as_tuples(getter(str(data_dir)))
+
+
+class TestMrpc:
+  HEADER = (BOM + "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+
+  @pytest.mark.parametrize("set_type", ["train", "dev", "test"])
+  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
+  def test_examples(self, mrpc, tmp_path, set_type, newline):
+    rows = [r for r in mrpc if r["split"] == set_type]
+    assert len(rows) == 60
+    # The test set has a row number where the others have the label.
+    lines = [
+      (
+        str(number) if set_type == "test" else r["label"],
+        "1",
+        "2",
+        r["text_a"],
+        r["text_b"],
+      )
+      for number, r in enumerate(rows)
+    ]
+    path = tmp_path / f"{set_type}.tsv"
+    write_tsv(path, self.HEADER, *lines, newline=newline)
+    assert read(glue.MrpcProcessor(), set_type, tmp_path) == [
+      (r["guid"], r["text_a"], r["text_b"], r["label"]) for r in rows
+    ]
+
+  def test_labels(self):
+    assert glue.MrpcProcessor().get_labels() == ["0", "1"]
+
+  def test_example_sets(self, tmp_path):
+    lines = [self.HEADER, ("1", "2", "3", "One.", "Two.")]
+    write_tsv(tmp_path / "dev.tsv", *lines)
+    sets = glue.MrpcProcessor().get_example_sets(str(tmp_path), "dev")
+    assert {
+      suffix: as_tuples(examples) for suffix, examples in sets.items()
+    } == {"": [("dev-1", "One.", "Two.", "1")]}
+
+
+class TestCola:
+  @pytest.mark.parametrize("set_type", ["train", "dev"])
+  def test_without_header(self, tmp_path, set_type):
+    write_tsv(
+      tmp_path / f"{set_type}.tsv",
+      ("gj04", "1", "", "They sang."),
+      ("gj04", "0", "*", "Sang they a."),
+    )
+    assert read(glue.ColaProcessor(), set_type, tmp_path) == [
+      (f"{set_type}-0", "They sang.", None, "1"),
+      (f"{set_type}-1", "Sang they a.", None, "0"),
+    ]
+
+  def test_test_set(self, tmp_path):
+    write_tsv(tmp_path / "test.tsv", ("index", "sentence"), ("0", "They sang."))
+    assert read(glue.ColaProcessor(), "test", tmp_path) == [
+      ("test-1", "They sang.", None, "0")
+    ]
+
+  def test_labels(self):
+    assert glue.ColaProcessor().get_labels() == ["0", "1"]
+
+
+class TestMnli:
+  def write(self, path, width, name, label=None):
+    """A header and one row: texts in columns 8 and 9, the label last."""
+    values = {0: name, 8: f"Premise {name}.", 9: f"Hypothesis {name}."}
+    if label:
+      values[width - 1] = label
+    write_tsv(path, row(width, {0: "index"}), row(width, values))
+
+  def test_train(self, tmp_path):
+    self.write(tmp_path / "train.tsv", 12, "31", "neutral")
+    assert read(glue.MnliProcessor(), "train", tmp_path) == [
+      ("train-31", "Premise 31.", "Hypothesis 31.", "neutral")
+    ]
+
+  @pytest.mark.parametrize(
+    ("set_type", "width", "label"),
+    [("dev", 16, "entailment"), ("test", 10, "")],
+  )
+  def test_matched_and_mismatched(self, tmp_path, set_type, width, label):
+    self.write(tmp_path / f"{set_type}_matched.tsv", width, "1", label)
+    self.write(tmp_path / f"{set_type}_mismatched.tsv", width, "2", label)
+    processor = glue.MnliProcessor()
+    sets = processor.get_example_sets(str(tmp_path), set_type)
+    assert list(sets) == ["", "_mismatched"]
+    # Rows without label get the first of the labels, as the original does.
+    label = label or "contradiction"
+    for suffix, name in (("", "1"), ("_mismatched", "2")):
+      (example,) = sets[suffix]
+      assert example.guid.endswith(f"-{name}")
+      assert example.text_a == f"Premise {name}."
+      assert example.text_b == f"Hypothesis {name}."
+      assert example.label == label
+    (example,) = getattr(processor, f"get_{set_type}_examples")(str(tmp_path))
+    assert example.text_a == "Premise 1."
+
+  def test_labels(self):
+    labels = ["contradiction", "entailment", "neutral"]
+    assert glue.MnliProcessor().get_labels() == labels
+    assert glue.XnliProcessor().get_labels() == labels
+
+
+class TestXnli:
+  def test_train(self, tmp_path):
+    write_tsv(
+      tmp_path / "multinli" / "multinli.train.zh.tsv",
+      ("premise", "hypo", "label"),
+      ("他 来 了", "他 走 了", "contradictory"),
+      ("他 来 了", "有 人 来", "entailment"),
+    )
+    assert read(glue.XnliProcessor(), "train", tmp_path) == [
+      ("train-1", "他 来 了", "他 走 了", "contradiction"),
+      ("train-2", "他 来 了", "有 人 来", "entailment"),
+    ]
+
+  @pytest.mark.parametrize(
+    ("set_type", "label"), [("dev", "neutral"), ("test", "contradiction")]
+  )
+  def test_only_chinese_rows(self, tmp_path, set_type, label):
+    lines = [
+      row(19, {0: language, 1: "neutral", 6: f"{language} A", 7: "B"})
+      for language in ("ar", "zh", "de", "zh")
+    ]
+    write_tsv(
+      tmp_path / f"xnli.{set_type}.tsv", row(19, {0: "language"}), *lines
+    )
+    assert read(glue.XnliProcessor(), set_type, tmp_path) == [
+      (f"{set_type}-2", "zh A", "B", label),
+      (f"{set_type}-4", "zh A", "B", label),
+    ]
+
+  @pytest.mark.parametrize("language", ["de", "zh"])
+  def test_other_languages(self, tmp_path, language):
+    write_tsv(
+      tmp_path / "multinli" / f"multinli.train.{language}.tsv",
+      ("premise", "hypo", "label"),
+      ("A", "B", "neutral"),
+    )
+    processor = glue.XnliProcessor(language=language)
+    assert read(processor, "train", tmp_path) == [
+      ("train-1", "A", "B", "neutral")
+    ]
+    lines = [
+      row(19, {0: name, 1: "neutral", 6: f"{name} A", 7: "B"})
+      for name in ("ar", "zh", "de")
+    ]
+    write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
+    ((_, text, _, _),) = read(processor, "dev", tmp_path)
+    assert text == f"{language} A"
+
+  def test_unknown_language(self):
+    with pytest.raises(ValueError, match="--xnli_language=xx is none of") as e:
+      glue.XnliProcessor("xx")
+    languages = str(e.value).split(" is none of ")[1].split(", ")
+    assert len(languages) == 15
+    assert {"en", "sw", "zh"} < set(languages)
+
+
+def words(text):
+  """The columns of a line whose columns are words."""
+  return text.split()
+
+
+# Header of a task's labelled files, header of its test set, columns of a row
+# of each, and the examples that they are.
+LAYOUTS = {
+  "sst-2": (
+    words("sentence label"),
+    ("a fine film ", "1"),
+    words("index sentence"),
+    ("0", "a dull film ."),
+    ("a fine film ", None, "1"),
+    ("a dull film .", None, "0"),
+  ),
+  "sts-b": (
+    words(
+      "index genre filename year old_index source1 source2 sentence1 "
+      "sentence2 score"
+    ),
+    (
+      *words("0 main-captions MSRvid 2012test 0004 none none"),
+      "A man plays.",
+      "A man sings.",
+      "3.800",
+    ),
+    words(
+      "index genre filename year old_index source1 source2 sentence1 sentence2"
+    ),
+    (
+      *words("0 main-captions MSRvid 2012test 0024 none none"),
+      "A girl runs.",
+      "A girl sits.",
+    ),
+    ("A man plays.", "A man sings.", "3.800"),
+    ("A girl runs.", "A girl sits.", None),
+  ),
+  "qqp": (
+    words("id qid1 qid2 question1 question2 is_duplicate"),
+    ("133273", "213221", "213222", "Why?", "How so?", "0"),
+    words("id question1 question2"),
+    ("0", "Who?", "Which?"),
+    ("Why?", "How so?", "0"),
+    ("Who?", "Which?", "0"),
+  ),
+  "qnli": (
+    words("index question sentence label"),
+    ("0", "Who won?", "She did.", "entailment"),
+    words("index question sentence"),
+    ("0", "Who lost?", "It rained.", "entailment"),
+    ("Who won?", "She did.", "entailment"),
+    ("Who lost?", "It rained.", "entailment"),
+  ),
+  "rte": (
+    words("index sentence1 sentence2 label"),
+    ("0", "It rained.", "It was dry.", "not_entailment"),
+    words("index sentence1 sentence2"),
+    ("0", "It snowed.", "It was cold."),
+    ("It rained.", "It was dry.", "not_entailment"),
+    ("It snowed.", "It was cold.", "entailment"),
+  ),
+  "wnli": (
+    words("index sentence1 sentence2 label"),
+    ("0", "It fell.", "The cup fell.", "1"),
+    words("index sentence1 sentence2"),
+    ("0", "It sank.", "The ship sank."),
+    ("It fell.", "The cup fell.", "1"),
+    ("It sank.", "The ship sank.", "0"),
+  ),
+  "snli": (
+    words(
+      "index captionID pairID sentence1_binary_parse sentence2_binary_parse "
+      "sentence1_parse sentence2_parse sentence1 sentence2 label1 gold_label"
+    ),
+    (*row(7, {0: "0"}), "A dog runs.", "A dog moves.", "x", "entailment"),
+    words(
+      "index captionID pairID sentence1_binary_parse sentence2_binary_parse "
+      "sentence1_parse sentence2_parse sentence1 sentence2 label1 label2 "
+      "label3 label4 label5 gold_label"
+    ),
+    (*row(7, {0: "0"}), "A cat sits.", "A cat runs.", *"abcde", "-"),
+    ("A dog runs.", "A dog moves.", "entailment"),
+    ("A cat sits.", "A cat runs.", "contradiction"),
+  ),
+}
+
+
+class TestLayouts:
+  @pytest.mark.parametrize("key", LAYOUTS)
+  def test_sets(self, tmp_path, key):
+    names, line, test_names, test_line, example, test_example = LAYOUTS[key]
+    write_tsv(tmp_path / "train.tsv", names, line, line)
+    write_tsv(tmp_path / "dev.tsv", names, line)
+    write_tsv(tmp_path / "test.tsv", test_names, test_line)
+    processor = glue.PROCESSORS[key]()
+    assert read(processor, "train", tmp_path) == [
+      ("train-1", *example),
+      ("train-2", *example),
+    ]
+    assert read(processor, "dev", tmp_path) == [("dev-1", *example)]
+    assert read(processor, "test", tmp_path) == [("test-1", *test_example)]
+
+  @pytest.mark.parametrize("score", ["", "high", "nan"])
+  def test_a_score_is_a_number(self, tmp_path, score):
+    names, line, *_ = LAYOUTS["sts-b"]
+    path = write_tsv(tmp_path / "dev.tsv", names, line, [*line[:-1], score])
+    with pytest.raises(ValueError, match="is no number") as error:
+      glue.PROCESSORS["sts-b"]().get_dev_examples(str(tmp_path))
+    assert str(error.value).startswith(f"{path}:3: label '{score}'")
+
+  def test_diagnostic_set(self, tmp_path):
+    write_tsv(
+      tmp_path / "diagnostic.tsv",
+      words("index sentence1 sentence2"),
+      ("0", "The cat sat.", "The cat did not sit."),
+    )
+    processor = glue.PROCESSORS["ax"]()
+    assert processor.get_labels() == glue.MnliProcessor().get_labels()
+    assert read(processor, "test", tmp_path) == [
+      ("test-1", "The cat sat.", "The cat did not sit.", "contradiction")
+    ]
+
+  @pytest.mark.parametrize("set_type", ["train", "dev"])
+  def test_diagnostic_set_is_to_predict(self, tmp_path, set_type):
+    processor = glue.PROCESSORS["ax"]()
+    for call in (
+      lambda: read(processor, set_type, tmp_path),
+      lambda: processor.get_example_sets(str(tmp_path), set_type),
+    ):
+      with pytest.raises(ValueError, match="--task_name=AX has only") as e:
+        call()
+      assert str(e.value) == (
+        "--task_name=AX has only a test set; train --task_name=MNLI,AX, or "
+        "pass --do_predict with --init_checkpoint of a model trained on MNLI"
+      )
+
+
+@pytest.fixture
+def logged(monkeypatch):
+  """What is logged."""
+  lines = []
+  monkeypatch.setattr(
+    logging, "info", lambda text, *values: lines.append(text % values)
+  )
+  return lines
+
+
+class TestRowsLeftOut:
+  @pytest.mark.parametrize("set_type", ["train", "dev"])
+  def test_broken_rows_of_qqp(self, tmp_path, set_type, logged):
+    names, line, *_ = LAYOUTS["qqp"]
+    # As when a question has a newline in it.
+    path = write_tsv(
+      tmp_path / f"{set_type}.tsv", names, line[:4], line[3:], line
+    )
+    assert read(glue.PROCESSORS["qqp"](), set_type, tmp_path) == [
+      (f"{set_type}-3", "Why?", "How so?", "0")
+    ]
+    assert logged == [f"{path}: 2 rows left out, which lack columns"]
+
+  def test_whole_rows_are_not_logged(self, tmp_path, logged):
+    names, line, *_ = LAYOUTS["qqp"]
+    write_tsv(tmp_path / "dev.tsv", names, line)
+    read(glue.PROCESSORS["qqp"](), "dev", tmp_path)
+    assert not logged
+
+  def test_a_test_set_lacks_no_row(self, tmp_path):
+    _, _, names, line, *_ = LAYOUTS["qqp"]
+    path = write_tsv(tmp_path / "test.tsv", names, line, line[:2])
+    with pytest.raises(ValueError, match="2 columns") as error:
+      read(glue.PROCESSORS["qqp"](), "test", tmp_path)
+    assert str(error.value).startswith(f"{path}:3: ")
+
+  @pytest.mark.parametrize("key", sorted(LAYOUTS.keys() - {"qqp"}))
+  def test_broken_rows_of_other_tasks(self, tmp_path, key):
+    names, line, *_ = LAYOUTS[key]
+    write_tsv(tmp_path / "dev.tsv", names, line, line[:1])
+    with pytest.raises(ValueError, match=r"dev\.tsv:3: 1 columns"):
+      read(glue.PROCESSORS[key](), "dev", tmp_path)
+
+  def test_snli_without_gold_label(self, tmp_path, logged):
+    names, line, *_ = LAYOUTS["snli"]
+    path = write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"], line)
+    assert read(glue.PROCESSORS["snli"](), "dev", tmp_path) == [
+      ("dev-2", "A dog runs.", "A dog moves.", "entailment")
+    ]
+    assert logged == [f"{path}: 1 rows left out, whose label is -"]
+
+  def test_nothing_but_such_rows(self, tmp_path):
+    names, line, *_ = LAYOUTS["snli"]
+    write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"])
+    with pytest.raises(ValueError, match=r"dev\.tsv holds no examples"):
+      read(glue.PROCESSORS["snli"](), "dev", tmp_path)
+
+
+class TestImdb:
+  def write(self, folder, **texts):
+    for name, text in texts.items():
+      label, number = name.split("_", 1)
+      path = folder / label / f"{number}.txt"
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text(text, "utf-8")
+
+  def test_sets(self, tmp_path):
+    self.write(tmp_path / "train", pos_0_9="Good.", neg_0_3="Bad.<br />Very.")
+    self.write(
+      tmp_path / "test", pos_1_10="A", pos_0_8="B", neg_10_1="C", neg_9_4="Dé"
+    )
+    (tmp_path / "test" / "urls_pos.txt").write_text("no review")
+    (tmp_path / "test" / "pos" / "labels.bow").write_text("no review")
+    processor = glue.PROCESSORS["imdb"]()
+    assert processor.get_labels() == ["neg", "pos"]
+    assert read(processor, "train", tmp_path) == [
+      ("train-neg/0_3", "Bad.<br />Very.", None, "neg"),
+      ("train-pos/0_9", "Good.", None, "pos"),
+    ]
+    assert read(processor, "test", tmp_path) == [
+      ("test-neg/9_4", "Dé", None, "neg"),
+      ("test-neg/10_1", "C", None, "neg"),
+      ("test-pos/0_8", "B", None, "pos"),
+      ("test-pos/1_10", "A", None, "pos"),
+    ]
+
+  def test_set_to_evaluate_on(self, tmp_path, logged):
+    self.write(tmp_path / "test", pos_1="A", neg_1="B")
+    examples = glue.PROCESSORS["imdb"]().get_dev_examples(str(tmp_path))
+    assert [e.text_a for e in examples] == ["B", "A"]
+    path = tmp_path / "test"
+    assert [e.where for e in examples] == [
+      str(path / "neg" / "1.txt"),
+      str(path / "pos" / "1.txt"),
+    ]
+    assert logged == [
+      f"--data_dir={tmp_path} has no folder dev: the test set, {path}, is "
+      f"evaluated on"
+    ]
+
+  def test_dev_set_of_its_own(self, tmp_path, logged):
+    self.write(tmp_path / "dev", pos_1="A", neg_b="B", neg_2="C")
+    self.write(tmp_path / "test", pos_1="D", neg_1="E")
+    sets = glue.PROCESSORS["imdb"]().get_example_sets(str(tmp_path), "dev")
+    assert [e.guid for e in sets[""]] == ["dev-neg/2", "dev-neg/b", "dev-pos/1"]
+    assert not logged
+
+  def test_missing_folder(self, tmp_path):
+    self.write(tmp_path / "train", neg_1="Bad.")
+    with pytest.raises(ValueError, match="has no folder train/pos") as error:
+      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
+    assert f"--data_dir={tmp_path}" in str(error.value)
+
+  def test_empty_folders(self, tmp_path):
+    for label in ("neg", "pos"):
+      (tmp_path / "train" / label).mkdir(parents=True)
+    with pytest.raises(ValueError, match="train holds no examples"):
+      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
+
+  def test_not_utf8(self, tmp_path):
+    self.write(tmp_path / "train", neg_1="Bad.", pos_1="")
+    path = tmp_path / "train" / "pos" / "1.txt"
+    path.write_bytes(b"Caf\xe9")
+    with pytest.raises(ValueError, match="UTF-8") as error:
+      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
+    assert str(path) in str(error.value)
+
+
+class TestTable:
+  def test_glue_in_its_order(self):
+    names = [glue.TASKS[key].name for key in glue.GLUE_TASKS]
+    assert names == words("CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI AX")
+
+  @pytest.mark.parametrize("key", glue.TASKS)
+  def test_rows(self, key):
+    task = glue.TASKS[key]
+    assert set(task.metrics) <= metrics.METRICS.keys()
+    assert label_types.make_head(task.kind, task.labels).kind == task.kind
+    assert task.model_of is None or task.model_of.lower() in glue.TASKS
+    assert glue.PROCESSORS[key]().task == task
+    if task.submission:
+      assert task.submission.keys() == task.test.keys()
+
+  def test_metrics_of_the_paper(self):
+    # GLUE's table 1.
+    assert glue.TASKS["cola"].metrics[0] == "matthews"
+    assert glue.TASKS["sts-b"].metrics == ("pearson", "spearman")
+    for key in ("mrpc", "qqp"):
+      assert set(glue.TASKS[key].metrics) == {"accuracy", "f1"}
+
+  @pytest.mark.parametrize(
+    ("name", "key"),
+    [
+      ("SST-2", "sst-2"),
+      ("sst2", "sst-2"),
+      ("SST_2", "sst-2"),
+      ("sts-b", "sts-b"),
+      ("STSB", "sts-b"),
+      ("MNLI", "mnli"),
+      ("CoLA", "cola"),
+      ("imdb", "imdb"),
+    ],
+  )
+  def test_find_task(self, name, key):
+    assert glue.find_task(name) == key
+
+  @pytest.mark.parametrize("name", ["My_Task", "my-task", "MYTASK"])
+  def test_find_a_users_own(self, name):
+    processors = {**glue.PROCESSORS, "My_Task": DataProcessor}
+    assert glue.find_task(name, processors) == "My_Task"
+
+  def test_unknown_task(self):
+    with pytest.raises(ValueError, match="--task_name=MRPCC is none of") as e:
+      glue.find_task("MRPCC")
+    message = str(e.value)
+    assert message.endswith("; did you mean mrpc?")
+    for key in [*glue.PROCESSORS, "all"]:
+      assert f" {key}" in message
+    known = {**glue.PROCESSORS, "custom": DataProcessor}
+    with pytest.raises(ValueError, match=r" all, .*, custom, .*mean custom"):
+      glue.find_task("Costum", known)
+
+  @pytest.mark.parametrize("name", ["", "-", "paraphrase"])
+  def test_unknown_and_unlike(self, name):
+    with pytest.raises(ValueError, match=f"--task_name={name} is") as error:
+      glue.find_task(name)
+    assert "did you mean" not in str(error.value)
+
+  @pytest.mark.parametrize(
+    ("key", "predictions", "answers"),
+    [
+      ("cola", [1, 0, 1], ["1", "0", "1"]),
+      ("wnli", [0, 1], ["0", "1"]),
+      ("mnli", [0, 1, 2], ["contradiction", "entailment", "neutral"]),
+      ("ax", [2], ["neutral"]),
+      ("rte", [1, 0], ["not_entailment", "entailment"]),
+      ("qnli", [1], ["not_entailment"]),
+      ("sts-b", [-0.2, 3.14159, 5.7, 4], ["0.000", "3.142", "5.000", "4.000"]),
+    ],
+  )
+  def test_submission(self, key, predictions, answers):
+    lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
+    text = glue.submission_lines(glue.TASKS[key], predictions)
+    assert text == "index\tprediction\n" + "".join(lines)
+
+  def test_submission_files(self):
+    assert glue.TASKS["mnli"].submission == {
+      "": "MNLI-m.tsv",
+      "_mismatched": "MNLI-mm.tsv",
+    }
+    for key in set(glue.GLUE_TASKS) - {"mnli"}:
+      task = glue.TASKS[key]
+      assert task.submission == {"": f"{task.name}.tsv"}
+
+
+class TestTaskFolder:
+  @pytest.mark.parametrize("key", glue.TASKS)
+  def test_has_the_tasks_name(self, tmp_path, key):
+    # Also if there is none, which a message then says.
+    task = glue.TASKS[key]
+    expected = str(tmp_path / task.name)
+    assert glue.task_folder(str(tmp_path), task) == expected
+
+  def test_diagnostic_set(self, tmp_path):
+    ax = glue.TASKS["ax"]
+    # From the last place that is looked at to the first.
+    for name in ("MNLI", "diagnostic", "AX"):
+      write_tsv(tmp_path / name / "diagnostic.tsv", ("index",))
+      assert glue.task_folder(str(tmp_path), ax) == str(tmp_path / name)
+
+  def test_diagnostic_set_is_nowhere(self, tmp_path):
+    for name in ("MNLI", "diagnostic"):
+      (tmp_path / name).mkdir()
+    folder = glue.task_folder(str(tmp_path), glue.TASKS["ax"])
+    assert folder == str(tmp_path / "AX")
+
+
+class TestFilesAsTheyAre:
+  def texts(self, tmp_path, content):
+    (tmp_path / "train.tsv").write_bytes(content)
+    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
+    return [example.text_a for example in examples]
+
+  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
+  @pytest.mark.parametrize("last", [True, False])
+  def test_newlines(self, tmp_path, newline, last):
+    content = newline.join(["a\t1\t\tOne.", "b\t0\t\tTwo."]) + newline * last
+    assert self.texts(tmp_path, content.encode()) == ["One.", "Two."]
+
+  @pytest.mark.parametrize(
+    "text",
+    ['"So" she said', '"Open only', 'a "" b', "it's", "tail\u2028piece", " x "],
+  )
+  def test_text_is_kept(self, tmp_path, text):
+    content = f"a\t1\t\t{text}\nb\t1\t\tNext.\n".encode()
+    assert self.texts(tmp_path, content) == [text, "Next."]
+
+  def test_a_field_has_no_limit(self, tmp_path):
+    text = "word " * 50_000
+    assert self.texts(tmp_path, f"a\t1\t\t{text}\n".encode()) == [text]
+
+
+class TestErrors:
+  LINES = (("a", "1", "", "One."), ("b", "0", "", "Two."))
+
+  def message(self, data_dir, processor=None):
+    with pytest.raises(ValueError, match=r"train\.tsv") as error:
+      (processor or glue.ColaProcessor()).get_train_examples(str(data_dir))
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+  def test_unknown_label(self, tmp_path):
+    path = write_tsv(
+      tmp_path / "train.tsv", *self.LINES, ("c", "maybe", "", "Three.")
+    )
+    message = self.message(tmp_path)
+    assert f"{path}:3" in message
+    assert "'maybe'" in message
+    assert "0, 1" in message
+
+  def test_examples_know_their_place(self, tmp_path):
+    path = write_tsv(tmp_path / "train.tsv", *self.LINES)
+    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
+    assert [e.where for e in examples] == [f"{path}:1", f"{path}:2"]
+
+  def test_lines_are_counted_from_the_header(self, tmp_path):
+    path = write_tsv(
+      tmp_path / "train.tsv",
+      TestMrpc.HEADER,
+      ("1", "x", "y", "One.", "Two."),
+      ("2", "x", "y", "One.", "Two."),
+    )
+    assert f"{path}:3" in self.message(tmp_path, glue.MrpcProcessor())
+
+  @pytest.mark.parametrize("line", [("b", "0", "Two."), ("b",), ("",)])
+  def test_too_few_columns(self, tmp_path, line):
+    path = write_tsv(tmp_path / "train.tsv", self.LINES[0], line)
+    message = self.message(tmp_path)
+    assert f"{path}:2" in message
+    assert f"{len(line)} columns" in message
+    assert "4" in message
+
+  def test_commas_for_tabs(self, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("a,1,,One.\n")
+    message = self.message(tmp_path)
+    assert f"{path}:1" in message
+    assert "tab" in message
+
+  def test_missing_file(self, tmp_path):
+    message = self.message(tmp_path)
+    assert f"--data_dir={tmp_path}" in message
+    assert "train.tsv" in message
+
+  def test_missing_mismatched_set(self, tmp_path):
+    TestMnli().write(tmp_path / "dev_matched.tsv", 16, "1", "neutral")
+    with pytest.raises(ValueError, match=r"dev_mismatched\.tsv"):
+      glue.MnliProcessor().get_example_sets(str(tmp_path), "dev")
+
+  @pytest.mark.parametrize("content", ["", BOM])
+  def test_empty_file(self, tmp_path, content):
+    path = tmp_path / "train.tsv"
+    path.write_text(content, "utf-8")
+    assert str(path) in self.message(tmp_path)
+
+  def test_header_alone(self, tmp_path):
+    path = write_tsv(tmp_path / "train.tsv", TestMrpc.HEADER)
+    assert str(path) in self.message(tmp_path, glue.MrpcProcessor())
+
+  def test_not_utf8(self, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_bytes(b"a\t1\t\tOne.\nb\t1\t\tCaf\xe9.\nc\t1\t\tThree.\n")
+    message = self.message(tmp_path)
+    assert "UTF-8" in message
+    assert f"{path}:2" in message

@@ -1,0 +1,252 @@
+"""Heads, against arithmetic by hand, scikit-learn and SciPy."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import special
+from sklearn import metrics
+from sklearn.utils.class_weight import compute_class_weight
+
+from tasks import labels as label_types
+
+THREE = ["red", "green", "blue"]
+# Within what `log_loss` takes as it is: it clips at float64's epsilon.
+LOGITS = hnp.arrays(
+  np.float32,
+  st.tuples(st.integers(1, 6), st.just(3)),
+  elements=st.floats(-15, 15, width=32),
+)
+
+# exp(logit) is 1, 2, 5 and 4, 4, 8.
+TWO_ROWS = np.log([[1.0, 2.0, 5.0], [4.0, 4.0, 8.0]]).astype(np.float32)
+
+
+class TestClassification:
+  head = label_types.Classification(THREE)
+
+  def test_outputs(self):
+    assert self.head.num_outputs == 3
+    assert self.head.labels == THREE
+    assert self.head.default_metrics == ("accuracy",)
+    feature = self.head.label_feature()
+    assert (feature.shape, feature.dtype) == ((), "int64")
+
+  def test_labels_and_places(self):
+    assert [self.head.encode(label) for label in THREE] == [0, 1, 2]
+    assert [self.head.answer(np.int64(i)) for i in range(3)] == THREE
+
+  @pytest.mark.parametrize("label", ["", "Red", "red|blue", None])
+  def test_unknown_label(self, label):
+    with pytest.raises(ValueError, match="is none of red, green, blue"):
+      self.head.encode(label)
+
+  def test_probabilities_by_hand(self):
+    np.testing.assert_allclose(
+      self.head.probabilities(TWO_ROWS),
+      [[1 / 8, 2 / 8, 5 / 8], [1 / 4, 1 / 4, 1 / 2]],
+      rtol=1e-6,
+    )
+
+  def test_loss_by_hand(self):
+    loss = self.head.per_example_loss(TWO_ROWS, [2, 0])
+    np.testing.assert_allclose(loss, np.log([8 / 5, 4]), rtol=1e-6)
+
+  def test_weighted_loss_by_hand(self):
+    loss = self.head.per_example_loss(TWO_ROWS, [2, 0], [3.0, 1.0, 0.5])
+    np.testing.assert_allclose(
+      loss, [0.5 * math.log(8 / 5), 3 * math.log(4)], rtol=1e-6
+    )
+
+  @given(LOGITS, st.integers(0, 2))
+  def test_as_scikit_learn(self, logits, label):
+    label_ids = (np.arange(len(logits)) + label) % 3
+    exact = special.softmax(logits.astype(np.float64), axis=-1)
+    np.testing.assert_allclose(
+      self.head.probabilities(logits), exact, rtol=1e-5, atol=1e-7
+    )
+    loss = np.mean(self.head.per_example_loss(logits, label_ids))
+    expected = metrics.log_loss(label_ids, exact, labels=range(3))
+    np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-6)
+
+  def test_predictions_are_the_most_probable(self):
+    probabilities = np.array([[0.2, 0.3, 0.5], [0.6, 0.4, 0.0]])
+    assert self.head.predictions(probabilities).tolist() == [2, 0]
+
+  def test_balanced_weights_by_hand(self):
+    # 6 rows, 3 labels: a third of the rows would be 2.
+    weights = self.head.balanced_weights(np.array([0, 1, 1, 1, 2, 2]))
+    assert weights == [2 / 1, 2 / 3, 2 / 2]
+
+  @given(st.lists(st.integers(0, 2)).map(lambda rows: [0, 1, 2, *rows]))
+  def test_balanced_weights_are_scikit_learns(self, label_ids):
+    expected = compute_class_weight(
+      "balanced", classes=np.arange(3), y=label_ids
+    )
+    np.testing.assert_allclose(
+      self.head.balanced_weights(np.array(label_ids)), expected
+    )
+
+  def test_a_label_that_no_row_has(self):
+    weights = self.head.balanced_weights(np.array([0, 0, 1]))
+    assert weights == [3 / 6, 3 / 3, 3 / 3]
+
+
+class TestMultilabel:
+  head = label_types.Multilabel(THREE)
+
+  def test_outputs(self):
+    assert self.head.num_outputs == 3
+    assert self.head.no_label == [0, 0, 0]
+    feature = self.head.label_feature()
+    assert (feature.shape, feature.dtype) == ((3,), "int64")
+
+  @pytest.mark.parametrize(
+    ("label", "encoded", "answer"),
+    [
+      ("", [0, 0, 0], ""),
+      ("green", [0, 1, 0], "green"),
+      ("blue|red", [1, 0, 1], "red|blue"),
+      (" blue | red |", [1, 0, 1], "red|blue"),
+      ("blue|blue", [0, 0, 1], "blue"),
+    ],
+  )
+  def test_encode_and_answer(self, label, encoded, answer):
+    assert self.head.encode(label) == encoded
+    assert self.head.answer(encoded) == answer
+    assert self.head.encode(answer) == encoded
+
+  def test_unknown_label(self):
+    with pytest.raises(ValueError, match="label 'x' is none of red, green, bl"):
+      self.head.encode("red|x")
+
+  def test_probabilities_by_hand(self):
+    # sigmoid(log n) = n / (n + 1).
+    np.testing.assert_allclose(
+      self.head.probabilities(TWO_ROWS),
+      [[1 / 2, 2 / 3, 5 / 6], [4 / 5, 4 / 5, 8 / 9]],
+      rtol=1e-6,
+    )
+
+  def test_loss_by_hand(self):
+    loss = self.head.per_example_loss(TWO_ROWS, [[0, 1, 1], [0, 0, 0]])
+    right = [[1 / 2, 2 / 3, 5 / 6], [1 / 5, 1 / 5, 1 / 9]]
+    np.testing.assert_allclose(loss, -np.log(right).mean(axis=1), rtol=1e-6)
+
+  def test_weights_are_of_labels_that_are_given(self):
+    loss = self.head.per_example_loss(
+      TWO_ROWS[:1], [[0, 1, 1]], [100.0, 3.0, 0.5]
+    )
+    expected = (math.log(2) + 3 * math.log(3 / 2) + 0.5 * math.log(6 / 5)) / 3
+    np.testing.assert_allclose(loss, [expected], rtol=1e-6)
+
+  @given(LOGITS)
+  def test_loss_is_scikit_learns(self, logits):
+    label_ids = (np.arange(logits.size).reshape(logits.shape) % 2).astype(int)
+    exact = special.expit(logits.astype(np.float64))
+    np.testing.assert_allclose(
+      self.head.per_example_loss(logits, label_ids),
+      [
+        metrics.log_loss(ids, row, labels=[0, 1])
+        for ids, row in zip(label_ids, exact, strict=True)
+      ],
+      rtol=1e-5,
+      atol=1e-6,
+    )
+
+  def test_predictions_are_more_probable_than_not(self):
+    probabilities = np.array([[0.5, 0.5000001, 0.1], [0.9, 0.0, 1.0]])
+    predictions = self.head.predictions(probabilities)
+    assert predictions.tolist() == [[0, 1, 0], [1, 0, 1]]
+
+  def test_balanced_weights_by_hand(self):
+    label_ids = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]])
+    # Of a label that all have or none has, there is nothing to balance.
+    assert self.head.balanced_weights(label_ids) == [3.0, 1.0, 1.0]
+
+  @given(st.lists(st.integers(0, 1)).map(lambda rows: [0, 1, *rows]))
+  def test_balanced_weights_are_scikit_learns(self, column):
+    without, with_it = compute_class_weight(
+      "balanced", classes=np.arange(2), y=column
+    )
+    (weight,) = label_types.Multilabel(["a"]).balanced_weights(
+      np.array(column)[:, np.newaxis]
+    )
+    assert weight == pytest.approx(with_it / without)
+
+
+class TestRegression:
+  head = label_types.Regression()
+
+  def test_outputs(self):
+    assert (self.head.num_outputs, list(self.head.labels)) == (1, [])
+    feature = self.head.label_feature()
+    assert (feature.shape, feature.dtype) == ((), "float32")
+
+  @pytest.mark.parametrize(
+    ("label", "number"), [("2.5", 2.5), ("-1e3", -1000.0), (" 4 ", 4.0)]
+  )
+  def test_encode(self, label, number):
+    assert self.head.encode(label) == number
+
+  @pytest.mark.parametrize("label", ["", "nan", "inf", "-inf", "two", None])
+  def test_no_number(self, label):
+    with pytest.raises(ValueError, match=f"label {label!r} is no number"):
+      self.head.encode(label)
+
+  def test_loss_by_hand(self):
+    logits = np.array([[1.5], [-2.0]], np.float32)
+    loss = self.head.per_example_loss(logits, np.array([1.0, 2.0], np.float32))
+    assert loss.numpy().tolist() == [0.25, 16.0]
+
+  def test_numbers_stay_numbers(self):
+    logits = np.array([[1.5], [-2.0]], np.float32)
+    numbers = self.head.probabilities(logits)
+    assert self.head.predictions(numbers).tolist() == [1.5, -2.0]
+    assert self.head.answer(np.float32(2 / 3)) == "0.6667"
+
+
+class TestHeads:
+  @pytest.mark.parametrize(
+    "head",
+    [
+      label_types.Classification(THREE),
+      label_types.Multilabel(THREE),
+      label_types.Regression(),
+    ],
+  )
+  def test_made_again_from_kind_and_labels(self, head):
+    made = label_types.make_head(head.kind, head.labels)
+    assert type(made) is type(head)
+    assert list(made.labels) == list(head.labels)
+    assert label_types.as_head(head) is head
+
+  def test_an_unknown_kind(self):
+    with pytest.raises(
+      ValueError,
+      match="kind='x' is none of classification, multilabel, regression",
+    ):
+      label_types.make_head("x", THREE)
+
+  def test_a_list_of_labels_is_a_classification(self):
+    head = label_types.as_head(("no", "yes"))
+    assert isinstance(head, label_types.Classification)
+    assert head.encode("yes") == 1
+
+  @pytest.mark.parametrize(
+    ("text", "labels"),
+    [("", []), ("|", []), ("a", ["a"]), (" a |b c||", ["a", "b c"])],
+  )
+  def test_split_labels(self, text, labels):
+    assert label_types.split_labels(text) == labels
+
+  @given(st.data())
+  def test_predictions_answer_what_was_encoded(self, data):
+    given_labels = data.draw(st.sets(st.sampled_from(THREE)))
+    head = label_types.Multilabel(THREE)
+    encoded = np.array([head.encode("|".join(given_labels))])
+    answer = head.answer(head.predictions(encoded)[0])
+    assert set(label_types.split_labels(answer)) == given_labels

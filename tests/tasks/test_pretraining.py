@@ -1,0 +1,512 @@
+"""The pre-training heads against the original's numbers and arithmetic."""
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scripts
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import modeling
+import tokenization
+import variables
+from pipeline import instances, records, sequences
+from tasks import pretraining
+from training import checkpoints, estimator, shuffled_records
+
+NAMES = (
+  "input_ids",
+  "input_mask",
+  "segment_ids",
+  "masked_lm_positions",
+  "masked_lm_ids",
+  "masked_lm_weights",
+  "next_sentence_labels",
+)
+ROWS, P = 4, 5
+
+
+def _features(golden, dtype=tf.int32):
+  """The golden batch as the input functions give it."""
+  features = {name: tf.constant(golden.inputs[name]) for name in NAMES}
+  return {
+    name: value if value.dtype == tf.float32 else tf.cast(value, dtype)
+    for name, value in features.items()
+  }
+
+
+def _model_fn(golden):
+  return pretraining.model_fn_builder(
+    golden.config,
+    golden.checkpoint,
+    learning_rate=1e-3,
+    num_train_steps=12,
+    num_warmup_steps=4,
+    use_tpu=False,
+    use_one_hot_embeddings=False,
+  )
+
+
+def _heads(golden, features, precision="float32"):
+  """Outputs of both heads, by their names in the goldens."""
+  model = modeling.BertModel(
+    golden.config,
+    False,
+    features["input_ids"],
+    features["input_mask"],
+    features["segment_ids"],
+    precision=precision,
+  )
+  masked = pretraining.get_masked_lm_output(
+    golden.config,
+    model.get_sequence_output(),
+    model.get_embedding_table(),
+    features["masked_lm_positions"],
+    features["masked_lm_ids"],
+    features["masked_lm_weights"],
+  )
+  following = pretraining.get_next_sentence_output(
+    golden.config, model.get_pooled_output(), features["next_sentence_labels"]
+  )
+  names = [
+    f"{task}_{name}"
+    for task in ("masked_lm", "next_sentence")
+    for name in ("loss", "example_loss", "log_probs")
+  ]
+  return dict(zip(names, [*masked, *following], strict=True))
+
+
+def _eagerly(golden):
+  with golden.store():
+    return _heads(golden, _features(golden))
+
+
+def _in_a_function(golden):
+  store = golden.store()
+
+  @tf.function(autograph=False)
+  def heads(features):
+    with store:
+      return _heads(golden, features)
+
+  return heads(_features(golden, tf.int64))
+
+
+def _compiled(golden):
+  store = golden.store()
+
+  @tf.function(autograph=False, jit_compile=True)
+  def heads():
+    with store:
+      return _heads(golden, _features(golden))
+
+  return heads()
+
+
+def _in_a_session(golden):
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    outputs = _heads(golden, _features(golden))
+    tvars = v1.trainable_variables()
+    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
+      tvars, golden.checkpoint
+    )
+    assert assignment_map.keys() == {variables.name_of(v) for v in tvars}
+    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
+    session.run(v1.global_variables_initializer())
+    return session.run(outputs)
+
+
+@pytest.mark.parametrize(
+  "run", [_eagerly, _in_a_function, _compiled, _in_a_session]
+)
+def test_outputs_are_the_originals(golden, run):
+  outputs = run(golden)
+  for name, value in outputs.items():
+    key = f"forward/{name}"
+    if key in golden.arrays:
+      np.testing.assert_allclose(value, golden.arrays[key], 1e-5, 1e-5)
+  log_probs = np.array(outputs["masked_lm_log_probs"])
+  assert log_probs.shape == (ROWS * P, golden.config.vocab_size)
+  np.testing.assert_allclose(np.exp(log_probs).sum(axis=1), 1, rtol=1e-5)
+  labels = golden.inputs["masked_lm_ids"].ravel()
+  np.testing.assert_allclose(
+    -log_probs[np.arange(ROWS * P), labels],
+    golden.arrays["forward/masked_lm_example_loss"],
+    rtol=1e-5,
+  )
+  labels = golden.inputs["next_sentence_labels"].ravel()
+  np.testing.assert_allclose(
+    -golden.arrays["forward/next_sentence_log_probs"][range(ROWS), labels],
+    outputs["next_sentence_example_loss"],
+    rtol=1e-5,
+  )
+
+
+def test_bfloat16_is_near_and_its_outputs_are_float32(golden):
+  with golden.store():
+    outputs = _heads(golden, _features(golden), "bfloat16")
+  assert {value.dtype for value in outputs.values()} == {tf.float32}
+  # Errors of 0.01 in the vectors of a position move a loss by as much.
+  for name in ("masked_lm_loss", "next_sentence_loss"):
+    expected = golden.arrays[f"forward/{name}"]
+    np.testing.assert_allclose(outputs[name], expected, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_twelve_updates_are_the_originals(golden, compiled):
+  store, model_fn = variables.VariableStore(), _model_fn(golden)
+
+  @tf.function(autograph=False, jit_compile=compiled)
+  def step():
+    with store:
+      spec = model_fn(_features(golden), None, "train", {})
+      return {"loss": spec.loss, **spec.logged}
+
+  logged = [step() for _ in range(12)]
+  losses = [outputs["loss"] for outputs in logged]
+  np.testing.assert_allclose(losses, golden.arrays["pretraining/losses"], 1e-4)
+  prefix = "pretraining/final/"
+  finals = [n for n in golden.arrays.files if n.startswith(prefix)]
+  assert len(finals) == 12
+  for name in finals:
+    value = store[name.removeprefix(prefix)]
+    np.testing.assert_allclose(value, golden.arrays[name], 1e-3, 1e-5)
+  # Fifteen masked words and four pairs.
+  for name, count in (("masked LM", 15), ("next sentence", ROWS)):
+    right = [outputs[f"{name} accuracy"] * count for outputs in logged]
+    np.testing.assert_allclose(right, np.round(right), atol=1e-4)
+  assert {"learning rate", "gradient norm"} <= logged[0].keys()
+
+
+def test_variables_are_the_released_ones(golden):
+  with golden.store() as store:
+    _heads(golden, _features(golden))
+  made = {name: v.shape.as_list() for name, v in store.items()}
+  shapes = {
+    **modeling.variable_shapes(golden.config),
+    **pretraining.head_shapes(golden.config),
+  }
+  assert made == shapes
+  assert checkpoints.Checkpoint(golden.checkpoint).shapes == shapes
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_gather_indexes(dtype):
+  rng = np.random.default_rng(0)
+  sequence = rng.normal(size=[3, 7, 2]).astype(np.float32)
+  positions = rng.integers(0, 7, [3, 4]).astype(dtype)
+  expected = [sequence[b, p] for b in range(3) for p in positions[b]]
+  spec = [tf.TensorSpec([None, None, 2]), tf.TensorSpec([None, 4], dtype)]
+  in_function = tf.function(
+    pretraining.gather_indexes, input_signature=spec, autograph=False
+  )
+  for gather in (pretraining.gather_indexes, in_function):
+    gathered = gather(sequence, positions)
+    np.testing.assert_array_equal(gathered, expected)
+  assert gathered.shape == [12, 2]
+
+
+def test_masked_lm_loss_by_hand():
+  config = modeling.BertConfig(4, 2, 1, 1, 2, initializer_range=0.0)
+  # All vectors are 0, so that the bias decides: probabilities of n / 10.
+  bias = np.log([1, 2, 3, 4]).astype(np.float32)
+  values = {"cls/predictions/output_bias": bias}
+  with variables.VariableStore(initial_values=values):
+    loss, losses, log_probs = pretraining.get_masked_lm_output(
+      config,
+      tf.zeros([2, 5, 2]),
+      tf.zeros([4, 2]),
+      tf.constant([[1, 2, 0], [4, 0, 0]]),
+      tf.constant([[3, 0, 0], [1, 0, 0]]),
+      tf.constant([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
+    )
+  expected = -np.log([0.4, 0.1, 0.1, 0.2, 0.1, 0.1])
+  np.testing.assert_allclose(losses, expected, rtol=1e-5)
+  mean = -np.log(0.4 * 0.1 * 0.2) / (3 + 1e-5)
+  np.testing.assert_allclose(loss, mean, rtol=1e-6)
+  np.testing.assert_allclose(
+    log_probs, np.tile(np.log([0.1, 0.2, 0.3, 0.4]), [6, 1]), rtol=1e-5
+  )
+
+
+def test_no_weight_is_no_loss():
+  config = modeling.BertConfig(4, 2, 1, 1, 2)
+  zeros = tf.zeros([2, 3], tf.int32)
+  with variables.VariableStore():
+    loss, _, _ = pretraining.get_masked_lm_output(
+      config, tf.ones([2, 5, 2]), tf.ones([4, 2]), zeros, zeros, zeros
+    )
+  assert loss.numpy() == 0
+
+
+def test_next_sentence_loss_by_hand():
+  config = modeling.BertConfig(4, 2, 1, 1, 2)
+  values = {
+    "cls/seq_relationship/output_weights": [[1.0, 0.0], [0.0, 1.0]],
+    "cls/seq_relationship/output_bias": [0.0, np.log(2.0)],
+  }
+  pooled = tf.constant([[0.0, 0.0], [np.log(6.0), 0.0]], tf.float32)
+  with variables.VariableStore(initial_values=values):
+    loss, losses, log_probs = pretraining.get_next_sentence_output(
+      config, pooled, tf.constant([[1], [0]])
+    )
+  # Odds of 1 to 2, and of 6 to 2.
+  np.testing.assert_allclose(losses, -np.log([2 / 3, 3 / 4]), rtol=1e-5)
+  np.testing.assert_allclose(loss, -np.log(2 / 3 * 3 / 4) / 2, rtol=1e-5)
+  np.testing.assert_allclose(
+    np.exp(log_probs), [[1 / 3, 2 / 3], [3 / 4, 1 / 4]], rtol=1e-5
+  )
+
+
+def _record_files(golden, folder, spec):
+  """The golden batch as a file of records."""
+  rows = [
+    {name: golden.inputs[name][row] for name in spec} for row in range(ROWS)
+  ]
+  path = str(folder / "rows.tfrecord")
+  records.write_records(path, rows, spec)
+  return shuffled_records.RecordFiles([path], spec, golden.config.vocab_size)
+
+
+@pytest.mark.parametrize("batch_size", [3, 8])
+@pytest.mark.parametrize("has_next", [False, True])
+def test_evaluation_is_over_real_rows(golden, tmp_path, batch_size, has_next):
+  spec = instances.feature_spec(32, P, has_next)
+  files = _record_files(golden, tmp_path, spec)
+  model = estimator.Estimator(
+    _model_fn(golden), estimator.RunConfig(str(tmp_path / "run"))
+  )
+  input_fn = shuffled_records.evaluation_input_fn(files)
+  results = model.evaluate(input_fn, batch_size)
+  losses = golden.arrays["forward/masked_lm_example_loss"].reshape([ROWS, P])
+  weights = golden.inputs["masked_lm_weights"]
+  labels = golden.inputs["next_sentence_labels"].ravel()
+  log_probs = golden.arrays["forward/next_sentence_log_probs"]
+  next_losses = -log_probs[range(ROWS), labels] * has_next
+  of_batches = []
+  for start in range(0, ROWS, batch_size):
+    rows = slice(start, start + batch_size)
+    masked = (losses * weights)[rows].sum() / weights[rows].sum()
+    loss = masked + next_losses[rows].mean()
+    of_batches += [loss] * len(labels[rows])
+  expected = {
+    "masked_lm_loss": (losses * weights).sum() / weights.sum(),
+    "loss": np.mean(of_batches),
+    "global_step": 0,
+  }
+  if has_next:
+    expected["next_sentence_loss"] = next_losses.mean()
+    right = log_probs.argmax(axis=1) == labels
+    expected["next_sentence_accuracy"] = right.mean()
+  accuracy = results.pop("masked_lm_accuracy")
+  assert results == pytest.approx(expected, rel=1e-5)
+  assert accuracy * 15 == pytest.approx(round(accuracy * 15))
+  with golden.store():
+    outputs = _heads(golden, _features(golden))
+  best = np.argmax(outputs["masked_lm_log_probs"], axis=1).reshape([ROWS, P])
+  right = (best == golden.inputs["masked_lm_ids"]) * weights
+  assert accuracy == pytest.approx(right.sum() / 15)
+  predicted = [row["masked_lm_ids"] for row in model.predict(input_fn, 3)]
+  np.testing.assert_array_equal(predicted * weights, best * weights)
+  is_head = [name.startswith("cls/seq_relationship") for name in model.weights]
+  assert any(is_head) == has_next
+
+
+def test_a_checkpoint_without_heads_gives_the_rest(golden, tmp_path):
+  whole = checkpoints.Checkpoint(golden.checkpoint)
+  prefix = str(tmp_path / "bert.ckpt")
+  encoder = {name: whole[name] for name in whole.shapes if name[:4] == "bert"}
+  checkpoints.write_checkpoint(prefix, encoder)
+  model_fn = pretraining.model_fn_builder(
+    golden.config, prefix, 1e-3, 10, 1, False, False
+  )
+  with variables.VariableStore() as store:
+    features = {**_features(golden), "is_real_example": tf.ones([ROWS])}
+    model_fn(features, None, estimator.ModeKeys.EVAL, {})
+  for name, variable in store.items():
+    if name in encoder:
+      np.testing.assert_array_equal(variable, encoder[name])
+  kernel = store["cls/predictions/transform/dense/kernel"].numpy()
+  # Normal, redrawn beyond two deviations: 0.88 of the deviation is left.
+  assert kernel.std() == pytest.approx(
+    0.88 * golden.config.initializer_range, rel=0.1
+  )
+  assert not store["cls/predictions/output_bias"].numpy().any()
+
+
+TWO_DEVICES = """
+import pathlib, sys, tempfile
+sys.path[:0] = [{root!r}, {tests!r}]
+import tensorflow as tf
+import estimator, golden_model, test_pretraining
+
+golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+features = test_pretraining._features(golden)
+features["is_real_example"] = tf.ones([4], tf.int32)
+features["row_index"] = tf.range(4)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+model = estimator.Estimator(
+    test_pretraining._model_fn(golden),
+    estimator.RunConfig(tempfile.mkdtemp(), strategy=strategy))
+dataset = tf.data.Dataset.from_tensors(features)
+model.train(lambda params: dataset.repeat(), 4, 6)
+results = model.evaluate(lambda params: dataset, 4)
+print(results["masked_lm_loss"] + results["next_sentence_loss"])
+"""
+
+
+def test_two_devices_train_as_one(golden, goldens):
+  code = TWO_DEVICES.format(
+    root=str(scripts.ROOT),
+    tests=str(scripts.ROOT / "tests"),
+    goldens=str(goldens),
+  )
+  # The first device gets ten masked words, the second five.
+  output = subprocess.run(
+    [sys.executable, "-c", code], check=True, capture_output=True, text=True
+  ).stdout
+  loss = float(output.splitlines()[-1])
+  assert loss == pytest.approx(golden.arrays["pretraining/losses"][6], rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+  """The goldens' tokenizer."""
+  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+
+def _unmasked(vocab, texts, length):
+  """Features of rows [CLS] A [SEP], of the ids of A."""
+  first, last = vocab["[CLS]"], vocab["[SEP]"]
+  rows = [[first, *text, last] for text in texts]
+  input_ids = np.array(
+    [sequences.padded(row, length) for row in rows], np.int32
+  )
+  return {
+    "input_ids": tf.constant(input_ids),
+    "input_mask": tf.constant((input_ids > 0).astype(np.int32)),
+    "next_sentence_labels": tf.zeros([len(rows), 1], tf.int32),
+  }
+
+
+# The pieces that are words begin behind the specials, of which the last is 13.
+TEXTS = st.lists(
+  st.lists(st.integers(14, 1000), min_size=1, max_size=30),
+  min_size=1,
+  max_size=4,
+)
+
+
+@given(
+  TEXTS,
+  st.floats(0.05, 0.9),
+  st.integers(1, 12),
+  st.booleans(),
+  st.integers(0, 2**40),
+)
+def test_dynamic_masks(tokenizer, texts, prob, limit, whole_word, start):
+  mask = pretraining.dynamic_masking(tokenizer, prob, limit, whole_word, 7)
+  features = _unmasked(tokenizer.vocab, texts, 32)
+  ordinals = start + np.arange(len(texts))
+  masked = mask(features, ordinals)
+  assert masked.keys() == {*features, *NAMES[3:6]}
+  for name in ("input_mask", "next_sentence_labels"):
+    assert masked[name] is features[name]
+  arrays = {name: masked[name].numpy() for name in ("input_ids", *NAMES[3:6])}
+  for row, text in enumerate(texts):
+    ids, positions, labels, weights = (a[row] for a in arrays.values())
+    count = int(weights.sum())
+    assert weights.tolist() == [1.0] * count + [0.0] * (limit - count)
+    for values in (positions, labels):
+      assert values.shape == (limit,)
+      assert not values[count:].any()
+    positions = positions[:count]
+    assert sorted(set(positions)) == positions.tolist()
+    # Between [CLS] and [SEP].
+    assert all(1 <= p <= len(text) for p in positions)
+    restored = ids.copy()
+    restored[positions] = labels[:count]
+    np.testing.assert_array_equal(restored, features["input_ids"][row])
+    wanted = max(1, round((len(text) + 2) * prob))
+    if whole_word:
+      assert count <= min(limit, wanted)
+      _assert_whole_words(tokenizer, text, positions)
+    else:
+      assert count == min(limit, wanted, len(text))
+    tokens, where, _ = instances.create_masked_lm_predictions(
+      ["[CLS]", *map(tokenizer.inv_vocab.get, text), "[SEP]"],
+      prob,
+      limit,
+      list(tokenizer.vocab),
+      random.Random(f"7/{start + row}"),
+      instances.word_continuations(tokenizer) if whole_word else (),
+    )
+    assert where == positions.tolist()
+    assert (
+      tokenizer.convert_tokens_to_ids(tokens) == ids[: len(tokens)].tolist()
+    )
+
+
+def _assert_whole_words(tokenizer, text, positions):
+  for place in range(2, len(text) + 1):
+    if tokenizer.inv_vocab[text[place - 1]].startswith("##"):
+      assert (place in positions) == (place - 1 in positions)
+
+
+def test_masks_depend_on_seed_and_ordinal_alone(tokenizer):
+  texts = [list(range(100, 160))] * 3
+  features = _unmasked(tokenizer.vocab, texts, 64)
+
+  def masked(seed, ordinals, rows=slice(None)):
+    mask = pretraining.dynamic_masking(tokenizer, 0.15, 20, False, seed)
+    chosen = {name: value[rows] for name, value in features.items()}
+    return mask(chosen, np.array(ordinals))["masked_lm_positions"].numpy()
+
+  together = masked(1, [4, 9, 4])
+  np.testing.assert_array_equal(together[0], together[2])
+  np.testing.assert_array_equal(together[1:2], masked(1, [9], slice(1, 2)))
+  assert (together[0] != together[1]).any()
+  assert (together != masked(2, [4, 9, 4])).any(axis=1).all()
+
+
+def test_eight_in_ten_masks_are_shown_as_such(tokenizer):
+  texts = [list(range(100, 200))] * 200
+  mask = pretraining.dynamic_masking(tokenizer, 0.5, 80, False, 1)
+  masked = mask(_unmasked(tokenizer.vocab, texts, 128), np.arange(200))
+  shown = tf.gather(
+    masked["input_ids"], masked["masked_lm_positions"], batch_dims=1
+  ).numpy()
+  is_mask = shown[:, :51] == tokenizer.vocab["[MASK]"]
+  # 10,200 draws: a deviation is 0.004.
+  assert is_mask.mean() == pytest.approx(0.8, abs=0.016)
+
+
+def test_masking_keeps_static_shapes(tokenizer, tmp_path):
+  spec = instances.feature_spec(32, 0)
+  features = _unmasked(tokenizer.vocab, [range(20, 40), range(20, 24)], 32)
+  features["segment_ids"] = tf.zeros_like(features["input_ids"])
+  rows = [{name: features[name][i].numpy() for name in spec} for i in range(2)]
+  records.write_records(str(tmp_path / "rows"), rows, spec)
+  files = shuffled_records.RecordFiles([str(tmp_path / "rows")], spec, 1001)
+  transform = pretraining.dynamic_masking(tokenizer, 0.15, 6, False, 1)
+  input_fn = shuffled_records.training_input_fn(files, transform)
+  for pad, length in ((True, 32), (False, None)):
+    dataset = input_fn({"batch_size": 4, "pad_to_max_length": pad})
+    shapes = {k: v.shape.as_list() for k, v in dataset.element_spec.items()}
+    assert shapes["input_ids"] == shapes["input_mask"] == [4, length]
+    assert all(shapes[name] == [4, 6] for name in NAMES[3:6])
+
+
+def test_a_vocabulary_without_mask_is_an_error(tmp_path):
+  (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+  tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+  with pytest.raises(ValueError, match=r"no piece \[MASK\].*dynamic_masking"):
+    pretraining.dynamic_masking(tokenizer, 0.15, 20, False, 1)

@@ -1,0 +1,771 @@
+"""Questions on paragraphs, and the windows that a model reads of them."""
+
+import dataclasses
+import gzip
+import itertools
+import json
+import os
+import types
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tokenization
+from benchmarks import plain_squad
+from pipeline import sequences
+from tasks import squad, squad_records
+from training import inputs
+
+ORIGINAL_BLANKS = " \t\r\n\u202f"
+
+# Texts of few letters, so that answers are found in several places, and of
+# what the clean-up changes: accents, blanks, controls, ideographs, marks.
+LETTERS = (
+  "abcAB É\u0301\u00a0\u200b\u2028中가.,-'1É\u0327ﬁ\ufe0f\ufffd\u202f\x0b"
+)
+
+
+def make_tokenizer(path, do_lower_case=True):
+  return tokenization.FullTokenizer(str(path), do_lower_case)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+  return make_tokenizer(goldens / "vocab.txt")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+  """Tokenizers of few pieces, lower-casing (True) and not (False)."""
+  path = tmp_path_factory.mktemp("small") / "vocab.txt"
+  letters = "abcABfiÉ中.,-'1\u1100\u1161e"
+  rest = "abcABÉe\u0301\u0327\u1161"
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ab", "##ab", "bcab"]
+  pieces += [*letters, *(f"##{letter}" for letter in rest)]
+  path.write_text("".join(f"{piece}\n" for piece in pieces), "utf-8")
+  return {lower: make_tokenizer(path, lower) for lower in (True, False)}
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory):
+  """A tokenizer of a SentencePiece model."""
+  folder = tmp_path_factory.mktemp("sentencepiece")
+  text = ["the cat sat on the mat", "a bat ate that oat", "Mats and cats"] * 20
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(text),
+    model_prefix=str(folder / "model"),
+    vocab_size=40,
+    hard_vocab_limit=False,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    minloglevel=2,
+  )
+  return tokenization.FullTokenizer(
+    None, True, spm_model_file=str(folder / "model.model")
+  )
+
+
+def qa(name="q", question="a?", answers=(("a", 0),), **more):
+  answers = [{"text": text, "answer_start": at} for text, at in answers]
+  return {"id": name, "question": question, "answers": answers, **more}
+
+
+def squad_json(*questions, context="a b c"):
+  paragraph = {"context": context, "qas": list(questions)}
+  return {"data": [{"title": "T", "paragraphs": [paragraph]}]}
+
+
+@pytest.fixture
+def write(tmp_path):
+  def write(content):
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(content), "utf-8")
+    return str(path)
+
+  return write
+
+
+def featurize(examples, tokenizer, length, stride, query, is_training):
+  return list(
+    squad.iterate_features(
+      examples, tokenizer, length, stride, query, is_training
+    )
+  )
+
+
+class TestGoldens:
+  @pytest.mark.parametrize("version", [1, 2])
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_features(self, goldens, tokenizer, version, is_training):
+    folder = goldens / f"squad_v{version}"
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    examples = squad.read_squad_examples(
+      str(goldens / meta["data"]), is_training, meta["version_2_with_negative"]
+    )
+    found = []
+    squad.convert_examples_to_features(
+      examples,
+      tokenizer,
+      meta["max_seq_length"],
+      meta["doc_stride"],
+      meta["max_query_length"],
+      is_training,
+      output_fn=found.append,
+    )
+    name = "features_train" if is_training else "features_predict"
+    lines = (folder / f"{name}.jsonl").read_text("utf-8").splitlines()
+    for features, line in zip(found, lines, strict=True):
+      expected = json.loads(line)
+      length = len(expected["input_ids"])
+      for key in ("input_ids", "segment_ids"):
+        expected[key] = sequences.padded(expected[key], meta["max_seq_length"])
+      expected["input_mask"] = sequences.padded(
+        [1] * length, meta["max_seq_length"]
+      )
+      words = dict(expected["token_to_orig_map"])
+      expected["token_to_orig_map"] = words
+      best = set(expected["token_is_max_context"])
+      expected["token_is_max_context"] = {p: p in best for p in words}
+      if not is_training:
+        expected |= {"start_position": None, "end_position": None}
+      assert vars(features).items() >= expected.items()
+      assert list(features.token_to_orig_map) == list(words)
+
+
+class TestReading:
+  def test_a_question(self, write):
+    path = write(squad_json(qa("x", "b?", [("b\tc", 4)]), context=" a\n b\tc"))
+    (example,) = squad.read_squad_examples(path, True)
+    assert example.doc_tokens == ["a", "b", "c"]
+    assert (example.qas_id, example.question_text) == ("x", "b?")
+    assert (example.start_position, example.end_position) == (1, 2)
+    assert example.orig_answer_text == "b\tc"
+    assert example.answers == ("b\tc",)
+    assert example.paragraph.char_starts == [1, 4, 6]
+    assert example.paragraph.title == "T"
+    assert not example.is_impossible
+
+  def test_nothing_of_an_answer_is_used_to_predict(self, write):
+    questions = [
+      qa("x", answers=[("nowhere", 99), ("a", 0)]),
+      {"id": "y", "question": "?"},
+    ]
+    path = write(squad_json(*questions))
+    x, y = squad.read_squad_examples(path, False)
+    assert (x.start_position, x.end_position, x.orig_answer_text) == (None,) * 3
+    assert x.answers == ("nowhere", "a")
+    assert y.answers == ()
+    assert x.doc_tokens is y.doc_tokens
+    assert x.paragraph is y.paragraph
+
+  def test_the_first_of_several_answers_counts(self, write):
+    path = write(squad_json(qa(answers=[("b", 2), ("a", 0)])))
+    (example,) = squad.read_squad_examples(path, True)
+    assert (example.orig_answer_text, example.start_position) == ("b", 1)
+
+  def test_no_answer(self, write):
+    questions = [
+      qa("x", answers=[], is_impossible=True),
+      qa("y", is_impossible=False),
+      qa("z"),
+    ]
+    path = write(squad_json(*questions))
+    x, y, z = squad.read_squad_examples(path, True, True)
+    assert [e.is_impossible for e in (x, y, z)] == [True, False, False]
+    assert (x.start_position, x.end_position, x.orig_answer_text) == (
+      -1,
+      -1,
+      "",
+    )
+
+  def test_numbers_are_names(self, write):
+    (example,) = squad.read_squad_examples(write(squad_json(qa(7))), False)
+    assert example.qas_id == "7"
+
+  def test_gzip_and_byte_order_mark(self, tmp_path):
+    path = tmp_path / "squad.json.gz"
+    text = "\ufeff" + json.dumps(squad_json(qa(question="é?")))
+    path.write_bytes(gzip.compress(text.encode()))
+    (example,) = squad.read_squad_examples(str(path), True)
+    assert example.question_text == "é?"
+
+  def test_lost_answers_are_left_out_and_counted(self, write, caplog):
+    questions = [
+      qa("good", answers=[("b", 2)]),
+      qa("far", answers=[("c", 0)]),
+      qa("empty", answers=[("", 0)]),
+      qa("blank", answers=[("d\u00a0e", 6)]),  # Python's words, not its own.
+    ]
+    path = write(squad_json(*questions, context="a b c d\u00a0e"))
+    with caplog.at_level("INFO", logger="absl"):
+      (example,) = squad.read_squad_examples(path, True)
+    assert example.qas_id == "good"
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    message = warning.getMessage()
+    assert message.startswith(f"{path}: leaving out 3 questions")
+    assert message.endswith("the first is far, answer 'c'")
+    assert f"{path}: 1 question" in caplog.messages
+    assert len(squad.read_squad_examples(path, False)) == 4
+
+  def test_displaced_answers_are_kept_and_counted(self, write, caplog):
+    questions = [
+      qa("near", answers=[("bcd", 1)]),
+      qa("beyond", answers=[("bcd.", 3)]),
+      qa("exact", answers=[("bcd", 2)]),
+    ]
+    path = write(squad_json(*questions, context="a bcd."))
+    with caplog.at_level("WARNING", logger="absl"):
+      examples = squad.read_squad_examples(path, True)
+    spans = [(e.start_position, e.end_position) for e in examples]
+    assert spans == [(0, 1), (1, 1), (1, 1)]
+    (message,) = caplog.messages
+    assert message.startswith(f"{path}: keeping 2 questions")
+    assert message.endswith("the first is near, answer 'bcd'")
+
+  @given(st.text(st.sampled_from(ORIGINAL_BLANKS + "ab\u00a0\x0b"), max_size=9))
+  def test_words_are_cut_at_the_original_blanks(self, text):
+    paragraph = squad.Paragraph.of(text)
+    table = str.maketrans(dict.fromkeys(ORIGINAL_BLANKS, " "))
+    blanked = text.translate(table)
+    assert paragraph.doc_tokens == [w for w in blanked.split(" ") if w]
+    for word, start in zip(
+      paragraph.doc_tokens, paragraph.char_starts, strict=True
+    ):
+      assert text[start : start + len(word)] == word
+      assert start == 0 or text[start - 1] in ORIGINAL_BLANKS
+
+
+Q = "data[0].paragraphs[0].qas[0]"
+IMPOSSIBLE = qa(answers=[], is_impossible=True)
+
+
+def without(content, *path):
+  content = json.loads(json.dumps(content))
+  *parents, last = path
+  parent = content
+  for key in parents:
+    parent = parent[key]
+  del parent[last]
+  return content
+
+
+ONE = squad_json(qa())
+TO_QA = ("data", 0, "paragraphs", 0, "qas", 0)
+BAD = {
+  "list": ([], {}, ["the file is a list, not an object"]),
+  "no data": ({}, {}, ['the file has no "data"']),
+  "data": ({"data": {}}, {}, ['"data" is an object, not a list']),
+  "article": ({"data": ["x"]}, {}, ['data[0] is "x", not an object']),
+  "paragraphs": (
+    without(ONE, "data", 0, "paragraphs"),
+    {},
+    ['data[0] has no "paragraphs"'],
+  ),
+  "context": (
+    without(ONE, *TO_QA[:4], "context"),
+    {},
+    ['data[0].paragraphs[0] has no "context"'],
+  ),
+  "qas": (without(ONE, *TO_QA[:5]), {}, ['data[0].paragraphs[0] has no "qas"']),
+  "id": (without(ONE, *TO_QA, "id"), {}, [f'{Q} has no "id"']),
+  "null id": (squad_json(qa(None)), {}, [f'{Q}: "id" is null, not a string']),
+  "true id": (squad_json(qa(True)), {}, [f'{Q}: "id" is true, not a string']),
+  "question": (
+    without(ONE, *TO_QA, "question"),
+    {},
+    [f'{Q} has no "question"'],
+  ),
+  "type": (squad_json(qa(question=5)), {}, ['"question" is 5, not a string']),
+  "half a pair": (
+    squad_json(qa(question="a\ud83d")),
+    {},
+    [Q, '"question"', "surrogate", "\\ud83d"],
+  ),
+  "text": (
+    without(ONE, *TO_QA, "answers", 0, "text"),
+    {},
+    [f'{Q}.answers[0] has no "text"'],
+  ),
+  "start": (
+    without(ONE, *TO_QA, "answers", 0, "answer_start"),
+    {},
+    [f'{Q}.answers[0] has no "answer_start"'],
+  ),
+  "float start": (
+    squad_json(qa(answers=[("a", 1.5)])),
+    {},
+    ['"answer_start" is 1.5, not a whole number'],
+  ),
+  "true start": (squad_json(qa(answers=[("a", True)])), {}, ["is true, not"]),
+  "negative": (squad_json(qa(answers=[("a", -1)])), {}, ["is -1", "5 char"]),
+  "beyond": (squad_json(qa(answers=[("a", 5)])), {}, ["is 5", "5 characters"]),
+  "no context": (squad_json(qa(), context=""), {}, ["is 0", "0 characters"]),
+  "no answer": (squad_json(qa(answers=[])), {}, [f"{Q} has no answer"]),
+  "no answers": (
+    without(ONE, *TO_QA, "answers"),
+    {},
+    [f"{Q} has no answer", "--version_2_with_negative"],
+  ),
+  "same id": (
+    squad_json(qa("x"), qa("y"), qa("x")),
+    {},
+    [Q, "data[0].paragraphs[0].qas[2]", "'x'"],
+  ),
+  "impossible": (squad_json(IMPOSSIBLE), {}, ["--version_2_with_negative"]),
+  "impossible to predict": (
+    squad_json(IMPOSSIBLE),
+    {"is_training": False},
+    [f"{Q} says", "pass --version_2_with_negative"],
+  ),
+  "is_impossible": (
+    squad_json(qa(is_impossible="no")),
+    {},
+    ['"is_impossible" is "no", not true or false'],
+  ),
+  "version 1": (
+    ONE,
+    {"version_2_with_negative": True},
+    ["is_impossible", "--version_2_with_negative=False"],
+  ),
+  "version 1 to predict": (
+    ONE,
+    {"version_2_with_negative": True, "is_training": False},
+    ["is_impossible", "--version_2_with_negative=False"],
+  ),
+  "empty": ({"data": []}, {"is_training": False}, ["no questions"]),
+  "nothing left": (
+    squad_json(qa(answers=[("nowhere", 0)])),
+    {},
+    ["no question is left"],
+  ),
+}
+
+
+class TestBadInput:
+  @pytest.mark.parametrize("name", BAD)
+  def test_squad(self, write, name):
+    content, settings, parts = BAD[name]
+    path = write(content)
+    with pytest.raises(ValueError, match="squad") as caught:
+      squad.read_squad_examples(path, **{"is_training": True, **settings})
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    for part in parts:
+      assert part in message
+
+  @pytest.mark.parametrize(
+    ("content", "place"),
+    [
+      (b'{"data":\n [}', ":2: "),
+      (b"", ":1: "),
+      (b'{"data":\n "\xe9"}', ":2: "),
+      (b"[" * 100_000, ": "),
+    ],
+  )
+  def test_no_json(self, tmp_path, content, place):
+    path = tmp_path / "squad.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"JSON|UTF-8") as caught:
+      squad.read_squad_examples(str(path), False)
+    assert str(caught.value).startswith(f"{path}{place}")
+    assert "\n" not in str(caught.value)
+
+  def test_files(self, tmp_path):
+    with pytest.raises(ValueError, match="there is no file"):
+      squad.read_squad_examples(str(tmp_path / "none.json"), False)
+    with pytest.raises(ValueError, match="there is no file"):
+      squad.read_squad_examples(str(tmp_path), False)
+    path = tmp_path / "half.json.gz"
+    path.write_bytes(gzip.compress(b"{}")[:-3])
+    with pytest.raises(ValueError, match="whole gzip file"):
+      squad.read_squad_examples(str(path), False)
+
+  @pytest.mark.parametrize("stride", [12, 30, 0, -1])
+  def test_windows_must_overlap(self, tokenizer, stride):
+    example = squad.SquadExample("q", "a b c d e", ["a"])
+    # 12 pieces are left of 20 beside a question of 5.
+    with pytest.raises(ValueError, match=f"--doc_stride={stride} is"):
+      featurize([example], tokenizer, 20, stride, 64, False)
+    assert featurize([example], tokenizer, 20, 11, 64, False)
+    with pytest.raises(ValueError, match="the 0 word pieces"):
+      featurize([example], tokenizer, 8, 1, 64, False)
+
+
+@st.composite
+def training_examples(draw):
+  """An example whose answer's words have pieces, and how to cut it."""
+  word = st.text("abc.A1", min_size=1, max_size=6)
+  words = draw(st.lists(word, min_size=1, max_size=40))
+  first = draw(st.integers(0, len(words) - 1))
+  last = draw(st.integers(first, min(first + 4, len(words) - 1)))
+  answer = " ".join(words[first : last + 1])
+  begin = draw(st.integers(0, len(answer) - 1))
+  example = squad.SquadExample(
+    "q",
+    draw(st.text("abc ", max_size=9)),
+    words,
+    answer[begin : draw(st.integers(begin + 1, len(answer)))],
+    first,
+    last,
+    draw(st.booleans()),
+  )
+  max_query = draw(st.integers(0, 5))
+  length = draw(st.integers(10, 40))
+  stride = draw(st.integers(1, length - 3 - max_query - 1))
+  return example, length, stride, max_query
+
+
+class TestWindows:
+  @given(training_examples(), st.booleans())
+  @settings(max_examples=200)
+  def test_equal_the_definition(self, small, drawn, is_training):
+    example, *lengths = drawn
+    found = featurize([example], small[True], *lengths, is_training)
+    expected = plain_squad.plain_features(
+      example, small[True], *lengths, is_training
+    )
+    assert found == list(expected)
+
+  @given(training_examples())
+  def test_every_piece_is_covered_and_best_in_one(self, small, drawn):
+    example, *lengths = drawn
+    found = featurize([example], small[True], *lengths, False)
+    text = []
+    for features in found:
+      first = min(features.token_to_orig_map)
+      for position, word in features.token_to_orig_map.items():
+        place = features.doc_span_index * lengths[1] + position - first
+        text += [] if place < len(text) else [(features.tokens[position], 0)]
+        piece, times = text[place]
+        assert piece == features.tokens[position]
+        assert piece in small[True].tokenize(example.doc_tokens[word])
+        times += features.token_is_max_context[position]
+        text[place] = (piece, times)
+    pieces = map(small[True].tokenize, example.doc_tokens)
+    assert text == [(piece, 1) for piece in itertools.chain(*pieces)]
+
+  @pytest.mark.parametrize("size", [*range(1, 12), 200, 301, 302, 401, 402])
+  @pytest.mark.parametrize(("room", "stride"), [(4, 2), (150, 101), (300, 101)])
+  def test_ties_of_rounded_scores(self, small, size, room, stride):
+    # A window that is 100 longer scores 1 more, up to rounding.
+    example = squad.SquadExample("q", "", ["a"] * size)
+    lengths = (room + 3, stride, 0, False)
+    expected = plain_squad.plain_features(example, small[True], *lengths)
+    assert featurize([example], small[True], *lengths) == list(expected)
+
+  def test_questions_of_a_paragraph_share_nothing_that_changes(self, small):
+    words = ["a", "b"]
+    examples = [squad.SquadExample(n, "a b", words) for n in "xy"]
+    x, y = featurize(examples, small[True], 12, 1, 9, False)
+    before = dataclasses.asdict(y)
+    for value in vars(x).values():
+      if isinstance(value, list | dict):
+        value.clear()
+    assert dataclasses.asdict(y) == before
+    assert (y.unique_id, y.example_index) == (1000000001, 1)
+
+  def test_paragraphs_are_cut_once(self, small):
+    calls = []
+
+    def tokenize(text):
+      calls.append(text)
+      return small[True].tokenize(text)
+
+    counting = types.SimpleNamespace(
+      tokenize=tokenize, convert_tokens_to_ids=small[True].convert_tokens_to_ids
+    )
+    words = ["a", "b", "c"]
+    examples = [squad.SquadExample(str(n), f"q{n}", words) for n in range(3)]
+    featurize(examples, counting, 20, 1, 9, False)
+    assert sorted(calls) == ["a", "b", "c", "q0", "q1", "q2"]
+
+  def test_long_paragraphs_are_not_held(self, small):
+    # 500 windows of a question, which come one at a time.
+    example = squad.SquadExample("q", "a", ["a"] * 510)
+    lengths = (14, 1, 9)
+    windows = squad.iterate_features([example], small[True], *lengths, False)
+    first = next(windows)
+    assert first.tokens == ["[CLS]", "a", "[SEP]"] + ["a"] * 10 + ["[SEP]"]
+    assert sum(1 for _ in windows) == 500
+
+  def test_a_paragraph_without_pieces_has_no_window(self, small):
+    examples = [
+      squad.SquadExample("x", "a", []),
+      squad.SquadExample("y", "a", ["\u200b"]),
+      squad.SquadExample("z", "a", ["a"]),
+    ]
+    (features,) = featurize(examples, small[True], 12, 1, 9, False)
+    assert (features.unique_id, features.example_index) == (1000000000, 2)
+
+  def test_the_answer_is_tightened_to_its_pieces(self, small):
+    # Behind [CLS] and [SEP] stand "c" and "-".
+    answer = squad.SquadExample("q", "", ["c", "-1ab-1."], "1ab", 1, 1)
+    (features,) = featurize([answer], small[True], 20, 5, 9, True)
+    assert features.tokens[2:6] == ["c", "-", "1", "##ab"]
+    assert (features.start_position, features.end_position) == (4, 5)
+
+  def test_sentencepiece(self, sentences):
+    example = squad.SquadExample(
+      "q", "cat?", ["the", "cat", "sat."], "cat", 1, 1
+    )
+    (features,) = featurize([example], sentences, 40, 5, 9, True)
+    begin, end = features.start_position, features.end_position
+    assert "".join(features.tokens[begin : end + 1]) == "\u2581cat"
+    assert features.input_ids[0] == sentences.vocab["[CLS]"]
+    (expected,) = plain_squad.plain_features(example, sentences, 40, 5, 9, True)
+    assert features == expected
+
+
+@pytest.fixture
+def windows(small):
+  examples = [
+    squad.SquadExample("x", "a", ["a", "b"], "b", 1, 1),
+    squad.SquadExample("y", "b", ["a"] * 20, "", -1, -1, True),
+  ]
+  return featurize(examples, small[True], 16, 4, 9, True)
+
+
+class TestRecords:
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_what_is_written_is_read(self, tmp_path, windows, is_training):
+    path = str(tmp_path / "train.tf_record")
+    with squad_records.FeatureWriter(path, is_training) as writer:
+      for window in windows:
+        writer.process_feature(window)
+      assert not os.path.exists(path)
+    assert writer.num_features == len(windows) > 2
+    spec = squad_records.feature_spec(16, is_training)
+    records = [r.numpy() for r in tf.data.TFRecordDataset(path)]
+    for window, record in zip(windows, records, strict=True):
+      values = vars(window) | {"is_impossible": int(window.is_impossible)}
+      row = {name: values.get(name, values.get(name[:-1])) for name in spec}
+      assert record == records.encode_row(row, spec)
+
+  def test_a_file_is_whole_or_not_there(self, tmp_path, windows):
+    path = tmp_path / "train.tf_record"
+
+    def fail():
+      yield windows[0]
+      raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+      squad_records.write_features(str(path), "key", fail(), True)
+    assert not list(tmp_path.iterdir())
+    writer = squad_records.FeatureWriter(str(path), True)
+    writer.process_feature(windows[0])
+    writer.close()
+    assert (
+      inputs.check_records(str(path), squad_records.feature_spec(16, True)) == 1
+    )
+
+  def test_reuse(self, tmp_path, windows):
+    path = str(tmp_path / "train.tf_record")
+
+    def never():
+      raise AssertionError
+      yield
+
+    count = len(windows)
+    assert squad_records.write_features(path, "k", windows, True) == (
+      count,
+      False,
+    )
+    assert squad_records.write_features(path, "k", never(), True) == (
+      count,
+      True,
+    )
+    assert squad_records.write_features(path, "l", windows[:1], True) == (
+      1,
+      False,
+    )
+    with open(path, "ab") as file:
+      file.write(b"x")
+    assert squad_records.write_features(path, "l", windows, True) == (
+      count,
+      False,
+    )
+    os.remove(path)
+    assert squad_records.write_features(path, "l", windows, True) == (
+      count,
+      False,
+    )
+    for note in ("", "[]", "{}", '{"key": "l"}'):
+      with open(path + ".json", "w", encoding="utf-8") as file:
+        file.write(note)
+      assert squad_records.write_features(path, "l", windows, True) == (
+        count,
+        False,
+      )
+
+  def test_no_kill_leaves_a_false_key(self, tmp_path, windows, monkeypatch):
+    path = str(tmp_path / "train.tf_record")
+    squad_records.write_features(path, "old", windows, True)
+
+    def killed(*_):
+      raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+      patch.setattr(squad_records.checkpoints, "write_file", killed)
+      with pytest.raises(KeyboardInterrupt):
+        squad_records.write_features(path, "new", windows[:1], True)
+    assert squad_records.write_features(path, "old", windows, True)[1] is False
+
+  def test_cache_key(self, tmp_path, monkeypatch):
+    data, vocab = tmp_path / "data", tmp_path / "vocab"
+    data.write_text("a", "utf-8")
+    vocab.write_text("b", "utf-8")
+
+    def key(**settings):
+      return squad_records.cache_key(str(data), str(vocab), **settings)
+
+    keys = {key(x=1, y="z"), key(y="z", x=1)}
+    assert len(keys) == 1
+    keys |= {
+      key(),
+      key(x=2, y="z"),
+      squad_records.cache_key(str(vocab), str(data)),
+    }
+    data.write_text("ab", "utf-8")
+    keys.add(key())
+    monkeypatch.setattr(squad_records, "_WINDOWS_VERSION", 0)
+    keys.add(key())
+    assert len(keys) == 6
+
+
+def window_of(context, tokenizer, length=120, stride=100):
+  example = squad.SquadExample(
+    "q", "", [], paragraph=squad.Paragraph.of(context)
+  )
+  example.doc_tokens = example.paragraph.doc_tokens
+  return example, featurize([example], tokenizer, length, stride, 9, False)
+
+
+def token_spans(text, features, tokenizer):
+  """Pairs of positions where a token of the clean-up begins and one ends."""
+  ends = []
+  for word in squad.Paragraph.of(text).doc_tokens:
+    for token in tokenizer.basic_tokenizer.tokenize(word):
+      pieces = tokenizer.wordpiece_tokenizer.tokenize(token)
+      ends.append((ends[-1] if ends else 1) + len(pieces))
+  starts = [2, *(end + 1 for end in ends[:-1])]
+  assert not ends or ends[-1] == max(features.token_to_orig_map)
+  return [(i, j) for i in starts for j in ends if i <= j]
+
+
+class TestExactText:
+  @pytest.mark.parametrize("do_lower_case", [True, False])
+  @given(text=st.text(LETTERS, max_size=14))
+  @settings(max_examples=200)
+  def test_of_tokens_is_cut_into_the_same_pieces(
+    self, small, text, do_lower_case
+  ):
+    check_token_spans(text, small[do_lower_case])
+
+  @pytest.mark.parametrize("do_lower_case", [True, False])
+  @given(text=st.text(max_size=12))
+  @settings(max_examples=200)
+  def test_of_any_characters(self, small, text, do_lower_case):
+    assume("Σ" not in text)  # What it becomes depends on what is behind it.
+    check_token_spans(text, small[do_lower_case])
+
+  @given(text=st.text("abcABé\u0301\u0327\u200b\ufe0f.", max_size=14))
+  @settings(max_examples=200)
+  def test_of_pieces_holds_their_characters(self, small, text):
+    tokenizer = small[True]
+    example, found = window_of(text, tokenizer)
+    for features in found:
+      for i, j in itertools.combinations_with_replacement(
+        features.token_to_orig_map, 2
+      ):
+        exact = squad.exact_text(example, features, i, j, tokenizer)
+        assert exact in text
+        pieces = features.tokens[i : j + 1]
+        if "[UNK]" not in pieces:
+          kept = "".join(tokenizer.basic_tokenizer.tokenize(exact))
+          assert kept == "".join(p.removeprefix("##") for p in pieces)
+
+  @given(text=st.text("abcA.É ", max_size=40), stride=st.integers(1, 4))
+  def test_of_any_window_is_the_same(self, small, text, stride):
+    tokenizer = small[True]
+    example, found = window_of(text, tokenizer)
+    assume(found)
+    (whole,) = found
+    for features in window_of(text, tokenizer, 8, stride)[1]:
+      shift = features.doc_span_index * stride
+      for i in features.token_to_orig_map:
+        assert squad.exact_text(
+          example, features, i, i, tokenizer
+        ) == squad.exact_text(example, whole, i + shift, i + shift, tokenizer)
+
+  @pytest.mark.parametrize(
+    ("text", "piece", "expected"),
+    [
+      ("ab\u00a0c", "ab", "ab"),
+      ("ab\u00a0c", "c", "c"),
+      ("xE\u0301\u0327 b", "[UNK]", "xE\u0301\u0327"),
+      ("aE\u0301b", "##e", "E\u0301"),
+      ("aÉb.", "##e", "É"),
+      ("a\u200bb", "ab", "a\u200bb"),
+      ("\u200bab\u200b", "ab", "ab"),
+      ("(1中-b", "中", "中"),
+      ("x1z-b", "[UNK]", "x1z"),
+      ("가z", "[UNK]", "가z"),
+      ("가", "\u1100", "가"),
+      ("가", "##\u1161", "가"),
+      ("\u0301a", "a", "a"),
+    ],
+  )
+  def test_cases(self, small, text, piece, expected):
+    tokenizer = small[True]
+    example, (features,) = window_of("b, " + text + " 1", tokenizer)
+    place = features.tokens.index(piece, 4)
+    assert (
+      squad.exact_text(example, features, place, place, tokenizer) == expected
+    )
+
+  def test_across_words(self, small):
+    example, (features,) = window_of("a,\t\n(bcab) c", small[True])
+    place = {token: p for p, token in enumerate(features.tokens)}
+    assert squad.exact_text(
+      example, features, place[","], place["bcab"], small[True]
+    ) == (",\t\n(bcab")
+
+  def test_without_a_paragraph(self, small):
+    example = squad.SquadExample("q", "", ["a,", "b"])
+    (features,) = featurize([example], small[True], 12, 1, 9, False)
+    assert squad.exact_text(example, features, 3, 4, small[True]) == ", b"
+
+  @pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+      ("the CAT sat", {"the": "the", "cat": "CAT"}),
+      ("the \u00e0t", {"the": "the", "at": "\u00e0t"}),
+      ("a 日 mat", {"mat": "mat", "": "日"}),
+    ],
+  )
+  def test_sentencepiece(self, sentences, text, parts):
+    example, (features,) = window_of(text, sentences)
+    found = {}
+    for word in range(3):
+      places = [p for p, w in features.token_to_orig_map.items() if w == word]
+      if places:
+        pieces = [features.tokens[p].strip("\u2581") for p in places]
+        name = "" if "<unk>" in pieces else "".join(pieces)
+        found[name] = squad.exact_text(
+          example, features, places[0], places[-1], sentences
+        )
+    assert found.items() >= parts.items()
+
+
+def check_token_spans(text, tokenizer):
+  """Any tokens' text, cut again, gives the pieces it is the text of."""
+  example, found = window_of(text, tokenizer)
+  for features in found[:1]:
+    assert len(found) == 1
+    for i, j in token_spans(text, features, tokenizer):
+      exact = squad.exact_text(example, features, i, j, tokenizer)
+      assert exact in text
+      assert tokenizer.tokenize(exact) == features.tokens[i : j + 1]

@@ -1,0 +1,867 @@
+"""Answers and their scores: the goldens, definitions, arithmetic."""
+
+import itertools
+import json
+import math
+import re
+import types
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tasks import squad_decoding, squad_scoring
+from tasks.squad_decoding import DecodingSettings, RawResult
+
+V2 = DecodingSettings(version_2_with_negative=True)
+
+
+def example(text, name="q"):
+  """A question on a text whose words stand between blanks."""
+  return types.SimpleNamespace(qas_id=name, doc_tokens=text.split(" "))
+
+
+def window(pieces, unique_id=0, best_here=None, example_index=0, index=0):
+  """[CLS] q [SEP] pieces [SEP]; `pieces` are lists of one word's pieces each.
+
+  The first piece of the context has position 3. `best_here` lists the
+  positions of maximal context; None: all.
+  """
+  words = [word for word, parts in enumerate(pieces) for _ in parts]
+  places = range(3, 3 + len(words))
+  flat = [piece for parts in pieces for piece in parts]
+  return types.SimpleNamespace(
+    unique_id=unique_id,
+    example_index=example_index,
+    doc_span_index=index,
+    tokens=["[CLS]", "q", "[SEP]", *flat, "[SEP]"],
+    token_to_orig_map=dict(zip(places, words, strict=True)),
+    token_is_max_context={
+      place: best_here is None or place in best_here for place in places
+    },
+  )
+
+
+def result(feature, starts=(), ends=(), null=0.0, unique_id=None):
+  """Logits of 0 but for dicts from position to logit; half of `null` each."""
+  logits = np.zeros([2, len(feature.tokens)], np.float32)
+  logits[:, 0] = null / 2
+  for row, values in zip(logits, (starts, ends), strict=True):
+    for place, value in dict(values).items():
+      row[place] = value
+  number = feature.unique_id if unique_id is None else unique_id
+  return RawResult(number, *logits)
+
+
+class Golden:
+  """Questions, windows, logits and settings of one of the golden runs."""
+
+  def __init__(self, goldens, name):
+    self.folder = goldens / name
+    self.meta = json.loads((self.folder / "meta.json").read_text())
+    data = json.loads((goldens / self.meta["data"]).read_text("utf-8"))["data"]
+    self.examples = [
+      types.SimpleNamespace(
+        qas_id=question["id"],
+        doc_tokens=re.findall("[^ \t\r\n\u202f]+", paragraph["context"]),
+      )
+      for article in data
+      for paragraph in article["paragraphs"]
+      for question in paragraph["qas"]
+    ]
+    lines = (self.folder / "features_predict.jsonl").read_text("utf-8")
+    self.features = [self._feature(line) for line in lines.splitlines()]
+    logits = np.load(self.folder / "logits.npz")
+    self.results = [
+      RawResult(int(number), start, end)
+      for number, start, end in zip(
+        logits["unique_ids"], logits["start"], logits["end"], strict=True
+      )
+    ]
+
+  def _feature(self, line):
+    fields = json.loads(line)
+    fields["token_to_orig_map"] = dict(fields["token_to_orig_map"])
+    best_here = set(fields["token_is_max_context"])
+    fields["token_is_max_context"] = {
+      place: place in best_here for place in fields["token_to_orig_map"]
+    }
+    return types.SimpleNamespace(**fields)
+
+  def settings(self):
+    names = ("n_best_size", "max_answer_length", "do_lower_case")
+    names += ("version_2_with_negative", "null_score_diff_threshold")
+    return {name: self.meta[name] for name in names}
+
+  def write(self, folder, results):
+    files = {
+      f"output_{key}_file": str(folder / f"{name}.json")
+      for key, name in (
+        ("prediction", "predictions"),
+        ("nbest", "nbest_predictions"),
+        ("null_log_odds", "null_odds"),
+      )
+    }
+    squad_decoding.write_predictions(
+      self.examples, self.features, results, **files, **self.settings()
+    )
+
+
+@pytest.fixture(scope="module", params=["squad_v1", "squad_v2"])
+def squad_golden(goldens, request):
+  return Golden(goldens, request.param)
+
+
+def assert_same_json(path, expected):
+  """Same layout, keys and texts in the same order; numbers within 1e-6."""
+  written = path.read_text("utf-8")
+  content = json.loads(written)
+  assert written == json.dumps(content, indent=4) + "\n"
+  known = json.loads(expected.read_text("utf-8"))
+  assert list(content) == list(known)
+  for key, value in known.items():
+    if not isinstance(value, list):
+      same = value if isinstance(value, str) else pytest.approx(value, abs=1e-6)
+      assert content[key] == same
+      continue
+    for entry, wanted in zip(content[key], value, strict=True):
+      assert list(entry) == list(wanted)
+      assert entry.pop("text") == wanted.pop("text")
+      assert entry == pytest.approx(wanted, abs=1e-6)
+
+
+class TestGoldens:
+  def test_files(self, squad_golden, tmp_path):
+    squad_golden.write(tmp_path, squad_golden.results)
+    expected = sorted(
+      path
+      for path in squad_golden.folder.glob("*.json")
+      if path.name != "meta.json"
+    )
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+      path.name for path in expected
+    ]
+    for path in expected:
+      assert_same_json(tmp_path / path.name, path)
+
+  def test_results_may_be_lists_in_any_order(self, squad_golden, tmp_path):
+    shuffled = [
+      RawResult(number, start.tolist(), end.tolist())
+      for number, start, end in squad_golden.results
+    ]
+    np.random.default_rng(0).shuffle(shuffled)
+    folders = tmp_path / "plain", tmp_path / "shuffled"
+    for folder, results in zip(
+      folders,
+      (squad_golden.results, [RawResult(*r) for r in shuffled]),
+      strict=True,
+    ):
+      folder.mkdir()
+      squad_golden.write(folder, results)
+    for path in folders[0].iterdir():
+      assert path.read_bytes() == (folders[1] / path.name).read_bytes()
+
+  def test_one_question_is_held_at_a_time(self, squad_golden):
+    taken = []
+
+    def results():
+      for item in squad_golden.results:
+        taken.append(item.unique_id)
+        yield item
+
+    answers = squad_decoding.answer_all(
+      squad_golden.examples,
+      iter(squad_golden.features),
+      results(),
+      DecodingSettings(**squad_golden.settings()),
+    )
+    next(answers)
+    mine = [f for f in squad_golden.features if f.example_index == 0]
+    assert taken == [feature.unique_id for feature in mine]
+
+  def test_a_threshold_decides(self, goldens):
+    golden = Golden(goldens, "squad_v2")
+    odds = json.loads((golden.folder / "null_odds.json").read_text())
+    nbest = json.loads((golden.folder / "nbest_predictions.json").read_text())
+    middle = sorted(odds.values())[len(odds) // 2]
+    settings = {**golden.settings(), "null_score_diff_threshold": middle}
+    answers = squad_decoding.answer_all(
+      golden.examples,
+      golden.features,
+      golden.results,
+      DecodingSettings(**settings),
+    )
+    silent = 0
+    for asked, answer in answers:
+      texts = (entry["text"] for entry in nbest[asked.qas_id])
+      assert answer.best_text == next(filter(None, texts))
+      is_null = odds[asked.qas_id] > middle
+      assert answer.text == ("" if is_null else answer.best_text)
+      silent += is_null
+    assert silent == sum(value > middle for value in odds.values()) > 0
+
+
+def plain_texts(words, windows, results, settings):
+  """The n best texts by the definition: all spans, sorted by all that decides.
+
+  Each piece is a word, so that the text of a span is its words.
+  """
+  spans = []
+  for number, (feature, scores) in enumerate(
+    zip(windows, results, strict=True)
+  ):
+    _, *sides = scores
+    starts, ends = (
+      sorted(range(len(side)), key=lambda place, s=side: (-s[place], place))
+      for side in sides
+    )
+    starts, ends = (s[: settings.n_best_size] for s in (starts, ends))
+    for (rank, start), (other, end) in itertools.product(
+      enumerate(starts), enumerate(ends)
+    ):
+      inside = {start, end} <= feature.token_to_orig_map.keys()
+      size = end - start + 1
+      if (
+        inside
+        and feature.token_is_max_context[start]
+        and 1 <= size <= settings.max_answer_length
+      ):
+        first, last = (feature.token_to_orig_map[p] for p in (start, end))
+        score = sides[0][start] + sides[1][end]
+        text = " ".join(words[first : last + 1])
+        spans.append((-score, number, rank, other, text))
+  if settings.version_2_with_negative:
+    least = min(starts[0] + ends[0] for _, starts, ends in results)
+    spans.append((-least, len(windows), 0, 0, ""))
+  texts = list(dict.fromkeys(text for *_, text in sorted(spans)))
+  texts = texts[: settings.n_best_size]
+  if settings.version_2_with_negative and "" not in texts:
+    texts.append("")
+  return texts or ["empty"]
+
+
+@st.composite
+def questions(draw):
+  """Words, windows over them with few different logits, and settings."""
+  words = draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=7))
+  windows, results = [], []
+  for number in range(draw(st.integers(1, 3))):
+    best_here = draw(st.sets(st.integers(3, 2 + len(words))))
+    feature = window([[w] for w in words], number, best_here, index=number)
+    size = len(feature.tokens) + draw(st.integers(0, 2))
+    logits = st.lists(
+      st.integers(-2, 2).map(float), min_size=size, max_size=size
+    )
+    windows.append(feature)
+    results.append(RawResult(number, draw(logits), draw(logits)))
+  return words, windows, results
+
+
+class TestRanking:
+  @hypothesis.given(
+    questions(), st.integers(1, 6), st.integers(1, 4), st.booleans()
+  )
+  def test_as_defined(self, question, n_best_size, max_answer_length, is_v2):
+    words, windows, results = question
+    settings = DecodingSettings(
+      n_best_size, max_answer_length, version_2_with_negative=is_v2
+    )
+    answer = squad_decoding.answer_question(
+      example(" ".join(words)), windows, results, settings
+    )
+    texts = [entry.text for entry in answer.nbest]
+    assert texts == plain_texts(words, windows, results, settings)
+    assert math.fsum(e.probability for e in answer.nbest) == pytest.approx(1)
+    best = answer.nbest[0]
+    for entry in answer.nbest:
+      # A softmax: the ratio of two is the exponential of the difference.
+      difference = (
+        entry.start_logit + entry.end_logit - best.start_logit - best.end_logit
+      )
+      assert entry.probability / best.probability == pytest.approx(
+        math.exp(difference)
+      )
+
+  def test_null_odds(self):
+    # Windows' null scores 3 and 1; the least counts. The best span scores 4.5.
+    windows = [window([["a"], ["b"]], number) for number in range(2)]
+    results = [
+      result(windows[0], {3: 2.0}, {4: 2.5}, null=3.0),
+      result(windows[1], null=1.0),
+    ]
+    answer = squad_decoding.answer_question(
+      example("a b"), windows, results, V2
+    )
+    assert answer.null_odds == 1.0 - 4.5
+    assert answer.text == answer.best_text == "a b"
+
+  def test_no_answer_wins_if_its_odds_are_larger_than_the_threshold(self):
+    feature = window([["a"]])
+    logits = [result(feature, {3: 1.0}, {3: 1.0}, null=2.5)]
+    for threshold, text in ((0.0, ""), (0.5, "a"), (0.49, ""), (1.0, "a")):
+      settings = DecodingSettings(
+        version_2_with_negative=True, null_score_diff_threshold=threshold
+      )
+      answer = squad_decoding.answer_question(
+        example("a"), [feature], logits, settings
+      )
+      assert (answer.text, answer.best_text) == (text, "a")
+      assert answer.null_odds == 0.5
+      assert [entry.text for entry in answer.nbest] == ["", "a"]
+
+  def test_padding_takes_places_among_the_n_best_as_in_the_original(self):
+    feature = window([["a"], ["b"]])
+    padded = np.append(np.zeros(6, np.float32), np.float32(9))
+    settings = DecodingSettings(n_best_size=1)
+    answer = squad_decoding.answer_question(
+      example("a b"), [feature], [RawResult(0, padded, padded)], settings
+    )
+    assert answer.text == squad_decoding.NOTHING_ALLOWED
+
+  def test_windows_of_different_lengths(self):
+    long, short = window([["a"], ["b"], ["c"]], 0), window([["a"]], 1)
+    results = [result(long, {5: 1.0}, {5: 1.0}), result(short, {3: 2}, {3: 2})]
+    for dtype in (np.float32, np.float64):
+      answer = squad_decoding.answer_question(
+        example("a b c"),
+        [long, short],
+        [RawResult(n, s.astype(dtype), e.astype(dtype)) for n, s, e in results],
+        DecodingSettings(),
+      )
+      assert [entry.text for entry in answer.nbest[:2]] == ["a", "c"]
+
+  def test_exact_text_replaces_the_search(self):
+    feature = window([["a", "##b"], ["c"]])
+    asked = example("AB! C")
+    calls = []
+
+    def exact_text(*arguments):
+      calls.append(arguments)
+      return "same" if len(calls) < 3 else ""
+
+    settings = DecodingSettings(exact_text=exact_text)
+    answer = squad_decoding.answer_question(
+      asked, [feature], [result(feature, {4: 1.0}, {5: 1.0})], settings
+    )
+    assert calls[0] == (asked, feature, 4, 5)
+    assert len(calls) == 6  # Pairs of three pieces.
+    assert [entry.text for entry in answer.nbest] == ["same"]
+
+
+class TestNothingToChooseFrom:
+  """Where the original crashes, or as good as."""
+
+  def check_nothing(self, windows, results):
+    asked = example("a")
+    answer = squad_decoding.answer_question(asked, windows, results, V2)
+    assert (answer.text, answer.best_text) == ("", "")
+    assert [entry[:2] for entry in answer.nbest] == [("", 1.0)]
+    assert answer.null_odds == squad_decoding.NULL_FOR_SURE
+    json.loads(json.dumps(answer.null_odds, allow_nan=False))
+    answer = squad_decoding.answer_question(
+      asked, windows, results, DecodingSettings()
+    )
+    assert answer.nbest == [("empty", 1.0, 0.0, 0.0)]
+    assert answer.text == "empty"
+    assert answer.null_odds is None
+
+  def test_no_window(self):
+    self.check_nothing([], [])
+
+  def test_no_place_of_maximal_context(self):
+    feature = window([["a"]], best_here=())
+    self.check_nothing([feature], [result(feature)])
+
+  def test_only_the_question_among_the_n_best(self):
+    windows = [window([["a"]], number) for number in range(2)]
+    scores = [RawResult(f.unique_id, [2, 1, 1, 0, 1], [0] * 5) for f in windows]
+    asked = example("a")
+    settings = DecodingSettings(n_best_size=4, version_2_with_negative=True)
+    answer = squad_decoding.answer_question(asked, windows, scores, settings)
+    assert answer.text == ""
+    assert answer.null_odds == squad_decoding.NULL_FOR_SURE
+    # The window's own logits stay in the list.
+    assert answer.nbest == [("", 1.0, 2.0, 0.0)]
+
+  def test_all_ends_before_the_starts(self):
+    feature = window([["a"], ["b"]])
+    scores = [result(feature, {4: 1.0}, {3: 1.0})]
+    settings = DecodingSettings(n_best_size=1, version_2_with_negative=True)
+    asked = example("a b")
+    answer = squad_decoding.answer_question(asked, [feature], scores, settings)
+    assert answer.text == ""
+
+  def test_one_word(self):
+    feature = window([["a", "##b"]])
+    answer = squad_decoding.answer_question(
+      example("Ab"), [feature], [result(feature, {3: 1}, {4: 1})], V2
+    )
+    # Of equal spans, that of the better start comes first.
+    texts = [entry.text for entry in answer.nbest]
+    assert texts == ["Ab", "A", "b", ""]
+
+
+class TestFinalText:
+  @pytest.mark.parametrize(
+    ("pred_text", "orig_text", "expected"),
+    [
+      ("steve smith", "Steve Smith's", "Steve Smith"),
+      ("s", "Steve Smith's", "S"),  # The first place where it stands.
+      ("24 – 10", "(24–10),", "24–10"),
+      ("u . s .", "U.S., and", "U.S."),
+      ("the", "Other the", "the"),
+      ("cafe", "Café,", "Café"),
+      ("北 京", "在北京的", "北京"),
+      ("京", "在北京的", "京"),
+      # What cannot be counted character by character: the words as they are.
+      ("cafe", "Cafe\u0301,", "Cafe\u0301,"),  # The accent is a character.
+      ("10 km", "10\u00a0km.", "10\u00a0km."),  # The blank is one.
+      ("ab", "a\u200bb c", "a\u200bb c"),  # A character vanishes.
+      ("[UNK]", "☃ snow", "☃ snow"),
+      ("", "Some words", "Some words"),
+      (" ", "Some words", "Some words"),
+      ("some ", "Some words", "Some words"),
+      (" words", "Some words", "Some words"),
+      ("x", "", ""),
+      ("", "", ""),
+      ("words", "Some  words", "words"),
+    ],
+  )
+  def test_lower_cased(self, pred_text, orig_text, expected):
+    text = squad_decoding.get_final_text(pred_text, orig_text, True)
+    assert text == expected
+
+  @pytest.mark.parametrize(
+    ("pred_text", "expected"),
+    [("Smith", "Smith"), ("smith", "Mr. Smith, Jr."), ("Smith ,", "Smith,")],
+  )
+  def test_cased(self, pred_text, expected):
+    text = squad_decoding.get_final_text(pred_text, "Mr. Smith, Jr.", False)
+    assert text == expected
+
+  @hypothesis.given(
+    st.lists(
+      st.text("aAbBéÉ1.,'-(北", min_size=1, max_size=5), min_size=1, max_size=5
+    ),
+    st.data(),
+  )
+  def test_characters_are_found_again(self, words, data):
+    marks = ".,'-(北"
+    folded = str.maketrans("aAbBéÉ", "aabbee")
+    parts = "".join(f" {c} " if c in marks else c for c in " ".join(words))
+    parts = parts.translate(folded).split()
+    first = data.draw(st.integers(0, len(parts) - 1))
+    last = data.draw(st.integers(first, len(parts) - 1))
+    pred_text = " ".join(parts[first : last + 1])
+    orig_text = " ".join(words)
+    text = squad_decoding.get_final_text(pred_text, orig_text, True)
+    assert text in orig_text
+    assert text == text.strip(" ")
+    same = text.translate(folded).replace(" ", "")
+    assert same == pred_text.replace(" ", "")
+
+
+class TestPieces:
+  def answers(self, windows, text, spans):
+    """The best answer for each of (window, start, end)."""
+    for number, start, end in spans:
+      results = [result(feature) for feature in windows]
+      results[number].start_logits[start] = 1.0
+      results[number].end_logits[end] = 1.0
+      yield squad_decoding.answer_question(
+        example(text), windows, results, DecodingSettings()
+      ).text
+
+  def test_wordpiece(self):
+    windows = [window([["play", "##ing", "##s"], [",", "so"]])]
+    spans = [(0, 3, 5), (0, 3, 4), (0, 4, 6)]
+    assert [*self.answers(windows, "Playings ,so", spans)] == [
+      *("Playings", "Playing", "ings ,")
+    ]
+
+  def test_sentencepiece(self):
+    pieces = [["\u2581(", "play", "ing"], ["\u2581so", ","]]
+    # A later window may begin inside a word.
+    windows = [window(pieces, 0), window([pieces[0][1:], pieces[1]], 1)]
+    for feature in windows:
+      feature.tokens[1] = "\u2581q"
+    spans = [(0, 4, 5), (0, 4, 6), (0, 5, 5), (0, 3, 7), (1, 3, 4), (1, 3, 5)]
+    assert [*self.answers(windows, "(Playing so,", spans)] == [
+      *("Playing", "Playing so", "ing", "(Playing so,"),
+      *("Playing", "Playing so"),
+    ]
+
+  def test_a_mark_of_sentencepiece_in_another_text(self):
+    windows = [window([["\u2581"], ["b"], ["\u2581"]])]
+    assert [*self.answers(windows, "\u2581 b \u2581", [(0, 3, 5)])] == [
+      "\u2581 b \u2581"
+    ]
+
+
+class TestErrors:
+  @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+  def test_settings(self, name):
+    with pytest.raises(ValueError, match=f"^--{name}=0 is less than 1; .*$"):
+      DecodingSettings(**{name: 0})
+
+  @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+  @pytest.mark.parametrize("side", ["start_logits", "end_logits"])
+  def test_not_finite(self, side, value):
+    windows = [window([["a"]], unique_id) for unique_id in (7, 8)]
+    results = [result(feature) for feature in windows]
+    getattr(results[1], side)[2] = value
+    with pytest.raises(ValueError, match=r"^window 8 has logits that are not"):
+      squad_decoding.answer_question(example("a"), windows, results, V2)
+
+  def test_too_few_logits(self):
+    feature = window([["a"]], unique_id=7)
+    short = RawResult(7, [0.0] * 5, [0.0] * 4)
+    with pytest.raises(
+      ValueError, match=r"^window 7 has 5 tokens, but only 4 logits$"
+    ):
+      squad_decoding.answer_question(example("a"), [feature], [short], V2)
+
+  def run_all(self, examples, windows, results):
+    return list(squad_decoding.answer_all(examples, windows, results, V2))
+
+  def test_no_result(self):
+    windows = [window([["a"]], unique_id) for unique_id in (7, 8)]
+    with pytest.raises(ValueError, match=r"^window 8 has no result$"):
+      self.run_all([example("a")], windows, [result(windows[0])])
+
+  def test_windows_out_of_order(self):
+    windows = [window([["a"]], n, example_index=n) for n in (1, 0)]
+    with pytest.raises(ValueError, match=r"^windows of example 0 come after"):
+      self.run_all([example("a")] * 2, windows, map(result, windows))
+
+  def test_windows_that_come_back(self):
+    windows = [window([["a"]], n, example_index=n % 2) for n in range(3)]
+    with pytest.raises(ValueError, match=r"^windows of example 0 come after"):
+      self.run_all([example("a")] * 2, windows, map(result, windows))
+
+  def test_windows_of_no_example(self):
+    windows = [window([["a"]], n, example_index=n) for n in range(2)]
+    with pytest.raises(ValueError, match=r"windows of example 1, but no such"):
+      self.run_all([example("a")], windows, map(result, windows))
+
+  def test_files_stay_as_they_were(self, tmp_path):
+    path = tmp_path / "predictions.json"
+    path.write_text("old")
+    windows = [window([["a"]], n, example_index=n) for n in range(2)]
+    with pytest.raises(ValueError, match="no result"):
+      squad_decoding.write_predictions(
+        [example("a", "x"), example("a", "y")],
+        windows,
+        [result(windows[0])],
+        20,
+        30,
+        True,
+        str(path),
+        str(tmp_path / "nbest.json"),
+        str(tmp_path / "odds.json"),
+        True,
+      )
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+class TestFiles:
+  def test_a_question_without_windows_keeps_its_place(self, tmp_path):
+    asked = [example("a", name) for name in "xyz"]
+    windows = [window([["a"]], n, example_index=n) for n in (0, 2)]
+    results = [result(f, {3: 1.0}, {3: 1.0}) for f in windows]
+    paths = [str(tmp_path / f"{name}.json") for name in ("p", "n", "o")]
+    squad_decoding.write_predictions(
+      asked, windows, results, 20, 30, True, *paths, True
+    )
+    texts, nbest, odds = (
+      json.loads((tmp_path / f"{name}.json").read_text())
+      for name in ("p", "n", "o")
+    )
+    assert texts == {"x": "a", "y": "", "z": "a"}
+    assert list(nbest) == list(odds) == ["x", "y", "z"]
+    assert odds["x"] == odds["z"] == -2.0
+
+  def test_no_questions(self, tmp_path):
+    paths = [tmp_path / "p.json", tmp_path / "n.json"]
+    names = map(str, paths)
+    squad_decoding.write_predictions([], [], [], 20, 30, True, *names, None)
+    assert [path.read_text() for path in paths] == ["{}\n"] * 2
+
+  @hypothesis.given(
+    st.dictionaries(st.text(), st.tuples(st.text(), st.floats(-1e9, 1e9)))
+  )
+  def test_as_json_dumps_writes_it(self, tmp_path_factory, members):
+    folder = tmp_path_factory.mktemp("json")
+    paths = [folder / name for name in ("p.json", "n.json", "o.json")]
+    answers = {
+      name: squad_decoding.Answer(
+        text,
+        [squad_decoding.Candidate(text, 0.1 + odds, odds, -odds)] * 2,
+        text,
+        odds,
+      )
+      for name, (text, odds) in members.items()
+    }
+    with squad_decoding.answer_writer(*map(str, paths)) as write:
+      for name, answer in answers.items():
+        write(name, answer)
+    expected = (
+      {name: answer.text for name, answer in answers.items()},
+      {n: [e._asdict() for e in a.nbest] for n, a in answers.items()},
+      {name: answer.null_odds for name, answer in answers.items()},
+    )
+    for path, content in zip(paths, expected, strict=True):
+      assert path.read_text() == json.dumps(content, indent=4) + "\n"
+
+  def test_files_may_be_left_out(self, tmp_path):
+    path = tmp_path / "odds.json"
+    with squad_decoding.answer_writer(None, None, str(path)) as write:
+      write("x", squad_decoding.Answer("a", [], "a", 0.5))
+    assert path.read_text() == '{\n    "x": 0.5\n}\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+class TestTextScores:
+  @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+      ("The  U.S.-based,\tan apple ", "usbased apple"),
+      ("a.an.the", "aanthe"),  # Punctuation goes before the articles do.
+      ("theatre Ann an", "theatre ann"),
+      ("“The” É", "“ ” é"),  # Only ASCII's punctuation goes.
+      ("the", ""),
+      ("$5 + _x_", "5 x"),
+    ],
+  )
+  def test_normalized(self, text, expected):
+    assert squad_scoring.normalize_answer(text) == expected
+
+  @pytest.mark.parametrize(
+    ("prediction", "answer", "expected"),
+    [
+      ("the Denver Broncos", "Denver Broncos!", 1.0),
+      # Precision 2/3, recall 2/2.
+      ("Denver Broncos team", "The Denver Broncos", 0.8),
+      ("b b", "b", 2 * (1 / 2) * 1 / (1 / 2 + 1)),
+      ("b c", "c b", 1.0),
+      ("x", "y", 0.0),
+      ("", "y", 0.0),
+      ("y", "the", 0.0),
+      ("a", "the", 1.0),
+      ("", "", 1.0),
+    ],
+  )
+  def test_f1(self, prediction, answer, expected):
+    assert squad_scoring.f1(prediction, answer) == pytest.approx(expected)
+    assert squad_scoring.f1(answer, prediction) == pytest.approx(expected)
+
+  def test_exact_match(self):
+    assert squad_scoring.exact_match("The cat.", "cat") == 1.0
+    assert squad_scoring.exact_match("b c", "c b") == 0.0
+
+  @hypothesis.given(st.text("abthe. ,"), st.text("abthe. ,"))
+  def test_exact_match_is_no_more_than_f1(self, prediction, answer):
+    exact = squad_scoring.exact_match(prediction, answer)
+    assert exact <= squad_scoring.f1(prediction, answer) <= 1.0
+
+
+class TestVersion1:
+  def test_by_hand(self):
+    answers = {
+      "1": ["Denver Broncos", "The Broncos"],
+      "2": ["Santa Clara, California", "Santa Clara"],
+      "3": ["gold"],
+      "4": ["the"],
+    }
+    predictions = {
+      "1": "Broncos",  # Exact for the second reference.
+      "2": "Clara California",  # Against three words 4/5, against two 1/2.
+      "4": "a",  # Both are nothing: equal, but no word is found.
+      "5": "not asked",
+    }
+    assert squad_scoring.evaluate_v1(answers, predictions) == {
+      "exact_match": pytest.approx(100 * 2 / 4),
+      "f1": pytest.approx(100 * (1 + 4 / 5) / 4),
+      "missing": 1,
+    }
+
+  def test_nothing_is_missing(self):
+    scores = squad_scoring.evaluate_v1({"1": ["x"]}, {"1": "x"})
+    assert scores == {"exact_match": 100.0, "f1": 100.0}
+
+  def test_errors(self):
+    with pytest.raises(ValueError, match="no question to evaluate"):
+      squad_scoring.evaluate_v1({}, {})
+    with pytest.raises(ValueError, match=r"question q .*--version_2_with_neg"):
+      squad_scoring.evaluate_v1({"q": []}, {"q": "x"})
+
+
+ANSWERS = {"a": ["red car", "The"], "b": ["dog"], "c": [], "d": []}
+TEXTS = {"a": "red", "b": "dog", "c": "x", "d": ""}
+ODDS = {"a": -2.0, "b": 2.0, "c": 0.0, "d": 5.0}
+
+
+class TestVersion2:
+  def test_without_odds(self):
+    # The reference "The" has no words and is dropped: F1 of a is 2/3.
+    assert squad_scoring.evaluate_v2(ANSWERS, TEXTS) == {
+      "exact": 50.0,
+      "f1": pytest.approx(100 * (2 / 3 + 1 + 0 + 1) / 4),
+      "total": 4,
+      "HasAns_exact": 50.0,
+      "HasAns_f1": pytest.approx(100 * (2 / 3 + 1) / 2),
+      "HasAns_total": 2,
+      "NoAns_exact": 50.0,
+      "NoAns_f1": 50.0,
+      "NoAns_total": 2,
+    }
+
+  def test_with_odds(self):
+    scores = squad_scoring.evaluate_v2(ANSWERS, TEXTS, ODDS)
+    # b's odds are above 1, so it counts as no answer.
+    assert scores == {
+      "exact": 25.0,
+      "f1": pytest.approx(100 * (2 / 3 + 0 + 0 + 1) / 4),
+      "total": 4,
+      "HasAns_exact": 0.0,
+      "HasAns_f1": pytest.approx(100 * (2 / 3) / 2),
+      "HasAns_total": 2,
+      "NoAns_exact": 50.0,
+      "NoAns_f1": 50.0,
+      "NoAns_total": 2,
+      # Answering nothing: 2 of 4; a (+0), c (-1), b (+1) never exceed it.
+      "best_exact": 50.0,
+      "best_exact_thresh": 0.0,
+      # a brings 2/3; then c takes 1 and b gives it back.
+      "best_f1": pytest.approx(100 * (2 + 2 / 3) / 4),
+      "best_f1_thresh": -2.0,
+    }
+    assert list(scores)[:3] == ["exact", "f1", "total"]
+
+  def test_another_threshold(self):
+    scores = squad_scoring.evaluate_v2(ANSWERS, TEXTS, ODDS, na_threshold=2.0)
+    assert scores["HasAns_exact"] == 50.0
+
+  def test_missing(self):
+    texts = {"a": "red car", "c": ""}
+    scores = squad_scoring.evaluate_v2(ANSWERS, texts, ODDS)
+    assert scores["exact"] == scores["f1"] == 50.0
+    assert scores["total"] == 4
+    assert scores["missing"] == 2
+    # c is right from the start, a is gained; b and d are lost for good.
+    assert scores["best_f1"] == 50.0
+    assert scores["best_f1_thresh"] == -2.0
+
+  def test_only_one_kind(self):
+    scores = squad_scoring.evaluate_v2({"a": ["x"]}, {"a": "x"})
+    assert list(scores) == [
+      *("exact", "f1", "total"),
+      *("HasAns_exact", "HasAns_f1", "HasAns_total"),
+    ]
+
+  def test_errors(self):
+    with pytest.raises(ValueError, match="no question to evaluate"):
+      squad_scoring.evaluate_v2({}, {})
+    with pytest.raises(
+      ValueError, match=r"^question \w has .* null_odds\.json"
+    ):
+      squad_scoring.evaluate_v2(ANSWERS, TEXTS, {"a": 0.0})
+
+
+ODDS_DRAWN = st.floats(-9, 9)
+WORDS = st.lists(st.sampled_from("xyz"), min_size=1, max_size=3).map(" ".join)
+
+
+@st.composite
+def runs(draw, odds):
+  """Reference answers, texts, all different odds."""
+  names = [str(n) for n in range(draw(st.integers(1, 6)))]
+  numbers = draw(
+    st.lists(odds, min_size=len(names), max_size=len(names), unique=True)
+  )
+  answers = {name: draw(st.lists(WORDS, max_size=3)) for name in names}
+  texts = {name: draw(WORDS | st.just("")) for name in names}
+  return answers, texts, dict(zip(names, numbers, strict=True))
+
+
+class TestVersion2Properties:
+  @hypothesis.given(runs(ODDS_DRAWN), st.randoms(use_true_random=False))
+  def test_order_does_not_matter(self, run, random):
+    scores = squad_scoring.evaluate_v2(*run)
+    names = list(run[0])
+    random.shuffle(names)
+    shuffled = [{name: part[name] for name in names} for part in run]
+    assert squad_scoring.evaluate_v2(*shuffled) == pytest.approx(scores)
+    v1 = {name: run[0][name] or ["x"] for name in run[0]}
+    assert squad_scoring.evaluate_v1(
+      {name: v1[name] for name in names}, shuffled[1]
+    ) == pytest.approx(squad_scoring.evaluate_v1(v1, run[1]))
+
+  @hypothesis.given(runs(ODDS_DRAWN))
+  def test_best_is_the_best_of_all_thresholds(self, run):
+    answers, texts, odds = run
+    scores = squad_scoring.evaluate_v2(answers, texts, odds)
+    for key in ("exact", "f1"):
+      tried = [
+        squad_scoring.evaluate_v2(answers, texts, odds, threshold)[key]
+        for threshold in [-10.0, *odds.values()]
+      ]
+      assert scores[f"best_{key}"] == pytest.approx(max(tried))
+      assert scores[f"best_{key}"] >= scores[key] - 1e-9
+
+  @hypothesis.given(runs(ODDS_DRAWN))
+  def test_exact_match_is_no_more_than_f1(self, run):
+    scores = squad_scoring.evaluate_v2(*run)
+    for prefix in ("", "HasAns_", "NoAns_", "best_"):
+      if f"{prefix}f1" in scores:
+        assert scores[f"{prefix}exact"] <= scores[f"{prefix}f1"] + 1e-9
+        assert scores[f"{prefix}exact"] >= 0
+        assert scores[f"{prefix}f1"] <= 100 + 1e-9
+
+  @hypothesis.given(runs(st.integers(-3, 3).map(float)), st.integers(1, 3))
+  def test_best_threshold(self, run, copies):
+    answers, texts, odds = (
+      {f"{name}-{n}": part[name] for name in part for n in range(copies)}
+      for part in run
+    )
+    for name in texts:  # Questions of equal odds with different texts.
+      texts[name] += " y" * name.endswith("-1")
+
+    def f1_at(threshold):
+      decided = {
+        name: "" if odds[name] > threshold else text
+        for name, text in texts.items()
+      }
+      return squad_scoring.evaluate_v2(answers, decided)["f1"]
+
+    best = squad_scoring.best_threshold(answers, texts, odds)
+    tried = [f1_at(threshold) for threshold in (-10, *odds.values())]
+    assert f1_at(best) == pytest.approx(max(tried))
+    assert best <= max(odds.values())
+
+
+class TestBestThreshold:
+  def test_by_hand(self):
+    # Answered up to -2: a gains 2/3; c (odds 0) would lose 1 and b gain 1.
+    texts = TEXTS | {"d": "y"}
+    threshold = squad_scoring.best_threshold(ANSWERS, texts, ODDS)
+    assert threshold == -2.0
+
+  def test_nothing_is_worth_an_answer(self):
+    threshold = squad_scoring.best_threshold(
+      {"a": [], "b": []}, {"a": "x", "b": "x"}, {"a": -1.5, "b": 0.0}
+    )
+    assert threshold == pytest.approx(-1.5)
+    assert threshold < -1.5
+
+  def test_questions_without_text_do_not_move_it(self):
+    answers = {"a": ["x"], "b": ["y"], "c": []}
+    odds = {"a": 1.0, "b": squad_decoding.NULL_FOR_SURE, "c": 3.0}
+    texts = {"a": "x", "b": "", "c": "z"}
+    assert squad_scoring.best_threshold(answers, texts, odds) == 1.0
+
+  def test_no_question(self):
+    with pytest.raises(ValueError, match="no question has an answer and odds"):
+      squad_scoring.best_threshold({"a": ["x"]}, {}, {"a": 0.0})

@@ -1,0 +1,376 @@
+"""Questions on texts: the model, and its use in Python."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special
+
+import modeling
+import tokenization
+import variables
+from tasks import squad_decoding, squad_model, squad_reader
+from tasks.squad_model import ReadingSettings
+from tasks.squad_reader import Reader
+from training import checkpoints, estimator
+
+SEQUENCES = ("input_ids", "input_mask", "segment_ids")
+SPANS = ("start_positions", "end_positions")
+SMALL = ReadingSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
+
+
+@pytest.fixture(scope="module")
+def head():
+  """Weights that tell positions apart."""
+  draw = np.random.default_rng(5).normal
+  return {
+    "cls/squad/output_weights": draw(size=[2, 32]).astype(np.float32),
+    "cls/squad/output_bias": draw(size=[2]).astype(np.float32),
+  }
+
+
+@pytest.fixture(scope="module")
+def values(golden, head):
+  """The golden model's weights with that head."""
+  return {**dict(golden.store().initial_values), **head}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, goldens, values):
+  """A folder as a training on SQuAD leaves it."""
+  folder = tmp_path_factory.mktemp("model")
+  shutil.copy(goldens / "vocab.txt", folder)
+  shutil.copy(goldens / "bert_config.json", folder)
+  wanted = {n: v for n, v in values.items() if n.startswith(("bert/", "cls/s"))}
+  checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), wanted)
+  for name, content in SMALL.release_files().items():
+    (folder / name).write_text(content)
+  return folder
+
+
+def batch_of(golden):
+  return [golden.inputs[name] for name in SEQUENCES]
+
+
+def create(golden, values, *batch, **kwargs):
+  with variables.VariableStore(initial_values=values) as store:
+    logits = squad_model.create_model(
+      golden.config, False, *batch, False, **kwargs
+    )
+  return store, [part.numpy() for part in logits]
+
+
+def logits_by_hand(golden, values, *batch):
+  """The last layer times the start and the end vector, [2, B, S]."""
+  with variables.VariableStore(initial_values=values):
+    model = modeling.BertModel(golden.config, False, *batch)
+  sequence = model.get_sequence_output().numpy()
+  weights = values["cls/squad/output_weights"]
+  logits = sequence @ weights.T + values["cls/squad/output_bias"]
+  return np.moveaxis(logits, -1, 0)
+
+
+def loss_by_hand(spans, logits, is_counted):
+  """Mean cross-entropy where only some positions count, in float64."""
+  logits = np.where(is_counted, np.asarray(logits, np.float64), -np.inf)
+  losses = [
+    -special.log_softmax(part, axis=1)[range(len(span)), span]
+    for part, span in zip(logits, spans, strict=True)
+  ]
+  return np.mean(losses)
+
+
+class TestModel:
+  def test_logits(self, golden, values):
+    _, logits = create(golden, values, *batch_of(golden))
+    expected = logits_by_hand(golden, values, *batch_of(golden))
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+
+  def test_a_fresh_head(self, golden):
+    store, _ = create(golden, {}, *batch_of(golden))
+    made = {name: v.shape.as_list() for name, v in store.items()}
+    assert made == {
+      **modeling.variable_shapes(golden.config),
+      **squad_model.head_shapes(golden.config),
+    }
+    # Normal of deviation 0.02, redrawn beyond two of them; the bias is 0.
+    weights = store["cls/squad/output_weights"].numpy()
+    assert 0.005 < np.std(weights) < np.max(np.abs(weights)) < 0.04
+    assert not np.any(store["cls/squad/output_bias"])
+
+  def test_a_v1_graph(self, golden, values):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+      batch = [tf.constant(x) for x in batch_of(golden)]
+      logits = squad_model.create_model(
+        golden.config, False, *batch, use_one_hot_embeddings=True
+      )
+      tvars = v1.trainable_variables()
+      names = [v.op.name for v in tvars]
+      assert set(squad_model.head_shapes(golden.config)) < set(names)
+      session.run(v1.global_variables_initializer())
+      for variable, name in zip(tvars, names, strict=True):
+        variable.load(values[name], session)
+      found = session.run(logits)
+    expected = logits_by_hand(golden, values, *batch_of(golden))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+  def test_cutting_changes_no_real_position(self, golden, values):
+    batch = [x[1:] for x in batch_of(golden)]
+    ends = batch[1].sum(axis=1)
+    assert list(ends) == [20, 9, 3]
+    _, whole = create(golden, values, *batch)
+    _, cut = create(golden, values, *(x[:, :20] for x in batch))
+    for whole_part, cut_part in zip(whole, cut, strict=True):
+      for row, end in enumerate(ends):
+        np.testing.assert_allclose(
+          cut_part[row, :end], whole_part[row, :end], atol=1e-4
+        )
+
+  def test_bfloat16_is_near(self, golden, values):
+    _, exact = create(golden, values, *batch_of(golden))
+    _, rough = create(golden, values, *batch_of(golden), precision="bfloat16")
+    assert rough[0].dtype == np.float32
+    assert np.any(rough[0] != exact[0])
+    np.testing.assert_allclose(rough, exact, atol=0.5)
+
+
+class TestModelFn:
+  def build(self, golden, **kwargs):
+    return squad_model.model_fn_builder(
+      golden.config, None, 1e-3, 12, 4, False, False, **kwargs
+    )
+
+  def test_twelve_updates_are_the_originals(self, golden):
+    store = golden.store("squad")
+    model_fn = self.build(golden)
+    features = {
+      name: tf.constant(golden.inputs[name]) for name in (*SEQUENCES, *SPANS)
+    }
+
+    @tf.function(autograph=False)
+    def step():
+      with store:
+        spec = model_fn(features, None, estimator.ModeKeys.TRAIN, {})
+      return spec.loss
+
+    losses = [float(step()) for _ in range(12)]
+    np.testing.assert_allclose(losses, golden.arrays["squad/losses"], rtol=1e-5)
+    names = [n for n in golden.arrays if n.startswith("squad/final/")]
+    assert len(names) == 10
+    for name in names:
+      np.testing.assert_allclose(
+        store[name.removeprefix("squad/final/")],
+        golden.arrays[name],
+        rtol=1e-3,
+        atol=1e-5,
+        err_msg=name,
+      )
+
+  def test_in_the_originals_loss_padding_competes(self, golden):
+    store = golden.store("squad")
+    values = {
+      **store.initial_values,
+      "cls/squad/output_bias": np.zeros([2], np.float32),
+    }
+    logits = logits_by_hand(golden, values, *batch_of(golden))
+    is_real = golden.inputs["input_mask"] == 1
+    spans = [golden.inputs[name] for name in SPANS]
+    original = golden.arrays["squad/losses"][0]
+    everywhere = loss_by_hand(spans, logits, True)
+    np.testing.assert_allclose(everywhere, original, rtol=1e-5)
+    assert loss_by_hand(spans, logits, is_real) < 0.75 * original
+
+  def test_without_padding_the_loss_is_of_real_positions(self, golden, values):
+    logits = logits_by_hand(golden, values, *batch_of(golden))[:, 1:]
+    mask = golden.inputs["input_mask"][1:]
+    spans = [golden.inputs[name][1:] for name in SPANS]
+    expected = loss_by_hand(spans, logits, mask == 1)
+    for length in (20, 32):
+      loss = squad_model.span_loss(
+        *logits[:, :, :length], *spans, mask[:, :length]
+      )
+      np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    whole = squad_model.span_loss(*logits, *spans)
+    np.testing.assert_allclose(
+      whole, loss_by_hand(spans, logits, True), rtol=1e-5
+    )
+
+  def test_predictions_are_raw_results(self, golden, values):
+    features = {name: tf.constant(golden.inputs[name]) for name in SEQUENCES}
+    features["unique_ids"] = tf.range(4)
+    with variables.VariableStore(initial_values=values):
+      spec = self.build(golden)(features, None, estimator.ModeKeys.PREDICT, {})
+    result = squad_decoding.RawResult(**spec.predictions)
+    np.testing.assert_array_equal(result.unique_id, range(4))
+    logits = np.array([result.start_logits, result.end_logits])
+    expected = logits_by_hand(golden, values, *batch_of(golden))
+    is_real = np.tile(golden.inputs["input_mask"], [2, 1, 1]) == 1
+    np.testing.assert_allclose(
+      logits[is_real], expected[is_real], rtol=1e-4, atol=1e-5
+    )
+    # Padding is never among the best.
+    assert not is_real.all()
+    assert (logits[~is_real] < logits[is_real].min() - 1000).all()
+
+
+class TestSettings:
+  @pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+      ({"max_query_length": 0}, "--max_query_length=0 is less than 1"),
+      ({"max_seq_length": 12}, "--max_seq_length=12 leaves no room"),
+      ({"doc_stride": 0}, "--doc_stride=0 is not between 1 and 20"),
+      ({"doc_stride": 21}, "--doc_stride=21 is not between 1 and 20"),
+    ],
+  )
+  def test_windows_that_would_not_overlap(self, changes, part):
+    with pytest.raises(ValueError, match=part):
+      ReadingSettings(**{**SMALL.__dict__, **changes}).check()
+
+  def test_the_least_that_overlaps(self):
+    ReadingSettings().check()
+    ReadingSettings(
+      max_seq_length=32, doc_stride=20, max_query_length=8
+    ).check()
+    ReadingSettings(max_seq_length=13, doc_stride=1, max_query_length=8).check()
+
+  def test_they_come_back(self, tmp_path):
+    assert squad_model.read_settings(str(tmp_path)) is None
+    for name, content in SMALL.release_files().items():
+      (tmp_path / name).write_text(content)
+    assert squad_model.read_settings(str(tmp_path)) == SMALL
+
+  @pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"doc_stride": 1}', "{"]
+  )
+  def test_damaged_ones(self, tmp_path, content):
+    (tmp_path / "squad.json").write_text(content)
+    with pytest.raises(ValueError, match=r"squad\.json is damaged"):
+      squad_model.read_settings(str(tmp_path))
+
+  def test_thresholds(self, tmp_path):
+    folder = str(tmp_path)
+    with pytest.raises(ValueError, match=r"there is no .*null_threshold\.json"):
+      squad_model.read_threshold(folder)
+    squad_model.write_threshold(folder, -1.25)
+    assert squad_model.read_threshold(folder) == -1.25
+    (tmp_path / "null_threshold.json").write_text("{}")
+    with pytest.raises(ValueError, match="is damaged"):
+      squad_model.read_threshold(folder)
+
+
+class TestReader:
+  def test_candidates_by_hand(self, golden, values, folder, tokenizer):
+    reader = Reader(str(folder), exact_answer_text=True)
+    context = "Many years before this the city was under some states ."
+    found = reader("what was this ?", context)
+    pieces = tokenizer.tokenize(context)
+    query = ["[CLS]", *tokenizer.tokenize("what was this ?"), "[SEP]"]
+    ids = tokenizer.convert_tokens_to_ids([*query, *pieces, "[SEP]"])
+    first = len(query)
+    segments = [int(place >= first) for place in range(len(ids))]
+    config_batch = [[ids], [[1] * len(ids)], [segments]]
+    starts, ends = logits_by_hand(golden, values, *map(np.array, config_batch))
+    sums = starts[0, first:-1, np.newaxis] + ends[0, np.newaxis, first:-1]
+    best = np.max(np.where(np.triu(np.ones_like(sums)), sums, -np.inf))
+    assert found[0].start_logit + found[0].end_logit == pytest.approx(
+      best, rel=1e-4
+    )
+    assert [c.probability for c in found] == sorted(
+      (c.probability for c in found), reverse=True
+    )
+    assert sum(c.probability for c in found) == pytest.approx(1)
+    assert all(c.text in context for c in found)
+    assert len({c.text for c in found}) == len(found) == 20
+
+  def test_long_texts(self, folder):
+    context = " ".join(f"{n} years and more ." for n in range(40))
+    readers = [Reader(str(folder), batch_size=n) for n in (1, 5)]
+    one, five = (reader("how long ?", context) for reader in readers)
+    assert [c.text for c in one] == [c.text for c in five]
+    for name in ("start_logit", "probability"):
+      found = [[getattr(c, name) for c in side] for side in (one, five)]
+      np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+
+  def test_a_checkpoint_with_parts_given(self, golden, folder, tokenizer):
+    settings = ReadingSettings(32, 8, 8, version_2_with_negative=True)
+    reader = Reader(
+      str(folder / "bert_model.ckpt"),
+      golden.config,
+      tokenizer,
+      settings,
+      {"null_score_diff_threshold": 1e5, "n_best_size": 15},
+    )
+    answer = reader.answer("what ?", "Many years before this .")
+    assert answer.null_odds is not None
+    assert "" in [c.text for c in answer.nbest]
+    assert answer.text == answer.best_text != ""
+    assert reader.decoding.n_best_size == 15
+
+  @pytest.mark.parametrize("texts", [("what ?", " \n"), ("", "Many years")])
+  def test_nothing_to_read(self, folder, texts):
+    with pytest.raises(ValueError, match="must have words"):
+      Reader(str(folder))(*texts)
+
+  def test_no_model(self, goldens, folder, tmp_path):
+    for path, part in (
+      (tmp_path / "none", "no checkpoint"),
+      (goldens / "model", "neither|no vocab"),
+    ):
+      with pytest.raises(ValueError, match=part):
+        Reader(str(path))
+    shutil.copytree(goldens / "model", tmp_path / "bare")
+    shutil.copy(folder / "vocab.txt", tmp_path / "bare")
+    with pytest.raises(ValueError, match=r"lacks cls/squad/output_"):
+      Reader(str(tmp_path / "bare"))
+    with pytest.raises(ValueError, match="=384 is more than the 128 positions"):
+      Reader(str(folder), settings=ReadingSettings())
+
+  def test_a_dialogue(self, folder, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("Many years before this .")
+    (tmp_path / "empty").write_text("\n")
+    typed = [
+      str(tmp_path / "none"),
+      str(tmp_path / "empty"),
+      str(text),
+      "what was\tthis ?",
+      "",
+      str(text),
+      " how many ? ",
+    ]
+    lines, prompts, shown = iter(typed), [], []
+
+    def read(prompt):
+      prompts.append(prompt)
+      try:
+        return next(lines)
+      except StopIteration:
+        raise EOFError from None
+
+    squad_reader.converse(Reader(str(folder)), 2, read, shown.append)
+    assert [p[0] for p in prompts] == list("cccqqcqq")
+    assert f"{tmp_path}/none is no file" in shown[0]
+    assert f"{tmp_path}/empty is empty" in shown[1]
+    for answer in shown[2:]:
+      best, first, second = answer.splitlines()
+      assert first.endswith(f"%  {best}")
+      assert not second.endswith(f"%  {best}")
+
+
+def test_release_files_are_json():
+  (content,) = ReadingSettings().release_files().values()
+  assert json.loads(content) == {
+    "max_seq_length": 384,
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "version_2_with_negative": False,
+  }

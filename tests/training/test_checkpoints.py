@@ -1,0 +1,584 @@
+"""Checkpoints: found, read, audited, and written whole."""
+
+import errno
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import variables
+from pipeline import files
+from training import checkpoints
+
+DATA = ".data-00000-of-00001"
+
+TENSORS = {
+  "bert/pooler/dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+  "bert/pooler/dense/bias": np.array([0.5, -0.5, 1e-20], np.float32),
+  "bert/pooler/dense/bias/adam_m": np.ones(3, np.float32),
+  "bert/pooler/dense/bias/adam_v": np.ones(3, np.float32),
+  "output_bias": np.zeros(2, np.float32),
+  "global_step": np.int64(2**40),
+}
+WEIGHTS = {"bert/pooler/dense/kernel": [2, 3], "bert/pooler/dense/bias": [3]}
+HEADS = {"output_bias": [3], "output_weights": [3, 2]}
+
+
+@pytest.fixture
+def prefix(tmp_path):
+  """A written checkpoint."""
+  prefix = str(tmp_path / "bert_model.ckpt")
+  checkpoints.write_checkpoint(prefix, TENSORS)
+  return prefix
+
+
+def save(folder, *steps, keep_max=99):
+  for step in steps:
+    checkpoints.save_training_checkpoint(
+      str(folder), step, {"w": tf.fill([3], float(step))}, keep_max
+    )
+
+
+def steps_in(folder):
+  return [
+    int(prefix.rpartition("-")[2])
+    for prefix in checkpoints.training_checkpoints(str(folder))
+  ]
+
+
+def edit(path, change):
+  with open(path, "rb") as reader:
+    content = reader.read()
+  with open(path, "wb") as writer:
+    writer.write(change(content))
+
+
+class TestReadAndWrite:
+  def test_round_trip(self, prefix):
+    checkpoint = checkpoints.Checkpoint(prefix)
+    assert checkpoint.shapes.keys() == TENSORS.keys()
+    for name, expected in TENSORS.items():
+      assert name in checkpoint
+      assert checkpoint.shapes[name] == list(np.shape(expected))
+      assert checkpoint[name].dtype == expected.dtype
+      np.testing.assert_array_equal(checkpoint[name], expected)
+
+  def test_two_files_and_no_more(self, prefix, tmp_path):
+    names = [f"bert_model.ckpt{DATA}", "bert_model.ckpt.index"]
+    assert sorted(os.listdir(tmp_path)) == names
+    paths = [str(tmp_path / name) for name in names]
+    assert sorted(checkpoints.checkpoint_files(prefix)) == paths
+    assert sorted(checkpoints.checkpoint_files(str(tmp_path))) == paths
+
+  def test_tensorflow_reads_it(self, prefix):
+    listed = dict(tf.train.list_variables(prefix))
+    assert listed == {n: list(np.shape(v)) for n, v in TENSORS.items()}
+    value = tf.train.load_variable(prefix, "output_bias")
+    assert value.tolist() == [0, 0]
+
+  def test_variables_and_tensors(self, tmp_path):
+    prefix = str(tmp_path / "some")
+    tensors = {"v": tf.Variable([1.0, 2.0]), "t": tf.constant(3)}
+    checkpoints.write_checkpoint(prefix, tensors)
+    checkpoint = checkpoints.Checkpoint(prefix)
+    assert checkpoint["v"].tolist() == [1, 2]
+    assert checkpoint["t"].tolist() == 3
+
+  def test_a_new_one_replaces_an_old_one(self, prefix, tmp_path):
+    checkpoints.write_checkpoint(prefix, {"w": [1.0]})
+    checkpoint = checkpoints.Checkpoint(prefix).verify()
+    assert checkpoint.shapes == {"w": [1]}
+    assert len(os.listdir(tmp_path)) == 2
+
+  def test_whole_or_missing_at_every_instant(self, prefix, monkeypatch):
+    seen = []
+
+    def watch(operation):
+      def watched(*args, **kwargs):
+        operation(*args, **kwargs)
+        if os.path.exists(prefix + ".index"):
+          seen.append(checkpoints.Checkpoint(prefix).verify()["w"].tolist())
+
+      return watched
+
+    checkpoints.write_checkpoint(prefix, {"w": [1.0]})
+    for name in ("rename", "remove"):
+      operation = getattr(tf.io.gfile, name)
+      monkeypatch.setattr(tf.io.gfile, name, watch(operation))
+    checkpoints.write_checkpoint(prefix, {"w": [2.0] * 9})
+    assert seen == [[2.0] * 9]
+
+  def test_weights_only(self, prefix):
+    checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
+    assert checkpoint.shapes == {**WEIGHTS, "output_bias": [2]}
+    assert "global_step" not in checkpoint
+    assert "bert/pooler/dense/bias/adam_m" not in checkpoint
+
+  def test_is_training_state(self):
+    states = [n for n in TENSORS if checkpoints.is_training_state(n)]
+    assert states == [
+      "bert/pooler/dense/bias/adam_m",
+      "bert/pooler/dense/bias/adam_v",
+      "global_step",
+    ]
+
+  def test_a_golden_checkpoint(self, goldens):
+    path = checkpoints.find_checkpoint(str(goldens / "model"))
+    checkpoint = checkpoints.Checkpoint(path).verify()
+    name = "bert/embeddings/word_embeddings"
+    assert checkpoint.shapes[name] == [1001, 32]
+
+
+class TestDamage:
+  def assert_refused(self, prefix):
+    with pytest.raises(ValueError, match="damaged or incomplete") as error:
+      checkpoints.Checkpoint(prefix).verify()
+    assert prefix in str(error.value)
+
+  def test_a_whole_one_passes(self, prefix):
+    checkpoint = checkpoints.Checkpoint(prefix)
+    assert checkpoint.verify() is checkpoint
+
+  @pytest.mark.parametrize("size", [0, 1, 30, -1])
+  def test_truncated_data(self, prefix, size):
+    edit(prefix + DATA, lambda content: content[:size])
+    self.assert_refused(prefix)
+
+  @pytest.mark.parametrize("size", [0, 1, 100, -1])
+  def test_truncated_index(self, prefix, size):
+    edit(prefix + ".index", lambda content: content[:size])
+    self.assert_refused(prefix)
+
+  @pytest.mark.parametrize("place", [0, 20, -1])
+  def test_changed_data(self, prefix, place):
+    def change(content):
+      content = bytearray(content)
+      content[place] ^= 1
+      return bytes(content)
+
+    edit(prefix + DATA, change)
+    self.assert_refused(prefix)
+
+  @pytest.mark.parametrize("suffix", [DATA, ".index"])
+  def test_a_missing_file(self, prefix, suffix):
+    os.remove(prefix + suffix)
+    self.assert_refused(prefix)
+
+
+# Forks writers from a process that has loaded TensorFlow once, and kills each
+# after its first checkpoint has appeared, at ever later moments.
+KILL_WRITERS = """
+  import itertools, os, signal, sys, time
+  import tensorflow as tf
+  import checkpoints
+
+  def write_for_ever(folder):
+    for step in itertools.count(1):
+      tensors = {"w": tf.fill([300, 1000], float(step)), "step": step}
+      checkpoints.write_checkpoint(os.path.join(folder, "same"), tensors)
+      checkpoints.save_training_checkpoint(folder, step, tensors, 2)
+
+  for number, folder in enumerate(sys.argv[1:]):
+    writer = os.fork()
+    if writer == 0:
+      write_for_ever(folder)
+    while not os.path.exists(os.path.join(folder, "checkpoint")):
+      time.sleep(0.001)
+    time.sleep(0.02 + 0.0073 * number)
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+"""
+
+
+class TestKilledWriter:
+  @pytest.fixture(scope="class")
+  @classmethod
+  def folders(cls, tmp_path_factory):
+    folders = [tmp_path_factory.mktemp("killed") for _ in range(5)]
+    command = [sys.executable, "-c", textwrap.dedent(KILL_WRITERS), *folders]
+    root = os.path.dirname(checkpoints.__file__)
+    environment = {**os.environ, "PYTHONPATH": root}
+    subprocess.run(command, check=True, timeout=60, env=environment)
+    return [str(folder) for folder in folders]
+
+  def assert_whole(self, prefix):
+    checkpoint = checkpoints.Checkpoint(prefix).verify()
+    assert set(np.unique(checkpoint["w"])) == {float(checkpoint["step"])}
+    return int(checkpoint["step"])
+
+  def test_what_is_there_is_whole(self, folders):
+    for folder in folders:
+      prefixes = checkpoints.training_checkpoints(folder)
+      # Two are kept, a third is new or about to go.
+      assert 1 <= len(prefixes) <= 3
+      found = [self.assert_whole(prefix) for prefix in prefixes]
+      assert found == steps_in(folder)
+
+  def test_the_newest_can_be_found(self, folders):
+    for folder in folders:
+      self.assert_whole(checkpoints.find_checkpoint(folder))
+
+  def test_a_rewritten_one_is_whole_or_missing(self, folders):
+    for folder in folders:
+      if os.path.exists(os.path.join(folder, "same.index")):
+        self.assert_whole(os.path.join(folder, "same"))
+
+  def test_writing_can_go_on(self, folders):
+    for folder in folders:
+      checkpoints.remove_partial_files(folder)
+      assert not [name for name in os.listdir(folder) if "partial" in name]
+      save(folder, 10**6, keep_max=1)
+      assert steps_in(folder) == [10**6]
+
+
+class TestFindCheckpoint:
+  def test_a_prefix(self, prefix):
+    assert checkpoints.find_checkpoint(prefix) == prefix
+
+  @pytest.mark.parametrize("end", ["", "/"])
+  def test_a_folder_with_a_release(self, prefix, tmp_path, end):
+    assert checkpoints.find_checkpoint(f"{tmp_path}{end}") == prefix
+
+  def test_the_newest_of_a_run(self, tmp_path):
+    save(tmp_path, 9, 10)
+    newest = str(tmp_path / "model.ckpt-10")
+    assert checkpoints.find_checkpoint(str(tmp_path)) == newest
+    os.remove(tmp_path / "checkpoint")
+    assert checkpoints.find_checkpoint(str(tmp_path)) == newest
+
+  def test_a_record_of_what_is_gone(self, tmp_path):
+    save(tmp_path, 9, 10)
+    os.remove(tmp_path / "model.ckpt-10.index")
+    found = checkpoints.find_checkpoint(str(tmp_path))
+    assert found == str(tmp_path / "model.ckpt-9")
+
+  def test_a_folder_that_has_moved(self, tmp_path):
+    (tmp_path / "old").mkdir()
+    save(tmp_path / "old", 3)
+    (tmp_path / "old").rename(tmp_path / "new")
+    found = checkpoints.find_checkpoint(str(tmp_path / "new"))
+    assert found == str(tmp_path / "new" / "model.ckpt-3")
+
+  @pytest.mark.parametrize("suffix", [".index", DATA, ".meta"])
+  def test_one_file_of_it(self, prefix, suffix):
+    with pytest.raises(ValueError, match="pass its prefix") as error:
+      checkpoints.find_checkpoint(prefix + suffix)
+    assert str(error.value).endswith(f" {prefix}")
+    assert prefix + suffix in str(error.value)
+
+  def test_a_prefix_that_ends_like_a_file(self, tmp_path):
+    prefix = str(tmp_path / "my.index")
+    checkpoints.write_checkpoint(prefix, {"w": [1.0]})
+    assert checkpoints.find_checkpoint(prefix) == prefix
+
+  @pytest.mark.parametrize("name", ["", "none", "none.ckpt", "a/b/model.ckpt"])
+  def test_nothing_there(self, tmp_path, name):
+    path = str(tmp_path / name)
+    with pytest.raises(ValueError, match="no checkpoint") as error:
+      checkpoints.find_checkpoint(path)
+    assert path in str(error.value)
+
+  def test_data_without_index(self, prefix):
+    os.remove(prefix + ".index")
+    for path in (prefix, prefix + DATA):
+      with pytest.raises(ValueError, match=r"there is no file .*\.index"):
+        checkpoints.find_checkpoint(path)
+
+
+class TestTrainingCheckpoints:
+  def test_oldest_first(self, tmp_path):
+    save(tmp_path, 100, 9, 0, 20)
+    prefixes = checkpoints.training_checkpoints(str(tmp_path))
+    names = ["model.ckpt-0", "model.ckpt-9", "model.ckpt-20", "model.ckpt-100"]
+    assert prefixes == [str(tmp_path / name) for name in names]
+
+  def test_half_written_ones_are_ignored(self, tmp_path):
+    save(tmp_path, 5)
+    for name in (
+      f"model.ckpt-6{DATA}",
+      "model.ckpt-7.partial.index",
+      f"model.ckpt-8.partial{DATA}",
+      "model.ckpt-9.index.partial",
+    ):
+      (tmp_path / name).write_bytes(b"")
+    assert steps_in(tmp_path) == [5]
+
+  def test_other_files_are_ignored(self, prefix, tmp_path):
+    for name in ("model.ckpt-best.index", "model.ckpt.index", "a-1.index"):
+      (tmp_path / name).write_bytes(b"")
+    assert steps_in(tmp_path) == []
+
+  def test_no_folder(self, tmp_path):
+    assert steps_in(tmp_path / "none") == []
+
+
+class TestSaveTrainingCheckpoint:
+  @pytest.mark.parametrize(
+    ("keep_max", "kept"), [(1, [30]), (2, [20, 30]), (3, [9, 20, 30])]
+  )
+  def test_keeps_the_newest(self, tmp_path, keep_max, kept):
+    save(tmp_path, 5, 9, 20, 30, keep_max=keep_max)
+    assert steps_in(tmp_path) == kept
+    files = {f"model.ckpt-{s}{end}" for s in kept for end in (".index", DATA)}
+    assert set(os.listdir(tmp_path)) == {"checkpoint", *files}
+
+  def test_keeps_all(self, tmp_path):
+    save(tmp_path, *range(7), keep_max=0)
+    assert steps_in(tmp_path) == list(range(7))
+
+  def test_returns_its_prefix(self, tmp_path):
+    prefix = checkpoints.save_training_checkpoint(
+      str(tmp_path), 4, {"w": [4.0]}, 1
+    )
+    assert prefix == str(tmp_path / "model.ckpt-4")
+    assert checkpoints.Checkpoint(prefix)["w"].tolist() == [4]
+
+  @pytest.mark.parametrize(
+    ("keep_max", "kept"), [(0, [3, 5, 20]), (2, [5, 20]), (9, [3, 5, 20])]
+  )
+  def test_a_record_made_anew(self, tmp_path, keep_max, kept):
+    # As where a run was killed before it had recorded its last.
+    save(tmp_path, 3, 5)
+    checkpoints.write_checkpoint(f"{tmp_path}/model.ckpt-20", TENSORS)
+    newest = tf.train.latest_checkpoint(str(tmp_path))
+    assert newest == f"{tmp_path}/model.ckpt-5"
+    checkpoints.record_checkpoints(str(tmp_path), keep_max)
+    assert steps_in(tmp_path) == kept
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    paths = [f"{tmp_path}/model.ckpt-{step}" for step in kept]
+    assert list(state.all_model_checkpoint_paths) == paths
+    assert state.model_checkpoint_path == paths[-1]
+
+  def test_tensorflow_finds_the_newest(self, tmp_path):
+    save(tmp_path, 9, 10, 11, keep_max=2)
+    newest = str(tmp_path / "model.ckpt-11")
+    assert tf.train.latest_checkpoint(str(tmp_path)) == newest
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert state.model_checkpoint_path == newest
+    assert list(state.all_model_checkpoint_paths) == [
+      str(tmp_path / "model.ckpt-10"),
+      newest,
+    ]
+
+  def test_a_folder_with_a_pattern_for_a_name(self, tmp_path):
+    folder = tmp_path / "run [1]*?"
+    folder.mkdir()
+    (tmp_path / "run 1").mkdir()
+    save(tmp_path / "run 1", 1)
+    save(folder, 1, 2, keep_max=1)
+    assert steps_in(folder) == [2]
+    assert steps_in(tmp_path / "run 1") == [1]
+    assert len(os.listdir(folder)) == 3
+
+
+class TestAudit:
+  def audit(self, prefix, wanted, **kwargs):
+    return checkpoints.audit(checkpoints.Checkpoint(prefix), wanted, **kwargs)
+
+  def test_all_there(self, prefix):
+    loaded, fresh, ignored = self.audit(prefix, WEIGHTS)
+    assert loaded == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    assert fresh == []
+    assert ignored == sorted(TENSORS.keys() - WEIGHTS.keys())
+
+  def test_a_shape_may_be_a_tuple(self, prefix):
+    loaded, _, _ = self.audit(prefix, {"bert/pooler/dense/kernel": (2, 3)})
+    assert loaded == ["bert/pooler/dense/kernel"]
+
+  def test_fresh_heads(self, prefix):
+    wanted = {**WEIGHTS, "output_weights": [3, 2], "output_bias": [3]}
+    loaded, fresh, ignored = self.audit(
+      prefix, wanted, fresh=("output_weights", "output_bias")
+    )
+    assert loaded == sorted(WEIGHTS)
+    assert fresh == ["output_bias", "output_weights"]
+    assert "output_bias" in ignored
+
+  def test_a_head_that_fits_is_loaded(self, prefix):
+    wanted = {**WEIGHTS, "output_bias": [2]}
+    loaded, fresh, ignored = self.audit(prefix, wanted, fresh=["output_bias"])
+    assert "output_bias" in loaded
+    assert fresh == []
+    assert "output_bias" not in ignored
+
+  def test_a_missing_variable(self, prefix):
+    wanted = {**WEIGHTS, "bert/gone": [1], "bert/too": [1], "head": [1]}
+    with pytest.raises(
+      ValueError, match="lacks bert/gone and 1 more variables"
+    ) as error:
+      self.audit(prefix, wanted, fresh=["head"])
+    assert prefix in str(error.value)
+
+  def test_a_misshapen_variable(self, prefix):
+    wanted = {**WEIGHTS, "bert/pooler/dense/kernel": [3, 2]}
+    with pytest.raises(ValueError, match="bert/pooler/dense/kernel") as error:
+      self.audit(prefix, wanted)
+    assert prefix in str(error.value)
+    assert "[2, 3] there, and [3, 2] in the model" in str(error.value)
+
+
+class TestInitializeFrom:
+  def get(self, *names):
+    shapes = {**WEIGHTS, **HEADS}
+    return [variables.get_variable(n, shapes[n]).numpy() for n in names]
+
+  @pytest.mark.parametrize("of", ["folder", "prefix"])
+  def test_weights_come_from_the_checkpoint(self, prefix, of):
+    path = prefix if of == "prefix" else os.path.dirname(prefix)
+    with variables.VariableStore() as store:
+      checkpoints.initialize_from(path, HEADS)
+      bias, head = self.get("bert/pooler/dense/bias", "output_bias")
+      assert variables.global_step().numpy() == 0
+    assert bias.tolist() == TENSORS["bert/pooler/dense/bias"].tolist()
+    assert head.tolist() == [0, 0, 0]
+    assert "output_bias" not in store.initial_values
+
+  def test_no_checkpoint(self):
+    with variables.VariableStore() as store:
+      checkpoints.initialize_from(None, HEADS)
+      assert store.initial_values == {}
+
+  def test_variables_that_have_started_are_an_error(self, prefix):
+    with variables.VariableStore() as store:
+      self.get("output_bias")
+      with pytest.raises(ValueError, match="too late"):
+        checkpoints.initialize_from(prefix, HEADS)
+      assert store.initial_values == {}
+
+  def test_a_v1_graph_is_an_error(self, prefix):
+    with tf.Graph().as_default(), variables.VariableStore() as store:
+      with pytest.raises(ValueError, match="init_from_checkpoint"):
+        checkpoints.initialize_from(prefix, HEADS)
+      assert store.initial_values == {}
+
+  def test_values_to_resume_from_win(self, prefix):
+    values = {"output_bias": np.ones(3)}
+    with variables.VariableStore(initial_values=values) as store:
+      checkpoints.initialize_from(prefix, HEADS)
+      assert store.initial_values is values
+
+  def test_the_log_counts(self, prefix, caplog):
+    with variables.VariableStore() as store:
+      checkpoints.initialize_from(prefix, HEADS)
+      self.get(*WEIGHTS, *HEADS)
+    with caplog.at_level("INFO", logger="absl"):
+      checkpoints.log_audit(store)
+    counts = "2 variables loaded, 2 fresh by design, 1 ignored"
+    assert f"{prefix}: {counts}" in caplog.text
+
+  def test_the_log_says_that_all_is_fresh(self, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+      checkpoints.log_audit(variables.VariableStore())
+    assert "all weights are fresh" in caplog.text
+
+
+class TestOtherFiles:
+  def test_a_release(self, tmp_path):
+    files = {"vocab.txt": "[PAD]\né\n".encode(), "bert_config.json": "{}\n"}
+    checkpoints.write_release(str(tmp_path), {"w": [1.0]}, files)
+    assert (tmp_path / "vocab.txt").read_bytes() == files["vocab.txt"]
+    assert (tmp_path / "bert_config.json").read_bytes() == b"{}\n"
+    found = checkpoints.find_checkpoint(str(tmp_path))
+    assert found == str(tmp_path / "bert_model.ckpt")
+    assert len(os.listdir(tmp_path)) == 4
+
+  def test_data_without_an_index_goes(self, tmp_path):
+    for step in (3, 5):
+      checkpoints.write_checkpoint(f"{tmp_path}/model.ckpt-{step}", TENSORS)
+    (tmp_path / "model.ckpt-3.index").unlink()
+    (tmp_path / "notes.partially").write_text("mine")
+    checkpoints.remove_partial_files(str(tmp_path))
+    names = {f"model.ckpt-5{DATA}", "model.ckpt-5.index", "notes.partially"}
+    assert set(os.listdir(tmp_path)) == names
+
+  def test_partial_files_go(self, prefix, tmp_path):
+    (tmp_path / f"model.ckpt-3.partial{DATA}").write_bytes(b"")
+    (tmp_path / "eval_results.txt.partial").write_bytes(b"")
+    checkpoints.remove_partial_files(str(tmp_path))
+    assert len(os.listdir(tmp_path)) == 2
+    checkpoints.Checkpoint(prefix).verify()
+
+  def test_weights_come_last(self, tmp_path, monkeypatch):
+    # What has weights has all that tells how to read them.
+    seen = []
+    monkeypatch.setattr(
+      checkpoints,
+      "write_checkpoint",
+      lambda prefix, weights: seen.append(sorted(os.listdir(tmp_path))),
+    )
+    checkpoints.write_release(str(tmp_path), {}, {"b": "", "a": b""})
+    assert seen == [["a", "b"]]
+
+  @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+  def test_an_exception_leaves_what_was_there(self, tmp_path, error):
+    path = tmp_path / "labels.txt"
+    path.write_text("old")
+
+    def write(path):
+      with files.atomic_write(path) as partial:
+        with open(partial, "w") as file:
+          file.write("new")
+        raise error
+
+    for name in ("labels.txt", "others.txt"):
+      with pytest.raises(error):
+        write(str(tmp_path / name))
+    assert os.listdir(tmp_path) == ["labels.txt"]
+    assert path.read_text() == "old"
+
+  def test_a_link_stays_one(self, tmp_path):
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "labels.txt"
+    link.symlink_to("there/real.txt")
+    for text in ("old", "new"):  # At first it leads to nothing yet.
+      files.write_file(str(link), text)
+      assert link.is_symlink()
+      assert (tmp_path / "there" / "real.txt").read_text() == text
+    assert os.listdir(tmp_path / "there") == ["real.txt"]
+
+  def test_two_processes_do_not_write_one_file(self, tmp_path):
+    path = str(tmp_path / "labels.txt")
+    with files.atomic_write(path) as partial:
+      with open(partial, "w") as file:
+        file.write("first")
+      with pytest.raises(ValueError, match="is being written by another proc"):
+        files.write_file(path, "second")
+    with open(path) as file:
+      assert file.read() == "first"
+    files.write_file(path, "third")
+    assert os.listdir(tmp_path) == ["labels.txt"]
+
+  def test_what_a_killed_process_left_is_no_hindrance(self, tmp_path):
+    path = tmp_path / "labels.txt"
+    (tmp_path / "labels.txt.partial").write_text("half of a longer text")
+    files.write_file(str(path), "whole")
+    assert os.listdir(tmp_path) == ["labels.txt"]
+    assert path.read_text() == "whole"
+
+  def test_a_file_without_locks_is_written(self, tmp_path, monkeypatch):
+    def flock(file, how):
+      raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    files.write_file(str(tmp_path / "labels.txt"), "a")
+    assert (tmp_path / "labels.txt").read_text() == "a"
+
+  def test_an_error_names_the_file_and_not_its_other_name(self, tmp_path):
+    path = tmp_path / "nowhere" / "labels.txt"
+    with pytest.raises(ValueError, match=f"^{path} cannot be written: No such"):
+      files.write_file(str(path), "a")
+    (tmp_path / "labels.txt").mkdir()
+    with pytest.raises(tf.errors.OpError):
+      files.write_file(str(tmp_path / "labels.txt"), "a")
+    assert os.listdir(tmp_path) == ["labels.txt"]
+
+  def test_a_text_replaces_another(self, tmp_path):
+    path = tmp_path / "labels.txt"
+    for text in ("long\ntext\n", "é\n"):
+      files.write_file(str(path), text)
+      assert path.read_bytes() == text.encode()
+    assert os.listdir(tmp_path) == ["labels.txt"]

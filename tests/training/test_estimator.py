@@ -1,0 +1,455 @@
+"""The Estimator: every row once, whatever is interrupted, on any devices."""
+
+import itertools
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scripts
+import tensorflow as tf
+import toy_model
+
+import run_classifier
+import variables
+from tasks import examples
+from training import checkpoints, estimator, summaries
+
+ROWS = 11
+
+
+def _features(golden):
+  """Rows of different lengths and labels from the golden inputs."""
+  inputs = golden.inputs
+  return [
+    examples.InputFeatures(
+      inputs["input_ids"][i % 4],
+      inputs["input_mask"][i % 4],
+      inputs["segment_ids"][i % 4],
+      i % 3,
+    )
+    for i in range(ROWS)
+  ]
+
+
+def _estimator(golden, folder, steps=6, **config):
+  model_fn = run_classifier.model_fn_builder(
+    golden.config,
+    3,
+    golden.checkpoint,
+    learning_rate=1e-3,
+    num_train_steps=steps,
+    num_warmup_steps=2,
+    use_tpu=False,
+    use_one_hot_embeddings=False,
+  )
+  run_config = estimator.RunConfig(str(folder), **config)
+  return estimator.Estimator(model_fn, run_config)
+
+
+def _input_fn(golden, is_training):
+  return examples.input_fn_builder(_features(golden), 32, is_training, False)
+
+
+def _weights(model):
+  return {
+    name: tf.convert_to_tensor(value).numpy()
+    for name, value in model.weights.items()
+  }
+
+
+def test_training_in_parts_is_training_at_once(golden, tmp_path):
+  whole = _estimator(golden, tmp_path / "whole")
+  whole.train(_input_fn(golden, True), 4, 6)
+  for stop in (1, 4, 6):
+    part = _estimator(golden, tmp_path / "parts")
+    part.train(_input_fn(golden, True), 4, stop)
+    assert part.global_step == stop
+  expected, actual = _weights(whole), _weights(part)
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(value, actual[name], err_msg=name)
+
+
+def test_seeds_differ(golden, tmp_path):
+  weights = []
+  for seed in (1, 2):
+    model = _estimator(golden, tmp_path / str(seed), seed=seed)
+    model.train(_input_fn(golden, True), 4, 1)
+    weights.append(_weights(model)["output_weights"])
+  assert np.abs(weights[0] - weights[1]).max() > 1e-3
+
+
+def _forward(golden):
+  """Probabilities of the rows one by one, without the Estimator."""
+  store = golden.store()
+  with store:
+    rows = _features(golden)
+    # One call for each distinct row; the rows repeat.
+    probabilities = []
+    for row in rows[:4]:
+      ids, mask, types = (
+        tf.constant([values])
+        for values in (row.input_ids, row.input_mask, row.segment_ids)
+      )
+      probabilities.append(
+        run_classifier.create_model(
+          golden.config, False, ids, mask, types, tf.constant([0]), 3, False
+        )[3][0]
+      )
+  return np.array([probabilities[i % 4] for i in range(ROWS)])
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 16])
+@pytest.mark.parametrize("pad", [False, True])
+def test_each_row_counts_once_in_order(golden, tmp_path, batch_size, pad):
+  model = _estimator(golden, tmp_path, pad_to_max_length=pad)
+  input_fn = _input_fn(golden, False)
+  expected = _forward(golden)
+  rows = list(model.predict(input_fn, batch_size))
+  probabilities = np.array([row["probabilities"] for row in rows])
+  np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+  metrics = model.evaluate(input_fn, batch_size)
+  labels = np.arange(ROWS) % 3
+  accuracy = np.mean(expected.argmax(axis=1) == labels)
+  loss = -np.log(expected[np.arange(ROWS), labels]).mean()
+  assert metrics["eval_accuracy"] == pytest.approx(accuracy)
+  assert metrics["eval_loss"] == pytest.approx(loss, rel=1e-4)
+  assert metrics["loss"] == pytest.approx(loss, rel=1e-4)
+  assert metrics["global_step"] == 0
+
+
+def test_padding_examples_count_nowhere(golden, tmp_path):
+  padding = examples.convert_single_example(
+    0, examples.PaddingInputExample(), ["0"], 32, None
+  )
+  rows = _features(golden)
+  input_fn = examples.input_fn_builder(
+    [rows[0], padding, *rows[1:], padding], 32, False, False
+  )
+  model = _estimator(golden, tmp_path)
+  probabilities = [r["probabilities"] for r in model.predict(input_fn, 4)]
+  np.testing.assert_allclose(probabilities, _forward(golden), atol=1e-5)
+  with_padding = model.evaluate(input_fn, 4)
+  without = model.evaluate(_input_fn(golden, False), 4)
+  assert with_padding["eval_accuracy"] == without["eval_accuracy"]
+  assert with_padding["loss"] == pytest.approx(without["loss"], rel=1e-5)
+
+
+def test_rows_left_out_at_the_end_hold_nothing_back(golden, tmp_path):
+  input_fn = examples.input_fn_builder(
+    _features(golden), 32, False, drop_remainder=True
+  )
+  rows = list(_estimator(golden, tmp_path).predict(input_fn, 4))
+  assert len(rows) == 8
+  forward = _forward(golden)
+  for row in rows:
+    distance = np.abs(forward - row["probabilities"]).max(axis=1)
+    assert distance.min() < 1e-5
+
+
+def test_rows_come_before_the_input_ends(tmp_path):
+  def input_fn(params):
+    del params
+
+    def batch(place):
+      rows = tf.cast(2 * place + [0, 1], tf.int32)
+      ones = tf.ones([2], tf.int32)
+      value = tf.cast(rows, tf.float32)
+      return {"value": value, "is_real_example": ones, "row_index": rows}
+
+    return tf.data.Dataset.range(2**30).map(batch)
+
+  model, _ = toy_model.toy(tmp_path)
+  rows = itertools.islice(model.predict(input_fn, 2), 7)
+  assert [row["sum"] for row in rows] == list(range(7))
+
+
+def test_only_the_newest_checkpoints_stay(golden, tmp_path):
+  model = _estimator(
+    golden, tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2
+  )
+  model.train(_input_fn(golden, True), 4, 5)
+  kept = checkpoints.training_checkpoints(str(tmp_path))
+  assert [path.rsplit("-")[-1] for path in kept] == ["4", "5"]
+  assert tf.train.latest_checkpoint(str(tmp_path)) == kept[-1]
+
+
+def test_nothing_to_evaluate_is_an_error(golden, tmp_path):
+  input_fn = examples.input_fn_builder([], 32, False, False)
+  with pytest.raises(ValueError, match="no row"):
+    _estimator(golden, tmp_path).evaluate(input_fn, 4)
+
+
+def test_a_model_fn_that_does_not_count_is_an_error(golden, tmp_path):
+  def model_fn(features, labels, mode, params):
+    del features, labels, params
+    return estimator.EstimatorSpec(mode, loss=tf.constant(1.0))
+
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  with pytest.raises(RuntimeError, match="create_optimizer"):
+    model.train(_input_fn(golden, True), 4, 2)
+
+
+def test_weights_of_an_untouched_model_are_none(golden, tmp_path):
+  assert _estimator(golden, tmp_path).weights == {}
+
+
+def test_a_loss_that_is_no_number_stops_training(golden, tmp_path):
+  def model_fn(features, labels, mode, params):
+    del features, labels, params
+    step = variables.global_step()
+    with tf.control_dependencies([step.assign_add(1)]):
+      loss = tf.constant(float("nan"))
+    return estimator.EstimatorSpec(mode, loss=loss)
+
+  model = estimator.Estimator(
+    model_fn, estimator.RunConfig(str(tmp_path), log_steps=2)
+  )
+  with pytest.raises(ValueError, match="--learning_rate"):
+    model.train(_input_fn(golden, True), 4, 4)
+  assert not checkpoints.training_checkpoints(str(tmp_path))
+
+
+def test_log_lines(golden, tmp_path, caplog):
+  with caplog.at_level(logging.INFO, "absl"):
+    _estimator(golden, tmp_path, log_steps=3).train(
+      _input_fn(golden, True), 4, 6
+    )
+    _estimator(golden, tmp_path).train(_input_fn(golden, True), 4, 6)
+  text = caplog.text
+  assert "step 3/6: loss " in text
+  assert "step 6/6: loss " in text
+  # The last update has the rate of step 5: 1e-3 * (1 - 5/6).
+  assert "learning rate 0.000167" in text
+  assert "Nothing left to train: 6 of 6" in text
+
+
+def test_curves_are_of_the_log_lines(tmp_path):
+  model, _ = toy_model.toy(tmp_path, log_steps=2, save_checkpoints_steps=3)
+  model.train(toy_model.TRAIN, 4, 7)
+  # Batch number i, from 0, has loss i; update number i, from 1, adds i.
+  curves = summaries.read_scalars(tmp_path)
+  assert curves.keys() == {"loss", "step_size", "examples/s"}
+  assert curves["loss"] == [(2, 0.5), (3, 2), (4, 3), (6, 4.5), (7, 6)]
+  # A line has the mean of its updates: 1 and 2, then 3, 4, 5 and 6, 7.
+  sizes = [(2, 1.5), (3, 3), (4, 4), (6, 5.5), (7, 7)]
+  assert curves["step_size"] == sizes
+  assert all(rate > 0 for _, rate in curves["examples/s"])
+  resumed, _ = toy_model.toy(tmp_path, log_steps=4)
+  resumed.train(toy_model.TRAIN, 4, 8)
+  resumed.write_scalars("dev", {"eval_accuracy": 0.5, "global_step": 8})
+  curves = summaries.read_scalars(tmp_path)
+  assert curves["loss"][-2:] == [(7, 6), (8, 7)]
+  assert curves["dev/eval_accuracy"] == [(8, 0.5)]
+  assert "dev/global_step" not in curves
+
+
+def _train(folder, max_steps, eval_steps, stop_at=None, **config):
+  """Trains with evaluations; returns the model, their steps, the traces."""
+  model, traces = toy_model.toy(folder, noise=0.1, **config)
+  dev = toy_model.input_fn_of([1, 2, 3])
+  steps = []
+
+  def evaluate(step):
+    saved = checkpoints.training_checkpoints(str(folder))
+    assert saved[-1].endswith(f"model.ckpt-{step}")
+    results = model.evaluate(dev, 2)
+    assert results["eval_sum"] == 6
+    assert results["global_step"] == step
+    steps.append(step)
+    return step == stop_at
+
+  model.train(toy_model.TRAIN, 2, max_steps, evaluate, eval_steps)
+  return model, steps, traces
+
+
+@pytest.mark.parametrize(
+  ("eval_steps", "expected"), [(0, [7]), (3, [3, 6, 7]), (7, [7]), (9, [7])]
+)
+def test_evaluations_come_in_between(tmp_path, eval_steps, expected):
+  model, steps, traces = _train(tmp_path / "a", 7, eval_steps)
+  assert steps == expected
+  # Each mode is traced once, however often it is run.
+  assert sorted(traces) == ["eval", "train"]
+  # They leave no mark on training.
+  alone, _ = toy_model.toy(tmp_path / "b", noise=0.1)
+  alone.train(toy_model.TRAIN, 2, 7)
+  assert _weights(model) == _weights(alone)
+
+
+def test_evaluation_can_stop_training(tmp_path, caplog):
+  with caplog.at_level(logging.INFO, "absl"):
+    model, steps, _ = _train(tmp_path, 9, 2, stop_at=4)
+    assert model.global_step == 4
+    assert steps == [2, 4]
+    assert "Stopped at step 4 of 9\n" in caplog.text
+    # Whoever asked for it is asked again.
+    model, steps, _ = _train(tmp_path, 9, 2, stop_at=4)
+    assert (model.global_step, steps) == (4, [4])
+    assert "Stopped at step 4 of 9 already" in caplog.text
+  model, steps, _ = _train(tmp_path, 9, 2)
+  assert (model.global_step, steps) == (9, [4, 6, 8, 9])
+  model, steps, _ = _train(tmp_path, 9, 2)
+  assert (model.global_step, steps) == (9, [9])
+
+
+def test_training_in_parts_with_evaluations(tmp_path):
+  names = ("model.ckpt-9.index", "model.ckpt-9.data-00000-of-00001")
+  _train(tmp_path / "whole", 9, 4)
+  for stop in (1, 4, 6, 8):
+    _train(tmp_path / "parts", 9, stop, stop_at=stop, keep_checkpoint_max=2)
+  _train(tmp_path / "parts", 9, 4)
+  for name in names:
+    whole, parts = (tmp_path / part / name for part in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_input_that_ends_is_evaluated_once(tmp_path):
+  def input_fn(params):
+    return toy_model.TRAIN(params).take(5 - params["first_step"])
+
+  for eval_steps, expected in ((0, [5]), (2, [2, 4, 5]), (5, [5])):
+    model, _ = toy_model.toy(tmp_path / str(eval_steps))
+    steps = []
+    model.train(input_fn, 2, 9, steps.append, eval_steps)
+    assert steps == expected
+    assert model.global_step == 5
+
+
+def test_a_checkpoint_newer_than_ours_costs_nothing(tmp_path):
+  toy_model.toy(tmp_path)[0].train(toy_model.TRAIN, 2, 3)
+  (tmp_path / "model.ckpt-5.index").write_bytes(b"damaged")
+  model, _ = toy_model.toy(tmp_path, keep_checkpoint_max=1)
+  assert model.global_step == 3
+  model.train(toy_model.TRAIN, 2, 3)
+  assert (tmp_path / "model.ckpt-3.index").exists()
+
+
+def test_arrays_are_the_real_rows_in_order(tmp_path):
+  model, _ = toy_model.toy(tmp_path)
+  values = [5.0, 1.0, 4.0, 2.0, 3.0]
+  dev = toy_model.input_fn_of(values)
+  metric_fn, arrays = model.evaluation_arrays(dev, 2)
+  assert arrays.keys() == {"value", "weight"}
+  assert arrays["value"].tolist() == values
+  results = model.evaluate(dev, 2)
+  assert results == {
+    **metric_fn(**arrays),
+    "loss": np.mean(values),
+    "global_step": 0,
+  }
+
+
+@pytest.mark.parametrize("before", ["nothing", "predict", "train"])
+def test_use_of_a_checkpoint(tmp_path, before):
+  prefix = str(tmp_path / "best_model.ckpt")
+  checkpoints.write_checkpoint(
+    prefix, {"weight": np.float32(20), "global_step": np.int64(9)}
+  )
+  model, traces = toy_model.toy(tmp_path / "run")
+  rows = toy_model.input_fn_of([1, 2, 3])
+  if before == "predict":
+    assert [row["sum"] for row in model.predict(rows, 2)] == [1, 2, 3]
+  elif before == "train":
+    model.train(toy_model.TRAIN, 2, 3)
+  model.use(prefix)
+  assert model.global_step == 9
+  assert _weights(model) == {"weight": 20}
+  assert [row["sum"] for row in model.predict(rows, 2)] == [21, 22, 23]
+  results = model.evaluate(rows, 2)
+  assert results["eval_score"] == -14
+  assert results["global_step"] == 9
+  assert traces.count("infer") == 1
+
+
+def test_use_of_a_checkpoint_that_does_not_fit(tmp_path):
+  wrong = {"weight": np.zeros(2, np.float32), "global_step": np.int64(9)}
+  for name, tensors in (("wrong", wrong), ("other", {"v": np.float32(1)})):
+    checkpoints.write_checkpoint(str(tmp_path / name), tensors)
+  model, _ = toy_model.toy(tmp_path / "run")
+  model.train(toy_model.TRAIN, 2, 2)
+  for name, message in (
+    ("wrong", "weight has shape"),
+    ("other", "lacks weight"),
+    ("none", "no checkpoint"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      model.use(str(tmp_path / name))
+  assert _weights(model) == {"weight": 3}
+  assert model.global_step == 2
+
+
+MIRRORED = """
+import json, sys
+sys.path[:0] = [{root!r}, {tests!r}]
+import pathlib, tempfile
+import numpy as np
+import tensorflow as tf
+import checkpoints, estimator, examples, golden_model, modeling, optimization
+import run_classifier, variables
+
+golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+traces = []
+
+def model_fn(features, labels, mode, params):
+  traces.append(mode)
+  checkpoints.initialize_from(golden.checkpoint, {{}})
+  model = modeling.BertModel(
+      golden.config, True, features["input_ids"], features["input_mask"],
+      features["segment_ids"], use_one_hot_embeddings={one_hot})
+  logits = model.get_pooled_output()[:, :3]
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=features["label_ids"], logits=logits)
+  if mode == "train":
+    loss = tf.reduce_mean(losses)
+    op = optimization.create_optimizer(loss, 1e-3, 6, 2, False)
+    return estimator.EstimatorSpec(mode, loss=loss, train_op=op)
+  return estimator.EstimatorSpec(
+      mode, loss=estimator.mean_over_real_rows(losses, features),
+      eval_metrics=(lambda losses: {{"mean": float(losses.mean())}},
+                    {{"losses": losses}}))
+
+rows = [examples.InputFeatures(
+    golden.inputs["input_ids"][i % 4], golden.inputs["input_mask"][i % 4],
+    golden.inputs["segment_ids"][i % 4], i % 3) for i in range(9)]
+results = []
+for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
+  strategy = tf.distribute.MirroredStrategy(devices)
+  traces.clear()
+  model = estimator.Estimator(model_fn, estimator.RunConfig(
+      tempfile.mkdtemp(), strategy=strategy))
+  dev = examples.input_fn_builder(rows, 32, False, False)
+  between = []
+  model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
+              lambda step: between.append(model.evaluate(dev, 4)), 3)
+  metrics = model.evaluate(dev, 4)
+  assert metrics == between[1] != between[0]
+  assert traces.count("eval") == len(devices), traces
+  model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
+  assert model.evaluate(dev, 4) == between[0]
+  results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
+print(json.dumps(results))
+"""
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_two_devices_train_as_one(goldens, one_hot):
+  code = MIRRORED.format(
+    root=str(scripts.ROOT),
+    tests=str(scripts.ROOT / "tests"),
+    goldens=str(goldens),
+    one_hot=one_hot,
+  )
+  output = subprocess.run(
+    [sys.executable, "-c", code], check=True, capture_output=True, text=True
+  ).stdout
+  one, two = json.loads(output.splitlines()[-1])
+  np.testing.assert_allclose(one, two, rtol=1e-4)
+  assert one[0] == pytest.approx(one[1], rel=1e-5)

@@ -1,0 +1,668 @@
+"""Records, and the batches drawn from them."""
+
+import collections
+import itertools
+import os
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from errors import did_you_mean, listing, shortened
+from pipeline import files, records, sequences, text_files
+from training import inputs
+
+SEQ_LENGTH = 20
+SPEC = {
+  "input_ids": records.sequence_feature(SEQ_LENGTH),
+  "input_mask": records.sequence_feature(SEQ_LENGTH),
+  "label_ids": records.Feature(),
+  "weights": records.Feature((2,), "float32"),
+}
+
+# Lengths of the rows of a data set, and a batch size.
+LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=60).map(np.array)
+BATCH_SIZES = st.integers(1, 9)
+
+
+class TestText:
+  @pytest.mark.parametrize(
+    ("content", "text"),
+    [
+      (b"", ""),
+      ("größer\n".encode(), "größer\n"),
+      # Only at the very start does the character mark anything.
+      ("\ufeffa\ufeff\n\ufeff".encode(), "a\ufeff\n\ufeff"),
+      ("\ufeff".encode(), ""),
+    ],
+  )
+  def test_decode_utf8(self, content, text):
+    assert text_files.decode_utf8("x.txt", content) == text
+
+  @given(
+    st.lists(st.sampled_from([b"a", b"\xc3\xa9", b"", b"ab c"]), max_size=5),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.booleans(),
+    st.sampled_from([b"\xff", b"\xe9 ", b"\xc3\n", b"\xed\xa0\x80"]),
+    st.sampled_from([b"", b"\n"]),
+  )
+  def test_line_and_byte(self, lines, newline, is_marked, wrong, end):
+    mark = b"\xef\xbb\xbf" if is_marked else b""
+    before = mark + b"".join(line + newline for line in lines)
+    if newline == b"\r" and b"\n" in wrong + end:
+      return  # Then \r ends no line.
+    with pytest.raises(ValueError, match="UTF-8") as error:
+      text_files.decode_utf8("x.txt", before + wrong + end)
+    assert str(error.value) == (
+      f"x.txt:{len(lines) + 1}: byte {len(before)} is not UTF-8; convert the "
+      f"file to UTF-8"
+    )
+
+  @given(
+    st.lists(st.text(st.sampled_from("ab \t\u2028\x0b\x85")), max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+  )
+  def test_split_lines(self, lines, newline, is_ended):
+    text = "".join(line + newline for line in lines)
+    if not is_ended and lines and lines[-1]:
+      text = text.removesuffix(newline)
+    assert text_files.split_lines(text) == lines
+
+  def test_a_return_within_a_line_is_text(self):
+    assert text_files.split_lines("a\rb\nc\r\n") == ["a\rb", "c"]
+
+  def test_listing(self):
+    assert listing([]) == ""
+    assert listing(["a", "b, c"]) == "'a', 'b, c'"
+    numbers = [str(n) for n in range(23)]
+    assert listing(numbers[:20]).endswith("'18', '19'")
+    assert listing(numbers).endswith("'18', '19' and 3 more")
+    assert listing(["x" * 61]) == f"'{'x' * 57}...'"
+    assert shortened("x" * 60) == "x" * 60
+
+  @pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+      ("lable", "; did you mean 'Label'?"),
+      ("TEXT", "; did you mean 'text'?"),
+      ("other", ""),
+      ("", ""),
+    ],
+  )
+  def test_did_you_mean(self, word, hint):
+    assert did_you_mean(word, ["text", "Label"]) == hint
+    unquoted = did_you_mean(word, ["text", "Label"], shown=str)
+    assert unquoted == hint.replace("'", "")
+
+
+def make_row(number, length):
+  """A row of `length` ids that all say `number`."""
+  return {
+    "input_ids": sequences.padded([number] * length, SEQ_LENGTH),
+    "input_mask": sequences.padded([1] * length, SEQ_LENGTH),
+    "label_ids": number % 3,
+    "weights": [number / 2, -1.0],
+  }
+
+
+def make_rows(lengths):
+  return inputs.Rows.from_features(
+    [make_row(number, length) for number, length in enumerate(lengths)], SPEC
+  )
+
+
+def as_numpy(batch):
+  return {name: value.numpy() for name, value in batch.items()}
+
+
+def batches_of(rows, params, count=None, **kwargs):
+  """The first `count` batches of an input_fn, or all, as arrays."""
+  kwargs.setdefault("is_training", False)
+  dataset = inputs.input_fn_from_rows(rows, **kwargs)(params)
+  return [as_numpy(batch) for batch in itertools.islice(dataset, count)]
+
+
+def assert_same_batches(some, others):
+  assert len(some) == len(others)
+  for one, other in zip(some, others, strict=True):
+    assert one.keys() == other.keys()
+    for name in one:
+      np.testing.assert_array_equal(one[name], other[name])
+
+
+class TestTruncatePair:
+  @pytest.mark.parametrize(
+    ("a", "b", "limit", "expected"),
+    [
+      ("abc", "xy", 5, "abc xy"),
+      ("abc", "xy", 9, "abc xy"),
+      ("abc", "xy", 4, "ab xy"),
+      ("ab", "xy", 3, "ab x"),
+      ("abc", "xy", 3, "ab x"),
+      ("a", "wxyz", 3, "a wx"),
+      ("a", "wxyz", 2, "a w"),
+      ("abcd", "", 2, "ab "),
+      ("ab", "xy", 1, "a "),
+      ("ab", "xy", 0, " "),
+    ],
+  )
+  def test_by_hand(self, a, b, limit, expected):
+    a, b = list(a), list(b)
+    sequences.truncate_pair(a, b, limit)
+    assert f"{''.join(a)} {''.join(b)}" == expected
+
+  @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 90))
+  def test_lengths(self, size_a, size_b, limit):
+    a, b = list(range(size_a)), list(range(100, 100 + size_b))
+    sequences.truncate_pair(a, b, limit)
+    assert len(a) + len(b) == min(size_a + size_b, limit)
+    assert a == list(range(len(a)))
+    assert b == list(range(100, 100 + len(b)))
+    # A keeps up to half, rounded up, and what B leaves unused of the rest.
+    assert len(a) == min(size_a, max((limit + 1) // 2, limit - size_b))
+
+
+class TestShareRoom:
+  @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 90))
+  def test_one_item_at_a_time(self, size_a, size_b, room):
+    a, b = size_a, size_b
+    while a + b > room:
+      a, b = (a - 1, b) if a > b else (a, b - 1)
+    assert sequences.share_room(size_a, size_b, room) == (a, b)
+
+
+class TestEncodeRow:
+  def test_what_tensorflow_reads(self):
+    record = records.encode_row(make_row(7, 3), SPEC)
+    row = tf.io.parse_single_example(record, SPEC)
+    assert row["input_ids"].numpy().tolist() == [7, 7, 7] + [0] * 17
+    assert row["label_ids"].numpy() == 1
+    assert row["weights"].numpy().tolist() == [3.5, -1.0]
+
+  def test_arrays_count_as_lists(self):
+    row = {name: np.array(values) for name, values in make_row(7, 3).items()}
+    assert records.encode_row(row, SPEC) == records.encode_row(
+      make_row(7, 3), SPEC
+    )
+
+  def test_order_of_features_does_not_matter(self):
+    row = make_row(7, 3)
+    turned = dict(reversed(row.items()))
+    turned_spec = dict(reversed(SPEC.items()))
+    record = records.encode_row(row, SPEC)
+    assert record == records.encode_row(turned, turned_spec)
+
+  @pytest.mark.parametrize(
+    ("name", "values"),
+    [
+      ("input_ids", [1] * (SEQ_LENGTH - 1)),
+      ("input_mask", [1] * (SEQ_LENGTH + 1)),
+      ("label_ids", [1, 2]),
+      ("weights", []),
+    ],
+  )
+  def test_wrong_length(self, name, values):
+    with pytest.raises(ValueError, match=f"{name} has {len(values)} values"):
+      records.encode_row({**make_row(0, 3), name: values}, SPEC)
+
+
+class TestWriteRecords:
+  def test_round_trip(self, tmp_path):
+    path = str(tmp_path / "rows")
+    rows = [make_row(number, number) for number in range(9)]
+    assert records.write_records(path, rows, SPEC) == 9
+    dataset = tf.data.TFRecordDataset(path)
+    read = [as_numpy(tf.io.parse_single_example(r, SPEC)) for r in dataset]
+    for row, expected in zip(read, rows, strict=True):
+      assert {n: v.tolist() for n, v in row.items()} == expected
+
+  def test_the_file_appears_whole(self, tmp_path):
+    path = tmp_path / "rows"
+
+    def rows():
+      for number in range(500):
+        assert not path.exists()
+        yield make_row(number, 3)
+
+    records.write_records(str(path), rows(), SPEC)
+    assert os.listdir(tmp_path) == ["rows"]
+
+  def test_a_new_file_replaces_an_old_one(self, tmp_path):
+    path = str(tmp_path / "rows")
+    for count in (5, 2):
+      records.write_records(path, [make_row(0, 1)] * count, SPEC)
+      assert len(inputs.Rows.from_file(path, SPEC)) == count
+
+  def test_nothing_is_left_of_a_wrong_row(self, tmp_path):
+    rows = [make_row(0, 3), {**make_row(1, 3), "label_ids": [0, 1]}]
+    with pytest.raises(ValueError, match="label_ids"):
+      records.write_records(str(tmp_path / "rows"), rows, SPEC)
+    assert os.listdir(tmp_path) == []
+
+  @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt])
+  def test_an_interruption_spares_the_old_file(self, tmp_path, interruption):
+    path = str(tmp_path / "rows")
+    records.write_records(path, [make_row(0, 3)], SPEC)
+
+    def rows():
+      yield make_row(1, 3)
+      raise interruption
+
+    with pytest.raises(interruption):
+      records.write_records(path, rows(), SPEC)
+    assert os.listdir(tmp_path) == ["rows"]
+    assert inputs.Rows.from_file(path, SPEC).lengths.tolist() == [3]
+
+
+class TestRows:
+  def test_lengths(self):
+    rows = make_rows([3, 0, 20])
+    assert len(rows) == 3
+    assert rows.lengths.tolist() == [3, 0, 20]
+
+  def test_lengths_of_many_rows(self):
+    lengths = [number % 21 for number in range(2500)]
+    assert make_rows(lengths).lengths.tolist() == lengths
+
+  def test_no_rows(self, tmp_path):
+    path = str(tmp_path / "rows")
+    records.write_records(path, [], SPEC)
+    assert len(inputs.Rows.from_file(path, SPEC)) == 0
+
+  @pytest.mark.parametrize("record", [b"\xff\xfe\n\x80", b"text", b"\x00"])
+  def test_a_record_of_other_bytes(self, tmp_path, record):
+    path = str(tmp_path / "rows")
+    with tf.io.TFRecordWriter(path) as writer:
+      writer.write(record)
+    for read in (inputs.Rows.from_file, inputs.check_records):
+      with pytest.raises(ValueError, match="rows does not hold whole records"):
+        read(path, SPEC)
+
+
+class TestReadBatch:
+  def read(self, rows, *args, spec=SPEC, **kwargs):
+    records = [records.encode_row(row, spec) for row in rows]
+    return as_numpy(inputs.read_batch(records, *args, spec, **kwargs))
+
+  def test_by_hand(self):
+    batch = self.read([make_row(2, 2), make_row(0, 3)], [2, 0], [True, False])
+    assert batch["input_ids"].tolist() == [[2, 2, 0], [0, 0, 0]]
+    assert batch["input_mask"].tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert batch["label_ids"].tolist() == [2, 0]
+    assert batch["weights"].tolist() == [[1.0, -1.0], [0.0, -1.0]]
+    assert batch["row_index"].tolist() == [2, 0]
+    assert batch["is_real_example"].tolist() == [1, 0]
+    assert batch.pop("weights").dtype == np.float32
+    assert {value.dtype for value in batch.values()} == {np.dtype("int32")}
+
+  def test_padded(self):
+    batch = self.read([make_row(2, 2)], [0], [True], pad_to_max_length=True)
+    assert batch["input_ids"].tolist() == [[2, 2] + [0] * 18]
+
+  def test_a_row_may_itself_be_unreal(self):
+    spec = {**SPEC, "is_real_example": records.Feature()}
+    rows = [{**make_row(0, 3), "is_real_example": real} for real in (0, 1, 1)]
+    batch = self.read(rows, [0, 1, 2], [True, True, False], spec=spec)
+    assert batch["is_real_example"].tolist() == [0, 1, 0]
+
+  def test_what_is_no_sequence_is_not_cut(self):
+    # As many labels, or masked positions, as a sequence has positions.
+    spec = {
+      **SPEC,
+      "segment_ids": records.sequence_feature(SEQ_LENGTH),
+      "label_ids": records.sequence_feature(SEQ_LENGTH),
+      "masked_lm_positions": records.Feature((SEQ_LENGTH,)),
+    }
+    everything = list(range(SEQ_LENGTH))
+    row = {
+      **make_row(7, 3),
+      "segment_ids": everything,
+      "label_ids": everything,
+      "masked_lm_positions": everything,
+    }
+    batch = self.read([row], [0], [True], spec=spec)
+    assert batch["input_ids"].tolist() == [[7, 7, 7]]
+    assert batch["segment_ids"].tolist() == [[0, 1, 2]]
+    assert batch["label_ids"].tolist() == [everything]
+    assert batch["masked_lm_positions"].tolist() == [everything]
+
+
+class TestDamagedFiles:
+  @pytest.fixture
+  def path(self, tmp_path):
+    path = tmp_path / "train.tf_record"
+    rows = [make_row(number, 3) for number in range(4)]
+    records.write_records(str(path), rows, SPEC)
+    return path
+
+  def assert_refused(self, path, spec=SPEC):
+    for read in (inputs.Rows.from_file, inputs.check_records):
+      with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
+        read(str(path), spec)
+
+  @pytest.mark.parametrize("place", [0, 8, 40, -1, -200])
+  def test_a_changed_byte(self, path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+    self.assert_refused(path)
+
+  @pytest.mark.parametrize("missing", [1, 4, 5, 50])
+  def test_a_truncated_file(self, path, missing):
+    path.write_bytes(path.read_bytes()[:-missing])
+    self.assert_refused(path)
+
+  def test_another_kind_of_file(self, path):
+    path.write_text("index\tsentence\n0\tIt is no record.\n")
+    self.assert_refused(path)
+
+  def test_rows_of_another_model(self, path):
+    self.assert_refused(
+      path, {**SPEC, "input_ids": records.sequence_feature(24)}
+    )
+    self.assert_refused(path, {**SPEC, "more": records.Feature()})
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_before_the_first_batch(self, tmp_path, is_training):
+    path = tmp_path / "train.tf_record"
+    rows = [make_row(0, 3)] * 3000
+    records.write_records(str(path), rows, SPEC)
+    assert inputs.check_records(str(path), SPEC) == 3000
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 0x10
+    path.write_bytes(content)
+    input_fn = inputs.input_fn_from_file(str(path), SPEC, is_training)
+    with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
+      input_fn({"batch_size": 2})
+
+
+def take(lengths, batch_size, seed, count):
+  return list(
+    itertools.islice(inputs.training_batches(lengths, batch_size, seed), count)
+  )
+
+
+def spread(lengths, batches):
+  """How far the longest row of a batch exceeds the shortest, on average."""
+  return np.mean([np.ptp(lengths[batch]) for batch in batches])
+
+
+class TestTrainingBatches:
+  @given(LENGTHS, BATCH_SIZES, st.integers(0, 9), st.integers(1, 5))
+  def test_rows_come_equally_often(self, lengths, batch_size, seed, epochs):
+    # The whole batches of so many permutations, and what is carried on.
+    count, carried = divmod(epochs * len(lengths), batch_size)
+    batches = take(lengths, batch_size, seed, count)
+    assert {len(batch) for batch in batches} <= {batch_size}
+    times = np.bincount(
+      np.concatenate([np.zeros(0, int), *batches]), minlength=len(lengths)
+    )
+    assert len(times) == len(lengths)
+    assert times.max() <= epochs
+    assert np.sum(epochs - times) == carried
+
+  @given(LENGTHS, BATCH_SIZES, st.integers(0, 2**31))
+  def test_a_seed_fixes_the_order(self, lengths, batch_size, seed):
+    one = take(lengths, batch_size, seed, 20)
+    other = take(lengths, batch_size, seed, 20)
+    np.testing.assert_array_equal(one, other)
+
+  def test_an_epoch_is_two_draws(self):
+    # Of rows as long as each other, one a batch, only the two draws are left.
+    orders = []
+    for epoch in range(2):
+      rng = np.random.default_rng([5, epoch])
+      rows = rng.permutation(7)
+      orders.append(rows[rng.permutation(7)])
+    batches = take(np.full(7, 3), 1, 5, 14)
+    np.testing.assert_array_equal(np.ravel(batches), np.ravel(orders))
+
+  def test_seeds_and_epochs_differ(self):
+    lengths = np.arange(64)
+    orders = [
+      np.concatenate(take(lengths, 4, seed, 32)).reshape(2, 64)
+      for seed in range(4)
+    ]
+    assert len({order.tobytes() for pair in orders for order in pair}) == 8
+
+  def test_rows_of_a_batch_are_of_similar_length(self):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, 128, size=1000)
+    batches = take(lengths, 8, 1, 125)
+    at_random = rng.permutation(1000).reshape(125, 8)
+    assert spread(lengths, batches) < spread(lengths, at_random) / 5
+
+  def test_batches_do_not_come_by_length(self):
+    lengths = np.arange(256)
+    means = [lengths[batch].mean() for batch in take(lengths, 8, 1, 32)]
+    rises = np.sum(np.diff(means) > 0)
+    assert 5 < rises < 26
+
+  def test_the_same_rows_meet_others_next_time(self):
+    lengths = np.arange(256)
+    batches = take(lengths, 4, 1, 2 * 64)
+    first, second = (
+      {frozenset(batch.tolist()) for batch in half}
+      for half in (batches[:64], batches[64:])
+    )
+    assert len(first & second) < 64
+
+  def test_no_rows_no_batches(self):
+    assert take(np.zeros(0, np.int64), 4, 1, 1) == []
+
+
+def record_of(number, length):
+  """A row that has a length and a number, and nothing else."""
+  row = {"input_mask": [1] * length + [0] * (50 - length), "id": number}
+  return records.encode_row(row, RECORD_SPEC)
+
+
+RECORD_SPEC = {
+  "input_mask": records.sequence_feature(50),
+  "id": records.Feature(),
+}
+
+
+def sequential(lengths, batch_size, drop_remainder=False):
+  """Batches as (row_index [B], is_real [B]), of rows with these lengths."""
+  records = [record_of(number, n) for number, n in enumerate(lengths)]
+  dataset = inputs.sequential_batches(
+    tf.data.Dataset.from_tensor_slices(
+      tf.constant(records, tf.string, [len(records)])
+    ),
+    RECORD_SPEC,
+    batch_size,
+    drop_remainder,
+  )
+  batches = []
+  for serialized, row_index, is_real in dataset:
+    # Each row comes with its own index.
+    ids = inputs.parse(serialized, RECORD_SPEC)["id"]
+    assert ids.numpy().tolist() == row_index.numpy().tolist()
+    batches.append((row_index.numpy(), is_real.numpy()))
+  return batches
+
+
+class TestSequentialBatches:
+  @settings(max_examples=20)
+  @given(LENGTHS, st.integers(1, 70), st.integers(1, 70))
+  def test_as_sorted_by_hand(self, lengths, batch_size, window):
+    order = [
+      row
+      for start in range(0, len(lengths), window)
+      for row in sorted(
+        range(start, min(start + window, len(lengths))), key=lengths.__getitem__
+      )
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(inputs, "SORTED_ROWS", window)
+      batches = sequential(lengths, batch_size)
+      whole = sequential(lengths, batch_size, drop_remainder=True)
+    assert [row for i, real in batches for row in i[real]] == order
+    assert len(batches) == -(-len(lengths) // batch_size)
+    assert all(len(i) == len(real) == batch_size for i, real in batches)
+    assert len(whole) == len(lengths) // batch_size
+    for one, other in zip(whole, batches, strict=False):
+      np.testing.assert_array_equal(one, other)
+
+  @settings(max_examples=15)
+  @given(LENGTHS, st.integers(1, 70))
+  def test_padding_fills_the_last_batch_from_behind(self, lengths, batch_size):
+    *whole, (last, real) = sequential(lengths, batch_size)
+    assert all(is_real.all() for _, is_real in whole)
+    count = len(lengths) - len(whole) * batch_size
+    assert real.tolist() == [True] * count + [False] * (batch_size - count)
+    assert set(last) == set(last[:count])
+
+  def test_a_row_is_not_held_back_for_long(self):
+    lengths = np.random.default_rng(0).integers(1, 50, size=10_000)
+    order = [row for i, _ in sequential(lengths, 100) for row in i]
+    assert sorted(order) == list(range(10_000))
+    late = np.abs(np.arange(10_000) - order)
+    assert late.max() < 4096
+
+  def test_rows_are_read_when_they_are_due(self, monkeypatch):
+    monkeypatch.setattr(inputs, "SORTED_ROWS", 8)
+    taken = []
+
+    def records():
+      for number in range(1000):
+        taken.append(number)
+        yield record_of(number, 3)
+
+    batches = inputs.sequential_batches(
+      tf.data.Dataset.from_generator(
+        records, output_signature=tf.TensorSpec([], tf.string)
+      ),
+      RECORD_SPEC,
+      batch_size=4,
+    )
+    # What tf.data reads ahead of its own accord is left out.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    batches = batches.take(100).with_options(options)
+    for count, _ in enumerate(batches, 1):
+      assert len(taken) <= 4 * count + 8 + 64
+
+  def test_no_rows_no_batches(self):
+    assert sequential([], 4) == []
+
+
+class TestInputFn:
+  LENGTHS = (3, 20, 9, 1, 12, 5, 8)
+
+  @settings(max_examples=6)
+  @given(st.integers(0, 12), st.integers(0, 5))
+  def test_first_step_drops_batches(self, first_step, seed):
+    rows = make_rows(self.LENGTHS)
+    params = {"batch_size": 3, "seed": seed}
+    batches = batches_of(rows, params, first_step + 4, is_training=True)
+    resumed = batches_of(
+      rows, {**params, "first_step": first_step}, 4, is_training=True
+    )
+    assert_same_batches(resumed, batches[first_step:])
+
+  def test_training_follows_its_seed(self):
+    rows = make_rows(self.LENGTHS)
+    batches = [
+      batches_of(rows, {"batch_size": 2, "seed": s}, 7, is_training=True)
+      for s in (0, 0, 1)
+    ]
+    assert_same_batches(batches[0], batches[1])
+    orders = [np.ravel([b["row_index"] for b in run]) for run in batches]
+    assert orders[0].tolist() != orders[2].tolist()
+    counts = collections.Counter(orders[0].tolist())
+    assert counts == dict.fromkeys(range(7), 2)
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_rows_are_cut_to_the_longest(self, is_training):
+    rows = make_rows(self.LENGTHS)
+    batches = batches_of(rows, {"batch_size": 2}, 4, is_training=is_training)
+    for batch in batches:
+      lengths = np.array(self.LENGTHS)[batch["row_index"]]
+      mask = np.arange(lengths.max()) < lengths[:, None]
+      np.testing.assert_array_equal(batch["input_mask"], mask)
+      ids = mask * batch["row_index"][:, None]
+      np.testing.assert_array_equal(batch["input_ids"], ids)
+      assert batch["weights"].shape == (2, 2)
+
+  def test_short_rows_make_narrow_batches(self):
+    batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 2})
+    widths = [batch["input_ids"].shape[1] for batch in batches]
+    # By length: 1 3, 5 8, 9 12, 20.
+    assert widths == [3, 8, 12, 20]
+
+  def test_evaluation_sees_each_row_once(self):
+    batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 4})
+    real = [b["row_index"][b["is_real_example"] == 1] for b in batches]
+    assert sorted(np.concatenate(real)) == list(range(7))
+    is_real = [b["is_real_example"].tolist() for b in batches]
+    assert is_real == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+  def test_drop_remainder(self):
+    batches = batches_of(
+      make_rows(self.LENGTHS), {"batch_size": 3}, drop_remainder=True
+    )
+    assert len(batches) == 2
+    assert all(batch["is_real_example"].all() for batch in batches)
+    seen = np.concatenate([batch["row_index"] for batch in batches])
+    assert len(set(seen.tolist())) == 6
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_static_shapes(self, is_training):
+    input_fn = inputs.input_fn_from_rows(make_rows(self.LENGTHS), is_training)
+    dataset = input_fn({"batch_size": 2, "pad_to_max_length": True})
+    shapes = {n: s.shape.as_list() for n, s in dataset.element_spec.items()}
+    assert shapes == {
+      "input_ids": [2, SEQ_LENGTH],
+      "input_mask": [2, SEQ_LENGTH],
+      "label_ids": [2],
+      "weights": [2, 2],
+      "is_real_example": [2],
+      "row_index": [2],
+    }
+    batch = as_numpy(next(iter(dataset)))
+    lengths = np.array(self.LENGTHS)[batch["row_index"]]
+    assert batch["input_mask"].sum(axis=1).tolist() == lengths.tolist()
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  @pytest.mark.parametrize("drop_remainder", [True, False])
+  def test_a_file_gives_the_same_batches(
+    self, tmp_path, is_training, drop_remainder
+  ):
+    path = str(tmp_path / "rows")
+    input_fn = inputs.input_fn_from_file(
+      path, SPEC, is_training, drop_remainder
+    )
+    rows = [make_row(number, n) for number, n in enumerate(self.LENGTHS)]
+    records.write_records(path, rows, SPEC)
+    params = {"batch_size": 3, "seed": 2, "first_step": 1}
+    expected = batches_of(
+      make_rows(self.LENGTHS),
+      params,
+      5,
+      is_training=is_training,
+      drop_remainder=drop_remainder,
+    )
+    batches = [as_numpy(batch) for batch in input_fn(params).take(5)]
+    assert_same_batches(batches, expected)
+    assert len(batches) == (5 if is_training else 2 if drop_remainder else 3)
+
+  def test_no_rows(self):
+    assert batches_of(make_rows([]), {"batch_size": 2}) == []
+
+
+def test_bytes_of_a_file_and_of_a_pipe(tmp_path):
+  content = "née\r\n".encode()
+  (tmp_path / "file").write_bytes(content)
+  assert files.read_bytes(str(tmp_path / "file")) == content
+  pipe = tmp_path / "pipe"
+  os.mkfifo(pipe)
+  writer = threading.Thread(target=pipe.write_bytes, args=[content])
+  writer.start()
+  assert files.read_bytes(str(pipe)) == content
+  writer.join()

@@ -1,0 +1,271 @@
+"""Metrics, against arithmetic by hand."""
+
+import json
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from training import metrics
+
+# Label 1: 3 rows have it and 2 of them are found; 1 row is taken for it.
+LABELS = np.array([1, 1, 1, 0, 0, 0, 0, 0])
+GUESSES = np.array([1, 1, 0, 1, 0, 0, 0, 0])
+
+# Two labels for each row. First column: tp 1, fp 1, fn 0, tn 1; second: tp 1,
+# fp 0, fn 1, tn 1.
+LABEL_SETS = np.array([[1, 1], [0, 1], [0, 0]])
+GUESSED_SETS = np.array([[1, 1], [1, 0], [0, 0]])
+
+
+class TestMetrics:
+  @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+      ("accuracy", 6 / 8),
+      ("f1", 2 / 3),  # Precision and recall are both 2/3.
+      ("f1_micro", 6 / 8),
+      ("f1_macro", (2 / 3 + 4 / 5) / 2),
+      ("matthews", (2 * 4 - 1 * 1) / math.sqrt(3 * 3 * 5 * 5)),
+      ("mse", 2 / 8),
+    ],
+  )
+  def test_two_labels(self, name, expected):
+    value = metrics.METRICS[name](LABELS, GUESSES)
+    assert value == pytest.approx(expected, abs=1e-12)
+    assert isinstance(value, float)
+
+  @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+      ("accuracy", 2 / 3),
+      ("f1_micro", 2 * 2 / (2 * 2 + 1 + 1)),
+      ("f1_macro", 2 / 3),  # 2 / (2 + 1) in both columns.
+    ],
+  )
+  def test_sets_of_labels(self, name, expected):
+    value = metrics.METRICS[name](LABEL_SETS, GUESSED_SETS)
+    assert value == pytest.approx(expected, abs=1e-12)
+
+  @pytest.mark.parametrize("name", ["f1_micro", "f1_macro"])
+  def test_sets_of_one_possible_label(self, name):
+    value = metrics.METRICS[name](LABELS[:, None], GUESSES[:, None])
+    assert value == pytest.approx(2 / 3)
+
+  def test_three_labels(self):
+    labels, guesses = [0, 1, 2, 2], [0, 2, 2, 1]
+    assert metrics.accuracy(labels, guesses) == 1 / 2
+    assert metrics.f1_macro(labels, guesses) == pytest.approx((1 + 1 / 2) / 3)
+    assert metrics.f1_micro(labels, guesses) == pytest.approx(1 / 2)
+
+  def test_pearson(self):
+    # Deviations -1, 0, 1 and -4/3, -1/3, 5/3.
+    value = metrics.pearson([1, 2, 3], [1, 2, 4])
+    assert value == pytest.approx(3 / math.sqrt(2 * 42 / 9))
+
+  def test_spearman(self):
+    assert metrics.spearman([1.0, 2.0, 3.0], [0.1, 0.2, 40.0]) == 1
+    # 1 - 6 (1 + 1) / (3 (9 - 1)).
+    assert metrics.spearman([1, 2, 3], [2, 1, 3]) == pytest.approx(1 / 2)
+
+  @pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+  @pytest.mark.parametrize(
+    ("labels", "guesses"),
+    [([0, 1, 1], [1, 1, 1]), ([1, 1, 1], [0, 1, 1]), ([1, 1], [1, 1])],
+  )
+  def test_correlation_with_a_constant_is_0(self, name, labels, guesses):
+    assert metrics.METRICS[name](labels, guesses) == 0.0
+
+  @pytest.mark.parametrize("name", ["f1", "f1_micro", "f1_macro"])
+  def test_f1_of_nothing_is_0(self, name):
+    nothing = np.zeros([3, 2], np.int64)
+    assert metrics.f1(nothing[:, 0], nothing[:, 0]) == 0.0
+    if name != "f1":
+      assert metrics.METRICS[name](nothing, nothing) == 0.0
+
+  def test_nearly_the_same_numbers(self):
+    guesses = 5 + np.array([0, 1, 2]) * 2.0**-46
+    assert metrics.pearson([1, 2, 3], guesses) == pytest.approx(1)
+
+  def test_numbers_of_a_model(self):
+    labels = np.array([0.5, 3.75, 5.0], np.float32)
+    assert metrics.mse(labels, labels + np.float32(0.5)) == 0.25
+    assert metrics.pearson(labels, 2 * labels) == pytest.approx(1)
+
+
+class TestCompute:
+  def test_names(self):
+    results = metrics.compute(("accuracy", "f1"), LABELS, GUESSES)
+    assert results == pytest.approx({"eval_accuracy": 3 / 4, "eval_f1": 2 / 3})
+    assert list(results) == ["eval_accuracy", "eval_f1"]
+
+  def test_unknown_name(self):
+    with pytest.raises(ValueError, match="metric recal is none of accuracy, f"):
+      metrics.compute(["accuracy", "recal"], LABELS, GUESSES)
+
+  def test_as_the_original_reports(self):
+    results = metrics.classification_metrics(LABELS, GUESSES, LABELS / 4)
+    assert results == {"eval_accuracy": 3 / 4, "eval_loss": 3 / 32}
+
+
+class TestLabelReport:
+  def test_one_label_each(self):
+    report = metrics.label_report([0, 0, 1, 1, 1], [0, 1, 1, 1, 0], ["a", 7])
+    assert report["confusion_matrix"] == [[1, 1], [1, 2]]
+    assert report["labels"]["a"] == {
+      "precision": 1 / 2,
+      "recall": 1 / 2,
+      "f1": 1 / 2,
+      "support": 2,
+    }
+    assert report["labels"]["7"] == pytest.approx(
+      {"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "support": 3}
+    )
+    assert json.loads(json.dumps(report)) == report
+
+  def test_rows_are_true_and_columns_predicted(self):
+    report = metrics.label_report([0, 0, 2], [1, 1, 2], ["a", "b", "c"])
+    assert report["confusion_matrix"] == [[0, 2, 0], [0, 0, 0], [0, 0, 1]]
+    zeros = {"precision": 0, "recall": 0, "f1": 0}
+    assert report["labels"]["a"] == {**zeros, "support": 2}
+    assert report["labels"]["b"] == {**zeros, "support": 0}
+
+  def test_sets_of_labels(self):
+    report = metrics.label_report(LABEL_SETS, GUESSED_SETS, ["x", "y"])
+    assert report["confusion_matrices"] == {
+      "x": [[1, 1], [0, 1]],
+      "y": [[1, 0], [1, 1]],
+    }
+    assert report["labels"]["x"] == pytest.approx(
+      {"precision": 1 / 2, "recall": 1, "f1": 2 / 3, "support": 1}
+    )
+    assert report["labels"]["y"] == pytest.approx(
+      {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "support": 2}
+    )
+    assert json.loads(json.dumps(report)) == report
+
+  def test_a_label_that_never_occurs(self):
+    nothing = np.zeros([2, 1], np.int64)
+    report = metrics.label_report(nothing, nothing, ["x"])
+    assert report["confusion_matrices"] == {"x": [[2, 0], [0, 0]]}
+    assert report["labels"]["x"]["f1"] == 0
+
+  @hypothesis.given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1)
+  )
+  def test_agrees_with_counting(self, rows):
+    report = metrics.label_report(*zip(*rows, strict=True), ["a", "b", "c"])
+    assert report["confusion_matrix"] == [
+      [rows.count((i, j)) for j in range(3)] for i in range(3)
+    ]
+
+
+class TestCalibration:
+  def test_by_hand(self):
+    result = metrics.calibration(
+      [0.6, 0.7, 0.9, 1.0], [True, False, True, True], bins=4
+    )
+    assert result["edges"] == [0, 0.25, 0.5, 0.75, 1]
+    assert result["count"] == [0, 0, 2, 2]
+    assert result["accuracy"] == [None, None, 0.5, 1]
+    assert result["mean_confidence"][:2] == [None, None]
+    assert result["mean_confidence"][2:] == pytest.approx([0.65, 0.95])
+    # Half of the rows are off by 0.15, the other half by 0.05.
+    assert result["expected_calibration_error"] == pytest.approx(0.1)
+    assert json.loads(json.dumps(result)) == result
+
+  def test_edges_belong_below(self):
+    result = metrics.calibration([0.0, 0.5, 1.0], [0, 1, 1], bins=2)
+    assert result["count"] == [2, 1]
+
+  def test_float32_a_little_above_1(self):
+    above = np.nextafter(np.float32(1), np.float32(2))
+    result = metrics.calibration(np.array([above]), np.array([True]))
+    assert result["count"] == [0] * 9 + [1]
+
+  @hypothesis.given(
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1),
+    st.integers(1, 20),
+  )
+  def test_every_row_counts_once(self, rows, bins):
+    result = metrics.calibration(*zip(*rows, strict=True), bins)
+    assert sum(result["count"]) == len(rows)
+    right = sum(
+      n * share
+      for n, share in zip(result["count"], result["accuracy"], strict=True)
+      if n
+    )
+    assert right == pytest.approx(sum(correct for _, correct in rows))
+    assert 0 <= result["expected_calibration_error"] <= 1
+
+
+class TestSummarize:
+  def test_by_hand(self):
+    rows = metrics.summarize(
+      {
+        "MRPC": {
+          1: {"eval_loss": 0.5, "eval_f1": 0.8, "global_step": 9},
+          7: {"eval_loss": 0.25, "eval_f1": 0.6, "global_step": 9},
+          3: {"eval_loss": 0.75, "eval_f1": 0.7, "global_step": 8},
+        }
+      }
+    )
+    # Deviations of a sample: divided by two.
+    assert rows == [
+      ["task", "metric", "mean", "deviation", "best", "best seed"],
+      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.8000", "1"],
+      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "7"],
+    ]
+
+  def test_one_seed_has_no_deviation(self):
+    _, row = metrics.summarize({"data": {4: {"eval_mse": 2.0}}})
+    assert row == ["data", "eval_mse", "2.0000", "0.0000", "2.0000", "4"]
+
+  def test_tasks_stay_in_order(self):
+    results = {
+      "RTE": {1: {"eval_accuracy": 0.5}},
+      "MNLI": {
+        1: {
+          "eval_accuracy": 0.5,
+          "eval_accuracy_mm": 0.25,
+          "global_step": 1,
+          "global_step_mm": 1,
+        }
+      },
+    }
+    _, *rows = metrics.summarize(results)
+    assert [row[:2] for row in rows] == [
+      ["RTE", "eval_accuracy"],
+      ["MNLI", "eval_accuracy"],
+      ["MNLI", "eval_accuracy_mm"],
+    ]
+
+  def test_of_equals_the_first_seed_is_the_best(self):
+    results = {"a": {5: {"eval_f1": 1.0}, 2: {"eval_f1": 1.0}}}
+    assert metrics.summarize(results)[1][-1] == "5"
+
+  def test_nothing(self):
+    assert len(metrics.summarize({})) == 1
+
+  @hypothesis.given(
+    st.dictionaries(st.integers(0, 99), st.floats(-9, 9), min_size=2)
+  )
+  def test_as_numpy(self, values):
+    seeds = {seed: {"eval_pearson": value} for seed, value in values.items()}
+    _, (*_, mean, deviation, best, seed) = metrics.summarize({"a": seeds})
+    numbers = list(values.values())
+    assert float(mean) == pytest.approx(np.mean(numbers), abs=1e-4)
+    variance = np.square(numbers - np.mean(numbers)).sum() / (len(numbers) - 1)
+    assert float(deviation) == pytest.approx(math.sqrt(variance), abs=1e-4)
+    assert values[int(seed)] == max(numbers)
+    assert float(best) == pytest.approx(max(numbers), abs=1e-4)
+
+  @pytest.mark.parametrize("name", ["loss", "eval_loss", "mse", "eval_mse_mm"])
+  def test_lower_is_better(self, name):
+    assert metrics.is_lower_better(name)
+
+  @pytest.mark.parametrize("name", sorted(metrics.METRICS.keys() - {"mse"}))
+  def test_higher_is_better(self, name):
+    assert not metrics.is_lower_better(f"eval_{name}")

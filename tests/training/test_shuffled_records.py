@@ -1,0 +1,620 @@
+"""Shuffled batches of TFRecord files, and what is wrong with such files."""
+
+import contextlib
+import itertools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import records, sequences
+from training import shuffled_records
+from training.shuffled_records import Layout, RecordFiles
+
+SEQ_LENGTH = 12
+PREDICTIONS = 2
+VOCAB_SIZE = 1000
+UNMASKED = {
+  "input_ids": records.sequence_feature(SEQ_LENGTH),
+  "input_mask": records.sequence_feature(SEQ_LENGTH),
+  "segment_ids": records.sequence_feature(SEQ_LENGTH),
+}
+SPEC = {
+  **UNMASKED,
+  "masked_lm_positions": records.Feature((PREDICTIONS,)),
+  "masked_lm_ids": records.Feature((PREDICTIONS,)),
+  "masked_lm_weights": records.Feature((PREDICTIONS,), "float32"),
+  "next_sentence_labels": records.Feature((1,)),
+}
+
+
+def make_row(number):
+  """A row whose ids all say its number, of a length from 1 to SEQ_LENGTH."""
+  length = length_of(number)
+  return {
+    "input_ids": sequences.padded([number] * length, SEQ_LENGTH),
+    "input_mask": sequences.padded([1] * length, SEQ_LENGTH),
+    "segment_ids": [0] * SEQ_LENGTH,
+    "masked_lm_positions": [0, 0],
+    "masked_lm_ids": [number, 0],
+    "masked_lm_weights": [1.0, 0.0],
+    "next_sentence_labels": [number % 2],
+  }
+
+
+def length_of(number):
+  return 1 + number * 7 % SEQ_LENGTH
+
+
+def write(folder, sizes, spec=SPEC):
+  """Files of so many rows each, numbered through; returns their paths."""
+  paths = [str(folder / f"part-{n}.tfrecord") for n in range(len(sizes))]
+  numbers = itertools.count()
+  for path, size in zip(paths, sizes, strict=True):
+    rows = [make_row(number) for number in itertools.islice(numbers, size)]
+    records.write_records(path, rows, spec)
+  return paths
+
+
+@contextlib.contextmanager
+def constants(block_rows, window_rows):
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(shuffled_records, "BLOCK_ROWS", block_rows)
+    patch.setattr(shuffled_records, "WINDOW_ROWS", window_rows)
+    yield
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  """23 rows in three files and eight blocks of up to 4."""
+  paths = write(tmp_path_factory.mktemp("rows"), [9, 1, 13])
+  with constants(4, 8):
+    return RecordFiles(paths, SPEC, VOCAB_SIZE)
+
+
+def batches_of(input_fn, params, count=None):
+  """The first `count` batches, or all, as arrays."""
+  return [
+    {name: value.numpy() for name, value in batch.items()}
+    for batch in itertools.islice(input_fn(params), count)
+  ]
+
+
+def assert_same_batches(some, others):
+  assert len(some) == len(others)
+  for one, other in zip(some, others, strict=True):
+    assert one.keys() == other.keys()
+    for name in one:
+      np.testing.assert_array_equal(one[name], other[name])
+
+
+class TestDescribe:
+  def test_masked_pairs(self, tmp_path):
+    (path,) = write(tmp_path, [3])
+    layout = shuffled_records.describe(path)
+    assert layout == Layout(SEQ_LENGTH, PREDICTIONS, True)
+
+  def test_unmasked_text(self, tmp_path):
+    (path,) = write(tmp_path, [3], UNMASKED)
+    assert shuffled_records.describe(path) == Layout(SEQ_LENGTH, 0, False)
+
+  @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+      (b"", "is empty, without any record; make"),
+      (b"Hello", "is not a TFRecord file; make"),
+      (b"A text of some more words\n" * 9, "is not a TFRecord file, or"),
+    ],
+  )
+  def test_other_files(self, tmp_path, content, message):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert message in refusal(shuffled_records.describe, path)
+
+  def test_no_file(self, tmp_path):
+    there_is_none = refusal(shuffled_records.describe, tmp_path / "x")
+    assert there_is_none == f"{tmp_path}/x is not there; check the path"
+    a_folder = refusal(shuffled_records.describe, tmp_path)
+    assert a_folder.startswith(f"{tmp_path} cannot be read: ")
+
+  def test_other_records(self, tmp_path):
+    path = str(tmp_path / "x")
+    spec = {"ids": records.Feature(), "text": records.Feature()}
+    records.write_records(path, [{"ids": 1, "text": 2}], spec)
+    message = refusal(shuffled_records.describe, path)
+    assert message.startswith(f"{path}: record 0 has no input_ids, but 'ids',")
+    write_frames(path, [b"no protocol buffer"])
+    message = refusal(shuffled_records.describe, path)
+    assert message.startswith(f"{path}: record 0 is no tf.train.Example; ")
+
+
+def refusal(function, *args):
+  """The message of a ValueError, which has one line."""
+  with pytest.raises(ValueError, match=r".") as error:
+    function(*args)
+  (line,) = str(error.value).splitlines()
+  return line
+
+
+def write_frames(path, records):
+  with tf.io.TFRecordWriter(str(path)) as writer:
+    for record in records:
+      writer.write(record)
+
+
+class TestRecordFiles:
+  def test_lengths(self, files):
+    assert len(files) == 23
+    assert files.lengths.tolist() == [length_of(n) for n in range(23)]
+    assert files.lengths.dtype == np.uint16
+    assert files.block_sizes.tolist() == [4, 4, 1, 1, 4, 4, 4, 1]
+
+  @given(st.lists(st.integers(0, 22), unique=True))
+  def test_records(self, files, rows):
+    records = files.records(np.array(rows, np.int64))
+    assert records == {
+      row: records.encode_row(make_row(row), SPEC) for row in rows
+    }
+
+  def test_empty_files_are_passed_over(self, tmp_path):
+    files = RecordFiles(write(tmp_path, [0, 5, 0, 3, 0]), SPEC, VOCAB_SIZE)
+    assert files.lengths.tolist() == [length_of(n) for n in range(8)]
+    (record,) = files.records(np.array([6])).values()
+    assert record == records.encode_row(make_row(6), SPEC)
+
+  @pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
+  def test_no_record(self, tmp_path, sizes):
+    paths = write(tmp_path, sizes)
+    message = refusal(RecordFiles, paths, SPEC, VOCAB_SIZE)
+    assert message.startswith("there is no record in ")
+
+  def test_one_file_is_not_there(self, tmp_path):
+    paths = write(tmp_path, [3, 3])
+    os.remove(paths[1])
+    message = refusal(RecordFiles, paths, SPEC, VOCAB_SIZE)
+    assert message == f"{paths[1]} is not there; check the path"
+
+  def test_fingerprint(self, tmp_path):
+    def fingerprint(paths):
+      return RecordFiles(paths, SPEC, VOCAB_SIZE).fingerprint
+
+    paths = write(tmp_path, [3, 2])
+    first = fingerprint(paths)
+    assert fingerprint(paths) == first
+    copies = [path + ".copy" for path in paths]
+    for path, copy in zip(paths, copies, strict=True):
+      os.rename(path, copy)
+    assert fingerprint(copies) == first
+    assert fingerprint(copies[::-1]) != first
+    # The same records, of which another file holds one.
+    assert fingerprint(write(tmp_path, [2, 3])) != first
+    rows = [make_row(0), make_row(1), {**make_row(2), "segment_ids": [1] * 12}]
+    records.write_records(copies[0], rows, SPEC)
+    assert fingerprint(copies) != first
+
+
+class TestWrongRecords:
+  """Files whose frames are whole."""
+
+  @pytest.mark.parametrize("wrong_row", [0, 3, 4, 9])
+  @pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+      (
+        "input_ids",
+        [5, VOCAB_SIZE] + [0] * 10,
+        "input_ids holds id 1000, beyond vocab_size=1000; pass the "
+        "bert_config.json of the vocabulary that the records were made with",
+      ),
+      (
+        "masked_lm_ids",
+        [1, VOCAB_SIZE + 7],
+        "masked_lm_ids holds id 1007, beyond vocab_size=1000; pass the "
+        "bert_config.json of the vocabulary that the records were made with",
+      ),
+      # In 32 bits this is 1.
+      (
+        "input_ids",
+        [2**32 + 1] + [0] * 11,
+        "input_ids holds id 4294967297, beyond vocab_size=1000; pass the "
+        "bert_config.json of the vocabulary that the records were made with",
+      ),
+      (
+        "input_ids",
+        [-1] * 12,
+        "input_ids holds -1, which is not from 0 to 999; make or copy the "
+        "file again",
+      ),
+      (
+        "masked_lm_positions",
+        [3, 12],
+        "masked_lm_positions holds 12, which is not from 0 to 11; make or "
+        "copy the file again",
+      ),
+      (
+        "input_mask",
+        [2] + [0] * 11,
+        "input_mask holds 2, which is not from 0 to 1; make or copy the file "
+        "again",
+      ),
+    ],
+  )
+  def test_values(self, tmp_path, wrong_row, name, values, message):
+    rows = [make_row(number) for number in range(10)]
+    rows[wrong_row][name] = values
+    first, path = str(tmp_path / "first"), str(tmp_path / "second")
+    records.write_records(first, [make_row(0)] * 6, SPEC)
+    records.write_records(path, rows, SPEC)
+    with constants(4, 8):
+      refused = refusal(RecordFiles, [first, path], SPEC, VOCAB_SIZE)
+    assert refused == f"{path}: record {wrong_row}: {message}"
+
+  def test_the_highest_values_that_are_right(self, tmp_path):
+    path = str(tmp_path / "x")
+    row = {
+      **make_row(0),
+      "input_ids": [VOCAB_SIZE - 1] * SEQ_LENGTH,
+      "masked_lm_ids": [VOCAB_SIZE - 1] * 2,
+      "masked_lm_positions": [SEQ_LENGTH - 1] * 2,
+    }
+    records.write_records(path, [row], SPEC)
+    assert len(RecordFiles([path], SPEC, VOCAB_SIZE)) == 1
+
+  def test_another_length(self, tmp_path):
+    paths = write(tmp_path, [3, 3])
+    spec = {**SPEC, "input_mask": records.sequence_feature(9)}
+    row = {**make_row(0), "input_mask": [1] * 9}
+    records.write_records(paths[1], [row], spec)
+    assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
+      f"{paths[1]}: record 0: input_mask has 9 values, where 12 are expected; "
+      f"pass files that were made with the same max_seq_length and "
+      f"max_predictions_per_seq"
+    )
+
+  def test_other_features(self, tmp_path):
+    paths = write(tmp_path, [3], UNMASKED)
+    assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
+      f"{paths[0]}: record 0 has no masked_lm_positions of type int64; pass "
+      f"files that were made with the same settings"
+    )
+    floats = {**SPEC, "input_ids": records.Feature((12,), "float32")}
+    paths = write(tmp_path, [3], floats)
+    assert "has no input_ids of type int64" in refusal(
+      RecordFiles, paths, SPEC, VOCAB_SIZE
+    )
+
+  def test_what_the_spec_does_not_name_may_be_there(self, tmp_path):
+    assert len(RecordFiles(write(tmp_path, [3]), UNMASKED, VOCAB_SIZE)) == 3
+
+  def test_no_example(self, tmp_path):
+    (path,) = write(tmp_path, [2])
+    records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    write_frames(path, [*records, b"\xff\xff"])
+    message = refusal(RecordFiles, [path], SPEC, VOCAB_SIZE)
+    assert message.startswith(f"{path}: record 2 is no tf.train.Example; ")
+
+
+class TestDamagedFiles:
+  @pytest.fixture
+  def small(self, tmp_path, monkeypatch):
+    """A file of one small record, and a function that reads it."""
+    spec = {
+      "input_ids": records.Feature((1,)),
+      "input_mask": records.Feature((1,)),
+    }
+    path = tmp_path / "x"
+    records.write_records(str(path), [{"input_ids": 1, "input_mask": 1}], spec)
+    # Where just the file's content changes, one dataset serves all.
+    examined = shuffled_records._examined_blocks(
+      [str(path)], spec, shuffled_records._limits(spec, 9)
+    )
+    monkeypatch.setattr(
+      shuffled_records, "_examined_blocks", lambda *args: examined
+    )
+    return path, lambda: RecordFiles([path], spec, 9)
+
+  def test_cut_anywhere(self, small):
+    path, read = small
+    content = path.read_bytes()
+    assert len(read()) == 1
+    for size in range(1, len(content)):
+      path.write_bytes(content[:size])
+      assert refusal(read) == (
+        f"{path} is cut short: it ends within record 0; make or copy the file "
+        f"again"
+      )
+
+  def test_a_flipped_bit_anywhere(self, small):
+    path, read = small
+    content = path.read_bytes()
+    for place in range(len(content)):
+      changed = bytearray(content)
+      changed[place] ^= 1 << place % 8
+      path.write_bytes(changed)
+      if place < 12:
+        expected = " is not a TFRecord file, or damaged in its first bytes"
+      else:
+        expected = ": record 0 is damaged"
+      message = f"{path}{expected}; make or copy the file again"
+      assert refusal(read) == message
+
+  @pytest.mark.parametrize("is_header_cut", [False, True])
+  def test_the_record_is_counted_over_blocks(self, tmp_path, is_header_cut):
+    size = len(records.encode_row(make_row(15), SPEC)) + 16
+    missing = size - 3 if is_header_cut else 1
+    with constants(4, 8):
+      _, path = paths = write(tmp_path, [5, 11])
+      with open(path, "r+b") as file:
+        file.truncate(os.path.getsize(path) - missing)
+      assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
+        f"{path} is cut short: it ends within record 10; make or copy the file "
+        f"again"
+      )
+
+  def test_a_flip_is_counted_over_blocks(self, tmp_path):
+    with constants(4, 8):
+      _, path = paths = write(tmp_path, [5, 11])
+      with open(path, "r+b") as file:
+        file.seek(-20, os.SEEK_END)
+        file.write(b"x")
+      assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
+        f"{path}: record 10 is damaged; make or copy the file again"
+      )
+
+  def test_a_cut_between_records_makes_another_file(self, tmp_path):
+    paths = write(tmp_path, [3])
+    before = RecordFiles(paths, SPEC, VOCAB_SIZE).fingerprint
+    sizes = [len(records.encode_row(make_row(n), SPEC)) for n in range(2)]
+    with open(paths[0], "r+b") as file:
+      file.truncate(sum(sizes) + 2 * 16)
+    files = RecordFiles(paths, SPEC, VOCAB_SIZE)
+    assert len(files) == 2
+    assert files.fingerprint != before
+
+
+BLOCK_SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=12).map(np.array)
+BATCH_SIZES = st.integers(1, 9)
+
+
+def plan(block_sizes, batch_size, seed=0):
+  lengths = np.array([length_of(n) for n in range(np.sum(block_sizes))])
+  return shuffled_records.shuffled_batches(
+    lengths, block_sizes, batch_size, seed
+  )
+
+
+def first_batches(count, *args):
+  batches = itertools.chain.from_iterable(made for _, made in plan(*args))
+  return [batch.tolist() for batch in itertools.islice(batches, count)]
+
+
+class TestShuffledBatches:
+  @given(BLOCK_SIZES, BATCH_SIZES, st.integers(1, 30), st.integers(0, 9))
+  def test_rows_come_equally_often(self, sizes, batch_size, window, seed):
+    rows = int(np.sum(sizes))
+    epochs = 3
+    count, carried = divmod(epochs * rows, batch_size)
+    with constants(7, window):
+      batches = first_batches(count, sizes, batch_size, seed)
+    assert {len(batch) for batch in batches} <= {batch_size}
+    times = np.bincount(np.ravel(batches).astype(int), minlength=rows)
+    assert len(times) == rows
+    assert times.max() <= epochs
+    assert np.sum(epochs - times) == carried
+
+  @given(BLOCK_SIZES, BATCH_SIZES, st.integers(1, 30))
+  def test_windows(self, sizes, batch_size, window):
+    rows = int(np.sum(sizes))
+    block_of = np.repeat(np.arange(len(sizes)), sizes)
+    left_over = []
+    seen = []
+    with constants(7, window):
+      for part, batches in plan(sizes, batch_size):
+        assert part[: len(left_over)].tolist() == left_over
+        new = part[len(left_over) :]
+        # Whole blocks, of which no more begin than the window has room for.
+        blocks = np.unique(block_of[new])
+        assert len(new) == np.sum(sizes[blocks])
+        assert len(new) < window + 7
+        whole = len(part) // batch_size * batch_size
+        assert sorted(np.ravel(batches)) == sorted(part[:whole])
+        left_over = part[whole:].tolist()
+        seen += new.tolist()
+        if len(seen) >= rows:
+          break
+    assert sorted(seen) == list(range(rows))
+
+  @given(BLOCK_SIZES, BATCH_SIZES, st.integers(0, 2**31))
+  def test_a_small_epoch_is_one_window(self, sizes, batch_size, seed):
+    part, _ = next(plan(sizes, batch_size, seed))
+    assert sorted(part) == list(range(np.sum(sizes)))
+
+  def test_any_order_of_a_window_may_come(self):
+    orders = {
+      tuple(next(plan(np.array([2, 1]), 3, seed))[0].tolist())
+      for seed in range(100)
+    }
+    assert orders == set(itertools.permutations(range(3)))
+
+  def test_seeds_and_epochs_differ(self):
+    sizes = np.full(16, 4)
+    with constants(4, 16):
+      one, same, other = (
+        first_batches(32, sizes, 4, seed) for seed in (1, 1, 2)
+      )
+    assert one == same
+    assert one != other
+    assert one[:16] != one[16:]
+
+  def test_rows_of_a_batch_are_of_similar_length(self):
+    batches = first_batches(50, np.full(100, 4), 8)
+    spread = [np.ptp([length_of(n) for n in batch]) for batch in batches]
+    # At random, eight of twelve lengths spread over about nine.
+    assert np.mean(spread) < 2
+
+
+class TestTraining:
+  @settings(max_examples=15)
+  @given(st.integers(0, 40), st.integers(1, 30), st.integers(0, 3))
+  def test_resumed_as_if_never_stopped(
+    self, files, first_step, batch_size, seed
+  ):
+    input_fn = shuffled_records.training_input_fn(files, add_ordinals)
+    params = {"batch_size": batch_size, "seed": seed}
+    with constants(4, 8):
+      whole = batches_of(input_fn, params, first_step + 4)
+      resumed = batches_of(input_fn, {**params, "first_step": first_step}, 4)
+    assert_same_batches(resumed, whole[first_step:])
+
+  def test_rows_are_those_of_the_plan(self, files):
+    input_fn = shuffled_records.training_input_fn(files, add_ordinals)
+    with constants(4, 8):
+      batches = batches_of(input_fn, {"batch_size": 5, "seed": 3}, 20)
+      expected = first_batches(20, files.block_sizes, 5, 3)
+    assert [batch["row_index"].tolist() for batch in batches] == expected
+    for step, batch in enumerate(batches):
+      numbers = batch["row_index"]
+      mask = (
+        np.arange(max(map(length_of, numbers)))
+        < np.array([*map(length_of, numbers)])[:, None]
+      )
+      np.testing.assert_array_equal(batch["input_mask"], mask)
+      np.testing.assert_array_equal(batch["input_ids"], mask * numbers[:, None])
+      np.testing.assert_array_equal(batch["masked_lm_ids"][:, 0], numbers)
+      assert batch["ordinals"].tolist() == [*range(5 * step, 5 * step + 5)]
+      assert batch["is_real_example"].all()
+
+  def test_static_shapes(self, files):
+    input_fn = shuffled_records.training_input_fn(files, add_ordinals)
+    dataset = input_fn({"batch_size": 2, "pad_to_max_length": True})
+    shapes = {n: s.shape.as_list() for n, s in dataset.element_spec.items()}
+    assert shapes["input_ids"] == [2, SEQ_LENGTH]
+    assert shapes["next_sentence_labels"] == [2, 1]
+    assert shapes["ordinals"] == shapes["row_index"] == [2]
+    assert dataset.element_spec["ordinals"].dtype == tf.int64
+
+  def test_each_record_is_read_once_an_epoch(self, files, monkeypatch):
+    read = []
+
+    def records(rows):
+      read.extend(rows.tolist())
+      return RecordFiles.records(files, rows)
+
+    monkeypatch.setattr(files, "records", records)
+    with constants(4, 8):
+      # 23 rows and no more make 7 batches of 3; two rows wait for the next.
+      parts = itertools.islice(plan(files.block_sizes, 3), 6)
+      list(shuffled_records._loaded(files, parts, 0))
+    assert max(np.bincount(read)) <= 2
+    epoch = read[:23]
+    assert sorted(epoch) == list(range(23))
+
+  def test_what_is_passed_over_is_not_read(self, files, monkeypatch):
+    def records(rows):
+      raise AssertionError("reads")
+
+    monkeypatch.setattr(files, "records", records)
+    with constants(4, 8):
+      parts = list(itertools.islice(plan(files.block_sizes, 3), 6))
+      steps = sum(len(batches) for _, batches in parts)
+      assert list(shuffled_records._loaded(files, parts, steps)) == []
+      with pytest.raises(AssertionError, match="reads"):
+        list(shuffled_records._loaded(files, parts, steps - 1))
+
+
+def add_ordinals(features, ordinals):
+  return {**features, "ordinals": ordinals}
+
+
+class TestFilesThatChange:
+  @pytest.fixture
+  def case(self, tmp_path):
+    paths = write(tmp_path, [6, 6])
+    with constants(4, 8):
+      yield paths[1], RecordFiles(paths, SPEC, VOCAB_SIZE)
+
+  def remove(path):
+    os.remove(path)
+
+  def shorten(path):
+    with open(path, "r+b") as file:
+      file.truncate(os.path.getsize(path) - 5)
+
+  def empty(path):
+    with open(path, "wb"):
+      pass
+
+  def replace(path):
+    rows = [make_row(number) for number in (6, 7, 8, 9, 10, 23)]
+    records.write_records(path, rows, SPEC)
+
+  def overwrite(path):
+    with open(path, "r+b") as file:
+      file.write(b"\xff" * os.path.getsize(path))
+
+  @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+      (remove, " is not there; check the path"),
+      (shorten, " changed since this run began; give the same command"),
+      (empty, " changed since this run began; give the same command"),
+      (replace, " changed since this run began; give the same command"),
+      (overwrite, " changed since this run began; give the same command"),
+    ],
+  )
+  def test_in_training_and_evaluation(self, case, change, message):
+    path, files = case
+    change(path)
+    assert files.records(np.arange(6)).keys() == set(range(6))
+    assert refusal(files.records, np.arange(12)).startswith(path + message)
+    for input_fn in (
+      shuffled_records.training_input_fn(files),
+      shuffled_records.evaluation_input_fn(files),
+    ):
+      with pytest.raises(tf.errors.OpError) as error:
+        batches_of(input_fn, {"batch_size": 2}, 12)
+      first_line = error.value.message.splitlines()[0]
+      assert f"ValueError: {path}{message}" in first_line
+
+
+class TestEvaluation:
+  @settings(max_examples=15)
+  @given(st.integers(1, 30), st.one_of(st.none(), st.integers(0, 30)))
+  def test_rows_in_order(self, files, batch_size, max_rows):
+    input_fn = shuffled_records.evaluation_input_fn(
+      files, max_rows, add_ordinals
+    )
+    with constants(4, 8):
+      batches = batches_of(input_fn, {"batch_size": batch_size})
+    count = 23 if max_rows is None else min(max_rows, 23)
+    assert len(batches) == -(-count // batch_size)
+    seen = []
+    for batch in batches:
+      assert len(batch["row_index"]) == batch_size
+      real = batch["is_real_example"] == 1
+      seen += batch["row_index"][real].tolist()
+      np.testing.assert_array_equal(
+        batch["masked_lm_ids"][:, 0], batch["row_index"]
+      )
+      np.testing.assert_array_equal(
+        batch["ordinals"][real], batch["row_index"][real]
+      )
+      # The rows that fill up are of the same batch, and behind.
+      assert real.tolist() == sorted(real, reverse=True)
+      assert set(batch["row_index"]) == set(batch["row_index"][real])
+    assert seen == list(range(count))
+
+  def test_again(self, files):
+    dataset = shuffled_records.evaluation_input_fn(files)({"batch_size": 4})
+    assert len(list(dataset)) == len(list(dataset)) == 6
+
+  def test_padded(self, files):
+    input_fn = shuffled_records.evaluation_input_fn(files, 2)
+    params = {"batch_size": 2, "pad_to_max_length": True}
+    (batch,) = batches_of(input_fn, params)
+    assert batch["input_ids"].shape == (2, SEQ_LENGTH)
+    (batch,) = batches_of(input_fn, {"batch_size": 2})
+    assert batch["input_ids"].shape == (2, length_of(1))

@@ -1,0 +1,36 @@
+"""How TensorFlow is started."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import scripts
+
+from training import startup
+
+
+def _started(**environment):
+  """oneDNN's variable after an import, and what that has written."""
+  code = "import os, training.startup;"
+    "print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
+  kept = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
+  result = subprocess.run(
+    [sys.executable, "-c", code],
+    env={**kept, "PYTHONPATH": str(scripts.ROOT), **environment},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  return result.stdout.strip(), result.stderr
+
+
+@pytest.mark.parametrize("wish", ["0", "1"])
+def test_the_users_wish_counts(wish):
+  assert _started(TF_ENABLE_ONEDNN_OPTS=wish) == (wish, "")
+
+
+def test_onednn_where_there_is_avx512():
+  found, written = _started()
+  assert found == ("1" if startup._has_avx512() else "None")
+  assert written == ""

@@ -1,0 +1,170 @@
+"""Curves are read back as they were written, whatever was killed."""
+
+import os
+import shutil
+import tempfile
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training import summaries
+
+
+def _files(folder):
+  return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+POINTS = st.lists(
+  st.tuples(
+    st.sampled_from(["loss", "learning rate", "dev/eval_accuracy"]),
+    st.integers(0, 2**40),
+    st.floats(width=32, allow_nan=False),
+  ),
+  max_size=12,
+)
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(parts=st.lists(POINTS, max_size=3))
+def test_what_was_written_last_is_read(parts):
+  expected = {}
+  with tempfile.TemporaryDirectory() as folder:
+    for points in parts:
+      writer = summaries.Summaries(folder)
+      for tag, step, value in points:
+        writer.write(step, {tag: value})
+        expected.setdefault(tag.replace(" ", "_"), {})[step] = value
+      writer.close()
+    assert summaries.read_scalars(folder) == {
+      tag: sorted(curve.items()) for tag, curve in expected.items()
+    }
+
+
+def test_numbers_of_any_type_are_on_disk_at_once(tmp_path):
+  writer = summaries.Summaries(str(tmp_path))
+  values = {"a": 1, "b": np.float64(0.5), "c": tf.constant(2.0).numpy()}
+  writer.write(np.int64(3), values)
+  assert summaries.read_scalars(tmp_path) == {
+    "a": [(3, 1.0)],
+    "b": [(3, 0.5)],
+    "c": [(3, 2.0)],
+  }
+  writer.write(4, {"a": float("nan")})
+  (_, (step, value)) = summaries.read_scalars(tmp_path)["a"]
+  assert step == 4
+  assert np.isnan(value)
+  assert len(_files(tmp_path)) == 1
+
+
+def test_nothing_written_is_no_file(tmp_path):
+  summaries.Summaries(str(tmp_path / "new")).close()
+  assert _files(tmp_path) == []
+  assert summaries.read_scalars(tmp_path) == {}
+
+
+def test_other_files_are_passed_over(tmp_path):
+  (tmp_path / "model.ckpt-3.index").write_bytes(b"no events")
+  summaries.Summaries(str(tmp_path)).write(1, {"loss": 2})
+  assert summaries.read_scalars(tmp_path) == {"loss": [(1, 2.0)]}
+
+
+def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
+  writer = summaries.Summaries(str(tmp_path / "whole"))
+  sizes = []
+  for step in range(3):
+    writer.write(step, {"loss": step})
+    (name,) = _files(tmp_path / "whole")
+    sizes.append((tmp_path / "whole" / name).stat().st_size)
+  writer.close()
+  cut = tmp_path / "cut"
+  for size in range(sizes[1], sizes[2]):
+    shutil.rmtree(cut, ignore_errors=True)
+    shutil.copytree(tmp_path / "whole", cut)
+    os.truncate(cut / name, size)
+    assert summaries.read_scalars(cut) == {"loss": [(0, 0.0), (1, 1.0)]}
+  later = summaries.Summaries(str(cut))
+  later.write(2, {"loss": 5})
+  later.close()
+  assert summaries.read_scalars(cut)["loss"] == [(0, 0.0), (1, 1.0), (2, 5.0)]
+
+
+def test_tensorboard_reads_the_same(tmp_path):
+  event_accumulator = pytest.importorskip(
+    "tensorboard.backend.event_processing.event_accumulator"
+  )
+  writer = summaries.Summaries(str(tmp_path))
+  writer.write(1, {"learning rate": 0.25, "dev/eval_accuracy": 0.5})
+  writer.write(2, {"learning rate": 0.125})
+  reader = event_accumulator.EventAccumulator(str(tmp_path))
+  reader.Reload()
+  curves = {
+    tag: [
+      (event.step, float(tf.make_ndarray(event.tensor_proto)))
+      for event in reader.Tensors(tag)
+    ]
+    for tag in reader.Tags()["tensors"]
+  }
+  assert curves == summaries.read_scalars(tmp_path)
+  plugin = reader.SummaryMetadata("learning_rate").plugin_data.plugin_name
+  assert plugin == "scalars"
+
+
+class _Bar:
+  """Stands for tqdm's."""
+
+  def __init__(self, **kwargs):
+    self.kwargs = kwargs
+    self.count = 0
+    self.postfix = ""
+
+  def update(self):
+    self.count += 1
+
+  def clear(self):
+    pass
+
+  def set_postfix_str(self, text, refresh):
+    assert not refresh
+    self.postfix = text
+
+
+def test_a_line_is_the_mean_since_the_last(tmp_path, monkeypatch):
+  monkeypatch.setattr(summaries, "bar", _Bar)
+  clock = [100.0]
+  monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
+  writer = summaries.Summaries(str(tmp_path))
+  progress = summaries.Progress(10, 20, 8, writer)
+  assert progress._bar.kwargs == {"total": 20, "initial": 10, "unit": "step"}
+
+  def add(*losses):
+    for loss in losses:
+      results = {"loss": loss, "learning rate": loss / 4}
+      progress.add({name: tf.constant(v) for name, v in results.items()})
+
+  progress.log()  # There is nothing to say yet.
+  add(1.0, 2.0, 6.0)
+  clock[0] += 2
+  progress.log()
+  assert progress._bar.postfix == "loss 3.0000, 12.0 examples/s"
+  clock[0] += 1000  # An evaluation.
+  progress.restart_clock()
+  add(4.0)
+  clock[0] += 0.5
+  progress.log()
+  assert progress._bar.count == 4
+  assert summaries.read_scalars(tmp_path) == {
+    "loss": [(13, 3.0), (14, 4.0)],
+    "learning_rate": [(13, 1.5), (14, 1.0)],
+    "examples/s": [(13, 12.0), (14, 16.0)],
+  }
+
+
+def test_a_loss_that_is_no_number_names_the_steps(tmp_path):
+  progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
+  progress.add({"loss": tf.constant(float("nan"))})
+  with pytest.raises(ValueError, match="within 1 steps after step 10"):
+    progress.log()
+  progress.close()

@@ -1,0 +1,182 @@
+"""What a run shows of itself: a bar, log lines, and TensorBoard's curves.
+
+All curves of a run lie in the event files of one folder, named by tags: `loss`
+and `learning_rate` of training, `dev/eval_accuracy` of an evaluation; what is
+before the slash groups them in TensorBoard. Each process that writes adds one
+file. A run that was killed may have written a step twice; the later one counts.
+"""
+
+import collections
+import os
+import time
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+from absl import logging
+
+from errors import UserError
+
+
+class Summaries:
+  """Writes scalars for TensorBoard.
+
+  Args:
+    folder: where the event file goes, once there is something to write.
+  """
+
+  def __init__(self, folder: str):
+    self._folder = folder
+    self._writer = None
+
+  def write(self, step: int, scalars: Mapping[str, float]) -> None:
+    """Writes one number of a step for each tag; they are on disk then."""
+    if self._writer is None:
+      self._writer = tf.summary.create_file_writer(self._folder)
+    # `tf.summary.scalar` is the same, but asks for TensorBoard.
+    metadata = tf.compat.v1.SummaryMetadata(
+      plugin_data={"plugin_name": "scalars"}
+    )
+    with self._writer.as_default():
+      for tag, value in scalars.items():
+        tf.summary.write(
+          tag.replace(" ", "_"), np.float32(value), step, metadata
+        )
+    self._writer.flush()
+
+  def close(self) -> None:
+    """Closes the event file; another one follows if more is written."""
+    if self._writer is not None:
+      self._writer.close()
+      self._writer = None
+
+
+def read_scalars(
+  folder: str | os.PathLike,
+) -> dict[str, list[tuple[int, float]]]:
+  """The curves in a folder's event files.
+
+  Returns:
+    Dict from tag to (step, value) pairs, by step; of a step written more than
+    once, the last. A record that was cut short ends its file.
+  """
+  events = []
+  for name in sorted(tf.io.gfile.listdir(os.fspath(folder))):
+    if name.startswith("events.out.tfevents."):
+      events += _read_events(os.path.join(folder, name))
+  curves = collections.defaultdict(dict)
+  for event in sorted(events, key=lambda event: event.wall_time):
+    for value in event.summary.value:
+      array = tf.make_ndarray(value.tensor)
+      if value.HasField("tensor") and array.ndim == 0:
+        curves[value.tag][event.step] = float(array)
+  return {tag: sorted(curve.items()) for tag, curve in curves.items()}
+
+
+def _read_events(path):
+  """The events of a file, up to the first that is damaged."""
+  events = []
+  try:
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+      events.append(tf.compat.v1.Event.FromString(record))
+  except tf.errors.DataLossError:
+    # A killed run leaves a part of a record.
+    logging.warning("%s ends in a damaged record; passing it over", path)
+  return events
+
+
+def bar(batches: Iterable | None = None, **kwargs) -> tqdm.tqdm:
+  """A progress bar, on a terminal, for what takes longer than two seconds."""
+  return tqdm.tqdm(batches, disable=None, delay=2, leave=False, **kwargs)
+
+
+class Progress:
+  """The bar, the log lines and the curves of a training run.
+
+  Args:
+    step: number of updates made already.
+    max_steps: number of updates in all.
+    batch_size: rows of one update.
+    summaries: where the numbers of each line also go.
+  """
+
+  def __init__(
+    self, step: int, max_steps: int, batch_size: int, summaries: Summaries
+  ):
+    self._step = step
+    self._max_steps = max_steps
+    self._batch_size = batch_size
+    self._summaries = summaries
+    self._results = []
+    self._bar = bar(total=max_steps, initial=step, unit="step")
+    self.restart_clock()
+
+  def restart_clock(self) -> None:
+    """Leaves out of the rate what has happened since the last line."""
+    self._since = time.monotonic()
+
+  def add(self, results: Mapping[str, tf.Tensor]) -> None:
+    """Counts one step and keeps its scalars for the next line."""
+    self._results.append(results)
+    self._bar.update()
+
+  def close(self) -> None:
+    """Takes the bar away."""
+    self._bar.close()
+
+  def mean_loss(self) -> float:
+    """The mean loss of the steps since the last line.
+
+    Raises:
+      ValueError: it is not a finite number.
+    """
+    loss = np.mean([r["loss"].numpy() for r in self._results])
+    if not np.isfinite(loss):
+      raise UserError(
+        f"the loss is {loss} within {len(self._results)} steps after step "
+        f"{self._step}; lower --learning_rate or look for damaged input"
+      )
+    return loss
+
+  def log(self) -> None:
+    """One line for the steps since the last, if there are any.
+
+    Raises:
+      ValueError: their mean loss is not a finite number.
+    """
+    count = len(self._results)
+    if not count:
+      return
+    # Reading a value waits for the step that makes it, so the clock is read
+    # after.
+    loss = self.mean_loss()
+    scalars = {
+      name: np.mean([r[name].numpy() for r in self._results])
+      for name in self._results[-1]
+      if name != "loss"
+    }
+    if "learning rate" in scalars:
+      # Of a schedule, where it stands.
+      scalars["learning rate"] = self._results[-1]["learning rate"].numpy()
+    rate = count * self._batch_size / (time.monotonic() - self._since)
+    self._step += count
+    self._results = []
+    logged = "".join(f", {name} {value:.3g}" for name, value in scalars.items())
+    self._bar.clear()
+    logging.info(
+      "step %d/%d: loss %.4f%s, %.1f examples/s",
+      self._step,
+      self._max_steps,
+      loss,
+      logged,
+      rate,
+    )
+    # The next step draws it, so that a short run shows no bar.
+    self._bar.set_postfix_str(
+      f"loss {loss:.4f}, {rate:.1f} examples/s", refresh=False
+    )
+    self._summaries.write(
+      self._step, {"loss": loss, **scalars, "examples/s": rate}
+    )
+    self.restart_clock()
