@@ -281,7 +281,7 @@ class Classifier:
     )
     weights = checkpoints.Checkpoint(prefix, weights_only=True)
     head_variables = head_shapes(self._config, self.head.num_outputs)
-    checkpoints.audit(
+    checkpoints.compare(
       weights, {**modeling.variable_shapes(self._config), **head_variables}
     )
     self._store = variables.VariableStore(initial_values=weights)

@@ -302,8 +302,8 @@ class FeatureExtractor:
     unused = []
     if self.choice.pooling != "pooled":
       unused = [name for name in shapes if name.startswith("bert/pooler/")]
-    _, fresh, _ = checkpoints.audit(weights, shapes, fresh=unused)
-    weights.withheld = frozenset(fresh)
+    _, fresh, _ = checkpoints.compare(weights, shapes, optional=unused)
+    weights.skipped = frozenset(fresh)
     return weights
 
   def __call__(self, texts: Sequence[Text]) -> list[Features]:

@@ -104,11 +104,17 @@ def evaluate(
   job: Job, model: estimator.Estimator, dev: DevelopmentSet
 ) -> classification_report.Evaluation:
   """The model's answers to a development set, and their metrics."""
-  _, arrays = model.evaluation_arrays(dev.input_fn, job.eval_batch_size)
-  label_ids = arrays["label_ids"]
+  rows = list(
+    model.predict(
+      dev.input_fn, job.eval_batch_size, estimator.ModeKeys.EVAL
+    )
+  )
+  label_ids = np.array([row["label_ids"] for row in rows])
   if dev.windows is not None:
     label_ids = label_ids[first_rows(dev.windows)]
-  logits = mean_by_example(arrays["logits"], dev.windows)
+  logits = mean_by_example(
+    np.array([row["logits"] for row in rows]), dev.windows
+  )
   results = classification.evaluate_logits(
     job.head, job.metric_names, label_ids, logits
   )
@@ -130,11 +136,11 @@ def evaluate_in_training(
   model: estimator.Estimator,
   development: Sequence[DevelopmentSet],
   step: int,
-) -> bool:
-  """Evaluates after `step` updates; returns whether that is enough."""
+) -> str | None:
+  """Evaluates after `step` updates; returns the reason to stop, if any."""
   keeper = job.keeper
-  if keeper and keeper.knows(step):
-    return keeper.is_finished
+  if keeper and keeper.has_evaluated(step):
+    return keeper.stop_reason
   for dev in development:
     results = evaluate(job, model, dev).results
     model.write_scalars(
@@ -152,7 +158,7 @@ def evaluate_in_training(
     logging.info("step %d, %s: %s", step, dev.name, ", ".join(shown))
     if dev is development[0]:
       first_results = results
-  return bool(keeper and keeper.add(step, first_results, model.weights))
+  return keeper.add(step, first_results, model.weights) if keeper else None
 
 
 def write_report(

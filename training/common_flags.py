@@ -528,8 +528,8 @@ def check_init_checkpoint(
   checkpoint = checkpoints.Checkpoint(
     checkpoints.find_checkpoint(init_checkpoint)
   ).verify()
-  _, fresh, _ = checkpoints.audit(
-    checkpoint, {**modeling.variable_shapes(config), **heads}, fresh=heads
+  _, fresh, _ = checkpoints.compare(
+    checkpoint, {**modeling.variable_shapes(config), **heads}, optional=heads
   )
   return not fresh
 
@@ -549,7 +549,7 @@ def check_output_dir(
   """
   check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  newest = checkpoints.newest_whole(output_dir)
+  newest = checkpoints.latest_valid(output_dir)
   if FLAGS.do_train and not newest and tf.io.gfile.exists(release + ".index"):
     raise UserError(
       f"--output_dir={output_dir} holds a model, {release}, that training "
