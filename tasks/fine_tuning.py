@@ -105,9 +105,7 @@ def evaluate(
 ) -> classification_report.Evaluation:
   """The model's answers to a development set, and their metrics."""
   rows = list(
-    model.predict(
-      dev.input_fn, job.eval_batch_size, estimator.ModeKeys.EVAL
-    )
+    model.predict(dev.input_fn, job.eval_batch_size, estimator.ModeKeys.EVAL)
   )
   label_ids = np.array([row["label_ids"] for row in rows])
   if dev.windows is not None:
