@@ -342,7 +342,6 @@ def train(
     names = sorted(results.keys() - {"global_step"})
     shown = ", ".join(f"{name} {results[name]:.4f}" for name in names)
     logging.info("step %d, evaluation: %s", step, shown)
-    return False
 
   best_checkpoint.train(
     model,

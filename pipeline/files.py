@@ -145,6 +145,13 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
       raise
 
 
+def remove_abandoned(partial: str) -> None:
+  """Deletes a temporary file of `atomic_write`, unless it is being written."""
+  if fcntl and not is_remote(partial):
+    with contextlib.suppress(UserError), _locked(partial, partial):
+      remove(partial)
+
+
 @contextlib.contextmanager
 def _locked(partial, path):
   """Creates a local file if needed, and locks it against other processes.

@@ -46,8 +46,8 @@ def _eval_results(folder):
 
 def test_the_log_tells_what_happens(trained):
   _, output = trained
-  assert "39 variables loaded, 2 fresh by design, 7 ignored" in output
-  assert "fresh: output_bias output_weights" in output
+  assert "loaded 39 variables; 2 initialized" in output
+  assert "initialized: output_bias output_weights" in output
   assert "step 5/10: loss " in output
   assert "step 10/10: loss " in output
   assert "learning rate" in output
