@@ -466,7 +466,7 @@ def check_init_checkpoint(
     checkpoints.find_checkpoint(init_checkpoint)
   ).verify()
   wanted = {**modeling.variable_shapes(config), **head_shapes}
-  _, missing, _ = checkpoints.compare(checkpoint, wanted, head_shapes)
+  _, missing, _ = checkpoints.compare(checkpoint, wanted, optional=head_shapes)
   return not missing
 
 
@@ -519,7 +519,7 @@ def check_batch_sizes(settings: Settings) -> None:
     ("predict_batch_size", settings.do_predict),
   ):
     if is_used:
-      estimator.check_batch_size(name, getattr(settings, name), replicas)
+      estimator.check_batch_size(f"--{name}", getattr(settings, name), replicas)
 
 
 @functools.cache
