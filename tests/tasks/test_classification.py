@@ -164,7 +164,7 @@ class TestCreateModel:
 @pytest.fixture
 def no_dropout(monkeypatch):
   """The goldens were made without any."""
-  monkeypatch.setattr(modeling, "dropout", lambda x, prob: x)
+  monkeypatch.setattr(modeling, "dropout", lambda x, *_: x)
 
 
 def features_of(golden, kind):
