@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 _SERVER = """
 import json, os, signal, sys, traceback
 sys.path.insert(0, {root!r})
-from training import common_flags
+from training import startup
 import {script} as script
 
 def run(argv, cwd, streams):
@@ -28,7 +28,7 @@ def run(argv, cwd, streams):
   for stream, path in enumerate(streams):
     os.dup2(os.open(path, os.O_RDWR), stream)
   sys.argv = ["{script}.py", *argv]
-  common_flags.run(script.main, script.define_flags)
+  startup.run(script.main, script.define_flags)
 
 for line in sys.stdin:
   child = os.fork()

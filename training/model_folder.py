@@ -57,6 +57,12 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
 
+def is_finished(model_dir: str) -> bool:
+  """Whether a folder holds a configuration and a finished model."""
+  needed = ("bert_config.json", checkpoints.RELEASE_NAME + ".index")
+  return all(files.exists(os.path.join(model_dir, name)) for name in needed)
+
+
 def _lower_cases(checkpoint):
   """False if the checkpoint's path says that the model is cased."""
   try:

@@ -35,7 +35,7 @@ def test_flags_that_it_names_are_there():
   flags = {"help", "v", "logdir"}  # Of absl's, and of TensorBoard's.
   flags |= {"project", "region", "temp_location"}  # Of Beam's.
   for path in scripts.ROOT.glob("*.py"):
-    if "common_flags.run(" in path.read_text("utf-8"):
+    if "startup.run(" in path.read_text("utf-8"):
       # Of what a file defines, be it there or on a floor below.
       flags |= _flags_of(path.name)
   named = set(re.findall(r"--([a-z]\w*)", README))
