@@ -32,7 +32,13 @@ from tasks.pretraining import (
   get_next_sentence_output,
   model_fn_builder,
 )
-from training import best_checkpoint, estimator, run_record, shuffled_records
+from training import (
+  best_checkpoint,
+  estimator,
+  inputs,
+  run_record,
+  shuffled_records,
+)
 
 # Code written for the original finds these here.
 __all__ = [
@@ -226,7 +232,7 @@ def check_weights(
 
 def make_masking(
   tokenizer: tokenization.FullTokenizer | None,
-) -> shuffled_records.Transform | None:
+) -> inputs.Transform | None:
   """What masks a batch, if --dynamic_masking asks for it."""
   if not FLAGS.dynamic_masking:
     return None
