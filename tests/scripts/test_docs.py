@@ -1,0 +1,326 @@
+"""README.md and docs/: their commands run, and the names in them exist."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+from tasks import glue
+from tasks import labels as label_types
+
+PAGES = {
+  path.name: path.read_text(encoding="utf-8")
+  for path in (scripts.ROOT / "README.md", *scripts.ROOT.glob("docs/*.md"))
+}
+ALL = "\n".join(PAGES.values())
+MODULES = [
+  str(path.relative_to(scripts.ROOT))
+  for folder in (".", "pipeline", "training", "reports", "tasks")
+  for path in scripts.ROOT.glob(f"{folder}/*.py")
+  if path.name != "__init__.py"
+]
+SCRIPTS = [
+  path.name
+  for path in scripts.ROOT.glob("*.py")
+  if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+]
+
+# Blocks that are not run as they are: they install packages, take minutes, need
+# a cluster, or are files of the reader's own.
+NOT_RUN = (
+  r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__"
+)
+
+# What makes a command small: the tiny model has 2 layers and 128 positions.
+SMALLER = {
+  r"--layers=-1,-2,-3,-4": "--layers=-1,-2",
+  r"=(384|512)\b": "=128",
+  r"--doc_stride=128": "--doc_stride=32",
+  r"--num_train_epochs=2\.0": "--num_train_epochs=0.25",
+  r"=76\b": "=20",
+  r"--train_batch_size=(32|256)": "--train_batch_size=8",
+  r"--num_train_steps=\d+": "--num_train_steps=4",
+  r"--num_warmup_steps=\d+": "--num_warmup_steps=2",
+  r"--vocab_size=30522": "--vocab_size=1000",
+}
+
+# In place of Python: keeps the arguments and the input of each call, to be
+# run in a fork.
+RECORDER = """
+python() {
+  local call=$(ls calls | wc -l)
+  printf '%s\\n' "$@" > calls/$call
+  cat > inputs/$call
+}
+"""
+
+
+def _blocks(text, language):
+  return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+def _flags_of(script):
+  """The flags in a script's help."""
+  command = ["attention"] if script == "visualize.py" else []
+  text, _ = scripts.fork(script, *command, "--helpfull", status=1)
+  return set(re.findall(r"--(?:\[no\])?(\w+)", text))
+
+
+@pytest.fixture(scope="module")
+def flags():
+  """Dict from script to its flags."""
+  return {script: _flags_of(script) for script in SCRIPTS}
+
+
+class Reader:
+  """A reader who runs the commands of the pages in one folder."""
+
+  def __init__(self, folder):
+    self.folder = folder
+    self.output = {}  # By block, as a block of two pages runs once.
+
+  def run(self, block, stdin=""):
+    """Runs a block of shell or Python; returns its standard output."""
+    if block not in self.output:
+      is_python = block.startswith(("import", "from"))
+      run = self._run_python if is_python else self._run_shell
+      self.output[block] = run(block.replace("/tmp/", f"{self.folder}/"), stdin)
+    return self.output[block]
+
+  def _run_python(self, block, stdin):
+    path = self.folder / "example.py"
+    path.write_text(block, encoding="utf-8")
+    return scripts.fork(path, cwd=self.folder, stdin=stdin)[0]
+
+  def _run_shell(self, block, stdin):
+    for pattern, smaller in SMALLER.items():
+      block = re.sub(pattern, smaller, block)
+    for name in ("calls", "inputs"):
+      shutil.rmtree(self.folder / name, ignore_errors=True)
+      (self.folder / name).mkdir()
+    subprocess.run(
+      ["bash", "-e", "-c", RECORDER + block],
+      check=True,
+      cwd=self.folder,
+      env={
+        **os.environ,
+        "BERT_BASE_DIR": str(self.folder / "model"),
+        "GLUE_DIR": str(self.folder / "glue"),
+        "SQUAD_DIR": str(self.folder / "squad"),
+      },
+      input=stdin,
+      text=True,
+    )
+    return "".join(
+      scripts.fork(
+        *call.read_text().splitlines(),
+        cwd=self.folder,
+        stdin=(self.folder / "inputs" / call.name).read_text(),
+      )[0]
+      for call in sorted(self.folder.glob("calls/*"))
+    )
+
+  def read(self, page, stdin=""):
+    """Runs all blocks of a page; returns what each printed."""
+    return [
+      self.run(block, stdin)
+      for block in _blocks(PAGES[page], "(?:shell|python)")
+      if not re.search(NOT_RUN, block)
+    ]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory, goldens):
+  """A Reader with everything that the pages take for granted."""
+  folder = tmp_path_factory.mktemp("reader")
+  tiny_task.make_files(folder, goldens)
+  tiny_task.write_mrpc(folder / "glue" / "MRPC", goldens)
+  (folder / "uncased_L-12_H-768_A-12").symlink_to(folder / "model")
+  (folder / "squad").mkdir()
+  for version in (1, 2):
+    for name in ("train", "dev"):
+      shutil.copy(
+        goldens / f"squad_v{version}.json",
+        folder / "squad" / f"{name}-v{version}.{2 - version}.json",
+      )
+  for name in ("sample_text.txt", "sample_data"):
+    (folder / name).symlink_to(scripts.ROOT / name)
+  (folder / "corpus").mkdir()
+  text = (scripts.ROOT / "sample_text.txt").read_bytes()
+  (folder / "corpus" / "a.txt.gz").write_bytes(gzip.compress(text))
+  (folder / "text.txt").write_text("Jim Henson made puppets.")
+  return Reader(folder)
+
+
+def test_readme_is_short():
+  assert len(PAGES["README.md"].splitlines()) <= 300
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+  folder = scripts.ROOT if page == "README.md" else scripts.ROOT / "docs"
+  links = re.findall(r"\]\((?!https?:)(.*?)\)", PAGES[page])
+  for link in links:
+    path, _, anchor = link.partition("#")
+    target = folder / path if path else folder / page
+    assert target.exists(), link
+    if anchor:
+      headings = re.findall(r"^#+ (.*)", PAGES[target.name], re.M)
+      slugs = {re.sub(r"[^\w -]", "", h).lower() for h in headings}
+      assert anchor in {slug.replace(" ", "-") for slug in slugs}, link
+
+
+def test_readme_links_to_every_page():
+  assert {f"docs/{name}" for name in PAGES if name != "README.md"} <= set(
+    re.findall(r"\]\((docs/[\w-]+\.md)\)", PAGES["README.md"])
+  )
+
+
+def test_files_exist():
+  named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|sh|md))`", ALL))
+  named |= set(re.findall(r"`((?:docs|sample_data|requirements)[\w/.-]+)`", ALL))
+  named -= {"mood.py"}  # The reader writes it.
+  assert {"modeling.py", "quickstart.sh", "sample_data/reviews.csv"} <= named
+  for name in named:
+    assert (scripts.ROOT / name).exists(), name
+
+
+def test_architecture_names_every_module():
+  page = PAGES["architecture.md"]
+  assert [name for name in MODULES if f"`{name}`" not in page] == []
+
+
+def test_picture_is_small():
+  for path in re.findall(r"!\[[^]]+\]\((.*?)\)", PAGES["README.md"]):
+    content = (scripts.ROOT / path).read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) < 200_000
+
+
+def test_flags_exist(flags):
+  known = set.union(*flags.values())
+  known |= {"help", "v", "logdir"}  # Flags of absl and TensorBoard.
+  known |= {"project", "region", "temp_location"}  # Flags of Beam.
+  named = set(re.findall(r"--([a-z]\w*)", ALL))
+  assert len(named) > 60
+  assert named <= known
+
+
+def test_commands_have_the_flags_of_their_script(flags):
+  quickstart = (scripts.ROOT / "quickstart.sh").read_text(encoding="utf-8")
+  texts = [*_blocks(ALL, "shell"), quickstart.replace('"$venv_python"', "python")]
+  commands = [
+    command
+    for text in texts
+    for command in re.findall(r"python (\w+\.py)((?:[^\n]|\\\n)*)", text)
+  ]
+  assert len(commands) > 25
+  for script, arguments in commands:
+    named = set(re.findall(r"--(\w+)", arguments))
+    if "--runner" in arguments:
+      named -= {"project", "region", "temp_location"}
+    assert named <= flags[script], script
+
+
+def test_tables_name_every_task():
+  section = PAGES["classification.md"].split("## Tasks\n")[1].split("\n## ")[0]
+  rows = re.findall(r"^\| `([A-Z][\w-]+)` \| (.*) \|$", section, re.M)
+  described = {name: cells for name, cells in rows if cells.count("|") == 3}
+  assert described.keys() == {task.name for task in glue.TASKS.values()}
+  for task in glue.TASKS.values():
+    cells = described[task.name]
+    for name in (task.submission or {}).values():
+      assert f"`{name}`" in cells
+    if task.dev:
+      head = label_types.make_head(task.kind, task.labels)
+      listed = re.sub(r"\W", "", cells.split("|")[2]).lower()
+      for metric in {*task.metrics, *head.default_metrics}:
+        assert metric in listed
+
+
+def test_readme_runs(reader):
+  reader.read("README.md")
+  for name in ("mrpc_output", "reviews/output", "pretraining_output"):
+    lines = (reader.folder / name / "eval_results.txt").read_text()
+    assert "global_step = " in lines
+    assert (reader.folder / name / "bert_model.ckpt.index").exists()
+  assert (reader.folder / "mrpc_output/report.html").exists()
+  assert (reader.folder / "squad_base/answer.html").exists()
+  lines = (reader.folder / "output.jsonl").read_text()
+  assert lines.startswith('{"linex_index"')
+
+
+def test_classification_runs(reader):
+  reader.read("classification.md")
+  lines = (reader.folder / "mrpc_predictions/test_results.tsv").read_text()
+  assert len(lines.splitlines()) == tiny_task.ROWS["test"]
+
+
+def test_own_data_runs(reader):
+  printed = reader.read("own-data.md", stdin="A text.\n")
+  _, of_file, of_pipe, asked, in_python, _ = printed
+  results = json.loads(
+    (reader.folder / "reviews/output/eval_results.json").read_text()
+  )
+  assert results["labels"].keys() == {"bad", "good"}
+  assert np.sum(results["confusion_matrix"]) == 10
+  rows = [line.split("\t")[0] for line in of_file.splitlines()]
+  assert rows == ["id", "0", "1"]
+  assert of_file.startswith("id\tlabel\tbad\tgood\n")
+  assert len(of_pipe.splitlines()) == 2
+  assert re.match(r"> (bad|good) +\((bad|good) \d", asked)
+  label, probability = in_python.split()
+  assert label == ("good" if float(probability) > 0.5 else "bad")
+  table = reader.folder / "reviews/predictions/test_predictions.tsv"
+  rows = [line.split("\t")[0] for line in table.read_text().splitlines()]
+  assert rows == ["id", "A1", "A2"]
+
+
+def test_processor_runs(reader):
+  (block,) = (b for b in _blocks(ALL, "python") if "__main__" in b)
+  (reader.folder / "mood.py").write_text(block, encoding="utf-8")
+  (reader.folder / "mood").mkdir()
+  for name in ("train", "dev"):
+    lines = [f"I feel {mood} .\t{mood}" for mood in ("sad", "glad")] * 4
+    tiny_task.write_lines(reader.folder / "mood" / f"{name}.tsv", lines)
+  changes = {"task_name": "mood", "data_dir": reader.folder / "mood"}
+  flags = tiny_task.flags(reader.folder, reader.folder / "moods", **changes)
+  scripts.fork(reader.folder / "mood.py", *flags, "--do_train", "--do_eval")
+  assert "eval_accuracy" in (reader.folder / "moods/eval_results.txt").read_text()
+
+
+def test_pretraining_runs(reader):
+  reader.read("pretraining.md")
+  for name in ("pretraining_output", "dynamic_masking", "phase1", "phase2"):
+    assert (reader.folder / name / "bert_model.ckpt.index").exists()
+  lines = (reader.folder / "pretraining_output/eval_results.txt").read_text()
+  assert lines.startswith("global_step = 4\nloss = ")
+
+
+def test_squad_runs(reader):
+  *_, asked, in_python = reader.read("squad.md")
+  assert (reader.folder / "squad2_base/null_threshold.json").exists()
+  assert re.search(r"^ +\d+\.\d%  ", asked, re.M)
+  assert 0 < float(in_python.split()[-1]) <= 1
+
+
+def test_features_run(reader):
+  reader.read("features.md")
+  lines = (reader.folder / "output.jsonl").read_text()
+  assert lines.startswith('{"linex_index": 0,')
+  vectors = np.load(reader.folder / "vectors.npz")["vectors"]
+  assert np.sum(vectors**2, axis=1) == pytest.approx(1, rel=1e-5)
+  assert (reader.folder / "attention.html").exists()
+  assert (reader.folder / "map/embeddings.png").exists()
+
+
+def test_architecture_runs(reader):
+  (shapes,) = reader.read("architecture.md")
+  assert shapes == "(1, 4, 32) (1, 32)\n"
