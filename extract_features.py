@@ -12,7 +12,8 @@ each word piece and layer, or, by --pooling, one of the line; what is in its
 files stands at the top of feature_files.py.
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+import quiet_start  # noqa: F401  Before TensorFlow.
+from training import common_flags
 import time
 
 from absl import flags, logging
@@ -21,6 +22,8 @@ from errors import plural
 from tasks import feature_files, features
 from tasks.features import FeatureExtractor
 from training import model_folder, summaries
+from training import experiment
+from training import startup
 
 # For notebooks.
 __all__ = ["FeatureExtractor"]
@@ -145,7 +148,7 @@ def load_extractor() -> FeatureExtractor:
     batch_size=FLAGS.batch_size,
     precision=FLAGS.precision,
     use_one_hot_embeddings=FLAGS.use_one_hot_embeddings,
-    strategy=common_flags.strategy(),
+    strategy=experiment.strategy(),
     pad_to_max_length=FLAGS.use_tpu,
     dtype=FLAGS.dtype,
   )
@@ -183,4 +186,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags)
+  startup.run(main, define_flags)

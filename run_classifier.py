@@ -7,7 +7,8 @@
       --output_dir=/tmp/mrpc_output/
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+import quiet_start  # noqa: F401  Before TensorFlow.
+from training import common_flags
 import functools
 import itertools
 import math
@@ -54,6 +55,8 @@ from training import (
   model_folder,
   run_record,
 )
+from training import experiment
+from training import startup
 
 # Code written for the original finds these here, and Classifier.
 __all__ = [
@@ -304,12 +307,10 @@ def prepare(run: runs.Run) -> fine_tuning.Job:
   kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
   head = make_head(kind, processor, trained[0], run)
   shapes = classification.head_shapes(bert_config, head.num_outputs)
-  has_head = common_flags.check_init_checkpoint(
+  has_head = experiment.check_init_checkpoint(
     bert_config, shapes, run.init_checkpoint
   )
-  is_trained = common_flags.check_output_dir(
-    bert_config, shapes, run.output_dir
-  )
+  is_trained = experiment.check_output_dir(bert_config, shapes, run.output_dir)
   if not ("train" in run.sets or has_head or is_trained):
     raise UserError(
       f"no classifier of {head.num_outputs} labels in "
@@ -512,7 +513,7 @@ def count_train_steps(
 
 def build_estimator(job: fine_tuning.Job) -> estimator.Estimator:
   """The Estimator of a Job."""
-  config = common_flags.run_config(job.run.output_dir, job.run.seed)
+  config = experiment.run_config(job.run.output_dir, job.run.seed)
   model_fn = model_fn_builder(
     job.bert_config,
     job.head.num_outputs,
@@ -655,7 +656,7 @@ def main() -> None:
     answer()
     return
   check_flags()
-  common_flags.check_devices()
+  experiment.check_devices()
   planned = plan_runs()
   # What is wrong with the last task is said before the first is trained.
   of_one_seed = planned[: len(planned) // FLAGS.num_seeds]
@@ -671,4 +672,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags)
+  startup.run(main, define_flags)

@@ -11,7 +11,8 @@
 The records are those of create_pretraining_data.py.
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+import quiet_start  # noqa: F401  Before TensorFlow.
+from training import common_flags
 import functools
 import itertools
 import math
@@ -33,6 +34,8 @@ from tasks.pretraining import (
   model_fn_builder,
 )
 from training import best_checkpoint, estimator, run_record, shuffled_records
+from training import experiment
+from training import startup
 
 # Code written for the original finds these here.
 __all__ = [
@@ -209,10 +212,10 @@ def check_weights(
     Whether --output_dir holds a checkpoint to go on from.
   """
   shapes = pretraining.head_shapes(bert_config, layout.next_sentence_prediction)
-  has_heads = common_flags.check_init_checkpoint(
+  has_heads = experiment.check_init_checkpoint(
     bert_config, shapes, FLAGS.init_checkpoint
   )
-  is_trained = common_flags.check_output_dir(
+  is_trained = experiment.check_output_dir(
     bert_config, shapes, FLAGS.output_dir
   )
   if not (FLAGS.do_train or has_heads or is_trained):
@@ -314,7 +317,7 @@ def build_estimator(bert_config: modeling.BertConfig) -> estimator.Estimator:
     FLAGS.use_tpu,
     FLAGS.precision,
   )
-  config = common_flags.run_config(FLAGS.output_dir, FLAGS.seed)
+  config = experiment.run_config(FLAGS.output_dir, FLAGS.seed)
   return estimator.Estimator(model_fn, config)
 
 
@@ -355,7 +358,7 @@ def train(
 
 def main() -> None:
   check_flags()
-  common_flags.check_devices()
+  experiment.check_devices()
   paths = find_records()
   tokenizer = load_tokenizer()
   bert_config = common_flags.load_config(tokenizer)
@@ -390,4 +393,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags)
+  startup.run(main, define_flags)

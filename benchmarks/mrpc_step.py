@@ -22,7 +22,7 @@ import modeling
 import tokenization
 import variables
 from tasks import classification, examples, glue
-from training import common_flags
+from training import startup
 
 BATCHES = 4
 
@@ -74,7 +74,7 @@ def timed(run, arguments):
 
 
 def main(bert_dir, data_dir, rounds=20):
-  common_flags.keep_freed_memory()
+  startup.keep_freed_memory()
   print(machine.describe(), flush=True)
   rows = original.read(data_dir, bert_dir, "train")
   dataset = batches_of(bert_dir, data_dir)

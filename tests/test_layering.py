@@ -9,7 +9,14 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # A module imports from its own folder and from the ones before it.
 FOLDERS = ["core", "pipeline", "training", "reports", "tasks", "scripts"]
-CORE = ["errors", "variables", "modeling", "tokenization", "optimization"]
+CORE = [
+  "errors",
+  "quiet_start",
+  "variables",
+  "modeling",
+  "tokenization",
+  "optimization",
+]
 
 
 def _modules():

@@ -236,7 +236,7 @@ class MoodProcessor(run_classifier.DataProcessor):
     return examples
 
 run_classifier.PROCESSORS["mood"] = MoodProcessor
-common_flags.run(run_classifier.main, run_classifier.define_flags)
+startup.run(run_classifier.main, run_classifier.define_flags)
 """
 
 
