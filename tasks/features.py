@@ -11,23 +11,21 @@
 Texts are computed in order of length and given back in their own order.
 """
 
-import contextlib
 import dataclasses
+import functools
 import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
 
 import modeling
 import tokenization
-import variables
-from errors import UserError, plural
-from pipeline import sequences
-from training import checkpoints, inputs, model_folder
+from errors import UserError
+from pipeline import records, sequences
+from training import inputs, model_folder, predictor
 
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
@@ -37,6 +35,8 @@ DTYPES = ("float32", "float16")
 
 # Poolings over the tokens, of which some may be left out.
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
+
+_POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 # The most that a window's values may take: those of a large model's layers
 # are too many for `inputs.SORTED_ROWS` texts.
@@ -220,7 +220,8 @@ class FeatureExtractor:
     do_lower_case: bool | None = None,
     dtype: str = "float32",
   ):
-    self.config, self.tokenizer, checkpoint = _model_of(model, do_lower_case)
+    model = _model_of(model, do_lower_case)
+    self.config, self.tokenizer = model.config, model.tokenizer
     if pooling == "pooled" and layers is not None:
       raise UserError(
         "--layers means nothing with --pooling=pooled, which is of the highest "
@@ -235,76 +236,37 @@ class FeatureExtractor:
       normalize,
       exclude_special,
     )
+    if dtype not in DTYPES:
+      raise UserError(f"--dtype={dtype} is not one of {', '.join(DTYPES)}")
+    if precision not in PRECISIONS:
+      raise UserError(
+        f"--precision={precision} is not one of {', '.join(PRECISIONS)}"
+      )
+    if not isinstance(max_seq_length, numbers.Integral) or max_seq_length < 3:
+      raise UserError(
+        f"--max_seq_length={max_seq_length!r} is not a whole number above 2"
+      )
     self.max_seq_length = max_seq_length
-    self._batch_size = batch_size
-    self._precision = precision
     self.dtype = dtype
-    self._use_one_hot_embeddings = use_one_hot_embeddings
-    self._strategy = strategy or tf.distribute.get_strategy()
-    self._pads = pad_to_max_length
-    self._replicas = self._strategy.num_replicas_in_sync
-    # Two batches at a time find work for the cores where one leaves some idle.
-    self._threads = 1 if self._replicas > 1 or self._pads else 2
     self._layers = self.choice.indices(self.config.num_hidden_layers)
-    self._check()
-    self._store = variables.VariableStore(
-      initial_values=self._read_weights(checkpoint)
+    # No pooling but "pooled" reads the pooler, which a checkpoint may lack.
+    pooler = () if pooling == "pooled" else _POOLER
+    self._predictor = predictor.Predictor(
+      model,
+      functools.partial(
+        self._compute,
+        precision=precision,
+        use_one_hot_embeddings=use_one_hot_embeddings,
+      ),
+      optional=pooler,
+      spec=dict.fromkeys(
+        records.SEQUENCES, records.sequence_feature(max_seq_length)
+      ),
+      output_axes={} if self.choice.is_pooled else {"values": ("position",)},
+      batch_size=batch_size,
+      strategy=strategy,
+      pad_to_max_length=pad_to_max_length,
     )
-    self._program = self._compile()
-
-  def _check(self):
-    """Raises ValueError unless options and vocabulary fit the model."""
-    if self.dtype not in DTYPES:
-      raise UserError(f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}")
-    if self._precision not in PRECISIONS:
-      raise UserError(
-        f"--precision={self._precision} is not one of {', '.join(PRECISIONS)}"
-      )
-    for name, value in (
-      ("max_seq_length", self.max_seq_length),
-      ("batch_size", self._batch_size),
-    ):
-      if not isinstance(value, numbers.Integral):
-        raise UserError(f"--{name}={value!r} is not a whole number; pass one")
-    limit = self.config.max_position_embeddings
-    if not 3 <= self.max_seq_length <= limit:
-      raise UserError(
-        f"--max_seq_length={self.max_seq_length} is not between 3 and the "
-        f"{limit} positions of the model"
-      )
-    if self._batch_size < 1 or self._batch_size % self._replicas:
-      raise UserError(
-        f"--batch_size={self._batch_size} cannot be shared out among "
-        f"{plural(self._replicas, 'device')}; pass a positive multiple "
-        f"of {self._replicas}"
-      )
-    vocab = self.tokenizer.vocab
-    unknown = self.tokenizer.wordpiece_tokenizer.unk_token
-    for special in ("[CLS]", "[SEP]", unknown):
-      if special not in vocab:
-        raise UserError(
-          f"the vocabulary has no {special}; take the one that came with the "
-          f"model"
-        )
-    if max(vocab.values()) >= self.config.vocab_size:
-      raise UserError(
-        f"the vocabulary has {max(vocab.values()) + 1} entries, more than "
-        f"vocab_size={self.config.vocab_size} of bert_config.json; take both "
-        f"from one release"
-      )
-
-  def _read_weights(self, checkpoint):
-    """The checkpoint, whole but for a pooler that nobody asks for."""
-    weights = checkpoints.Checkpoint(
-      checkpoints.find_checkpoint(checkpoint), weights_only=True
-    )
-    shapes = modeling.variable_shapes(self.config)
-    unused = []
-    if self.choice.pooling != "pooled":
-      unused = [name for name in shapes if name.startswith("bert/pooler/")]
-    _, fresh, _ = checkpoints.audit(weights, shapes, fresh=unused)
-    weights.withheld = frozenset(fresh)
-    return weights
 
   def __call__(self, texts: Sequence[Text]) -> list[Features]:
     """The features of each text, or pair of texts.
@@ -393,10 +355,12 @@ class FeatureExtractor:
     if pieces_b:
       tokens += [*pieces_b, "[SEP]"]
     is_cut = len(pieces_a) + len(pieces_b) < size
-    ids = self.tokenizer.convert_tokens_to_ids(tokens)
-    if self.choice.is_pooled:
-      places = None
-    return _Row(tokens, ids, length_a, places, is_cut)
+    features = {
+      "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
+      "input_mask": [1] * len(tokens),
+      "segment_ids": [0] * length_a + [1] * (len(tokens) - length_a),
+    }
+    return _Row(tokens, features, places, is_cut)
 
   def _align(self, text):
     """As `align`; but where nobody needs to know, no word begins anywhere."""
@@ -406,148 +370,67 @@ class FeatureExtractor:
 
   def _compute_window(self, rows, progress):
     """The Features of _Rows."""
-    results = [None] * len(rows)
-    # The longest come first, so that the threads end at about the same time.
-    by_length = sorted(range(len(rows)), key=lambda i: -len(rows[i].tokens))
-    batches = [
-      by_length[start : start + self._batch_size]
-      for start in range(0, len(rows), self._batch_size)
+    outputs = self._predictor([row.features for row in rows], progress)
+    arrays = map(self._converted, outputs["values"])
+    if self.choice.is_pooled:
+      return [
+        Features(row.tokens, None, None, vector, row.is_cut)
+        for row, vector in zip(rows, arrays, strict=True)
+      ]
+    return [
+      Features(row.tokens, row.orig_to_tok_map, values, None, row.is_cut)
+      for row, values in zip(rows, arrays, strict=True)
     ]
-    with (
-      futures.ThreadPoolExecutor(self._threads) as pool,
-      # After an error, or Ctrl-C, what has not begun is left undone.
-      contextlib.closing(
-        pool.map(
-          lambda chosen: self._compute([rows[i] for i in chosen]), batches
-        )
-      ) as computed,
-    ):
-      for chosen, found in zip(batches, computed, strict=True):
-        for i, features in zip(chosen, found, strict=True):
-          results[i] = features
-        progress(len(chosen))
-    return results
-
-  def _compute(self, rows):
-    """The Features of the _Rows of one batch."""
-    outputs = self._program(*self._batch(rows)).numpy()
-    self._check_finite(outputs)
-    found = []
-    for row, output in zip(rows, outputs, strict=False):
-      is_pooled = self.choice.is_pooled
-      # A view would keep all of the padded batch for as long as it is kept.
-      array = self._converted(
-        output if is_pooled else output[: len(row.tokens)]
-      )
-      values, vector = (None, array) if is_pooled else (array, None)
-      found.append(
-        Features(row.tokens, row.orig_to_tok_map, values, vector, row.is_cut)
-      )
-    return found
 
   def _converted(self, array):
-    """A copy of an array, as `dtype`."""
+    """An array as `dtype`; no view, which would keep the whole window."""
     try:
       with np.errstate(over="raise"):
-        return array.astype(self.dtype)
+        return array.astype(self.dtype, copy=array.base is not None)
     except FloatingPointError as error:
       raise UserError(
         f"--dtype={self.dtype}: there are numbers beyond "
         f"{np.finfo(self.dtype).max:.0f}, its largest; pass --dtype=float32"
       ) from error
 
-  def _check_finite(self, outputs):
-    if not np.isfinite(outputs).all():
-      raise UserError(
-        f"checkpoint {self._store.initial_values.prefix} gives vectors with "
-        f"infinite numbers, or what is no number; it is damaged, or its "
-        f"training has failed: pass another"
-      )
-
-  def _batch(self, rows):
-    """What the program takes, four int32 [B, S].
-
-    These are ids, mask, segments, and a mask of the tokens that pooling counts.
-    Where a batch is shared out it is filled up with empty rows.
-    """
-    shape = (len(rows), max(len(row.tokens) for row in rows))
-    if self._replicas > 1 or self._pads:
-      shape = (self._batch_size, shape[1])
-    if self._pads:
-      shape = (self._batch_size, self.max_seq_length)
-    ids, mask, segments, counted = np.zeros([4, *shape], np.int32)
-    for i, row in enumerate(rows):
-      length = len(row.tokens)
-      ids[i, :length] = row.input_ids
-      mask[i, :length] = 1
-      segments[i, row.length_a : length] = 1
-      counted[i, :length] = 1
-      if self.choice.exclude_special:
-        counted[i, [0, row.length_a - 1, length - 1]] = 0
-    return ids, mask, segments, counted
-
-  def _compile(self):
-    """The program of a batch, traced once for all lengths."""
-    shape = [None, None]
-    if self._pads:
-      shape = [self._batch_size, self.max_seq_length]
-
-    @tf.function(
-      input_signature=[tf.TensorSpec(shape, tf.int32)] * 4, autograph=False
+  def _compute(self, config, features, precision, use_one_hot_embeddings):
+    """Values [B, S, L, H] of each token, or a vector [B, H*] of each text."""
+    model = modeling.BertModel(
+      config,
+      False,
+      *(features[name] for name in records.SEQUENCES),
+      use_one_hot_embeddings,
+      precision=precision,
     )
-    def run(*batch):
-      outputs = self._strategy.run(self._compute_share, batch)
-      parts = self._strategy.experimental_local_results(outputs)
-      return tf.concat(parts, axis=0)
-
-    with self._strategy.scope():
-      run.get_concrete_function()  # Reads the weights.
-
-    def run_in_scope(*batch):
-      with self._strategy.scope():
-        return run(*batch)
-
-    return run_in_scope
-
-  def _compute_share(self, *batch):
-    """A replica's part of a batch; each is given all of it."""
-    if self._replicas > 1:
-      size = modeling.get_shape_list(batch[0])[0] // self._replicas
-      context = tf.distribute.get_replica_context()
-      start = context.replica_id_in_sync_group * size
-      batch = [x[start : start + size] for x in batch]
-    ids, mask, segments, counted = batch
-    with self._store:
-      model = modeling.BertModel(
-        self.config,
-        False,
-        ids,
-        mask,
-        segments,
-        self._use_one_hot_embeddings,
-        precision=self._precision,
-      )
     layers = model.get_all_encoder_layers()
     if not self.choice.is_pooled:
-      return tf.stack([layers[i] for i in self._layers], axis=2)  # [B, S, L, H]
+      return {"values": tf.stack([layers[i] for i in self._layers], axis=2)}
     if self.choice.pooling == "pooled":
       vectors = model.get_pooled_output()
     else:
       tokens = _combine(layers, self._layers, self.choice.layer_combination)
-      vectors = _pool(tokens, tf.cast(counted, tf.float32), self.choice.pooling)
+      vectors = _pool(tokens, self._counted(features), self.choice.pooling)
     if self.choice.normalize:
       length = tf.norm(vectors, axis=-1, keepdims=True)
       vectors = tf.math.divide_no_nan(vectors, length)
-    return vectors
+    return {"values": vectors}
+
+  def _counted(self, features):
+    """Float [B, S], 1 for the tokens that pooling counts."""
+    counted = tf.cast(features["input_mask"], tf.float32)
+    if self.choice.exclude_special:
+      for special in ("[CLS]", "[SEP]"):
+        is_other = features["input_ids"] != self.tokenizer.vocab[special]
+        counted *= tf.cast(is_other, tf.float32)
+    return counted
 
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-  """A text as the model reads it; `length_a` tokens have segment 0."""
+  """A text as the model reads it."""
 
   tokens: list[str]
-  input_ids: list[int]
-  length_a: int
+  features: dict[str, list[int]]
   orig_to_tok_map: list[int] | None
   is_cut: bool
 

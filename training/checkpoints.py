@@ -349,16 +349,16 @@ def remove_partial_files(model_dir: str) -> None:
 def write_release(
   output_dir: str,
   weights: Mapping[str, tf.Tensor | tf.Variable],
-  files: Mapping[str, str | bytes],
+  contents: Mapping[str, str | bytes],
 ) -> None:
   """Makes a folder what an unzipped BERT release is.
 
   Args:
     output_dir: an existing folder.
     weights: dict from name to tensor or variable.
-    files: dict from file name to content, str or bytes: configuration,
+    contents: dict from file name to content, str or bytes: configuration,
       vocabulary, labels.
   """
-  for name, content in files.items():
+  for name, content in contents.items():
     files.write_file(os.path.join(output_dir, name), content)
   write_checkpoint(os.path.join(output_dir, RELEASE_NAME), weights)

@@ -206,7 +206,7 @@ USER_SCRIPT = """
 import os
 import sys
 sys.path.insert(0, {root!r})
-import common_flags
+from training import startup
 import run_classifier
 import tokenization
 
