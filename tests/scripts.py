@@ -14,8 +14,8 @@ import time
 ROOT = pathlib.Path(__file__).parent.parent
 
 # Loads TensorFlow and every module once, and forks for each command: a script
-# then starts within milliseconds. A command is a line of JSON; the answer is the
-# process id of the fork. Its exit status goes to a pipe of its own, so that
+# then starts within milliseconds. A command is a line of JSON; the answer is
+# the process id of the fork. Its exit status goes to a pipe of its own, so that
 # several commands can run at once.
 _SERVER = """
 import json, os, runpy, signal, sys, traceback

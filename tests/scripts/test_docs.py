@@ -12,9 +12,6 @@ import pytest
 import scripts
 import tiny_task
 
-from tasks import glue
-from tasks import labels as label_types
-
 PAGES = {
   path.name: path.read_text(encoding="utf-8")
   for path in (scripts.ROOT / "README.md", *scripts.ROOT.glob("docs/*.md"))
@@ -38,9 +35,10 @@ NOT_RUN = (
   r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__"
 )
 
-# What makes a command small: the tiny model has 2 layers and 128 positions.
+# Makes commands small: the model has one layer and 128 positions. Some would
+# train once more, and use a trained model instead.
 SMALLER = {
-  r"--layers=-1,-2,-3,-4": "--layers=-1,-2",
+  r"--layers=-1,-2,-3,-4": "--layers=-1",
   r"=(384|512)\b": "=128",
   r"--doc_stride=128": "--doc_stride=32",
   r"--num_train_epochs=2\.0": "--num_train_epochs=0.25",
@@ -49,6 +47,12 @@ SMALLER = {
   r"--num_train_steps=\d+": "--num_train_steps=4",
   r"--num_warmup_steps=\d+": "--num_warmup_steps=2",
   r"--vocab_size=30522": "--vocab_size=1000",
+  r"--do_train=True (?=--dynamic_masking)": (
+    "--do_eval=True --init_checkpoint=pretraining_output "
+  ),
+  r"--init_checkpoint=\S+( \\\n +)--do_train=True (?=.*-v2.0.json)": (
+    r"--init_checkpoint=squad_base\1"
+  ),
 }
 
 # In place of Python: keeps the arguments and the input of each call, to be
@@ -80,24 +84,25 @@ def flags():
 
 
 class Reader:
-  """A reader who runs the commands of the pages in one folder."""
+  """A reader who runs the commands of a page in a folder."""
 
   def __init__(self, folder):
     self.folder = folder
-    self.output = {}  # By block, as a block of two pages runs once.
 
-  def run(self, block, stdin=""):
-    """Runs a block of shell or Python; returns its standard output."""
-    if block not in self.output:
-      is_python = block.startswith(("import", "from"))
-      run = self._run_python if is_python else self._run_shell
-      self.output[block] = run(block.replace("/tmp/", f"{self.folder}/"), stdin)
-    return self.output[block]
+  def read(self, page, stdin=""):
+    """Runs all blocks of a page; returns what each printed."""
+    return [
+      self._run(block.replace("/tmp/", f"{self.folder}/"), stdin)
+      for block in _blocks(PAGES[page], "(?:shell|python)")
+      if not re.search(NOT_RUN, block)
+    ]
 
-  def _run_python(self, block, stdin):
+  def _run(self, block, stdin):
+    if not block.startswith(("import", "from")):
+      return self._run_shell(block, stdin)
     path = self.folder / "example.py"
     path.write_text(block, encoding="utf-8")
-    return scripts.fork(path, cwd=self.folder, stdin=stdin)[0]
+    return scripts.fork(path, cwd=self.folder)[0]
 
   def _run_shell(self, block, stdin):
     for pattern, smaller in SMALLER.items():
@@ -111,7 +116,7 @@ class Reader:
       cwd=self.folder,
       env={
         **os.environ,
-        "BERT_BASE_DIR": str(self.folder / "model"),
+        "BERT_BASE_DIR": str(self.folder / "uncased_L-12_H-768_A-12"),
         "GLUE_DIR": str(self.folder / "glue"),
         "SQUAD_DIR": str(self.folder / "squad"),
       },
@@ -127,33 +132,33 @@ class Reader:
       for call in sorted(self.folder.glob("calls/*"))
     )
 
-  def read(self, page, stdin=""):
-    """Runs all blocks of a page; returns what each printed."""
-    return [
-      self.run(block, stdin)
-      for block in _blocks(PAGES[page], "(?:shell|python)")
-      if not re.search(NOT_RUN, block)
-    ]
-
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory, goldens):
   """A Reader with everything that the pages take for granted."""
   folder = tmp_path_factory.mktemp("reader")
-  tiny_task.make_files(folder, goldens)
+  released = folder / "uncased_L-12_H-768_A-12"
+  shutil.copytree(goldens / "model", released)
+  shutil.copy(goldens / "vocab.txt", released)
+  config = json.loads((released / "bert_config.json").read_text())
+  config["num_hidden_layers"] = 1  # Compiles in half the time.
+  (released / "bert_config.json").write_text(json.dumps(config))
+  for path in released.iterdir():
+    (folder / path.name).symlink_to(path)
+  (folder / "model").mkdir()  # Of a vocabulary of the reader's own.
+  shutil.copy(released / "bert_config.json", folder / "model")
   tiny_task.write_mrpc(folder / "glue" / "MRPC", goldens)
-  (folder / "uncased_L-12_H-768_A-12").symlink_to(folder / "model")
   (folder / "squad").mkdir()
-  for version in (1, 2):
+  for version in ("1.1", "2.0"):
     for name in ("train", "dev"):
       shutil.copy(
-        goldens / f"squad_v{version}.json",
-        folder / "squad" / f"{name}-v{version}.{2 - version}.json",
+        goldens / f"squad_v{version[0]}.json",
+        folder / "squad" / f"{name}-v{version}.json",
       )
   for name in ("sample_text.txt", "sample_data"):
     (folder / name).symlink_to(scripts.ROOT / name)
-  (folder / "corpus").mkdir()
   text = (scripts.ROOT / "sample_text.txt").read_bytes()
+  (folder / "corpus").mkdir()
   (folder / "corpus" / "a.txt.gz").write_bytes(gzip.compress(text))
   (folder / "text.txt").write_text("Jim Henson made puppets.")
   return Reader(folder)
@@ -185,7 +190,9 @@ def test_readme_links_to_every_page():
 
 def test_files_exist():
   named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|sh|md))`", ALL))
-  named |= set(re.findall(r"`((?:docs|sample_data|requirements)[\w/.-]+)`", ALL))
+  named |= set(
+    re.findall(r"`((?:docs|sample_data|requirements)[\w/.-]+)`", ALL)
+  )
   named -= {"mood.py"}  # The reader writes it.
   assert {"modeling.py", "quickstart.sh", "sample_data/reviews.csv"} <= named
   for name in named:
@@ -215,7 +222,10 @@ def test_flags_exist(flags):
 
 def test_commands_have_the_flags_of_their_script(flags):
   quickstart = (scripts.ROOT / "quickstart.sh").read_text(encoding="utf-8")
-  texts = [*_blocks(ALL, "shell"), quickstart.replace('"$venv_python"', "python")]
+  texts = [
+    *_blocks(ALL, "shell"),
+    quickstart.replace('"$venv_python"', "python"),
+  ]
   commands = [
     command
     for text in texts
@@ -230,6 +240,9 @@ def test_commands_have_the_flags_of_their_script(flags):
 
 
 def test_tables_name_every_task():
+  from tasks import glue
+  from tasks import labels as label_types
+
   section = PAGES["classification.md"].split("## Tasks\n")[1].split("\n## ")[0]
   rows = re.findall(r"^\| `([A-Z][\w-]+)` \| (.*) \|$", section, re.M)
   described = {name: cells for name, cells in rows if cells.count("|") == 3}
@@ -245,20 +258,33 @@ def test_tables_name_every_task():
         assert metric in listed
 
 
-def test_readme_runs(reader):
-  reader.read("README.md")
-  for name in ("mrpc_output", "reviews/output", "pretraining_output"):
-    lines = (reader.folder / name / "eval_results.txt").read_text()
-    assert "global_step = " in lines
-    assert (reader.folder / name / "bert_model.ckpt.index").exists()
-  assert (reader.folder / "mrpc_output/report.html").exists()
-  assert (reader.folder / "squad_base/answer.html").exists()
-  lines = (reader.folder / "output.jsonl").read_text()
-  assert lines.startswith('{"linex_index"')
+def test_every_block_is_run():
+  """The other tests run those of the pages."""
+  pages = {
+    name: _blocks(page, "(?:shell|python)") for name, page in PAGES.items()
+  }
+  not_run = [pages.pop(name) for name in ("output-folder.md", "scaling.md")]
+  for block in pages.pop("README.md"):
+    if not any(block in blocks for blocks in pages.values()):
+      not_run.append([block])
+  assert all(
+    re.search(NOT_RUN, block) for blocks in not_run for block in blocks
+  )
+  assert {name for name, blocks in pages.items() if blocks} == {
+    "architecture.md",
+    "classification.md",
+    "features.md",
+    "own-data.md",
+    "pretraining.md",
+    "squad.md",
+  }
 
 
 def test_classification_runs(reader):
   reader.read("classification.md")
+  trained = reader.folder / "mrpc_output"
+  assert "eval_f1 = " in (trained / "eval_results.txt").read_text()
+  assert (trained / "report.html").exists()
   lines = (reader.folder / "mrpc_predictions/test_results.tsv").read_text()
   assert len(lines.splitlines()) == tiny_task.ROWS["test"]
 
@@ -281,31 +307,46 @@ def test_own_data_runs(reader):
   table = reader.folder / "reviews/predictions/test_predictions.tsv"
   rows = [line.split("\t")[0] for line in table.read_text().splitlines()]
   assert rows == ["id", "A1", "A2"]
+  _check_processor(reader)
 
 
-def test_processor_runs(reader):
+def _check_processor(reader):
+  """Runs the processor of that page on the classifier of that page."""
   (block,) = (b for b in _blocks(ALL, "python") if "__main__" in b)
   (reader.folder / "mood.py").write_text(block, encoding="utf-8")
   (reader.folder / "mood").mkdir()
-  for name in ("train", "dev"):
-    lines = [f"I feel {mood} .\t{mood}" for mood in ("sad", "glad")] * 4
-    tiny_task.write_lines(reader.folder / "mood" / f"{name}.tsv", lines)
-  changes = {"task_name": "mood", "data_dir": reader.folder / "mood"}
-  flags = tiny_task.flags(reader.folder, reader.folder / "moods", **changes)
-  scripts.fork(reader.folder / "mood.py", *flags, "--do_train", "--do_eval")
-  assert "eval_accuracy" in (reader.folder / "moods/eval_results.txt").read_text()
+  lines = [f"I feel {mood} .\t{mood}" for mood in ("sad", "glad")]
+  tiny_task.write_lines(reader.folder / "mood" / "dev.tsv", lines)
+  for path in (reader.folder / "reviews/output").glob("bert_model.ckpt.*"):
+    shutil.copy(path, reader.folder / "mood")  # It has two labels, too.
+  scripts.fork(
+    reader.folder / "mood.py",
+    "--task_name=mood",
+    "--data_dir=mood",
+    "--vocab_file=vocab.txt",
+    "--bert_config_file=bert_config.json",
+    "--init_checkpoint=mood/bert_model.ckpt",
+    "--max_seq_length=16",
+    "--output_dir=moods",
+    "--do_eval",
+    cwd=reader.folder,
+  )
+  lines = (reader.folder / "moods/eval_results.txt").read_text()
+  assert "eval_accuracy" in lines
 
 
 def test_pretraining_runs(reader):
   reader.read("pretraining.md")
-  for name in ("pretraining_output", "dynamic_masking", "phase1", "phase2"):
+  for name in ("pretraining_output", "phase1", "phase2"):
     assert (reader.folder / name / "bert_model.ckpt.index").exists()
-  lines = (reader.folder / "pretraining_output/eval_results.txt").read_text()
-  assert lines.startswith("global_step = 4\nloss = ")
+  for name in ("pretraining_output", "dynamic_masking"):
+    lines = (reader.folder / name / "eval_results.txt").read_text()
+    assert "masked_lm_loss = " in lines
 
 
 def test_squad_runs(reader):
   *_, asked, in_python = reader.read("squad.md")
+  assert (reader.folder / "squad_base/answer.html").exists()
   assert (reader.folder / "squad2_base/null_threshold.json").exists()
   assert re.search(r"^ +\d+\.\d%  ", asked, re.M)
   assert 0 < float(in_python.split()[-1]) <= 1
@@ -314,7 +355,7 @@ def test_squad_runs(reader):
 def test_features_run(reader):
   reader.read("features.md")
   lines = (reader.folder / "output.jsonl").read_text()
-  assert lines.startswith('{"linex_index": 0,')
+  assert lines.startswith('{"linex_index"')
   vectors = np.load(reader.folder / "vectors.npz")["vectors"]
   assert np.sum(vectors**2, axis=1) == pytest.approx(1, rel=1e-5)
   assert (reader.folder / "attention.html").exists()
@@ -323,4 +364,4 @@ def test_features_run(reader):
 
 def test_architecture_runs(reader):
   (shapes,) = reader.read("architecture.md")
-  assert shapes == "(1, 4, 32) (1, 32)\n"
+  assert re.fullmatch(r"\(1, \d+, 32\)\n\(1, 32\)\n", shapes)
