@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every stage of BERT on a small scale, from plain text to a classifier.
 #
-# Learns a vocabulary from sample_text.txt, creates pre-training data, pre-trains
-# a tiny model, and fine-tunes it on sample_data. Downloads nothing but the
-# packages of requirements.txt, which it installs into .venv. Set PYTHON to use
-# a certain Python of version 3.10 to 3.13.
+# Learns a vocabulary from sample_text.txt, creates pre-training data, trains a
+# tiny model on it, and fine-tunes this model on sample_data. Downloads nothing
+# but the packages of requirements.txt, which it installs into .venv. Set PYTHON
+# to use a certain Python of version 3.10 to 3.13.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
