@@ -549,11 +549,11 @@ def train(job: Job, model: estimator.Estimator) -> None:
 
 def evaluate_in_training(
   job: Job, model: estimator.Estimator, step: int
-) -> bool:
-  """Evaluates after `step` updates; returns whether that is enough."""
+) -> str | None:
+  """Evaluates after `step` updates; returns the reason to stop, if any."""
   keeper = job.keeper
-  if keeper and keeper.knows(step):
-    return keeper.is_finished
+  if keeper and keeper.has_evaluated(step):
+    return keeper.stop_reason
   answered = answer_questions(job, model, FLAGS.eval_batch_size)
   predictions = predictions_of(answered, chosen_threshold(job, answered))
   results = squad_results.evaluate(answered, predictions)
@@ -561,7 +561,7 @@ def evaluate_in_training(
   names = ("exact_match", "exact", "f1")
   shown = [f"{name} {results[name]:.2f}" for name in names if name in results]
   logging.info("step %d, development set: %s", step, ", ".join(shown))
-  return bool(keeper and keeper.add(step, results, model.weights))
+  return keeper.add(step, results, model.weights) if keeper else None
 
 
 def answer_questions(

@@ -5,14 +5,11 @@
 
 import copy
 import csv
-import dataclasses
 import hashlib
 import io
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -112,26 +109,26 @@ class DataProcessor:
 
   def get_train_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to train on."""
-    raise NotImplementedError(
+    raise UserError(
       f"{type(self).__name__} has no get_train_examples, which --do_train needs"
     )
 
   def get_dev_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to evaluate on."""
-    raise NotImplementedError(
+    raise UserError(
       f"{type(self).__name__} has no get_dev_examples, which --do_eval needs"
     )
 
   def get_test_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to predict."""
-    raise NotImplementedError(
+    raise UserError(
       f"{type(self).__name__} has no get_test_examples, which "
       f"--do_predict needs"
     )
 
   def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
-    raise NotImplementedError(
+    raise UserError(
       f"{type(self).__name__} has no get_labels, which every task needs"
     )
 
@@ -350,71 +347,37 @@ def convert_examples_to_features(
   ]
 
 
-@dataclasses.dataclass
-class Written:
-  """What a file of features holds; a PaddingInputExample is only a row.
-
-  Attributes:
-    rows: how many rows.
-    examples: how many examples.
-    cut: how many of them lost words.
-    windows: int [examples], rows of each; None where each has one.
-  """
-
-  rows: int = 0
-  examples: int = 0
-  cut: int = 0
-  windows: np.ndarray | None = None
-
-
 def file_based_convert_examples_to_features(
   examples: Iterable[InputExample | PaddingInputExample],
   label_list: label_types.Head | Sequence[str],
   max_seq_length: int,
   tokenizer,
   output_file: str,
-  long_text: str = "head",
-) -> Written:
-  """Writes examples to a TFRecord file.
+) -> None:
+  """Writes examples to a TFRecord file, which appears whole or not at all.
 
   Args:
     examples: InputExamples.
     label_list: the labels, in the order of their ids, or another head.
     max_seq_length: S.
     tokenizer: a FullTokenizer.
-    output_file: where to; it appears whole or not at all.
-    long_text: one of LONG_TEXT; see `convert_example`.
-
-  Returns:
-    What was written.
+    output_file: path of the file.
 
   Raises:
-    ValueError: a label does not suit the head.
+    UserError: a label does not suit the head.
   """
   head = label_types.as_head(label_list)
-  windows = []
-  written = Written()
-
-  def rows():
-    for index, example in enumerate(examples):
-      features = convert_example(
-        example, head, max_seq_length, tokenizer, long_text
-      )
-      _show(index, example, features, tokenizer)
-      if features[0].is_real_example:
-        windows.append(len(features))
-        written.cut += features[0].was_cut
-      yield from map(_row, features)
-
-  spec = feature_spec(max_seq_length, head)
-  written.rows = records.write_records(output_file, rows(), spec)
-  written.examples = len(windows)
-  if max(windows, default=1) > 1:
-    written.windows = np.array(windows, np.int64)
-  return written
+  rows = (
+    feature_row(
+      convert_single_example(i, example, head, max_seq_length, tokenizer)
+    )
+    for i, example in enumerate(examples)
+  )
+  records.write_records(output_file, rows, feature_spec(max_seq_length, head))
 
 
-def _row(features):
+def feature_row(features: InputFeatures) -> dict[str, object]:
+  """InputFeatures as a row of `feature_spec`."""
   return {
     "input_ids": features.input_ids,
     "input_mask": features.input_mask,
@@ -422,48 +385,6 @@ def _row(features):
     "label_ids": features.label_id,
     "is_real_example": int(features.is_real_example),
   }
-
-
-def first_rows(windows: np.ndarray) -> np.ndarray:
-  """The row that each example begins at, int [examples].
-
-  Args:
-    windows: int [examples], rows of each.
-  """
-  return np.cumsum(windows) - windows
-
-
-def mean_by_example(rows: np.ndarray, windows: np.ndarray | None) -> np.ndarray:
-  """The mean over each example's rows, [examples, ...].
-
-  Args:
-    rows: float [rows, ...], in the order of the examples.
-    windows: int [examples], rows of each; None where each has one.
-
-  Raises:
-    ValueError: there are more or fewer rows than that.
-  """
-  if windows is None:
-    return rows
-  if len(rows) != np.sum(windows):
-    raise UserError(f"{len(rows)} rows for {np.sum(windows)} windows")
-  sums = np.add.reduceat(rows, first_rows(windows), axis=0)
-  return (sums.T / windows).T.astype(rows.dtype)
-
-
-def grouped(
-  rows: Iterable[np.ndarray], windows: np.ndarray | None
-) -> Iterator[np.ndarray]:
-  """As `mean_by_example`, for rows [...] that come one at a time."""
-  rows = iter(rows)
-  if windows is None:
-    yield from rows
-    return
-  for count in windows:
-    group = list(itertools.islice(rows, count))
-    if len(group) != count:
-      raise UserError(f"the rows end within {np.sum(windows)} windows")
-    yield np.mean(group, axis=0)
 
 
 def file_based_input_fn_builder(
@@ -501,7 +422,7 @@ def input_fn_builder(
 ) -> Callable[[Mapping], tf.data.Dataset]:
   """As `file_based_input_fn_builder`, over a list of InputFeatures."""
   rows = inputs.Rows.from_features(
-    map(_row, features), feature_spec(seq_length, head)
+    map(feature_row, features), feature_spec(seq_length, head)
   )
   return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
 

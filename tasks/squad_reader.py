@@ -81,7 +81,7 @@ class Reader:
     self._precision = precision
     weights = checkpoints.Checkpoint(prefix, weights_only=True)
     head_shapes = squad_model.head_shapes(self._config)
-    checkpoints.audit(
+    checkpoints.compare(
       weights, {**modeling.variable_shapes(self._config), **head_shapes}
     )
     limit = self._config.max_position_embeddings

@@ -360,19 +360,22 @@ def log_labels_seen_once(train: Iterable[InputExample], kind: str) -> None:
 
 
 def log_duplicates(
-  train: Iterable[InputExample], dev: Sequence[InputExample]
+  task: str, train: Iterable[InputExample], dev: Sequence[InputExample]
 ) -> None:
-  """Logs how many examples are evaluated and, by their texts, trained on."""
+  """Logs how many development examples are, by their texts, in training too."""
   seen = {(example.text_a, example.text_b) for example in train}
   found = [e for e in dev if (e.text_a, e.text_b) in seen]
   if not found:
     logging.info(
-      "0 of the %d development examples are in the training set, too", len(dev)
+      "%s: none of the %d development examples is in the training set",
+      task,
+      len(dev),
     )
     return
   logging.warning(
-    "%d of the %d development examples (%.1f %%) are in the training set, "
-    "too, the first of them %s; the metrics count what was learnt by heart",
+    "%s: %d of the %d development examples (%.1f %%) are also in the training "
+    "set, the first being %s; the metrics are too optimistic",
+    task,
     len(found),
     len(dev),
     100 * len(found) / len(dev),

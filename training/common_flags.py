@@ -177,6 +177,15 @@ def require(*names: str) -> None:
       raise UserError(f"--{name} is required; pass a value")
 
 
+def check_exclusive(*names: str) -> None:
+  """Raises UserError if two of these flags are given."""
+  first, *others = [name for name in names if FLAGS[name].value] or [None]
+  if others:
+    raise UserError(
+      f"--{first} and --{others[0]} cannot both be given; omit one"
+    )
+
+
 def require_positive(*names: str) -> None:
   """Raises UserError for the first of these flags that is not positive."""
   for name in names:

@@ -97,16 +97,23 @@ def _whole_records(path):
     ) from error
 
 
-def parse(serialized: tf.Tensor, spec: records.Spec) -> dict[str, tf.Tensor]:
-  """Features [B, ...], int32 or float32, of serialized rows [B]."""
+def parse_int64(
+  serialized: tf.Tensor, spec: records.Spec
+) -> dict[str, tf.Tensor]:
+  """Features [B, ...], int64 or float32, of serialized rows [B]."""
   fixed = {
     name: tf.io.FixedLenFeature(list(feature.shape), feature.dtype)
     for name, feature in spec.items()
   }
+  return tf.io.parse_example(serialized, fixed)
+
+
+def parse(serialized: tf.Tensor, spec: records.Spec) -> dict[str, tf.Tensor]:
+  """Features [B, ...], int32 or float32, of serialized rows [B]."""
   # TPUs emulate int64 slowly, and ids fit into int32.
   return {
     name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-    for name, value in tf.io.parse_example(serialized, fixed).items()
+    for name, value in parse_int64(serialized, spec).items()
   }
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 import modeling
 import tokenization
 from errors import UserError
+from pipeline import files
 from training import checkpoints
 
 
@@ -54,6 +55,12 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
     do_lower_case = getattr(config, "do_lower_case", _lower_cases(named))
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
+
+
+def is_finished(model_dir: str) -> bool:
+  """Whether a folder holds a configuration and a finished model."""
+  needed = ("bert_config.json", checkpoints.RELEASE_NAME + ".index")
+  return all(files.exists(os.path.join(model_dir, name)) for name in needed)
 
 
 def _lower_cases(checkpoint):

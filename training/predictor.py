@@ -241,8 +241,8 @@ def _load_weights(model, head_shapes, optional):
   prefix = checkpoints.find_checkpoint(model.checkpoint)
   weights = checkpoints.Checkpoint(prefix, weights_only=True)
   wanted = {**modeling.variable_shapes(model.config), **head_shapes}
-  _, missing, _ = checkpoints.audit(weights, wanted, fresh=optional)
-  weights.withheld = frozenset(missing)
+  _, missing, _ = checkpoints.compare(weights, wanted, optional=optional)
+  weights.skipped = frozenset(missing)
   return weights
 
 

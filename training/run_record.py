@@ -1,6 +1,7 @@
 """What a run was given, in `flags.json`, and what it found, `eval_results`."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -8,7 +9,6 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-import sklearn
 import tensorflow as tf
 from absl import logging
 
@@ -61,7 +61,7 @@ def make_record(
       "python": platform.python_version(),
       "tensorflow": tf.__version__,
       "numpy": np.__version__,
-      "scikit-learn": sklearn.__version__,
+      "scikit-learn": importlib.metadata.version("scikit-learn"),
       "platform": platform.platform(),
     },
     "data": {**data, **{name: _sha256(path) for name, path in paths.items()}},

@@ -191,7 +191,7 @@ class RecordFiles:
 def _scanned(paths, spec, vocab_size):
   """Yields the blocks of all files as (path, offset, size, ends, hashes).
 
-  Offset and size are in bytes; `ends` are of `inputs.row_ends`.
+  Offset and size are in bytes; `ends` are of `inputs.row_lengths`.
   """
   limits = _limits(spec, vocab_size)
   rows = [0] * len(paths)
@@ -243,7 +243,7 @@ def _examined_blocks(paths, spec, limits):
     return records.map(lambda serialized: (number, serialized))
 
   def examine(number, serialized):
-    features = tf.io.parse_example(serialized, spec)
+    features = inputs.parse_int64(serialized, spec)
     # In 64 bits, of which a batch keeps 32.
     is_right = [
       (tf.reduce_min(features[name]) >= 0)
@@ -251,7 +251,7 @@ def _examined_blocks(paths, spec, limits):
       for name, limit in limits.items()
     ]
     mask = tf.cast(features["input_mask"], tf.int32)
-    ends = tf.cast(inputs.row_ends({"input_mask": mask}), small)
+    ends = tf.cast(inputs.row_lengths({"input_mask": mask}, spec), small)
     sizes = tf.strings.length(serialized) + _FRAME_BYTES
     size = tf.reduce_sum(tf.cast(sizes, tf.int64))
     return number, tf.reduce_all(is_right), ends, size, _hashes(serialized)

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from errors import UserError
+from errors import UserError, plural
 
 
 class Summaries:
@@ -109,74 +109,76 @@ class Progress:
     self._batch_size = batch_size
     self._summaries = summaries
     self._results = []
+    self._is_warm = False  # Whether a step has been made, and compiled.
+    self._timed_steps = 0
     self._bar = bar(total=max_steps, initial=step, unit="step")
     self.restart_clock()
 
   def restart_clock(self) -> None:
-    """Leaves out of the rate what has happened since the last line."""
+    """Starts the clock of the next line's rate."""
     self._since = time.monotonic()
+    self._timed_steps = 0
 
   def add(self, results: Mapping[str, tf.Tensor]) -> None:
-    """Counts one step and keeps its scalars for the next line."""
+    """Counts one step and keeps its scalars for the next line.
+
+    The first step, which includes compilation, is timed apart.
+    """
     self._results.append(results)
+    self._timed_steps += 1
     self._bar.update()
+    if not self._is_warm:
+      results["loss"].numpy()  # Waits for the step to end.
+      seconds = time.monotonic() - self._since
+      logging.info("First step, with compilation: %.1f seconds", seconds)
+      self._is_warm = True
+      self.restart_clock()
 
   def close(self) -> None:
     """Takes the bar away."""
     self._bar.close()
 
-  def mean_loss(self) -> float:
-    """The mean loss of the steps since the last line.
-
-    Raises:
-      ValueError: it is not a finite number.
-    """
-    loss = np.mean([r["loss"].numpy() for r in self._results])
-    if not np.isfinite(loss):
-      raise UserError(
-        f"the loss is {loss} within {len(self._results)} steps after step "
-        f"{self._step}; lower --learning_rate or look for damaged input"
-      )
-    return loss
-
   def log(self) -> None:
-    """One line for the steps since the last, if there are any.
+    """Logs one line for the steps since the last line, if there are any.
 
     Raises:
-      ValueError: their mean loss is not a finite number.
+      UserError: their mean loss is not finite.
     """
     count = len(self._results)
     if not count:
       return
-    # Reading a value waits for the step that makes it, so the clock is read
-    # after.
-    loss = self.mean_loss()
-    scalars = {
-      name: np.mean([r[name].numpy() for r in self._results])
-      for name in self._results[-1]
-      if name != "loss"
-    }
+    # Reading a loss waits for its step to end, so read it before the clock.
+    scalars = {"loss": self._mean("loss")}
+    seconds = time.monotonic() - self._since
+    if not np.isfinite(scalars["loss"]):
+      raise UserError(
+        f"the loss is {scalars['loss']} within {plural(count, 'step')} after "
+        f"step {self._step}; lower --learning_rate or look for damaged input"
+      )
+    scalars |= {name: self._mean(name) for name in self._results[-1]}
     if "learning rate" in scalars:
-      # Of a schedule, where it stands.
+      # The current one, not the mean.
       scalars["learning rate"] = self._results[-1]["learning rate"].numpy()
-    rate = count * self._batch_size / (time.monotonic() - self._since)
+    shown = f"loss {scalars['loss']:.4f}"
+    logged = "".join(
+      f", {name} {value:.3g}"
+      for name, value in scalars.items()
+      if name != "loss"
+    )
+    rate = ""
+    if self._timed_steps:
+      scalars["examples/s"] = self._timed_steps * self._batch_size / seconds
+      rate = f", {scalars['examples/s']:.1f} examples/s"
     self._step += count
     self._results = []
-    logged = "".join(f", {name} {value:.3g}" for name, value in scalars.items())
     self._bar.clear()
     logging.info(
-      "step %d/%d: loss %.4f%s, %.1f examples/s",
-      self._step,
-      self._max_steps,
-      loss,
-      logged,
-      rate,
+      "step %d/%d: %s", self._step, self._max_steps, shown + logged + rate
     )
     # The next step draws it, so that a short run shows no bar.
-    self._bar.set_postfix_str(
-      f"loss {loss:.4f}, {rate:.1f} examples/s", refresh=False
-    )
-    self._summaries.write(
-      self._step, {"loss": loss, **scalars, "examples/s": rate}
-    )
+    self._bar.set_postfix_str(shown + rate, refresh=False)
+    self._summaries.write(self._step, scalars)
     self.restart_clock()
+
+  def _mean(self, name):
+    return np.mean([results[name].numpy() for results in self._results])

@@ -145,7 +145,7 @@ def test_the_log_tells_what_happens(trained):
   shapes = checkpoints.Checkpoint(str(trained[0] / "bert_model.ckpt")).shapes
   count = sum(map(np.prod, shapes.values()))
   assert f"Training {count:,} parameters" in output
-  assert "46 variables loaded, 0 fresh by design, 0 ignored" in output
+  assert "loaded 46 variables; 0 initialized" in output
   for step in (3, 6, 9, 12):
     line = next(x for x in output.splitlines() if f"step {step}/12" in x)
     for name in ("loss", "learning rate", "gradient norm", "examples/s"):
@@ -294,7 +294,7 @@ def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
     num_warmup_steps=0,
     log_steps=1,
   )
-  assert f"{folder}/model.ckpt-12: 46 variables loaded, 0 fresh" in log
+  assert f"{folder}/model.ckpt-12: loaded 46 variables; 0 initialized" in log
   # Of three updates the first has the whole rate.
   assert "step 1/3: loss" in log
   assert "learning rate 0.001," in log
@@ -316,7 +316,7 @@ def test_a_classifier_starts_from_it(trained, files, tmp_path):
     ),
     "--do_train",
   )
-  assert "39 variables loaded, 2 fresh by design, 7 ignored" in log
+  assert "loaded 39 variables; 2 initialized" in log
 
 
 def test_it_starts_from_nothing(files, tmp_path):
@@ -329,7 +329,7 @@ def test_it_starts_from_nothing(files, tmp_path):
     num_train_steps=2,
     num_warmup_steps=2,
   )
-  assert "all weights are fresh" in log
+  assert "all weights are random" in log
   # A uniform guess among 1,001 words, and between two sentences.
   _, loss = summaries.read_scalars(tmp_path)["loss"][0]
   assert loss == pytest.approx(np.log(1001) + np.log(2), abs=0.7)

@@ -158,7 +158,7 @@ def test_the_log_tells_what_happens(trained):
     f"Training 12 updates: 3 epochs are 12 on 16 questions, and {counted} on "
     f"their {windows} windows"
   ) in log
-  assert "39 variables loaded, 2 fresh by design, 7 ignored" in log
+  assert "loaded 39 variables; 2 initialized" in log
   assert "step 10/12: loss " in log
   assert f"{out}/predictions.json: 12 answers" in log
   assert f"{out}/eval_results.txt: exact_match = " in log
