@@ -204,6 +204,15 @@ def test_architecture_names_every_module():
   assert [name for name in MODULES if f"`{name}`" not in page] == []
 
 
+def test_names_are_defined_where_the_pages_say():
+  pairs = re.findall(r"`([\w.]+)`(?: of the task)? in\n?\s*`([\w/]+\.py)`", ALL)
+  assert len(pairs) > 15
+  for name, path in pairs:
+    text = (scripts.ROOT / path).read_text(encoding="utf-8")
+    pattern = rf"^ *(def |class )?{name}\b( =|:|\()"
+    assert re.search(pattern, text, re.M), (name, path)
+
+
 def test_picture_is_small():
   for path in re.findall(r"!\[[^]]+\]\((.*?)\)", PAGES["README.md"]):
     content = (scripts.ROOT / path).read_bytes()
