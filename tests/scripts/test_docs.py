@@ -88,6 +88,7 @@ class Reader:
 
   def __init__(self, folder):
     self.folder = folder
+    self.log = ""  # What the commands wrote to standard error.
 
   def read(self, page, stdin=""):
     """Runs all blocks of a page; returns what each printed."""
@@ -102,7 +103,7 @@ class Reader:
       return self._run_shell(block, stdin)
     path = self.folder / "example.py"
     path.write_text(block, encoding="utf-8")
-    return scripts.fork(path, cwd=self.folder)[0]
+    return self._fork(path)
 
   def _run_shell(self, block, stdin):
     for pattern, smaller in SMALLER.items():
@@ -124,13 +125,17 @@ class Reader:
       text=True,
     )
     return "".join(
-      scripts.fork(
+      self._fork(
         *call.read_text().splitlines(),
-        cwd=self.folder,
         stdin=(self.folder / "inputs" / call.name).read_text(),
-      )[0]
+      )
       for call in sorted(self.folder.glob("calls/*"))
     )
+
+  def _fork(self, *command, stdin=""):
+    output, log = scripts.fork(*command, cwd=self.folder, stdin=stdin)
+    self.log += log
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +321,19 @@ def test_own_data_runs(reader):
   table = reader.folder / "reviews/predictions/test_predictions.tsv"
   rows = [line.split("\t")[0] for line in table.read_text().splitlines()]
   assert rows == ["id", "A1", "A2"]
+  _check_log(reader)
   _check_processor(reader)
+
+
+def _check_log(reader):
+  """The lines of the log that the page shows, except for their numbers."""
+  (shown,) = (b for b in _blocks(PAGES["own-data.md"], "text") if "step " in b)
+  log = reader.log.replace(f"{reader.folder}/", "/tmp/")
+  for line in shown.splitlines():
+    number = r"\d[\d.e-]*"
+    texts = [re.escape(text) for text in re.split(number, line)]
+    pattern = number.join(texts).replace(r"\.\.\.", ".*")
+    assert re.search(pattern, log), line
 
 
 def _check_processor(reader):
