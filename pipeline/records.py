@@ -22,6 +22,10 @@ SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 # The axis of positions in a sequence.
 POSITION = "position"
 
+# Bytes of a frame before the record, and in addition to it.
+HEADER_BYTES = 12
+FRAME_BYTES = 16
+
 
 class Feature(NamedTuple):
   """Shape and type of one feature of a row.

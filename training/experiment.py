@@ -324,6 +324,13 @@ class Experiment:
     if not self._best:
       best_checkpoint.delete_history(folder)
     (rows,) = self._row_sets["train"]
+    logging.info(
+      "Training for %s of %s, %.3g epochs of %s",
+      plural(self._num_train_steps, "step"),
+      plural(settings.train_batch_size, "row"),
+      self._num_train_steps * settings.train_batch_size / rows.num_rows,
+      plural(rows.num_rows, "row"),
+    )
     model.train(
       self._padded_input_fn(rows),
       settings.train_batch_size,

@@ -528,7 +528,7 @@ class TestWritten:
     assert written.windows.tolist() == [1, 3, 2]
     # 4 in one; 3, 3 and 3; 2 and 3.
     assert rows.lengths.tolist() == [6, 5, 5, 5, 0, 4, 5]
-    labels = inputs.parse(rows.serialized, rows.spec)["label_ids"]
+    labels = inputs.parse(rows.read(range(len(rows))), rows.spec)["label_ids"]
     assert labels.numpy().tolist() == [0, 1, 1, 1, 0, 1, 1]
 
   def test_one_window_each(self, tmp_path):
