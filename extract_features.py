@@ -148,7 +148,7 @@ def load_extractor() -> FeatureExtractor:
     batch_size=FLAGS.batch_size,
     precision=FLAGS.precision,
     use_one_hot_embeddings=FLAGS.use_one_hot_embeddings,
-    strategy=experiment.strategy(),
+    strategy=experiment.make_strategy(FLAGS.use_tpu, FLAGS.master, None, None),
     pad_to_max_length=FLAGS.use_tpu,
     dtype=FLAGS.dtype,
   )

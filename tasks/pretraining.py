@@ -20,7 +20,7 @@ from absl import logging
 import modeling
 import variables
 from errors import plural
-from training import estimator, shuffled_records
+from training import estimator, inputs, shuffled_records
 from training.task import (
   Evaluation,
   Optimization,
@@ -194,7 +194,7 @@ class PretrainingTask(Task):
     records_of: Mapping[str, shuffled_records.RecordFiles],
     next_sentence_prediction: bool,
     max_eval_rows: int | None = None,
-    mask_batch: shuffled_records.Transform | None = None,
+    mask_batch: inputs.Transform | None = None,
   ):
     self._config = config
     self._records_of = records_of

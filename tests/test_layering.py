@@ -13,6 +13,7 @@ CORE = [
   "errors",
   "quiet_start",
   "variables",
+  "layers",
   "modeling",
   "tokenization",
   "optimization",

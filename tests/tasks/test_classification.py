@@ -158,7 +158,7 @@ class TestCreateModel:
 @pytest.fixture
 def no_dropout(monkeypatch):
   """Switches dropout off, as in the goldens."""
-  monkeypatch.setattr(modeling, "dropout", lambda x, prob: x)
+  monkeypatch.setattr(modeling, "dropout", lambda x, *_: x)
 
 
 def golden_input_fn(golden, kind="classification", is_training=False):
@@ -312,13 +312,13 @@ class TestAssets:
   @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-      ("labels.json", "", "not JSON"),
-      ("labels.json", '["a"', "not JSON"),
-      ("labels.json", '{"a": 1}', "no JSON list"),
-      ("labels.json", '"ab"', "no JSON list"),
-      ("classifier.json", "\xff", "not JSON"),
-      ("classifier.json", "[]", "no JSON dict"),
-      ("classifier.json", "null", "no JSON dict"),
+      ("labels.json", "", "invalid JSON"),
+      ("labels.json", '["a"', "invalid JSON"),
+      ("labels.json", '{"a": 1}', "expected a JSON array"),
+      ("labels.json", '"ab"', "expected a JSON array"),
+      ("classifier.json", "\xff", "invalid JSON"),
+      ("classifier.json", "[]", "expected a JSON object"),
+      ("classifier.json", "null", "expected a JSON object"),
       ("classifier.json", '{"kind": "x"}', "kind='x' is not one of classif"),
       ("classifier.json", '{"kind": 1}', "kind=1"),
       ("classifier.json", '{"max_seq_length": "9"}', "max_seq_length='9'"),

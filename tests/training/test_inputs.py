@@ -4,6 +4,7 @@ import collections
 import itertools
 import os
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import did_you_mean, listing, shortened
+from errors import UserError, did_you_mean, listing, shortened
 from pipeline import files, records, sequences, text_files
 from training import inputs
 
@@ -178,10 +179,10 @@ class TestShareRoom:
 class TestEncodeRow:
   def test_what_tensorflow_reads(self):
     record = records.encode_row(make_row(7, 3), SPEC)
-    row = tf.io.parse_single_example(record, SPEC)
-    assert row["input_ids"].numpy().tolist() == [7, 7, 7] + [0] * 17
-    assert row["label_ids"].numpy() == 1
-    assert row["weights"].numpy().tolist() == [3.5, -1.0]
+    row = as_numpy(inputs.parse_int64([record], SPEC))
+    assert row["input_ids"].tolist() == [[7, 7, 7] + [0] * 17]
+    assert row["label_ids"].tolist() == [1]
+    assert row["weights"].tolist() == [[3.5, -1.0]]
 
   def test_arrays_count_as_lists(self):
     row = {name: np.array(values) for name, values in make_row(7, 3).items()}
@@ -215,10 +216,11 @@ class TestWriteRecords:
     path = str(tmp_path / "rows")
     rows = [make_row(number, number) for number in range(9)]
     assert records.write_records(path, rows, SPEC) == 9
-    dataset = tf.data.TFRecordDataset(path)
-    read = [as_numpy(tf.io.parse_single_example(r, SPEC)) for r in dataset]
-    for row, expected in zip(read, rows, strict=True):
-      assert {n: v.tolist() for n, v in row.items()} == expected
+    written = list(tf.data.TFRecordDataset(path))
+    read = as_numpy(inputs.parse_int64(written, SPEC))
+    assert {name: values.tolist() for name, values in read.items()} == {
+      name: [row[name] for row in rows] for name in SPEC
+    }
 
   def test_the_file_appears_whole(self, tmp_path):
     path = tmp_path / "rows"
@@ -283,10 +285,50 @@ class TestRows:
         read(path, SPEC)
 
 
+class TestRowsOfAFile:
+  @pytest.fixture
+  def path(self, tmp_path):
+    rows = [make_row(number, 1 + number % SEQ_LENGTH) for number in range(3000)]
+    records.write_records(str(tmp_path / "rows"), rows, SPEC)
+    return str(tmp_path / "rows")
+
+  def test_they_are_read_in_any_order(self, path):
+    rows = inputs.Rows.from_file(path, SPEC)
+    indices = [2999, 0, 7, 7, 1500]
+    assert rows.read(indices) == [
+      records.encode_row(make_row(i, 1 + i % SEQ_LENGTH), SPEC) for i in indices
+    ]
+    assert rows.lengths.tolist() == [1 + i % SEQ_LENGTH for i in range(3000)]
+
+  def test_they_are_not_held(self, path):
+    """What is held of a row are its length, size and offset."""
+    inputs.Rows.from_file(path, SPEC)  # TensorFlow's own memory comes first.
+    tracemalloc.start()
+    rows = inputs.Rows.from_file(path, SPEC)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(rows) == 3000
+    assert held < os.path.getsize(path) / 2
+
+  def test_a_copy_of_a_remote_file(self, path, monkeypatch):
+    monkeypatch.setattr(files, "is_remote", lambda path: True)
+    rows = inputs.Rows.from_file(path, SPEC)
+    assert rows.read([5]) == [records.encode_row(make_row(5, 6), SPEC)]
+
+  def test_a_file_that_changes(self, path):
+    rows = inputs.Rows.from_file(path, SPEC)
+    with open(path, "r+b") as file:
+      file.seek(-50, os.SEEK_END)
+      file.write(b"x")
+    assert rows.read([2998])
+    with pytest.raises(UserError, match="rows changed while it was read"):
+      rows.read([2999])
+
+
 class TestReadBatch:
   def read(self, rows, *args, spec=SPEC, **kwargs):
-    records = [records.encode_row(row, spec) for row in rows]
-    return as_numpy(inputs.read_batch(records, *args, spec, **kwargs))
+    serialized = [records.encode_row(row, spec) for row in rows]
+    return as_numpy(inputs.read_batch(serialized, *args, spec, **kwargs))
 
   def test_by_hand(self):
     batch = self.read([make_row(2, 2), make_row(0, 3)], [2, 0], [True, False])
@@ -314,7 +356,7 @@ class TestReadBatch:
     spec = {
       **SPEC,
       "segment_ids": records.sequence_feature(SEQ_LENGTH),
-      "label_ids": records.sequence_feature(SEQ_LENGTH),
+      "label_ids": records.Feature((SEQ_LENGTH,)),
       "masked_lm_positions": records.Feature((SEQ_LENGTH,)),
     }
     everything = list(range(SEQ_LENGTH))
@@ -351,9 +393,10 @@ class TestDamagedFiles:
     path.write_bytes(content)
     self.assert_refused(path)
 
-  @pytest.mark.parametrize("missing", [1, 4, 5, 50])
+  @pytest.mark.parametrize("missing", [1, 4, 5, 50, -3])
   def test_a_truncated_file(self, path, missing):
-    path.write_bytes(path.read_bytes()[:-missing])
+    # Three more bytes are a part of a header.
+    path.write_bytes((path.read_bytes() + b"abc")[: -missing - 3 or None])
     self.assert_refused(path)
 
   def test_another_kind_of_file(self, path):
