@@ -164,9 +164,8 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
-    for split, examples in self._examples.items():
-      if split == "train" and not any(map(len, examples.values())):
-        raise UserError(f"{task.name} has no example to train on")
+    for examples in self._examples.get("train", {}).values():
+      self._check_train_steps(examples)
 
   def run(self) -> dict[str, float]:
     """Does what the settings ask for; returns the metrics of the evaluation."""
@@ -265,32 +264,39 @@ class Experiment:
 
   # Training.
 
-  def _count_train_steps(self):
-    """Number of updates, and of those that warm up.
+  def _check_train_steps(self, examples):
+    """Raises UserError if the training set is too small for one step."""
+    if not examples:
+      raise UserError(f"{self._task.name} has no example to train on")
+    rows = RowSet("train", "", examples, None, len(examples))
+    if not self._count_train_steps(rows)[0]:
+      # Only now count the rows: an example may have several.
+      features = self._task.features(examples, is_training=True)
+      rows.num_rows = sum(map(len, features))
+    if not self._count_train_steps(rows)[0]:
+      settings = self._settings
+      raise UserError(
+        f"--num_train_epochs={settings.num_train_epochs} over "
+        f"{plural(rows.num_rows, 'row')} does not fill a batch of "
+        f"--train_batch_size={settings.train_batch_size}; raise the number of "
+        f"epochs or lower the batch size"
+      )
 
-    Raises:
-      UserError: the rows fill no batch.
-    """
+  def _count_train_steps(self, rows):
+    """Number of updates, and of those that warm up."""
     settings = self._settings
     if settings.num_train_steps is not None:
       return settings.num_train_steps, settings.num_warmup_steps
-    (rows,) = self._row_sets["train"]
     count = self._task.count_for_epochs(rows)
-    epochs, batch = settings.num_train_epochs, settings.train_batch_size
-    steps = int(count / batch * epochs)
-    if steps < 1:
-      raise UserError(
-        f"--num_train_epochs={epochs} over {plural(count, 'row')} does not "
-        f"fill a batch of --train_batch_size={batch}; raise the number of "
-        f"epochs or lower the batch size"
-      )
+    steps = int(count / settings.train_batch_size * settings.num_train_epochs)
     return steps, int(steps * settings.warmup_proportion)
 
   def _build_estimator(self):
     settings = self._settings
     update = None
     if settings.do_train:
-      self._num_train_steps, warmup = self._count_train_steps()
+      (rows,) = self._row_sets["train"]
+      self._num_train_steps, warmup = self._count_train_steps(rows)
       update = Optimization(
         settings.learning_rate, self._num_train_steps, warmup
       )
