@@ -170,7 +170,7 @@ class Experiment:
   def run(self) -> dict[str, float]:
     """Does what the settings ask for; returns the metrics of the evaluation."""
     settings, task = self._settings, self._task
-    files.makedirs(settings.output_dir)
+    _make_output_folder(settings.output_dir)
     with checkpoints.lock_folder(settings.output_dir):
       record = run_record.keep_record(
         settings.output_dir,
@@ -465,6 +465,15 @@ def _write_note(path, key, counts):
 
 
 # Checks.
+
+
+def _make_output_folder(path):
+  try:
+    files.makedirs(path)
+  except OSError as error:
+    raise UserError(
+      f"--output_dir={path} cannot be created: {error.strerror}; pass another"
+    ) from error
 
 
 def check_init_checkpoint(
