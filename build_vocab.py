@@ -8,7 +8,7 @@ looked up. Every 50th line is held out, and shows how well the vocabulary does
 on text that it was not learnt from. Equal text and flags give equal bytes.
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+from training import common_flags
 import collections
 import dataclasses
 import io
@@ -23,6 +23,7 @@ import tokenization
 from errors import UserError
 from pipeline import files, text_files
 from training import summaries
+from training import startup
 
 FLAGS = flags.FLAGS
 
@@ -428,4 +429,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags)
+  startup.run(main, define_flags)

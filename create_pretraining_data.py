@@ -11,7 +11,7 @@ one is cut into shards by --shard_mb, which all cores, or, by --runner, many
 machines, work on.
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+from training import common_flags
 import os
 import time
 from collections.abc import Sequence
@@ -29,6 +29,7 @@ from pipeline.instances import (
   write_instance_to_example_files,
 )
 from training import summaries
+from training import startup
 
 # Code written for the original finds these here.
 __all__ = [
@@ -295,4 +296,4 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags, passes_on="runner")
+  startup.run(main, define_flags, passes_on="runner")

@@ -16,7 +16,8 @@ depends on it; --pad_to_max_length=False cuts batches to their longest row,
 which is faster, and leaves padding out of the loss.
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+import quiet_start  # noqa: F401  Before TensorFlow.
+from training import common_flags
 import contextlib
 import dataclasses
 import functools
@@ -60,6 +61,8 @@ from training import (
   model_folder,
   run_record,
 )
+from training import experiment
+from training import startup
 
 # Code written for the original finds these here, and Reader.
 __all__ = [
@@ -263,10 +266,10 @@ def prepare() -> Job:
     FLAGS[name].value = value  # For the record.
   bert_config = common_flags.load_config(tokenizer)
   shapes = squad_model.head_shapes(bert_config)
-  has_head = common_flags.check_init_checkpoint(
+  has_head = experiment.check_init_checkpoint(
     bert_config, shapes, FLAGS.init_checkpoint
   )
-  is_trained = common_flags.check_output_dir(
+  is_trained = experiment.check_output_dir(
     bert_config, shapes, FLAGS.output_dir
   )
   if not (FLAGS.do_train or has_head or is_trained):
@@ -507,7 +510,7 @@ def build_estimator(job: Job) -> estimator.Estimator:
     FLAGS.precision,
     trains_on_padding(),
   )
-  config = common_flags.run_config(FLAGS.output_dir, FLAGS.seed)
+  config = experiment.run_config(FLAGS.output_dir, FLAGS.seed)
   return estimator.Estimator(model_fn, config)
 
 
@@ -753,7 +756,7 @@ def main() -> None:
     converse()
     return
   check_flags()
-  common_flags.check_devices()
+  experiment.check_devices()
   job = prepare()
   tf.io.gfile.makedirs(FLAGS.output_dir)
   run_record.keep_record(
@@ -776,4 +779,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags)
+  startup.run(main, define_flags)

@@ -11,7 +11,8 @@ last layer: `embeddings.png`, and files for `tensorboard --logdir=/tmp/map`.
 Both take --vocab_file, --bert_config_file and --init_checkpoint.
 """
 
-from training import common_flags  # Before TensorFlow, to start it quietly.
+import quiet_start  # noqa: F401  Before TensorFlow.
+from training import common_flags
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from pipeline import files, text_files
 from reports import attention, embedding_map
 from tasks import features
 from training import checkpoints, model_folder
+from training import experiment
+from training import startup
 
 FLAGS = flags.FLAGS
 
@@ -104,7 +107,7 @@ def load_model() -> model_folder.Model:
   shapes = modeling.variable_shapes(config)
   pooler = {n: shapes[n] for n in shapes if n.startswith("bert/pooler/")}
   # Neither command needs the pooler, which some encoders come without.
-  common_flags.check_init_checkpoint(config, pooler, FLAGS.init_checkpoint)
+  experiment.check_init_checkpoint(config, pooler, FLAGS.init_checkpoint)
   return model_folder.Model(config, tokenizer, FLAGS.init_checkpoint)
 
 
@@ -256,4 +259,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run(main, define_flags)
+  startup.run(main, define_flags)

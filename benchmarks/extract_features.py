@@ -36,7 +36,8 @@ import tensorflow as tf
 import modeling
 import tokenization
 from tasks import feature_files, features
-from training import checkpoints, common_flags
+from training import checkpoints
+from training import startup
 
 LINES, LENGTH, BATCH = 395, 128, 32
 LAYERS = features.LAYERS
@@ -146,9 +147,8 @@ class OriginalWay:
 
 
 def write_ours(extractor, texts, path):
-  layout = feature_files.layout_of(extractor)
   kind = feature_files.format_of(path)
-  with feature_files.open_features(path, kind, layout) as write:
+  with feature_files.open_features(path, kind, extractor) as write:
     for window in extractor.windows([texts]):
       write(window)
 
@@ -309,7 +309,7 @@ def main():
   parser.add_argument("--python")
   parser.add_argument("--lines", type=int, default=10_000)
   flags = parser.parse_args()
-  common_flags.keep_freed_memory()
+  startup.keep_freed_memory()
   print(machine.describe(), flush=True)
   with open(flags.text, encoding="utf-8") as reader:
     sentences = [line.strip() for line in reader if line.strip()]

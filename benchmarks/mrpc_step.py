@@ -22,7 +22,7 @@ import modeling
 import tokenization
 import variables
 from tasks import classification, examples, glue
-from training import common_flags
+from training import startup
 
 BATCHES = 4
 
@@ -74,7 +74,7 @@ def timed(run, arguments):
 
 
 def main(bert_dir, data_dir, rounds=20):
-  common_flags.keep_freed_memory()
+  startup.keep_freed_memory()
   print(machine.describe(), flush=True)
   rows = original.read(data_dir, bert_dir, "train")
   dataset = batches_of(bert_dir, data_dir)
@@ -83,12 +83,9 @@ def main(bert_dir, data_dir, rounds=20):
     for precision in ("float32", "bfloat16")
   }
   batches = list(dataset.take(BATCHES * rounds))
-  ours = modeling.gelu
-  modeling.gelu = original.gelu
-  with tf.Graph().as_default() as graph:
+  with original.computation(), tf.Graph().as_default() as graph:
     placeholders, update = original.build(bert_dir, True)
     initial = tf.compat.v1.global_variables_initializer()
-  modeling.gelu = ours
   session = tf.compat.v1.Session(graph=graph)
   session.run(initial)
   fed = original.feed(placeholders, rows, np.arange(32))

@@ -17,7 +17,8 @@ import training_step
 
 import variables
 from tasks import pretraining
-from training import common_flags, estimator
+from training import estimator
+from training import startup
 
 PREDICTIONS = 20
 
@@ -62,7 +63,7 @@ def build_step(config, precision, batch, length):
 
 
 def main(precision="float32", layers=12, hidden=768, batch=8, length=128):
-  common_flags.keep_freed_memory()
+  startup.keep_freed_memory()
   layers, hidden, batch, length = map(int, (layers, hidden, batch, length))
   config = training_step.make_config(layers, hidden)
   training_step.measure(

@@ -221,7 +221,7 @@ def _start_fork_server(context):
 
   It heeds no Ctrl-C, and nor do the workers: they end with this process.
   """
-  context.set_forkserver_preload(["training.startup", __name__])
+  context.set_forkserver_preload(["quiet_start", __name__])
   environment = dict(os.environ)
   # Python passes its path on to the workers, but not to what they come from.
   os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -55,6 +55,13 @@ def isfile(path: str | os.PathLike) -> bool:
   return exists(path) and not isdir(path)
 
 
+def size(path: str | os.PathLike) -> int:
+  """The length of a file in bytes."""
+  return (
+    _remote().stat(path).length if is_remote(path) else os.stat(path).st_size
+  )
+
+
 def listdir(path: str | os.PathLike) -> list[str]:
   """The names in a folder, without slashes."""
   if is_remote(path):

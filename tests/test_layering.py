@@ -9,7 +9,15 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # A module imports from its own folder and from the ones before it.
 FOLDERS = ["core", "pipeline", "training", "reports", "tasks", "scripts"]
-CORE = ["errors", "variables", "modeling", "tokenization", "optimization"]
+CORE = [
+  "errors",
+  "quiet_start",
+  "variables",
+  "layers",
+  "modeling",
+  "tokenization",
+  "optimization",
+]
 
 
 def _modules():
@@ -59,6 +67,7 @@ def test_module_keeps_the_rules(name):
   knows_flags = folder == "scripts" or name in (
     "training.common_flags",
     "training.experiment",
+    "training.startup",
   )
   assert knows_flags or not {"absl.flags", "absl.app"} & set(_imports(name))
   if name != "variables":

@@ -280,7 +280,9 @@ class TestRows:
     path = str(tmp_path / "rows")
     with tf.io.TFRecordWriter(path) as writer:
       writer.write(record)
-    with pytest.raises(ValueError, match="record 0 is not a tf.train.Example"):
+    with pytest.raises(
+      ValueError, match=r"record 0 is not a tf\.train\.Example"
+    ):
       inputs.Rows.from_file(path, SPEC)
 
 

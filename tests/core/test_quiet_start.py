@@ -7,14 +7,12 @@ import sys
 import pytest
 import scripts
 
-from training import startup
+import quiet_start as startup
 
 
 def _started(**environment):
   """oneDNN's variable after an import, and what that has written."""
-  code = (
-    "import os, training.startup;print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
-  )
+  code = "import os, quiet_start;print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
   kept = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
   result = subprocess.run(
     [sys.executable, "-c", code],

@@ -1,0 +1,49 @@
+"""Loads TensorFlow without its start-up notes, and with oneDNN where it pays.
+
+Import this before anything else that imports TensorFlow. TensorFlow writes some
+notes to stderr whatever TF_CPP_MIN_LOG_LEVEL says, so stderr is redirected
+while it loads. oneDNN is enabled on every processor with AVX-512; TensorFlow
+itself requires VNNI as well, although float32 training is a fifth faster with
+oneDNN on processors without it.
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import threading
+
+
+def _load_tensorflow_quietly():
+  os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+  # Ctrl-C while TensorFlow loads ends the program without a traceback.
+  is_main = threading.current_thread() is threading.main_thread()
+  handler = signal.signal(signal.SIGINT, signal.SIG_DFL) if is_main else None
+  stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+  os.dup2(devnull, 2)
+  try:
+    importlib.import_module("tensorflow")
+  finally:
+    # A handler that was not installed from Python is returned as None.
+    if handler is not None:
+      signal.signal(signal.SIGINT, handler)
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    os.close(devnull)
+
+
+def _has_avx512():
+  with (
+    contextlib.suppress(OSError),
+    open("/proc/cpuinfo", encoding="utf-8") as reader,
+  ):
+    return " avx512f " in reader.read()
+  return False
+
+
+if "TF_ENABLE_ONEDNN_OPTS" not in os.environ and _has_avx512():
+  os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
+# Respect an existing setting or a closed stderr.
+if "TF_CPP_MIN_LOG_LEVEL" not in os.environ and sys.stderr is not None:
+  _load_tensorflow_quietly()
