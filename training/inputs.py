@@ -399,7 +399,7 @@ def input_fn_from_rows(
   def input_fn(params):
     size = params["batch_size"]
 
-    first_step = params.get("first_step", 0)
+    first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
       plan = evaluation_batches(rows.lengths, size)
@@ -409,7 +409,7 @@ def input_fn_from_rows(
         if len(batch) == size or not drop_remainder:
           yield batch, rows.read(batch)
 
-    return batches_dataset(batches, rows.spec, params)
+    return batches_dataset(batches, rows.spec, params, first_step=first_step)
 
   return input_fn
 
@@ -419,6 +419,7 @@ def batches_dataset(
   spec: records.Spec,
   params: Mapping,
   transform: Transform | None = None,
+  first_step: int = 0,
 ) -> tf.data.Dataset:
   """The dataset of `read_batch`'s dicts for batches that Python reads.
 
@@ -427,9 +428,9 @@ def batches_dataset(
       batch, int64 [B], and its rows, serialized. A smaller batch is filled up
       with its own rows, which are not real then.
     spec: the rows' spec.
-    params: dict with `batch_size`, and optionally `pad_to_max_length` and
-      `first_step`, the number of the first batch.
+    params: dict with `batch_size` and, optionally, `pad_to_max_length`.
     transform: applied to each batch, or None.
+    first_step: number of the first batch.
   """
   size = params["batch_size"]
   pad = params.get("pad_to_max_length", False)
@@ -452,6 +453,6 @@ def batches_dataset(
     tf.TensorSpec([None], tf.string),
   )
   dataset = tf.data.Dataset.from_generator(columns, output_signature=signature)
-  dataset = dataset.enumerate(params.get("first_step", 0))
+  dataset = dataset.enumerate(first_step)
   dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
   return dataset.prefetch(tf.data.AUTOTUNE)

@@ -290,7 +290,9 @@ def training_input_fn(
     def batches():
       return _load(files, shuffled_batches(*plan, seed), first_step)
 
-    return inputs.batches_dataset(batches, files.spec, params, transform)
+    return inputs.batches_dataset(
+      batches, files.spec, params, transform, first_step
+    )
 
   return input_fn
 
