@@ -37,7 +37,8 @@ class EstimatorSpec:
 
   Attributes:
     mode: a ModeKeys value.
-    loss: scalar, the mean over the real rows of the batch; for TRAIN and EVAL.
+    loss: scalar, the mean over the real rows of the batch; for TRAIN, and for
+      EVAL if there are labels.
     train_op: result of `create_optimizer`; for TRAIN.
     logged: dict of scalars for the log line and TensorBoard; for TRAIN.
     eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
@@ -270,8 +271,8 @@ class Estimator:
       input_fn, batch_size: see `predict`.
 
     Returns:
-      Dict with what `metric_fn` returns, `loss` (the mean over the real rows)
-      and `global_step`. An array whose shape varies from batch to batch is
+      Dict with what `metric_fn` returns, `loss` (the mean over the real rows,
+      if the `model_fn` has a loss) and `global_step`. An array whose shape varies from batch to batch is
       padded with zeros to the largest.
 
     Raises:
@@ -283,13 +284,11 @@ class Estimator:
     results = {}
     if self._metric_fn:
       arrays = {n: _stack([r[n] for r in rows]) for n in self._metric_names}
-      results = self._metric_fn(**arrays)
-    losses = [row["batch_loss"] for row in rows]
-    return {
-      **results,
-      "loss": float(np.mean(losses, dtype=np.float64)),
-      "global_step": self.global_step,
-    }
+      results |= self._metric_fn(**arrays)
+    if "batch_loss" in rows[0]:
+      losses = [row["batch_loss"] for row in rows]
+      results["loss"] = float(np.mean(losses, dtype=np.float64))
+    return {**results, "global_step": self.global_step}
 
   def write_scalars(self, prefix: str, results: Mapping[str, float]) -> None:
     """Writes the results of an evaluation to TensorBoard.
@@ -317,7 +316,7 @@ class Estimator:
       batch_size: rows at a time, over all replicas.
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
         tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
-        batch: its mean over all rows is the loss of the evaluation.
+        batch, if it has one: its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._program(mode, dataset)
@@ -379,7 +378,8 @@ class Estimator:
       if mode == ModeKeys.EVAL:
         self._metric_fn, evaluated = spec.eval_metrics or (None, {})
         self._metric_names = tuple(evaluated)
-        row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        if spec.loss is not None:
+          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
         row |= evaluated
       return {**(spec.predictions or {}), **row}
 
