@@ -11,6 +11,7 @@ checkpoints.
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -231,9 +232,13 @@ class Estimator:
     dataset = self._dataset(
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
+    program = self._program(ModeKeys.TRAIN, dataset)
+    batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
     progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
     with contextlib.closing(progress):
-      for step in self._updates(dataset, first_step, max_steps, progress):
+      for step, features in enumerate(batches, first_step + 1):
+        progress.add(program(features))
+        self._log_initialization_once()
         saves = step % self._config.save_checkpoints_steps == 0
         saves |= step == max_steps or evaluates(step)
         if saves or step % self._config.log_steps == 0:
@@ -253,17 +258,6 @@ class Estimator:
         if evaluate is not None and not evaluates(step):
           evaluate(step)
 
-  def _updates(self, dataset, step, max_steps, progress):
-    """Makes one update after the other; yields how many have been made."""
-    program = self._program(ModeKeys.TRAIN, dataset)
-    for features in _with_user_errors(dataset):
-      progress.add(program(features))
-      step += 1
-      self._log_initialization_once()
-      yield step
-      if step == max_steps:
-        return
-
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 
@@ -271,9 +265,9 @@ class Estimator:
       input_fn, batch_size: see `predict`.
 
     Returns:
-      Dict with what `metric_fn` returns, `loss` (the mean over the real rows,
-      if the `model_fn` has a loss) and `global_step`. An array whose shape varies from batch to batch is
-      padded with zeros to the largest.
+      Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
+      over the real rows, if the `model_fn` has one. Arrays whose shape varies
+      from batch to batch are padded with zeros to the largest.
 
     Raises:
       UserError: there is no real row.
