@@ -122,7 +122,7 @@ def load_extractor() -> FeatureExtractor:
   return FeatureExtractor(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers,
-    strategy=experiment.strategy(),
+    strategy=experiment.make_strategy(FLAGS.use_tpu, FLAGS.master, None, None),
     pad_to_max_length=FLAGS.use_tpu,
     **{name: FLAGS[name].value for name in names},
   )

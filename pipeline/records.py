@@ -6,14 +6,16 @@ features of a row are written in alphabetical order.
 """
 
 import functools
+import itertools
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
 
+from errors import UserError
 from pipeline import files
 
 # Features [S] that every task has.
@@ -21,6 +23,10 @@ SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 
 # The axis of positions in a sequence.
 POSITION = "position"
+
+# Bytes of a frame before the record, and in addition to it.
+HEADER_BYTES = 12
+FRAME_BYTES = 16
 
 
 class Feature(NamedTuple):
@@ -126,10 +132,13 @@ def _encode_floats(values):
 
 def framed(record: bytes) -> bytes:
   """A record with the length and checksums that a TFRecord file adds."""
-  length = struct.pack("<Q", len(record))
-  return b"".join(
-    (length, masked_checksum(length), record, masked_checksum(record))
-  )
+  return b"".join((framed_header(len(record)), record, masked_checksum(record)))
+
+
+def framed_header(length: int) -> bytes:
+  """The bytes of a frame before a record of this length."""
+  packed = struct.pack("<Q", length)
+  return packed + masked_checksum(packed)
 
 
 def masked_checksum(content: bytes) -> bytes:
@@ -153,3 +162,50 @@ def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
       writer.write(framed(encode_row(row, spec)))
       count += 1
   return count
+
+
+def read_records(
+  path: str, offset: int = 0, first_record: int = 0
+) -> Iterator[bytes]:
+  """Yields the records of a TFRecord file, each with its checksums verified.
+
+  A record takes `FRAME_BYTES` more in the file than its length, so the offset
+  of the next one can be computed.
+
+  Args:
+    path: the file.
+    offset: where to start, in bytes; the start of a record.
+    first_record: the number of the record there, for errors.
+
+  Raises:
+    UserError: the file does not exist, is damaged or ends within a record.
+  """
+  if not files.isfile(path):
+    raise UserError(f"{path}: no such file; check the path")
+  with files.open_file(path, "rb") as reader:
+    reader.seek(offset)
+    for number in itertools.count(first_record):
+      header = reader.read(HEADER_BYTES)
+      if not header:
+        return
+      length = int.from_bytes(header[:8], "little")
+      is_whole = len(header) == HEADER_BYTES
+      if is_whole and header != framed_header(length):
+        raise _damaged(path, number)
+      frame = reader.read(length + 4) if is_whole else b""
+      record = frame[:-4]
+      if not is_whole or len(record) != length:
+        raise UserError(
+          f"{path} is truncated: it ends within record {number}; create or "
+          f"copy the file again"
+        )
+      if frame[-4:] != masked_checksum(record):
+        raise _damaged(path, number)
+      yield record
+
+
+def _damaged(path, number):
+  problem = f"{path}: record {number} is damaged"
+  if not number:
+    problem = f"{path} is not a TFRecord file, or its first record is damaged"
+  return UserError(f"{problem}; create or copy the file again")

@@ -1,7 +1,7 @@
 """Classification of texts and pairs: a linear layer on BERT's pooled output.
 
-Devlin et al. (2019), section 4.1. Labels may be one of several, any number of
-several, or a number; see `tasks/labels.py`.
+Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
+a number; see `tasks/labels.py`.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from reports import classification as classification_report
 from tasks import glue, prediction_files, tabular
 from tasks import labels as label_types
 from tasks.examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
   content_hash,
@@ -41,7 +42,7 @@ from training.task import (
   build_model_fn,
 )
 
-# What a model folder says of its classifier, beside bert_config.json.
+# The files of a classifier in a model folder, beside bert_config.json.
 LABELS_NAME = "labels.json"
 SETTINGS_NAME = "classifier.json"
 
@@ -52,7 +53,7 @@ class Reading:
 
   Attributes:
     max_seq_length: maximum sequence length, S.
-    long_text: what is read of longer text; one of `examples.LONG_TEXT`.
+    long_text: how longer text is read; one of `examples.LONG_TEXT`.
     is_pair: whether an example has two texts.
   """
 
@@ -122,10 +123,10 @@ def create_model(
     use_one_hot_embeddings,
   )
   logits = compute_logits(bert, num_labels, is_training)
-  head = label_types.Classification([None] * num_labels)
-  per_example_loss = head.per_example_loss(logits, labels)
+  label_type = label_types.Classification([None] * num_labels)
+  per_example_loss = label_type.per_example_loss(logits, labels)
   loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, logits, head.probabilities(logits)
+  return loss, per_example_loss, logits, label_type.probabilities(logits)
 
 
 def model_fn_builder(
@@ -137,6 +138,7 @@ def model_fn_builder(
   num_warmup_steps: int | None,
   use_tpu: bool,
   use_one_hot_embeddings: bool,
+  precision: str = "float32",
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
 
@@ -146,16 +148,17 @@ def model_fn_builder(
     init_checkpoint: initial weights, or None.
     learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
     use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings: see BertModel.
+    use_one_hot_embeddings, precision: see BertModel.
   """
   del use_tpu
-  head = label_types.Classification([None] * num_labels)
+  label_type = label_types.Classification([None] * num_labels)
   return build_model_fn(
-    ClassificationTask("", None, None, head, None, Reading(), ["accuracy"]),
+    ClassificationTask("", None, label_type),
     bert_config,
     init_checkpoint,
     Optimization(learning_rate, num_train_steps, num_warmup_steps),
     use_one_hot_embeddings,
+    precision,
   )
 
 
@@ -164,13 +167,13 @@ class ClassificationTask(Task):
 
   Args:
     name: its name, such as "MRPC".
-    processor: a DataProcessor.
+    processor: a DataProcessor; None if no files are read.
+    label_type: its label type.
     data_dir: folder of its files.
-    head: what the outputs stand for, from `tasks.labels`.
     tokenizer: a FullTokenizer.
     reading: how texts are read.
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
-    balances_labels: whether training weights rare labels up.
+    balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
   """
 
@@ -178,11 +181,11 @@ class ClassificationTask(Task):
     self,
     name: str,
     processor: DataProcessor | None,
-    data_dir: str | None,
-    head: label_types.Head,
-    tokenizer: tokenization.FullTokenizer | None,
-    reading: Reading,
-    metric_names: Sequence[str],
+    label_type: label_types.LabelType,
+    data_dir: str | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    reading: Reading | None = None,
+    metric_names: Sequence[str] = ("accuracy",),
     balances_labels: bool = False,
     submission_dir: str | None = None,
   ):
@@ -190,9 +193,9 @@ class ClassificationTask(Task):
     self.metrics = tuple(metric_names)
     self._processor = processor
     self._data_dir = data_dir
-    self._head = head
+    self._label_type = label_type
     self._tokenizer = tokenizer
-    self.reading = reading
+    self.reading = reading or Reading()
     self._balances_labels = balances_labels
     self._label_weights = None
     self._submission_dir = submission_dir
@@ -208,7 +211,7 @@ class ClassificationTask(Task):
     for suffix, examples in sets.items():
       self._hashes[split + suffix] = content_hash(examples)
       for example in examples if split != "test" else ():
-        label_id(example, self._head)
+        label_id(example, self._label_type)
     if split == "train":
       (examples,) = sets.values()
       is_pair = any(e.text_b is not None for e in examples[:1])
@@ -218,12 +221,12 @@ class ClassificationTask(Task):
     return sets
 
   def _balance(self, examples):
-    """Sets the weight of each label in training, the inverse of its share."""
-    if not self._head.labels:
+    """Weights labels in training by the inverse of their frequency."""
+    if not self._label_type.labels:
       raise UserError("--class_weights=balanced needs labels, not numbers")
-    ids = np.array([label_id(e, self._head) for e in examples])
-    self._label_weights = self._head.balanced_weights(ids)
-    shown = zip(self._head.labels, self._label_weights, strict=True)
+    ids = np.array([label_id(e, self._label_type) for e in examples])
+    self._label_weights = self._label_type.balanced_weights(ids)
+    shown = zip(self._label_type.labels, self._label_weights, strict=True)
     logging.info(
       "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
     )
@@ -231,12 +234,12 @@ class ClassificationTask(Task):
   def features(
     self, examples: Iterable[InputExample], is_training: bool
   ) -> Iterator[list[Mapping]]:
-    """Yields the rows of each example: one, or its windows."""
+    """Yields the rows of each example: one, or one for each window."""
     count = truncated = 0
     for example in examples:
       rows = convert_example(
         example,
-        self._head,
+        self._label_type,
         self.reading.max_seq_length,
         self._tokenizer,
         self.reading.long_text,
@@ -246,7 +249,7 @@ class ClassificationTask(Task):
       yield list(map(feature_row, rows))
     if truncated:
       logging.info(
-        "%d of %s (%.1f %%) are longer than --max_seq_length=%d and truncated",
+        "Truncated %d of %s (%.1f %%) to --max_seq_length=%d",
         truncated,
         plural(count, "example"),
         100 * truncated / count,
@@ -255,18 +258,18 @@ class ClassificationTask(Task):
 
   def feature_spec(self, is_training: bool) -> dict:
     """The three sequences [S], the label, and `is_real_example`."""
-    return feature_spec(self.reading.max_seq_length, self._head)
+    return feature_spec(self.reading.max_seq_length, self._label_type)
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Warns of labels with one example and of rows in both sets."""
+    """Warns of labels that occur once, and of rows in both data sets."""
     for train in row_sets.get("train", ()):
-      if self._head.labels:
-        tabular.log_labels_seen_once(train.examples, self._head.kind)
+      if self._label_type.labels:
+        tabular.log_labels_seen_once(train.examples, self._label_type.kind)
       for dev in row_sets.get("dev", ()):
         tabular.log_duplicates(self.name, train.examples, dev.examples)
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of each data set that was read."""
+    """SHA-256 of each data set."""
     return self._hashes
 
   # Rows to numbers.
@@ -275,20 +278,24 @@ class ClassificationTask(Task):
     self, config: modeling.BertConfig
   ) -> dict[str, list[int]]:
     """The output layer's weights [C, H] and bias [C]."""
-    return variable_shapes(config, self._head.num_outputs)
+    return variable_shapes(config, self._label_type.num_outputs)
 
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
     """Logits [B, C] and the loss of each row."""
     is_training = mode == estimator.ModeKeys.TRAIN
-    logits = compute_logits(bert, self._head.num_outputs, is_training)
-    loss = self._head.per_example_loss(
+    logits = compute_logits(bert, self._label_type.num_outputs, is_training)
+    loss = self._label_type.per_example_loss(
       logits,
       features["label_ids"],
       self._label_weights if is_training else None,
     )
-    predictions = {"logits": logits, "label_ids": features["label_ids"]}
+    predictions = {
+      "logits": logits,
+      "probabilities": self._label_type.probabilities(logits),
+      "label_ids": features["label_ids"],
+    }
     return Outputs(per_example_loss=loss, predictions=predictions)
 
   # Numbers to answers.
@@ -296,8 +303,8 @@ class ClassificationTask(Task):
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
   ) -> "ScoredSet":
-    """The task's metrics, and what the report shows of each example."""
-    head = self._head
+    """The task's metrics, and the predictions for the report."""
+    label_type = self._label_type
     logits, label_ids = [], []
     for group in predictions:
       logits.append(_mean_logits(group))
@@ -305,17 +312,24 @@ class ClassificationTask(Task):
     if not logits:
       raise UserError(f"{self.name}: the {rows.name} has no example")
     logits, label_ids = np.stack(logits), np.array(label_ids)
-    losses = head.per_example_loss(tf.constant(logits), label_ids).numpy()
-    probabilities = np.asarray(head.probabilities(logits))
-    truth, answers = head.truth(label_ids), head.predictions(probabilities)
+    losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
+    probabilities = np.asarray(label_type.probabilities(logits))
+    truth = label_type.truth(label_ids)
+    answers = label_type.predictions(probabilities)
     loss = float(np.mean(losses, dtype=np.float64))
     results = metrics.compute(self.metrics, truth, answers)
     results |= {"eval_loss": loss, "loss": loss}
     details = {}
-    if head.labels:
-      details = metrics.label_report(truth, answers, head.labels)
+    if label_type.labels:
+      details = metrics.label_report(truth, answers, label_type.labels)
     page = classification_report.Evaluation(
-      rows.name, head, results, truth, probabilities, losses, rows.examples
+      rows.name,
+      label_type,
+      results,
+      truth,
+      probabilities,
+      losses,
+      rows.examples,
     )
     return ScoredSet(results, details, page)
 
@@ -326,7 +340,7 @@ class ClassificationTask(Task):
     answers = prediction_files.write_predictions(
       folder,
       rows.suffix,
-      self._head,
+      self._label_type,
       rows.examples,
       map(_mean_logits, predictions),
     )
@@ -354,12 +368,12 @@ class ClassificationTask(Task):
 
   def assets(self) -> dict[str, str]:
     """labels.json and classifier.json."""
-    return assets(self._head, self.reading)
+    return assets(self._label_type, self.reading)
 
 
 @dataclasses.dataclass
 class ScoredSet(Evaluation):
-  """A task's Evaluation and what the report shows of it."""
+  """An Evaluation with the content of the report."""
 
   page: classification_report.Evaluation | None = None
 
@@ -369,25 +383,26 @@ def _mean_logits(group):
   return np.mean([row["logits"] for row in group], axis=0)
 
 
-# What a model folder tells of its classifier.
-
-
-def assets(head: label_types.Head, reading: Reading) -> dict[str, str]:
-  """The files that tell how a classifier reads and answers: name -> content."""
-  settings = {"kind": head.kind, **dataclasses.asdict(reading)}
-  if not head.labels:
-    settings |= {"mean": head.mean, "deviation": head.deviation}
+def assets(
+  label_type: label_types.LabelType, reading: Reading
+) -> dict[str, str]:
+  """The classifier's files in a model folder: dict from name to content."""
+  settings = {"kind": label_type.kind, **dataclasses.asdict(reading)}
+  if not label_type.labels:
+    settings |= {"mean": label_type.mean, "deviation": label_type.deviation}
   return {
-    LABELS_NAME: json.dumps(list(head.labels), ensure_ascii=False) + "\n",
+    LABELS_NAME: json.dumps(list(label_type.labels), ensure_ascii=False) + "\n",
     SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
   }
 
 
-def read_assets(folder: str | None) -> tuple[label_types.Head | None, Reading]:
-  """The head and the reading that `assets` wrote into a folder.
+def read_assets(
+  folder: str | None,
+) -> tuple[label_types.LabelType | None, Reading]:
+  """The label type and the Reading that `assets` wrote to a folder.
 
-  Without labels.json the head is None; without classifier.json the reading is
-  the original's.
+  Without labels.json, the label type is None. Without classifier.json, the
+  Reading is the original's.
 
   Raises:
     UserError: one of the files is damaged.
@@ -407,11 +422,16 @@ def read_assets(folder: str | None) -> tuple[label_types.Head | None, Reading]:
     settings[name] = value
   names = [field.name for field in dataclasses.fields(Reading)]
   reading = Reading(**{name: settings[name] for name in names})
+  if reading.long_text not in LONG_TEXT:
+    raise UserError(
+      model_folder.damaged(path, f"long_text={reading.long_text!r}")
+    )
   labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
   if labels is None:
     return None, reading
   scale = settings["mean"], settings["deviation"]
   try:
-    return label_types.make_head(settings["kind"], labels, *scale), reading
+    label_type = label_types.make_label_type(settings["kind"], labels, *scale)
   except ValueError as error:
     raise UserError(model_folder.damaged(path, error)) from error
+  return label_type, reading

@@ -14,6 +14,7 @@ import modeling
 from errors import UserError
 from pipeline import files, records, tables, text_files
 from tasks import classification, prediction_files
+from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
 from training import model_folder
 from training.predictor import Predictor
@@ -23,7 +24,7 @@ class Prediction(NamedTuple):
   """The prediction for a text.
 
   Attributes:
-    label: the most probable label; for a multilabel model, those with a
+    label: the most probable label; for a multilabel model, the labels with a
       probability above 0.5, separated by `|`; for a regression, the number.
     probabilities: dict from label to probability; empty for a regression.
   """
@@ -41,7 +42,7 @@ class Classifier:
     precision: "float32" or "bfloat16".
 
   Attributes:
-    head: what its outputs stand for.
+    label_type: its label type; see `tasks.labels`.
     is_pair: whether it was trained on pairs of texts.
 
   Raises:
@@ -51,8 +52,8 @@ class Classifier:
   def __init__(
     self, model_dir: str, batch_size: int = 32, precision: str = "float32"
   ):
-    self.head, self._reading = classification.read_assets(model_dir)
-    if self.head is None or not model_folder.is_finished(model_dir):
+    self.label_type, self._reading = classification.read_assets(model_dir)
+    if self.label_type is None or not model_folder.is_finished(model_dir):
       raise UserError(
         f"{model_dir} does not hold a trained classifier; pass the "
         f"--output_dir of a finished training"
@@ -60,7 +61,7 @@ class Classifier:
     model = model_folder.find_model(model_dir)
     self.is_pair = self._reading.is_pair
     self._tokenizer = model.tokenizer
-    num_outputs = self.head.num_outputs
+    num_outputs = self.label_type.num_outputs
 
     def compute(config, features):
       bert = modeling.BertModel(
@@ -92,7 +93,7 @@ class Classifier:
   def probabilities(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
     """The probability of each label, float32 [texts, C].
 
-    For a regression the numbers, [texts, 1].
+    For a regression, the numbers [texts, 1].
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
@@ -104,7 +105,7 @@ class Classifier:
         raise UserError(f"{text!r}: the model was trained on {wanted}")
       features = convert_example(
         InputExample("", *pair),
-        self.head,
+        self.label_type,
         self._reading.max_seq_length,
         self._tokenizer,
         self._reading.long_text,
@@ -112,17 +113,18 @@ class Classifier:
       rows += map(vars, features)
       counts.append(len(features))
     if not rows:
-      return np.zeros([0, self.head.num_outputs], np.float32)
+      return np.zeros([0, self.label_type.num_outputs], np.float32)
     logits = self._predictor(rows)["logits"]
     by_text = np.split(logits, np.cumsum(counts)[:-1])
     means = np.stack([np.mean(group, axis=0) for group in by_text])
-    return np.asarray(self.head.probabilities(means))
+    return np.asarray(self.label_type.probabilities(means))
 
   def _prediction(self, row):
-    answer = self.head.answer(self.head.predictions(np.array([row]))[0])
-    if not self.head.labels:
+    names = self.label_type.labels
+    if not names:
       return Prediction(row[0], {})
-    return Prediction(answer, dict(zip(self.head.labels, row, strict=True)))
+    label = label_types.predicted_text(self.label_type, row)
+    return Prediction(label, dict(zip(names, row, strict=True)))
 
 
 def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
@@ -169,7 +171,7 @@ def answer_lines(
       before it are answered.
   """
   table = prediction_files.table_writer(writer)
-  table.writerow(prediction_files.header(classifier.head))
+  table.writerow(prediction_files.header(classifier.label_type))
   writer.flush()
   number = 0
   at_a_time = prediction_files.ROWS_AT_A_TIME
@@ -184,7 +186,7 @@ def answer_lines(
         break
     for row in classifier.probabilities(texts):
       table.writerow(
-        prediction_files.table_row(classifier.head, str(number), row)
+        prediction_files.table_row(classifier.label_type, str(number), row)
       )
       number += 1
     writer.flush()
@@ -211,26 +213,26 @@ def converse(
   read: Callable[[str], str] = input,
   write: Callable[[str], object] = print,
 ) -> None:
-  """Asks for texts until the input ends, and prints each prediction."""
+  """Asks for texts until the input ends, and prints the predictions."""
   prompts = ["first text> ", "second text> "] if classifier.is_pair else ["> "]
   while True:
     try:
       texts = tuple(read(prompt) for prompt in prompts)
     except EOFError:
-      write("")  # So that the shell's prompt starts on a line of its own.
+      write("")  # The shell's prompt starts on a new line.
       return
     if any(text.strip() for text in texts):
       row = classifier.probabilities([texts])[0]
-      write(_describe(classifier.head, row))
+      write(_describe(classifier.label_type, row))
 
 
-def _describe(head, probabilities):
-  """The label, then all labels by probability."""
-  answer = head.answer(head.predictions(probabilities[np.newaxis])[0])
-  if not head.labels:
+def _describe(label_type, probabilities):
+  """The predicted label, then all labels by probability."""
+  answer = label_types.predicted_text(label_type, probabilities)
+  if not label_type.labels:
     return answer
   ranked = sorted(
-    zip(probabilities.tolist(), head.labels, strict=True), reverse=True
+    zip(probabilities.tolist(), label_type.labels, strict=True), reverse=True
   )
   shares = (f"{label} {p:.1%}" for p, label in ranked)
   return f"{answer or 'no label'}   ({', '.join(shares)})"

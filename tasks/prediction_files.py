@@ -17,23 +17,23 @@ from tasks.examples import InputExample
 ROWS_AT_A_TIME = 1024
 
 
-def header(head: label_types.Head) -> list[str]:
+def header(label_type: label_types.LabelType) -> list[str]:
   """The columns: id, label, and the probability of each label."""
-  return ["id", "label" if head.labels else "number", *head.labels]
+  return ["id", "label" if label_type.labels else "number", *label_type.labels]
 
 
 def table_row(
-  head: label_types.Head, name: str, probabilities: np.ndarray
+  label_type: label_types.LabelType, name: str, probabilities: np.ndarray
 ) -> list[str]:
   """One prediction under these columns.
 
   Args:
-    head: what the outputs stand for.
+    label_type: what the outputs stand for.
     name: id of the example.
     probabilities: float [C].
   """
-  answer = head.answer(head.predictions(probabilities[np.newaxis])[0])
-  if not head.labels:
+  answer = label_types.predicted_text(label_type, probabilities)
+  if not label_type.labels:
     return [name, answer]
   return [name, answer, *(f"{p:.6f}" for p in probabilities.tolist())]
 
@@ -46,7 +46,7 @@ def table_writer(file: TextIO):
 def write_predictions(
   output_dir: str,
   suffix: str,
-  head: label_types.Head,
+  label_type: label_types.LabelType,
   examples: Iterable[InputExample],
   logits: Iterable[np.ndarray],
 ) -> list:
@@ -55,12 +55,12 @@ def write_predictions(
   Args:
     output_dir: the folder.
     suffix: part of the files' names.
-    head: what the outputs stand for.
+    label_type: what the outputs stand for.
     examples: the examples; their guids are the ids.
     logits: float [C] for each example.
 
   Returns:
-    The head's prediction for each example.
+    The label_type's prediction for each example.
   """
   predictions = []
   with contextlib.ExitStack() as stack:
@@ -72,14 +72,16 @@ def write_predictions(
 
     plain, named = map(open_output, ("test_results", "test_predictions"))
     table = table_writer(named)
-    table.writerow(header(head))
+    table.writerow(header(label_type))
     plain.write("")  # A remote file is created by the first write.
     rows = zip(examples, logits, strict=True)
     while chunk := list(itertools.islice(rows, ROWS_AT_A_TIME)):
       chunk_examples, chunk_logits = zip(*chunk, strict=True)
-      probabilities = np.asarray(head.probabilities(np.stack(chunk_logits)))
-      predictions += head.predictions(probabilities).tolist()
+      probabilities = np.asarray(
+        label_type.probabilities(np.stack(chunk_logits))
+      )
+      predictions += label_type.predictions(probabilities).tolist()
       for example, row in zip(chunk_examples, probabilities, strict=True):
         plain.write("\t".join(map(str, row)) + "\n")
-        table.writerow(table_row(head, example.guid, row))
+        table.writerow(table_row(label_type, example.guid, row))
   return predictions

@@ -20,7 +20,7 @@ from absl import logging
 import modeling
 import variables
 from errors import plural
-from training import estimator, shuffled_records
+from training import estimator, inputs, shuffled_records
 from training.task import (
   Evaluation,
   Optimization,
@@ -155,6 +155,7 @@ def model_fn_builder(
   num_warmup_steps: int | None,
   use_tpu: bool,
   use_one_hot_embeddings: bool,
+  precision: str = "float32",
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of pre-training, for `estimator.Estimator`.
 
@@ -163,7 +164,7 @@ def model_fn_builder(
     init_checkpoint: initial weights, or None.
     learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
     use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings: see BertModel.
+    use_one_hot_embeddings, precision: see BertModel.
   """
   del use_tpu
   return build_model_fn(
@@ -172,6 +173,7 @@ def model_fn_builder(
     init_checkpoint,
     Optimization(learning_rate, num_train_steps, num_warmup_steps),
     use_one_hot_embeddings,
+    precision,
   )
 
 
@@ -194,7 +196,7 @@ class PretrainingTask(Task):
     records_of: Mapping[str, shuffled_records.RecordFiles],
     next_sentence_prediction: bool,
     max_eval_rows: int | None = None,
-    mask_batch: shuffled_records.Transform | None = None,
+    mask_batch: inputs.Transform | None = None,
   ):
     self._config = config
     self._records_of = records_of

@@ -174,15 +174,16 @@ def make_task(
   folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
   trained, trained_reading = classification.read_assets(folder)
   trains = "train" in run.splits
-  processor = _make_processor(request, run, None if trains else trained)
+  known = None if trains else trained
+  processor = _make_processor(request, run, known)
   task = getattr(processor, "task", None)
   kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
-  head = _make_head(kind, processor, None if trains else trained, run)
+  label_type = _make_label_type(kind, processor, known, run)
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
-    _check_labels(request, head, trained, folder)
-  names = [*head.default_metrics, *getattr(task, "metrics", ())]
-  if isinstance(processor, tabular.TableProcessor) and head.labels:
+    _check_labels(request, label_type, trained, folder)
+  names = [*label_type.default_metrics, *getattr(task, "metrics", ())]
+  if isinstance(processor, tabular.TableProcessor) and label_type.labels:
     names.append("f1_macro")
   reading = classification.Reading() if trains else trained_reading
   given = {
@@ -193,8 +194,8 @@ def make_task(
   return classification.ClassificationTask(
     run.name,
     processor,
+    label_type,
     run.data_dir,
-    head,
     tokenizer,
     dataclasses.replace(reading, **given),
     list(dict.fromkeys(names)),
@@ -204,9 +205,9 @@ def make_task(
 
 
 def _make_processor(
-  request: Request, run: Run, trained: label_types.Head | None
+  request: Request, run: Run, trained: label_types.LabelType | None
 ) -> DataProcessor:
-  """The processor of a run's task; `trained` is what a model answers."""
+  """The processor of a run's task; `trained` is a model's label type."""
   if run.task != CUSTOM:
     maker = glue.PROCESSORS[run.task]
     language = request.xnli_language
@@ -224,31 +225,30 @@ def _make_processor(
   )
 
 
-def _make_head(kind, processor, trained, run):
-  """The head of a task; for a user's own numbers, with their own scale."""
+def _make_label_type(kind, processor, trained, run):
+  """The label type of a task; the numbers of tables are standardized."""
   is_custom = isinstance(processor, tabular.TableProcessor)
   if not (is_custom and kind == label_types.Regression.kind):
-    return label_types.make_head(kind, processor.get_labels())
+    return label_types.make_label_type(kind, processor.get_labels())
   if trained:
     return trained
   examples = processor.get_train_examples(run.data_dir)
   numbers = [float(example.label) for example in examples]
-  # Equal numbers have no deviation to divide by.
-  scale = np.std(numbers).item() or 1.0
+  scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
   return label_types.Regression(np.mean(numbers).item(), scale)
 
 
-def _check_labels(request, head, trained, folder):
+def _check_labels(request, label_type, trained, folder):
   """Raises UserError if the model in `folder` was trained on other labels."""
-  if (head.kind, list(head.labels)) == (trained.kind, list(trained.labels)):
-    return
-  raise UserError(
-    f"{os.path.join(folder, classification.LABELS_NAME)} has the labels "
-    f"{', '.join(map(str, trained.labels))} ({trained.kind}), and "
-    f"--task_name={','.join(request.task_name)} has "
-    f"{', '.join(map(str, head.labels))} ({head.kind}); pass the task that "
-    f"the model was trained on, or another --output_dir"
+  found, wanted = (
+    f"{', '.join(map(str, t.labels))} ({t.kind})" for t in (trained, label_type)
   )
+  if found != wanted:
+    raise UserError(
+      f"{os.path.join(folder, classification.LABELS_NAME)} has the labels "
+      f"{found}, but --task_name={','.join(request.task_name)} has {wanted}; "
+      f"pass the task that the model was trained on, or another --output_dir"
+    )
 
 
 def write_results(

@@ -72,8 +72,11 @@ class Settings:
   seed: int
   pad_to_max_length: bool | None
   precision: str
-  use_tpu: bool
   flags: Mapping[str, object]
+  use_tpu: bool = False
+  tpu_name: str | None = None
+  tpu_zone: str | None = None
+  gcp_project: str | None = None
   predict_batch_size: int = 8
   num_train_epochs: float | None = None
   num_train_steps: int | None = None
@@ -91,8 +94,20 @@ class Settings:
     names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
     fields = {name: FLAGS[name].value for name in names}
     fields |= {k: v for k, v in changes.items() if k in names}
+    fields["tpu_name"] = FLAGS.tpu_name or FLAGS.master
     recorded = common_flags.flag_values() | changes
     return cls(splits=tuple(splits), flags=recorded, **fields)
+
+  @property
+  def strategy(self) -> tf.distribute.Strategy | None:
+    """The strategy for the devices; None for one device.
+
+    Raises:
+      UserError: there is no such TPU.
+    """
+    return make_strategy(
+      self.use_tpu, self.tpu_name, self.tpu_zone, self.gcp_project
+    )
 
   @property
   def do_train(self) -> bool:
@@ -294,7 +309,7 @@ class Experiment:
       save_checkpoints_steps=settings.save_checkpoints_steps,
       keep_checkpoint_max=settings.keep_checkpoint_max,
       log_steps=settings.log_steps,
-      strategy=strategy(),
+      strategy=settings.strategy,
       pad_to_max_length=settings.use_tpu if pads is None else pads,
     )
     return estimator.Estimator(model_fn, config)
@@ -321,24 +336,28 @@ class Experiment:
       epochs = settings.num_train_epochs or 1
       epoch = math.ceil(self._num_train_steps / epochs)
       eval_steps = settings.eval_steps or epoch
-    if not self._best:
-      best_checkpoint.delete_history(folder)
     (rows,) = self._row_sets["train"]
-    model.train(
+    logging.info(
+      "Training for %s of %s, %.3g epochs of %s",
+      plural(self._num_train_steps, "step"),
+      plural(settings.train_batch_size, "row"),
+      self._num_train_steps * settings.train_batch_size / rows.num_rows,
+      plural(rows.num_rows, "row"),
+    )
+    best_checkpoint.train(
+      model,
       self._padded_input_fn(rows),
       settings.train_batch_size,
       self._num_train_steps,
       evaluate_at,
       eval_steps,
+      self._best,
+      self._model.contents,
     )
-    if self._best and self._best.checkpoint:
-      model.use(self._best.checkpoint)
-    checkpoints.write_release(folder, model.weights, self._model.contents)
-    logging.info("The trained model is in %s", folder)
 
   def _evaluate_at(self, model, step):
     """Evaluates after `step` updates; returns a reason to stop, or None."""
-    if self._best and self._best.knows(step):
+    if self._best and self._best.has_evaluated(step):
       return self._best.stop_reason
     first = None
     for rows in self._row_sets["dev"]:
@@ -511,7 +530,8 @@ def check_output_dir(
 
 def check_batch_sizes(settings: Settings) -> None:
   """Raises UserError unless the devices can share the batches in use."""
-  replicas = strategy().num_replicas_in_sync if strategy() else 1
+  strategy = settings.strategy
+  replicas = strategy.num_replicas_in_sync if strategy else 1
   evaluates = settings.do_eval or settings.evaluates_in_training
   for name, is_used in (
     ("train_batch_size", settings.do_train),
@@ -523,15 +543,11 @@ def check_batch_sizes(settings: Settings) -> None:
 
 
 @functools.cache
-def strategy() -> tf.distribute.Strategy | None:
-  """The strategy of this process, for the devices that the flags name.
-
-  Raises:
-    UserError: there is no such TPU.
-  """
-  return estimator.make_strategy(
-    FLAGS.use_tpu,
-    FLAGS.tpu_name or FLAGS.master,
-    FLAGS.tpu_zone,
-    FLAGS.gcp_project,
-  )
+def make_strategy(
+  use_tpu: bool,
+  tpu_name: str | None,
+  tpu_zone: str | None,
+  gcp_project: str | None,
+) -> tf.distribute.Strategy | None:
+  """The one strategy of this process; see `estimator.make_strategy`."""
+  return estimator.make_strategy(use_tpu, tpu_name, tpu_zone, gcp_project)

@@ -1,9 +1,9 @@
-"""What a run shows of itself: a bar, log lines, and TensorBoard's curves.
+"""The progress of a run: a bar, log lines, and curves for TensorBoard.
 
-All curves of a run lie in the event files of one folder, named by tags: `loss`
-and `learning_rate` of training, `dev/eval_accuracy` of an evaluation; what is
-before the slash groups them in TensorBoard. Each process that writes adds one
-file. A run that was killed may have written a step twice; the later one counts.
+All curves of a run are in the event files of one folder. Their tags are `loss`
+and `learning_rate` in training, `dev/eval_accuracy` in evaluations; TensorBoard
+groups them by the part before the slash. Each process writes one file. If a
+killed run and its successor wrote the same step, the later value counts.
 """
 
 import collections
@@ -23,7 +23,7 @@ class Summaries:
   """Writes scalars for TensorBoard.
 
   Args:
-    folder: where the event file goes, once there is something to write.
+    folder: for the event file, which the first `write` creates.
   """
 
   def __init__(self, folder: str):
@@ -31,10 +31,10 @@ class Summaries:
     self._writer = None
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Writes one number of a step for each tag; they are on disk then."""
+    """Writes one number of a step for each tag to disk."""
     if self._writer is None:
       self._writer = tf.summary.create_file_writer(self._folder)
-    # `tf.summary.scalar` is the same, but asks for TensorBoard.
+    # `tf.summary.scalar` does the same, but needs TensorBoard.
     metadata = tf.compat.v1.SummaryMetadata(
       plugin_data={"plugin_name": "scalars"}
     )
@@ -46,7 +46,7 @@ class Summaries:
     self._writer.flush()
 
   def close(self) -> None:
-    """Closes the event file; another one follows if more is written."""
+    """Closes the event file; a later `write` starts another one."""
     if self._writer is not None:
       self._writer.close()
       self._writer = None
@@ -55,11 +55,11 @@ class Summaries:
 def read_scalars(
   folder: str | os.PathLike,
 ) -> dict[str, list[tuple[int, float]]]:
-  """The curves in a folder's event files.
+  """Returns the curves in a folder's event files.
 
   Returns:
-    Dict from tag to (step, value) pairs, by step; of a step written more than
-    once, the last. A record that was cut short ends its file.
+    Dict from tag to (step, value) pairs, sorted by step. The last value of a
+    step counts. A file ends at a truncated record.
   """
   events = []
   for name in sorted(tf.io.gfile.listdir(os.fspath(folder))):
@@ -75,30 +75,30 @@ def read_scalars(
 
 
 def _read_events(path):
-  """The events of a file, up to the first that is damaged."""
+  """The events of a file, up to the first damaged one."""
   events = []
   try:
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
       events.append(tf.compat.v1.Event.FromString(record))
   except tf.errors.DataLossError:
     # A killed run leaves a part of a record.
-    logging.warning("%s ends in a damaged record; passing it over", path)
+    logging.warning("Skipping a damaged record at the end of %s", path)
   return events
 
 
 def bar(batches: Iterable | None = None, **kwargs) -> tqdm.tqdm:
-  """A progress bar, on a terminal, for what takes longer than two seconds."""
+  """A progress bar on a terminal, shown after two seconds."""
   return tqdm.tqdm(batches, disable=None, delay=2, leave=False, **kwargs)
 
 
 class Progress:
-  """The bar, the log lines and the curves of a training run.
+  """The bar, log lines and curves of a training run.
 
   Args:
-    step: number of updates made already.
-    max_steps: number of updates in all.
+    step: number of updates already made.
+    max_steps: total number of updates.
     batch_size: rows of one update.
-    summaries: where the numbers of each line also go.
+    summaries: receives the numbers of each line.
   """
 
   def __init__(
@@ -135,7 +135,7 @@ class Progress:
       self.restart_clock()
 
   def close(self) -> None:
-    """Takes the bar away."""
+    """Removes the bar."""
     self._bar.close()
 
   def log(self) -> None:

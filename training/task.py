@@ -5,6 +5,7 @@ them, and what the numbers mean. `training/experiment.py` does the rest.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -221,7 +222,10 @@ def build_model_fn(
     loss = _loss(outputs, features, is_training)
     if not is_training:
       return estimator.EstimatorSpec(
-        mode, loss=loss, predictions=outputs.predictions
+        mode,
+        loss=loss,
+        eval_metrics=(functools.partial(_score, task), outputs.predictions),
+        predictions=outputs.predictions,
       )
     train_op, logged = optimization.minimize(
       loss,
@@ -234,6 +238,16 @@ def build_model_fn(
     )
 
   return model_fn
+
+
+def _score(task, **predictions):
+  """The metrics of predictions, arrays [rows, ...], of one row per example."""
+  rows = [
+    [dict(zip(predictions, row, strict=True))]
+    for row in zip(*predictions.values(), strict=True)
+  ]
+  row_set = RowSet("dev", "", None, None, len(rows))
+  return task.score(row_set, iter(rows)).results
 
 
 def _as_sequences(ids):

@@ -430,7 +430,7 @@ def test_another_learning_rate_is_warned_of(trained, files, tmp_path):
   )
   assert (
     f"--learning_rate=0.002: the training in {folder} began with 0.001; to "
-    "train anew, pass another --output_dir\n"
+    "start a new training, pass another --output_dir\n"
   ) in log
   # The record tells what the model was trained with.
   record = json.loads((folder / "flags.json").read_text())

@@ -469,7 +469,7 @@ ERRORS = {
   ),
   "a truncated file": (
     {"input_file": "FILES/truncated.tfrecord"},
-    ["FILES/truncated.tfrecord is cut short"],
+    ["FILES/truncated.tfrecord is truncated"],
   ),
   "an empty file": (
     {"input_file": "FILES/empty.tfrecord"},
