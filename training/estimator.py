@@ -316,8 +316,8 @@ class Estimator:
         `pad_to_max_length`.
       batch_size: rows at a time, over all replicas.
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
-        tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
-        batch: its mean over all rows is the loss of the evaluation.
+        tensors of `eval_metrics`, and, if there is a loss, `batch_loss`, that
+        of the row's batch: its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._program(mode, dataset)
@@ -379,7 +379,8 @@ class Estimator:
       if mode == ModeKeys.EVAL:
         self._metric_fn, evaluated = spec.eval_metrics or (None, {})
         self._metric_names = tuple(evaluated)
-        row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        if spec.loss is not None:
+          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
         row |= evaluated
       return {**(spec.predictions or {}), **row}
 
