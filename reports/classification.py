@@ -11,13 +11,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
 from reports import html
-from tasks import labels as label_types
-from tasks.examples import InputExample
 from training import metrics, run_record
 
 _MAX_ERRORS = 50
@@ -68,22 +67,22 @@ class Evaluation:
 
   Args:
     name: the set's, as a reader sees it: "development set".
-    head: what the labels are.
+    label_type: one of `tasks.labels`.
     results: dict from metric, such as `eval_accuracy`, to number.
-    label_ids: as the head encodes labels: integer [rows], 0 and 1 [rows, C],
-      or float [rows].
+    label_ids: encoded labels: integer [rows], 0 or 1 [rows, C], or float
+      [rows].
     probabilities: float [rows, C]; of a Regression the numbers [rows, 1].
     losses: float [rows].
-    examples: the rows.
+    examples: the InputExamples.
   """
 
   name: str
-  head: label_types.Head
+  label_type: Any
   results: dict[str, float]
   label_ids: np.ndarray
   probabilities: np.ndarray
   losses: np.ndarray
-  examples: list[InputExample]
+  examples: Sequence
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -92,8 +91,8 @@ class Evaluation:
 
   @property
   def predictions(self) -> np.ndarray:
-    """The head's answers, encoded as `label_ids` are."""
-    return self.head.predictions(self.probabilities)
+    """The predictions, encoded as `label_ids` are."""
+    return self.label_type.predictions(self.probabilities)
 
 
 def write_results(output_dir: str, suffix: str, evaluation: Evaluation) -> None:
@@ -105,9 +104,9 @@ def write_results(output_dir: str, suffix: str, evaluation: Evaluation) -> None:
     evaluation: an Evaluation.
   """
   details = {}
-  if evaluation.head.labels:
+  if evaluation.label_type.labels:
     details = metrics.label_report(
-      evaluation.label_ids, evaluation.predictions, evaluation.head.labels
+      evaluation.label_ids, evaluation.predictions, evaluation.label_type.labels
     )
   stem = os.path.join(output_dir, f"eval_results{suffix}")
   run_record.write_results(stem, evaluation.results, details)
@@ -169,11 +168,11 @@ def _key_figures(evaluations):
   parts = []
   for evaluation in evaluations:
     results = evaluation.results
-    wanted = [f"eval_{name}" for name in evaluation.head.default_metrics]
+    wanted = [f"eval_{name}" for name in evaluation.label_type.default_metrics]
     shown = [key for key in (*wanted, "eval_loss") if key in results]
     figures = [(_name(key), html.data(results[key])) for key in shown]
     figures.append(("examples", html.data(len(evaluation.examples))))
-    if evaluation.head.kind != label_types.Regression.kind:
+    if evaluation.label_type.kind != "regression":
       figures.append(("wrong", html.data(len(_wrong(evaluation)))))
     parts.append(
       f'<p class="set" dir="auto">{html.escape(evaluation.name)}</p>\n'
@@ -273,15 +272,15 @@ def _curve_figure(key, title, lines):
 def _evaluation(key, evaluation):
   if not len(evaluation.label_ids):
     return "<p>The set has no rows.</p>"
-  if evaluation.head.kind == label_types.Regression.kind:
+  if evaluation.label_type.kind == "regression":
     parts = [_regression_charts(key, evaluation)]
   else:
-    labels = evaluation.head.labels
+    labels = evaluation.label_type.labels
     report = metrics.label_report(
       evaluation.label_ids, evaluation.predictions, labels
     )
     parts = [_label_table(report["labels"])]
-    if evaluation.head.kind == label_types.Classification.kind:
+    if evaluation.label_type.kind == "classification":
       parts.append(_confusion(np.array(report["confusion_matrix"]), labels))
     parts.append(_calibration(key, evaluation))
   return "".join([*parts, _errors(evaluation)])
@@ -344,7 +343,7 @@ def _confused_pairs(counts, shares, labels):
 
 
 def _calibration(key, evaluation):
-  if evaluation.head.kind == label_types.Multilabel.kind:
+  if evaluation.label_type.kind == "multilabel":
     of, share = "each label of each example", "share with the label"
     counted = "labels"
     probabilities = evaluation.probabilities.ravel()
@@ -494,11 +493,11 @@ def _of_predicted(evaluation):
 
 def _errors(evaluation):
   title, by, scores, cells = {
-    label_types.Classification.kind: _classification_errors,
-    label_types.Multilabel.kind: _multilabel_errors,
-    label_types.Regression.kind: _regression_errors,
-  }[evaluation.head.kind](evaluation)
-  head, predictions = evaluation.head, evaluation.predictions
+    "classification": _classification_errors,
+    "multilabel": _multilabel_errors,
+    "regression": _regression_errors,
+  }[evaluation.label_type.kind](evaluation)
+  label_type, predictions = evaluation.label_type, evaluation.predictions
   wrong = _wrong(evaluation)
   if not len(wrong):
     return f"<h3>{title}</h3><p>No example is wrong.</p>"
@@ -509,14 +508,14 @@ def _errors(evaluation):
     [
       _text_cell(evaluation.examples[row].guid),
       _texts_cell(evaluation.examples[row]),
-      _text_cell(head.answer(evaluation.label_ids[row]) or "none"),
-      _text_cell(head.answer(predictions[row]) or "none"),
+      _text_cell(label_type.answer(evaluation.label_ids[row]) or "none"),
+      _text_cell(label_type.answer(predictions[row]) or "none"),
       *(cell(row) for cell in cells.values()),
     ]
     for row in worst
   ]
   of = f"{len(wrong):,} of {len(predictions):,} examples are wrong"
-  if head.kind == label_types.Regression.kind:  # Hardly a number is just right.
+  if label_type.kind == "regression":  # Hardly a number is just right.
     of = f"{len(wrong):,} examples"
   first = f"; the first {len(worst)} are here" * (len(worst) < len(wrong))
   columns = ["id", "text", "true", "predicted", *cells]
@@ -536,12 +535,12 @@ def _classification_errors(evaluation):
 
 
 def _multilabel_errors(evaluation):
-  head, losses = evaluation.head, evaluation.losses
+  label_type, losses = evaluation.label_type, evaluation.losses
   unequal = evaluation.predictions != evaluation.label_ids
 
   def probability(row):
     wrong = "".join(
-      f"<li>{html.escape(head.labels[place])} "
+      f"<li>{html.escape(label_type.labels[place])} "
       f"{html.data(evaluation.probabilities[row, place])}</li>"
       for place in np.flatnonzero(unequal[row])
     )

@@ -210,16 +210,14 @@ def convert_example(
 
   - "head" keeps the beginning;
   - "head_tail" keeps the beginning, HEAD_PART of the share, and the end;
-  - "mean_windows" keeps everything. The text is split into the smallest number
-    of parts of equal length that fit, without overlap. A pair has as many
-    windows as the text with more parts; the parts of the other text are
-    repeated.
+  - "mean_windows" splits the text into as few equal parts as possible, which
+    do not overlap. A pair has as many windows as its text with more parts; the
+    parts of the other text are repeated.
 
   Args:
     example: InputExample or PaddingInputExample.
     label_type: encodes the label; None is encoded as `label_type.no_label`.
-    max_seq_length: S.
-    tokenizer: a FullTokenizer.
+    max_seq_length, tokenizer: S, and a FullTokenizer.
     long_text: one of LONG_TEXT.
 
   Raises:
@@ -246,17 +244,34 @@ def convert_example(
   )
   was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
   count = max(len(parts_a), len(parts_b))
-  windows = []
-  for i in range(count):
-    tokens = ["[CLS]", *parts_a[i * len(parts_a) // count], "[SEP]"]
-    second = parts_b[i * len(parts_b) // count]
-    second = [*second, "[SEP]"] if second else []
-    ids = tokenizer.convert_tokens_to_ids(tokens + second)
-    segment_ids = [0] * len(tokens) + [1] * len(second)
-    sequences_of_window = (ids, [1] * len(ids), segment_ids)
-    padded = (sequences.padded(s, max_seq_length) for s in sequences_of_window)
-    windows.append(InputFeatures(*padded, label, was_cut=was_cut))
-  return windows
+  return [
+    _features(
+      parts_a[i * len(parts_a) // count],
+      parts_b[i * len(parts_b) // count],
+      label,
+      max_seq_length,
+      tokenizer,
+      was_cut,
+    )
+    for i in range(count)
+  ]
+
+
+def _features(tokens_a, tokens_b, label, max_seq_length, tokenizer, was_cut):
+  first = ["[CLS]", *tokens_a, "[SEP]"]
+  second = [*tokens_b, "[SEP]"] if tokens_b else []
+  return InputFeatures(
+    *(
+      sequences.padded(values, max_seq_length)
+      for values in (
+        tokenizer.convert_tokens_to_ids(first + second),
+        [1] * (len(first) + len(second)),
+        [0] * len(first) + [1] * len(second),
+      )
+    ),
+    label,
+    was_cut=was_cut,
+  )
 
 
 def _parts(tokens, room, long_text):

@@ -116,8 +116,8 @@ class TableProcessor(DataProcessor):
       return list(self.labels)
     if not self.train_file:
       raise UserError(
-        "no labels.json in --output_dir or in the folder of "
-        "--init_checkpoint; pass --train_file, or the folder of a trained model"
+        "--train_file is required, unless --output_dir or --init_checkpoint "
+        "holds a trained model"
       )
     key = "labels", self._path("train", data_dir)
     if key not in self._cache:

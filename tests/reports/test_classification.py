@@ -52,7 +52,7 @@ def classification(label_ids, probabilities, labels=("no", "yes"), **changed):
   probabilities = np.asarray(probabilities, np.float32)
   arguments = {
     "name": "development set",
-    "head": label_types.Classification(labels),
+    "label_type": label_types.Classification(labels),
     "results": {"eval_accuracy": 0.8652341, "eval_loss": 0.3125},
     "label_ids": np.asarray(label_ids),
     "probabilities": probabilities,
@@ -73,7 +73,7 @@ def four_rows(**changed):
 def multilabel(**changed):
   arguments = {
     "name": "development set",
-    "head": label_types.Multilabel(["angry", "short", "never"]),
+    "label_type": label_types.Multilabel(["angry", "short", "never"]),
     "results": {"eval_accuracy": 1 / 3, "eval_f1_micro": 0.5},
     "label_ids": np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]]),
     "probabilities": np.array(
@@ -90,7 +90,7 @@ def regression(label_ids, numbers, **changed):
   numbers = np.asarray(numbers, np.float32)
   arguments = {
     "name": "development set",
-    "head": label_types.Regression(),
+    "label_type": label_types.Regression(),
     "results": {"eval_pearson": 0.875, "eval_mse": 0.0625},
     "label_ids": label_ids,
     "probabilities": numbers[:, np.newaxis],
@@ -169,7 +169,7 @@ def test_metrics_are_those_given(write):
 
 def test_labels_and_confusions_are_counted(write):
   # Of "no": 1 right, 1 taken for "yes". Of "yes": the same. None is "maybe".
-  page = write(four_rows(head=label_types.Classification(["no", "yes"])))
+  page = write(four_rows(label_type=label_types.Classification(["no", "yes"])))
   assert page.tables["Labels"][1:] == [
     ["no", "0.5000", "0.5000", "0.5000", "2"],
     ["yes", "0.5000", "0.5000", "0.5000", "2"],
@@ -256,7 +256,7 @@ def test_multilabel(write):
 
 def test_one_label_of_several(write):
   evaluation = multilabel(
-    head=label_types.Multilabel(["angry"]),
+    label_type=label_types.Multilabel(["angry"]),
     label_ids=np.array([[1], [0], [0]]),
     probabilities=np.array([[0.75], [0.75], [0.25]]),
   )
@@ -298,7 +298,7 @@ def test_texts_are_text(write):
 def test_labels_names_and_flags_are_text(write):
   page = write(
     four_rows(
-      head=label_types.Classification(["<i>", '"&amp;$x^$']),
+      label_type=label_types.Classification(["<i>", '"&amp;$x^$']),
       name="<u>set",
       results={"<eval>": 1.0},
     ),

@@ -1,31 +1,288 @@
-"""Answers, written by a stub that knows nothing but lengths of texts."""
+"""A trained classifier, in Python and on the terminal."""
 
 import csv
 import io
+import json
 import os
+import re
 import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from golden_classifier import LABEL_TYPES, LABELS, golden_values, logits_of
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
-from tasks import answers
+import tokenization
+from tasks import classification, classifier, prediction_files
 from tasks import labels as label_types
-from tasks.examples import InputExample
+from tasks.classifier import Classifier
+from training import checkpoints
 
-ODD_TEXT = st.text(
-  st.sampled_from(list("ab\"'\t\n |\\")) | st.characters(codec="utf-8"),
-  min_size=1,
-).filter(lambda text: "\r" not in text and "\0" not in text)
+# Words of the golden vocabulary, each a single piece.
+WORDS = re.findall(
+  r"\w+",
+  "that with from were which this their also first after they been have during"
+  " into time when city would more north other three over",
+)
+
+
+@pytest.fixture(scope="module")
+def make_folder(tmp_path_factory, golden, goldens):
+  """Makes the folder that a training leaves; returns it and its weights."""
+
+  def make(kind="classification", seed=5, long_text="head", is_pair=False):
+    label_type = LABEL_TYPES[kind]
+    folder = tmp_path_factory.mktemp(kind)
+    values = golden_values(golden, label_type.num_outputs, seed)
+    reading = classification.Reading(12, long_text, is_pair)
+    checkpoints.write_release(
+      str(folder),
+      values,
+      {
+        "bert_config.json": golden.config.to_json_string(),
+        "vocab.txt": (goldens / "vocab.txt").read_bytes(),
+        **classification.assets(label_type, reading),
+      },
+    )
+    return folder, values
+
+  return make
+
+
+@pytest.fixture(scope="module")
+def trained(make_folder):
+  """A folder, its weights and its Classifier."""
+  folder, values = make_folder()
+  return folder, values, Classifier(str(folder))
+
+
+@pytest.fixture(scope="module")
+def ids_of(goldens):
+  """The function of words that gives their pieces' ids, [CLS] and all."""
+  vocab = tokenization.load_vocab(str(goldens / "vocab.txt"))
+
+  def ids(*texts):
+    pieces = [
+      ["[CLS]", *texts[0], "[SEP]"],
+      *([*t, "[SEP]"] for t in texts[1:]),
+    ]
+    flat = [vocab[piece] for text in pieces for piece in text]
+    segments = [i for i, text in enumerate(pieces) for _ in text]
+    return [np.array([row]) for row in (flat, [1] * len(flat), segments)]
+
+  return ids
+
+
+def texts_of_all_lengths(seed=0):
+  draw = np.random.default_rng(seed)
+  return [" ".join(draw.choice(WORDS, size)) for size in draw.permutation(12)]
+
+
+class TestClassifier:
+  def test_probabilities_by_definition(self, golden, trained, ids_of):
+    _, values, model = trained
+    texts = texts_of_all_lengths()
+    # A text of more than 10 pieces loses its end.
+    logits = [
+      logits_of(golden, values, *ids_of(text.split()[:10]))[0] for text in texts
+    ]
+    expected = special.softmax(logits, axis=1)
+    assert np.ptp(expected, axis=0).min() > 0.01
+    found = model.probabilities(texts)
+    assert (found.shape, found.dtype) == ((12, 3), np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+  def test_answers(self, trained):
+    _, _, model = trained
+    texts = texts_of_all_lengths()
+    predictions = model(texts)
+    found = model.probabilities(texts)
+    for row, prediction in zip(found, predictions, strict=True):
+      assert list(prediction.probabilities) == LABELS
+      assert list(prediction.probabilities.values()) == row.tolist()
+      assert prediction.label == LABELS[np.argmax(row)]
+
+  @pytest.mark.parametrize("batch_size", [1, 5])
+  def test_whatever_the_batch_and_the_neighbours(self, trained, batch_size):
+    folder, _, model = trained
+    texts = texts_of_all_lengths()
+    other = Classifier(str(folder), batch_size)
+    expected = model.probabilities(texts)
+    np.testing.assert_allclose(other.probabilities(texts), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+      other.probabilities(texts[::-1] + texts[3:5]),
+      np.concatenate([expected[::-1], expected[3:5]]),
+      rtol=1e-5,
+    )
+    alone = model.probabilities(texts[4:5])
+    np.testing.assert_allclose(alone, expected[4:5], rtol=1e-5)
+
+  def test_nothing(self, trained):
+    _, _, model = trained
+    assert model([]) == []
+    assert model.probabilities([]).shape == (0, 3)
+
+  def test_a_text_without_words(self, golden, trained, ids_of):
+    _, values, model = trained
+    logits = logits_of(golden, values, *ids_of([]))
+    np.testing.assert_allclose(
+      model.probabilities(["", " \t"]),
+      special.softmax(np.repeat(logits, 2, axis=0), axis=1),
+      rtol=1e-4,
+    )
+
+  def test_one_trace_serves_all(self, trained, monkeypatch):
+    folder, _, _ = trained
+    traces = []
+    compute_logits = classification.compute_logits
+
+    def counted(*args):
+      traces.append(args)
+      return compute_logits(*args)
+
+    monkeypatch.setattr(classification, "compute_logits", counted)
+    model = Classifier(str(folder), batch_size=3)
+    for text in texts_of_all_lengths():
+      model([text])
+    model(texts_of_all_lengths())
+    assert len(traces) == 1
+
+  def test_pairs(self, golden, make_folder, ids_of):
+    folder, values = make_folder(is_pair=True)
+    model = Classifier(str(folder))
+    assert model.is_pair
+    pairs = [(WORDS[:2], WORDS[2:7]), (WORDS[:1], WORDS[1:2])]
+    # Of 9 pieces, each text has its half, and what the other leaves of its.
+    cut = [*pairs, (WORDS[:2], WORDS[2:9])]
+    pairs.append((WORDS[:2], WORDS[2:20]))
+    logits = [logits_of(golden, values, *ids_of(*pair))[0] for pair in cut]
+    found = model.probabilities([tuple(map(" ".join, pair)) for pair in pairs])
+    np.testing.assert_allclose(
+      found, special.softmax(logits, axis=1), rtol=1e-4
+    )
+
+  def test_long_texts_in_windows(self, golden, make_folder, ids_of):
+    folder, values = make_folder(long_text="mean_windows")
+    model = Classifier(str(folder), batch_size=2)
+    # 24 pieces, where 10 find room: three windows of 8.
+    windows = [WORDS[:8], WORDS[8:16], WORDS[16:24]]
+    rows = [logits_of(golden, values, *ids_of(words)) for words in windows]
+    short = logits_of(golden, values, *ids_of(WORDS[:3]))
+    logits = np.concatenate([short, np.mean(rows, axis=0), short])
+    texts = [" ".join(words) for words in (WORDS[:3], WORDS[:24], WORDS[:3])]
+    np.testing.assert_allclose(
+      model.probabilities(texts), special.softmax(logits, axis=1), rtol=1e-4
+    )
+
+  def test_several_labels(self, golden, make_folder, ids_of):
+    folder, values = make_folder("multilabel")
+    model = Classifier(str(folder))
+    (prediction,) = model([" ".join(WORDS[:4])])
+    expected = special.expit(logits_of(golden, values, *ids_of(WORDS[:4]))[0])
+    found = list(prediction.probabilities.values())
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    likely = [name for name, p in zip(LABELS, expected, strict=True) if p > 0.5]
+    assert prediction.label == "|".join(likely)
+
+  def test_a_number(self, golden, make_folder, ids_of):
+    folder, values = make_folder("regression")
+    model = Classifier(str(folder))
+    (prediction,) = model([" ".join(WORDS[:4])])
+    expected = logits_of(golden, values, *ids_of(WORDS[:4]))[0, 0]
+    assert prediction.label == pytest.approx(expected, rel=1e-4)
+    assert prediction.probabilities == {}
+
+  def test_bfloat16_is_near(self, trained):
+    folder, _, model = trained
+    rough = Classifier(str(folder), precision="bfloat16")
+    texts = texts_of_all_lengths()
+    found, expected = rough.probabilities(texts), model.probabilities(texts)
+    assert found.dtype == np.float32
+    assert np.any(found != expected)
+    np.testing.assert_allclose(found, expected, atol=0.1)
+
+  def test_two_side_by_side(self, trained, make_folder):
+    _, _, first = trained
+    folder, _ = make_folder(seed=6)
+    texts = texts_of_all_lengths()
+    before = first.probabilities(texts)
+    second = Classifier(str(folder))
+    found = second.probabilities(texts)
+    assert np.abs(found - before).max() > 0.01
+    np.testing.assert_array_equal(first.probabilities(texts), before)
+    np.testing.assert_array_equal(second.probabilities(texts), found)
+
+  @pytest.mark.parametrize("shared", [True, False])
+  def test_two_threads(self, trained, shared):
+    folder, _, model = trained
+    fresh = [Classifier(str(folder)) for _ in range(1 + (not shared))]
+    texts = [texts_of_all_lengths(seed) for seed in range(2)]
+    start = threading.Barrier(2)
+    found = [None, None]
+
+    def ask(i):
+      start.wait(20)
+      found[i] = [fresh[-i].probabilities(texts[i]) for _ in range(3)]
+
+    threads = [threading.Thread(target=ask, args=[i]) for i in range(2)]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join(60)
+    for rows, own in zip(found, texts, strict=True):
+      for again in rows:
+        np.testing.assert_allclose(again, model.probabilities(own), rtol=1e-5)
+
+
+class TestFolder:
+  @pytest.mark.parametrize(
+    "name", ["labels.json", "bert_config.json", "bert_model.ckpt.index"]
+  )
+  def test_no_classifier_there(self, make_folder, name):
+    folder, _ = make_folder()
+    (folder / name).unlink()
+    with pytest.raises(ValueError, match="does not hold a trained classifier"):
+      Classifier(str(folder))
+
+  @pytest.mark.parametrize("name", ["", "nowhere"])
+  def test_no_folder(self, tmp_path, name):
+    with pytest.raises(ValueError, match="does not hold a trained classifier"):
+      Classifier(str(tmp_path / name))
+
+  def test_no_vocabulary(self, make_folder):
+    folder, _ = make_folder()
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match=r"neither vocab.txt nor one Sentence"):
+      Classifier(str(folder))
+
+  def test_labels_of_another_model(self, make_folder):
+    folder, _ = make_folder()
+    (folder / "labels.json").write_text('["a", "b"]')
+    with pytest.raises(ValueError, match=r"output_weights has shape \[3, 32\]"):
+      Classifier(str(folder))
+
+  def test_case_counts_where_it_did_in_training(self, make_folder, trained):
+    folder, _ = make_folder()
+    config = json.loads((folder / "bert_config.json").read_text())
+    config["do_lower_case"] = False
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    cased = Classifier(str(folder))
+    _, _, uncased = trained
+    lower, upper = uncased.probabilities(["river year", "River YEAR"])
+    np.testing.assert_allclose(lower, upper, rtol=1e-6)
+    same, other = cased.probabilities(["river year", "River YEAR"])
+    np.testing.assert_allclose(same, lower, rtol=1e-5)
+    assert np.abs(same - other).max() > 1e-3
 
 
 class Stub:
   """Answers with the length of a text; of a pair, with both lengths."""
 
   is_pair = False
-  head = label_types.Regression()
+  label_type = label_types.Regression()
 
   def __init__(self):
     self.calls = []
@@ -49,155 +306,13 @@ def read_table(text):
   return list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
 
 
-class TestRows:
-  @pytest.mark.parametrize(
-    ("head", "probabilities", "header", "row"),
-    [
-      (
-        label_types.Classification(["no", "yes"]),
-        [1 / 3, 2 / 3],
-        ["id", "label", "no", "yes"],
-        ["x", "yes", "0.333333", "0.666667"],
-      ),
-      (
-        label_types.Multilabel(["a", "b", "c"]),
-        [0.9, 0.5, 0.75],
-        ["id", "label", "a", "b", "c"],
-        ["x", "a|c", "0.900000", "0.500000", "0.750000"],
-      ),
-      (
-        label_types.Multilabel(["a", "b"]),
-        [0.25, 0.5],
-        ["id", "label", "a", "b"],
-        ["x", "", "0.250000", "0.500000"],
-      ),
-      (label_types.Regression(), [2.34567], ["id", "number"], ["x", "2.3457"]),
-    ],
-  )
-  def test_header_and_row(self, head, probabilities, header, row):
-    assert answers.header(head) == header
-    assert answers.table_row(head, "x", np.array(probabilities)) == row
-
-  @given(st.lists(st.lists(ODD_TEXT, min_size=2, max_size=3), min_size=1))
-  def test_any_table_reads_back(self, rows):
-    file = io.StringIO(newline="")
-    answers.table_writer(file).writerows(rows)
-    assert read_table(file.getvalue()) == rows
-
-  def test_plain_text_stays_plain(self):
-    file = io.StringIO()
-    answers.table_writer(file).writerow(["1", "so-so, it's", "0.5"])
-    assert file.getvalue() == "1\tso-so, it's\t0.5\n"
-
-
-class TestWritePredictions:
-  head = label_types.Classification(["b\tad", 'g"ood', "l\nong"])
-  names = ("one", "t\two", 'th"ree')
-  examples = tuple(InputExample(name, "text") for name in names)
-  # exp(logit): 1 2 1, 5 2 1 and 1 1 2.
-  logits = tuple(np.log(np.array(row)) for row in ([1, 2, 1], [5, 2, 1]))
-  logits = (*logits, np.log(np.array([1, 1, 2])))
-
-  def write(self, folder, examples=None, logits=None, suffix=""):
-    return answers.write_predictions(
-      str(folder),
-      suffix,
-      self.head,
-      self.examples if examples is None else examples,
-      self.logits if logits is None else logits,
-    )
-
-  def test_tables(self, tmp_path):
-    assert self.write(tmp_path, suffix="_mm") == [1, 0, 2]
-    paths = {name: tmp_path / name for name in os.listdir(tmp_path)}
-    assert sorted(paths) == ["test_predictions_mm.tsv", "test_results_mm.tsv"]
-    table = read_table(paths["test_predictions_mm.tsv"].read_bytes().decode())
-    assert table[0] == ["id", "label", *self.head.labels]
-    assert [row[:2] for row in table[1:]] == [
-      ["one", 'g"ood'],
-      ["t\two", "b\tad"],
-      ['th"ree', "l\nong"],
-    ]
-    expected = [[1 / 4, 2 / 4, 1 / 4], [5 / 8, 2 / 8, 1 / 8]]
-    expected.append([1 / 4, 1 / 4, 2 / 4])
-    for rows in (
-      np.array([row[2:] for row in table[1:]], np.float64),
-      np.loadtxt(paths["test_results_mm.tsv"], delimiter="\t"),
-    ):
-      np.testing.assert_allclose(rows, expected, rtol=1e-6)
-
-  def test_a_regression(self, tmp_path):
-    numbers = [np.array([x], np.float32) for x in (1.25, -2.0, 0.5)]
-    predictions = answers.write_predictions(
-      str(tmp_path), "", label_types.Regression(), self.examples, numbers
-    )
-    assert predictions == [1.25, -2.0, 0.5]
-    text = (tmp_path / "test_results.tsv").read_text()
-    assert text == "1.25\n-2.0\n0.5\n"
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table[0] == ["id", "number"]
-    assert [row[1] for row in table[1:]] == ["1.2500", "-2.0000", "0.5000"]
-
-  def test_several_labels(self, tmp_path):
-    predictions = answers.write_predictions(
-      str(tmp_path),
-      "",
-      label_types.Multilabel(["a", "b"]),
-      self.examples,
-      [np.array(row) for row in ([1.0, 2.0], [-1.0, 1.0], [-1.0, -1.0])],
-    )
-    assert predictions == [[1, 1], [0, 1], [0, 0]]
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert [row[1] for row in table[1:]] == ["a|b", "b", ""]
-
-  def test_no_examples(self, tmp_path):
-    assert self.write(tmp_path, (), ()) == []
-    assert (tmp_path / "test_results.tsv").read_bytes() == b""
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table == [["id", "label", *self.head.labels]]
-
-  def test_more_rows_than_are_written_at_a_time(self, tmp_path):
-    places = np.arange(2100) % 3
-    predictions = self.write(
-      tmp_path,
-      (InputExample(str(i), "text") for i in range(2100)),
-      iter(np.eye(3)[places]),
-    )
-    assert predictions == places.tolist()
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert [row[0] for row in table[1:]] == [str(i) for i in range(2100)]
-    lines = (tmp_path / "test_results.tsv").read_text().splitlines()
-    assert len(lines) == 2100
-
-  @pytest.mark.parametrize("had_files", [False, True])
-  def test_whole_or_not_at_all(self, tmp_path, had_files):
-    if had_files:
-      self.write(tmp_path)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-
-    def broken():
-      yield from [self.logits[0]] * 1500
-      raise KeyboardInterrupt
-
-    examples = [self.examples[0]] * 2000
-    with pytest.raises(KeyboardInterrupt):
-      self.write(tmp_path, examples, broken())
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
-  @pytest.mark.parametrize("count", [2, 4])
-  def test_as_many_logits_as_examples(self, tmp_path, count):
-    with pytest.raises(ValueError, match="argument 2 is"):
-      self.write(tmp_path, logits=[self.logits[0]] * count)
-    assert os.listdir(tmp_path) == []
-
-
 def answered(content, stub=None):
   """What `answer_lines` writes to bytes, as rows under the header."""
   writer = io.StringIO()
   stub = stub or Stub()
-  answers.answer_lines(stub, io.BytesIO(content), writer, "f.txt")
+  classifier.answer_lines(stub, io.BytesIO(content), writer, "f.txt")
   header, *rows = read_table(writer.getvalue())
-  assert header == answers.header(stub.head)
+  assert header == prediction_files.header(stub.label_type)
   return rows
 
 
@@ -241,7 +356,7 @@ class TestAnswerLines:
       def read1(self, limit=-1):
         return super().read1(min(size, limit))
 
-    answers.answer_lines(stub, Dripping(content), writer, "f.txt")
+    classifier.answer_lines(stub, Dripping(content), writer, "f.txt")
     _, *rows = read_table(writer.getvalue())
     expected = content.decode().split("\n")
     expected = expected[:-1] if expected[-1] == "" else expected
@@ -257,7 +372,7 @@ class TestAnswerLines:
     path.write_bytes(b"a\nabc")
     writer = io.StringIO()
     with tf.io.gfile.GFile(str(path), "rb") as reader:
-      answers.answer_lines(Stub(), reader, writer, str(path))
+      classifier.answer_lines(Stub(), reader, writer, str(path))
     assert writer.getvalue() == "id\tnumber\n0\t1.0000\n1\t3.0000\n"
 
   @pytest.mark.parametrize(
@@ -265,10 +380,14 @@ class TestAnswerLines:
     [
       (Stub, b"x\n\xff\n", r"f.txt:2: byte 0 of the line is not UTF-8; conv"),
       (Stub, b"x\n" * 1500 + b"y\xe9", r"f.txt:1501: byte 1 of the line is no"),
-      (Stub, b"a\tb\n", r"f.txt:1: a tab, where the model needs one text"),
+      (Stub, b"a\tb\n", r"f.txt:1: a tab; the model needs one text, without"),
       (Stub, b"\na\tb\tc\n", r"f.txt:2: 3 columns in 'a\\tb\\tc'"),
-      (PairStub, b"a\tb\nab\n", r"f.txt:2: one text, where the model needs tw"),
-      (PairStub, b"a\tb\n\n", r"f.txt:2: one text, where the model needs two"),
+      (
+        PairStub,
+        b"a\tb\nab\n",
+        r"f.txt:2: one text; the model needs two texts",
+      ),
+      (PairStub, b"a\tb\n\n", r"f.txt:2: one text; the model needs two"),
     ],
   )
   def test_errors_name_the_line(self, stub, content, message):
@@ -282,7 +401,7 @@ class TestAnswerLines:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-      answers.answer_lines(Stub(), Broken(), io.StringIO(), "f.txt")
+      classifier.answer_lines(Stub(), Broken(), io.StringIO(), "f.txt")
 
 
 class TestPipe:
@@ -298,7 +417,7 @@ class TestPipe:
     def answer():
       try:
         with open(read_end, "rb") as reader, open(write_end, "w") as writer:
-          answers.answer_lines(Stub(), reader, writer, "pipe")
+          classifier.answer_lines(Stub(), reader, writer, "pipe")
       except ValueError as error:
         errors.append(error)
 
@@ -361,7 +480,8 @@ class TestConverse:
       except StopIteration:
         raise EOFError from None
 
-    answers.converse(stub, read, said.append)
+    classifier.converse(stub, read, said.append)
+    assert said.pop() == ""  # The shell's prompt starts on a new line.
     return prompts, said
 
   def test_until_the_end(self):
@@ -375,7 +495,7 @@ class TestConverse:
     assert said == ["2001.0000", "1.0000"]
 
   @pytest.mark.parametrize(
-    ("head", "probabilities", "words"),
+    ("label_type", "probabilities", "words"),
     [
       (
         label_types.Classification(["no", "yes", "so"]),
@@ -395,8 +515,8 @@ class TestConverse:
       (label_types.Regression(), [2.5], "2.5000"),
     ],
   )
-  def test_words(self, head, probabilities, words):
+  def test_words(self, label_type, probabilities, words):
     stub = Stub()
-    stub.head = head
+    stub.label_type = label_type
     stub.probabilities = lambda texts: np.array([probabilities])
     assert self.talk(stub, "text")[1] == [words]
