@@ -128,8 +128,8 @@ class Estimator:
   def global_step(self) -> int:
     """Number of updates behind the weights.
 
-    For weights that are used as a checkpoint holds them, without training
-    here, these are the checkpoint's.
+    This is the checkpoint's step if the weights come from a checkpoint and have
+    not been trained since.
     """
     checkpoint = self._store.initial_values
     is_checkpoint = isinstance(checkpoint, checkpoints.Checkpoint)

@@ -30,15 +30,14 @@ SORTED_BATCHES = 32
 SORTED_ROWS = 4096
 
 # Records that are read at once from one position in a file: enough to read from
-# a disk or a bucket at full speed, few enough for many of them in a window of
-# `shuffled_records`.
+# a disk or a bucket at full speed, few enough for a shuffle window to hold the
+# records of many positions.
 CHUNK_ROWS = 1024
-
 
 InputFn = Callable[[Mapping], tf.data.Dataset]
 
-# From a batch's features, and int64 [B], the numbers of its rows in the whole
-# training or evaluation, to features.
+# Changes a batch: from its features and the numbers of its rows in the whole
+# training or evaluation, int64 [B], to features.
 Transform = Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]
 
 
@@ -48,7 +47,7 @@ class Rows:
   Args:
     spec: their spec, with a feature `input_mask`.
     lengths: int array [rows], see `row_lengths`.
-    read: from int [n], indices of rows, to a list of n serialized rows.
+    read: from row indices, int [n], to a list of n serialized rows.
   """
 
   def __init__(
@@ -63,7 +62,7 @@ class Rows:
 
   @classmethod
   def from_file(cls, path: str | os.PathLike, spec: records.Spec) -> "Rows":
-    """The rows of a TFRecord file, of which only lengths and sizes are held.
+    """The rows of a TFRecord file; only their lengths and sizes are in memory.
 
     Raises:
       UserError: the file is damaged, or its rows do not fit the spec.
@@ -87,16 +86,13 @@ class Rows:
   ) -> "Rows":
     """Rows in memory, from dicts of feature values."""
     serialized = [records.encode_row(row, spec) for row in features]
-    chunks = [
-      serialized[start : start + CHUNK_ROWS]
-      for start in range(0, len(serialized), CHUNK_ROWS)
-    ]
-    lengths = [
-      row_lengths(parse(chunk, spec), spec).numpy() for chunk in chunks
-    ]
+    lengths = [np.zeros(0, np.int32)]
+    for start in range(0, len(serialized), CHUNK_ROWS):
+      chunk = parse(serialized[start : start + CHUNK_ROWS], spec)
+      lengths.append(row_lengths(chunk, spec).numpy())
     return cls(
       spec,
-      np.concatenate([np.zeros(0, np.int32), *lengths]),
+      np.concatenate(lengths),
       lambda indices: [serialized[i] for i in indices],
     )
 
@@ -118,7 +114,7 @@ def read_chunks(
     try:
       features = parse_int64(serialized, spec)
     except (tf.errors.OpError, UnicodeDecodeError):
-      # The error does not say which record is wrong, but may quote its bytes.
+      # The error does not say which record is wrong.
       for number, record in chunk:
         _check_record(f"{path}: record {number}", record, spec)
       raise
@@ -398,7 +394,6 @@ def input_fn_from_rows(
 
   def input_fn(params):
     size = params["batch_size"]
-
     first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
@@ -447,7 +442,7 @@ def batches_dataset(
     numbers = step * size + tf.range(size, dtype=tf.int64)
     return transform(features, numbers) if transform else features
 
-  # Each column costs time: what can be computed is not one.
+  # Passing a column from Python takes time, so the others are computed.
   signature = (
     tf.TensorSpec([None], tf.int64),
     tf.TensorSpec([None], tf.string),
