@@ -216,7 +216,7 @@ class TableProcessor(DataProcessor):
     if not with_labels:
       wanted["label_column"] = None
     places = {
-      flag: table.place(column, flag)
+      flag: table.column_index(column, flag)
       for flag, column in wanted.items()
       if column is not None
     }
