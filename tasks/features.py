@@ -30,7 +30,8 @@ LAYER_COMBINATIONS = ("last", "concat", "mean")
 # The poolings over all tokens, which can leave out [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
-_POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+# The variables of the pooler, which some encoders lack.
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 # Size limit of a window's values: `inputs.SORTED_ROWS` texts would need
 # gigabytes with a large model.
@@ -166,8 +167,7 @@ class FeatureExtractor:
         use_one_hot_embeddings=use_one_hot_embeddings,
         precision=precision,
       ),
-      # Some encoders come without a pooler.
-      optional=() if pooling == "pooled" else _POOLER,
+      optional=() if pooling == "pooled" else POOLER,
       spec=dict.fromkeys(
         records.SEQUENCES, records.sequence_feature(max_seq_length)
       ),

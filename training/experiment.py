@@ -164,9 +164,11 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
-    for split, examples in self._examples.items():
-      if split == "train" and not any(map(len, examples.values())):
+    for examples in self._examples.get("train", {}).values():
+      if not examples:
         raise UserError(f"{task.name} has no example to train on")
+      if not task.epoch_counts_rows:
+        self._count_train_steps(len(examples))
 
   def run(self) -> dict[str, float]:
     """Does what the settings ask for; returns the metrics of the evaluation."""
@@ -207,7 +209,7 @@ class Experiment:
     settings, metrics = self._settings, self._task.metrics
     keeps = settings.keep_best or settings.early_stopping_patience
     wanted = settings.keep_best or (metrics[0] if metrics else None)
-    known = [*metrics, "loss"]
+    known = [*metrics, "loss"] if self._task.has_eval_loss else metrics
     if settings.keep_best and wanted.removeprefix("eval_") not in known:
       raise UserError(
         f"--keep_best={wanted} is not a metric of {self._task.name}; pass one "
@@ -230,7 +232,8 @@ class Experiment:
     spec = task.feature_spec(is_training)
     key = task.cache_key(split)
     counts = _cached_counts(path, key)
-    if counts is None:
+    is_reused = counts is not None
+    if not is_reused:
       counts = []
 
       def rows():
@@ -242,10 +245,11 @@ class Experiment:
       records.write_records(path, rows(), spec)
       _write_note(path, key, counts)
     logging.info(
-      "%s: %s of %s",
+      "%s: %s of %s%s",
       path,
       plural(sum(counts), "row"),
       plural(len(counts), "example"),
+      ", written earlier" if is_reused else "",
     )
     return RowSet(
       split,
@@ -253,7 +257,7 @@ class Experiment:
       examples,
       inputs.input_fn_from_file(path, spec, is_training, is_training),
       sum(counts),
-      None if max(counts, default=1) == 1 else np.array(counts, np.int64),
+      None if set(counts) <= {1} else np.array(counts, np.int64),
     )
 
   def _padded_input_fn(self, rows):
@@ -265,22 +269,24 @@ class Experiment:
 
   # Training.
 
-  def _count_train_steps(self):
+  def _count_train_steps(self, count):
     """Number of updates, and of those that warm up.
 
+    Args:
+      count: number of rows, or of examples, in an epoch.
+
     Raises:
-      UserError: the rows fill no batch.
+      UserError: they fill no batch.
     """
     settings = self._settings
     if settings.num_train_steps is not None:
       return settings.num_train_steps, settings.num_warmup_steps
-    (rows,) = self._row_sets["train"]
-    count = self._task.count_for_epochs(rows)
     epochs, batch = settings.num_train_epochs, settings.train_batch_size
     steps = int(count / batch * epochs)
     if steps < 1:
+      unit = "row" if self._task.epoch_counts_rows else "example"
       raise UserError(
-        f"--num_train_epochs={epochs} over {plural(count, 'row')} does not "
+        f"--num_train_epochs={epochs} over {plural(count, unit)} does not "
         f"fill a batch of --train_batch_size={batch}; raise the number of "
         f"epochs or lower the batch size"
       )
@@ -290,7 +296,11 @@ class Experiment:
     settings = self._settings
     update = None
     if settings.do_train:
-      self._num_train_steps, warmup = self._count_train_steps()
+      (rows,) = self._row_sets["train"]
+      counts_rows = self._task.epoch_counts_rows
+      self._num_train_steps, warmup = self._count_train_steps(
+        rows.num_rows if counts_rows else len(rows.examples)
+      )
       update = Optimization(
         settings.learning_rate, self._num_train_steps, warmup
       )
@@ -371,6 +381,9 @@ class Experiment:
         },
       )
       shown = sorted(results.keys() - {"global_step", "loss"})
+      if metrics := self._task.metrics:
+        known = (*metrics, "loss")
+        shown = [name for name in shown if name.removeprefix("eval_") in known]
       logging.info(
         "step %d, %s: %s",
         step,

@@ -399,55 +399,60 @@ def input_fn_from_rows(
   def input_fn(params):
     size = params["batch_size"]
 
+    first_step = params.get("first_step", 0) if is_training else 0
+
     def batches():
+      plan = evaluation_batches(rows.lengths, size)
       if is_training:
         plan = training_batches(rows.lengths, size, params.get("seed", 0))
-        first_step = params.get("first_step", 0)
-      else:
-        plan, first_step = evaluation_batches(rows.lengths, size), 0
-      for step, batch in itertools.islice(enumerate(plan), first_step, None):
+      for batch in itertools.islice(plan, first_step, None):
         if len(batch) == size or not drop_remainder:
-          yield step, batch, rows.read(batch)
+          yield batch, rows.read(batch)
 
-    return batches_dataset(batches, rows.spec, params)
+    return batches_dataset(batches, rows.spec, params, first_step=first_step)
 
   return input_fn
 
 
 def batches_dataset(
-  batches: Callable[[], Iterable[tuple[int, np.ndarray, list[bytes]]]],
+  batches: Callable[[], Iterable[tuple[np.ndarray, list[bytes]]]],
   spec: records.Spec,
   params: Mapping,
   transform: Transform | None = None,
+  first_step: int = 0,
 ) -> tf.data.Dataset:
   """The dataset of `read_batch`'s dicts for batches that Python reads.
 
   Args:
-    batches: function without arguments that yields, for each batch, its step,
-      the indices of its rows, int64 [B], and these rows, serialized. A smaller
-      batch is filled up with its own rows, which are not real then.
+    batches: function without arguments that yields the row indices of each
+      batch, int64 [B], and its rows, serialized. A smaller batch is filled up
+      with its own rows, which are not real then.
     spec: the rows' spec.
     params: dict with `batch_size` and, optionally, `pad_to_max_length`.
     transform: applied to each batch, or None.
+    first_step: number of the first batch.
   """
   size = params["batch_size"]
   pad = params.get("pad_to_max_length", False)
 
   def columns():
-    for step, row_index, serialized in batches():
-      chosen = np.arange(size) % len(row_index)
-      is_real = np.arange(size) < len(row_index)
-      numbers = np.arange(step * size, (step + 1) * size)
-      content = np.array(serialized, object)[chosen]
-      yield content, row_index[chosen], is_real, numbers
+    for row_index, serialized in batches():
+      yield row_index, np.array(serialized, object)
 
-  def read(serialized, row_index, is_real, numbers):
-    features = read_batch(serialized, row_index, is_real, spec, pad)
+  def read(step, columns):
+    count = tf.size(columns[0])
+    position = tf.range(size)
+    row_index, serialized = (tf.gather(c, position % count) for c in columns)
+    features = read_batch(serialized, row_index, position < count, spec, pad)
+    numbers = step * size + tf.range(size, dtype=tf.int64)
     return transform(features, numbers) if transform else features
 
-  dtypes = (tf.string, tf.int64, tf.bool, tf.int64)
-  dataset = tf.data.Dataset.from_generator(
-    columns, output_signature=tuple(tf.TensorSpec([size], d) for d in dtypes)
+  # Each column costs time: what can be computed is not one.
+  signature = (
+    tf.TensorSpec([None], tf.int64),
+    tf.TensorSpec([None], tf.string),
   )
+  dataset = tf.data.Dataset.from_generator(columns, output_signature=signature)
+  dataset = dataset.enumerate(first_step)
   dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
   return dataset.prefetch(tf.data.AUTOTUNE)

@@ -290,7 +290,9 @@ def training_input_fn(
     def batches():
       return _load(files, shuffled_batches(*plan, seed), first_step)
 
-    return inputs.batches_dataset(batches, files.spec, params, transform)
+    return inputs.batches_dataset(
+      batches, files.spec, params, transform, first_step
+    )
 
   return input_fn
 
@@ -313,9 +315,9 @@ def evaluation_input_fn(
     size = params["batch_size"]
 
     def batches():
-      for step, start in enumerate(range(0, count, size)):
+      for start in range(0, count, size):
         rows = np.arange(start, min(start + size, count))
-        yield step, rows, files.read(rows)
+        yield rows, files.read(rows)
 
     return inputs.batches_dataset(batches, files.spec, params, transform)
 
@@ -323,7 +325,7 @@ def evaluation_input_fn(
 
 
 def _load(files, parts, first_step):
-  """Yields (step, rows [B], serialized rows) of batches, from a step on.
+  """Yields (rows [B], serialized rows) of batches, from a step on.
 
   In the parts before, only records that are left over are read.
   """
@@ -337,6 +339,6 @@ def _load(files, parts, first_step):
       missing = [row for row in np.unique(rows).tolist() if row not in held]
       content = files.read(np.array(missing, np.int64))
       held.update(zip(missing, content, strict=True))
-    for number, batch in enumerate(batches[skipped:], step + skipped):
-      yield number, batch, [held[row] for row in batch.tolist()]
+    for batch in batches[skipped:]:
+      yield batch, [held[row] for row in batch.tolist()]
     step += len(batches)
