@@ -138,6 +138,7 @@ def model_fn_builder(
   num_warmup_steps: int | None,
   use_tpu: bool,
   use_one_hot_embeddings: bool,
+  precision: str = "float32",
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
 
@@ -147,7 +148,7 @@ def model_fn_builder(
     init_checkpoint: initial weights, or None.
     learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
     use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings: see BertModel.
+    use_one_hot_embeddings, precision: see BertModel.
   """
   del use_tpu
   label_type = label_types.Classification([None] * num_labels)
@@ -157,6 +158,7 @@ def model_fn_builder(
     init_checkpoint,
     Optimization(learning_rate, num_train_steps, num_warmup_steps),
     use_one_hot_embeddings,
+    precision,
   )
 
 

@@ -39,18 +39,6 @@ LOCK_NAME = "run.lock"
 # What TensorFlow's reader raises for files that are truncated or altered.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
-# What TensorFlow raises for a full disk or an unwritable folder.
-_WRITE_ERRORS = (
-  OSError,
-  tf.errors.FailedPreconditionError,
-  tf.errors.NotFoundError,
-  tf.errors.OutOfRangeError,
-  tf.errors.PermissionDeniedError,
-  tf.errors.ResourceExhaustedError,
-  tf.errors.UnavailableError,
-  tf.errors.UnknownError,
-)
-
 # Folders that this process has locked.
 _locked = set()
 
@@ -234,30 +222,27 @@ def compare(
   Raises:
     UserError: a variable that is not optional is missing or has another shape.
   """
-  loaded = {
-    name
-    for name, shape in wanted.items()
-    if checkpoint.shapes.get(name) == list(shape)
-  }
+  shapes = checkpoint.shapes
+  loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
   wrong = [n for n in wanted if n not in loaded and n not in optional]
-  missing = [name for name in wrong if name not in checkpoint]
   if wrong and wrong[0] in checkpoint:
     raise UserError(
       f"checkpoint {checkpoint.prefix} does not fit the configuration: "
-      f"{wrong[0]} has shape {checkpoint.shapes[wrong[0]]} there, and "
+      f"{wrong[0]} has shape {shapes[wrong[0]]} there, and "
       f"{list(wanted[wrong[0]])} in the model; pass the bert_config.json that "
       f"came with the checkpoint"
     )
   if wrong:
+    missing = [name for name in wrong if name not in checkpoint]
     raise UserError(
       f"checkpoint {checkpoint.prefix} lacks {wrong[0]} and "
-      f"{len(missing) - 1} more variables of the model; pass a BERT "
+      f"{plural(len(missing) - 1, 'more variable')} of the model; pass a BERT "
       f"checkpoint and the bert_config.json that came with it"
     )
   return (
     sorted(loaded),
     sorted(wanted.keys() - loaded),
-    sorted(checkpoint.shapes.keys() - loaded),
+    sorted(shapes.keys() - loaded),
   )
 
 
@@ -355,7 +340,7 @@ def _user_errors(path):
   """Turns what a full disk or an unwritable folder raises into a UserError."""
   try:
     yield
-  except _WRITE_ERRORS as error:
+  except (OSError, tf.errors.OpError) as error:
     text = getattr(error, "message", None) or error.strerror or str(error)
     reason = text.split(" [Op:")[0].split("; ")[-1]
     raise UserError(

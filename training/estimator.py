@@ -11,6 +11,7 @@ checkpoints.
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -37,7 +38,8 @@ class EstimatorSpec:
 
   Attributes:
     mode: a ModeKeys value.
-    loss: scalar, the mean over the real rows of the batch; for TRAIN and EVAL.
+    loss: scalar, the mean over the real rows of the batch; for TRAIN, and for
+      EVAL if there are labels.
     train_op: result of `create_optimizer`; for TRAIN.
     logged: dict of scalars for the log line and TensorBoard; for TRAIN.
     eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
@@ -126,8 +128,8 @@ class Estimator:
   def global_step(self) -> int:
     """Number of updates behind the weights.
 
-    For weights that are used as a checkpoint holds them, without training
-    here, these are the checkpoint's.
+    This is the checkpoint's step if the weights come from a checkpoint and have
+    not been trained since.
     """
     checkpoint = self._store.initial_values
     is_checkpoint = isinstance(checkpoint, checkpoints.Checkpoint)
@@ -230,9 +232,13 @@ class Estimator:
     dataset = self._dataset(
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
+    program = self._program(ModeKeys.TRAIN, dataset)
+    batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
     progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
     with contextlib.closing(progress):
-      for step in self._updates(dataset, first_step, max_steps, progress):
+      for step, features in enumerate(batches, first_step + 1):
+        progress.add(program(features))
+        self._log_initialization_once()
         saves = step % self._config.save_checkpoints_steps == 0
         saves |= step == max_steps or evaluates(step)
         if saves or step % self._config.log_steps == 0:
@@ -252,17 +258,6 @@ class Estimator:
         if evaluate is not None and not evaluates(step):
           evaluate(step)
 
-  def _updates(self, dataset, step, max_steps, progress):
-    """Makes one update after the other; yields how many have been made."""
-    program = self._program(ModeKeys.TRAIN, dataset)
-    for features in _with_user_errors(dataset):
-      progress.add(program(features))
-      step += 1
-      self._log_initialization_once()
-      yield step
-      if step == max_steps:
-        return
-
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 
@@ -270,9 +265,9 @@ class Estimator:
       input_fn, batch_size: see `predict`.
 
     Returns:
-      Dict with what `metric_fn` returns, `loss` (the mean over the real rows)
-      and `global_step`. An array whose shape varies from batch to batch is
-      padded with zeros to the largest.
+      Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
+      over the real rows, if the `model_fn` has one. Arrays whose shape varies
+      from batch to batch are padded with zeros to the largest.
 
     Raises:
       UserError: there is no real row.
@@ -283,13 +278,11 @@ class Estimator:
     results = {}
     if self._metric_fn:
       arrays = {n: _stack([r[n] for r in rows]) for n in self._metric_names}
-      results = self._metric_fn(**arrays)
-    losses = [row["batch_loss"] for row in rows]
-    return {
-      **results,
-      "loss": float(np.mean(losses, dtype=np.float64)),
-      "global_step": self.global_step,
-    }
+      results |= self._metric_fn(**arrays)
+    if "batch_loss" in rows[0]:
+      losses = [row["batch_loss"] for row in rows]
+      results["loss"] = float(np.mean(losses, dtype=np.float64))
+    return {**results, "global_step": self.global_step}
 
   def write_scalars(self, prefix: str, results: Mapping[str, float]) -> None:
     """Writes the results of an evaluation to TensorBoard.
@@ -317,7 +310,7 @@ class Estimator:
       batch_size: rows at a time, over all replicas.
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
         tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
-        batch: its mean over all rows is the loss of the evaluation.
+        batch, if it has one: its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._program(mode, dataset)
@@ -379,7 +372,8 @@ class Estimator:
       if mode == ModeKeys.EVAL:
         self._metric_fn, evaluated = spec.eval_metrics or (None, {})
         self._metric_names = tuple(evaluated)
-        row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        if spec.loss is not None:
+          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
         row |= evaluated
       return {**(spec.predictions or {}), **row}
 

@@ -165,7 +165,7 @@ class Experiment:
       if row_sets is None
     }
     for examples in self._examples.get("train", {}).values():
-      self._check_train_steps(examples)
+      self._check_training_set(examples)
 
   def run(self) -> dict[str, float]:
     """Does what the settings ask for; returns the metrics of the evaluation."""
@@ -206,7 +206,7 @@ class Experiment:
     settings, metrics = self._settings, self._task.metrics
     keeps = settings.keep_best or settings.early_stopping_patience
     wanted = settings.keep_best or (metrics[0] if metrics else None)
-    known = [*metrics, "loss"]
+    known = [*metrics, "loss"] if self._task.has_eval_loss else metrics
     if settings.keep_best and wanted.removeprefix("eval_") not in known:
       raise UserError(
         f"--keep_best={wanted} is not a metric of {self._task.name}; pass one "
@@ -229,7 +229,8 @@ class Experiment:
     spec = task.feature_spec(is_training)
     key = task.cache_key(split)
     counts = _cached_counts(path, key)
-    if counts is None:
+    is_reused = counts is not None
+    if not is_reused:
       counts = []
 
       def rows():
@@ -241,10 +242,11 @@ class Experiment:
       records.write_records(path, rows(), spec)
       _write_note(path, key, counts)
     logging.info(
-      "%s: %s of %s",
+      "%s: %s of %s%s",
       path,
       plural(sum(counts), "row"),
       plural(len(counts), "example"),
+      ", written earlier" if is_reused else "",
     )
     return RowSet(
       split,
@@ -252,7 +254,7 @@ class Experiment:
       examples,
       inputs.input_fn_from_file(path, spec, is_training, is_training),
       sum(counts),
-      None if max(counts, default=1) == 1 else np.array(counts, np.int64),
+      None if set(counts) <= {1} else np.array(counts, np.int64),
     )
 
   def _padded_input_fn(self, rows):
@@ -264,31 +266,43 @@ class Experiment:
 
   # Training.
 
-  def _check_train_steps(self, examples):
+  def _check_training_set(self, examples):
     """Raises UserError if the training set is too small for one step."""
     if not examples:
       raise UserError(f"{self._task.name} has no example to train on")
-    rows = RowSet("train", "", examples, None, len(examples))
-    if not self._count_train_steps(rows)[0]:
+    count = len(examples)
+    if self._task.epoch_counts_rows and not self._steps_of(count):
       # Only now count the rows: an example may have several.
-      features = self._task.features(examples, is_training=True)
-      rows.num_rows = sum(map(len, features))
-    if not self._count_train_steps(rows)[0]:
-      settings = self._settings
+      count = sum(map(len, self._task.features(examples, is_training=True)))
+    self._count_train_steps(count)
+
+  def _steps_of(self, count):
+    """Number of steps of the training, with `count` rows in an epoch."""
+    if self._settings.num_train_steps is not None:
+      return self._settings.num_train_steps
+    epochs = self._settings.num_train_epochs
+    return int(count / self._settings.train_batch_size * epochs)
+
+  def _count_train_steps(self, count):
+    """Number of updates, and of those that warm up.
+
+    Args:
+      count: number of rows, or of examples, in an epoch.
+
+    Raises:
+      UserError: they fill no batch.
+    """
+    settings, steps = self._settings, self._steps_of(count)
+    if steps < 1:
+      unit = "row" if self._task.epoch_counts_rows else "example"
       raise UserError(
         f"--num_train_epochs={settings.num_train_epochs} over "
-        f"{plural(rows.num_rows, 'row')} does not fill a batch of "
+        f"{plural(count, unit)} does not fill a batch of "
         f"--train_batch_size={settings.train_batch_size}; raise the number of "
         f"epochs or lower the batch size"
       )
-
-  def _count_train_steps(self, rows):
-    """Number of updates, and of those that warm up."""
-    settings = self._settings
-    if settings.num_train_steps is not None:
-      return settings.num_train_steps, settings.num_warmup_steps
-    count = self._task.count_for_epochs(rows)
-    steps = int(count / settings.train_batch_size * settings.num_train_epochs)
+    if settings.num_warmup_steps is not None:
+      return steps, settings.num_warmup_steps
     return steps, int(steps * settings.warmup_proportion)
 
   def _build_estimator(self):
@@ -296,7 +310,10 @@ class Experiment:
     update = None
     if settings.do_train:
       (rows,) = self._row_sets["train"]
-      self._num_train_steps, warmup = self._count_train_steps(rows)
+      counts_rows = self._task.epoch_counts_rows
+      self._num_train_steps, warmup = self._count_train_steps(
+        rows.num_rows if counts_rows else len(rows.examples)
+      )
       update = Optimization(
         settings.learning_rate, self._num_train_steps, warmup
       )
@@ -377,6 +394,9 @@ class Experiment:
         },
       )
       shown = sorted(results.keys() - {"global_step", "loss"})
+      if metrics := self._task.metrics:
+        known = (*metrics, "loss")
+        shown = [name for name in shown if name.removeprefix("eval_") in known]
       logging.info(
         "step %d, %s: %s",
         step,

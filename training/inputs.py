@@ -5,7 +5,9 @@ sequences are cut to the longest row, and rows of similar length share a batch,
 so that little of it is padding.
 """
 
+import functools
 import itertools
+import math
 import mmap
 import os
 import shutil
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from errors import UserError
 from pipeline import files, records
@@ -26,13 +29,15 @@ SORTED_BATCHES = 32
 # results must be held back to be given in input order.
 SORTED_ROWS = 4096
 
-# Records that are examined at a time.
+# Records that are read at once from one position in a file: enough to read from
+# a disk or a bucket at full speed, few enough for a shuffle window to hold the
+# records of many positions.
 CHUNK_ROWS = 1024
 
 InputFn = Callable[[Mapping], tf.data.Dataset]
 
-# From a batch's features, and int64 [B], the numbers of its rows in the whole
-# training or evaluation, to features.
+# Changes a batch: from its features and the numbers of its rows in the whole
+# training or evaluation, int64 [B], to features.
 Transform = Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]
 
 
@@ -42,7 +47,7 @@ class Rows:
   Args:
     spec: their spec, with a feature `input_mask`.
     lengths: int array [rows], see `row_lengths`.
-    read: from int [n], indices of rows, to a list of n serialized rows.
+    read: from row indices, int [n], to a list of n serialized rows.
   """
 
   def __init__(
@@ -57,20 +62,23 @@ class Rows:
 
   @classmethod
   def from_file(cls, path: str | os.PathLike, spec: records.Spec) -> "Rows":
-    """The rows of a TFRecord file, of which only lengths and sizes are held.
+    """The rows of a TFRecord file; only their lengths and sizes are in memory.
 
     Raises:
       UserError: the file is damaged, or its rows do not fit the spec.
     """
-    lengths, sizes = _examine_file(path, spec)
-    ends = np.cumsum(sizes)
-    content = _mapped(path) if len(sizes) else b""
+    lengths, sizes = [np.zeros(0, np.int32)], []
+    for chunk, features in read_chunks(path, spec):
+      lengths.append(row_lengths(features, spec).numpy())
+      sizes += [len(record) + records.FRAME_BYTES for record in chunk]
+    starts = np.cumsum([0, *sizes])
+    content = _mapped(path) if sizes else b""
 
     def read(indices):
-      frames = [content[ends[i] - sizes[i] : ends[i]] for i in indices]
+      frames = [content[starts[i] : starts[i + 1]] for i in indices]
       return [_record(frame, path) for frame in frames]
 
-    return cls(spec, lengths, read)
+    return cls(spec, np.concatenate(lengths), read)
 
   @classmethod
   def from_features(
@@ -78,16 +86,13 @@ class Rows:
   ) -> "Rows":
     """Rows in memory, from dicts of feature values."""
     serialized = [records.encode_row(row, spec) for row in features]
-    chunks = [
-      serialized[start : start + CHUNK_ROWS]
-      for start in range(0, len(serialized), CHUNK_ROWS)
-    ]
-    lengths = [
-      row_lengths(parse(chunk, spec), spec).numpy() for chunk in chunks
-    ]
+    lengths = [np.zeros(0, np.int32)]
+    for start in range(0, len(serialized), CHUNK_ROWS):
+      chunk = parse(serialized[start : start + CHUNK_ROWS], spec)
+      lengths.append(row_lengths(chunk, spec).numpy())
     return cls(
       spec,
-      np.concatenate([np.zeros(0, np.int32), *lengths]),
+      np.concatenate(lengths),
       lambda indices: [serialized[i] for i in indices],
     )
 
@@ -95,46 +100,58 @@ class Rows:
     return len(self.lengths)
 
 
-def check_records(path: str | os.PathLike, spec: records.Spec) -> int:
-  """Reads a TFRecord file once, and returns its number of rows.
+def read_chunks(
+  path: str | os.PathLike, spec: records.Spec
+) -> Iterator[tuple[list[bytes], dict[str, tf.Tensor]]]:
+  """Yields CHUNK_ROWS rows of a TFRecord file at a time, and their features.
 
   Raises:
     UserError: the file is damaged, or its rows do not fit the spec.
   """
-  return len(_examine_file(path, spec)[0])
+  rows = enumerate(records.read_records(os.fspath(path)))
+  while chunk := list(itertools.islice(rows, CHUNK_ROWS)):
+    serialized = [record for _, record in chunk]
+    try:
+      features = parse_int64(serialized, spec)
+    except (tf.errors.OpError, UnicodeDecodeError):
+      # The error does not say which record is wrong.
+      for number, record in chunk:
+        _check_record(f"{path}: record {number}", record, spec)
+      raise
+    yield serialized, features
 
 
-def _examine_file(path, spec):
-  """Lengths of a file's rows, and sizes in bytes of their frames, [rows]."""
+def _check_record(where, record, spec):
+  """Raises UserError if a record does not fit the spec."""
+  features = decode_example(where, record)
+  for name, feature in spec.items():
+    kind = "int64_list" if feature.dtype == "int64" else "float_list"
+    if name not in features or not features[name].HasField(kind):
+      raise UserError(
+        f"{where} has no {name} of type {feature.dtype}; create the file with "
+        f"the settings of this run"
+      )
+    count = len(getattr(features[name], kind).value)
+    if count != math.prod(feature.shape):
+      raise UserError(
+        f"{where}: {name} has {count} values, expected "
+        f"{math.prod(feature.shape)}; create the file with the settings of "
+        f"this run, such as --max_seq_length"
+      )
 
-  def examine(serialized):
-    lengths = row_lengths(parse(serialized, spec), spec)
-    return lengths, tf.strings.length(serialized) + records.FRAME_BYTES
 
-  chunks = (
-    tf.data.TFRecordDataset(path)
-    .batch(CHUNK_ROWS)
-    .map(examine, num_parallel_calls=tf.data.AUTOTUNE)
-  )
-  error = None
-  columns = [], []
+def decode_example(where: str, record: bytes) -> Mapping:
+  """The features of a serialized `tf.train.Example` by name.
+
+  Raises:
+    UserError: it is not one; the message begins with `where`.
+  """
   try:
-    for chunk in chunks.as_numpy_iterator():
-      for column, values in zip(columns, chunk, strict=True):
-        column.append(values)
-  except (tf.errors.OpError, UnicodeDecodeError) as caught:
-    error = caught  # Its text may quote bytes of the file, and be long.
-  lengths, sizes = (
-    np.concatenate([np.zeros(0, np.int32), *column]) for column in columns
-  )
-  sizes = sizes.astype(np.int64)
-  # TensorFlow takes an incomplete header for the end of the file.
-  if error or np.sum(sizes) != tf.io.gfile.stat(path).length:
+    return tf.train.Example.FromString(record).features.feature
+  except DecodeError as error:
     raise UserError(
-      f"{os.fspath(path)} does not hold whole records of this model's inputs; "
-      f"write it again"
+      f"{where} is not a tf.train.Example; pass a file of examples"
     ) from error
-  return lengths, sizes
 
 
 def _mapped(path):
@@ -184,13 +201,13 @@ def row_extents(
   """How far the real positions of each row reach along each axis that is cut.
 
   Args:
-    features: dict with `input_mask`, int32 [B, ..., S].
+    features: dict with `input_mask`, integer [B, ..., S].
     spec: the rows' spec.
 
   Returns:
     Dict from the name of each axis in `cut_axes` to int32 [B].
   """
-  mask = features["input_mask"]
+  mask = tf.cast(features["input_mask"], tf.int32)
   extents = {}
   for axis, name in enumerate(spec["input_mask"].cut_axes, start=1):
     if name is not None:
@@ -319,45 +336,26 @@ def _by_length(lengths, rows, batch_size):
   return batches
 
 
-def sequential_batches(
-  serialized_rows: tf.data.Dataset,
-  spec: records.Spec,
-  batch_size: int,
-  drop_remainder: bool = False,
-) -> tf.data.Dataset:
-  """Batches of rows, each row once, by length among every SORTED_ROWS.
+def evaluation_batches(
+  lengths: np.ndarray, batch_size: int
+) -> list[np.ndarray]:
+  """Returns batches of row indices, each row once.
 
-  Only that many rows are held in memory.
+  Rows are sorted by length among every SORTED_ROWS.
 
   Args:
-    serialized_rows: dataset of them.
-    spec: their spec.
+    lengths: int [rows].
     batch_size: B.
-    drop_remainder: leave out the rows that fill no batch.
 
   Returns:
-    A dataset of (serialized string [B], row_index int64 [B], is_real bool
-    [B]); the last batch is filled up with rows that are not real.
+    List of int64 [B]; the last batch may be smaller.
   """
-
-  def by_length(row_index, serialized):
-    # The length of a row is that of its mask.
-    mask = parse(serialized, {"input_mask": spec["input_mask"]})
-    order = tf.argsort(row_lengths(mask, spec), stable=True)
-    return tf.gather(row_index, order), tf.gather(serialized, order)
-
-  def filled_up(row_index, serialized):
-    count = tf.size(row_index)
-    positions = tf.range(batch_size)
-    chosen = positions % count
-    return (
-      tf.gather(serialized, chosen),
-      tf.gather(row_index, chosen),
-      positions < count,
-    )
-
-  windows = serialized_rows.enumerate().batch(SORTED_ROWS).map(by_length)
-  return windows.unbatch().batch(batch_size, drop_remainder).map(filled_up)
+  order = [np.zeros(0, np.int64)]
+  for start in range(0, len(lengths), SORTED_ROWS):
+    window = lengths[start : start + SORTED_ROWS]
+    order.append(start + np.argsort(window, kind="stable"))
+  ends = range(batch_size, len(lengths), batch_size)
+  return np.split(np.concatenate(order), ends) if len(lengths) else []
 
 
 def input_fn_from_file(
@@ -365,18 +363,13 @@ def input_fn_from_file(
 ) -> InputFn:
   """An `input_fn(params)` over a TFRecord file; see `input_fn_from_rows`.
 
-  The file need not exist yet, and its rows are not held in memory. The
-  `input_fn` raises a UserError if the file is damaged or its rows do not fit
-  the spec.
+  The file is first read when the `input_fn` is called, which raises a UserError
+  if it is damaged or its rows do not fit the spec.
   """
+  rows = functools.cache(lambda: Rows.from_file(path, spec))
 
   def input_fn(params):
-    if is_training:
-      return _shuffled(Rows.from_file(path, spec), params)
-    # A damaged file is found before hours are spent on half of it.
-    check_records(path, spec)
-    serialized = tf.data.TFRecordDataset(path)
-    return _in_order(serialized, spec, params, drop_remainder)
+    return input_fn_from_rows(rows(), is_training, drop_remainder)(params)
 
   return input_fn
 
@@ -400,73 +393,61 @@ def input_fn_from_rows(
   """
 
   def input_fn(params):
-    if is_training:
-      return _shuffled(rows, params)
-    serialized = rows.read(np.arange(len(rows)))
-    constant = tf.constant(serialized, tf.string, [len(rows)])
-    dataset = tf.data.Dataset.from_tensor_slices(constant)
-    return _in_order(dataset, rows.spec, params, drop_remainder)
+    size = params["batch_size"]
+    first_step = params.get("first_step", 0) if is_training else 0
+
+    def batches():
+      plan = evaluation_batches(rows.lengths, size)
+      if is_training:
+        plan = training_batches(rows.lengths, size, params.get("seed", 0))
+      for batch in itertools.islice(plan, first_step, None):
+        if len(batch) == size or not drop_remainder:
+          yield batch, rows.read(batch)
+
+    return batches_dataset(batches, rows.spec, params, first_step=first_step)
 
   return input_fn
 
 
-def _shuffled(rows, params):
-  """The dataset of batches to train on."""
-
-  def batches():
-    plan = training_batches(
-      rows.lengths, params["batch_size"], params.get("seed", 0)
-    )
-    first_step = params.get("first_step", 0)
-    for step, indices in itertools.islice(enumerate(plan), first_step, None):
-      yield step, indices, rows.read(indices)
-
-  return batches_dataset(batches, rows.spec, params)
-
-
-def _in_order(serialized_rows, spec, params, drop_remainder):
-  """The dataset of batches to evaluate on."""
-  pad = params.get("pad_to_max_length", False)
-  batches = sequential_batches(
-    serialized_rows, spec, params["batch_size"], drop_remainder
-  )
-  features = batches.map(lambda *batch: read_batch(*batch, spec, pad))
-  return features.prefetch(tf.data.AUTOTUNE)
-
-
 def batches_dataset(
-  batches: Callable[[], Iterable[tuple[int, np.ndarray, list[bytes]]]],
+  batches: Callable[[], Iterable[tuple[np.ndarray, list[bytes]]]],
   spec: records.Spec,
   params: Mapping,
   transform: Transform | None = None,
-  count: float = np.inf,
+  first_step: int = 0,
 ) -> tf.data.Dataset:
   """The dataset of `read_batch`'s dicts for batches that Python reads.
 
   Args:
-    batches: function without arguments that yields, for each batch, its step,
-      the indices of its rows, int64 [B], and these rows, serialized.
+    batches: function without arguments that yields the row indices of each
+      batch, int64 [B], and its rows, serialized. A smaller batch is filled up
+      with its own rows, which are not real then.
     spec: the rows' spec.
     params: dict with `batch_size` and, optionally, `pad_to_max_length`.
     transform: applied to each batch, or None.
-    count: number of real rows; those after them only fill up the last batch.
+    first_step: number of the first batch.
   """
   size = params["batch_size"]
   pad = params.get("pad_to_max_length", False)
 
   def columns():
-    for step, row_index, serialized in batches():
-      numbers = np.arange(step * size, (step + 1) * size)
-      is_real = numbers < count
-      yield np.array(serialized, object), row_index, is_real, numbers
+    for row_index, serialized in batches():
+      yield row_index, np.array(serialized, object)
 
-  def read(serialized, row_index, is_real, numbers):
-    features = read_batch(serialized, row_index, is_real, spec, pad)
+  def read(step, columns):
+    count = tf.size(columns[0])
+    position = tf.range(size)
+    row_index, serialized = (tf.gather(c, position % count) for c in columns)
+    features = read_batch(serialized, row_index, position < count, spec, pad)
+    numbers = step * size + tf.range(size, dtype=tf.int64)
     return transform(features, numbers) if transform else features
 
-  dtypes = (tf.string, tf.int64, tf.bool, tf.int64)
-  dataset = tf.data.Dataset.from_generator(
-    columns, output_signature=tuple(tf.TensorSpec([size], d) for d in dtypes)
+  # Passing a column from Python takes time, so the others are computed.
+  signature = (
+    tf.TensorSpec([None], tf.int64),
+    tf.TensorSpec([None], tf.string),
   )
+  dataset = tf.data.Dataset.from_generator(columns, output_signature=signature)
+  dataset = dataset.enumerate(first_step)
   dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
   return dataset.prefetch(tf.data.AUTOTUNE)

@@ -132,7 +132,7 @@ def _fail(error):
     if not re.match("Graph execution error|Detected at node|  |$", line)
   ]
   first_line = [*lines, type(error).__name__][0]
-  if "No space left" in text:
+  if "No space left" in text and "free some space" not in text:
     first_line += "; free some space and run the same command again"
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"

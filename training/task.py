@@ -81,11 +81,15 @@ class Task:
     metrics: names for --keep_best; the first is the default.
     pads_training: whether training batches are padded to the full length
       unless --pad_to_max_length says otherwise.
+    epoch_counts_rows: whether an epoch is counted in rows, not in examples.
+    has_eval_loss: whether `outputs` has a loss in evaluation.
   """
 
   name = ""
   metrics: Sequence[str] = ()
   pads_training = False
+  epoch_counts_rows = True
+  has_eval_loss = True
 
   # Text to rows.
 
@@ -118,10 +122,6 @@ class Task:
   def record_name(self, split: str) -> str:
     """The name of a split's TFRecord file, without suffix and extension."""
     return {"train": "train", "dev": "eval", "test": "predict"}[split]
-
-  def count_for_epochs(self, rows: RowSet) -> int:
-    """The number of rows that make an epoch."""
-    return rows.num_rows
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs what a user should know of the data, before training starts."""

@@ -142,6 +142,11 @@ def _scores(predictions, squad):
   return 100 * np.mean(exact), 100 * np.mean(f1)
 
 
+def _windows(folder, name):
+  """Number of windows in a file."""
+  return sum(_read(folder / f"{name}.tf_record.json")["rows_per_example"])
+
+
 def _eval_results(folder):
   lines = (folder / "eval_results.txt").read_text().splitlines()
   assert lines == sorted(lines)
@@ -150,14 +155,10 @@ def _eval_results(folder):
 
 def test_the_log_tells_what_happens(trained):
   out, log = trained
-  windows = _read(out / "train.tf_record.json")["windows"]
+  windows = _windows(out, "train")
   assert "train_v1.json: 16 questions" in log
-  assert f"{out}/train.tf_record: {windows} windows of 16 questions" in log
-  counted = int(windows / 4 * 3)
-  assert (
-    f"Training 12 updates: 3 epochs are 12 on 16 questions, and {counted} on "
-    f"their {windows} windows"
-  ) in log
+  assert f"{out}/train.tf_record: {windows} rows of 16 examples" in log
+  assert f"Training for 12 steps of 4 rows, {48 / windows:.3g} epochs" in log
   assert "loaded 39 variables; 2 initialized" in log
   assert "step 10/12: loss " in log
   assert f"{out}/predictions.json: 12 answers" in log
@@ -225,8 +226,9 @@ def test_evaluation_leaves_the_answers_alone(trained, files, tmp_path):
   assert [(out / name).read_text() for name in ANSWERS] == ["mine"] * 2
   assert (out / "answer.html").read_bytes() == before
   assert _eval_results(out) == _eval_results(trained[0])
-  assert f"{out}/eval.tf_record: " in log
-  assert "windows of 12 questions, there already" in log
+  windows = _windows(out, "eval")
+  path = f"{out}/eval.tf_record"
+  assert f"{path}: {windows} rows of 12 examples, written earlier" in log
 
 
 def test_windows_are_written_anew_if_need_be(trained, files, tmp_path):
@@ -234,9 +236,8 @@ def test_windows_are_written_anew_if_need_be(trained, files, tmp_path):
   shutil.copytree(trained[0], out)
   changes = {**READ_BACK, "doc_stride": 50}
   log = _fork(files, out, "--do_predict", **changes)
-  assert "there already" not in log
-  before = _read(trained[0] / "eval.tf_record.json")["windows"]
-  assert _read(out / "eval.tf_record.json")["windows"] < before
+  assert "written earlier" not in log
+  assert _windows(out, "eval") < _windows(trained[0], "eval")
 
 
 def test_nothing_left_to_train_is_said(trained, files, tmp_path):
@@ -386,9 +387,9 @@ def test_windows_fill_what_questions_do_not(files, tmp_path):
     "count_steps_on_windows": True,
   }
   log = _fork(files, tmp_path / "out", "--do_train", **changes)
-  windows = _read(tmp_path / "out" / "train.tf_record.json")["windows"]
+  windows = _windows(tmp_path / "out", "train")
   assert windows >= 17 > 16
-  assert f"1 epochs are 0 on 16 questions, and {windows // 17} on their" in log
+  assert f"Training for {windows // 17} step" in log
 
 
 @pytest.fixture(scope="module")
@@ -417,14 +418,13 @@ def test_the_best_by_f1_is_kept(kept):
   assert _eval_results(out)["global_step"] == history["best_step"]
   curve = summaries.read_scalars(out)["dev/f1"]
   assert [step for step, _ in curve] == [s for s, _ in history["evaluations"]]
-  assert "development set: exact_match" in log
+  assert re.search(r"step 3, dev set: exact_match [\d.]+, f1 [\d.]+\n", log)
 
 
 def test_steps_by_windows(kept):
   out, log = kept
-  windows = _read(out / "train.tf_record.json")["windows"]
-  steps = int(windows / 4 * 0.5)
-  assert f"Training {steps} updates: 0.5 epochs are 1 on 15 questions" in log
+  steps = int(_windows(out, "train") / 4 * 0.5)
+  assert f"Training for {steps} steps of 4 rows" in log
   assert _read(out / "best.json")["evaluations"][-1][0] == steps
 
 

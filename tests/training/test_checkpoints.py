@@ -548,7 +548,7 @@ class TestCompare:
   def test_a_missing_variable(self, prefix):
     wanted = {**WEIGHTS, "bert/gone": [1], "bert/too": [1], "head": [1]}
     with pytest.raises(
-      ValueError, match="lacks bert/gone and 1 more variables"
+      ValueError, match="lacks bert/gone and 1 more variable "
     ) as error:
       self.compare(prefix, wanted, optional=["head"])
     assert prefix in str(error.value)

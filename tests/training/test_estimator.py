@@ -347,7 +347,7 @@ def test_rows_of_an_evaluation(tmp_path):
   }
 
 
-def _ragged(is_evaluated):
+def _ragged(is_evaluated, has_loss=True):
   """A model whose outputs are as long as a batch, and its input.
 
   Row i is i ones, and batches have 2 rows.
@@ -364,7 +364,7 @@ def _ragged(is_evaluated):
       )
     return estimator.EstimatorSpec(
       mode,
-      loss=tf.cast(tf.shape(ones)[1], tf.float32),
+      loss=tf.cast(tf.shape(ones)[1], tf.float32) if has_loss else None,
       eval_metrics=metrics,
       predictions={"doubled": 2 * ones},
     )
@@ -400,6 +400,15 @@ def test_metrics_are_optional(tmp_path):
   assert [row["batch_loss"] for row in rows] == [2, 2, 4, 4]
   assert rows[2]["doubled"].tolist() == [2, 2, 2, 0]
   assert model.evaluate(input_fn, 2) == {"loss": 3, "global_step": 0}
+
+
+def test_a_loss_is_optional(tmp_path):
+  model_fn, input_fn = _ragged(is_evaluated=True, has_loss=False)
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  rows = list(model.predict(input_fn, 2, estimator.ModeKeys.EVAL))
+  assert rows[0].keys() == {"ones", "doubled"}
+  results = {"shape": (4, 4), "sum": 10, "global_step": 0}
+  assert model.evaluate(input_fn, 2) == results
 
 
 def test_the_step_of_an_initial_checkpoint(golden, tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import records, sequences
-from training import shuffled_records
+from training import inputs, shuffled_records
 from training.shuffled_records import Layout, RecordFiles
 
 SEQ_LENGTH = 12
@@ -62,7 +62,7 @@ def write(folder, sizes, spec=SPEC):
 @contextlib.contextmanager
 def constants(block_rows, window_rows):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(shuffled_records, "BLOCK_ROWS", block_rows)
+    patch.setattr(inputs, "CHUNK_ROWS", block_rows)
     patch.setattr(shuffled_records, "WINDOW_ROWS", window_rows)
     yield
 
@@ -269,16 +269,15 @@ class TestWrongRecords:
     row = {**make_row(0), "input_mask": [1] * 9}
     records.write_records(paths[1], [row], spec)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[1]}: record 0: input_mask has 9 values, expected 12; "
-      f"pass files that were made with the same max_seq_length and "
-      f"max_predictions_per_seq"
+      f"{paths[1]}: record 0: input_mask has 9 values, expected 12; create "
+      f"the file with the settings of this run, such as --max_seq_length"
     )
 
   def test_other_features(self, tmp_path):
     paths = write(tmp_path, [3], UNMASKED)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[0]}: record 0 has no masked_lm_positions of type int64; pass "
-      f"files that were made with the same settings"
+      f"{paths[0]}: record 0 has no masked_lm_positions of type int64; create "
+      f"the file with the settings of this run"
     )
     floats = {**SPEC, "input_ids": records.Feature((12,), "float32")}
     paths = write(tmp_path, [3], floats)
@@ -299,7 +298,7 @@ class TestWrongRecords:
 
 class TestDamagedFiles:
   @pytest.fixture
-  def small(self, tmp_path, monkeypatch):
+  def small(self, tmp_path):
     """A file of one small record, and a function that reads it."""
     spec = {
       "input_ids": records.sequence_feature(1),
@@ -307,13 +306,6 @@ class TestDamagedFiles:
     }
     path = tmp_path / "x"
     records.write_records(str(path), [{"input_ids": 1, "input_mask": 1}], spec)
-    # Where just the file's content changes, one dataset serves all.
-    examined = shuffled_records._examined_blocks(
-      [str(path)], spec, shuffled_records._limits(spec, 9)
-    )
-    monkeypatch.setattr(
-      shuffled_records, "_examined_blocks", lambda *args: examined
-    )
     return path, lambda: RecordFiles([path], spec, 9)
 
   def test_cut_anywhere(self, small):
