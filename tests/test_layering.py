@@ -80,6 +80,22 @@ def test_module_keeps_the_rules(name):
   assert not (without and loads_tensorflow)
 
 
+def _is_flag(node):
+  """Whether a node is FLAGS.name, FLAGS["name"] or FLAGS["name"].value."""
+  while isinstance(node, ast.Attribute | ast.Subscript):
+    node = node.value
+    if isinstance(node, ast.Name) and node.id == "FLAGS":
+      return True
+  return False
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_flags_are_only_read(name):
+  for node in ast.walk(_tree(name)):
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    assert not any(map(_is_flag, targets)), node.lineno
+
+
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_functions_are_short_and_described(name):
   tree = _tree(name)

@@ -767,3 +767,34 @@ def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path, name):
     assert text.replace("OUT", str(tmp_path / "out")) in line
   assert scripts.tree(files) == before
   assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_used_is_named(files, tmp_path):
+  command = tiny_task.flags(
+    files,
+    tmp_path / "out",
+    task_name="custom",
+    data_dir=None,
+    train_file=tmp_path / "nowhere.tsv",
+    dev_file=files / "tables" / "good.tsv",
+  )
+  _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
+  assert (
+    f"--dev_file={files}/tables/good.tsv is not used; add --do_eval or "
+    f"--eval_steps\n"
+  ) in log
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(tmp_path):
+  script = tmp_path / "faulty.py"
+  script.write_text(
+    "from training import startup\n\n"
+    "def main():\n"
+    "  raise ValueError('not the fault of the user')\n\n"
+    "startup.run(main, lambda: None)\n"
+  )
+  _, log = scripts.fork(script, status=1)
+  assert "This is a bug in the program; please report it" in log
+  assert "Traceback (most recent call last)" in log
+  assert "ValueError: not the fault of the user" in log
+  assert "error: " not in log
