@@ -13,7 +13,7 @@ machines with --runner.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags, logging
 
@@ -219,7 +219,7 @@ def log_corpus(found: corpus.Corpus, num_files: int, num_workers: int) -> None:
     "%s, %.2f MB: %s in %s for %s",
     plural(num_files, "file"),
     found.size / _MB,
-    plural(found.documents, "document"),
+    plural(found.num_documents, "document"),
     plural(len(found.shards), "shard"),
     workers,
   )
@@ -232,17 +232,18 @@ def log_corpus(found: corpus.Corpus, num_files: int, num_workers: int) -> None:
 
 
 def log_counts(
-  counts: corpus.Counts | None, seconds: float, outputs: Sequence[str]
+  counts: Mapping[str, int] | None, seconds: float, outputs: Sequence[str]
 ) -> None:
   """Logs the statistics of the records."""
   what = "all instances"  # Some Beam runners have no counters.
   if counts:
-    positions = counts.instances * FLAGS.max_seq_length
+    num_instances, num_tokens = counts["instances"], counts["tokens"]
+    padding = 1 - num_tokens / (num_instances * FLAGS.max_seq_length)
     what = (
-      f"{plural(counts.instances, 'instance')} of {counts.tokens:,} tokens, "
-      f"{1 - counts.tokens / positions:.1%} padding, "
-      f"{counts.unknown / counts.pieces:.2%} unknown pieces, "
-      f"{counts.instances / seconds:.0f} instances/s,"
+      f"{plural(num_instances, 'instance')} of {num_tokens:,} tokens, "
+      f"{padding:.1%} padding, "
+      f"{counts['unknown'] / counts['pieces']:.2%} unknown pieces, "
+      f"{num_instances / seconds:.0f} instances/s,"
     )
   logging.info("Wrote %s in %.1f s to %s", what, seconds, ", ".join(outputs))
 
@@ -277,7 +278,7 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
     if pipeline:
       counts = corpus_beam.write_records_by_beam(*job, pipeline)
     else:
-      total = found.documents * config.dupe_factor
+      total = found.num_documents * config.dupe_factor
       with progress.bar(total=total, unit="document") as bar:
         counts = corpus_workers.write_records(*job, num_workers, bar.update)
   log_counts(counts, time.monotonic() - start, outputs)
