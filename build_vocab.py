@@ -34,9 +34,6 @@ _COUNTED_LINES = 2**16
 # The WordPiece trainer takes words instead of counts; this many per string.
 _REPEATED_WORDS = 1000
 
-# SentencePiece ignores longer words, in bytes.
-_MAX_SENTENCE_LENGTH = 2**16
-
 
 def define_flags() -> None:
   """Defines the flags of this script."""
@@ -106,9 +103,7 @@ def count_words(
 ) -> WordCounts:
   """Counts the words of lines, holding out every 50th line with text.
 
-  Args:
-    lines: the lines; only a part of them is held in memory.
-    split: from `word_splitter`.
+  Only a part of the lines is held in memory.
   """
   counts = (collections.Counter(), collections.Counter())
   strings = (collections.Counter(), collections.Counter())
@@ -227,11 +222,9 @@ def learn_sentencepiece(
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
   Args:
-    words: counts of words.
-    vocab_size: maximum number of pieces.
     model_type: "unigram" or "bpe".
-    num_unused: number of pieces [unused0], ... among them.
     min_frequency: of a character; rarer ones become [UNK].
+    others: see `learn_wordpiece`.
 
   Returns:
     The content of the model file.
@@ -258,7 +251,7 @@ def learn_sentencepiece(
       hard_vocab_limit=False,
       # The rarest characters are dropped. The trainer accepts no less.
       character_coverage=max(kept / (characters.total() or 1), 0.98),
-      max_sentence_length=_MAX_SENTENCE_LENGTH,
+      max_sentence_length=2**16,  # Longer words are ignored.
       num_threads=16,  # It changes the result, so it is not the core count.
       bos_id=-1,
       eos_id=-1,
@@ -341,9 +334,9 @@ def load_config():
   """The BertConfig to update, or None."""
   if not FLAGS.update_config:
     return None
-  common_flags.require_file("update_config")
   import modeling  # Loads TensorFlow.
 
+  common_flags.require_file("update_config")
   return modeling.BertConfig.from_json_file(FLAGS.update_config)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags, logging
 
 from errors import UserError, plural
-from pipeline import corpus, corpus_beam, corpus_workers, progress
+from pipeline import corpus, corpus_beam, corpus_workers, instances, progress
 from pipeline.instances import (
   TrainingInstance,
   create_instances_from_document,
@@ -144,6 +144,7 @@ def _define_instance_flags():
 def check_flags() -> None:
   """Raises UserError if a flag is wrong or contradicts another."""
   common_flags.require("input_file", "output_file")
+  instances.check_length(FLAGS.max_seq_length, FLAGS.next_sentence_prediction)
   if not 0 < FLAGS.masked_lm_prob < 1:
     raise UserError(
       f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1; pass "
@@ -270,7 +271,7 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
     found = corpus.scan(
       progress.bar(input_files, unit="file"),
       FLAGS.shard_mb * _MB,
-      config.min_documents,
+      2 if FLAGS.next_sentence_prediction else 1,
       prefix,
     )
     log_corpus(found, len(input_files), num_workers)

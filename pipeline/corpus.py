@@ -57,14 +57,21 @@ class Corpus(NamedTuple):
   size: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig(instances.InstanceConfig):
-  """How text becomes records: an InstanceConfig, a tokenizer and a seed."""
+@dataclasses.dataclass(frozen=True)
+class CorpusConfig:
+  """How text becomes records; see `instances` and `tokenization`."""
 
-  vocab_file: str | None = None
-  spm_model_file: str | None = None
-  do_lower_case: bool = True
+  vocab_file: str | None
+  spm_model_file: str | None
+  do_lower_case: bool
+  max_seq_length: int
+  dupe_factor: int
+  short_seq_prob: float
+  masked_lm_prob: float
+  max_predictions_per_seq: int
   random_seed: int
+  do_whole_word_mask: bool = False
+  next_sentence_prediction: bool = True
 
 
 def scan(
@@ -198,23 +205,35 @@ def records_of_shard(
   )
   # Pieces are represented by their encoded ids, which records are joined of.
   documents = [
-    instances.Document(list(map(ids.get, pieces)), starts)
+    instances.Document(list(map(ids.__getitem__, pieces)), starts)
     for pieces, starts in instances.read_documents(
       shard_lines(shard), tokenizer.tokenize
     )
   ]
-  config.check_documents(len(documents), _names(shard.ranges))
   rng = random_stream(config.random_seed, shard.index)
-  maker = instances.InstanceMaker.for_tokenizer(tokenizer, config, rng, ids.get)
+  lengths = (config.max_seq_length, config.max_predictions_per_seq)
   records, tokens = [], 0
-  for instance in maker.iterate(documents, document_done):
+  for instance in instances.iterate_instances(
+    documents,
+    config.dupe_factor,
+    rng,
+    document_done,
+    _names(shard.ranges),
+    max_seq_length=config.max_seq_length,
+    short_seq_prob=config.short_seq_prob,
+    masked_lm_prob=config.masked_lm_prob,
+    max_predictions_per_seq=config.max_predictions_per_seq,
+    next_sentence_prediction=config.next_sentence_prediction,
+    **instances.vocabulary_settings(
+      tokenizer,
+      config.do_whole_word_mask,
+      config.max_predictions_per_seq,
+      ids.get,
+    ),
+  ):
     tokens += len(instance.tokens)
     # Records take a tenth of the memory of instances.
-    records.append(
-      instances.encode_instance(
-        instance, config.max_seq_length, config.max_predictions_per_seq
-      )
-    )
+    records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
   unknown = ids[tokenizer.wordpiece_tokenizer.unk_token]
   counts = collections.Counter(

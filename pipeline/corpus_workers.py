@@ -63,10 +63,10 @@ def write_records(
     paths: the files to write. The records of shard k go to the files in turn,
       beginning with the k-th.
     prefix: prefix of temporary files.
-    num_workers: number of processes to share the shards. With one worker or one
-      shard, this process does the work.
-    documents_done: called with a number of documents when they are done,
-      `dupe_factor` times for each document.
+    num_workers: number of processes that share the shards; at most one means
+      this process.
+    documents_done: called with numbers of documents, `dupe_factor` times in
+      total for each document.
 
   Raises:
     UserError: see `records_of_shard`.

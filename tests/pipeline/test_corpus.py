@@ -229,6 +229,8 @@ def test_random_streams():
 def config(goldens):
   return corpus.CorpusConfig(
     vocab_file=str(goldens / "vocab.txt"),
+    spm_model_file=None,
+    do_lower_case=True,
     max_seq_length=32,
     dupe_factor=2,
     short_seq_prob=0.1,
@@ -282,7 +284,7 @@ def test_counts_and_order_of_a_shard(tmp_path, config):
 def test_files_do_not_depend_on_the_workers(
   tmp_path, config, text, num_outputs
 ):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   assert len(found.shards) > 5
   wanted = [[] for _ in range(num_outputs)]
   for shard in found.shards:
@@ -306,7 +308,7 @@ def test_files_do_not_depend_on_the_workers(
 
 def test_shards_that_are_done_early_wait(tmp_path, config, text):
   """The first shard is by far the largest, so others are done before it."""
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   output = tmp_path / "out"
   seen = set()
   stop = threading.Event()
@@ -345,7 +347,7 @@ def test_an_error_in_a_shard_leaves_nothing(tmp_path, config, num_workers):
 
 
 def test_another_runs_parts_are_left_alone(tmp_path, config, text):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   output = str(tmp_path / "out")
   part = tmp_path / "out.partial.tmp-shard-00003-0"
   with files.atomic_write(output) as partial:
@@ -366,7 +368,7 @@ def test_too_few_documents(tmp_path, config):
 
 
 def test_a_killed_worker_is_said(tmp_path, config, text):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
 
   def kill():
     deadline = time.monotonic() + 60
@@ -396,7 +398,7 @@ def _full_disk(limit):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_full_disk_leaves_nothing(tmp_path, config, text, num_workers):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   with _full_disk(20_000), pytest.raises((OSError, tf.errors.OpError)):
     _write_records(found, config, [str(tmp_path / "out")], num_workers)
   assert os.listdir(tmp_path) == []
