@@ -217,7 +217,11 @@ def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
     ("embeddings", {"input_file": "same.txt"}, "all vectors are equal"),
     ("embeddings", {"input_file": "latin.txt"}, "latin.txt:2: byte 7"),
     ("embeddings", {"labels": "true"}, "sentences.txt:1: 'the cat sat' is not"),
-    ("embeddings", {"output_dir": "two.txt"}, "two.txt is not a writable folder"),
+    (
+      "embeddings",
+      {"output_dir": "two.txt"},
+      "two.txt is not a writable folder",
+    ),
     ("embeddings", {"method": "umap"}, "pca|tsne"),
   ],
 )
