@@ -232,31 +232,30 @@ def records_of_shard(
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
   )
-  # Encoded once, pieces need no look-up whenever they are part of an instance.
+  # Pieces are represented by their encoded ids, which records are joined of.
   documents = [
-    document.encoded(ids)
-    for document in instances.read_documents(
+    instances.Document(list(map(ids.get, pieces)), starts)
+    for pieces, starts in instances.read_documents(
       shard_lines(shard), tokenizer.tokenize
     )
   ]
   config.check_documents(len(documents), _names(shard.ranges))
-  pieces = instances.pieces_of(tokenizer, config).encoded(ids)
-  encode = instances.InstanceEncoder(
-    config.max_seq_length, config.max_predictions_per_seq
-  )
   rng = random_stream(config.random_seed, shard.index)
+  maker = instances.InstanceMaker.for_tokenizer(tokenizer, config, rng, ids.get)
   records, tokens = [], 0
-  for instance in instances.iterate_instances(
-    documents, config, pieces, rng, document_done
-  ):
-    # Records take a tenth of the memory of instances.
-    records.append(encode(instance))
+  for instance in maker.iterate(documents, document_done):
     tokens += len(instance.tokens)
+    # Records take a tenth of the memory of instances.
+    records.append(
+      instances.encode_instance(
+        instance, config.max_seq_length, config.max_predictions_per_seq
+      )
+    )
   instances.shuffle(records, rng)
   unknown = ids[tokenizer.wordpiece_tokenizer.unk_token]
   counts = Counts(
-    sum(len(document.pieces) for document in documents),
-    sum(document.pieces.count(unknown) for document in documents),
+    sum(len(pieces) for pieces, _ in documents),
+    sum(pieces.count(unknown) for pieces, _ in documents),
     len(records),
     tokens,
   )
