@@ -121,7 +121,7 @@ Tab and the arrow keys.</p>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
-<p id="said" aria-live="polite"></p>
+<p id="help"></p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>
@@ -154,9 +154,6 @@ main h2 { margin-top: 2.25rem; }
 #maps button:focus-visible { box-shadow: 0 0 0 5px var(--ink); z-index: 1; }
 #maps canvas { display: block; width: 100%; height: 100%;
   image-rendering: pixelated; }
-#said { min-height: 3.2em; }
-#said bdi { padding: .1em .4em; border-radius: 3px; white-space: pre-wrap;
-  background: var(--card); border: 1px solid var(--line); }
 .titles, #tokens { display: grid;
   grid-template-columns: minmax(0, 5fr) minmax(2.5rem, 4fr) minmax(0, 5fr); }
 .titles { color: var(--faint); font-size: .85rem; margin-bottom: .3rem; }
@@ -338,8 +335,6 @@ function drawHead() {
     other.lastChild.textContent = weight === null ? "" :
       button ? exact(weight) : weight.toFixed(4);
   });
-  if (button) describe(token, index % 2 ? given : received, index % 2);
-  else explain();
 }
 
 function drawLines(pairs) {
@@ -356,23 +351,10 @@ function drawLines(pairs) {
 function explain() {
   const lines = size * size > maxLines ?
     `Lines show the ${maxLines} strongest weights` : "Lines show the weights";
-  $("said").textContent = `${lines}, bars and numbers the mean weight that a ` +
+  $("help").textContent = `${lines}, bars and numbers the mean weight that a ` +
     "token receives. Point at a token, or move to it with Tab and the arrow " +
     "keys, to see all its weights " +
     (steps === 1 ? "with 6 digits." : "to 0.00002.");
-}
-
-function describe(token, weights, receives) {
-  const said = $("said");
-  said.textContent = "";
-  element("bdi", said, { textContent: tokens[token] });
-  said.append(receives ? " is attended to most by " : " attends most to ");
-  const most = [...indices].sort((a, b) => weights[b] - weights[a]).slice(0, 3);
-  most.forEach((other, rank) => {
-    if (rank) said.append(", ");
-    element("bdi", said, { textContent: tokens[other] });
-    said.append(` ${exact(weights[other])}`);
-  });
 }
 
 async function start() {
@@ -382,6 +364,7 @@ async function start() {
   document.querySelector("main").hidden = false;
   makeMaps();
   makeTokens();
+  explain();
   showHead(0);
 }
 
