@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import logging
 
 from errors import UserError
 from reports import html
@@ -21,9 +20,6 @@ _STEPS = 2**16 - 1
 
 # Not every browser can read a page with more weights.
 _MAX_WEIGHTS = 2**27
-
-# Bytes of a page that takes a browser seconds to show.
-_LARGE = 20_000_000
 
 
 def check_size(layers: int, heads: int, tokens: int) -> None:
@@ -45,7 +41,7 @@ def write_page(
   segment_ids: Sequence[int],
   probs: np.ndarray,
 ) -> None:
-  """Writes the page; logs a warning if it is large.
+  """Writes the page.
 
   Args:
     path: the file to write.
@@ -71,21 +67,6 @@ def write_page(
       "an attention probability is not a number from 0 to 1; pass another "
       "checkpoint"
     )
-  if probs.size <= _MAX_EXACT:
-    steps, numbers = 1, probs.astype("<f4")
-  else:
-    steps = _STEPS
-    numbers = np.rint(np.minimum(probs, 1) * steps).astype("<u2")
-  # A higher level would save a tenth and take five times as long.
-  packed = zlib.compress(numbers.tobytes(), 1)
-  data = {
-    "tokens": list(tokens),
-    "segments": list(map(int, segment_ids)),
-    "layers": layers,
-    "heads": heads,
-    "steps": steps,
-    "weights": base64.b64encode(packed).decode(),
-  }
   header = "".join(
     f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
   )
@@ -97,16 +78,27 @@ def write_page(
       ("tokens", len(tokens)),
     )
   )
+  data = {
+    "tokens": list(tokens),
+    "segments": list(map(int, segment_ids)),
+    "layers": layers,
+    "heads": heads,
+    **_packed(probs),
+  }
   body = _BODY + html.json_block("attention", data)
-  page = html.document("Attention", header, body, _STYLE, _SCRIPT)
-  html.write(path, page)
-  if len(page) > _LARGE:
-    logging.warning(
-      "%s has %d MB, which takes a browser seconds to show; shorten the text "
-      "for a smaller page",
-      path,
-      len(page) / 1e6,
-    )
+  html.write(path, html.document("Attention", header, body, _STYLE, _SCRIPT))
+
+
+def _packed(probs):
+  """The weights, deflated and in base64, as multiples of 1 / steps."""
+  if probs.size <= _MAX_EXACT:
+    steps, numbers = 1, probs.astype("<f4")
+  else:
+    steps = _STEPS
+    numbers = np.rint(np.minimum(probs, 1) * steps).astype("<u2")
+  # A higher level would save a tenth and take five times as long.
+  packed = zlib.compress(numbers.tobytes(), 1)
+  return {"steps": steps, "weights": base64.b64encode(packed).decode()}
 
 
 _BODY = """<p id="state" role="status">This page needs JavaScript.</p>

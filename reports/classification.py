@@ -479,8 +479,8 @@ nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
 .miss { background: rgb(var(--miss) / calc(var(--share) * .6)); }
 .matrix tbody th { white-space: nowrap; vertical-align: middle;
   background: var(--card); position: sticky; left: 0; }
-.errors .text { min-width: 18rem; max-width: 36rem; }
-.errors td { overflow-wrap: anywhere; min-width: 5rem; }
+.errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
+.errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }
 .errors ul { margin: 0; padding: 0; list-style: none; white-space: normal; }
 .text p { margin: 0; white-space: pre-wrap; max-height: 12rem;

@@ -153,18 +153,6 @@ def _thresholds(scores):
     )
   if best is not None:
     sentences.append(f"The threshold with the best F1 is {html.data(best)}.")
-  # The official script cannot restore an answer that the threshold removed.
-  official = [
-    f"{_NAMES[key]} {html.data(scores[f'best_{key}'], 2)} at "
-    f"{html.data(scores[f'best_{key}_thresh'])}"
-    for key in ("exact", "f1")
-    if f"best_{key}_thresh" in scores
-  ]
-  if official:
-    sentences.append(
-      "The official script, which varies the threshold for the answers given "
-      f"here, has its best {', and '.join(official)}."
-    )
   return f"<p>{' '.join(sentences)}</p>\n" if sentences else ""
 
 
