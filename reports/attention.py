@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import logging
 
 from errors import UserError
 from reports import html
@@ -21,9 +20,6 @@ _STEPS = 2**16 - 1
 
 # Not every browser can read a page with more weights.
 _MAX_WEIGHTS = 2**27
-
-# Bytes of a page that takes a browser seconds to show.
-_LARGE = 20_000_000
 
 
 def check_size(layers: int, heads: int, tokens: int) -> None:
@@ -45,7 +41,7 @@ def write_page(
   segment_ids: Sequence[int],
   probs: np.ndarray,
 ) -> None:
-  """Writes the page; logs a warning if it is large.
+  """Writes the page.
 
   Args:
     path: the file to write.
@@ -71,21 +67,6 @@ def write_page(
       "an attention probability is not a number from 0 to 1; pass another "
       "checkpoint"
     )
-  if probs.size <= _MAX_EXACT:
-    steps, numbers = 1, probs.astype("<f4")
-  else:
-    steps = _STEPS
-    numbers = np.rint(np.minimum(probs, 1) * steps).astype("<u2")
-  # A higher level would save a tenth and take five times as long.
-  packed = zlib.compress(numbers.tobytes(), 1)
-  data = {
-    "tokens": list(tokens),
-    "segments": list(map(int, segment_ids)),
-    "layers": layers,
-    "heads": heads,
-    "steps": steps,
-    "weights": base64.b64encode(packed).decode(),
-  }
   header = "".join(
     f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
   )
@@ -97,16 +78,27 @@ def write_page(
       ("tokens", len(tokens)),
     )
   )
+  data = {
+    "tokens": list(tokens),
+    "segments": list(map(int, segment_ids)),
+    "layers": layers,
+    "heads": heads,
+    **_packed(probs),
+  }
   body = _BODY + html.json_block("attention", data)
-  page = html.document("Attention", header, body, _STYLE, _SCRIPT)
-  html.write(path, page)
-  if len(page) > _LARGE:
-    logging.warning(
-      "%s has %d MB, which takes a browser seconds to show; shorten the text "
-      "for a smaller page",
-      path,
-      len(page) / 1e6,
-    )
+  html.write(path, html.document("Attention", header, body, _STYLE, _SCRIPT))
+
+
+def _packed(probs):
+  """The weights, deflated and in base64, as multiples of 1 / steps."""
+  if probs.size <= _MAX_EXACT:
+    steps, numbers = 1, probs.astype("<f4")
+  else:
+    steps = _STEPS
+    numbers = np.rint(np.minimum(probs, 1) * steps).astype("<u2")
+  # A higher level would save a tenth and take five times as long.
+  packed = zlib.compress(numbers.tobytes(), 1)
+  return {"steps": steps, "weights": base64.b64encode(packed).decode()}
 
 
 _BODY = """<p id="state" role="status">This page needs JavaScript.</p>
@@ -121,7 +113,7 @@ Tab and the arrow keys.</p>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
-<p id="said" aria-live="polite"></p>
+<p id="help"></p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>
@@ -154,9 +146,6 @@ main h2 { margin-top: 2.25rem; }
 #maps button:focus-visible { box-shadow: 0 0 0 5px var(--ink); z-index: 1; }
 #maps canvas { display: block; width: 100%; height: 100%;
   image-rendering: pixelated; }
-#said { min-height: 3.2em; }
-#said bdi { padding: .1em .4em; border-radius: 3px; white-space: pre-wrap;
-  background: var(--card); border: 1px solid var(--line); }
 .titles, #tokens { display: grid;
   grid-template-columns: minmax(0, 5fr) minmax(2.5rem, 4fr) minmax(0, 5fr); }
 .titles { color: var(--faint); font-size: .85rem; margin-bottom: .3rem; }
@@ -338,8 +327,6 @@ function drawHead() {
     other.lastChild.textContent = weight === null ? "" :
       button ? exact(weight) : weight.toFixed(4);
   });
-  if (button) describe(token, index % 2 ? given : received, index % 2);
-  else explain();
 }
 
 function drawLines(pairs) {
@@ -356,23 +343,10 @@ function drawLines(pairs) {
 function explain() {
   const lines = size * size > maxLines ?
     `Lines show the ${maxLines} strongest weights` : "Lines show the weights";
-  $("said").textContent = `${lines}, bars and numbers the mean weight that a ` +
+  $("help").textContent = `${lines}, bars and numbers the mean weight that a ` +
     "token receives. Point at a token, or move to it with Tab and the arrow " +
     "keys, to see all its weights " +
     (steps === 1 ? "with 6 digits." : "to 0.00002.");
-}
-
-function describe(token, weights, receives) {
-  const said = $("said");
-  said.textContent = "";
-  element("bdi", said, { textContent: tokens[token] });
-  said.append(receives ? " is attended to most by " : " attends most to ");
-  const most = [...indices].sort((a, b) => weights[b] - weights[a]).slice(0, 3);
-  most.forEach((other, rank) => {
-    if (rank) said.append(", ");
-    element("bdi", said, { textContent: tokens[other] });
-    said.append(` ${exact(weights[other])}`);
-  });
 }
 
 async function start() {
@@ -382,6 +356,7 @@ async function start() {
   document.querySelector("main").hidden = false;
   makeMaps();
   makeTokens();
+  explain();
   showHead(0);
 }
 

@@ -64,16 +64,29 @@ def render(
   return buffer.getvalue()
 
 
-def svg(
-  key: str, label: str, size: tuple[float, float], draw: Callable[..., object]
+def figure(
+  key: str,
+  title: str,
+  caption: str,
+  size: tuple[float, float],
+  draw: Callable[..., object],
 ) -> str:
-  """A chart as an element of a page, in the page's colors and font.
+  """A chart with title and caption, as an element of a page.
 
   Args:
     key: prefix of the ids in the SVG, unique in the page.
-    label: description for screen readers.
+    title, caption: texts; screen readers get both as the chart's description.
     size, draw: see `render`.
   """
+  title, caption = html.escape(title), html.escape(caption)
+  return (
+    f"<figure><h4>{title}</h4>{_svg(key, f'{title}: {caption}', size, draw)}"
+    f"<figcaption>{caption}</figcaption></figure>\n"
+  )
+
+
+def _svg(key, label, size, draw):
+  """A chart in the page's colors and font."""
   metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
   image = render(size, draw, format="svg", transparent=True, metadata=metadata)
   image = image.decode()
@@ -85,15 +98,7 @@ def svg(
   image = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{key}-", image)
   for drawn, shown in PAGE_COLORS.items():
     image = image.replace(drawn, shown)
-  name = f'<svg role="img" aria-label="{html.escape(label)}"'
-  return image.replace("<svg", name, 1)
-
-
-def figure(title: str, chart: str, caption: str = "") -> str:
-  """An SVG with a title and a caption, all HTML."""
-  title = f"<h4>{title}</h4>" if title else ""
-  caption = f"<figcaption>{caption}</figcaption>" if caption else ""
-  return f"<figure>{title}{chart}{caption}</figure>\n"
+  return image.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
 CSS = """

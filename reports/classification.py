@@ -15,14 +15,6 @@ _MAX_ERRORS = 50
 _MAX_MATRIX_LABELS = 20
 _MAX_CONFUSIONS = 20
 _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
-_MAX_CHARACTERS = 300  # Longer texts are folded.
-
-_CURVE_TITLES = {
-  "loss": "Loss",
-  "learning_rate": "Learning rate",
-  "gradient_norm": "Gradient norm",
-  "examples/s": "Examples per second",
-}
 
 
 @dataclasses.dataclass
@@ -151,28 +143,24 @@ def _metric_table(evaluations):
 
 
 def _curves(history):
-  lines = {}  # Title of a chart -> name of a line -> points.
-  for tag in sorted(history, key=_curve_order):
-    title, name = _CURVE_TITLES.get(tag, _name(tag)), "training"
-    if tag.startswith("dev/"):
-      title, name = _name(tag.removeprefix("dev/")), "development"
-      title = "Loss" if title == "loss" else f"Development: {title}"
+  charts_of = {}  # Title of a chart -> name of a line -> points.
+  # Loss comes first, then the development set.
+  for tag in sorted(
+    history, key=lambda tag: (tag != "loss", not tag.startswith("dev/"), tag)
+  ):
+    name = "development" if tag.startswith("dev/") else "training"
+    title = _name(tag.removeprefix("dev/"))
+    if name == "development" and title != "loss":
+      title = f"development: {title}"
     if len(history[tag]):
-      lines.setdefault(title, {})[name] = history[tag]
-  if not lines:
+      charts_of.setdefault(title.capitalize(), {})[name] = history[tag]
+  if not charts_of:
     return "<p>There is no training history.</p>"
   figures = [
-    _curve(f"curve-{number}", title, lines[title])
-    for number, title in enumerate(lines)
+    _curve(f"curve-{number}", title, lines)
+    for number, (title, lines) in enumerate(charts_of.items())
   ]
   return f'<div class="grid">{"".join(figures)}</div>'
-
-
-def _curve_order(tag):
-  """Sorts loss first, then the development set, then the rest of training."""
-  known = ["loss", "dev/", *list(_CURVE_TITLES)[1:]]
-  start = "dev/" if tag.startswith("dev/") else tag
-  return known.index(start) if start in known else len(known), tag
 
 
 def _curve(key, title, lines):
@@ -208,9 +196,7 @@ def _curve(key, title, lines):
     if len(lines) > 1:
       axes.legend()
 
-  caption = "; ".join(facts)
-  svg = charts.svg(key, f"{title} by step. {caption}", (4.2, 2.5), draw)
-  return charts.figure(html.escape(title), svg, html.escape(caption))
+  return charts.figure(key, title, "; ".join(facts), (4.2, 2.5), draw)
 
 
 # One data set.
@@ -317,17 +303,16 @@ def _calibration(key, evaluation):
     below.stairs(bins["count"], bins["edges"], fill=True, color=charts.BLUE)
     below.set(xlabel="probability", ylabel=counted)
 
-  label = f"Reliability diagram of the probability of {subject}"
   columns = ["probability", f"#{counted}", "#mean probability", f"#{share}"]
   rows = [
     [html.row_head(name), *map(html.number_cell, row)] for name, *row in filled
   ]
+  caption = f"On the dotted line, the probability is the {share}; below it, "
+  caption += "the model is overconfident."
   return (
     "<h3>Calibration</h3>"
-    f"<p>Expected calibration error {html.data(error)}, of the probability of "
-    f"{subject}. On the dotted line, the probability is the {share}; below it, "
-    "the model is overconfident.</p>"
-    + charts.figure("", charts.svg(f"{key}-bins", label, (4.6, 3.8), draw))
+    f"<p>The expected calibration error is {html.data(error)}.</p>"
+    + charts.figure(key, f"Probability of {subject}", caption, (4.6, 3.8), draw)
     + "<details><summary>The numbers of the chart</summary>"
     + f"{html.table('Calibration', columns, rows)}</details>"
   )
@@ -347,16 +332,8 @@ def _regression_charts(key, evaluation):
     values = np.concatenate([true[finite], predicted[finite]])
     ends = [values.min(), values.max()]
     axes.plot(ends, ends, color=charts.INK, linestyle=":", linewidth=1)
-    axes.plot(
-      true[drawn],
-      predicted[drawn],
-      alpha=0.45,
-      color=charts.BLUE,
-      linestyle="none",
-      marker="o",
-      markeredgewidth=0,
-      markersize=4,
-    )
+    color = {"color": charts.BLUE, "alpha": 0.45, "linewidths": 0}
+    axes.scatter(true[drawn], predicted[drawn], s=16, **color)
     axes.set(xlabel="true", ylabel="predicted")
 
   def histogram(figure):
@@ -365,22 +342,18 @@ def _regression_charts(key, evaluation):
     axes.axvline(0, color=charts.INK, linestyle=":", linewidth=1)
     axes.set(xlabel="predicted − true", ylabel="examples")
 
+  shown = f"{len(drawn):,} of {len(true):,} examples; equal on the dotted line"
   mean, deviation = html.short(errors.mean()), html.short(errors.std())
-  figures = []
-  for number, (title, draw, caption) in enumerate(
-    (
-      (
-        "Predicted and true values",
-        scatter,
-        f"{len(drawn):,} of {len(true):,} examples; equal on the dotted line",
-      ),
-      ("Errors", histogram, f"mean {mean}, standard deviation {deviation}"),
+  spread = f"mean {mean}, standard deviation {deviation}"
+  size = (4.2, 3.4)
+  return (
+    '<div class="grid">'
+    + charts.figure(
+      f"{key}-values", "Predicted and true values", shown, size, scatter
     )
-  ):
-    name = f"{title}: {caption}"
-    svg = charts.svg(f"{key}-{number}", name, (4.2, 3.4), draw)
-    figures.append(charts.figure(title, svg, caption))
-  return f'<div class="grid">{"".join(figures)}</div>'
+    + charts.figure(f"{key}-errors", "Errors", spread, size, histogram)
+    + "</div>"
+  )
 
 
 def _predicted_probability(evaluation):
@@ -488,18 +461,8 @@ def _bar_cell(share):
 
 def _texts_cell(example):
   texts = [example.text_a, *filter(None, [example.text_b])]
-  return f'<td class="text">{"".join(map(_text, texts))}</td>'
-
-
-def _text(text):
-  whole = f'<p dir="auto">{html.escape(text)}</p>'
-  if len(text) <= _MAX_CHARACTERS:
-    return whole
-  start = html.escape(text[:_MAX_CHARACTERS].rstrip())
-  return (
-    f'<details><summary><span dir="auto">{start}…</span></summary>{whole}'
-    "</details>"
-  )
+  parts = [f'<p dir="auto">{html.escape(text)}</p>' for text in texts]
+  return f'<td class="text">{"".join(parts)}</td>'
 
 
 _CSS = """
@@ -516,13 +479,13 @@ nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
 .miss { background: rgb(var(--miss) / calc(var(--share) * .6)); }
 .matrix tbody th { white-space: nowrap; vertical-align: middle;
   background: var(--card); position: sticky; left: 0; }
-.errors .text { min-width: 18rem; max-width: 36rem; }
-.errors td { overflow-wrap: anywhere; min-width: 5rem; }
+.errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
+.errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }
 .errors ul { margin: 0; padding: 0; list-style: none; white-space: normal; }
-.text p, .text details { margin: 0; white-space: pre-wrap; }
-.text > :not(:first-child) { margin-top: .5rem; padding-top: .5rem;
+.text p { margin: 0; white-space: pre-wrap; max-height: 12rem;
+  overflow: auto; }
+.text p + p { margin-top: .5rem; padding-top: .5rem;
   border-top: 1px dashed var(--line); }
-.text [open] summary span { display: none; }
-.text [open] summary::after { content: "less"; color: var(--blue); }
+@media print { .text p { max-height: none; } }
 """

@@ -153,44 +153,30 @@ def _thresholds(scores):
     )
   if best is not None:
     sentences.append(f"The threshold with the best F1 is {html.data(best)}.")
-  # The official script cannot restore an answer that the threshold removed.
-  official = [
-    f"{_NAMES[key]} {html.data(scores[f'best_{key}'], 2)} at "
-    f"{html.data(scores[f'best_{key}_thresh'])}"
-    for key in ("exact", "f1")
-    if f"best_{key}_thresh" in scores
-  ]
-  if official:
-    sentences.append(
-      "The official script, which varies the threshold for the answers given "
-      f"here, has its best {', and '.join(official)}."
-    )
   return f"<p>{' '.join(sentences)}</p>\n" if sentences else ""
 
 
 def _filter(questions):
   """The form that selects questions; the script shows and reads it."""
+  total = len(questions)
   right = sum(q.verdict == "right" for q in questions)
   answerable = sum(bool(q.gold_texts) for q in questions)
-  groups = {
-    "verdict": {"all": "", "errors": len(questions) - right, "right": right}
-  }
-  if answerable < len(questions):
+  groups = {"verdict": {"all": total, "errors": total - right, "right": right}}
+  if answerable < total:
     groups["kind"] = {
-      "all": "",
+      "all": total,
       "answerable": answerable,
-      "unanswerable": len(questions) - answerable,
+      "unanswerable": total - answerable,
     }
   fields = ""
-  for legend, choices in groups.items():
-    fields += f'<fieldset class="choice"><legend>{legend}</legend>'
-    for value, count in choices.items():
-      checked = " checked" * (value == "all")
-      fields += (
-        f'<label><input type="radio" name="{legend}" value="{value}"{checked}>'
-        f"<span>{value} <small>{count}</small></span></label>"
-      )
-    fields += "</fieldset>\n"
+  for name, choices in groups.items():
+    options = "".join(
+      f'<option value="{value}">{value} ({count:,})</option>'
+      for value, count in choices.items()
+    )
+    fields += (
+      f'<label>{name} <select name="{name}">{options}</select></label>\n'
+    )
   return (
     f'<form id="filter" hidden>\n{fields}'
     '<label class="search">search <input type="search" name="text" '
@@ -322,7 +308,8 @@ function makeItem(q) {
     makeAnswers("gold", q.golds));
   const details = make("details", "", summary);
   details.addEventListener("toggle", () => {
-    details.append(makeContext(q), makeNumbers(q), makeCandidates(q));
+    details.append(make("div", "more", makeContext(q), makeNumbers(q),
+      makeCandidates(q)));
   }, {once: true});
   return make("li", q.verdict, details);
 }
@@ -374,24 +361,13 @@ _CSS = """
 #filter[hidden] { display: none; }
 #status { margin: 0; color: var(--faint); font-size: .9rem;
   font-variant-numeric: tabular-nums; }
-.choice { position: relative; display: flex; min-width: 0; margin: 0;
-  padding: 0; border: 1px solid var(--line); border-radius: .5rem;
-  overflow: hidden; }
-.choice legend, .choice input { position: absolute; opacity: 0;
-  pointer-events: none; }
-.choice span { display: block; padding: .3rem .8rem; font-size: .92rem;
-  cursor: pointer; }
-.choice small { color: var(--faint); }
-.choice label + label { border-left: 1px solid var(--line); }
-.choice :checked + span { background: var(--ink); color: var(--paper); }
-.choice :checked + span small { color: inherit; }
-.choice:has(:focus-visible) { outline: 2px solid var(--blue);
-  outline-offset: 2px; }
-.search { flex: 1 1 14rem; display: flex; gap: .5rem; align-items: center;
-  color: var(--faint); font-size: .92rem; }
-.search input { flex: 1; min-width: 0; padding: .35rem .6rem; font: inherit;
+#filter label { color: var(--faint); font-size: .92rem; }
+#filter select, #filter input, #more { padding: .35rem .6rem; font: inherit;
   color: var(--ink); background: var(--card);
   border: 1px solid var(--line); border-radius: .5rem; }
+#filter .search { flex: 1 1 14rem; display: flex; gap: .5rem;
+  align-items: center; }
+.search input { flex: 1; min-width: 0; }
 #list { margin: 0; padding: 0; list-style: none; }
 #list li { border-bottom: 1px solid var(--line); scroll-margin-top: 5rem;
   content-visibility: auto; contain-intrinsic-size: auto 6.5rem; }
@@ -427,26 +403,17 @@ mark, .answers bdi { background: none; padding: .05em 0; white-space: pre-wrap;
 mark.predicted.gold { background: linear-gradient(rgb(var(--miss) / .2),
   rgb(var(--hit) / .25)); }
 .context { white-space: pre-wrap; overflow-wrap: anywhere; max-width: 48rem;
-  margin: .25rem 0 1rem 5.75rem; line-height: 1.95; }
-.facts { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem;
-  margin: 0 0 1rem 5.75rem; }
+  margin: .25rem 0 1rem; line-height: 1.95; }
+.facts { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem; margin: 0; }
 .facts dt { color: var(--faint); font-size: .8rem; }
 .facts dd { margin: 0; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
-#list .scroll { margin: 0 0 1.25rem 5.75rem; max-width: calc(100% - 5.75rem); }
+.more { margin: 0 0 1.25rem 5.75rem; }
 #list td { overflow-wrap: anywhere; }
-#more { font: inherit; padding: .5rem 1.2rem; margin-top: .75rem;
-  color: var(--ink); background: var(--card); cursor: pointer;
-  border: 1px solid var(--line); border-radius: .5rem; }
-#more[hidden] { display: none; }
 :focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; }
 @media (max-width: 40rem) {
   #filter { position: static; }
-  #list summary { grid-template: "verdict loss sign" auto
-    "question question question" auto / 1fr auto auto; }
-  #list summary::before { padding: 0; }
-  .answers { grid-column: 1 / -1; }
-  .context, .facts, #list .scroll { margin-left: .25rem; max-width: 100%; }
+  .more { margin-left: .25rem; }
 }
 @media print { #filter, #more { display: none; } }
 """

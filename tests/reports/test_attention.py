@@ -97,20 +97,6 @@ def test_a_page_has_a_largest_size():
     attention.check_size(48, 64, 512)
 
 
-def test_a_large_page_is_told_of(tmp_path, monkeypatch):
-  told = []
-  monkeypatch.setattr(
-    attention.logging, "warning", lambda text, *given: told.append(given)
-  )
-  path = tmp_path / "a.html"
-  for size in (40, 60):  # 40 * 40 * 100 numbers of 4 bytes, and over twice it.
-    monkeypatch.setattr(attention, "_LARGE", 1_000_000)
-    _write(path, [""], ["a"] * size, [0] * size, _probs(10, 10, size))
-  assert [round(megabytes, 1) for _, megabytes in told] == [
-    round(path.stat().st_size / 1e6, 1)
-  ]
-
-
 def _as_drawn(path):
   """The page after its script has run in a browser."""
   browser = shutil.which("chromium") or shutil.which("google-chrome")

@@ -262,11 +262,10 @@ def test_five_candidates(write):
 
 def test_filter_of_a_set_where_all_is_answerable(write):
   page, _ = write(question(), question(exact=1), question(exact=1))
-  values = [a["value"] for a in page.named("input") if a["type"] == "radio"]
+  values = [a["value"] for a in page.named("option")]
   assert values == ["all", "errors", "right"]
-  text = " ".join(page.text)
-  assert "errors  1" in text
-  assert "right  2" in text
+  assert "errors (1)" in page.text
+  assert "right (2)" in page.text
 
 
 def test_filter_of_a_set_with_questions_without_an_answer(write):
@@ -275,16 +274,15 @@ def test_filter_of_a_set_with_questions_without_an_answer(write):
     question(golds=[], null_odds=-math.inf),
     question(golds=[("", None)], null_odds=-0.5),
   )
-  values = [a["value"] for a in page.named("input") if a["type"] == "radio"]
+  values = [a["value"] for a in page.named("option")]
   assert values == [
     *("all", "errors", "right"),
     *("all", "answerable", "unanswerable"),
   ]
   assert [q["odds"] for q in found] == ["1.2500", "−∞", "-0.5000"]
   assert [len(q["golds"]) for q in found] == [1, 0, 0]
-  text = " ".join(page.text)
-  assert "answerable  1" in text
-  assert "unanswerable  2" in text
+  assert "answerable (1)" in page.text
+  assert "unanswerable (2)" in page.text
 
 
 def test_scores_of_version_1(write):
@@ -322,7 +320,7 @@ def test_scores_of_version_2(write):
   ]
   numbers = page.numbers()
   assert numbers[:3] == [60, 70.128, 1]
-  assert numbers[-6:] == [0.5, 1.5, 61, -1.25, 71, -2.5]
+  assert numbers[-2:] == [0.5, 1.5]
   assert "70.13" in page.text
 
 
@@ -354,7 +352,7 @@ def test_script_finds_what_it_looks_for(write):
   wanted |= set(re.findall(r'"(\w+)"', script[: script.index(".map(find)")]))
   ids = {a["id"] for _, a in page.tags if "id" in a}
   assert {"data", "filter", "list", "more", "status"} <= ids & wanted
-  names = {a["name"] for a in page.named("input")}
+  names = {a["name"] for a in page.named("input") + page.named("select")}
   assert names == set(re.findall(r'chosen\.get\("(\w+)"\)', script))
   fields = set(re.findall(r"\bq\.([a-z0-9]+)\b", script))
   assert fields - {"text"} == found.keys()
