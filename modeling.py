@@ -1,8 +1,7 @@
 """BERT: a Transformer encoder (Devlin et al. 2019, arXiv:1810.04805).
 
 Shapes are written [B, S, H] with B batch, S sequence, H hidden, N heads, D size
-per head, V vocabulary, L layers. Attention maps a sequence of length F to one
-of length T.
+per head, V vocabulary, L layers. Attention is from F positions to T positions.
 
     config = BertConfig.from_json_file("bert_config.json")
     model = BertModel(config, is_training=False, input_ids=input_ids,
@@ -482,27 +481,25 @@ def attention_layer(
     shape = [batch_size, to_seq_length, None]
     to_tensor = reshape_from_matrix(to_tensor, shape)
   initializer = create_initializer(initializer_range)
-
-  def weights(name, x):
-    shape = [x.shape[-1], num_attention_heads * size_per_head]
-    return dense_weights(name, shape, initializer)
-
+  width = num_attention_heads * size_per_head
+  inputs = {"query": from_tensor, "key": to_tensor, "value": to_tensor}
+  weights = AttentionWeights(
+    *(
+      dense_weights(name, [x.shape[-1], width], initializer)
+      for name, x in inputs.items()
+    )
+  )
   context, _ = attention(
     from_tensor,
     to_tensor,
     attention_mask,
-    AttentionWeights(
-      weights("query", from_tensor),
-      weights("key", to_tensor),
-      weights("value", to_tensor),
-    ),
+    weights,
     num_attention_heads,
     attention_probs_dropout_prob,
     activations=(query_act, key_act, value_act),
   )
-  if do_return_2d_tensor:
-    return context
-  return reshape_from_matrix(context, get_shape_list(from_tensor))
+  shape = get_shape_list(from_tensor)
+  return context if do_return_2d_tensor else reshape_from_matrix(context, shape)
 
 
 class BlockWeights(NamedTuple):

@@ -12,7 +12,6 @@ The records are those of create_pretraining_data.py.
 """
 
 import functools
-import itertools
 from collections.abc import Mapping, Sequence
 
 import quiet_start  # noqa: F401  Before TensorFlow.
@@ -129,31 +128,34 @@ def check_flags() -> None:
       )
 
 
-def find_records() -> dict[str, list[str]]:
-  """The paths of the files of each split, "train" and "dev", that is read.
-
-  Raises:
-    UserError: a flag is missing, or a pattern matches no file.
-  """
-  paths = {}
-  if FLAGS.do_train:
-    paths["train"] = common_flags.find_files("input_file")
+def record_flags() -> dict[str, str]:
+  """The flag for the records of each split, "train" and "dev", in use."""
+  flag_of = {"train": "input_file"} if FLAGS.do_train else {}
   if FLAGS.do_eval or FLAGS.eval_steps:
-    name = "eval_input_file" if FLAGS.eval_input_file else "input_file"
-    paths["dev"] = common_flags.find_files(name)
-  return paths
+    is_given = bool(FLAGS.eval_input_file)
+    flag_of["dev"] = "eval_input_file" if is_given else "input_file"
+  return flag_of
 
 
-def check_layout(paths: Mapping[str, Sequence[str]]) -> shuffled_records.Layout:
-  """The layout that all files share and that the flags ask for.
+def check_layout(files: Mapping[str, Sequence[str]]) -> shuffled_records.Layout:
+  """The layout of all files, which the other flags must match.
+
+  Args:
+    files: dict from flag to paths.
 
   Raises:
     UserError: a file has another layout, or is damaged.
   """
-  first, *others = dict.fromkeys(itertools.chain(*paths.values()))
-  layout = shuffled_records.describe(first)
-  for path in others:
-    found = shuffled_records.describe(path)
+  layouts = {}
+  for name, paths in files.items():
+    try:
+      layouts |= {path: shuffled_records.describe(path) for path in paths}
+    except UserError as error:
+      raise UserError(
+        f"{error}; --{name} takes files of create_pretraining_data.py"
+      ) from error
+  first, layout = next(iter(layouts.items()))
+  for path, found in layouts.items():
     if found != layout:
       raise UserError(
         f"{first} has {_in_words(layout)}, but {path} has {_in_words(found)}; "
@@ -195,10 +197,11 @@ def load_tokenizer() -> tokenization.FullTokenizer | None:
 
 def main() -> None:
   check_flags()
-  paths = find_records()
+  flag_of = record_flags()
+  files = {name: common_flags.find_files(name) for name in flag_of.values()}
   tokenizer = load_tokenizer()
   config = common_flags.load_config(tokenizer)
-  layout = check_layout(paths)
+  layout = check_layout(files)
   mask_batch, vocab_size = None, config.vocab_size
   if FLAGS.dynamic_masking:
     vocab_size = len(tokenizer.vocab)
@@ -217,12 +220,12 @@ def main() -> None:
 
   task = PretrainingTask(
     config,
-    {split: read(*names) for split, names in paths.items()},
+    {split: read(*files[name]) for split, name in flag_of.items()},
     layout.next_sentence_prediction,
     FLAGS.max_eval_steps * FLAGS.eval_batch_size,
     mask_batch,
   )
-  settings = Settings.from_flags(paths)
+  settings = Settings.from_flags(flag_of)
   model = ModelFiles(config, common_flags.release_files(config))
   Experiment(task, model, settings).run()
 

@@ -1,30 +1,28 @@
-"""From text to word pieces: basic clean-up, WordPiece, or SentencePiece.
+"""Splits text into word pieces: basic tokenization, WordPiece, SentencePiece.
 
     tokenizer = FullTokenizer("vocab.txt", do_lower_case=True)
     tokenizer.tokenize("Unaffable!")  # ["una", "##ffa", "##ble", "!"]
 
-What a checkpoint was trained on, the tokenizer must repeat to the character, so
-a few habits that one might choose otherwise today are kept: control characters
-vanish, `[MASK]` in raw text is split like any text, and ideographs are set
-apart whatever the language.
+A tokenizer must reproduce the text that its checkpoint was trained on exactly.
+So control characters are dropped, `[MASK]` in raw text is split like any text,
+and CJK ideographs are separated in every language.
 """
 
 import collections
 import re
+import sys
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
 
-import six
-import tensorflow as tf
+from errors import UserError
 
 UNKNOWN = "[UNK]"
 
-# Control characters at which `str.split` would cut, though the clean-up drops
-# them and joins what they stood between.
+# Control characters that `str.split` treats as separators. The tokenizer drops
+# them instead, which joins the text on both sides.
 DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
 
-# Blocks of CJK ideographs. Hangul and kana are written with spaces or in
-# words, and are handled like any alphabet.
+# Blocks of CJK ideographs. Hangul and kana are treated like alphabets.
 _CJK_BLOCKS = (
   (0x4E00, 0x9FFF),
   (0x3400, 0x4DBF),
@@ -36,23 +34,22 @@ _CJK_BLOCKS = (
   (0x2F800, 0x2FA1F),
 )
 
-# A word repeats its pieces, so they are remembered: text is mostly words seen
-# before. The bounds keep the memory of a run over any text below some 500 MB.
-_MAX_REMEMBERED_WORDS = 2**20
-_MAX_REMEMBERED_LENGTH = 64
+# Most words of a text occur repeatedly, so the pieces of words are cached. The
+# limits keep the cache below about 500 MB for any text.
+_MAX_CACHED_WORDS = 2**20
+_MAX_CACHED_LENGTH = 64
 
 
 def validate_case_matches_checkpoint(
   do_lower_case: bool, init_checkpoint: str | None
 ) -> None:
-  """Raises ValueError if a released model's casing is contradicted.
+  """Raises UserError if the flag contradicts the casing of a released model.
 
   Args:
-    do_lower_case: bool.
-    init_checkpoint: path; the name of its folder tells which release it is.
-      None, and names that are no release's, pass.
+    do_lower_case: the flag.
+    init_checkpoint: path of a checkpoint or its folder. The folder's name
+      identifies the release; None and other names pass.
   """
-  # The checkpoint is a file in the release's folder, or that folder.
   *_, folder, name = ["", *(init_checkpoint or "").rstrip("/").split("/")]
   pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
   release = re.search(pattern, name) or re.search(pattern, folder)
@@ -60,7 +57,7 @@ def validate_case_matches_checkpoint(
     return
   lower_cased = release.group(1) != "cased"
   if bool(do_lower_case) != lower_cased:
-    raise ValueError(
+    raise UserError(
       f"--do_lower_case={bool(do_lower_case)} contradicts {release.string}, "
       f"which was trained on {'lower-cased' if lower_cased else 'cased'} text; "
       f"pass --do_lower_case={lower_cased}"
@@ -68,61 +65,74 @@ def validate_case_matches_checkpoint(
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-  """`text` as str; bytes are read as UTF-8, leaving out what is not."""
-  return six.ensure_text(text, "utf-8", "ignore")
+  """`text` as str. Bytes are decoded as UTF-8, ignoring invalid ones."""
+  if isinstance(text, str):
+    return text
+  if isinstance(text, bytes):
+    return text.decode("utf-8", "ignore")
+  raise TypeError(f"expected str or bytes, not {type(text)}")
 
 
 def printable_text(text: str | bytes) -> str:
-  """`text` as str, fit for a log line."""
-  return six.ensure_str(text, "utf-8", "ignore")
+  """`text` as str, for logging."""
+  return convert_to_unicode(text)
 
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
-  """An OrderedDict from word piece to id, which is the number of its line."""
-  with tf.io.gfile.GFile(vocab_file, "rb") as reader:
-    lines = convert_to_unicode(reader.read()).split("\n")
+  """An OrderedDict from word piece to id, the index of its line."""
+  lines = convert_to_unicode(_read_file(vocab_file)).split("\n")
   if lines[-1] == "":
-    lines.pop()  # What follows the last newline is no line.
+    lines.pop()  # The text after the last newline is not a line.
   return collections.OrderedDict(
     (line.strip(), index) for index, line in enumerate(lines)
   )
 
 
+def _read_file(path):
+  if "://" not in path:
+    with open(path, "rb") as reader:
+      return reader.read()
+  import quiet_start  # noqa: F401  isort: skip
+  import tensorflow as tf
+
+  with tf.io.gfile.GFile(path, "rb") as reader:
+    return reader.read()
+
+
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
-  """The entries of `vocab` for a sequence of keys, as a list."""
+  """A list of the values of `vocab` for a sequence of keys."""
   return [vocab[item] for item in items]
 
 
 def convert_tokens_to_ids(
   vocab: Mapping[str, int], tokens: Iterable[str]
 ) -> list[int]:
-  """Ids of word pieces; KeyError for one that is not in `vocab`."""
+  """The ids of word pieces; KeyError for a piece that is not in `vocab`."""
   return convert_by_vocab(vocab, tokens)
 
 
 def convert_ids_to_tokens(
   inv_vocab: Mapping[int, str], ids: Iterable[int]
 ) -> list[str]:
-  """Word pieces of ids."""
+  """The word pieces of ids."""
   return convert_by_vocab(inv_vocab, ids)
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-  """The words of `text`; none of an empty or blank one."""
+  """The words of `text`, separated by whitespace."""
   return text.split()
 
 
 class FullTokenizer:
-  """Text to word pieces and ids, as the checkpoints were trained.
+  """Splits text into word pieces and converts them to ids.
 
   Args:
-    vocab_file: one word piece a line; may be None with `spm_model_file`.
+    vocab_file: one word piece per line; may be None with `spm_model_file`.
     do_lower_case: lower-case and strip accents; must match the checkpoint.
-    spm_model_file: a SentencePiece model to use instead of a vocabulary; it
-      must hold the pieces [CLS], [SEP] and [MASK].
+    spm_model_file: a SentencePiece model to use instead of a vocabulary.
 
   Raises:
-    ValueError: the SentencePiece model lacks one of these, or is none.
+    UserError: `spm_model_file` is not valid, see `SentencePieceTokenizer`.
   """
 
   def __init__(
@@ -143,46 +153,47 @@ class FullTokenizer:
       self.vocab = load_vocab(vocab_file)
       self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
     self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
-    self._pieces_of = {}
+    self._pieces_of_word = {}
 
   def tokenize(self, text: str | bytes) -> list[str]:
-    """The word pieces of `text`, a list of str."""
+    """The word pieces of `text`."""
     if self._sentencepiece:
       return self._sentencepiece.tokenize(text)
     text = convert_to_unicode(text)
     if DROPPED_SEPARATORS.search(text):
       text = DROPPED_SEPARATORS.sub("", text)
-    pieces = []
+    pieces, cache = [], self._pieces_of_word
     for word in text.split():
       try:
-        pieces += self._pieces_of[word]
+        pieces += cache[word]
       except KeyError:
         pieces += self._tokenize_word(word)
     return pieces
 
   def _tokenize_word(self, word):
+    # Equal pieces are one object, which saves memory and cache misses.
     pieces = [
-      piece
+      sys.intern(piece)
       for token in self.basic_tokenizer.tokenize(word)
       for piece in self.wordpiece_tokenizer.tokenize(token)
     ]
-    if len(word) <= _MAX_REMEMBERED_LENGTH:
-      if len(self._pieces_of) >= _MAX_REMEMBERED_WORDS:
-        self._pieces_of.clear()
-      self._pieces_of[word] = pieces
+    if len(word) <= _MAX_CACHED_LENGTH:
+      if len(self._pieces_of_word) >= _MAX_CACHED_WORDS:
+        self._pieces_of_word.clear()
+      self._pieces_of_word[word] = pieces
     return pieces
 
   def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-    """Ids of word pieces of this vocabulary."""
+    """The ids of word pieces of this vocabulary."""
     return convert_by_vocab(self.vocab, tokens)
 
   def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-    """Word pieces of ids."""
+    """The word pieces of ids."""
     return convert_by_vocab(self.inv_vocab, ids)
 
 
 class BasicTokenizer:
-  """Cleans text and cuts it at white space, ideographs and punctuation.
+  """Cleans text and splits it at whitespace, ideographs and punctuation.
 
   Args:
     do_lower_case: lower-case and strip accents.
@@ -192,23 +203,25 @@ class BasicTokenizer:
     self.do_lower_case = do_lower_case
 
   def tokenize(self, text: str | bytes) -> list[str]:
-    """The words and punctuation marks of `text`, a list of str."""
+    """The words and punctuation marks of `text`."""
     text = convert_to_unicode(text)
-    if not (text.isascii() and text.isprintable()):  # Else it is clean.
-      text = "".join(map(_cleaned, text))
+    if not (text.isascii() and text.isprintable()):
+      text = "".join(map(_clean, text))
     tokens = []
-    for word in whitespace_tokenize(text):
+    for word in text.split():
       if self.do_lower_case:
         word = lower_case(word)
       if word.isalnum():
         tokens.append(word)
       else:
-        tokens += whitespace_tokenize(_set_punctuation_apart(word))
+        tokens += "".join(
+          f" {char} " if _is_punctuation(char) else char for char in word
+        ).split()
     return tokens
 
 
-def _cleaned(char):
-  """What the clean-up leaves of a character."""
+def _clean(char):
+  """The replacement of a character before text is split into words."""
   if _is_whitespace(char):
     return " "
   if char in "\x00\ufffd" or _is_control(char):
@@ -217,7 +230,7 @@ def _cleaned(char):
 
 
 def lower_case(text: str) -> str:
-  """The text in lower case and without accents."""
+  """The text in lower case, without accents."""
   if text.isascii():
     return text.lower()
   return "".join(
@@ -227,19 +240,13 @@ def lower_case(text: str) -> str:
   )
 
 
-def _set_punctuation_apart(text):
-  return "".join(
-    f" {char} " if _is_punctuation(char) else char for char in text
-  )
-
-
 class WordpieceTokenizer:
-  """Cuts a word into the longest pieces that a vocabulary has, from the left.
+  """Splits words greedily into the longest pieces of a vocabulary.
 
   Args:
-    vocab: container of the known pieces; `##` marks one inside a word.
-    unk_token: stands for a word that cannot be cut so.
-    max_input_chars_per_word: a longer word is not tried.
+    vocab: the known pieces; `##` marks pieces inside a word.
+    unk_token: replaces a word that cannot be split into known pieces.
+    max_input_chars_per_word: longer words are replaced by `unk_token`.
   """
 
   def __init__(
@@ -253,16 +260,18 @@ class WordpieceTokenizer:
     self.max_input_chars_per_word = max_input_chars_per_word
 
   def tokenize(self, text: str | bytes) -> list[str]:
-    """The pieces of each word of `text`, a list of str."""
+    """The pieces of the words of `text`."""
     pieces = []
-    for word in whitespace_tokenize(convert_to_unicode(text)):
-      pieces += self._cut(word) or [self.unk_token]
+    for word in convert_to_unicode(text).split():
+      pieces += self._split(word) or [self.unk_token]
     return pieces
 
-  def _cut(self, word):
+  def _split(self, word):
     """The pieces of one word, or None."""
     if len(word) > self.max_input_chars_per_word:
       return None
+    if word in self.vocab:
+      return [word]
     pieces = []
     start = 0
     while start < len(word):
@@ -279,68 +288,70 @@ class WordpieceTokenizer:
 
 
 class SentencePieceTokenizer:
-  """Cuts text by a SentencePiece model (Kudo & Richardson 2018).
+  """Splits text by a SentencePiece model (Kudo & Richardson 2018).
 
   Args:
-    model_file: a model that holds [CLS], [SEP] and [MASK].
+    model_file: a model with the pieces [CLS], [SEP] and [MASK].
     do_lower_case: lower-case and strip accents first.
 
   Attributes:
     vocab: OrderedDict from piece to id.
+    unk_token: the piece of unknown text.
 
   Raises:
-    ValueError: the file is no model, or lacks one of these pieces.
+    UserError: the file is not a model, or lacks one of these pieces.
   """
 
   def __init__(self, model_file: str, do_lower_case: bool = True):
-    self.do_lower_case = do_lower_case
-    import sentencepiece  # Only those who use such a model pay for loading it.
+    import sentencepiece
 
-    with tf.io.gfile.GFile(model_file, "rb") as reader:
-      serialized = reader.read()
+    self.do_lower_case = do_lower_case
     try:
-      self._model = sentencepiece.SentencePieceProcessor(model_proto=serialized)
+      self._model = sentencepiece.SentencePieceProcessor(
+        model_proto=_read_file(model_file)
+      )
     except RuntimeError as error:
-      raise ValueError(f"{model_file} is not a SentencePiece model") from error
+      raise UserError(
+        f"{model_file} is not a SentencePiece model; pass one"
+      ) from error
     size = self._model.get_piece_size()
     self.vocab = collections.OrderedDict(
       (self._model.id_to_piece(index), index) for index in range(size)
     )
     for special in ("[CLS]", "[SEP]", "[MASK]"):
       if special not in self.vocab:
-        raise ValueError(
-          f"{model_file} has no piece {special}; make the model "
-          f"with build_vocab.py, or with --control_symbols=[CLS],[SEP],[MASK]"
+        raise UserError(
+          f"{model_file} has no piece {special}; create the model with "
+          f"build_vocab.py, or with --control_symbols=[CLS],[SEP],[MASK]"
         )
     self.unk_token = self._model.id_to_piece(self._model.unk_id())
 
   def tokenize(self, text: str | bytes) -> list[str]:
-    """The pieces of `text`, a list of str."""
+    """The pieces of `text`."""
     text = convert_to_unicode(text)
     if self.do_lower_case:
       text = lower_case(text)
-    # By their ids: what is unknown would be shown as the text it is.
+    # Encoding to ids first maps unknown text to `unk_token`.
     return [self._model.id_to_piece(i) for i in self._model.encode(text)]
 
 
 def _is_whitespace(char):
-  """Whether `char` separates words: a blank of any width, tab or newline."""
+  """Whether `char` separates words."""
   return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
 def _is_control(char):
-  """Whether `char` is a control or format character; tab and newlines are not.
+  """Whether `char` is a control or format character, except tab and newlines.
 
-  Private, surrogate and unassigned characters are not either: they stay in the
-  text, where no vocabulary knows them.
+  Private, surrogate and unassigned characters stay in the text.
   """
   return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def _is_punctuation(char):
-  """Whether `char` is of a category P*, or any symbol of ASCII.
+  """Whether `char` is in a Unicode category P*, or an ASCII symbol.
 
-  So `$`, `+` and `^` count too, which Unicode does not call punctuation.
+  ASCII symbols include `$`, `+` and `^`, which are not in P*.
   """
   if char.isascii():
     return char.isprintable() and not char.isalnum() and char != " "

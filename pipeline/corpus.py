@@ -1,54 +1,69 @@
-"""A corpus in shards of whole documents, and the records of each.
+"""Splits a corpus into shards of whole documents, and creates their records.
 
-    found = scan(["wiki.txt"], shard_bytes=8_000_000, min_documents=2)
-    for shard in found.shards:
-      records, counts = records_of_shard(shard, recipe)
+    config = CorpusConfig(vocab_file="vocab.txt", random_seed=1, ...)
+    corpus = scan(["wiki.txt"], shard_bytes=8_000_000, min_documents=2)
+    for shard in corpus.shards:
+      records, counts = records_of_shard(shard, config)
 
-Each shard is read, made into instances and shuffled for itself, with a random
-stream of its own. So memory is bounded by the size of a shard, and the records
-depend on the text, the settings and the seed alone: not on how many processes
-or machines share the work, nor on which of them is faster. One shard gives what
-the original gives.
+Each shard is read, processed and shuffled separately, with its own stream of
+random numbers. So the size of a shard bounds the memory, and the records depend
+only on the text, the config and the seed, not on the number of processes or
+machines. A single shard gives the records of the original code.
 """
 
-import bisect
+import contextlib
 import dataclasses
 import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from absl import logging
 
 import tokenization
 from errors import UserError
-from pipeline import instances, text_files
+from pipeline import files, instances, text_files
+
+
+class TextRange(NamedTuple):
+  """A part of the text of an input file.
+
+  Attributes:
+    name: the input file.
+    path: the file to read, which holds the uncompressed text.
+    start, stop: the first byte, and the one after the last.
+  """
+
+  name: str
+  path: str
+  start: int
+  stop: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-  """Documents that lie one after another in a corpus.
+  """Consecutive documents of a corpus.
 
   Attributes:
     index: its number, from 0.
-    ranges: where it lies: path, start and stop in bytes of the file's text,
-      unzipped.
-    documents: how many it holds.
+    ranges: its text.
+    documents: the number of documents.
   """
 
   index: int
-  ranges: tuple[tuple[str, int, int], ...]
+  ranges: tuple[TextRange, ...]
   documents: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-  """What `scan` finds.
+  """The result of `scan`.
 
   Attributes:
-    shards: all of the text, in order; no document lies in two.
-    documents: how many empty lines part.
-    size: bytes of the text, unzipped.
+    shards: the shards, in the order of the text.
+    documents: the number of documents.
+    size: bytes of uncompressed text.
   """
 
   shards: list[Shard]
@@ -56,37 +71,25 @@ class Corpus:
   size: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-  """How text becomes records; `instances` says what each setting means."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig(instances.InstanceConfig):
+  """How text becomes records: an InstanceConfig, a tokenizer and a seed."""
 
-  vocab_file: str | None
-  spm_model_file: str | None
-  do_lower_case: bool
-  max_seq_length: int
-  dupe_factor: int
-  short_seq_prob: float
-  masked_lm_prob: float
-  max_predictions_per_seq: int
+  vocab_file: str | None = None
+  spm_model_file: str | None = None
+  do_lower_case: bool = True
   random_seed: int
-  do_whole_word_mask: bool = False
-  next_sentence_prediction: bool = True
-
-  @property
-  def min_documents(self) -> int:
-    """Fewest documents that instances can be made of."""
-    return 2 if self.next_sentence_prediction else 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """What was read and made.
+  """Statistics of records.
 
   Attributes:
     pieces: word pieces of the text.
-    unknown: those among them that stand for what the vocabulary cannot spell.
+    unknown: those that the vocabulary cannot represent.
     instances: records.
-    tokens: positions of the records that are not padding.
+    tokens: positions of the records without padding.
   """
 
   pieces: int = 0
@@ -100,59 +103,61 @@ class Counts:
 
 
 def scan(
-  paths: Iterable[str], shard_bytes: float, min_documents: int
+  paths: Iterable[str],
+  shard_bytes: float,
+  min_documents: int,
+  spool: str | None = None,
 ) -> Corpus:
-  """Reads a corpus once, checks it, and cuts it into shards.
+  """Reads and checks a corpus once, and splits it into shards.
 
   The files are read as one text: the end of a file does not end a document.
 
   Args:
-    paths: text files, or gzip files of text (.gz).
-    shard_bytes: a shard ends with the document that brings it to this size; 0
-      for one shard.
-    min_documents: fewest documents of a shard. What is left at the end with
-      fewer goes to the shard before.
+    paths: text files, or gzip files (.gz) of text.
+    shard_bytes: a shard ends with the document that reaches this size; 0 for
+      one shard.
+    min_documents: minimum number of documents of a shard. If fewer are left at
+      the end, they are added to the shard before.
+    spool: prefix of files to create with the text of gzip files, because shards
+      cannot be read from a gzip file without decompressing what precedes them.
+      Without it, shards are read from the gzip files all the same.
 
   Raises:
-    ValueError: there is no text, a file is no whole gzip file, or a line is
-      not UTF-8; the message names it.
+    UserError: there is no text, or a file cannot be read, see
+      `text_files.read_lines`.
   """
-  files = []  # Path, and the bytes of the corpus where it starts and stops.
+  texts = []
   ends = [(0, 0)]  # Bytes and documents of the corpus before each shard.
-  going_on = []
+  continued = []
   size = documents = 0
   is_inside = False
-  for path in paths:
-    start = size
-    for length, line in text_files.sized_lines(path):
-      is_first = size == start
-      size += length
-      if not line.strip():
-        is_full = 0 < shard_bytes <= size - ends[-1][0]
-        if is_inside and is_full and documents - ends[-1][1] >= min_documents:
-          ends.append((size, documents))
-        is_inside = False
-      elif not is_inside:
-        documents += 1
-        is_inside = True
-      elif is_first:
-        going_on.append(files[-1][0])
-    files.append((path, start, size))
+  for is_first, length, line in _sized_lines(paths, spool, texts):
+    size += length
+    if not line.strip():
+      is_full = 0 < shard_bytes <= size - ends[-1][0]
+      if is_inside and is_full and documents - ends[-1][1] >= min_documents:
+        ends.append((size, documents))
+      is_inside = False
+    elif not is_inside:
+      documents += 1
+      is_inside = True
+    elif is_first:
+      continued.append(texts[-1])
   if not documents:
     raise UserError(
-      f"no text in {_named(path for path, _, _ in files)}; pass files with "
-      f"one sentence a line and an empty line between documents"
+      f"no text in {_names(texts)}; pass files with one sentence per line and "
+      f"an empty line between documents"
     )
-  if going_on:
+  if continued:
     logging.info(
-      "No empty line ends %s; the last document goes on in the next file",
-      _named(going_on),
+      "No empty line ends %s; the last document continues in the next file",
+      _names(continued),
     )
   if len(ends) > 1 and documents - ends[-1][1] < min_documents:
     ends.pop()
   ends.append((size, documents))
   shards = [
-    Shard(index, _ranges(files, start, stop), after - before)
+    Shard(index, _ranges(texts, start, stop), after - before)
     for index, ((start, before), (stop, after)) in enumerate(
       itertools.pairwise(ends)
     )
@@ -160,88 +165,98 @@ def scan(
   return Corpus(shards, documents, size)
 
 
-def _named(paths):
-  """The first of some paths, and how many others there are."""
-  first, *others = paths
-  return f"{first} and {len(others)} more" if others else first
+def _sized_lines(paths, spool, texts):
+  """Yields whether a line is the first of a file, its size in bytes, and text.
+
+  Appends the TextRange of each file to `texts`, in bytes of the whole corpus.
+  """
+  size = 0
+  for number, path in enumerate(paths):
+    start = size
+    with contextlib.ExitStack() as stack:
+      source, copy = path, None
+      if spool and path.lower().endswith(".gz"):
+        source = f"{spool}{number:05d}"
+        copy = stack.enter_context(files.open_file(source, "wb"))
+      for length, line in text_files.sized_lines(path, copy_to=copy):
+        yield size == start, length, line
+        size += length
+    texts.append(TextRange(path, source, start, size))
 
 
-def _ranges(files, start, stop):
-  """Where these bytes of a corpus lie in its files."""
-  place = bisect.bisect_right(files, start, key=lambda file: file[1]) - 1
-  ranges = []
-  while start < stop:
-    path, first, last = files[place]
-    if first < last:
-      ranges.append((path, start - first, min(stop, last) - first))
-      start = last
-    place += 1
-  return tuple(ranges)
+def _names(texts):
+  """The name of the first text, and the number of the others."""
+  first, *others = texts
+  return f"{first.name} and {len(others)} more" if others else first.name
+
+
+def _ranges(texts, start, stop):
+  """The parts of files that hold these bytes of the corpus."""
+  return tuple(
+    text._replace(
+      start=max(start, text.start) - text.start,
+      stop=min(stop, text.stop) - text.start,
+    )
+    for text in texts
+    if max(start, text.start) < min(stop, text.stop)
+  )
 
 
 def shard_lines(shard: Shard) -> Iterator[str]:
   """Yields the lines of a shard."""
-  for path, start, stop in shard.ranges:
-    for _, line in text_files.sized_lines(path, start, stop):
+  for text in shard.ranges:
+    for _, line in text_files.sized_lines(text.path, text.start, text.stop):
       yield line.removesuffix("\n")
 
 
 def random_stream(seed: int, index: int) -> random.Random:
-  """Where a shard's chance comes from; the first one's as the original's."""
+  """The random numbers of a shard; those of the original for the first."""
   return random.Random(f"{seed}/{index}" if index else seed)
 
 
 def records_of_shard(
   shard: Shard,
-  recipe: Recipe,
-  document_done: Callable[[int], object] = lambda count: None,
+  config: CorpusConfig,
+  document_done: Callable[[], object] = lambda: None,
 ) -> tuple[list[bytes], Counts]:
-  """A shard's records, shuffled, and what they hold.
+  """The records of a shard, shuffled, and their statistics.
 
   Args:
     shard: a Shard.
-    recipe: a Recipe.
-    document_done: is called with 1 after each pass over each document.
+    config: a CorpusConfig.
+    document_done: called after each pass over each document.
 
   Raises:
-    ValueError: fewer documents hold text than instances can be made of.
+    UserError: fewer documents have text than are needed.
   """
-  tokenizer = _tokenizer(
-    recipe.vocab_file, recipe.do_lower_case, recipe.spm_model_file
+  tokenizer, ids = _load_tokenizer(
+    config.vocab_file, config.do_lower_case, config.spm_model_file
   )
-  documents = instances.read_documents(shard_lines(shard), tokenizer)
-  _check_documents(documents, shard, recipe)
-  rng = random_stream(recipe.random_seed, shard.index)
+  # Encoded once, pieces need no look-up whenever they are part of an instance.
+  documents = [
+    document.encoded(ids)
+    for document in instances.read_documents(
+      shard_lines(shard), tokenizer.tokenize
+    )
+  ]
+  config.check_documents(len(documents), _names(shard.ranges))
+  pieces = instances.pieces_of(tokenizer, config).encoded(ids)
+  encode = instances.InstanceEncoder(
+    config.max_seq_length, config.max_predictions_per_seq
+  )
+  rng = random_stream(config.random_seed, shard.index)
   records, tokens = [], 0
   for instance in instances.iterate_instances(
-    documents,
-    tokenizer,
-    recipe.max_seq_length,
-    recipe.dupe_factor,
-    recipe.short_seq_prob,
-    recipe.masked_lm_prob,
-    recipe.max_predictions_per_seq,
-    rng,
-    recipe.do_whole_word_mask,
-    recipe.next_sentence_prediction,
-    lambda: document_done(1),
+    documents, config, pieces, rng, document_done
   ):
-    # Its bytes take a tenth of the room that its lists do.
-    records.append(
-      instances.encode_instance(
-        instance,
-        tokenizer.vocab,
-        recipe.max_seq_length,
-        recipe.max_predictions_per_seq,
-      )
-    )
+    # Records take a tenth of the memory of instances.
+    records.append(encode(instance))
     tokens += len(instance.tokens)
-  rng.shuffle(records)
-  sentences = list(itertools.chain.from_iterable(documents))
-  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  instances.shuffle(records, rng)
+  unknown = ids[tokenizer.wordpiece_tokenizer.unk_token]
   counts = Counts(
-    sum(map(len, sentences)),
-    sum(sentence.count(unknown) for sentence in sentences),
+    sum(len(document.pieces) for document in documents),
+    sum(document.pieces.count(unknown) for document in documents),
     len(records),
     tokens,
   )
@@ -249,23 +264,9 @@ def records_of_shard(
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocab_file, do_lower_case, spm_model_file):
-  """A process's tokenizer, which remembers words from shard to shard."""
-  return tokenization.FullTokenizer(vocab_file, do_lower_case, spm_model_file)
-
-
-def _check_documents(documents, shard, recipe):
-  """Raises ValueError unless a shard holds enough documents with text."""
-  if len(documents) >= recipe.min_documents:
-    return
-  places = _named(path for path, _, _ in shard.ranges)
-  if documents:
-    raise UserError(
-      f"{places}: one document alone has no random next sentence from another; "
-      f"part documents by empty lines, raise --shard_mb if it is set, or pass "
-      f"--next_sentence_prediction=false"
-    )
-  raise UserError(
-    f"no text in {places} but characters that the tokenizer drops; pass files "
-    f"with one sentence a line, or raise --shard_mb if it is set"
+def _load_tokenizer(vocab_file, do_lower_case, spm_model_file):
+  """A process's tokenizer, whose cache serves all shards, and `encoded_ids`."""
+  tokenizer = tokenization.FullTokenizer(
+    vocab_file, do_lower_case, spm_model_file
   )
+  return tokenizer, instances.encoded_ids(tokenizer.vocab)

@@ -1,49 +1,47 @@
-"""A corpus's records on many machines, by Apache Beam.
+"""Writes the records of a corpus on many machines, with Apache Beam.
 
-It is an extra, imported only here and only for use: pip install -r
-requirements-beam.txt.
+Beam is an optional package: pip install -r requirements-beam.txt. It is loaded
+when it is used.
 """
 
 import dataclasses
 import importlib
 import logging
-import os
 import re
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from errors import UserError
-from pipeline.corpus import Corpus, Counts, Recipe, records_of_shard
+from pipeline import files
+from pipeline.corpus import Corpus, CorpusConfig, Counts, records_of_shard
 
-# The counters of a pipeline.
+# The namespace of a pipeline's counters.
 _NAMESPACE = "create_pretraining_data"
 
 
 def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
-  """An empty pipeline of Apache Beam.
+  """An empty Apache Beam pipeline.
 
   Args:
     runner: Beam's --runner.
     arguments: its other options, as --name=value.
 
   Raises:
-    ValueError: Beam is not installed, or knows no such runner or option.
+    UserError: Beam is not installed, or does not know the runner or an option.
   """
   for argument in arguments:
     if not re.match(r"--?\w", argument):
       raise UserError(
-        f"unexpected argument {argument!r}; flags, Beam's too, are written "
-        f"--name=value"
+        f"unexpected argument {argument!r}; write all flags, also those of "
+        f"Beam, as --name=value"
       )
-  # It warns of what only Google's cloud needs.
+  # Beam warns that packages for Google Cloud are missing.
   logging.disable(logging.WARNING)
   try:
     beam = importlib.import_module("apache_beam")
   except ImportError as error:
     raise UserError(
-      f"--runner={runner} needs Apache Beam, and there is {error}; pip install "
-      f"-r requirements-beam.txt, or leave the flag out"
+      f"--runner={runner} needs Apache Beam ({error}); run pip install -r "
+      f"requirements-beam.txt, or omit the flag"
     ) from error
   finally:
     logging.disable(logging.NOTSET)
@@ -54,87 +52,87 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
     if name not in known:
       raise UserError(
         f"--{name} is neither a flag of this script nor an option of Apache "
-        f"Beam; correct or leave it out"
+        f"Beam; correct or omit it"
       )
-  return beam.Pipeline(options=options)
+  try:
+    return beam.Pipeline(options=options)
+  except ValueError as error:
+    raise UserError(f"--runner={runner}: {error}") from error
 
 
 def write_records_by_beam(
-  corpus: Corpus, recipe: Recipe, outputs: Sequence[str], pipeline: object
+  corpus: Corpus,
+  config: CorpusConfig,
+  paths: Sequence[str],
+  prefix: str,
+  pipeline: object,
 ) -> Counts | None:
-  """Writes the records of `write_records` by a Beam pipeline, in another order.
+  """Writes the records of `write_records` with Beam, in a different order.
 
-  The machines that take part need this project's modules and the files.
+  The machines need the modules of this project and access to the files.
 
   Args:
-    corpus, recipe, outputs: see `write_records`.
-    pipeline: as from `beam_pipeline`.
+    corpus, config, paths, prefix: see `write_records`.
+    pipeline: from `beam_pipeline`.
 
   Returns:
-    Counts, if the runner tells them.
+    Counts, if the runner supports counters.
   """
-  import apache_beam as beam  # Only those who use it pay for loading it.
+  import apache_beam as beam
 
-  folders = [f"{path}.beam.partial" for path in outputs]
-  try:
-    dealt = (
-      pipeline
-      | beam.Create(corpus.shards)
-      | beam.Reshuffle()
-      | beam.FlatMap(_dealt_records, recipe, len(outputs))
-      | beam.Partition(lambda pair, _: pair[0], len(outputs))
+  outputs = [f"{prefix}beam-{number}/records" for number in range(len(paths))]
+  dealt = (
+    pipeline
+    | beam.Create(corpus.shards)
+    | beam.Reshuffle()
+    | beam.FlatMap(_numbered_records, config, len(outputs))
+    | beam.Partition(lambda pair, _: pair[0], len(outputs))
+  )
+  for number, (output, pairs) in enumerate(zip(outputs, dealt, strict=True)):
+    write = beam.io.WriteToTFRecord(
+      output, num_shards=1, shard_name_template=""
     )
-    for number, (folder, pairs) in enumerate(zip(folders, dealt, strict=True)):
-      _ = (
-        pairs
-        | f"Records{number}" >> beam.Values()
-        | f"Write{number}"
-        >> beam.io.WriteToTFRecord(
-          os.path.join(folder, "records"), num_shards=1, shard_name_template=""
-        )
-      )
-    result = _run_pipeline(pipeline)
-    for folder, path in zip(folders, outputs, strict=True):
-      tf.io.gfile.rename(os.path.join(folder, "records"), path, overwrite=True)
-    return _beam_counts(result)
-  finally:
-    for folder in folders:
-      if tf.io.gfile.exists(folder):
-        tf.io.gfile.rmtree(folder)
+    values = pairs | f"Records{number}" >> beam.Values()
+    _ = values | f"Write{number}" >> write
+  result = _run_pipeline(pipeline)
+  for output, path in zip(outputs, paths, strict=True):
+    files.rename(output, path)
+  return _beam_counts(result)
 
 
-def _dealt_records(shard, recipe, num_outputs):
-  """Yields a shard's records, each with the number of its output."""
+def _numbered_records(shard, config, num_outputs):
+  """Yields the number of an output and a record for it."""
   from apache_beam import metrics
 
-  records, counts = records_of_shard(shard, recipe)
+  records, counts = records_of_shard(shard, config)
   for name, value in dataclasses.asdict(counts).items():
     metrics.Metrics.counter(_NAMESPACE, name).inc(value)
-  for place, record in enumerate(records, shard.index):
-    yield place % num_outputs, record
+  for number, record in enumerate(records, shard.index):
+    yield number % num_outputs, record
 
 
 def _run_pipeline(pipeline):
-  """The result of a pipeline that has come to its end."""
-  # Beam would log a traceback of what is one line.
+  """Runs a pipeline to its end and returns its result."""
+  # Beam would log tracebacks of errors that are one line here.
   logger = logging.getLogger("apache_beam.runners.common")
   logger.setLevel(logging.CRITICAL)
   try:
     result = pipeline.run()
     result.wait_until_finish()
   except (ValueError, OSError, RuntimeError) as error:
-    kind = ValueError if isinstance(error, ValueError) else OSError
+    is_users = isinstance(error, UserError)
+    kind = UserError if is_users else OSError
     raise kind(re.sub(r" \[while running '.*", "", str(error))) from error
   return result
 
 
 def _beam_counts(result):
-  """The Counts of a pipeline, or None."""
+  """The Counts of a finished pipeline, or None."""
   from apache_beam import metrics
 
-  mine = metrics.MetricsFilter().with_namespace(_NAMESPACE)
+  own = metrics.MetricsFilter().with_namespace(_NAMESPACE)
   try:
-    found = result.metrics().query(mine)["counters"]
+    found = result.metrics().query(own)["counters"]
   except NotImplementedError:
     return None
   values = {c.key.metric.name: c.committed or c.attempted for c in found}

@@ -1,248 +1,162 @@
-"""A corpus's records on this machine: worker processes that share its shards.
+"""Writes the records of a corpus on this machine, with several processes.
 
-    found = corpus.scan(["wiki.txt"], shard_bytes=8_000_000, min_documents=2)
-    write_records(found, recipe, ["wiki.tfrecord"], num_workers=8)
+    with workspace(["wiki.tfrecord"]) as (paths, prefix):
+      corpus = scan(["wiki.txt.gz"], 8_000_000, 2, spool=prefix)
+      write_records(corpus, config, paths, prefix, num_workers=8)
 
-The files are the same however many workers there are.
+The files do not depend on the number of processes.
 """
 
-import collections
+import concurrent.futures
 import contextlib
 import glob
-import itertools
 import multiprocessing
-import multiprocessing.connection
-import multiprocessing.forkserver
 import os
 import shutil
 import signal
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator, Sequence
 
-import tensorflow as tf
+from pipeline import files, records
+from pipeline.corpus import Corpus, CorpusConfig, Counts, records_of_shard
 
-from pipeline import files
-from pipeline.corpus import Corpus, Counts, Recipe, records_of_shard
+
+@contextlib.contextmanager
+def workspace(outputs: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+  """Yields temporary paths of the outputs, and a prefix for temporary files.
+
+  At the end the outputs get their names, all of them or, after an exception,
+  none. Files with the prefix, also those of a killed run, are deleted.
+
+  Raises:
+    UserError: an output cannot be written, or another process is writing it.
+  """
+  with contextlib.ExitStack() as stack:
+    paths = [stack.enter_context(files.atomic_write(path)) for path in outputs]
+    prefix = f"{paths[0]}.tmp-"
+    # From here on no other process uses these files.
+    _remove_all(prefix)
+    stack.callback(_remove_all, prefix)
+    yield paths, prefix
+
+
+def _remove_all(prefix):
+  for path in files.find(f"{glob.escape(prefix)}*"):
+    remove = files.remove_tree if files.isdir(path) else files.remove
+    remove(path)
 
 
 def write_records(
   corpus: Corpus,
-  recipe: Recipe,
-  outputs: Sequence[str],
+  config: CorpusConfig,
+  paths: Sequence[str],
+  prefix: str,
   num_workers: int,
-  document_done: Callable[[int], object] = lambda count: None,
+  documents_done: Callable[[int], object] = lambda count: None,
 ) -> Counts:
-  """Writes a corpus's records to TFRecord files, on this machine.
-
-  The files appear at the end, whole; after an error they do not.
+  """Writes the records of a corpus to TFRecord files.
 
   Args:
     corpus: a Corpus.
-    recipe: a Recipe.
-    outputs: paths of the files, which records go to in turn: those of shard k
-      from the k-th on.
-    num_workers: how many processes share the shards; just this one if there is
-      but one, of either.
-    document_done: is called with a number of documents, `dupe_factor` times
-      for each, as they are done.
+    config: a CorpusConfig.
+    paths: the files to write. The records of shard k go to the files in turn,
+      beginning with the k-th.
+    prefix: prefix of temporary files.
+    num_workers: number of processes to share the shards. With one worker or one
+      shard, this process does the work.
+    documents_done: called with a number of documents when they are done,
+      `dupe_factor` times for each document.
 
   Raises:
-    ValueError: as `records_of_shard` raises it.
-    OSError: a worker was killed, or could not write.
+    UserError: see `records_of_shard`.
+    OSError: a worker was killed, or cannot write.
   """
   num_workers = min(num_workers, len(corpus.shards))
+  total = Counts()
   with contextlib.ExitStack() as stack:
-    # From here on the files, and so their parts, are no other process's.
-    partials = [
-      stack.enter_context(files.atomic_write(path)) for path in outputs
-    ]
-    _remove_parts(outputs)
-    stack.callback(_remove_parts, outputs)
+    writers = [stack.enter_context(files.open_file(p, "wb")) for p in paths]
     if num_workers == 1:
-      return _write_shards(corpus.shards, recipe, partials, document_done)
-    written = _write_parts(corpus.shards, recipe, outputs, num_workers)
-    return _join_parts(
-      # After an error no worker may write what is deleted then.
-      stack.enter_context(contextlib.closing(written)),
-      partials,
-      lambda shard: document_done(shard.documents * recipe.dupe_factor),
-    )
-
-
-def _write_shards(shards, recipe, paths, document_done):
-  """Writes the records of shards, one after another; returns their Counts."""
-  total = Counts()
-  with contextlib.ExitStack() as stack:
-    writers = [
-      stack.enter_context(tf.io.TFRecordWriter(path)) for path in paths
-    ]
-    for shard in shards:
-      records, counts = records_of_shard(shard, recipe, document_done)
-      for place, record in enumerate(records, shard.index):
-        writers[place % len(writers)].write(record)
+      for shard in corpus.shards:
+        total += _write_shard(shard, config, writers, lambda: documents_done(1))
+      return total
+    results = _results(corpus.shards, config, len(paths), prefix, num_workers)
+    stack.enter_context(contextlib.closing(results))
+    for shard, parts, counts in results:
+      for part, writer in zip(parts, writers, strict=True):
+        with files.open_file(part) as reader:
+          shutil.copyfileobj(reader, writer, 2**20)
+        files.remove(part)
       total += counts
-      del records  # Else they would lie beside those of the next shard.
+      documents_done(shard.documents * config.dupe_factor)
   return total
 
 
-def _join_parts(written, paths, shard_done):
-  """Moves the parts of shards to the files' ends; returns all Counts."""
-  total = Counts()
+def _write_shard(shard, config, writers, document_done=lambda: None):
+  """Writes the records of a shard; returns its Counts."""
+  encoded, counts = records_of_shard(shard, config, document_done)
+  for number, writer in enumerate(writers):
+    first = (number - shard.index) % len(writers)
+    for record in encoded[first :: len(writers)]:
+      writer.write(records.framed(record))
+  return counts
+
+
+def _results(shards, config, num_outputs, prefix, num_workers):
+  """Yields (shard, files of its records, Counts) in the order of the shards."""
+  others = set(multiprocessing.active_children())
+  executor = concurrent.futures.ProcessPoolExecutor(
+    num_workers, multiprocessing.get_context("spawn"), _start_worker
+  )
+  try:
+    submitted = []
+    # Ctrl-C ends this process, and then the workers end.
+    with _interrupts_ignored():
+      for shard in shards:
+        stem = f"{prefix}shard-{shard.index:05d}-"
+        parts = [f"{stem}{number}" for number in range(num_outputs)]
+        task = executor.submit(_write_parts, shard, config, parts)
+        submitted.append((shard, parts, task))
+    for shard, parts, task in submitted:
+      yield shard, parts, task.result()
+  except BaseException as error:
+    for worker in set(multiprocessing.active_children()) - others:
+      worker.terminate()
+    if isinstance(error, concurrent.futures.BrokenExecutor):
+      raise OSError(
+        "a worker process was killed, perhaps for lack of memory; lower "
+        "--num_workers or --shard_mb"
+      ) from None
+    raise
+  finally:
+    executor.shutdown(cancel_futures=True)
+
+
+def _write_parts(shard, config, parts):
+  """Writes the records of a shard to files of its own."""
   with contextlib.ExitStack() as stack:
-    files = [stack.enter_context(tf.io.gfile.GFile(p, "wb")) for p in paths]
-    for shard, parts, counts in written:
-      for part, file in zip(parts, files, strict=True):
-        with tf.io.gfile.GFile(part, "rb") as reader:
-          shutil.copyfileobj(reader, file, 2**20)
-        tf.io.gfile.remove(part)
-      total += counts
-      shard_done(shard)
-  return total
-
-
-def _remove_parts(outputs):
-  """Deletes what a run, or one that was killed before, has left."""
-  for path in outputs:
-    for part in tf.io.gfile.glob(f"{glob.escape(path)}.shard-*.partial"):
-      tf.io.gfile.remove(part)
-
-
-def _write_parts(shards, recipe, outputs, num_workers):
-  """Yields each shard with the files its records are in, one for each output.
-
-  They come in the order of the shards. No more are begun than keep the workers
-  at work while one shard takes long, so that few parts lie about.
-  """
-  context = multiprocessing.get_context("forkserver")
-  _start_fork_server(context)
-  waiting = iter(shards)
-  begun = collections.deque()
-  lifeline, held = context.Pipe(duplex=False)
-  with contextlib.closing(lifeline), contextlib.closing(held):
-    try:
-      while True:
-        busy = {w.receiver: w for w in begun if w.counts is None}
-        idle = min(num_workers - len(busy), 2 * num_workers - len(begun))
-        for shard in itertools.islice(waiting, idle):
-          with _interrupted_later():
-            begun.append(_Worker(context, lifeline, shard, recipe, outputs))
-          busy[begun[-1].receiver] = begun[-1]
-        if not begun:
-          return
-        if begun[0].counts is not None:
-          worker = begun.popleft()
-          yield worker.shard, worker.parts, worker.counts
-        else:
-          for receiver in multiprocessing.connection.wait(list(busy)):
-            busy[receiver].finish()
-    finally:
-      for worker in begun:
-        worker.end()
+    writers = [stack.enter_context(files.open_file(p, "wb")) for p in parts]
+    return _write_shard(shard, config, writers)
 
 
 @contextlib.contextmanager
-def _interrupted_later():
-  """Lets Ctrl-C wait for the end of what must not be left half done."""
+def _interrupts_ignored():
+  """Ignores Ctrl-C, also in processes that are started meanwhile."""
   if threading.current_thread() is not threading.main_thread():
     yield
     return
-  interrupts = []
-  handler = signal.signal(signal.SIGINT, lambda *args: interrupts.append(args))
+  handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
   try:
     yield
   finally:
-    signal.signal(signal.SIGINT, handler)
-  if interrupts:
-    raise KeyboardInterrupt
+    # A handler that was not installed from Python is returned as None.
+    signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
 
 
-class _Worker:
-  """A process that writes the records of one shard, and gives its memory back.
-
-  Attributes:
-    shard: the Shard.
-    parts: paths of the files, one for each output.
-    receiver: ready when the process has come to its end.
-    counts: its Counts, once `finish` has been called.
-  """
-
-  def __init__(self, context, lifeline, shard, recipe, outputs):
-    self.shard = shard
-    self.parts = [f"{path}.shard-{shard.index:05d}.partial" for path in outputs]
-    self.counts = None
-    self.receiver, sender = context.Pipe(duplex=False)
-    with contextlib.closing(sender):
-      self._process = context.Process(
-        target=_write_part,
-        args=(lifeline, sender, shard, recipe, self.parts),
-        daemon=True,
-      )
-      self._process.start()
-
-  def finish(self):
-    """Waits for the process; raises what it has raised."""
-    try:
-      outcome = self.receiver.recv()
-    except EOFError:
-      raise OSError(
-        "a worker process was killed, perhaps for want of memory; pass fewer "
-        "--num_workers or a smaller --shard_mb"
-      ) from None
-    if isinstance(outcome, Exception):
-      raise outcome
-    self.counts = outcome
-    self.end()
-
-  def end(self):
-    """Stops the process, if it is not done."""
-    self._process.terminate()
-    self._process.join()
-    self.receiver.close()
+def _start_worker():
+  """Ends this process when its parent ends, even if the parent is killed."""
+  threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _write_part(lifeline, sender, shard, recipe, parts):
-  """Sends the Counts of a shard that it writes, or what went wrong."""
-  threading.Thread(
-    target=_end_with_parent, args=[lifeline], daemon=True
-  ).start()
-  try:
-    sender.send(_write_shards([shard], recipe, parts, lambda count: None))
-  except (ValueError, OSError) as error:
-    sender.send(error)
-  except tf.errors.OpError as error:
-    # It may hold what cannot go from process to process.
-    sender.send(OSError(error.message))
-
-
-def _start_fork_server(context):
-  """Starts what workers are forked from: TensorFlow loaded, no threads.
-
-  It heeds no Ctrl-C, and nor do the workers: they end with this process.
-  """
-  context.set_forkserver_preload(["quiet_start", __name__])
-  environment = dict(os.environ)
-  # Python passes its path on to the workers, but not to what they come from.
-  os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-  if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3":
-    del os.environ["TF_CPP_MIN_LOG_LEVEL"]  # So that quiet_start acts there.
-  is_main = threading.current_thread() is threading.main_thread()
-  handler = is_main and signal.signal(signal.SIGINT, signal.SIG_IGN)
-  try:
-    multiprocessing.forkserver.ensure_running()
-  finally:
-    if is_main:
-      signal.signal(signal.SIGINT, handler)
-    os.environ.clear()
-    os.environ.update(environment)
-
-
-def _end_with_parent(lifeline: Connection) -> None:
-  """Ends this process as soon as the other end of a pipe is closed.
-
-  The system closes it when the parent is killed.
-  """
-  with contextlib.suppress(EOFError, OSError):
-    lifeline.recv()
+def _end_with_parent():
+  multiprocessing.parent_process().join()
   os._exit(1)

@@ -1,6 +1,6 @@
-"""Files, local or remote: opened, listed, and written aside and renamed.
+"""Opens, lists and atomically writes files, local or remote.
 
-Local paths use Python alone. Paths with a scheme, such as `gs://bucket/file`,
+Local paths need only Python. Paths with a scheme, such as `gs://bucket/file`,
 load TensorFlow for its file systems.
 """
 
@@ -27,31 +27,31 @@ def is_remote(path: str | os.PathLike) -> bool:
 
 
 def _remote():
+  import quiet_start  # noqa: F401  isort: skip
   import tensorflow as tf
 
   return tf.io.gfile
 
 
 def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
-  """Opens a file, in binary or text mode."""
+  """Opens a file in a binary mode: "rb", "wb" or "ab"."""
   if is_remote(path):
     return _remote().GFile(os.fspath(path), mode)
-  encoding = None if "b" in mode else "utf-8"
-  return open(path, mode, encoding=encoding)
+  return open(path, mode)
 
 
 def exists(path: str | os.PathLike) -> bool:
-  """Whether there is a file or folder."""
+  """Whether the path is a file or folder."""
   return _remote().exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def isdir(path: str | os.PathLike) -> bool:
-  """Whether there is a folder."""
+  """Whether the path is a folder."""
   return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def isfile(path: str | os.PathLike) -> bool:
-  """Whether there is something other than a folder: a file, or a pipe."""
+  """Whether the path exists and is not a folder: a file, or a pipe."""
   return exists(path) and not isdir(path)
 
 
@@ -77,7 +77,7 @@ def find(pattern: str) -> list[str]:
 
 
 def makedirs(path: str | os.PathLike) -> None:
-  """Makes a folder and those above it; one that is there is no error."""
+  """Creates a folder and its parents, unless they exist."""
   if is_remote(path):
     _remote().makedirs(path)
   else:
@@ -93,7 +93,7 @@ def remove(path: str | os.PathLike) -> None:
 
 
 def remove_tree(path: str | os.PathLike) -> None:
-  """Deletes a folder and all in it."""
+  """Deletes a folder and its contents."""
   if is_remote(path):
     _remote().rmtree(path)
   else:
@@ -101,7 +101,7 @@ def remove_tree(path: str | os.PathLike) -> None:
 
 
 def rename(source: str | os.PathLike, target: str | os.PathLike) -> None:
-  """Renames a file; one that has the new name already is replaced."""
+  """Renames a file, replacing a file of the new name."""
   if is_remote(target):
     _remote().rename(source, target, overwrite=True)
   else:
@@ -109,7 +109,7 @@ def rename(source: str | os.PathLike, target: str | os.PathLike) -> None:
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:
-  """All of a file or pipe."""
+  """The content of a file or pipe."""
   with open_file(path, "rb") as reader:
     return reader.read()
 

@@ -1,4 +1,4 @@
-"""From documents to what BERT is pre-trained on (paper, 3.1 and A.2).
+"""Pre-training instances from documents (paper, sections 3.1 and A.2).
 
     rng = random.Random(12345)
     instances = create_training_instances(
@@ -7,21 +7,20 @@
       rng=rng)
     write_instance_to_example_files(instances, tokenizer, 128, 20, [output])
 
-Text has one sentence a line and an empty line between documents. An instance is
-`[CLS] A [SEP] B [SEP]`, where B follows A in its document or comes from another
-one, and some pieces of it are to be predicted.
+Input text has one sentence per line and an empty line between documents. An
+instance is `[CLS] A [SEP] B [SEP]` with some of its word pieces masked. B
+follows A in its document, or is drawn from another document.
 
-All chance comes from one `random.Random`, drawn from in the original's order:
-equal text, settings and seed give the original's instances.
+All random numbers come from one `random.Random`, in the order of the original
+code: equal text, options and seed give the instances of the original.
 """
 
+import bisect
 import contextlib
 import dataclasses
-import functools
 import itertools
 import random
 import re
-import struct
 from collections.abc import (
   Callable,
   Container,
@@ -30,43 +29,189 @@ from collections.abc import (
   Mapping,
   Sequence,
 )
-
-import tensorflow as tf
+from typing import Any, NamedTuple
 
 import tokenization
 from errors import UserError
 from pipeline import files, records, text_files
 
-# A sentence is a list of word pieces, a document a list of sentences.
-Document = Sequence[Sequence[str]]
-
-_CLS, _SEP, _MASK = "[CLS]", "[SEP]", "[MASK]"
-_NEVER_MASKED = frozenset((_CLS, _SEP))
-
 # What SentencePiece puts before the first piece of a word.
 _WORD_START = "\u2581"
-
-# The weight of a prediction, as a record holds it.
-_ONE = struct.pack("<f", 1)
 
 
 @dataclasses.dataclass(slots=True)
 class TrainingInstance:
-  """One row of pre-training data, not yet in ids.
+  """A row of pre-training data.
 
   Attributes:
-    tokens: word pieces, masked ones replaced, with [CLS] and [SEP]; n of them.
-    segment_ids: n numbers, 0 for [CLS] A [SEP], 1 for B [SEP].
-    masked_lm_positions: where a piece is to be predicted, ascending.
-    masked_lm_labels: the pieces that stood there.
+    tokens: n word pieces with [CLS] and [SEP], after masking.
+    segment_ids: n numbers, 0 for `[CLS] A [SEP]` and 1 for `B [SEP]`.
+    masked_lm_positions: the positions to predict, ascending.
+    masked_lm_labels: the original pieces at these positions.
     is_random_next: whether B comes from another document; None without B.
   """
 
-  tokens: list[str]
-  segment_ids: list[int]
+  tokens: list
+  segment_ids: Sequence[int]
   masked_lm_positions: list[int]
-  masked_lm_labels: list[str]
+  masked_lm_labels: list
   is_random_next: bool | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstanceConfig:
+  """How documents become instances.
+
+  Attributes:
+    max_seq_length: S, maximum length of an instance with [CLS] and [SEP].
+    short_seq_prob: probability that the instances of a document are shorter
+      than S, which makes the lengths of pre-training resemble later use.
+    masked_lm_prob: fraction of the pieces to predict.
+    max_predictions_per_seq: P, maximum number of predictions; 0 masks nothing.
+    dupe_factor: passes over the documents, each with different masks.
+    do_whole_word_mask: mask either all pieces of a word or none.
+    next_sentence_prediction: create pairs of texts instead of single texts.
+
+  Raises:
+    UserError: S has too little room for text.
+  """
+
+  max_seq_length: int
+  short_seq_prob: float
+  masked_lm_prob: float
+  max_predictions_per_seq: int
+  dupe_factor: int = 1
+  do_whole_word_mask: bool = False
+  next_sentence_prediction: bool = True
+
+  def __post_init__(self):
+    if self.room < 2:
+      raise UserError(
+        f"--max_seq_length={self.max_seq_length} leaves too little room for "
+        f"text; pass {self.max_seq_length - self.room + 2} or more"
+      )
+
+  @property
+  def room(self) -> int:
+    """Maximum number of pieces beside [CLS] and [SEP]."""
+    return self.max_seq_length - (3 if self.next_sentence_prediction else 2)
+
+  @property
+  def min_documents(self) -> int:
+    """Minimum number of documents: random next sentences need two."""
+    return 2 if self.next_sentence_prediction else 1
+
+  def check_documents(self, count: int, source: str = "the input") -> None:
+    """Raises UserError if there are too few documents to create instances."""
+    if not count:
+      raise UserError(
+        f"{source} has no text that the tokenizer keeps; pass files with one "
+        f"sentence per line and an empty line between documents"
+      )
+    if count < self.min_documents:
+      raise UserError(
+        f"{source} has only 1 document, but random next sentences come from "
+        f"another one; separate documents by empty lines, raise --shard_mb if "
+        f"it is set, or pass --next_sentence_prediction=false"
+      )
+
+
+class Document(NamedTuple):
+  """The word pieces of a document.
+
+  Attributes:
+    pieces: the pieces of all sentences.
+    starts: the index in `pieces` where each sentence starts, and the end.
+  """
+
+  pieces: list
+  starts: list[int]
+
+  def encoded(self, ids: Mapping[str, bytes]) -> "Document":
+    """The same document with `encoded_ids` as pieces."""
+    return Document(list(map(ids.__getitem__, self.pieces)), self.starts)
+
+
+class Pieces(NamedTuple):
+  """The vocabulary from which instances are made.
+
+  Pieces are str, or whatever else documents are made of.
+
+  Attributes:
+    words: the pieces that random replacements are drawn from.
+    continuations: the pieces that continue a word, for whole word masking.
+    cls, sep, mask: the special pieces.
+    occur_in_text: whether [CLS] and [SEP] may be pieces of text.
+  """
+
+  words: Sequence
+  continuations: Container = ()
+  cls: Any = "[CLS]"
+  sep: Any = "[SEP]"
+  mask: Any = "[MASK]"
+  occur_in_text: bool = True
+
+  def encoded(self, ids: Mapping[str, bytes]) -> "Pieces":
+    """The same vocabulary with `encoded_ids` as pieces."""
+    return Pieces(
+      [ids[word] for word in self.words],
+      frozenset(ids[piece] for piece in self.continuations),
+      *map(ids.get, (self.cls, self.sep, self.mask)),
+      self.occur_in_text,
+    )
+
+  def maskable(self, tokens: Sequence, positions: Iterable[int]) -> list[int]:
+    """The positions that hold neither [CLS] nor [SEP]."""
+    ends = {self.cls, self.sep}
+    return [i for i in positions if tokens[i] not in ends]
+
+
+def pieces_of(
+  tokenizer: tokenization.FullTokenizer, config: InstanceConfig
+) -> Pieces:
+  """The vocabulary of a tokenizer.
+
+  Raises:
+    UserError: it lacks a special piece.
+  """
+  for special in ("[CLS]", "[SEP]", "[MASK]"):
+    is_needed = special != "[MASK]" or config.max_predictions_per_seq
+    if is_needed and special not in tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary has no piece {special}; add it, or pass the "
+        f"vocabulary of a released model"
+      )
+  continuations = ()
+  if config.do_whole_word_mask:
+    continuations = word_continuations(tokenizer)
+  return Pieces(
+    list(tokenizer.vocab),
+    continuations,
+    # BasicTokenizer splits text at brackets.
+    occur_in_text=_is_sentencepiece(tokenizer),
+  )
+
+
+def _is_sentencepiece(tokenizer):
+  return isinstance(
+    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
+  )
+
+
+def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
+  """The pieces of a vocabulary that continue a word."""
+  if not _is_sentencepiece(tokenizer):
+    return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
+  return frozenset(
+    piece
+    for piece in tokenizer.vocab
+    if not piece.startswith(_WORD_START) and not re.fullmatch(r"\[\w+\]", piece)
+  )
+
+
+def encoded_ids(vocab: Mapping[str, int]) -> dict[str, bytes]:
+  """Each piece with its id as records encode it."""
+  return {piece: records.varint(index) for piece, index in vocab.items()}
 
 
 def create_training_instances(
@@ -84,147 +229,86 @@ def create_training_instances(
   """The instances of text files, shuffled; all of them are held in memory.
 
   Args:
-    input_files: paths of text files, or of gzip files of text (.gz). They are
-      read as one text: the end of a file does not end a document.
-    tokenizer: cuts a line into word pieces.
-    max_seq_length: S, the most pieces of an instance, [CLS] and [SEP] included.
-    dupe_factor: how often each document is gone through, with new masks.
-    short_seq_prob: how often a document's instances are made shorter than S, so
-      that training and later use differ less in length.
-    masked_lm_prob: the part of an instance's pieces to be predicted.
-    max_predictions_per_seq: P, at most so many; 0 masks nothing.
-    rng: where chance comes from.
-    do_whole_word_mask: mask all pieces of a word, or none.
-    next_sentence_prediction: make pairs A and B; or A alone.
+    input_files: text files, or gzip files (.gz) of text. They are read as one
+      text: the end of a file does not end a document.
+    tokenizer: splits a line into word pieces.
+    rng: the source of random numbers.
+    others: see `InstanceConfig`.
 
   Raises:
-    ValueError: a file cannot be read, or `iterate_instances` raises it.
+    UserError: a file cannot be read, there are too few documents, or the
+      vocabulary lacks a special piece.
   """
-  lines = itertools.chain.from_iterable(map(text_files.read_lines, input_files))
-  instances = list(
-    iterate_instances(
-      read_documents(lines, tokenizer),
-      tokenizer,
-      max_seq_length,
-      dupe_factor,
-      short_seq_prob,
-      masked_lm_prob,
-      max_predictions_per_seq,
-      rng,
-      do_whole_word_mask,
-      next_sentence_prediction,
-    )
+  config = InstanceConfig(
+    max_seq_length=max_seq_length,
+    short_seq_prob=short_seq_prob,
+    masked_lm_prob=masked_lm_prob,
+    max_predictions_per_seq=max_predictions_per_seq,
+    dupe_factor=dupe_factor,
+    do_whole_word_mask=do_whole_word_mask,
+    next_sentence_prediction=next_sentence_prediction,
   )
-  _shuffle(instances, rng)
+  lines = itertools.chain.from_iterable(map(text_files.read_lines, input_files))
+  documents = read_documents(lines, tokenizer.tokenize)
+  pieces = pieces_of(tokenizer, config)
+  instances = list(iterate_instances(documents, config, pieces, rng))
+  for instance in instances:
+    instance.segment_ids = list(instance.segment_ids)
+  shuffle(instances, rng)
   return instances
 
 
 def read_documents(
-  lines: Iterable[str], tokenizer: tokenization.FullTokenizer
-) -> list[list[list[str]]]:
-  """Documents of sentences of word pieces, from lines of text.
+  lines: Iterable[str], tokenize: Callable[[str], list]
+) -> list[Document]:
+  """The documents of lines of text; a blank line ends a document.
 
-  A blank line ends a document. Sentences and documents without pieces are left
-  out.
+  Sentences and documents without pieces are left out.
   """
-  documents = [[]]
-  for line in lines:
+  documents = []
+  pieces, starts = [], [0]
+  for line in itertools.chain(lines, [""]):
     line = line.strip()
-    if not line:
-      documents.append([])
-    elif tokens := tokenizer.tokenize(line):
-      documents[-1].append(tokens)
-  return [document for document in documents if document]
+    if line:
+      pieces += tokenize(line)
+      if len(pieces) > starts[-1]:
+        starts.append(len(pieces))
+    elif pieces:
+      documents.append(Document(pieces, starts))
+      pieces, starts = [], [0]
+  return documents
 
 
 def iterate_instances(
   documents: Sequence[Document],
-  tokenizer: tokenization.FullTokenizer,
-  max_seq_length: int,
-  dupe_factor: int,
-  short_seq_prob: float,
-  masked_lm_prob: float,
-  max_predictions_per_seq: int,
+  config: InstanceConfig,
+  pieces: Pieces,
   rng: random.Random,
-  do_whole_word_mask: bool = False,
-  next_sentence_prediction: bool = True,
   document_done: Callable[[], None] = lambda: None,
 ) -> Iterator[TrainingInstance]:
-  """Yields instances as they come: pass by pass, document by document.
-
-  The order of the documents is drawn first; `documents` itself stays as it is.
+  """Yields the instances of all passes, in the order of creation.
 
   Args:
-    documents: as from `read_documents`.
-    document_done: is called after each document of each pass.
-    others: as for `create_training_instances`.
+    documents: as from `read_documents`; they are shuffled once, in a copy.
+    config: an InstanceConfig.
+    pieces: the vocabulary of the documents.
+    rng: the source of random numbers.
+    document_done: called after each document of each pass.
 
   Raises:
-    ValueError: there are too few documents, `max_seq_length` has too little
-      room, or the vocabulary lacks a special piece.
+    UserError: there are too few documents.
   """
+  config.check_documents(len(documents))
   documents = list(documents)
-  _check_documents(documents, next_sentence_prediction)
-  _check_vocabulary(tokenizer.vocab, max_predictions_per_seq)
-  continuations = word_continuations(tokenizer) if do_whole_word_mask else ()
-  vocab_words = list(tokenizer.vocab)
-  _shuffle(documents, rng)
-  for _ in range(dupe_factor):
-    for document_index in range(len(documents)):
-      yield from create_instances_from_document(
-        documents,
-        document_index,
-        max_seq_length,
-        short_seq_prob,
-        masked_lm_prob,
-        max_predictions_per_seq,
-        vocab_words,
-        rng,
-        continuations,
-        next_sentence_prediction,
-      )
+  shuffle(documents, rng)
+  for _ in range(config.dupe_factor):
+    for index in range(len(documents)):
+      yield from _instances_of_document(documents, index, config, pieces, rng)
       document_done()
 
 
-def _check_documents(documents, next_sentence_prediction):
-  if not documents:
-    raise UserError(
-      "the input holds no text; give a file with one sentence a line and an "
-      "empty line between documents"
-    )
-  if next_sentence_prediction and len(documents) < 2:
-    raise UserError(
-      "the input holds 1 document, and a random next sentence must come from "
-      "another; part documents by empty lines, or pass "
-      "--next_sentence_prediction=false"
-    )
-
-
-def _check_vocabulary(vocab, max_predictions_per_seq):
-  needed = [_CLS, _SEP, _MASK] if max_predictions_per_seq else [_CLS, _SEP]
-  for special in needed:
-    if special not in vocab:
-      raise UserError(
-        f"the vocabulary has no piece {special}; add it, or pass the "
-        f"vocabulary of a released model"
-      )
-
-
-def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
-  """The pieces of a vocabulary that go on with a word begun before them."""
-  if not isinstance(
-    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
-  ):
-    return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
-  return frozenset(
-    piece
-    for piece in tokenizer.vocab
-    if not piece.startswith(_WORD_START) and not re.fullmatch(r"\[\w+\]", piece)
-  )
-
-
 def create_instances_from_document(
-  all_documents: Sequence[Document],
+  all_documents: Sequence[Sequence[Sequence[str]]],
   document_index: int,
   max_seq_length: int,
   short_seq_prob: float,
@@ -235,115 +319,155 @@ def create_instances_from_document(
   continuations: Container[str] = (),
   next_sentence_prediction: bool = True,
 ) -> list[TrainingInstance]:
-  """The instances of one pass over one document, in its order.
+  """The instances of one pass over a document, in order.
 
   Args:
-    all_documents: where random next sentences come from, this one among them.
-    document_index: which one it is.
-    vocab_words: the pieces from which a random one is drawn.
-    continuations: the pieces that go on with a word, to mask whole words; if
-      empty, each piece is masked by itself.
-    others: as for `create_training_instances`.
+    all_documents: lists of sentences, which are lists of word pieces.
+    document_index: the document. Random next sentences come from the others.
+    vocab_words: the pieces that random replacements are drawn from.
+    rng: the source of random numbers.
+    continuations: the pieces that continue a word, to mask whole words; empty
+      to mask single pieces.
+    others: see `InstanceConfig`.
 
   Raises:
-    ValueError: there are too few documents, or too little room for text.
+    UserError: there are too few documents, or too little room for text.
   """
-  _check_documents(all_documents, next_sentence_prediction)
-  specials = 3 if next_sentence_prediction else 2
-  room = max_seq_length - specials
-  if room < 2:
-    raise UserError(
-      f"--max_seq_length={max_seq_length} leaves too little room for text; "
-      f"pass {specials + 2} or more"
-    )
-  is_short = rng.random() < short_seq_prob
-  target = rng.randint(2, room) if is_short else room
-  if next_sentence_prediction:
-    texts = _pairs(all_documents, document_index, room, target, rng)
-  else:
-    texts = _packed(all_documents[document_index], room, target)
-  instances = []
-  for tokens, segment_ids, is_random_next in texts:
-    masked = create_masked_lm_predictions(
-      tokens,
-      masked_lm_prob,
-      max_predictions_per_seq,
-      vocab_words,
+  config = InstanceConfig(
+    max_seq_length=max_seq_length,
+    short_seq_prob=short_seq_prob,
+    masked_lm_prob=masked_lm_prob,
+    max_predictions_per_seq=max_predictions_per_seq,
+    next_sentence_prediction=next_sentence_prediction,
+  )
+  config.check_documents(len(all_documents))
+  instances = list(
+    _instances_of_document(
+      _Flattened(all_documents),
+      document_index,
+      config,
+      Pieces(vocab_words, continuations),
       rng,
-      continuations,
     )
-    tokens, positions, labels = masked
-    instances.append(
-      TrainingInstance(tokens, segment_ids, positions, labels, is_random_next)
-    )
+  )
+  for instance in instances:
+    instance.segment_ids = list(instance.segment_ids)
   return instances
 
 
-def _pairs(documents, index, room, target, rng):
-  """Yields [CLS] A [SEP] B [SEP], its segments, and whether B is random.
+class _Flattened:
+  """Lists of sentences as a sequence of Documents, converted when needed."""
 
-  A chunk of whole sentences that fills the target is cut between two of them:
-  A, and B, unless that is drawn from another document. What B would have been
-  then begins the next chunk.
+  def __init__(self, documents):
+    self._documents = documents
+
+  def __len__(self):
+    return len(self._documents)
+
+  def __getitem__(self, index):
+    sentences = self._documents[index]
+    pieces = list(itertools.chain.from_iterable(sentences))
+    return Document(
+      pieces, list(itertools.accumulate(map(len, sentences), initial=0))
+    )
+
+
+def _instances_of_document(documents, index, config, pieces, rng):
+  """Yields the instances of one pass; `segment_ids` are bytes."""
+  is_short = rng.random() < config.short_seq_prob
+  target = rng.randint(2, config.room) if is_short else config.room
+  texts = _pairs if config.next_sentence_prediction else _single_texts
+  for text_a, text_b, is_random_next in texts(
+    documents, index, config.room, target, rng
+  ):
+    tokens = [pieces.cls, *text_a, pieces.sep]
+    segment_ids = bytes(len(tokens))
+    candidates = [*range(1, len(tokens) - 1)]
+    if text_b:
+      candidates += range(len(tokens), len(tokens) + len(text_b))
+      tokens += text_b
+      tokens.append(pieces.sep)
+      segment_ids += b"\1" * (len(text_b) + 1)
+    if pieces.occur_in_text:
+      candidates = pieces.maskable(tokens, candidates)
+    masked = _mask(
+      tokens,
+      candidates,
+      config.masked_lm_prob,
+      config.max_predictions_per_seq,
+      pieces,
+      rng,
+    )
+    yield TrainingInstance(tokens, segment_ids, *masked, is_random_next)
+
+
+def _pairs(documents, index, room, target, rng):
+  """Yields text A, text B, and whether B is random.
+
+  A chunk of whole sentences that reaches the target length is split between
+  two of them into A and B. If B is replaced by a random text, the next chunk
+  starts with the replaced sentences.
   """
-  document = documents[index]
-  start = 0
-  while start < len(document):
-    end, size = start, 0
-    while end < len(document) and size < target:
-      size += len(document[end])
-      end += 1
-    count = end - start
-    middle = start + (rng.randint(1, count - 1) if count > 1 else 1)
-    tokens_a = _joined(document[start:middle])
+  pieces, starts = documents[index]
+  size = len(starts) - 1
+  first = 0
+  while first < size:
+    start = starts[first]
+    end = bisect.bisect_left(starts, start + target, first + 1, size)
+    count = end - first
+    middle = first + 1
+    if count > 1:
+      middle += _random_below(count - 1, rng)
+    stop = starts[middle]
     is_random_next = count == 1 or rng.random() < 0.5
     if is_random_next:
-      tokens_b = _random_next(documents, index, target - len(tokens_a), rng)
+      text_b = _random_next(documents, index, target - (stop - start), rng)
     else:
-      tokens_b = _joined(document[middle:end])
-    start = middle if is_random_next else end
-    truncate_seq_pair(tokens_a, tokens_b, room, rng)
-    tokens = [_CLS, *tokens_a, _SEP, *tokens_b, _SEP]
-    segment_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
-    yield tokens, segment_ids, is_random_next
+      text_b = pieces, stop, starts[end]
+    pieces_b, start_b, stop_b = text_b
+    cut_a, cut_b = _truncation(stop - start, stop_b - start_b, room, rng)
+    yield (
+      pieces[start + cut_a[0] : stop - cut_a[1]],
+      pieces_b[start_b + cut_b[0] : stop_b - cut_b[1]],
+      is_random_next,
+    )
+    first = middle if is_random_next else end
 
 
 def _random_next(documents, index, wanted, rng):
-  """Sentences from a random place of a random other document on.
+  """Consecutive sentences of another document, from a random one.
 
-  As many as hold `wanted` pieces, at least one, at most to its end.
+  They are as many as have `wanted` pieces, at least one, at most to the end of
+  the document.
+
+  Returns:
+    The pieces of the document, and where the sentences start and stop.
   """
   other = index
   # The original gives up after ten draws, and takes B from A's own document.
   while other == index:
-    other = rng.randint(0, len(documents) - 1)
-  document = documents[other]
-  tokens = []
-  for place in range(rng.randint(0, len(document) - 1), len(document)):
-    tokens += document[place]
-    if len(tokens) >= wanted:
-      break
-  return tokens
+    other = _random_below(len(documents), rng)
+  pieces, starts = documents[other]
+  size = len(starts) - 1
+  first = _random_below(size, rng)
+  end = bisect.bisect_left(starts, starts[first] + wanted, first + 1, size)
+  return pieces, starts[first], starts[end]
 
 
-def _packed(document, room, target):
-  """Yields [CLS] A [SEP], its segments, and None.
+def _single_texts(documents, index, room, target, rng):
+  """Yields text A, an empty text B, and None.
 
-  A is as many whole sentences as fit the target, or a longer one by itself;
-  one that is longer than the room is cut.
+  A has as many whole sentences as fit the target, or a single longer one. A
+  sentence longer than the room is split.
   """
-  chunk = []
-  for sentence in itertools.chain(document, [None]):
-    if chunk and (sentence is None or len(chunk) + len(sentence) > target):
-      for begin in range(0, len(chunk), room):
-        part = chunk[begin : begin + room]
-        yield [_CLS, *part, _SEP], [0] * (len(part) + 2), None
-      chunk = []
-    chunk += sentence or []
-
-
-def _joined(sentences):
-  return list(itertools.chain.from_iterable(sentences))
+  pieces, starts = documents[index]
+  first = 0
+  while first < len(starts) - 1:
+    start = starts[first]
+    first = max(first + 1, bisect.bisect_right(starts, start + target) - 1)
+    stop = starts[first]
+    for begin in range(start, stop, room):
+      yield pieces[begin : min(begin + room, stop)], [], None
 
 
 def truncate_seq_pair(
@@ -354,21 +478,31 @@ def truncate_seq_pair(
 ) -> None:
   """Shortens two lists in place until they hold `max_num_tokens` together.
 
-  The longer one loses a piece, B where both are as long; the first or the last
-  one, by chance, so that neither end of a text is favoured.
+  Pieces are removed from the longer list, and from B on a tie; randomly from
+  its start or its end, so that neither end of a text is favoured.
   """
-  size_a, size_b = len(tokens_a), len(tokens_b)
-  start_a = start_b = 0
-  while size_a + size_b > max_num_tokens:
-    from_start = rng.random() < 0.5
-    if size_a > size_b:
-      start_a += from_start
-      size_a -= 1
-    else:
-      start_b += from_start
-      size_b -= 1
-  tokens_a[:] = tokens_a[start_a : start_a + size_a]
-  tokens_b[:] = tokens_b[start_b : start_b + size_b]
+  cuts = _truncation(len(tokens_a), len(tokens_b), max_num_tokens, rng)
+  for tokens, (start, end) in zip((tokens_a, tokens_b), cuts, strict=True):
+    tokens[:] = tokens[start : len(tokens) - end]
+
+
+def _truncation(size_a, size_b, room, rng):
+  """How many pieces A and B lose at their (start, end)."""
+  excess = size_a + size_b - room
+  if excess <= 0:
+    return (0, 0), (0, 0)
+  draw = rng.random
+  from_start = [draw() < 0.5 for _ in range(excess)]
+  # The longer text loses all until both are equally long. Then they alternate.
+  longer = from_start[: abs(size_a - size_b)]
+  rest = from_start[len(longer) :]
+  lost_a, lost_b = rest[1::2], rest[::2]
+  if size_a > size_b:
+    lost_a += longer
+  else:
+    lost_b += longer
+  cut_a, cut_b = sum(lost_a), sum(lost_b)
+  return (cut_a, len(lost_a) - cut_a), (cut_b, len(lost_b) - cut_b)
 
 
 def create_masked_lm_predictions(
@@ -379,79 +513,110 @@ def create_masked_lm_predictions(
   rng: random.Random,
   continuations: Container[str] = (),
 ) -> tuple[list[str], list[int], list[str]]:
-  """Chooses the pieces to be predicted, and hides them (paper, 3.1).
+  """Chooses and masks the pieces to predict (paper, section 3.1).
 
-  Eight in ten become [MASK]. One becomes a random piece and one stays, as there
-  is no [MASK] in what the model is used on later.
+  80 % of them become [MASK], 10 % a random piece, and 10 % keep their piece,
+  because [MASK] never occurs when the model is used later.
 
   Args:
-    tokens: an instance's pieces, with [CLS] and [SEP], which are never chosen.
-    masked_lm_prob: the part of them to be predicted; at least one is.
-    max_predictions_per_seq: at most so many; 0 leaves `tokens` as they are.
-    vocab_words: the pieces from which a random one is drawn.
-    rng: where chance comes from.
-    continuations: the pieces that stay together with the one before them; a
-      word that would be too many is passed over.
+    tokens: the pieces of an instance. [CLS] and [SEP] are never chosen.
+    masked_lm_prob: the fraction of `tokens` to predict; at least one is.
+    max_predictions_per_seq: maximum number of predictions; 0 masks nothing.
+    vocab_words: the pieces that random replacements are drawn from.
+    rng: the source of random numbers.
+    continuations: pieces that are masked together with the piece before them.
+      A word that exceeds the number of predictions left is skipped.
 
   Returns:
-    The pieces after hiding; the positions chosen, ascending; what stood there.
+    The pieces after masking, the chosen positions in ascending order, and the
+    original pieces at these positions.
   """
   output = list(tokens)
+  pieces = Pieces(vocab_words, continuations)
+  positions, labels = _mask(
+    output,
+    pieces.maskable(tokens, range(len(tokens))),
+    masked_lm_prob,
+    max_predictions_per_seq,
+    pieces,
+    rng,
+  )
+  return output, positions, labels
+
+
+def _mask(
+  tokens, candidates, masked_lm_prob, max_predictions_per_seq, pieces, rng
+):
+  """Masks some of the candidate positions in place.
+
+  Returns:
+    The positions, and the original pieces there.
+  """
   if not max_predictions_per_seq:
-    return output, [], []
+    return [], []
   wanted = min(
     max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
   )
-  chosen = _chosen_positions(tokens, wanted, rng, continuations)
-  draw = rng.random
+  if pieces.continuations:
+    words = _words(tokens, candidates, pieces.continuations)
+    shuffle(words, rng)
+    chosen = []
+    for word in words:
+      if len(chosen) + len(word) <= wanted:
+        chosen += word
+  else:
+    shuffle(candidates, rng)
+    chosen = candidates[:wanted]
+  positions = sorted(chosen)
+  labels = [tokens[position] for position in positions]
+  draw, mask = rng.random, pieces.mask
   for position in chosen:
     if draw() < 0.8:
-      output[position] = _MASK
+      tokens[position] = mask
     elif draw() >= 0.5:
-      output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
-  chosen.sort()
-  return output, chosen, [tokens[position] for position in chosen]
+      tokens[position] = pieces.words[_random_below(len(pieces.words), rng)]
+  return positions, labels
 
 
-def _chosen_positions(tokens, wanted, rng, continuations):
-  """At most `wanted` positions in the order drawn, those of a word together."""
-  places = [i for i, token in enumerate(tokens) if token not in _NEVER_MASKED]
-  if not continuations:
-    _shuffle(places, rng)
-    return places[:wanted]
+def _words(tokens, positions, continuations):
+  """The positions grouped by word."""
   words = []
-  for place in places:
-    # A piece whose word was cut off goes with the word before, over a [SEP]
-    # too, as in the original.
-    if words and tokens[place] in continuations:
-      words[-1].append(place)
+  for position in positions:
+    # As in the original, a continuation at the start of a text belongs to the
+    # word before it, even across [SEP].
+    if words and tokens[position] in continuations:
+      words[-1].append(position)
     else:
-      words.append([place])
-  _shuffle(words, rng)
-  chosen = []
-  for word in words:
-    if len(chosen) + len(word) <= wanted:
-      chosen += word
-  return chosen
+      words.append([position])
+  return words
 
 
-def _shuffle(items, rng):
-  """`rng.shuffle(items)`: the same draws and the same order, in half the time.
+def _random_below(limit, rng):
+  """`rng.randrange(limit)`: the same draws and result in less time."""
+  bits = limit.bit_length()
+  drawn = rng.getrandbits(bits)
+  while drawn >= limit:
+    drawn = rng.getrandbits(bits)
+  return drawn
 
-  From the last item to the second, each changes places with one of those up to
-  itself. Where that is one of n, `random.Random` draws as many bits as n has,
+
+def shuffle(items: list, rng: random.Random) -> None:
+  """`rng.shuffle(items)`: the same draws and order in half the time.
+
+  From the last item to the second, each is swapped with a random one of those
+  up to itself. To choose one of n, `random.Random` draws as many bits as n has
   until they are less than n.
   """
   getrandbits = rng.getrandbits
   last = len(items) - 1
   for bits in range(len(items).bit_length(), 1, -1):
-    # The items for which n has so many bits.
+    # The first index for which n has this number of bits.
     first = (1 << bits - 1) - 1
-    for place in range(last, first - 1, -1):
+    for index in range(last, first - 1, -1):
       other = getrandbits(bits)
-      while other > place:
+      while other > index:
         other = getrandbits(bits)
-      items[place], items[other] = items[other], items[place]
+      items[index], items[other] = items[other], items[index]
     last = first - 1
 
 
@@ -462,7 +627,7 @@ def feature_spec(
 ) -> dict[str, records.Feature]:
   """The spec of a record: sequences [S], predictions [P], next sentence [1].
 
-  Predictions are left out if P is 0.
+  Predictions are omitted if P is 0.
   """
   spec = {
     name: records.sequence_feature(max_seq_length) for name in records.SEQUENCES
@@ -477,98 +642,64 @@ def feature_spec(
   return spec
 
 
-def encode_instance(
-  instance: TrainingInstance,
-  vocab: Mapping[str, int],
-  max_seq_length: int,
-  max_predictions_per_seq: int,
-) -> bytes:
-  """An instance as a serialized `tf.train.Example` of `feature_spec`.
+class InstanceEncoder:
+  """Serializes instances as `tf.train.Example` of `feature_spec`.
 
-  Sequences and predictions are filled up with 0, which is their weight then.
+  Sequences and predictions are padded with 0; the weight of padding is 0. The
+  features that depend only on the size of an instance are encoded once.
 
-  Raises:
-    ValueError: the instance has more pieces or predictions than that.
-    KeyError: one of its pieces is not in `vocab`.
+  Args:
+    max_seq_length: S.
+    max_predictions_per_seq: P.
   """
-  size = len(instance.tokens)
-  count = len(instance.masked_lm_positions)
-  if size > max_seq_length or count > max_predictions_per_seq:
-    raise UserError(
-      f"an instance of {size} pieces and {count} predictions does not fit "
-      f"max_seq_length={max_seq_length} and "
-      f"max_predictions_per_seq={max_predictions_per_seq}; raise them"
-    )
-  encoded = _encoded_ids(vocab)
-  # What is less than 128 takes one byte.
-  padding = bytes(max_seq_length - size)
-  fields = [
-    (b"input_ids", b"".join([encoded[t] for t in instance.tokens]) + padding),
-    (b"input_mask", b"\1" * size + padding),
-  ]
-  if max_predictions_per_seq:
-    unused = bytes(max_predictions_per_seq - count)
-    ids = b"".join([encoded[t] for t in instance.masked_lm_labels])
-    places = b"".join([_varint(n) for n in instance.masked_lm_positions])
-    fields += [
-      (b"masked_lm_ids", ids + unused),
-      (b"masked_lm_positions", places + unused),
-      (b"masked_lm_weights", _ONE * count + 4 * unused),
+
+  def __init__(self, max_seq_length: int, max_predictions_per_seq: int):
+    feature, one = records.encode_feature, records.encode_floats([1.0])
+    # A number below 128 takes one byte.
+    self._padding = [bytes(n) for n in range(max_seq_length, -1, -1)]
+    self._unused = [bytes(n) for n in range(max_predictions_per_seq, -1, -1)]
+    self._masks = [
+      feature("input_mask", b"\1" * size + padding)
+      for size, padding in enumerate(self._padding)
     ]
-  if instance.is_random_next is not None:
-    fields.append((b"next_sentence_labels", bytes([instance.is_random_next])))
-  fields.append((b"segment_ids", bytes(instance.segment_ids) + padding))
-  features = b"".join(
-    [_head(name, len(numbers)) + numbers for name, numbers in fields]
-  )
-  return b"\n" + _varint(len(features)) + features
+    self._weights = [
+      feature("masked_lm_weights", one * count + unused * 4, is_float=True)
+      for count, unused in enumerate(self._unused)
+    ]
+    self._labels = {
+      is_random: feature("next_sentence_labels", bytes([is_random]))
+      for is_random in (False, True)
+    }
+    self._labels[None] = b""
 
+  def __call__(self, instance: TrainingInstance) -> bytes:
+    """The record of an instance whose pieces are `encoded_ids`.
 
-# A `tf.train.Example` put together from bytes takes half the time that the
-# library takes, and is the same, with the names in alphabetical order. A field
-# is a key, the length of what follows, and that.
-
-
-@functools.lru_cache(2**12)
-def _head(name, size):
-  """What comes before the `size` bytes of a feature's numbers."""
-  list_key = b"\x12" if name == b"masked_lm_weights" else b"\x1a"  # Floats.
-  numbers = b"\n" + _varint(size)
-  feature = list_key + _varint(len(numbers) + size) + numbers
-  name = b"\n" + _varint(len(name)) + name
-  value = b"\x12" + _varint(len(feature) + size) + feature
-  return b"\n" + _varint(len(name) + len(value) + size) + name + value
-
-
-@functools.lru_cache(2**12)
-def _varint(number):
-  """A number's bytes: seven bits in each, the low ones first."""
-  if number < 128:
-    return bytes([number])
-  return bytes([number & 127 | 128]) + _varint(number >> 7)
-
-
-class _EncodedIds(dict):
-  """{piece: the bytes of its id} of a vocabulary, made as needed."""
-
-  def __init__(self, vocab):
-    super().__init__()
-    self.vocab = vocab
-
-  def __missing__(self, token):
-    self[token] = encoded = _varint(self.vocab[token])
-    return encoded
-
-
-_newest_ids = _EncodedIds({})
-
-
-def _encoded_ids(vocab):
-  """The same object for the same vocabulary as last time."""
-  global _newest_ids
-  if _newest_ids.vocab is not vocab:
-    _newest_ids = _EncodedIds(vocab)
-  return _newest_ids
+    Raises:
+      IndexError: the instance has more than S pieces or P predictions.
+    """
+    head = records.feature_head
+    size, count = len(instance.tokens), len(instance.masked_lm_positions)
+    padding, unused = self._padding[size], self._unused[count]
+    ids = b"".join(instance.tokens) + padding
+    parts = [head("input_ids", len(ids)), ids, self._masks[size]]
+    if len(self._unused) > 1:
+      labels = b"".join(instance.masked_lm_labels) + unused
+      positions = records.encode_ints(instance.masked_lm_positions) + unused
+      parts += [
+        head("masked_lm_ids", len(labels)),
+        labels,
+        head("masked_lm_positions", len(positions)),
+        positions,
+        self._weights[count],
+      ]
+    segment_ids = bytes(instance.segment_ids) + padding
+    parts += [
+      self._labels[instance.is_random_next],
+      head("segment_ids", len(segment_ids)),
+      segment_ids,
+    ]
+    return records.encode_example(parts)
 
 
 def write_instance_to_example_files(
@@ -580,22 +711,25 @@ def write_instance_to_example_files(
 ) -> int:
   """Writes instances to TFRecord files, one to each in turn.
 
-  The files appear at the end, whole; after an error they do not.
+  The files appear whole at the end, or not at all after an error.
 
   Returns:
     The number of instances.
   """
+  ids = encoded_ids(tokenizer.vocab)
+  encode = InstanceEncoder(max_seq_length, max_predictions_per_seq)
+  count = 0
   with contextlib.ExitStack() as stack:
     writers = []
     for path in output_files:
       partial = stack.enter_context(files.atomic_write(path))
-      writers.append(stack.enter_context(tf.io.TFRecordWriter(partial)))
-    count = 0
+      writers.append(stack.enter_context(files.open_file(partial, "wb")))
     for instance, writer in zip(instances, itertools.cycle(writers)):
-      writer.write(
-        encode_instance(
-          instance, tokenizer.vocab, max_seq_length, max_predictions_per_seq
-        )
+      encoded = dataclasses.replace(
+        instance,
+        tokens=[ids[token] for token in instance.tokens],
+        masked_lm_labels=[ids[label] for label in instance.masked_lm_labels],
       )
+      writer.write(records.framed(encode(encoded)))
       count += 1
   return count

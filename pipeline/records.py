@@ -1,19 +1,21 @@
 """Rows of features as `tf.train.Example` in TFRecord files, without TensorFlow.
 
-A spec says what a row holds: a dict from feature name to Feature. The writer
-checks against it, and readers parse by it. Equal rows give equal bytes: the
-features of a row are written in alphabetical order.
+A spec describes a row: a dict from feature name to Feature. The writer checks
+rows against it, and readers parse by it. Equal rows give equal bytes, because
+the features of a row are written in alphabetical order.
+
+A TFRecord file is a sequence of frames: the length of a record in 8 bytes, a
+checksum of the length, the record, and a checksum of the record.
 """
 
 import functools
 import itertools
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
-import numpy as np
 
 from errors import UserError
 from pipeline import files
@@ -27,6 +29,8 @@ POSITION = "position"
 # Bytes of a frame before the record, and in addition to it.
 HEADER_BYTES = 12
 FRAME_BYTES = 16
+
+_BYTES = [bytes([number]) for number in range(256)]
 
 
 class Feature(NamedTuple):
@@ -57,41 +61,50 @@ def encode_row(row: Mapping, spec: Spec) -> bytes:
   """A row as a serialized `tf.train.Example`.
 
   Args:
-    row: dict from feature name to a number or an array of them.
+    row: dict from feature name to a number or a nested list or array of them.
     spec: the row's spec.
 
   Raises:
-    ValueError: the size of a feature is not the spec's.
+    ValueError: the size of a feature differs from the spec.
   """
   features = []
   for name, feature in sorted(spec.items()):
-    values = row[name]
-    if not isinstance(values, list) or (values and type(values[0]) is list):
-      values = np.ravel(values).tolist()
+    values = _flat(row[name])
     if len(values) != math.prod(feature.shape):
       raise ValueError(
         f"feature {name} has {len(values)} values, expected {feature.shape}"
       )
     is_float = feature.dtype == "float32"
-    numbers = _encode_floats(values) if is_float else _encode_ints(values)
+    numbers = encode_floats(values) if is_float else encode_ints(values)
     features.append(encode_feature(name, numbers, is_float))
   return encode_example(features)
 
 
+def _flat(values):
+  """All numbers of an array or nested list, in a list."""
+  if hasattr(values, "ravel"):
+    return values.ravel().tolist()
+  if not isinstance(values, list | tuple):
+    return [values]
+  if values and not isinstance(values[0], int | float):
+    return list(itertools.chain.from_iterable(map(_flat, values)))
+  return values
+
+
 def encode_example(features: Iterable[bytes]) -> bytes:
-  """A `tf.train.Example` of features from `encode_feature`, sorted by name."""
+  """A `tf.train.Example` of encoded features, sorted by name."""
   return _field(b"\n", b"".join(features))
 
 
-def encode_feature(name: str, numbers: bytes, is_float: bool) -> bytes:
+def encode_feature(name: str, numbers: bytes, is_float: bool = False) -> bytes:
   """One entry of an Example's map: a name and its packed numbers."""
   return feature_head(name, len(numbers), is_float) + numbers
 
 
 @functools.lru_cache(2**12)
-def feature_head(name: str, size: int, is_float: bool) -> bytes:
+def feature_head(name: str, size: int, is_float: bool = False) -> bytes:
   """The bytes before the `size` bytes of a feature's packed numbers."""
-  # Empty lists are written as empty messages, without a packed field.
+  # An empty list is an empty message, without a packed field.
   numbers = b"\n" + varint(size) if size else b""
   kind = b"\x12" if is_float else b"\x1a"  # Feature.float_list, int64_list.
   feature = kind + varint(len(numbers) + size) + numbers
@@ -107,42 +120,44 @@ def _field(tag, content):
 
 @functools.lru_cache(2**16)
 def varint(number: int) -> bytes:
-  """An integer as protocol buffers write it, seven bits a byte, low bits first.
+  """An integer as protocol buffers encode it: 7 bits a byte, low bits first.
 
-  Negative numbers are written as their two's complement in 64 bits.
+  Negative numbers are encoded as their two's complement in 64 bits.
   """
+  if 0 <= number < 128:
+    return _BYTES[number]
   number &= 2**64 - 1
-  encoded = bytearray()
-  while number > 127:
-    encoded.append(number & 127 | 128)
-    number >>= 7
-  encoded.append(number)
-  return bytes(encoded)
+  return _BYTES[number & 127 | 128] + varint(number >> 7)
 
 
-def _encode_ints(values):
-  if values and min(values) >= 0 and max(values) < 128:
-    return bytes(values)
-  return b"".join([varint(value) for value in values])
+def encode_ints(values: Sequence[int]) -> bytes:
+  """The packed numbers of an int64 feature."""
+  try:
+    encoded = bytes(values)
+  except ValueError:  # A value is negative or does not fit one byte.
+    encoded = b"\x80"
+  return encoded if encoded.isascii() else b"".join(map(varint, values))
 
 
-def _encode_floats(values):
+def encode_floats(values: Sequence[float]) -> bytes:
+  """The packed numbers of a float32 feature."""
   return struct.pack(f"<{len(values)}f", *values)
 
 
 def framed(record: bytes) -> bytes:
-  """A record with the length and checksums that a TFRecord file adds."""
-  return b"".join((framed_header(len(record)), record, masked_checksum(record)))
+  """A record with the length and checksums of a TFRecord file around it."""
+  return b"".join((_header(len(record)), record, _masked_checksum(record)))
 
 
-def framed_header(length: int) -> bytes:
+@functools.lru_cache(2**12)
+def _header(length):
   """The bytes of a frame before a record of this length."""
   packed = struct.pack("<Q", length)
-  return packed + masked_checksum(packed)
+  return packed + _masked_checksum(packed)
 
 
-def masked_checksum(content: bytes) -> bytes:
-  """CRC-32C of the content, rotated and offset as TFRecord files have it."""
+def _masked_checksum(content):
+  """The CRC-32C of the content, rotated and offset as in TFRecord files."""
   crc = google_crc32c.value(content)
   return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -190,7 +205,7 @@ def read_records(
         return
       length = int.from_bytes(header[:8], "little")
       is_whole = len(header) == HEADER_BYTES
-      if is_whole and header != framed_header(length):
+      if is_whole and header != _header(length):
         raise _damaged(path, number)
       frame = reader.read(length + 4) if is_whole else b""
       record = frame[:-4]
@@ -199,7 +214,7 @@ def read_records(
           f"{path} is truncated: it ends within record {number}; create or "
           f"copy the file again"
         )
-      if frame[-4:] != masked_checksum(record):
+      if frame[-4:] != _masked_checksum(record):
         raise _damaged(path, number)
       yield record
 
@@ -209,3 +224,13 @@ def _damaged(path, number):
   if not number:
     problem = f"{path} is not a TFRecord file, or its first record is damaged"
   return UserError(f"{problem}; create or copy the file again")
+
+
+def split_frames(content: bytes) -> list[bytes]:
+  """The records of whole frames that lie one after another, unverified."""
+  found, start = [], HEADER_BYTES
+  while start < len(content):
+    (length,) = struct.unpack_from("<Q", content, start - HEADER_BYTES)
+    found.append(content[start : start + length])
+    start += length + FRAME_BYTES
+  return found

@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text files, plain or in gzip, of which little is in memory."""
+"""Reads UTF-8 text, plain or gzip-compressed, whole or line by line."""
 
 import contextlib
 import gzip
@@ -7,83 +7,100 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import tensorflow as tf
-
 from errors import UserError
+from pipeline import files
 
 _CHUNK_BYTES = 2**20
 
 
 def read_lines(path: str) -> Iterator[str]:
-  """Yields the lines of a UTF-8 text file, or of one in a gzip file (.gz).
+  """Yields the lines of a UTF-8 text file, or of a gzip file (.gz) of text.
 
-  Only \\n ends a line; it and a byte order mark are left out. Little of the
-  file is in memory at a time.
+  Only \\n ends a line. It and a byte order mark are removed. Only a chunk of
+  the file is in memory at a time.
 
   Raises:
-    ValueError: there is no such file, it is no whole gzip file, or a line is
-      not UTF-8; the message names the line, and the byte, counted from 0.
+    UserError: the file does not exist, is not a whole gzip file, or a line
+      is not UTF-8. The message has the line, and the byte counted from 0.
   """
   for _, line in sized_lines(path):
     yield line.removesuffix("\n")
 
 
 def sized_lines(
-  path: str, start: int = 0, stop: float = math.inf
+  path: str,
+  start: int = 0,
+  stop: float = math.inf,
+  copy_to: BinaryIO | None = None,
 ) -> Iterator[tuple[int, str]]:
   """Yields the size in bytes and the text of each line in a part of a file.
 
   Args:
-    path: as `read_lines` takes it.
-    start: where the part begins, in bytes of the unzipped text.
-    stop: the part ends with the line that reaches it.
+    path: see `read_lines`.
+    start: where the part begins, in bytes of the uncompressed text.
+    stop: the part ends with the line that reaches this byte.
+    copy_to: also gets the uncompressed text.
 
   Raises:
-    ValueError: as `read_lines` raises it; or the file ends before `stop`.
+    UserError: as for `read_lines`, or the file ends before `stop`.
   """
-  if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-    raise UserError(f"there is no file {path}; correct the path")
   number, position = 0, start
   with contextlib.ExitStack() as stack:
-    reader = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
-    if path.lower().endswith(".gz"):
-      reader = stack.enter_context(gzip.GzipFile(fileobj=reader))
-    try:
-      reader.seek(start)
-      for line in _byte_lines(reader):
+    reader = stack.enter_context(_open_uncompressed(path))
+    reader.seek(start)
+    for lines in _line_lists(reader.read, copy_to):
+      for line in lines:
         number += 1
-        text = line.decode()
-        # It may begin with a byte order mark.
+        try:
+          text = line.decode()
+        except UnicodeDecodeError as error:
+          raise _not_utf8(f"{path}:{number}", error, position) from error
+        # The file may begin with a byte order mark.
         yield len(line), text if position else text.removeprefix("\ufeff")
         position += len(line)
         if position >= stop:
           return
-    except UnicodeDecodeError as error:
-      raise UserError(
-        f"{path}:{number}: byte {position + error.start} is not UTF-8; convert "
-        f"the file to UTF-8"
-      ) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-      raise UserError(
-        f"{path} is not a whole gzip file: {error}; fetch or write it again"
-      ) from error
   if stop < math.inf:
     raise UserError(
-      f"{path} has become shorter since it was first read; give the same "
-      f"command again"
+      f"{path} became shorter while it was read; run the same command again"
     )
+
+
+@contextlib.contextmanager
+def _open_uncompressed(path):
+  """Opens a file, or the content of a gzip file, and names it in errors."""
+  if not files.isfile(path):
+    raise UserError(f"{path}: no such file; check the path")
+  with files.open_file(path) as reader:
+    if not path.lower().endswith(".gz"):
+      yield reader
+      return
+    try:
+      with gzip.GzipFile(fileobj=reader) as unzipped:
+        yield unzipped
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+      raise UserError(
+        f"{path} is not a whole gzip file: {error}; download or create it again"
+      ) from error
+
+
+def _not_utf8(where, error, offset=0):
+  return UserError(
+    f"{where}: byte {offset + error.start} is not UTF-8; convert the file to "
+    f"UTF-8"
+  )
 
 
 def lines_as_they_come(
   reader: BinaryIO, max_lines: int
 ) -> Iterator[list[bytes]]:
-  """Yields lists of the lines that are there, waiting for at least one.
+  """Yields lists of the lines that have arrived, waiting for at least one.
 
   Args:
-    reader: a binary file or pipe; a line ends with \\n, which is left out.
-    max_lines: how many lines a list has at the most.
+    reader: a binary file or pipe. Lines end with \\n, which is removed.
+    max_lines: maximum length of a list.
   """
-  # `read1` gives what a pipe has so far; `read` would wait for all of it.
+  # `read1` returns what a pipe has so far; `read` would wait for all of it.
   for lines in _line_lists(getattr(reader, "read1", reader.read)):
     for start in range(0, len(lines), max_lines):
       yield [
@@ -91,34 +108,12 @@ def lines_as_they_come(
       ]
 
 
-def decode_line(line: bytes, where: str) -> str:
-  """A line's text, without a byte order mark in front.
-
-  Raises:
-    ValueError: it is not UTF-8; the message begins with `where`.
-  """
-  try:
-    return line.decode().removeprefix("\ufeff")
-  except UnicodeDecodeError as error:
-    raise UserError(
-      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
-      f"input to UTF-8"
-    ) from error
-
-
-def _byte_lines(reader):
-  """Yields the lines of a binary file, each with its end.
-
-  Those that a GFile itself yields have lost each \\r.
-  """
-  for lines in _line_lists(reader.read):
-    yield from lines
-
-
-def _line_lists(read):
-  """Yields lists of whole lines, each with its end, as `read` gives them."""
+def _line_lists(read, copy_to=None):
+  """Yields lists of whole lines, each with its end, as `read` returns them."""
   rest = []
   while chunk := read(_CHUNK_BYTES):
+    if copy_to:
+      copy_to.write(chunk)
     first, *others = chunk.split(b"\n")
     rest.append(first)
     if others:
@@ -129,26 +124,48 @@ def _line_lists(read):
     yield [last]
 
 
-def decode_utf8(path: str, content: bytes) -> str:
-  """A file's content as text, without its byte order mark.
+def decode_line(line: bytes, where: str) -> str:
+  """The text of a line, without a byte order mark.
 
   Raises:
-    ValueError: it is not UTF-8; the message names the line and the byte, which
-      is counted from 0, the mark among them.
+    UserError: it is not UTF-8. The message begins with `where`.
+  """
+  try:
+    return line.decode().removeprefix("\ufeff")
+  except UnicodeDecodeError as error:
+    raise UserError(
+      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
+      f"input to UTF-8"
+    ) from error
+
+
+def read_text(path: str) -> str:
+  """The text of a UTF-8 file, or of a gzip file (.gz) of text.
+
+  Raises:
+    UserError: as for `read_lines`.
+  """
+  with _open_uncompressed(path) as reader:
+    return decode_utf8(path, reader.read())
+
+
+def decode_utf8(path: str, content: bytes) -> str:
+  """The content of a file as text, without a byte order mark.
+
+  Raises:
+    UserError: it is not UTF-8. The message has the line, and the byte counted
+      from 0.
   """
   try:
     return content.decode("utf-8").removeprefix("\ufeff")
   except UnicodeDecodeError as error:
     newline = b"\n" if b"\n" in content else b"\r"
     line = 1 + content.count(newline, 0, error.start)
-    raise UserError(
-      f"{path}:{line}: byte {error.start} is not UTF-8; convert the file to "
-      f"UTF-8"
-    ) from error
+    raise _not_utf8(f"{path}:{line}", error) from error
 
 
 def split_lines(text: str) -> list[str]:
-  """The lines of a text, which end in \\n, \\r\\n or, if all do, in \\r."""
+  """The lines of a text, which end in \\n or \\r\\n, or all of them in \\r."""
   newline = "\n" if "\n" in text else "\r"
   lines = text.removesuffix(newline).split(newline) if text else []
   return [line.removesuffix("\r") for line in lines]

@@ -213,7 +213,7 @@ class TableProcessor(DataProcessor):
       name = getattr(self, flag)
       if name is None:
         continue
-      index = table.place(name, flag)
+      index = table.column_index(name, flag)
       # A text may also be the id of its example.
       other = flag_of.setdefault(index, flag) if field != "guid" else flag
       if other != flag:

@@ -387,7 +387,10 @@ def load_config(
 
   require("bert_config_file")
   require_file("bert_config_file")
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  try:
+    config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  except UserError as error:
+    raise UserError(f"--bert_config_file: {error}") from error
   if tokenizer:
     _check_tokenizer_fits(config, tokenizer)
   length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length

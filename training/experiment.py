@@ -165,15 +165,12 @@ class Experiment:
       if row_sets is None
     }
     for examples in self._examples.get("train", {}).values():
-      if not examples:
-        raise UserError(f"{task.name} has no example to train on")
-      if not task.epoch_counts_rows:
-        self._count_train_steps(len(examples))
+      self._check_training_set(examples)
 
   def run(self) -> dict[str, float]:
     """Does what the settings ask for; returns the metrics of the evaluation."""
     settings, task = self._settings, self._task
-    files.makedirs(settings.output_dir)
+    _make_output_folder(settings.output_dir)
     with checkpoints.lock_folder(settings.output_dir):
       record = run_record.keep_record(
         settings.output_dir,
@@ -269,6 +266,23 @@ class Experiment:
 
   # Training.
 
+  def _check_training_set(self, examples):
+    """Raises UserError if the training set is too small for one step."""
+    if not examples:
+      raise UserError(f"{self._task.name} has no example to train on")
+    count = len(examples)
+    if self._task.epoch_counts_rows and not self._steps_of(count):
+      # Only now count the rows: an example may have several.
+      count = sum(map(len, self._task.features(examples, is_training=True)))
+    self._count_train_steps(count)
+
+  def _steps_of(self, count):
+    """Number of steps of the training, with `count` rows in an epoch."""
+    if self._settings.num_train_steps is not None:
+      return self._settings.num_train_steps
+    epochs = self._settings.num_train_epochs
+    return int(count / self._settings.train_batch_size * epochs)
+
   def _count_train_steps(self, count):
     """Number of updates, and of those that warm up.
 
@@ -278,18 +292,17 @@ class Experiment:
     Raises:
       UserError: they fill no batch.
     """
-    settings = self._settings
-    if settings.num_train_steps is not None:
-      return settings.num_train_steps, settings.num_warmup_steps
-    epochs, batch = settings.num_train_epochs, settings.train_batch_size
-    steps = int(count / batch * epochs)
+    settings, steps = self._settings, self._steps_of(count)
     if steps < 1:
       unit = "row" if self._task.epoch_counts_rows else "example"
       raise UserError(
-        f"--num_train_epochs={epochs} over {plural(count, unit)} does not "
-        f"fill a batch of --train_batch_size={batch}; raise the number of "
+        f"--num_train_epochs={settings.num_train_epochs} over "
+        f"{plural(count, unit)} does not fill a batch of "
+        f"--train_batch_size={settings.train_batch_size}; raise the number of "
         f"epochs or lower the batch size"
       )
+    if settings.num_warmup_steps is not None:
+      return steps, settings.num_warmup_steps
     return steps, int(steps * settings.warmup_proportion)
 
   def _build_estimator(self):
@@ -472,6 +485,15 @@ def _write_note(path, key, counts):
 
 
 # Checks.
+
+
+def _make_output_folder(path):
+  try:
+    files.makedirs(path)
+  except OSError as error:
+    raise UserError(
+      f"--output_dir={path} cannot be created: {error.strerror}; pass another"
+    ) from error
 
 
 def check_init_checkpoint(

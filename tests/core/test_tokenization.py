@@ -264,7 +264,7 @@ class TestFullTokenizer:
     assert tokenizer.convert_ids_to_tokens(ids) == pieces
 
   def test_memory_is_bounded(self, monkeypatch, tmp_path):
-    monkeypatch.setattr(tokenization, "_MAX_REMEMBERED_WORDS", 3)
+    monkeypatch.setattr(tokenization, "_MAX_CACHED_WORDS", 3)
     vocab = write_vocab(tmp_path, "[UNK]", *string.ascii_lowercase)
     tokenizer = tokenization.FullTokenizer(vocab)
     text = " ".join(string.ascii_lowercase)

@@ -61,9 +61,9 @@ def _write(path, texts, tokens, segment_ids, probs):
 def _weights(shown):
   """The attention probabilities [L, N, S, S] that a page holds."""
   packed = zlib.decompress(base64.b64decode(shown["weights"]))
-  kind = "<f4" if shown["parts"] == 1 else "<u2"
+  kind = "<f4" if shown["steps"] == 1 else "<u2"
   size = len(shown["tokens"])
-  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["parts"]
+  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["steps"]
   return numbers.reshape([shown["layers"], shown["heads"], size, size])
 
 
@@ -140,7 +140,7 @@ def test_the_script_draws_the_strongest_weights(
   tmp_path, monkeypatch, is_rounded
 ):
   if is_rounded:
-    monkeypatch.setattr(attention, "_MOST_EXACT", 399)
+    monkeypatch.setattr(attention, "_MAX_EXACT", 399)
   # Every token gives the first half of its weight, and the others 1/38 each.
   probs = np.full([1, 1, 20, 20], 0.5 / 19)
   probs[..., 0] = 0.5
@@ -149,7 +149,7 @@ def test_the_script_draws_the_strongest_weights(
   drawn = _as_drawn(path)
   assert re.search('<h2 id="head">Layer 0, head 0</h2>', drawn)
   assert drawn.count("</line>") == 150 < 20 * 20
-  assert "The 150 strongest weights are drawn" in drawn
+  assert "Lines show the 150 strongest weights" in drawn
   assert ("to 0.00002" if is_rounded else "with 6 digits") in drawn
   # A line is 9 wide at a weight of 1, and of equal ones the first are drawn.
   widths = re.findall(r'<line [^>]*stroke-width="([\d.]+)">', drawn)

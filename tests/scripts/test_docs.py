@@ -267,9 +267,9 @@ def test_tables_name_every_task():
     for name in (task.submission or {}).values():
       assert f"`{name}`" in cells
     if task.dev:
-      head = label_types.make_head(task.kind, task.labels)
+      label_type = label_types.make_label_type(task.kind, task.labels)
       listed = re.sub(r"\W", "", cells.split("|")[2]).lower()
-      for metric in {*task.metrics, *head.default_metrics}:
+      for metric in {*task.metrics, *label_type.default_metrics}:
         assert metric in listed
 
 

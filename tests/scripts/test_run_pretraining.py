@@ -369,20 +369,20 @@ def test_importing_the_script_defines_no_flag():
 # The flags that differ from a good command, and what the one line says.
 ERRORS = {
   "nothing to do": ({"do_train": None}, ["nothing to do", "--do_eval"]),
-  "no output": ({"output_dir": None}, ["--output_dir is missing"]),
-  "no input": ({"input_file": None}, ["--input_file is missing"]),
+  "no output": ({"output_dir": None}, ["--output_dir is required"]),
+  "no input": ({"input_file": None}, ["--input_file is required"]),
   "no configuration": ({"bert_config_file": None}, ["--bert_config_file"]),
   "no such file": (
     {"input_file": "FILES/none.tfrecord"},
-    ["--input_file=FILES/none.tfrecord: there is no file"],
+    ["--input_file=FILES/none.tfrecord: no file matches"],
   ),
   "a pattern of nothing": (
     {"input_file": "FILES/*.record,FILES/default.tfrecord"},
-    ["there is no file FILES/*.record", "patterns"],
+    ["no file matches FILES/*.record", "patterns"],
   ),
   "nothing to evaluate on": (
     {"eval_input_file": "FILES/*.dev", "do_eval": True},
-    ["--eval_input_file=FILES/*.dev: there is no file"],
+    ["--eval_input_file=FILES/*.dev: no file matches"],
   ),
   "long warm-up": (
     {"num_warmup_steps": 13},
@@ -399,17 +399,20 @@ ERRORS = {
   "other length": (
     {"max_seq_length": 128},
     [
-      "FILES/default.tfrecord was made with --max_seq_length=64",
-      "here it is --max_seq_length=128",
+      "--max_seq_length=128, but FILES/default.tfrecord was made with",
       "pass --max_seq_length=64",
     ],
   ),
   "other predictions": (
     {"max_predictions_per_seq": 20},
     [
-      "FILES/default.tfrecord was made with --max_predictions_per_seq=10",
-      "--max_predictions_per_seq=20",
+      "--max_predictions_per_seq=20, but FILES/default.tfrecord was made",
+      "pass --max_predictions_per_seq=10",
     ],
+  ),
+  "a vocabulary for a configuration": (
+    {"bert_config_file": "FILES/model/vocab.txt"},
+    ["--bert_config_file: FILES/model/vocab.txt", "pass the bert_config.json"],
   ),
   "too long": (
     {"max_seq_length": 129},
@@ -425,7 +428,7 @@ ERRORS = {
   ),
   "no vocabulary to mask with": (
     {"dynamic_masking": True, "input_file": "FILES/unmasked.tfrecord"},
-    ["--vocab_file is missing"],
+    ["--vocab_file is required"],
   ),
   "a vocabulary that is too small": (
     {
@@ -437,11 +440,11 @@ ERRORS = {
   ),
   "mask rate without masking": (
     {"masked_lm_prob": 0.3},
-    ["--masked_lm_prob", "--dynamic_masking", "leave it out"],
+    ["--masked_lm_prob", "--dynamic_masking", "omit it"],
   ),
   "whole words without masking": (
     {"do_whole_word_mask": True},
-    ["--do_whole_word_mask", "--dynamic_masking", "leave it out"],
+    ["--do_whole_word_mask", "--dynamic_masking", "omit it"],
   ),
   "no mask rate": (
     {"masked_lm_prob": 1.5},
@@ -477,7 +480,7 @@ ERRORS = {
   ),
   "no records": (
     {"input_file": "FILES/model/vocab.txt"},
-    ["FILES/model/vocab.txt is not a TFRecord file"],
+    ["FILES/model/vocab.txt is not a TFRecord file", "--input_file takes"],
   ),
   "ids beyond the model's": (
     {"bert_config_file": "FILES/small.json", "init_checkpoint": None},
@@ -493,7 +496,7 @@ ERRORS = {
   ),
   "nothing trained to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": None},
-    ["no pre-trained model", "add --do_train"],
+    ["no trained pre-training model", "add --do_train"],
   ),
   "a checkpoint without heads to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": "FILES/bare.ckpt"},

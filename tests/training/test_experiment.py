@@ -220,8 +220,14 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
       experiment.Experiment(
         Tagging(TOKENS), model, dataclasses.replace(asked, **changes)
       )
-  with pytest.raises(UserError, match="no example to train on"):
-    experiment.Experiment(Tagging([]), model, settings(folder, ("train",)))
+  for examples, message in (
+    ([], "no example to train on"),
+    (TOKENS[:1], "over 1 row does not fill a batch of --train_batch_size=4"),
+  ):
+    with pytest.raises(UserError, match=message):
+      experiment.Experiment(
+        Tagging(examples), model, settings(folder, ("train",))
+      )
   assert not folder.exists()
 
 
