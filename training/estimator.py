@@ -232,9 +232,9 @@ class Estimator:
     dataset = self._dataset(
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
+    progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
     program = self._program(ModeKeys.TRAIN, dataset)
     batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
-    progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
     with contextlib.closing(progress):
       for step, features in enumerate(batches, first_step + 1):
         progress.add(program(features))
@@ -381,9 +381,14 @@ class Estimator:
     def run(features):
       return self._strategy.run(step, args=(features,))
 
+    with self._strategy.scope():
+      # To call `run` itself for one model after the other looks like repeated
+      # tracing to TensorFlow, which then warns.
+      trace = run.get_concrete_function()
+
     def run_and_merge(features):
       with self._strategy.scope():
-        return self._merge(run(features))
+        return self._merge(trace(features))
 
     return run_and_merge
 
