@@ -1,8 +1,7 @@
 """BERT's optimizer: Adam with decoupled weight decay, and its schedule.
 
-It differs from Kingma & Ba (2015) in one point, that moments are not corrected
-for their bias, and from their L2 penalty in another: the decay of weights stays
-outside the moments (Loshchilov & Hutter 2019).
+Unlike Adam (Kingma & Ba 2015), the moments are not bias-corrected. Weight decay
+is decoupled from the gradient (Loshchilov & Hutter 2019).
 """
 
 import re

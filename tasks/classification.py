@@ -204,7 +204,7 @@ class ClassificationTask(Task):
   # Text to rows.
 
   def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
-    """The InputExamples of a split; those to predict lose their labels."""
+    """The InputExamples of a split; the test split has no labels."""
     sets = self._processor.get_example_sets(self._data_dir, split)
     if split == "test":
       sets = {suffix: list(map(unlabelled, sets[suffix])) for suffix in sets}

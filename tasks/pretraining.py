@@ -82,7 +82,7 @@ def get_masked_lm_output(
   label_ids: tf.Tensor,
   label_weights: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """How well the masked pieces are predicted (section 3.1, task 1).
+  """Masked LM loss and log-probabilities (section 3.1, task 1).
 
   Args:
     bert_config: a BertConfig.
@@ -118,7 +118,7 @@ def get_masked_lm_output(
 def get_next_sentence_output(
   bert_config: modeling.BertConfig, input_tensor: tf.Tensor, labels: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """How well it is told whether B follows A (section 3.1, task 2).
+  """Next-sentence loss and log-probabilities (section 3.1, task 2).
 
   Args:
     bert_config: a BertConfig.
