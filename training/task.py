@@ -115,7 +115,7 @@ class Task:
     raise NotImplementedError
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    """The spec of a row; `cut_axes` are trimmed to the longest row of a batch."""
+    """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
     raise NotImplementedError
 
   def row_sets(self, split: str) -> list[RowSet] | None:
