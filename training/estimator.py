@@ -21,6 +21,7 @@ from absl import logging
 
 import variables
 from errors import UserError
+from pipeline.progress import bar
 from training import checkpoints, summaries
 
 
@@ -204,7 +205,7 @@ class Estimator:
 
     Raises:
       UserError: another process is using the folder, the batch cannot be
-        divided among the replicas, the loss is not finite any more, or a
+        divided among the replicas, the loss is not finite, or a
         checkpoint cannot be written.
     """
     with checkpoints.lock_folder(self.model_dir):
@@ -316,7 +317,7 @@ class Estimator:
     program = self._program(mode, dataset)
     waiting = {}
     due = 0
-    for features in summaries.bar(_with_user_errors(dataset)):
+    for features in bar(_with_user_errors(dataset)):
       tensors = {n: t.numpy() for n, t in program(features).items()}
       self._log_initialization_once()
       is_real = tensors.pop("is_real_example")

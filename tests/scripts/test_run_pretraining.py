@@ -117,7 +117,7 @@ def test_evaluation_is_the_originals(files, goldens, tmp_path):
   expected = _results(golden)
   assert expected.keys() == RESULTS
   assert _results(tmp_path) == pytest.approx(expected, rel=1e-5)
-  assert "Read 447 records in 1 file" in log
+  assert "Checked 447 records in 1 file" in log
   assert f"Evaluating on --input_file={files}/default.tfrecord" in log
   details = json.loads((tmp_path / "eval_results.json").read_text())
   assert details["results"] == _results(tmp_path)
