@@ -282,7 +282,7 @@ def test_the_best_threshold_is_found_and_stored(trained_v2, files):
   assert (
     f"Predicted no answer above null_score_diff_threshold={threshold:g}. F1 is "
     f"best with {threshold:g}, stored in {out}/null_threshold.json. "
-    f"(best_f1_thresh and best_exact_thresh are thresholds of the official "
+    f"(best_f1_thresh and best_exact_thresh are the official script's, "
   ) in log
   exact, f1 = _scores(predictions, dev)
   for other in (*odds.values(), min(odds.values()) - 1):
