@@ -20,7 +20,7 @@ import tokenization
 from errors import UserError, plural
 from pipeline import files, records, text_files
 
-_SPECIALS = ("[CLS]", "[SEP]", "[MASK]")
+SPECIALS = ("[CLS]", "[SEP]", "[MASK]")
 
 # What SentencePiece puts before the first piece of a word.
 _WORD_START = "\u2581"
@@ -43,61 +43,6 @@ class TrainingInstance:
   masked_lm_positions: list[int]
   masked_lm_labels: list
   is_random_next: bool | None
-
-
-@dataclasses.dataclass(frozen=True)
-class InstanceConfig:
-  """How documents become instances.
-
-  Attributes:
-    max_seq_length: S, maximum length of an instance with [CLS] and [SEP].
-    short_seq_prob: probability that the instances of a document are shorter
-      than S, because shorter sequences also occur in later use.
-    masked_lm_prob: fraction of the pieces to predict.
-    max_predictions_per_seq: P, maximum number of predictions; 0 masks nothing.
-    dupe_factor: passes over the documents, each with different masks.
-    do_whole_word_mask: mask either all pieces of a word or none.
-    next_sentence_prediction: create pairs of texts instead of single texts.
-
-  Raises:
-    UserError: S has too little room for text.
-  """
-
-  max_seq_length: int
-  short_seq_prob: float
-  masked_lm_prob: float
-  max_predictions_per_seq: int
-  dupe_factor: int = 1
-  do_whole_word_mask: bool = False
-  next_sentence_prediction: bool = True
-
-  def __post_init__(self):
-    shortest = self.max_seq_length - self.room + 2
-    if self.max_seq_length < shortest:
-      raise UserError(
-        f"--max_seq_length={self.max_seq_length} leaves too little room for "
-        f"text; pass {shortest} or more"
-      )
-
-  @property
-  def room(self) -> int:
-    """Maximum number of pieces beside [CLS] and [SEP]."""
-    return self.max_seq_length - (3 if self.next_sentence_prediction else 2)
-
-  @property
-  def min_documents(self) -> int:
-    """Minimum number of documents; random next sentences need two."""
-    return 2 if self.next_sentence_prediction else 1
-
-  def check_documents(self, count: int, source: str = "the input") -> None:
-    """Raises UserError if there are too few documents for instances."""
-    if count < self.min_documents:
-      raise UserError(
-        f"{source} has {plural(count, 'document')} with text that the "
-        f"tokenizer keeps, fewer than {self.min_documents}; separate documents "
-        f"by empty lines, raise --shard_mb if it is set, or pass "
-        f"--next_sentence_prediction=false"
-      )
 
 
 class Document(NamedTuple):
@@ -136,6 +81,71 @@ def read_documents(
   return documents
 
 
+def _check_documents(count, next_sentence_prediction, source="the input"):
+  needed = 2 if next_sentence_prediction else 1
+  if count < needed:
+    raise UserError(
+      f"{source} has {plural(count, 'document')} with text that the tokenizer "
+      f"keeps, fewer than {needed}; separate documents by empty lines, raise "
+      f"--shard_mb if it is set, or pass --next_sentence_prediction=false"
+    )
+
+
+def check_length(max_seq_length: int, next_sentence_prediction: bool) -> int:
+  """The room for text beside [CLS] and [SEP]; UserError if it is too small."""
+  specials = 3 if next_sentence_prediction else 2
+  if max_seq_length < specials + 2:
+    raise UserError(
+      f"--max_seq_length={max_seq_length} leaves too little room for text; "
+      f"pass {specials + 2} or more"
+    )
+  return max_seq_length - specials
+
+
+def vocabulary_settings(
+  tokenizer: tokenization.FullTokenizer,
+  do_whole_word_mask: bool,
+  max_predictions_per_seq: int,
+  represent: Callable[[str], object] = str,
+) -> dict:
+  """Arguments of `create_instances_from_document` for a vocabulary.
+
+  Args:
+    tokenizer: has the vocabulary.
+    do_whole_word_mask: mask either all pieces of a word or none.
+    max_predictions_per_seq: P; 0 needs no [MASK].
+    represent: gives the representation of pieces in documents and instances.
+
+  Raises:
+    UserError: the vocabulary lacks a special piece.
+  """
+  for special in SPECIALS if max_predictions_per_seq else SPECIALS[:2]:
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary has no piece {special}; add it, or pass the "
+        f"vocabulary of a released model"
+      )
+  continuations = word_continuations(tokenizer) if do_whole_word_mask else ()
+  return {
+    "vocab_words": [represent(piece) for piece in tokenizer.vocab],
+    "continuations": frozenset(map(represent, continuations)),
+    "specials": tuple(map(represent, SPECIALS)),
+  }
+
+
+def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
+  """The pieces of a vocabulary that continue a word."""
+  if not isinstance(
+    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
+  ):
+    return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
+  return frozenset(
+    piece
+    for piece in tokenizer.vocab
+    if not piece.startswith(_WORD_START) and not re.fullmatch(r"\[\w+\]", piece)
+  )
+
+
 def create_training_instances(
   input_files: Iterable[str],
   tokenizer: tokenization.FullTokenizer,
@@ -154,354 +164,266 @@ def create_training_instances(
     input_files: text files, or gzip files (.gz) of text. They are read as one
       text: the end of a file does not end a document.
     tokenizer: splits lines into word pieces.
+    dupe_factor: passes over the documents, each with different masks.
     rng: the source of random numbers.
-    others: see `InstanceConfig`.
+    do_whole_word_mask: mask either all pieces of a word or none.
+    others: see `create_instances_from_document`.
 
   Raises:
-    UserError: a file cannot be read, there are too few documents, or the
-      vocabulary lacks a special piece.
+    UserError: the files, the vocabulary or the length are not suitable.
   """
-  config = InstanceConfig(
-    max_seq_length,
-    short_seq_prob,
-    masked_lm_prob,
-    max_predictions_per_seq,
-    dupe_factor,
-    do_whole_word_mask,
-    next_sentence_prediction,
-  )
   lines = itertools.chain.from_iterable(map(text_files.read_lines, input_files))
-  documents = read_documents(lines, tokenizer.tokenize)
-  maker = InstanceMaker.for_tokenizer(tokenizer, config, rng)
-  instances = list(maker.iterate(documents))
+  made = iterate_instances(
+    read_documents(lines, tokenizer.tokenize),
+    dupe_factor,
+    rng,
+    max_seq_length=max_seq_length,
+    short_seq_prob=short_seq_prob,
+    masked_lm_prob=masked_lm_prob,
+    max_predictions_per_seq=max_predictions_per_seq,
+    next_sentence_prediction=next_sentence_prediction,
+    **vocabulary_settings(
+      tokenizer, do_whole_word_mask, max_predictions_per_seq
+    ),
+  )
+  instances = list(made)
   shuffle(instances, rng)
   return instances
 
 
+def iterate_instances(
+  documents: Iterable[Document],
+  dupe_factor: int,
+  rng: random.Random,
+  document_done: Callable[[], object] = lambda: None,
+  source: str = "the input",
+  **settings,
+) -> Iterator[TrainingInstance]:
+  """Yields the instances of all passes over the documents, in random order.
+
+  Calls `document_done` after each document of each pass. Errors name `source`.
+  The settings are other arguments of `create_instances_from_document`.
+  """
+  documents = list(documents)
+  is_paired = settings.get("next_sentence_prediction", True)
+  _check_documents(len(documents), is_paired, source)
+  shuffle(documents, rng)
+  for _ in range(dupe_factor):
+    for index in range(len(documents)):
+      yield from create_instances_from_document(
+        documents, index, rng=rng, **settings
+      )
+      document_done()
+
+
 def create_instances_from_document(
-  all_documents: Sequence[Sequence[Sequence[str]]],
+  all_documents: Sequence[Sequence],
   document_index: int,
   max_seq_length: int,
   short_seq_prob: float,
   masked_lm_prob: float,
   max_predictions_per_seq: int,
-  vocab_words: Sequence[str],
+  vocab_words: Sequence,
   rng: random.Random,
-  continuations: frozenset[str] = frozenset(),
+  continuations: frozenset = frozenset(),
   next_sentence_prediction: bool = True,
+  specials: Sequence = SPECIALS,
 ) -> list[TrainingInstance]:
   """The instances of one pass over a document, in order.
 
   Args:
-    all_documents: lists of sentences, which are lists of word pieces.
+    all_documents: Documents, or lists of sentences, which are lists of pieces.
+      Pieces are str, or any objects that represent them.
     document_index: the document. Random next sentences come from the others.
+    max_seq_length: S, maximum length of an instance with [CLS] and [SEP].
+    short_seq_prob: probability that the instances are shorter than S, because
+      shorter sequences also occur in later use.
+    masked_lm_prob: fraction of the pieces to predict.
+    max_predictions_per_seq: P, maximum number of predictions; 0 masks nothing.
     vocab_words: the pieces that random replacements are drawn from.
     rng: the source of random numbers.
     continuations: the pieces that continue a word, to mask whole words.
-    others: see `InstanceConfig`.
+    next_sentence_prediction: create pairs of texts instead of single texts.
+    specials: the pieces [CLS], [SEP] and [MASK].
 
   Raises:
     UserError: there are too few documents, or too little room for text.
   """
-  config = InstanceConfig(
-    max_seq_length,
-    short_seq_prob,
-    masked_lm_prob,
-    max_predictions_per_seq,
-    next_sentence_prediction=next_sentence_prediction,
-  )
-  config.check_documents(len(all_documents))
-  maker = InstanceMaker(config, rng, vocab_words, continuations)
-  return list(maker.from_document(all_documents, document_index))
+  _check_documents(len(all_documents), next_sentence_prediction)
+  room = check_length(max_seq_length, next_sentence_prediction)
+  cls, sep, mask = specials
+  is_short = rng.random() < short_seq_prob
+  target = rng.randint(2, room) if is_short else room
+  texts = _pairs if next_sentence_prediction else _single_texts
+  instances = []
+  for text_a, text_b, is_random_next in texts(
+    all_documents, document_index, room, target, rng
+  ):
+    tokens = [cls, *text_a, sep]
+    segment_ids = [0] * len(tokens)
+    candidates = [*range(1, len(tokens) - 1)]
+    if text_b:
+      candidates += range(len(tokens), len(tokens) + len(text_b))
+      tokens += text_b
+      tokens.append(sep)
+      segment_ids += [1] * (len(text_b) + 1)
+    tokens, positions, labels = create_masked_lm_predictions(
+      tokens,
+      masked_lm_prob,
+      max_predictions_per_seq,
+      vocab_words,
+      rng,
+      continuations,
+      candidates,
+      mask,
+    )
+    instances.append(
+      TrainingInstance(tokens, segment_ids, positions, labels, is_random_next)
+    )
+  return instances
 
 
-def create_masked_lm_predictions(
-  tokens: Sequence[str],
-  masked_lm_prob: float,
-  max_predictions_per_seq: int,
-  vocab_words: Sequence[str],
-  rng: random.Random,
-  continuations: frozenset[str] = frozenset(),
-) -> tuple[list[str], list[int], list[str]]:
-  """Chooses and masks the pieces to predict (paper, section 3.1).
+def _pairs(documents, index, room, target, rng):
+  """Yields text A, text B, and whether B is random.
 
-  80 % of them become [MASK], 10 % a random piece, and 10 % keep their piece,
-  because [MASK] never occurs when the model is used later.
-
-  Args:
-    tokens: the pieces of an instance. [CLS] and [SEP] are never chosen.
-    vocab_words: the pieces that random replacements are drawn from.
-    rng: the source of random numbers.
-    continuations: the pieces that continue a word, to mask whole words. A word
-      that exceeds the number of predictions left is skipped.
-    others: see `InstanceConfig`.
-
-  Returns:
-    The pieces after masking, the chosen positions in ascending order, and the
-    original pieces at these positions.
+  Whole sentences that reach the target length are split between two of them
+  into A and B. If B is replaced by a random text, they are used next.
   """
-  config = InstanceConfig(
-    len(tokens) + 5, 0, masked_lm_prob, max_predictions_per_seq
-  )
-  output = list(tokens)
-  candidates = [i for i, t in enumerate(tokens) if t not in _SPECIALS[:2]]
-  maker = InstanceMaker(config, rng, vocab_words, continuations)
-  return output, *maker.mask(output, candidates)
+  pieces, starts = Document.of(documents[index])
+  size = len(starts) - 1
+  first = 0
+  while first < size:
+    start = starts[first]
+    end = bisect.bisect_left(starts, start + target, first + 1, size)
+    middle = first + 1
+    if end > middle:
+      middle += _random_below(end - middle, rng)
+    text_a = pieces[start : starts[middle]]
+    is_random_next = end == first + 1 or rng.random() < 0.5
+    if is_random_next:
+      text_b = _random_next(documents, index, target - len(text_a), rng)
+      first = middle
+    else:
+      text_b = pieces[starts[middle] : starts[end]]
+      first = end
+    truncate_seq_pair(text_a, text_b, room, rng)
+    yield text_a, text_b, is_random_next
+
+
+def _random_next(documents, index, wanted, rng):
+  """Sentences of another document from a random one on, of `wanted` pieces."""
+  other = index
+  # The original gives up after ten draws, and takes B from A's own document.
+  while other == index:
+    other = _random_below(len(documents), rng)
+  pieces, starts = Document.of(documents[other])
+  size = len(starts) - 1
+  first = _random_below(size, rng)
+  end = bisect.bisect_left(starts, starts[first] + wanted, first + 1, size)
+  return pieces[starts[first] : starts[end]]
+
+
+def _single_texts(documents, index, room, target, rng):
+  """Yields text A, no text B, and None.
+
+  A is as many whole sentences as fit the target, or a part of a longer one.
+  """
+  pieces, starts = Document.of(documents[index])
+  first = 0
+  while first < len(starts) - 1:
+    start = starts[first]
+    first = max(first + 1, bisect.bisect_right(starts, start + target) - 1)
+    for begin in range(start, starts[first], room):
+      yield pieces[begin : min(begin + room, starts[first])], [], None
 
 
 def truncate_seq_pair(
-  tokens_a: list[str],
-  tokens_b: list[str],
-  max_num_tokens: int,
-  rng: random.Random,
+  tokens_a: list, tokens_b: list, max_num_tokens: int, rng: random.Random
 ) -> None:
   """Shortens two lists in place until they hold `max_num_tokens` together.
 
   Pieces are removed from the longer list, and from B on a tie; randomly from
   its start or its end, so that neither end of a text is favoured.
   """
-  cuts = _truncation(len(tokens_a), len(tokens_b), max_num_tokens, rng)
-  for tokens, (start, end) in zip((tokens_a, tokens_b), cuts, strict=True):
-    tokens[:] = tokens[start : len(tokens) - end]
-
-
-class InstanceMaker:
-  """Creates instances from documents.
-
-  Pieces are str, or any objects that represent them.
-
-  Args:
-    config: an InstanceConfig.
-    rng: the source of random numbers.
-    words: the pieces that random replacements are drawn from.
-    continuations: the pieces that continue a word, to mask whole words.
-    specials: the pieces for [CLS], [SEP] and [MASK].
-  """
-
-  def __init__(
-    self,
-    config: InstanceConfig,
-    rng: random.Random,
-    words: Sequence,
-    continuations: frozenset = frozenset(),
-    specials: Sequence = _SPECIALS,
-  ):
-    self._config = config
-    self._rng = rng
-    self._words = words
-    self._continuations = continuations
-    self._cls, self._sep, self._mask = specials
-
-  @classmethod
-  def for_tokenizer(
-    cls,
-    tokenizer: tokenization.FullTokenizer,
-    config: InstanceConfig,
-    rng: random.Random,
-    encode: Callable[[str], object] = str,
-  ) -> "InstanceMaker":
-    """A maker for pieces of a tokenizer, represented by `encode(piece)`.
-
-    Raises:
-      UserError: the vocabulary lacks a special piece.
-    """
-    for special in (
-      _SPECIALS if config.max_predictions_per_seq else _SPECIALS[:2]
-    ):
-      if special not in tokenizer.vocab:
-        raise UserError(
-          f"the vocabulary has no piece {special}; add it, or pass the "
-          f"vocabulary of a released model"
-        )
-    continuations = frozenset()
-    if config.do_whole_word_mask:
-      continuations = frozenset(map(encode, word_continuations(tokenizer)))
-    words = [encode(piece) for piece in tokenizer.vocab]
-    return cls(config, rng, words, continuations, [*map(encode, _SPECIALS)])
-
-  def iterate(
-    self,
-    documents: Iterable[Document],
-    document_done: Callable[[], object] = lambda: None,
-  ) -> Iterator[TrainingInstance]:
-    """Yields the instances of all passes over the documents, in random order.
-
-    Calls `document_done` after each document of each pass.
-
-    Raises:
-      UserError: there are too few documents.
-    """
-    documents = list(documents)
-    self._config.check_documents(len(documents))
-    shuffle(documents, self._rng)
-    for _ in range(self._config.dupe_factor):
-      for index in range(len(documents)):
-        yield from self.from_document(documents, index)
-        document_done()
-
-  def from_document(
-    self, documents: Sequence, index: int
-  ) -> Iterator[TrainingInstance]:
-    """Yields the instances of one pass over a document."""
-    target = room = self._config.room
-    if self._rng.random() < self._config.short_seq_prob:
-      target = self._rng.randint(2, room)
-    is_paired = self._config.next_sentence_prediction
-    texts = self._pairs if is_paired else self._single_texts
-    for text_a, text_b, is_random_next in texts(documents, index, target):
-      tokens = [self._cls, *text_a, self._sep]
-      segment_ids = [0] * len(tokens)
-      candidates = [*range(1, len(tokens) - 1)]
-      if text_b:
-        candidates += range(len(tokens), len(tokens) + len(text_b))
-        tokens += text_b
-        tokens.append(self._sep)
-        segment_ids += [1] * (len(text_b) + 1)
-      masked = self.mask(tokens, candidates)
-      yield TrainingInstance(tokens, segment_ids, *masked, is_random_next)
-
-  def _pairs(self, documents, index, target):
-    """Yields text A, text B, and whether B is random.
-
-    A chunk of whole sentences that reaches the target length is split between
-    two of them into A and B. If B is replaced by a random text, the next chunk
-    starts with the replaced sentences.
-    """
-    rng, room = self._rng, self._config.room
-    pieces, starts = Document.of(documents[index])
-    size = len(starts) - 1
-    first = 0
-    while first < size:
-      start = starts[first]
-      end = bisect.bisect_left(starts, start + target, first + 1, size)
-      middle = first + 1
-      if end > middle:
-        middle += _random_below(end - middle, rng)
-      stop = starts[middle]
-      pieces_b, start_b, stop_b = pieces, stop, starts[end]
-      is_random_next = end == first + 1 or rng.random() < 0.5
-      if is_random_next:
-        pieces_b, start_b, stop_b = self._random_next(
-          documents, index, target - (stop - start)
-        )
-      cut_a, cut_b = _truncation(stop - start, stop_b - start_b, room, rng)
-      yield (
-        pieces[start + cut_a[0] : stop - cut_a[1]],
-        pieces_b[start_b + cut_b[0] : stop_b - cut_b[1]],
-        is_random_next,
-      )
-      first = middle if is_random_next else end
-
-  def _random_next(self, documents, index, wanted):
-    """Consecutive sentences of another document, starting at a random one.
-
-    They have at least `wanted` pieces, unless the document ends before.
-
-    Returns:
-      The pieces of the document, and where the sentences start and stop.
-    """
-    other = index
-    # The original gives up after ten draws, and takes B from A's own document.
-    while other == index:
-      other = _random_below(len(documents), self._rng)
-    pieces, starts = Document.of(documents[other])
-    size = len(starts) - 1
-    first = _random_below(size, self._rng)
-    end = bisect.bisect_left(starts, starts[first] + wanted, first + 1, size)
-    return pieces, starts[first], starts[end]
-
-  def _single_texts(self, documents, index, target):
-    """Yields text A, no text B, and None.
-
-    A has as many whole sentences as fit the target, or a single longer one. A
-    sentence longer than the room is split.
-    """
-    room = self._config.room
-    pieces, starts = Document.of(documents[index])
-    first = 0
-    while first < len(starts) - 1:
-      start = starts[first]
-      first = max(first + 1, bisect.bisect_right(starts, start + target) - 1)
-      stop = starts[first]
-      for begin in range(start, stop, room):
-        yield pieces[begin : min(begin + room, stop)], [], None
-
-  def mask(self, tokens: list, candidates: list[int]) -> tuple[list[int], list]:
-    """Masks some of the candidate positions in place.
-
-    Returns:
-      The positions, ascending, and the original pieces there.
-    """
-    limit = self._config.max_predictions_per_seq
-    if not limit:
-      return [], []
-    wanted = min(
-      limit, max(1, round(len(tokens) * self._config.masked_lm_prob))
-    )
-    if self._continuations:
-      candidates = self._whole_words(tokens, candidates, wanted)
-    else:
-      shuffle(candidates, self._rng)
-    chosen = candidates[:wanted]
-    positions = sorted(chosen)
-    labels = [tokens[position] for position in positions]
-    draw, mask = self._rng.random, self._mask
-    for position in chosen:
-      if draw() < 0.8:
-        tokens[position] = mask
-      elif draw() >= 0.5:
-        index = _random_below(len(self._words), self._rng)
-        tokens[position] = self._words[index]
-    return positions, labels
-
-  def _whole_words(self, tokens, candidates, wanted):
-    """At most `wanted` positions of random whole words."""
-    words = []
-    for position in candidates:
-      # As in the original, a continuation at the start of a text belongs to the
-      # word before it, even across [SEP].
-      if words and tokens[position] in self._continuations:
-        words[-1].append(position)
-      else:
-        words.append([position])
-    shuffle(words, self._rng)
-    chosen = []
-    for word in words:
-      if len(chosen) + len(word) <= wanted:
-        chosen += word
-    return chosen
-
-
-def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
-  """The pieces of a vocabulary that continue a word."""
-  if not isinstance(
-    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
-  ):
-    return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
-  return frozenset(
-    piece
-    for piece in tokenizer.vocab
-    if not piece.startswith(_WORD_START) and not re.fullmatch(r"\[\w+\]", piece)
-  )
-
-
-def _truncation(size_a, size_b, room, rng):
-  """How many pieces A and B lose at their start and end, to fit the room."""
-  excess = size_a + size_b - room
-  if excess <= 0:
-    return (0, 0), (0, 0)
+  size_a, size_b = len(tokens_a), len(tokens_b)
   draw = rng.random
-  from_start = [draw() < 0.5 for _ in range(excess)]
-  # The longer text is cut until both are equally long. Then they alternate.
+  from_start = [draw() < 0.5 for _ in range(size_a + size_b - max_num_tokens)]
+  # The longer list is cut until both are equally long. Then they alternate.
   longer = from_start[: abs(size_a - size_b)]
   rest = from_start[len(longer) :]
   lost_a, lost_b = rest[1::2], rest[::2]
-  if size_a > size_b:
-    lost_a += longer
+  (lost_a if size_a > size_b else lost_b).extend(longer)
+  for tokens, lost in ((tokens_a, lost_a), (tokens_b, lost_b)):
+    start = sum(lost)
+    tokens[:] = tokens[start : start + len(tokens) - len(lost)]
+
+
+def create_masked_lm_predictions(
+  tokens: Sequence,
+  masked_lm_prob: float,
+  max_predictions_per_seq: int,
+  vocab_words: Sequence,
+  rng: random.Random,
+  continuations: frozenset = frozenset(),
+  candidates: list[int] | None = None,
+  mask: object = "[MASK]",
+) -> tuple[list, list[int], list]:
+  """Chooses and masks the pieces to predict (paper, section 3.1).
+
+  80 % of them become [MASK], 10 % a random piece, and 10 % keep their piece,
+  because [MASK] never occurs when the model is used later.
+
+  Args:
+    tokens: the pieces of an instance.
+    continuations: the pieces that continue a word, to mask whole words. A word
+      that exceeds the number of predictions left is skipped.
+    candidates: positions that may be chosen; all but [CLS] and [SEP] by
+      default. The list is shuffled.
+    mask: the piece [MASK].
+    others: see `create_instances_from_document`.
+
+  Returns:
+    The pieces after masking, the chosen positions in ascending order, and the
+    original pieces at these positions.
+  """
+  output = list(tokens)
+  if not max_predictions_per_seq:
+    return output, [], []
+  wanted = min(
+    max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
+  )
+  if candidates is None:
+    candidates = [i for i, t in enumerate(tokens) if t not in SPECIALS[:2]]
+  if continuations:
+    candidates = _whole_words(tokens, candidates, wanted, rng, continuations)
   else:
-    lost_b += longer
-  cut_a, cut_b = sum(lost_a), sum(lost_b)
-  return (cut_a, len(lost_a) - cut_a), (cut_b, len(lost_b) - cut_b)
+    shuffle(candidates, rng)
+  draw = rng.random
+  for position in candidates[:wanted]:
+    if draw() < 0.8:
+      output[position] = mask
+    elif draw() >= 0.5:
+      output[position] = vocab_words[_random_below(len(vocab_words), rng)]
+  positions = sorted(candidates[:wanted])
+  return output, positions, [tokens[position] for position in positions]
+
+
+def _whole_words(tokens, candidates, wanted, rng, continuations):
+  """At most `wanted` positions of random whole words."""
+  words = []
+  for position in candidates:
+    # As in the original, a continuation at the start of a text belongs to the
+    # word before it, even across [SEP].
+    if words and tokens[position] in continuations:
+      words[-1].append(position)
+    else:
+      words.append([position])
+  shuffle(words, rng)
+  chosen = []
+  for word in words:
+    if len(chosen) + len(word) <= wanted:
+      chosen += word
+  return chosen
 
 
 def _random_below(limit, rng):
@@ -514,16 +436,12 @@ def _random_below(limit, rng):
 
 
 def shuffle(items: list, rng: random.Random) -> None:
-  """`rng.shuffle(items)`: the same draws and order in half the time.
-
-  From the last item to the second, each is swapped with a random one of those
-  up to itself. To choose one of n, `random.Random` draws as many bits as n has
-  until they are less than n.
-  """
+  """`rng.shuffle(items)`: the same draws and order in half the time."""
   getrandbits = rng.getrandbits
   last = len(items) - 1
   for bits in range(len(items).bit_length(), 1, -1):
-    # The first index for which n has this number of bits.
+    # From the last index to the second, an item is swapped with a random one of
+    # the n up to itself. For all n of as many bits, this many are drawn.
     first = (1 << bits - 1) - 1
     for index in range(last, first - 1, -1):
       other = getrandbits(bits)
@@ -564,15 +482,11 @@ def encode_instance(
 ) -> bytes:
   """An instance as a serialized `tf.train.Example` of `feature_spec`.
 
-  Sequences and predictions are padded with 0; the weight of padding is 0.
-
-  Args:
-    instance: a TrainingInstance whose pieces are `encoded_ids`.
-    max_seq_length: S.
-    max_predictions_per_seq: P.
+  Its pieces are `encoded_ids`. Sequences and predictions are padded with 0; the
+  weight of padding is 0.
 
   Raises:
-    ValueError: the instance has more than S pieces or P predictions.
+    ValueError: the instance exceeds one of the lengths.
   """
   size, count = len(instance.tokens), len(instance.masked_lm_positions)
   feature = records.encode_feature
@@ -606,27 +520,23 @@ def write_instance_to_example_files(
   max_predictions_per_seq: int,
   output_files: Sequence[str],
 ) -> int:
-  """Writes instances to TFRecord files, one to each in turn.
+  """Writes instances to TFRecord files in turn; returns their number.
 
   The files appear whole at the end, or not at all after an error.
-
-  Returns:
-    The number of instances.
   """
   ids = encoded_ids(tokenizer.vocab)
+  lengths = (max_seq_length, max_predictions_per_seq)
   count = 0
   with contextlib.ExitStack() as stack:
-    writers = []
-    for path in output_files:
-      partial = stack.enter_context(files.atomic_write(path))
-      writers.append(stack.enter_context(files.open_file(partial, "wb")))
+    enter = stack.enter_context
+    paths = [enter(files.atomic_write(path)) for path in output_files]
+    writers = [enter(files.open_file(path, "wb")) for path in paths]
     for instance, writer in zip(instances, itertools.cycle(writers)):
       encoded = dataclasses.replace(
         instance,
         tokens=[ids[token] for token in instance.tokens],
         masked_lm_labels=[ids[label] for label in instance.masked_lm_labels],
       )
-      record = encode_instance(encoded, max_seq_length, max_predictions_per_seq)
-      writer.write(records.framed(record))
+      writer.write(records.framed(encode_instance(encoded, *lengths)))
       count += 1
   return count

@@ -75,14 +75,14 @@ def test_shards_are_whole_documents(files, shard_bytes, min_documents, zipped):
       _write(folder, contents, zipped), shard_bytes, min_documents
     )
     read = [list(corpus.shard_lines(shard)) for shard in found.shards]
-  assert found.documents == len(documents)
+  assert found.num_documents == len(documents)
   assert found.size == sum(map(len, contents))
   assert [line for shard in read for line in shard] == lines
   of_shards = [_documents(shard) for shard in read]
   assert [d for shard in of_shards for d in shard] == documents
   assert [shard.index for shard in found.shards] == list(range(len(read)))
   counts = [len(shard) for shard in of_shards]
-  assert [shard.documents for shard in found.shards] == counts
+  assert [shard.num_documents for shard in found.shards] == counts
   assert len(counts) == 1 or min(counts) >= min_documents
   assert len(counts) == 1 or shard_bytes
   for shard, own in zip(found.shards[:-1], of_shards, strict=False):
@@ -119,7 +119,9 @@ def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
   paths = _write(tmp_path, [b"aaa\n\nbbb\n\nccc\n\nddd\n\neee\n"])
 
   def counts(*settings):
-    return [shard.documents for shard in corpus.scan(paths, *settings).shards]
+    return [
+      shard.num_documents for shard in corpus.scan(paths, *settings).shards
+    ]
 
   assert counts(0, 1) == [5]
   assert counts(1, 1) == [1, 1, 1, 1, 1]
@@ -173,7 +175,10 @@ def test_a_long_line_and_a_large_file(tmp_path):
     shards = corpus.scan([path], 100_000, 1).shards
     lines = [line for shard in shards for line in corpus.shard_lines(shard)]
     assert lines == ["a", ""] * 100_000 + [long.decode(), "", "b"]
-    assert [shard.documents for shard in shards] == [33_334] * 2 + [33_333, 1]
+    assert [shard.num_documents for shard in shards] == [33_334] * 2 + [
+      33_333,
+      1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +229,8 @@ def test_random_streams():
 def config(goldens):
   return corpus.CorpusConfig(
     vocab_file=str(goldens / "vocab.txt"),
+    spm_model_file=None,
+    do_lower_case=True,
     max_seq_length=32,
     dupe_factor=2,
     short_seq_prob=0.1,
@@ -257,19 +264,19 @@ def _write_records(found, config, outputs, num_workers, *callback):
 def test_counts_and_order_of_a_shard(tmp_path, config):
   (path,) = _write(tmp_path, [b"the of and\nthe\n\n\x01\n\nto \xe4\xb8\xad\n"])
   (shard,) = corpus.scan([path], 0, 2).shards
-  assert shard.documents == 3  # One of them has no text.
+  assert shard.num_documents == 3  # One of them has no text.
   done = []
   records, counts = corpus.records_of_shard(
     shard, config, lambda: done.append(1)
   )
-  assert counts.pieces == 6
-  assert counts.unknown == 1
-  assert counts.instances == len(records)
+  assert counts["pieces"] == 6
+  assert counts["unknown"] == 1
+  assert counts["instances"] == len(records)
   masks = [
     tf.train.Example.FromString(r).features.feature["input_mask"].int64_list
     for r in records
   ]
-  assert counts.tokens == sum(sum(mask.value) for mask in masks)
+  assert counts["tokens"] == sum(sum(mask.value) for mask in masks)
   assert sum(done) == 2 * config.dupe_factor
 
 
@@ -277,7 +284,7 @@ def test_counts_and_order_of_a_shard(tmp_path, config):
 def test_files_do_not_depend_on_the_workers(
   tmp_path, config, text, num_outputs
 ):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   assert len(found.shards) > 5
   wanted = [[] for _ in range(num_outputs)]
   for shard in found.shards:
@@ -292,8 +299,8 @@ def test_files_do_not_depend_on_the_workers(
     done = []
     counts = _write_records(found, config, outputs, num_workers, done.append)
     assert [_records(path) for path in outputs] == wanted
-    assert counts.instances == sum(map(len, wanted))
-    assert sum(done) == found.documents * config.dupe_factor
+    assert counts["instances"] == sum(map(len, wanted))
+    assert sum(done) == found.num_documents * config.dupe_factor
     assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, outputs))
     contents.append([pathlib.Path(path).read_bytes() for path in outputs])
   assert contents[0] == contents[1] == contents[2]
@@ -301,7 +308,7 @@ def test_files_do_not_depend_on_the_workers(
 
 def test_shards_that_are_done_early_wait(tmp_path, config, text):
   """The first shard is by far the largest, so others are done before it."""
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   output = tmp_path / "out"
   seen = set()
   stop = threading.Event()
@@ -340,7 +347,7 @@ def test_an_error_in_a_shard_leaves_nothing(tmp_path, config, num_workers):
 
 
 def test_another_runs_parts_are_left_alone(tmp_path, config, text):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   output = str(tmp_path / "out")
   part = tmp_path / "out.partial.tmp-shard-00003-0"
   with files.atomic_write(output) as partial:
@@ -361,7 +368,7 @@ def test_too_few_documents(tmp_path, config):
 
 
 def test_a_killed_worker_is_said(tmp_path, config, text):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
 
   def kill():
     deadline = time.monotonic() + 60
@@ -391,7 +398,7 @@ def _full_disk(limit):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_full_disk_leaves_nothing(tmp_path, config, text, num_workers):
-  found = corpus.scan([text], 1000, config.min_documents)
+  found = corpus.scan([text], 1000, 2)
   with _full_disk(20_000), pytest.raises((OSError, tf.errors.OpError)):
     _write_records(found, config, [str(tmp_path / "out")], num_workers)
   assert os.listdir(tmp_path) == []

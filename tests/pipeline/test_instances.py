@@ -44,8 +44,7 @@ TOKENIZER = tokenizer_of(SPECIALS + PIECES)
 
 
 def iterate(documents, tokenizer=TOKENIZER, seed=1, **changed):
-  """The instances of an InstanceMaker with settings for small texts."""
-  callback = changed.pop("document_done", lambda: None)
+  """iterate_instances with settings for small texts."""
   settings = {
     "max_seq_length": 12,
     "dupe_factor": 2,
@@ -54,10 +53,10 @@ def iterate(documents, tokenizer=TOKENIZER, seed=1, **changed):
     "max_predictions_per_seq": 3,
     **changed,
   }
-  maker = instances.InstanceMaker.for_tokenizer(
-    tokenizer, instances.InstanceConfig(**settings), random.Random(seed)
-  )
-  return list(maker.iterate(documents, callback))
+  predictions = settings["max_predictions_per_seq"]
+  settings.update(instances.vocabulary_settings(tokenizer, False, predictions))
+  rng = random.Random(seed)
+  return list(instances.iterate_instances(documents, rng=rng, **settings))
 
 
 def restored(instance):
