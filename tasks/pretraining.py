@@ -262,6 +262,8 @@ class PretrainingTask(Task):
       sums["pieces"] += np.sum(weights)
       sums["rows"] += 1
       for name, values in row.items():
+        if name == "masked_lm_ids":
+          continue
         if name.startswith("masked_lm_"):
           sums[name] += float(np.sum(values * weights))
         else:
@@ -302,6 +304,7 @@ def _evaluation(bert_config, model, features):
     "masked_lm_weights": weights,
     "masked_lm_losses": losses,
     "masked_lm_correct": _is_equal(predicted, features["masked_lm_ids"]),
+    "masked_lm_ids": predicted,
   }
   if "next_sentence_labels" in features:
     _, losses, is_correct = _next_sentence(bert_config, model, features)

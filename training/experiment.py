@@ -7,6 +7,7 @@
 `training/task.py` defines the interface of a task.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -144,12 +145,9 @@ class Experiment:
     self._task = task
     self._model = model
     self._settings = settings
-    shapes = task.variable_shapes(model.config)
+    self._read_output_dir()
     has_heads = check_init_checkpoint(
-      model.config, shapes, settings.init_checkpoint
-    )
-    self._is_trained = check_output_dir(
-      model.config, shapes, settings.output_dir, settings.do_train
+      model.config, task.variable_shapes(model.config), settings.init_checkpoint
     )
     if not (settings.do_train or has_heads or self._is_trained):
       raise UserError(
@@ -157,7 +155,6 @@ class Experiment:
         f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
       )
     check_batch_sizes(settings)
-    self._best = self._make_best_checkpoint()
     self._row_sets = {split: task.row_sets(split) for split in settings.splits}
     self._examples = {
       split: task.examples(split)
@@ -170,8 +167,8 @@ class Experiment:
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics."""
     settings, task = self._settings, self._task
-    _make_output_folder(settings.output_dir)
-    with checkpoints.lock_folder(settings.output_dir):
+    with locked_folder(settings.output_dir):
+      self._read_output_dir()  # Another process may have just left it.
       record = run_record.keep_record(
         settings.output_dir,
         run_record.make_record(
@@ -189,17 +186,28 @@ class Experiment:
       model = self._build_estimator()
       self._get_weights(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
-      evaluations = [self._evaluate(model, rows) for rows in dev_sets]
-      results = {}
-      for rows, evaluation in zip(dev_sets, evaluations, strict=True):
-        self._write_results(rows.suffix, evaluation)
-        for name, value in evaluation.results.items():
+      evaluations, results = [], {}
+      for rows in dev_sets:
+        evaluations.append(self._evaluate(model, rows))
+        self._write_results(rows.suffix, evaluations[-1])
+        for name, value in evaluations[-1].results.items():
           results[name + rows.suffix] = value
       if evaluations or settings.do_train:
         task.report(settings.output_dir, evaluations, record)
       for rows in self._row_sets.get("test", ()):
         self._predict(model, rows, record)
     return results
+
+  def _read_output_dir(self):
+    """Checks what an earlier run left in the folder."""
+    settings = self._settings
+    self._is_trained = check_output_dir(
+      self._model.config,
+      self._task.variable_shapes(self._model.config),
+      settings.output_dir,
+      settings.do_train,
+    )
+    self._best = self._make_best_checkpoint()
 
   def _make_best_checkpoint(self):
     """The BestCheckpoint of the training, or None if no flag needs one."""
@@ -215,7 +223,9 @@ class Experiment:
     if not (keeps and settings.do_train):
       return None
     return best_checkpoint.BestCheckpoint(
-      settings.output_dir, wanted, settings.early_stopping_patience
+      settings.output_dir,
+      wanted.removeprefix("eval_"),
+      settings.early_stopping_patience,
     )
 
   # Rows.
@@ -491,13 +501,21 @@ def _write_metadata(path, key, counts):
 # Checks.
 
 
-def _make_output_folder(path):
+@contextlib.contextmanager
+def locked_folder(path: str) -> Iterator[None]:
+  """Creates an output folder, and locks it against other processes.
+
+  Raises:
+    UserError: it cannot be created, or another process uses it.
+  """
   try:
     files.makedirs(path)
   except OSError as error:
     raise UserError(
       f"--output_dir={path} cannot be created: {error.strerror}; pass another"
     ) from error
+  with checkpoints.lock_folder(path):
+    yield
 
 
 def check_init_checkpoint(
