@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A BERT from plain text to a trained classifier, in miniature.
+# Runs every stage of BERT on a small scale, from plain text to a classifier.
 #
-# Learns a vocabulary from sample_text.txt, makes pre-training data of that,
-# pre-trains a tiny model, and fine-tunes it on sample_data. Needs no download
-# but the packages of requirements.txt, which go into .venv. The variable PYTHON
-# names the Python to use, of version 3.10 to 3.13.
+# Learns a vocabulary from sample_text.txt, creates pre-training data, trains a
+# tiny model on it, and fine-tunes this model on sample_data. Downloads nothing
+# but the packages of requirements.txt, which it installs into .venv. Set PYTHON
+# to use a certain Python of version 3.10 to 3.13.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -17,7 +17,7 @@ rm -rf "$output_dir"
 mkdir -p "$model"
 cp sample_data/bert_config.json "$model"
 
-echo "1. A vocabulary of sample_text.txt"
+echo "1. Learn a vocabulary from sample_text.txt"
 "$venv_python" build_vocab.py \
   --input_file=sample_text.txt \
   --output_file="$model/vocab.txt" \
@@ -25,7 +25,7 @@ echo "1. A vocabulary of sample_text.txt"
   --num_unused=10 \
   --update_config="$model/bert_config.json"
 
-echo "2. Pre-training data: its sentences, with words masked in 20 ways"
+echo "2. Create pre-training data: each sentence with 20 different masks"
 "$venv_python" create_pretraining_data.py \
   --input_file=sample_text.txt \
   --output_file="$output_dir/text.tfrecord" \
@@ -35,7 +35,7 @@ echo "2. Pre-training data: its sentences, with words masked in 20 ways"
   --max_predictions_per_seq=10 \
   --dupe_factor=20
 
-echo "3. Pre-training: watch the loss fall as the model learns what is masked"
+echo "3. Pre-train: the loss falls as the model learns to predict masked words"
 "$venv_python" run_pretraining.py \
   --input_file="$output_dir/text.tfrecord" \
   --do_train=true \
@@ -50,7 +50,7 @@ echo "3. Pre-training: watch the loss fall as the model learns what is masked"
   --log_steps=50 \
   --output_dir="$output_dir/pretraining"
 
-echo "4. Fine-tuning: is a sentence acceptable English?"
+echo "4. Fine-tune: is a sentence acceptable English?"
 "$venv_python" run_classifier.py \
   --task_name=CoLA \
   --do_train=true \
@@ -70,21 +70,21 @@ echo "4. Fine-tuning: is a sentence acceptable English?"
 
 cat <<END
 
-On the 120 sentences of sample_data/dev.tsv:
+Results on the 120 sentences of sample_data/dev.tsv:
 $(cat "$output_dir/classifier/eval_results.txt")
 
-$PWD/$output_dir holds
-  model/             the vocabulary, and the configuration with its size
+$PWD/$output_dir contains
+  model/             the vocabulary and the configuration of the model
   text.tfrecord      the pre-training data
   pretraining/       the pre-trained model: bert_model.ckpt.*, bert_config.json
-                     and vocab.txt, as a released BERT has them
-  classifier/        the same, fine-tuned
-    eval_results.txt   the numbers above; report.html shows them and more
+                     and vocab.txt, in the format of a released model
+  classifier/        the fine-tuned model, in the same format
+    eval_results.txt   the results above; open report.html for more
     test_predictions.tsv
-                       a line for each sentence of sample_data/test.tsv: 1 for
-                       acceptable or 0, and the probability of each
-Ask it about a sentence of yours, such as "The birds are quiet.":
+                       predictions for sample_data/test.tsv: the label (1 is
+                       acceptable) and the probability of each label
+Ask the model about a sentence of your own, such as "The birds are quiet.":
   .venv/bin/python run_classifier.py --interactive \\
     --output_dir=$output_dir/classifier
-Next: fine-tune a released BERT on data of your own; README.md shows how.
+Next, fine-tune a released BERT on your own data; see README.md.
 END

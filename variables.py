@@ -1,11 +1,11 @@
-"""Named variables: the only place that creates, finds or lists them.
+"""Named variables: the only module that creates, finds and lists them.
 
-A released checkpoint knows a weight by its full name alone, for instance
-`bert/encoder/layer_0/attention/self/query/kernel`. Model code asks for a
-variable by such a name, and the active `VariableStore` makes it at the first
-request and finds it at every later one, so a `model_fn` stays a pure function
-of its inputs however often TensorFlow traces it. While a v1 graph is being
-built, requests go to TensorFlow's own v1 machinery instead.
+A released checkpoint identifies a weight by its full name, for instance
+`bert/encoder/layer_0/attention/self/query/kernel`. Model code requests a
+variable by its name. The active `VariableStore` creates it on the first request
+and returns the same one afterwards, so TensorFlow may trace a `model_fn` any
+number of times. While a v1 graph is built, TensorFlow's own variable scopes
+serve the requests instead.
 """
 
 import contextlib
@@ -14,22 +14,20 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
+import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
 
 class VariableStore:
-  """The variables of one model, each under its full name.
+  """The variables of one model by full name.
 
-  Used as a context manager, it is the store that `get_variable` asks in this
-  thread; enter it inside the function that `Strategy.run` is given, since each
-  replica has a thread. Without one, a store that lives as long as the process
-  is asked.
+  As a context manager, it serves the requests of this thread. Enter it inside
+  the function passed to `Strategy.run`: each replica has a thread. A default
+  store serves requests outside any context.
 
   Args:
-    seed: int; with a variable's name it fixes that variable's random initial
-      value, and with step and place every dropout mask.
-    initial_values: mapping from name to array. A variable it holds starts from
-      there and not from its initializer.
+    seed: int, determines random initial values and dropout masks.
+    initial_values: mapping from name to array; replaces initializers.
   """
 
   def __init__(self, seed: int = 1, initial_values=None):
@@ -51,11 +49,11 @@ class VariableStore:
     return self._variables[name]
 
   def items(self) -> list[tuple[str, tf.Variable]]:
-    """(name, variable) pairs, in order of creation."""
+    """(name, variable) pairs in order of creation."""
     return list(self._variables.items())
 
   def trainable(self) -> list[tf.Variable]:
-    """The trainable variables, in order of creation."""
+    """The trainable variables in order of creation."""
     return [v for v in self._variables.values() if v.trainable]
 
   def get(
@@ -66,40 +64,34 @@ class VariableStore:
     dtype: tf.DType = tf.float32,
     trainable: bool = True,
   ) -> tf.Variable:
-    """The variable called `name`, created if there is none yet.
+    """Returns the variable called `name`; creates it if necessary.
 
     Args:
-      name: full name, scopes included.
+      name: full name, including scopes.
       shape: list of ints.
       initializer: callable (shape, dtype) -> tensor, or None for zeros.
-      dtype: dtype of a new variable.
-      trainable: whether a new variable is one that the optimizer updates.
+      dtype, trainable: properties of a new variable.
 
     Raises:
-      ValueError: a variable or initial value of that name has another shape.
+      ValueError: the variable or its initial value has another shape.
     """
     variable = self._variables.get(name)
     if variable is None:
       variable = self._create(name, list(shape), initializer, dtype, trainable)
-      self._variables[name] = variable
-    elif variable.shape.as_list() != list(shape):
+    if variable.shape.as_list() != list(shape):
       raise ValueError(
-        f"variable {name} has shape {variable.shape.as_list()}, and "
-        f"{list(shape)} was asked for; build a second model inside a "
-        f"VariableStore of its own"
+        f"variable {name} has shape {variable.shape.as_list()} in the "
+        f"checkpoint or an earlier model, but {list(shape)} in this model; a "
+        f"second model needs a VariableStore of its own"
       )
+    self._variables[name] = variable
     return variable
 
   def _create(self, name, shape, initializer, dtype, trainable):
-    # A trace comes and goes; its variables stay, so they are made outside it.
+    # Variables outlive the trace that requests them first.
     with tf.init_scope():
       if name in self.initial_values:
         value = tf.convert_to_tensor(self.initial_values[name], dtype)
-        if value.shape.as_list() != shape:
-          raise ValueError(
-            f"variable {name} has shape {value.shape.as_list()} in the "
-            f"checkpoint, and {shape} in the model"
-          )
       elif initializer is None:
         value = tf.zeros(shape, dtype)
       else:
@@ -108,8 +100,7 @@ class VariableStore:
           value = initializer(shape, dtype)
         finally:
           _local.initial_seed = None
-      # An initialised variable needs no lifting; asking for none also spares
-      # `tf.function` a second trace.
+      # Lifting is for uninitialized variables and costs a second trace.
       with tf.name_scope(""):
         return tf.Variable(
           value,
@@ -120,16 +111,16 @@ class VariableStore:
 
 
 class _Frame:
-  """One activation of a store: its scopes, and how many masks it has drawn."""
+  """One activation of a store; scopes are (prefix, count of unnamed sites)."""
 
   def __init__(self, store):
     self.store = store
-    self.scopes = []
-    self.places = itertools.count()
+    self.micro_batch = 0
+    self.scopes = [("", itertools.count())]
 
 
 class _Local(threading.local):
-  """Per thread, since each replica of a mirrored model traces in its own."""
+  """State of a thread; the replicas of a model are traced in several."""
 
   def __init__(self):
     self.stack = [_Frame(_default_store)]
@@ -141,7 +132,7 @@ _local = _Local()
 
 
 def in_v1_graph() -> bool:
-  """True while a v1 graph, to be run by a Session, is being built."""
+  """Whether a v1 graph, to be run by a Session, is being built."""
   return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
@@ -156,15 +147,15 @@ def variable_scope(
 ) -> Iterator[None]:
   """Prefixes `name/` to the names of the variables requested inside.
 
-  With `name=None`, `default_name` serves instead. In a v1 graph, and only
-  there, a second use of a default name gets a number appended.
+  `default_name` replaces a `name` of None; a v1 graph numbers its repetitions.
   """
   if in_v1_graph():
     with tf.compat.v1.variable_scope(name, default_name=default_name):
       yield
     return
   scopes = _local.stack[-1].scopes
-  scopes.append(name or default_name)
+  prefix = f"{scopes[-1][0]}{name or default_name}/"
+  scopes.append((prefix, itertools.count()))
   try:
     yield
   finally:
@@ -180,78 +171,86 @@ def get_variable(
 ) -> tf.Variable:
   """The variable `name` of the current scope; see `VariableStore.get`."""
   if in_v1_graph():
+    initializer = initializer or tf.compat.v1.zeros_initializer()
     return tf.compat.v1.get_variable(
-      name,
-      shape,
-      dtype,
-      initializer or tf.compat.v1.zeros_initializer(),
-      trainable=trainable,
+      name, shape, dtype, initializer, trainable=trainable
     )
   frame = _local.stack[-1]
-  full_name = "/".join([*frame.scopes, name])
+  full_name = frame.scopes[-1][0] + name
   return frame.store.get(full_name, shape, initializer, dtype, trainable)
 
 
 def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:
-  """A zero-initialised, untrained companion, named `<variable>/<slot>`.
-
-  Adam keeps its moments under such names.
-  """
-  name = f"{name_of(variable)}/{slot}"
-  if in_v1_graph():
-    # Slots are asked for by full name, wherever the caller's scope stands.
-    with tf.compat.v1.variable_scope(
-      tf.compat.v1.VariableScope(reuse=tf.compat.v1.AUTO_REUSE)
-    ):
-      return tf.compat.v1.get_variable(
-        name,
-        variable.shape.as_list(),
-        trainable=False,
-        initializer=tf.compat.v1.zeros_initializer(),
-      )
-  return current_store().get(
-    name, variable.shape.as_list(), None, trainable=False
-  )
+  """The untrained variable `<variable>/<slot>`, such as a moment of Adam."""
+  name, shape = f"{name_of(variable)}/{slot}", variable.shape.as_list()
+  if not in_v1_graph():
+    return current_store().get(name, shape, None, trainable=False)
+  # The name is absolute, whatever scope the caller is in.
+  root = tf.compat.v1.VariableScope(reuse=tf.compat.v1.AUTO_REUSE)
+  with tf.compat.v1.variable_scope(root):
+    return get_variable(name, shape, trainable=False)
 
 
 def name_of(variable: tf.Variable) -> str:
-  """A variable's full name, without the `:0` of its tensor."""
+  """The full name of a variable, without the `:0` of its tensor."""
   return variable.name.removesuffix(":0")
 
 
 def trainable_variables() -> list[tf.Variable]:
-  """The trainable variables of the active store, or of the v1 graph."""
+  """The trainable variables of the active store or v1 graph."""
   if in_v1_graph():
     return tf.compat.v1.trainable_variables()
   return current_store().trainable()
 
 
 def global_step() -> tf.Variable:
-  """The scalar int64 variable that counts updates."""
+  """The number of updates so far, an int64 scalar."""
   if in_v1_graph():
     return tf.compat.v1.train.get_or_create_global_step()
   return current_store().get("global_step", [], None, tf.int64, False)
 
 
 def initial_seed() -> tuple[int, int] | None:
-  """(seed, hash of the name) of the variable now being created, or None."""
+  """(seed, hash of the name) for the variable being created, or None."""
   return _local.initial_seed
 
 
-def dropout_seed() -> tf.Tensor:
-  """A [2] int32 seed that differs for every mask a run ever draws.
-
-  It is a function of the store's seed, the global step, the replica and the
-  place in the model: how many seeds were drawn since the store was entered.
-  So a step drawn again, after an interruption, drops the same units.
-  """
+@contextlib.contextmanager
+def micro_batch(index: int | tf.Tensor) -> Iterator[None]:
+  """Gives the dropout masks drawn inside to micro-batch `index` of a step."""
   frame = _local.stack[-1]
-  place = next(frame.places)
-  step = tf.convert_to_tensor(global_step())
+  previous, frame.micro_batch = frame.micro_batch, index
+  try:
+    yield
+  finally:
+    frame.micro_batch = previous
+
+
+def dropout_seed(site: str | None = None) -> tf.Tensor | None:
+  """Seed of the dropout mask at one site of the model, int32 [2].
+
+  It depends on the store's seed, the site's full name, global step, micro-batch
+  and replica only. So a block that is computed again drops the same units.
+
+  Args:
+    site: name within the current scope. By default, sites are numbered from 0
+      whenever a scope is entered.
+
+  Returns:
+    The seed, or None in a v1 graph, where TensorFlow seeds each operation.
+  """
+  if in_v1_graph():
+    return None
+  frame = _local.stack[-1]
+  prefix, unnamed = frame.scopes[-1]
+  if site is None:
+    site = f"dropout_{next(unnamed)}"
+  site_hash = zlib.crc32(f"{frame.store.seed}/{prefix}{site}".encode())
+  draw = tf.cast(tf.convert_to_tensor(global_step()), tf.int32)
   replica = tf.distribute.get_replica_context()
   if replica is not None and replica.num_replicas_in_sync > 1:
-    step = step * replica.num_replicas_in_sync + tf.cast(
-      replica.replica_id_in_sync_group, tf.int64
-    )
-  place_hash = zlib.crc32(f"{frame.store.seed}/{place}".encode()) >> 1
-  return tf.stack([place_hash, tf.cast(step, tf.int32)])
+    draw *= replica.num_replicas_in_sync
+    draw += tf.cast(replica.replica_id_in_sync_group, tf.int32)
+  # Multiples of 2**32 / 1.618 lie far from each other, modulo 2**32.
+  offset = tf.cast(frame.micro_batch, tf.int32) * (0x9E3779B1 - 2**32)
+  return tf.stack([offset + (site_hash - 2**31), draw])

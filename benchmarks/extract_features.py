@@ -147,9 +147,8 @@ class OriginalWay:
 
 
 def write_ours(extractor, texts, path):
-  layout = feature_files.layout_of(extractor)
   kind = feature_files.format_of(path)
-  with feature_files.open_features(path, kind, layout) as write:
+  with feature_files.open_features(path, kind, extractor) as write:
     for window in extractor.windows([texts]):
       write(window)
 

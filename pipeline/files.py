@@ -34,10 +34,10 @@ def _remote():
 
 
 def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
-  """Opens a file in a binary mode: "rb", "wb" or "ab"."""
+  """Opens a file in a binary mode or, as UTF-8 text, for writing ("w")."""
   if is_remote(path):
     return _remote().GFile(os.fspath(path), mode)
-  return open(path, mode)
+  return open(path, mode, encoding=None if "b" in mode else "utf-8")
 
 
 def exists(path: str | os.PathLike) -> bool:
@@ -53,6 +53,13 @@ def isdir(path: str | os.PathLike) -> bool:
 def isfile(path: str | os.PathLike) -> bool:
   """Whether the path exists and is not a folder: a file, or a pipe."""
   return exists(path) and not isdir(path)
+
+
+def size(path: str | os.PathLike) -> int:
+  """The length of a file in bytes."""
+  return (
+    _remote().stat(path).length if is_remote(path) else os.stat(path).st_size
+  )
 
 
 def listdir(path: str | os.PathLike) -> list[str]:
@@ -136,6 +143,15 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
       with contextlib.suppress(Exception):
         remove(partial)
       raise
+
+
+def remove_abandoned(partial: str) -> None:
+  """Deletes a temporary file of `atomic_write`, unless it is being written."""
+  if not fcntl or is_remote(partial):
+    remove(partial)
+  else:
+    with contextlib.suppress(UserError), _locked(partial, partial):
+      remove(partial)
 
 
 @contextlib.contextmanager

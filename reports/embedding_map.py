@@ -4,109 +4,79 @@
     write_chart("map.png", points, axes, texts, labels)
     write_projector("projector", vectors, texts, labels)
 
-`tensorboard --logdir=projector` then shows the vectors under "Projector".
-matplotlib and scikit-learn are imported only for use.
+`tensorboard --logdir=projector` shows the vectors in its projector.
+scikit-learn is imported only on use.
 """
 
-import io
 import os
 import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from errors import UserError, plural
+from errors import UserError
 from pipeline import files
+from reports import charts
 
 METHODS = ("pca", "tsne")
 
-# What a map's folder holds: the chart, and what TensorBoard's projector reads.
+# The files of a map: the chart, and those of TensorBoard's projector.
 CHART = "embeddings.png"
 _VECTORS, _METADATA = "tensors.tsv", "metadata.tsv"
 _CONFIG = "projector_config.pbtxt"
 FILES = (CHART, _VECTORS, _METADATA, _CONFIG)
 
-# Up to so many points are all named; of more, whose texts would only hide each
-# other, some are, shorter.
-_MAX_NAMED_POINTS = 40
-_NAMES_OF_MANY = 20
-_MAX_NAME = 40  # Characters of a text in a chart,
-_MAX_NAME_OF_MANY = 28  # and of one of many points.
+# All points of a map of up to 40 are numbered, and 30 points of a larger one.
+_MAX_NUMBERED = 40
+_NUMBERED_OF_MANY = 30
 _MAX_LEGEND = 24
-_MAX_TITLE = 80
+_MAX_TEXT = 52  # Characters.
+# Points nearer to each other, in points of 1/72 inch, share a number.
+_NUMBER_SIZE = 10
 
-# Where a name may stand: its side, and how far to the right and up, in points.
-_BESIDE = [("left", 7, 0), ("right", -7, 0)]
-_ABOVE_AND_BELOW = [
-  *((side, x, y) for side, x, _ in _BESIDE for y in (9, -9, 18, -18)),
-  *(("center", 0, y) for y in (11, -11, 20, -20)),
-]
-
-# Okabe & Ito's colours, which colour-blind people can tell apart; the marks
-# tell apart labels beyond them.
+# The palette of Okabe and Ito, which is safe for colour-blind readers. More
+# labels than colours differ by their markers.
 _COLORS = (
   "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d",
 )  # fmt: skip
-_MARKS = "os^Dv"
-_STYLE = {
-  "axes.edgecolor": "#8a949e",
-  "axes.grid": True,
-  "axes.axisbelow": True,
-  "axes.labelcolor": "#59636e",
-  "axes.spines.right": False,
-  "axes.spines.top": False,
-  "font.size": 9,
-  "grid.alpha": 0.6,
-  "grid.color": "#e3e7eb",
-  "legend.frameon": False,
-  "text.color": "#1c2126",
-  "text.parse_math": False,
-  "xtick.color": "#8a949e",
-  "ytick.color": "#8a949e",
-}
+_MARKERS = "os^Dv"
+_SIZE = (11, 6.8)  # Inches.
 
 
 def project(
   vectors: np.ndarray, method: str = "pca", seed: int = 1
 ) -> tuple[np.ndarray, tuple[str, str]]:
-  """A point in the plane for each vector.
+  """Projects vectors to the plane.
 
   Args:
-    vectors: float [rows, H], 3 rows or more.
-    method: "pca", the plane of the greatest variance, or "tsne" (van der
-      Maaten & Hinton 2008), which keeps near what is near, and whose perplexity
-      is 30, or a third of the other points where these are fewer than 90.
-    seed: of t-SNE; equal seeds give equal points.
+    vectors: float [rows, H] with at least 3 rows.
+    method: "pca", the plane of greatest variance, or "tsne" (van der Maaten and
+      Hinton, 2008), which preserves neighbourhoods. Its perplexity is 30, but
+      at most a third of the number of other points.
+    seed: the seed of t-SNE.
 
   Returns:
-    float64 [rows, 2], and what the axes are.
+    The points, float64 [rows, 2], and the names of the axes.
 
   Raises:
-    ValueError: there are fewer rows, all of them are equal, or one is not
-      finite; or there is no such method.
+    UserError: all rows are equal, there are fewer than 3, or one is not finite.
   """
   from sklearn import decomposition, manifold
 
-  if method not in METHODS:
-    raise UserError(f"--method={method} is not one of {', '.join(METHODS)}")
   if len(vectors) < 3:
-    raise UserError(
-      f"{plural(len(vectors), 'sentence')} cannot be mapped; pass 3 or more"
-    )
+    raise UserError(f"a map needs at least 3 sentences, got {len(vectors)}")
   vectors = np.asarray(vectors, np.float64)
   if not np.isfinite(vectors).all():
-    raise UserError("a vector is not finite; pass a sound checkpoint")
-  # Equal texts in batches of other lengths differ in their last digits.
+    raise UserError("a vector is not finite; pass another checkpoint")
+  # Vectors of equal texts may differ by rounding, as batches differ in length.
   if np.ptp(vectors, axis=0).max() <= 1e-5 * np.abs(vectors).max():
-    raise UserError("all vectors are equal; pass sentences that differ")
+    raise UserError("all vectors are equal; pass different sentences")
   if method == "pca":
     pca = decomposition.PCA(2, svd_solver="full")
     points = pca.fit_transform(vectors)
-    shares = pca.explained_variance_ratio_
     return points, tuple(
       f"component {i} ({share:.0%} of the variance)"
-      for i, share in enumerate(shares, 1)
+      for i, share in enumerate(pca.explained_variance_ratio_, 1)
     )
   perplexity = min(30.0, (len(vectors) - 1) / 3)
   tsne = manifold.TSNE(
@@ -124,163 +94,111 @@ def write_chart(
   labels: Sequence[str] | None = None,
   title: str = "",
 ) -> None:
-  """Writes a PNG of the points, with how their texts begin.
+  """Writes a PNG of the points, with a list of the texts of numbered points.
 
-  Of more than 40 points, up to 20 are named, which lie far apart. A text that
-  the font lacks, or that is written from the right, stands as its number,
+  Points that would cover each other share a number. A text that the font cannot
+  show, or that is written from right to left, is listed as "sentence N",
   counted from 1.
 
   Args:
     path: the file to write.
-    points, axes: as `project` returns them.
-    texts: one for each point.
-    labels: one for each point, which gives it its colour; or None.
-    title: of the chart; none if the font lacks it.
+    points, axes: as returned by `project`.
+    texts: the text of each point.
+    labels: the label of each point, shown by its color; or None.
+    title: title of the chart.
   """
-  import matplotlib
-  from matplotlib.figure import Figure
 
-  buffer = io.BytesIO()
-  # Whatever a matplotlibrc says, equal points are equal bytes.
-  with matplotlib.rc_context():
-    matplotlib.rcdefaults()
-    matplotlib.rcParams.update(_STYLE)
-    figure = Figure(figsize=(9, 6.5), dpi=150, layout="constrained")
-    plane = figure.add_subplot()
-    name = _drawable(title, "", _MAX_TITLE)
-    plane.set_title(name, loc="left", fontsize=11)
-    _draw(plane, points, axes, texts, labels)
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-  files.write_file(path, buffer.getvalue())
+  def draw(figure):
+    plane = figure.add_axes((0.06, 0.08, 0.55, 0.86))
+    plane.set_title(_drawable(title, ""), loc="left", fontsize=11)
+    key = _draw_points(plane, points, axes, texts, labels)
+    figure.set_figheight(max(_SIZE[1], 0.16 * len(key)))
+    _draw_key(figure.add_axes((0.63, 0, 0.36, 1)), key)
+
+  metadata = {"Software": None}
+  image = charts.render(
+    _SIZE, draw, layout=None, format="png", dpi=150, metadata=metadata
+  )
+  files.write_file(path, image)
 
 
-def _draw(plane, points, axes, texts, labels):
+def _draw_points(plane, points, axes, texts, labels):
+  """Draws the map; returns its key, a list of (marker, number, text)."""
   plane.set(xlabel=axes[0], ylabel=axes[1])
-  if not axes[1]:  # Distances on it mean nothing by themselves.
+  if not axes[1]:  # The coordinates of t-SNE have no meaning.
     plane.tick_params(labelbottom=False, labelleft=False, length=0)
-  plane.margins(0.08)
-  mark_size = 7 if len(points) <= 200 else 4.5
-  groups = labels or [""] * len(points)
-  places = {}
-  for place, label in enumerate(groups):
-    places.setdefault(label, []).append(place)
-  drawn = []
-  for number, members in enumerate(places.values()):
-    drawn += plane.plot(
-      *points[members].T,
-      alpha=0.85,
-      color=_COLORS[number % len(_COLORS)],
-      linestyle="none",
-      marker=_MARKS[number // len(_COLORS) % len(_MARKS)],
-      markeredgecolor="white",
-      markeredgewidth=0.6,
-      markersize=mark_size,
-    )
-  if labels and len(places) <= _MAX_LEGEND:
-    legend = plane.legend(
-      drawn,
-      list(map(str, range(len(drawn)))),
-      loc="upper left",
-      bbox_to_anchor=(1, 1),
-    )
-    # As an argument, a name that begins with an underscore would be left out.
-    for text, (label, members) in zip(
-      legend.get_texts(), places.items(), strict=True
-    ):
-      name = _drawable(label, f"label of sentence {members[0] + 1}")
-      text.set_text(name or "(none)")
-  _name_points(plane, points, texts, mark_size)
+  plane.margins(0.06)
+  groups = {}  # Label -> indices of its points.
+  for i in range(len(points)):
+    groups.setdefault(labels[i] if labels else "", []).append(i)
+  key, markers = [], {}
+  for number, (label, members) in enumerate(groups.items()):
+    rank, color = divmod(number, len(_COLORS))
+    marker = {
+      "color": _COLORS[color],
+      "linestyle": "none",
+      "marker": _MARKERS[rank % len(_MARKERS)],
+      "markeredgecolor": "white",
+      "markersize": 6 if len(points) <= 500 else 4,
+    }
+    plane.plot(*points[members].T, **marker, markeredgewidth=0.6, alpha=0.85)
+    markers |= dict.fromkeys(members, marker)
+    name = _drawable(label, f"label of sentence {members[0] + 1}")
+    key.append((marker, "", name or "(none)"))
+  key = [*key, ({}, "", "")] if labels and len(key) <= _MAX_LEGEND else []
+  plane.autoscale_view()
+  for number, members in enumerate(_numbered(plane, points), 1):
+    for i in members:
+      ring = {"markeredgecolor": markers[i]["color"], "markersize": 11}
+      ring = markers[i] | ring | {"markerfacecolor": "white"}
+      key.append((ring, number, _drawable(texts[i], f"sentence {i + 1}")))
+    _draw_number(plane, *points[members[0]], *key[-len(members)][:2])
+  return key
 
 
-def _name_points(plane, points, texts, mark_size):
-  """Writes texts beside their points, where they hide least."""
-  from matplotlib import patheffects
-
-  plane.figure.draw_without_rendering()  # Settles where the axes lie.
-  pixels = plane.transData.transform(points)
-  half = (mark_size / 2 + 1.5) * plane.figure.dpi / 72
-  marks = np.hstack([pixels - half, pixels + half])
-  are_many = len(points) > _MAX_NAMED_POINTS
-  places, longest = range(len(points)), _MAX_NAME
-  if are_many:  # More than are named, since some will not find room.
-    places = _far_apart(pixels, 3 * _NAMES_OF_MANY)
-    longest = _MAX_NAME_OF_MANY
-  taken = np.zeros([0, 4])
-  for place in places:
-    name = plane.annotate(
-      _drawable(texts[place], f"sentence {place + 1}", longest),
-      points[place],
-      fontsize=8,
-      xytext=(0, 0),
-      textcoords="offset points",
-      va="center",
-      path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
-    )
-    name.set_in_layout(False)
-    others = np.delete(marks, place, axis=0)
-    spots = _BESIDE if are_many else _BESIDE + _ABOVE_AND_BELOW
-    box, is_free = _set_aside(name, spots, others, taken)
-    if are_many and not is_free:
-      name.remove()
-      continue
-    taken = np.vstack([taken, box])
-    if are_many:
-      # Among so many, a ring tells which of them is named.
-      ring = {"markersize": mark_size + 3, "color": _STYLE["text.color"]}
-      plane.plot(*points[place], marker="o", fillstyle="none", **ring)
-      if len(taken) == _NAMES_OF_MANY:
+def _numbered(plane, points):
+  """The points to number: lists of those that share a number."""
+  placed = plane.transData.transform(points) * 72 / plane.figure.dpi
+  order = range(len(points))
+  if len(points) > _MAX_NUMBERED:
+    order = _far_apart(placed, _NUMBERED_OF_MANY)
+  groups = []
+  for i in order:
+    for members in groups:
+      if np.linalg.norm(placed[i] - placed[members[0]]) < _NUMBER_SIZE:
+        members.append(i)
         break
+    else:
+      groups.append([i])
+  return groups
 
 
-def _far_apart(points, most):
-  """Places of points, the next always the farthest from those before it."""
+def _far_apart(points, number):
+  """Indices of points, each the farthest from those before it."""
   found = []
   distances = np.linalg.norm(points - points.mean(axis=0), axis=1)
-  while len(found) < most and distances.max() > 0:
+  while len(found) < number and distances.max() > 0:
     found.append(int(distances.argmax()))
     from_it = np.linalg.norm(points - points[found[-1]], axis=1)
     distances = np.minimum(distances, from_it) if found[1:] else from_it
   return found
 
 
-def _set_aside(name, spots, marks, taken):
-  """Sets a name where it hides least of the points' marks and other names.
-
-  Args:
-    name: an annotation.
-    spots: where it may stand: its side, and how far to the right and up.
-    marks, taken: boxes [n, 4] of the points and of the names so far.
-
-  Returns:
-    Its box, and whether it lies in the chart and on no other name.
-  """
-  frame = name.axes.get_window_extent().extents
-  found = []
-  for number, (side, x, y) in enumerate(spots):
-    name.set(position=(x, y), ha=side)
-    box = name.get_window_extent().extents
-    outside = np.prod(box[2:] - box[:2]) - _overlap(box, frame[np.newaxis])
-    worst = _overlap(box, taken) + outside
-    hidden = _overlap(box, marks) + 3 * worst
-    found.append((hidden, number, box, worst < 1))
-  _, number, box, is_free = min(found, key=lambda spot: spot[:2])
-  side, x, y = spots[number]
-  name.set(position=(x, y), ha=side)
-  return box, is_free
+def _draw_key(side, key):
+  """Lists the entries of a key from top to bottom."""
+  side.set(xlim=(0, 1), ylim=(max(len(key), _MAX_NUMBERED), -1))
+  side.axis("off")
+  for line, (marker, number, text) in enumerate(key):
+    _draw_number(side, 0.03, line, marker, number)
+    side.text(0.07, line, text, va="center_baseline")
 
 
-def _overlap(box, others):
-  """The area that a box (left, bottom, right, top) shares with others [n, 4].
-
-  What several of them cover counts as often.
-  """
-  sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(
-    box[:2], others[:, :2]
-  )
-  return np.prod(np.maximum(sides, 0), axis=1).sum()
+def _draw_number(axes, x, y, marker, number):
+  axes.plot([x], [y], **marker)
+  axes.text(x, y, number, size=6.5, ha="center", va="center_baseline")
 
 
-def _drawable(text, otherwise, longest=_MAX_NAME):
+def _drawable(text, otherwise):
   """The text, shortened, or `otherwise` if matplotlib cannot draw it."""
   from matplotlib import font_manager
 
@@ -290,7 +208,7 @@ def _drawable(text, otherwise, longest=_MAX_NAME):
   for char in text:
     if ord(char) not in known or unicodedata.bidirectional(char) in ("R", "AL"):
       return otherwise
-  return text if len(text) <= longest else text[: longest - 1] + "…"
+  return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def write_projector(
@@ -299,39 +217,34 @@ def write_projector(
   texts: Sequence[str],
   labels: Sequence[str] | None = None,
 ) -> None:
-  """Writes what TensorBoard's projector reads into a folder that is there.
+  """Writes the files of TensorBoard's projector into an existing folder.
 
   Args:
-    folder: where `tensors.tsv`, `metadata.tsv` and `projector_config.pbtxt`
-      go; the last, which names the others, comes last, and an old one goes
-      first.
+    folder: the folder.
     vectors: float [rows, H].
-    texts: one for each row.
-    labels: one for each row, or None.
+    texts: the text of each row.
+    labels: the label of each row, or None.
   """
   rows = ("\t".join(f"{x:.8g}" for x in row) for row in vectors.tolist())
-  columns = [[*map(_one_cell, texts)]]
-  head = ""  # TensorBoard takes a heading for a row if there is one column.
+  columns = [texts]
+  head = ""  # TensorBoard reads a heading only if there are several columns.
   if labels:
-    columns.insert(0, [*map(_one_cell, labels)])
+    columns = [labels, texts]
     head = "label\ttext\n"
-  metadata = ("\t".join(row) for row in zip(*columns, strict=True))
+  # White space would end a cell or a row.
+  cells = [[" ".join(t.split()) or " " for t in column] for column in columns]
+  metadata = ("\t".join(row) for row in zip(*cells, strict=True))
   config = (
     'embeddings {\n  tensor_name: "sentences"\n'
     f'  tensor_path: "{_VECTORS}"\n  metadata_path: "{_METADATA}"\n}}\n'
   )
-  # Until all files are there again, nothing names the mixture of old and new.
+  # Without a configuration, no mixture of old and new files is ever shown.
   config_path = os.path.join(folder, _CONFIG)
-  if tf.io.gfile.exists(config_path):
-    tf.io.gfile.remove(config_path)
+  if files.exists(config_path):
+    files.remove(config_path)
   for name, content in (
     (_VECTORS, "".join(f"{row}\n" for row in rows)),
     (_METADATA, head + "".join(f"{row}\n" for row in metadata)),
     (_CONFIG, config),
   ):
     files.write_file(os.path.join(folder, name), content)
-
-
-def _one_cell(text):
-  """The text without what would end a cell or a row."""
-  return " ".join(text.split()) or " "

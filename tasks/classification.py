@@ -1,42 +1,87 @@
-"""A classifier on BERT's pooled output: its model_fn, and its use in Python.
+"""Classification of texts and pairs: a linear layer on BERT's pooled output.
 
-    classifier = Classifier("/tmp/mrpc_output")
-    classifier(["This movie is great!"])[0].label
-
-A folder that training has filled says all that a Classifier needs to know.
+Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
+a number; see `tasks/labels.py`.
 """
 
-import functools
+import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 import modeling
-import optimization
+import tokenization
 import variables
-from errors import UserError
-from pipeline import records
-from tasks import examples
+from errors import UserError, plural
+from pipeline import files
+from reports import classification as classification_report
+from tasks import glue, prediction_files, tabular
 from tasks import labels as label_types
-from training import checkpoints, estimator, metrics, model_folder
+from tasks.examples import (
+  LONG_TEXT,
+  DataProcessor,
+  InputExample,
+  content_hash,
+  convert_example,
+  feature_row,
+  feature_spec,
+  label_id,
+  unlabelled,
+)
+from training import estimator, metrics, model_folder, summaries
+from training.task import Optimization, Outputs, RowSet, Task, build_model_fn
 
-# What a folder says of the classifier in it, beside `bert_config.json`.
+# The files of a classifier in a model folder, beside bert_config.json.
 LABELS_NAME = "labels.json"
 SETTINGS_NAME = "classifier.json"
 
 
-def head_shapes(
-  bert_config: modeling.BertConfig, num_labels: int
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """How a classifier reads text.
+
+  Attributes:
+    max_seq_length: maximum sequence length, S.
+    long_text: how longer text is read; one of `examples.LONG_TEXT`.
+    is_pair: whether an example has two texts.
+  """
+
+  max_seq_length: int = 128
+  long_text: str = "head"
+  is_pair: bool = False
+
+
+def variable_shapes(
+  config: modeling.BertConfig, num_labels: int
 ) -> dict[str, list[int]]:
   """Name and shape of the variables that a classifier adds to BERT."""
   return {
-    "output_weights": [num_labels, bert_config.hidden_size],
+    "output_weights": [num_labels, config.hidden_size],
     "output_bias": [num_labels],
   }
+
+
+def compute_logits(
+  bert: modeling.BertModel, num_labels: int, is_training: bool
+) -> tf.Tensor:
+  """Logits [B, C] of BERT's pooled output."""
+  pooled_output = bert.get_pooled_output()
+  if is_training:
+    pooled_output = modeling.dropout(pooled_output, 0.1)
+  weights = variables.get_variable(
+    "output_weights",
+    [num_labels, pooled_output.shape[-1]],
+    modeling.create_initializer(0.02),
+  )
+  bias = variables.get_variable(
+    "output_bias", [num_labels], tf.compat.v1.zeros_initializer()
+  )
+  logits = tf.matmul(pooled_output, weights, transpose_b=True)
+  return tf.nn.bias_add(logits, bias)
 
 
 def create_model(
@@ -48,53 +93,33 @@ def create_model(
   labels: tf.Tensor,
   num_labels: int,
   use_one_hot_embeddings: bool,
-  head: label_types.Head | None = None,
-  label_weights: Sequence[float] | None = None,
-  precision: str = "float32",
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a linear layer on its pooled output (section 4.1).
+  """BERT with a softmax classifier.
 
   Args:
     bert_config: a BertConfig.
     is_training: whether dropout is on.
     input_ids, input_mask, segment_ids: integer [B, S].
-    labels: [B, ...], as the head encodes them.
-    num_labels: number of outputs, C.
-    use_one_hot_embeddings, precision: see BertModel.
-    head: what the outputs stand for; one of C labels when None.
-    label_weights: [C], see the head's `per_example_loss`.
+    labels: integer [B].
+    num_labels: number of labels, C.
+    use_one_hot_embeddings: see BertModel.
 
   Returns:
     loss (scalar), per_example_loss [B], logits [B, C], probabilities [B, C].
   """
-  head = head or label_types.Classification([None] * num_labels)
-  model = modeling.BertModel(
+  bert = modeling.BertModel(
     bert_config,
     is_training,
     input_ids,
     input_mask,
     segment_ids,
     use_one_hot_embeddings,
-    precision=precision,
   )
-  pooled_output = model.get_pooled_output()
-  if is_training:
-    pooled_output = modeling.dropout(pooled_output, 0.1)
-  shapes = head_shapes(bert_config, num_labels)
-  weights = variables.get_variable(
-    "output_weights",
-    shapes["output_weights"],
-    modeling.create_initializer(0.02),
-  )
-  bias = variables.get_variable(
-    "output_bias", shapes["output_bias"], tf.compat.v1.zeros_initializer()
-  )
-  logits = tf.nn.bias_add(
-    tf.matmul(pooled_output, weights, transpose_b=True), bias
-  )
-  per_example_loss = head.per_example_loss(logits, labels, label_weights)
+  logits = compute_logits(bert, num_labels, is_training)
+  label_type = label_types.Classification([None] * num_labels)
+  per_example_loss = label_type.per_example_loss(logits, labels)
   loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, logits, head.probabilities(logits)
+  return loss, per_example_loss, logits, label_type.probabilities(logits)
 
 
 def model_fn_builder(
@@ -106,264 +131,309 @@ def model_fn_builder(
   num_warmup_steps: int | None,
   use_tpu: bool,
   use_one_hot_embeddings: bool,
-  head: label_types.Head | None = None,
-  metric_names: Sequence[str] = ("accuracy",),
-  label_weights: Sequence[float] | None = None,
   precision: str = "float32",
 ) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of a classifier, for `estimator.Estimator`.
+  """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
 
-  `init_checkpoint` is where weights start from, or None; `label_weights` count
-  in training only; `metric_names` are keys of `metrics.METRICS`. The other
-  arguments are those of `create_model` and `optimization.create_optimizer`.
+  Args:
+    bert_config: a BertConfig.
+    num_labels: number of labels, C.
+    init_checkpoint: initial weights, or None.
+    learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
+    use_tpu: has no effect; the strategy knows the device.
+    use_one_hot_embeddings, precision: see BertModel.
   """
-  del use_tpu  # What it decided, `use_one_hot_embeddings` and the strategy do.
-  head = head or label_types.Classification([None] * num_labels)
+  del use_tpu
+  label_type = label_types.Classification([None] * num_labels)
+  return build_model_fn(
+    ClassificationTask("", None, label_type),
+    bert_config,
+    init_checkpoint,
+    Optimization(learning_rate, num_train_steps, num_warmup_steps),
+    use_one_hot_embeddings,
+    precision,
+  )
 
-  def model_fn(features, labels, mode, params):
-    del labels, params
-    checkpoints.initialize_from(
-      init_checkpoint, head_shapes(bert_config, num_labels)
-    )
-    is_training = mode == estimator.ModeKeys.TRAIN
-    loss, per_example_loss, logits, probabilities = create_model(
-      bert_config,
-      is_training,
-      features["input_ids"],
-      features["input_mask"],
-      features["segment_ids"],
-      features["label_ids"],
-      num_labels,
-      use_one_hot_embeddings,
-      head,
-      label_weights if is_training else None,
-      precision,
-    )
-    if is_training:
-      train_op, logged = optimization.minimize(
-        loss, learning_rate, num_train_steps, num_warmup_steps
+
+class ClassificationTask(Task):
+  """A classification or regression task.
+
+  Args:
+    name: its name, such as "MRPC".
+    processor: a DataProcessor; None if no files are read.
+    label_type: its label type.
+    data_dir: folder of its files.
+    tokenizer: a FullTokenizer.
+    reading: how texts are read.
+    metric_names: keys of `metrics.METRICS`; the first selects the best model.
+    balances_labels: whether to give all labels equal weight in training.
+    submission_dir: folder for GLUE's submission files.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    processor: DataProcessor | None,
+    label_type: label_types.LabelType,
+    data_dir: str | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    reading: Reading | None = None,
+    metric_names: Sequence[str] = ("accuracy",),
+    balances_labels: bool = False,
+    submission_dir: str | None = None,
+  ):
+    self.name = name
+    self.metrics = tuple(metric_names)
+    self._processor = processor
+    self._data_dir = data_dir
+    self._label_type = label_type
+    self._tokenizer = tokenizer
+    self.reading = reading or Reading()
+    self._balances_labels = balances_labels
+    self._label_weights = None
+    self._submission_dir = submission_dir
+    self._hashes = {}
+
+  # Text to rows.
+
+  def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
+    """The InputExamples of a split; the test split has no labels."""
+    sets = self._processor.get_example_sets(self._data_dir, split)
+    if split == "test":
+      sets = {suffix: list(map(unlabelled, sets[suffix])) for suffix in sets}
+    for suffix, examples in sets.items():
+      self._hashes[split + suffix] = content_hash(examples)
+      for example in examples if split != "test" else ():
+        label_id(example, self._label_type)
+    if split == "train":
+      (examples,) = sets.values()
+      is_pair = any(e.text_b is not None for e in examples[:1])
+      self.reading = dataclasses.replace(self.reading, is_pair=is_pair)
+      if self._balances_labels:
+        self._balance(examples)
+    return sets
+
+  def _balance(self, examples):
+    """Weights labels in training by the inverse of their frequency."""
+    if not self._label_type.labels:
+      raise UserError("--class_weights=balanced needs labels, not numbers")
+    ids = np.array([label_id(e, self._label_type) for e in examples])
+    self._label_weights = self._label_type.balanced_weights(ids)
+
+  def features(
+    self, examples: Iterable[InputExample], is_training: bool
+  ) -> Iterator[list[Mapping]]:
+    """Yields the rows of each example: one, or one for each window."""
+    count = truncated = 0
+    for example in examples:
+      rows = convert_example(
+        example,
+        self._label_type,
+        self.reading.max_seq_length,
+        self._tokenizer,
+        self.reading.long_text,
       )
-      return estimator.EstimatorSpec(mode, loss, train_op, logged)
-    metric_fn = functools.partial(evaluate_logits, head, metric_names)
-    evaluated = {"label_ids": features["label_ids"], "logits": logits}
-    return estimator.EstimatorSpec(
-      mode,
-      loss=estimator.mean_over_real_rows(per_example_loss, features),
-      eval_metrics=(metric_fn, evaluated),
-      predictions={"logits": logits, "probabilities": probabilities},
+      count += 1
+      truncated += rows[0].was_cut
+      yield list(map(feature_row, rows))
+    if truncated:
+      logging.info(
+        "Truncated %d of %s (%.1f %%) to --max_seq_length=%d",
+        truncated,
+        plural(count, "example"),
+        100 * truncated / count,
+        self.reading.max_seq_length,
+      )
+
+  def feature_spec(self, is_training: bool) -> dict:
+    """The three sequences [S], the label, and `is_real_example`."""
+    return feature_spec(self.reading.max_seq_length, self._label_type)
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Warns of labels that occur once, and of rows in both data sets."""
+    for train in row_sets.get("train", ()):
+      if self._label_type.labels:
+        tabular.log_labels_seen_once(train.examples, self._label_type.kind)
+      if self._label_weights:
+        shown = zip(self._label_type.labels, self._label_weights, strict=True)
+        logging.info(
+          "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
+        )
+      for dev in row_sets.get("dev", ()):
+        tabular.log_duplicates(self.name, train.examples, dev.examples)
+
+  def data_hashes(self) -> dict[str, str]:
+    """SHA-256 of each data set."""
+    return self._hashes
+
+  # Rows to numbers.
+
+  def variable_shapes(
+    self, config: modeling.BertConfig
+  ) -> dict[str, list[int]]:
+    """The output layer's weights [C, H] and bias [C]."""
+    return variable_shapes(config, self._label_type.num_outputs)
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """Logits [B, C] and the loss of each row."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    logits = compute_logits(bert, self._label_type.num_outputs, is_training)
+    loss = self._label_type.per_example_loss(
+      logits,
+      features["label_ids"],
+      self._label_weights if is_training else None,
+    )
+    predictions = {
+      "logits": logits,
+      "probabilities": self._label_type.probabilities(logits),
+      "label_ids": features["label_ids"],
+    }
+    return Outputs(per_example_loss=loss, predictions=predictions)
+
+  # Numbers to answers.
+
+  def score(
+    self, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> "ScoredSet":
+    """The task's metrics, and the predictions for the report."""
+    label_type = self._label_type
+    logits, label_ids = [], []
+    for group in predictions:
+      logits.append(_mean_logits(group))
+      label_ids.append(group[0]["label_ids"])
+    if not logits:
+      raise UserError(f"{self.name}: the {rows.name} has no example")
+    logits, label_ids = np.stack(logits), np.array(label_ids)
+    losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
+    probabilities = np.asarray(label_type.probabilities(logits))
+    truth = label_type.truth(label_ids)
+    answers = label_type.predictions(probabilities)
+    loss = float(np.mean(losses, dtype=np.float64))
+    results = metrics.compute(self.metrics, truth, answers)
+    results |= {"eval_loss": loss, "loss": loss}
+    page = classification_report.Evaluation(
+      rows.name,
+      label_type,
+      results,
+      truth,
+      probabilities,
+      losses,
+      rows.examples,
+    )
+    return ScoredSet(results, page)
+
+  def write_predictions(
+    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> None:
+    """Writes test_results.tsv, test_predictions.tsv and GLUE's submission."""
+    answers = prediction_files.write_predictions(
+      folder,
+      rows.suffix,
+      self._label_type,
+      rows.examples,
+      map(_mean_logits, predictions),
+    )
+    path = f"{folder}/test_predictions{rows.suffix}.tsv"
+    logging.info("%s: %s", path, plural(len(answers), "row"))
+    task = getattr(self._processor, "task", None)
+    if task and task.submission:
+      files.makedirs(self._submission_dir)
+      files.write_file(
+        os.path.join(self._submission_dir, task.submission[rows.suffix]),
+        glue.submission_lines(task, answers),
+      )
+
+  def report(
+    self, folder: str, evaluations: Sequence["ScoredSet"], record: Mapping
+  ) -> None:
+    """Writes report.html."""
+    classification_report.write_report(
+      os.path.join(folder, "report.html"),
+      f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
+      [evaluation.page for evaluation in evaluations],
+      summaries.read_scalars(folder),
+      record,
     )
 
-  return model_fn
+  def assets(self) -> dict[str, str]:
+    """labels.json and classifier.json."""
+    return assets(self._label_type, self.reading)
 
 
-def evaluate_logits(
-  head: label_types.Head,
-  metric_names: Sequence[str],
-  label_ids: np.ndarray,
-  logits: np.ndarray,
-) -> dict[str, float]:
-  """The metrics of a set of examples, and `eval_loss`.
+@dataclasses.dataclass
+class ScoredSet:
+  """A task's Evaluation, as the report takes it."""
 
-  Args:
-    head: what the outputs stand for.
-    metric_names: keys of `metrics.METRICS`.
-    label_ids: [rows, ...], as the head encodes them.
-    logits: float [rows, C].
-  """
-  losses = np.asarray(head.per_example_loss(tf.constant(logits), label_ids))
-  predictions = head.predictions(np.asarray(head.probabilities(logits)))
-  return {
-    **metrics.compute(metric_names, head.truth(label_ids), predictions),
-    "eval_loss": float(np.mean(losses, dtype=np.float64)),
-  }
+  results: dict[str, float]
+  page: classification_report.Evaluation
+
+  @property
+  def details(self) -> dict:
+    """Metrics per label, and the confusion of labels."""
+    labels = self.page.label_type.labels
+    if not labels:
+      return {}
+    return metrics.label_report(
+      self.page.label_ids, self.page.predictions, labels
+    )
 
 
-def release_files(
-  head: label_types.Head, settings: Mapping[str, object]
+def _mean_logits(group):
+  """The mean of the logits [C] of an example's rows."""
+  return np.mean([row["logits"] for row in group], axis=0)
+
+
+def assets(
+  label_type: label_types.LabelType, reading: Reading
 ) -> dict[str, str]:
-  """What tells a Classifier how to read and answer: file name -> content.
-
-  Args:
-    head: what the outputs stand for.
-    settings: dict with `max_seq_length`, `long_text` and `is_pair`.
-  """
-  settings = {"kind": head.kind, **settings}
-  if not head.labels:
-    settings |= {"mean": head.mean, "deviation": head.deviation}
+  """The classifier's files in a model folder: dict from name to content."""
+  settings = {"kind": label_type.kind, **dataclasses.asdict(reading)}
+  if not label_type.labels:
+    settings |= {"mean": label_type.mean, "deviation": label_type.deviation}
   return {
-    LABELS_NAME: json.dumps(list(head.labels), ensure_ascii=False) + "\n",
+    LABELS_NAME: json.dumps(list(label_type.labels), ensure_ascii=False) + "\n",
     SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
   }
 
 
-def read_release(model_dir: str) -> tuple[label_types.Head | None, dict]:
-  """What `release_files` wrote into a folder: the head, and the settings.
+def read_assets(
+  folder: str | None,
+) -> tuple[label_types.LabelType | None, Reading]:
+  """The label type and the Reading that `assets` wrote to a folder.
 
-  Without `labels.json` the head is None; without `classifier.json`, which
-  other programs do not write, the settings are those of the original.
+  Without labels.json, the label type is None. Without classifier.json, the
+  Reading is the original's.
 
   Raises:
-    ValueError: one of the files is damaged.
+    UserError: one of the files is damaged.
   """
+  if not folder:
+    return None, Reading()
   settings = {
     "kind": "classification",
-    "max_seq_length": 128,
-    "long_text": "head",
-    "is_pair": False,
+    **dataclasses.asdict(Reading()),
     "mean": 0.0,
     "deviation": 1.0,
   }
-  path = os.path.join(model_dir, SETTINGS_NAME)
+  path = os.path.join(folder, SETTINGS_NAME)
   for name, value in (model_folder.read_json(path, dict) or {}).items():
     if name in settings and type(value) is not type(settings[name]):
       raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
     settings[name] = value
-  labels = model_folder.read_json(os.path.join(model_dir, LABELS_NAME), list)
-  scale = (settings.pop("mean"), settings.pop("deviation"))
+  names = [field.name for field in dataclasses.fields(Reading)]
+  reading = Reading(**{name: settings[name] for name in names})
+  if reading.long_text not in LONG_TEXT:
+    raise UserError(
+      model_folder.damaged(path, f"long_text={reading.long_text!r}")
+    )
+  labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
   if labels is None:
-    return None, settings
+    return None, reading
+  scale = settings["mean"], settings["deviation"]
   try:
-    return label_types.make_head(settings["kind"], labels, *scale), settings
+    label_type = label_types.make_label_type(settings["kind"], labels, *scale)
   except ValueError as error:
     raise UserError(model_folder.damaged(path, error)) from error
-
-
-class Prediction(NamedTuple):
-  """An answer.
-
-  Attributes:
-    label: the most probable label; of a multilabel model, those that are more
-      probable than not, separated by `|`; of a regression, the number.
-    probabilities: dict from each label to its probability; empty in a
-      regression.
-  """
-
-  label: str | float
-  probabilities: dict[str, float]
-
-
-class Classifier:
-  """A trained classifier, loaded once.
-
-  Args:
-    model_dir: the `output_dir` of a finished training.
-    batch_size: most rows that are computed at a time.
-    precision: "float32" or "bfloat16".
-
-  Attributes:
-    head: what its outputs stand for.
-    is_pair: whether it was trained on pairs of texts.
-
-  Raises:
-    ValueError: the folder does not hold a trained classifier.
-  """
-
-  def __init__(
-    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
-  ):
-    self._batch_size = batch_size
-    self._precision = precision
-    self.head, settings = read_release(model_dir)
-    config_file = os.path.join(model_dir, "bert_config.json")
-    prefix = os.path.join(model_dir, checkpoints.RELEASE_NAME)
-    needed = map(tf.io.gfile.exists, (config_file, prefix + ".index"))
-    if self.head is None or not all(needed):
-      raise UserError(
-        f"{model_dir} does not hold a trained classifier; pass the "
-        f"--output_dir of a training that has ended"
-      )
-    self.is_pair = settings["is_pair"]
-    self._max_seq_length = settings["max_seq_length"]
-    self._long_text = settings["long_text"]
-    self._config = modeling.BertConfig.from_json_file(config_file)
-    self._tokenizer = model_folder.load_tokenizer(
-      model_dir, getattr(self._config, "do_lower_case", True)
-    )
-    weights = checkpoints.Checkpoint(prefix, weights_only=True)
-    head_variables = head_shapes(self._config, self.head.num_outputs)
-    checkpoints.audit(
-      weights, {**modeling.variable_shapes(self._config), **head_variables}
-    )
-    self._store = variables.VariableStore(initial_values=weights)
-    ids = tf.TensorSpec([None, None], tf.int32)
-    self._logits = tf.function(
-      self._compute_logits, input_signature=[ids] * 3, autograph=False
-    )
-
-  def __call__(
-    self, texts: Sequence[str | tuple[str, str]]
-  ) -> list[Prediction]:
-    """The answer to each text, or pair of texts.
-
-    Raises:
-      ValueError: a text is no pair where the model was trained on pairs, or
-        the reverse; or it is a str in place of a list of them.
-    """
-    return [self._prediction(row) for row in self.probabilities(texts).tolist()]
-
-  def probabilities(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
-    """The probability of each label, float32 [texts, C].
-
-    Of a regression: the numbers, [texts, 1].
-    """
-    if isinstance(texts, str):
-      raise UserError("pass a list of texts, not a text")
-    rows, windows = [], []
-    for text in texts:
-      pair = (text,) if isinstance(text, str) else tuple(text)
-      if len(pair) != 1 + self.is_pair:
-        wanted = "pairs of texts" if self.is_pair else "single texts"
-        raise UserError(f"{text!r}: the model was trained on {wanted}")
-      features = examples.convert_example(
-        examples.InputExample("", *pair),
-        self.head,
-        self._max_seq_length,
-        self._tokenizer,
-        self._long_text,
-      )
-      rows += features
-      windows.append(len(features))
-    if not rows:
-      return np.zeros([0, self.head.num_outputs], np.float32)
-    logits = examples.mean_by_example(self._run(rows), np.array(windows))
-    return np.asarray(self.head.probabilities(logits))
-
-  def _run(self, rows):
-    """Logits [rows, C] of InputFeatures, computed in order of length."""
-    lengths = np.array([sum(row.input_mask) for row in rows])
-    order = np.argsort(lengths, kind="stable")
-    logits = np.zeros([len(rows), self.head.num_outputs], np.float32)
-    for start in range(0, len(rows), self._batch_size):
-      chosen = order[start : start + self._batch_size]
-      longest = lengths[chosen].max()
-      batch = [
-        np.array([getattr(rows[i], name)[:longest] for i in chosen], np.int32)
-        for name in records.SEQUENCES
-      ]
-      logits[chosen] = self._logits(*batch).numpy()
-    return logits
-
-  def _compute_logits(self, input_ids, input_mask, segment_ids):
-    with self._store:
-      _, _, logits, _ = create_model(
-        self._config,
-        False,
-        input_ids,
-        input_mask,
-        segment_ids,
-        tf.fill(
-          [tf.shape(input_ids)[0], *self.head.label_feature().shape],
-          tf.zeros([], self.head.label_feature().dtype),
-        ),
-        self.head.num_outputs,
-        False,
-        self.head,
-        precision=self._precision,
-      )
-    return logits
-
-  def _prediction(self, row):
-    answer = self.head.answer(self.head.predictions(np.array([row]))[0])
-    if not self.head.labels:
-      return Prediction(row[0], {})
-    return Prediction(answer, dict(zip(self.head.labels, row, strict=True)))
+  return label_type, reading

@@ -1,46 +1,42 @@
-"""Labelled texts, and the features that a classifier reads of them.
+"""Labelled texts, and the features that a classifier reads.
 
-`DataProcessor` is what users subclass for data of their own.
+Subclass `DataProcessor` to read a task of your own.
 """
 
 import copy
 import csv
-import dataclasses
 import hashlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from errors import UserError
-from pipeline import records, sequences, text_files
+from pipeline import files, records, sequences, text_files
 from tasks import labels as label_types
 from training import inputs
 
-# What becomes of a text that is too long (Sun et al. 2019, How to Fine-Tune
-# BERT for Text Classification?, section 5.3.1): its head is kept; its head and
-# its tail are; or it is read in several windows, and their logits averaged.
+# How long texts are read (Sun et al. 2019, How to Fine-Tune BERT for Text
+# Classification?, section 5.3.1): their beginning; their beginning and end; or
+# all of it in windows, whose logits are averaged.
 LONG_TEXT = ("head", "head_tail", "mean_windows")
 
-# The part of a text's room that its head takes in "head_tail", as there.
+# The fraction that "head_tail" takes from the beginning of a text, as there.
 HEAD_PART = 128 / 510
 
 
 class InputExample:
-  """One labelled text or pair of texts.
+  """A labelled text or pair of texts.
 
   Args:
-    guid: name of the example, unique in its set.
+    guid: id of the example, unique in its data set.
     text_a: the text.
     text_b: the second text of a pair, or None.
-    label: its label; None in a set without labels.
-    where: the place that it was read from, "path:line", or None.
-
-  As a str it is what messages call it: its place, or else its name.
+    label: its label; None if it is unknown.
+    where: its source, "path:line", or None.
   """
 
   def __init__(
@@ -58,23 +54,24 @@ class InputExample:
     self.where = where
 
   def __str__(self) -> str:
+    """Its name in messages."""
     return self.where or f"example {self.guid}"
 
 
 class PaddingInputExample:
-  """Stands for a row that only fills up a batch and counts nowhere."""
+  """A row that fills up a batch and is not evaluated."""
 
 
 class InputFeatures:
-  """One example as the model reads it.
+  """The features of an example.
 
   Args:
-    input_ids: word piece ids [S], 0 behind the end.
-    input_mask: [S], 1 for a word piece and 0 for padding.
+    input_ids: word piece ids [S], padded with 0.
+    input_mask: [S], 1 for word pieces and 0 for padding.
     segment_ids: [S], 0 for the first text and 1 for the second.
-    label_id: the label as its head encodes it: of a list of labels, the place.
+    label_id: the encoded label.
     is_real_example: False for padding.
-    was_cut: whether the example has words that are not among them.
+    was_cut: whether the text was truncated.
   """
 
   def __init__(
@@ -95,57 +92,53 @@ class InputFeatures:
 
 
 def feature_spec(
-  seq_length: int, head: label_types.Head | None = None
+  seq_length: int, label_type: label_types.LabelType | None = None
 ) -> records.Spec:
-  """The spec of a classifier's rows; without a head, of one label each."""
+  """The spec of a classifier's rows; the default is one label per row."""
+  sequence = records.sequence_feature(seq_length)
+  label = label_type.label_feature() if label_type else records.Feature()
   return {
-    "input_ids": records.sequence_feature(seq_length),
-    "input_mask": records.sequence_feature(seq_length),
-    "segment_ids": records.sequence_feature(seq_length),
-    "label_ids": head.label_feature() if head else records.Feature(),
+    **dict.fromkeys(records.SEQUENCES, sequence),
+    "label_ids": label,
     "is_real_example": records.Feature(),
   }
 
 
 class DataProcessor:
-  """Reads the sets of one task; subclass it for your own."""
+  """Reads the data sets of a task; subclass it for a task of your own."""
 
   def get_train_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to train on."""
-    raise NotImplementedError(
-      f"{type(self).__name__} has no get_train_examples, which --do_train needs"
-    )
+    raise self._missing("get_train_examples", "--do_train")
 
   def get_dev_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to evaluate on."""
-    raise NotImplementedError(
-      f"{type(self).__name__} has no get_dev_examples, which --do_eval needs"
-    )
+    raise self._missing("get_dev_examples", "--do_eval")
 
   def get_test_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to predict."""
-    raise NotImplementedError(
-      f"{type(self).__name__} has no get_test_examples, which "
-      f"--do_predict needs"
-    )
+    raise self._missing("get_test_examples", "--do_predict")
 
   def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
-    raise NotImplementedError(
-      f"{type(self).__name__} has no get_labels, which every task needs"
+    raise self._missing("get_labels", "each task")
+
+  def _missing(self, method, user):
+    return UserError(
+      f"{type(self).__name__} has no {method}, which {user} needs"
     )
 
   def get_example_sets(
     self, data_dir: str, set_type: str
   ) -> Mapping[str, Sequence[InputExample]]:
-    """All sets of one type.
+    """All data sets of one type.
 
     Args:
-      data_dir: the task's directory.
+      data_dir: the task's folder.
       set_type: "train", "dev" or "test".
 
     Returns:
-      Dict from the suffix of a set's result files to its InputExamples.
+      Dict from the suffix of a data set's result files to its InputExamples.
     """
     getter = getattr(self, f"get_{set_type}_examples")
     return {"": getter(data_dir)}
@@ -155,315 +148,218 @@ class DataProcessor:
     """The lines of a tab-separated file, each a list of str.
 
     Args:
-      input_file: path of a UTF-8 file; a byte order mark is dropped.
-      quotechar: character that quotes a field; by default none does, and a
-        quotation mark is text like any other.
+      input_file: path of a UTF-8 file, with or without a byte order mark.
+      quotechar: character that quotes a field; None to read quotation marks as
+        text.
     """
-    with tf.io.gfile.GFile(input_file, "rb") as reader:
-      text = text_files.decode_utf8(input_file, reader.read())
-    if quotechar is not None:
-      csv.field_size_limit(2**31 - 1)
-      rows = csv.reader(
-        io.StringIO(text, newline=""), delimiter="\t", quotechar=quotechar
-      )
-      try:
-        return list(rows)
-      except csv.Error as error:
-        raise UserError(f"{input_file}:{rows.line_num}: {error}") from error
-    return [line.split("\t") for line in text_files.split_lines(text)]
+    text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
+    if quotechar is None:
+      return [line.split("\t") for line in text_files.split_lines(text)]
+    csv.field_size_limit(2**31 - 1)
+    rows = csv.reader(
+      io.StringIO(text, newline=""), delimiter="\t", quotechar=quotechar
+    )
+    try:
+      return list(rows)
+    except csv.Error as error:
+      raise UserError(f"{input_file}:{rows.line_num}: {error}") from error
 
 
 def convert_single_example(
   ex_index: int,
   example: InputExample | PaddingInputExample,
-  label_list: label_types.Head | Sequence[str],
+  label_list: label_types.LabelType | Sequence[str],
   max_seq_length: int,
   tokenizer,
 ) -> InputFeatures:
-  """One example as InputFeatures: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+  """Converts an example to [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
   Args:
-    ex_index: its number; the first few are shown at --v=1.
-    example: InputExample or PaddingInputExample.
-    label_list: the labels, in the order of their ids, or another head.
-    max_seq_length: S; longer texts are cut, the longer of a pair first.
+    ex_index: its index; --v=1 logs the first five examples.
+    example: InputExample or PaddingInputExample. A label of None is encoded as
+      the first label.
+    label_list: the labels, in the order of their ids, or a label type.
+    max_seq_length: S. Longer texts are truncated, the longer of a pair first.
     tokenizer: a FullTokenizer.
 
-  A label of None, in a set to predict, counts as the first.
-
   Raises:
-    ValueError: the label is not in the list.
+    UserError: the label is unknown.
   """
   features = convert_example(
-    example, label_types.as_head(label_list), max_seq_length, tokenizer
-  )
-  _show(ex_index, example, features, tokenizer)
-  return features[0]
+    example, label_types.as_label_type(label_list), max_seq_length, tokenizer
+  )[0]
+  is_real = isinstance(example, InputExample)
+  if ex_index < 5 and is_real and logging.level_debug():
+    ids = features.input_ids[: sum(features.input_mask)]
+    tokens = " ".join(tokenizer.convert_ids_to_tokens(ids))
+    logging.debug("%s: %s -> %s", example.guid, tokens, example.label)
+  return features
 
 
 def convert_example(
   example: InputExample | PaddingInputExample,
-  head: label_types.Head,
+  label_type: label_types.LabelType,
   max_seq_length: int,
   tokenizer,
   long_text: str = "head",
 ) -> list[InputFeatures]:
-  """One example as InputFeatures: one, or its windows.
+  """Converts an example to one InputFeatures, or to one for each window.
 
-  The texts of a pair share the room as in `sequences.truncate_pair`: each has
-  half of it, and what the other leaves of its half. What is longer than its
-  share keeps, of it,
+  The texts of a pair share the sequence as in `sequences.truncate_pair`. Of a
+  text that is longer than its share,
 
-  - "head": the beginning;
-  - "head_tail": the beginning, HEAD_PART of the share, and the end;
-  - "mean_windows": everything, in as few pieces as hold it, which are equally
-    long and do not overlap. The example has as many windows as the text of
-    more pieces; the other's pieces, often a single one, last over several.
-    Each window has the label of the whole; the mean of their logits is the
-    example's (see `mean_by_example`).
+  - "head" keeps the beginning;
+  - "head_tail" keeps the beginning, HEAD_PART of the share, and the end;
+  - "mean_windows" splits the text into as few equal parts as possible, which
+    do not overlap. A pair has as many windows as its text with more parts; the
+    parts of the other text are repeated.
 
   Args:
     example: InputExample or PaddingInputExample.
-    head: what encodes its label; one of None becomes `head.no_label`.
-    max_seq_length: S.
-    tokenizer: a FullTokenizer.
+    label_type: encodes the label; None is encoded as `label_type.no_label`.
+    max_seq_length, tokenizer: S, and a FullTokenizer.
     long_text: one of LONG_TEXT.
 
   Raises:
-    ValueError: the label does not suit the head, S leaves no room for
-      windows, or there is no such `long_text`.
+    UserError: the label is unknown, or S is too short for windows.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length
-    return [InputFeatures(zeros, zeros, zeros, head.no_label, False)]
-  label = head.no_label
+    return [InputFeatures(zeros, zeros, zeros, label_type.no_label, False)]
+  label = label_type.no_label
   if example.label is not None:
-    label = label_id(example, head)
+    label = label_id(example, label_type)
   texts = [tokenizer.tokenize(example.text_a)]
   texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
   room = max_seq_length - (3 if texts[1] else 2)
-  shares = sequences.share_room(*map(len, texts), room)
-  windows = _side_by_side(*map(_pieces_of(long_text, room), texts, shares))
-  was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
-  return [
-    _features(*window, label, max_seq_length, tokenizer, was_cut)
-    for window in windows
-  ]
-
-
-def _pieces_of(long_text, room):
-  """The function of a text and its share that gives a list of its pieces."""
-  functions = dict(zip(LONG_TEXT, (_head, _head_tail, _fractions), strict=True))
-  if long_text not in functions:
-    raise UserError(
-      f"long_text={long_text!r} is not one of {', '.join(LONG_TEXT)}"
-    )
   if long_text == "mean_windows" and room < 2:
     raise UserError(
-      f"room for {room} word pieces of text is too little for "
-      f"long_text={long_text}; pass a max_seq_length of 5 or more"
+      f"--max_seq_length={max_seq_length} is too short for "
+      f"--long_text=mean_windows; pass 5 or more"
     )
-  return functions[long_text]
-
-
-def _head(tokens, room):
-  return [tokens[:room]]
-
-
-def _head_tail(tokens, room):
-  if len(tokens) <= room:
-    return [tokens]
-  head = round(room * HEAD_PART)
-  return [tokens[:head] + tokens[len(tokens) - (room - head) :]]
-
-
-def _fractions(tokens, room):
-  size = len(tokens)
-  count = -(-size // room) if size else 1
+  shares = sequences.share_room(*map(len, texts), room)
+  parts_a, parts_b = (
+    _parts(text, share, long_text)
+    for text, share in zip(texts, shares, strict=True)
+  )
+  was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
+  count = max(len(parts_a), len(parts_b))
   return [
-    tokens[size * i // count : size * (i + 1) // count] for i in range(count)
-  ]
-
-
-def _side_by_side(pieces_a, pieces_b):
-  """Pairs of pieces, as many as the longer list has."""
-  count = max(len(pieces_a), len(pieces_b))
-  return [
-    [pieces[i * len(pieces) // count] for pieces in (pieces_a, pieces_b)]
+    _features(
+      parts_a[i * len(parts_a) // count],
+      parts_b[i * len(parts_b) // count],
+      label,
+      max_seq_length,
+      tokenizer,
+      was_cut,
+    )
     for i in range(count)
   ]
 
 
 def _features(tokens_a, tokens_b, label, max_seq_length, tokenizer, was_cut):
-  tokens = ["[CLS]", *tokens_a, "[SEP]"]
-  segment_ids = [0] * len(tokens)
-  if tokens_b:
-    tokens += [*tokens_b, "[SEP]"]
-    segment_ids += [1] * (len(tokens_b) + 1)
+  first = ["[CLS]", *tokens_a, "[SEP]"]
+  second = [*tokens_b, "[SEP]"] if tokens_b else []
   return InputFeatures(
-    sequences.padded(tokenizer.convert_tokens_to_ids(tokens), max_seq_length),
-    sequences.padded([1] * len(tokens), max_seq_length),
-    sequences.padded(segment_ids, max_seq_length),
+    *(
+      sequences.padded(values, max_seq_length)
+      for values in (
+        tokenizer.convert_tokens_to_ids(first + second),
+        [1] * (len(first) + len(second)),
+        [0] * len(first) + [1] * len(second),
+      )
+    ),
     label,
     was_cut=was_cut,
   )
 
 
-def _show(index, example, features, tokenizer):
-  is_shown = index < 5 and logging.level_debug()
-  if not is_shown or isinstance(example, PaddingInputExample):
-    return
-  for f in features:
-    ids = f.input_ids[: sum(f.input_mask)]
-    tokens = " ".join(tokenizer.convert_ids_to_tokens(ids))
-    logging.debug("%s: %s -> %s", example.guid, tokens, example.label)
+def _parts(tokens, room, long_text):
+  """The parts of a text that are read, each at most `room` long."""
+  size = len(tokens)
+  if long_text == "mean_windows":
+    count = -(-size // room) if size else 1
+    ends = [size * i // count for i in range(count + 1)]
+    return [tokens[i:j] for i, j in itertools.pairwise(ends)]
+  if size <= room or long_text == "head":
+    return [tokens[:room]]
+  if long_text != "head_tail":
+    raise ValueError(
+      f"long_text={long_text!r} is not one of {', '.join(LONG_TEXT)}"
+    )
+  head = round(room * HEAD_PART)
+  return [tokens[:head] + tokens[size - (room - head) :]]
 
 
 def label_id(
-  example: InputExample, label_list: label_types.Head | Sequence[str]
+  example: InputExample, label_list: label_types.LabelType | Sequence[str]
 ) -> int | list[int] | float:
-  """An example's label as the head encodes it: of a list, the place in it.
+  """The encoded label of an example.
+
+  Args:
+    example: an InputExample.
+    label_list: the labels, in the order of their ids, or a label type.
 
   Raises:
-    ValueError: there is none, or it does not suit the head.
+    UserError: the label is missing or unknown.
   """
   if example.label is None:
-    raise UserError(f"{example} has no label; give it one")
+    raise UserError(f"{example} has no label; add one")
   try:
-    return label_types.as_head(label_list).encode(example.label)
-  except ValueError as error:
+    return label_types.as_label_type(label_list).encode(example.label)
+  except UserError as error:
     raise UserError(f"{example}: {error}") from error
 
 
 def convert_examples_to_features(
   examples: Iterable[InputExample | PaddingInputExample],
-  label_list: label_types.Head | Sequence[str],
+  label_list: label_types.LabelType | Sequence[str],
   max_seq_length: int,
   tokenizer,
 ) -> list[InputFeatures]:
   """A list of InputFeatures; see `convert_single_example`."""
+  label_type = label_types.as_label_type(label_list)
   return [
-    convert_single_example(
-      index, example, label_list, max_seq_length, tokenizer
-    )
-    for index, example in enumerate(examples)
+    convert_single_example(i, example, label_type, max_seq_length, tokenizer)
+    for i, example in enumerate(examples)
   ]
-
-
-@dataclasses.dataclass
-class Written:
-  """What a file of features holds; a PaddingInputExample is only a row.
-
-  Attributes:
-    rows: how many rows.
-    examples: how many examples.
-    cut: how many of them lost words.
-    windows: int [examples], rows of each; None where each has one.
-  """
-
-  rows: int = 0
-  examples: int = 0
-  cut: int = 0
-  windows: np.ndarray | None = None
 
 
 def file_based_convert_examples_to_features(
   examples: Iterable[InputExample | PaddingInputExample],
-  label_list: label_types.Head | Sequence[str],
+  label_list: label_types.LabelType | Sequence[str],
   max_seq_length: int,
   tokenizer,
   output_file: str,
-  long_text: str = "head",
-) -> Written:
-  """Writes examples to a TFRecord file.
+) -> None:
+  """Writes the features of examples to a TFRecord file.
 
   Args:
     examples: InputExamples.
-    label_list: the labels, in the order of their ids, or another head.
-    max_seq_length: S.
-    tokenizer: a FullTokenizer.
-    output_file: where to; it appears whole or not at all.
-    long_text: one of LONG_TEXT; see `convert_example`.
-
-  Returns:
-    What was written.
+    label_list, max_seq_length, tokenizer: see `convert_single_example`.
+    output_file: path of the file.
 
   Raises:
-    ValueError: a label does not suit the head.
+    UserError: a label is unknown.
   """
-  head = label_types.as_head(label_list)
-  windows = []
-  written = Written()
-
-  def rows():
-    for index, example in enumerate(examples):
-      features = convert_example(
-        example, head, max_seq_length, tokenizer, long_text
-      )
-      _show(index, example, features, tokenizer)
-      if features[0].is_real_example:
-        windows.append(len(features))
-        written.cut += features[0].was_cut
-      yield from map(_row, features)
-
-  spec = feature_spec(max_seq_length, head)
-  written.rows = records.write_records(output_file, rows(), spec)
-  written.examples = len(windows)
-  if max(windows, default=1) > 1:
-    written.windows = np.array(windows, np.int64)
-  return written
+  label_type = label_types.as_label_type(label_list)
+  rows = (
+    feature_row(
+      convert_single_example(i, example, label_type, max_seq_length, tokenizer)
+    )
+    for i, example in enumerate(examples)
+  )
+  spec = feature_spec(max_seq_length, label_type)
+  records.write_records(output_file, rows, spec)
 
 
-def _row(features):
+def feature_row(features: InputFeatures) -> dict[str, object]:
+  """InputFeatures as a row of `feature_spec`."""
   return {
-    "input_ids": features.input_ids,
-    "input_mask": features.input_mask,
-    "segment_ids": features.segment_ids,
+    **{name: getattr(features, name) for name in records.SEQUENCES},
     "label_ids": features.label_id,
     "is_real_example": int(features.is_real_example),
   }
-
-
-def first_rows(windows: np.ndarray) -> np.ndarray:
-  """The row that each example begins at, int [examples].
-
-  Args:
-    windows: int [examples], rows of each.
-  """
-  return np.cumsum(windows) - windows
-
-
-def mean_by_example(rows: np.ndarray, windows: np.ndarray | None) -> np.ndarray:
-  """The mean over each example's rows, [examples, ...].
-
-  Args:
-    rows: float [rows, ...], in the order of the examples.
-    windows: int [examples], rows of each; None where each has one.
-
-  Raises:
-    ValueError: there are more or fewer rows than that.
-  """
-  if windows is None:
-    return rows
-  if len(rows) != np.sum(windows):
-    raise UserError(f"{len(rows)} rows for {np.sum(windows)} windows")
-  sums = np.add.reduceat(rows, first_rows(windows), axis=0)
-  return (sums.T / windows).T.astype(rows.dtype)
-
-
-def grouped(
-  rows: Iterable[np.ndarray], windows: np.ndarray | None
-) -> Iterator[np.ndarray]:
-  """As `mean_by_example`, for rows [...] that come one at a time."""
-  rows = iter(rows)
-  if windows is None:
-    yield from rows
-    return
-  for count in windows:
-    group = list(itertools.islice(rows, count))
-    if len(group) != count:
-      raise UserError(f"the rows end within {np.sum(windows)} windows")
-    yield np.mean(group, axis=0)
 
 
 def file_based_input_fn_builder(
@@ -471,24 +367,26 @@ def file_based_input_fn_builder(
   seq_length: int,
   is_training: bool,
   drop_remainder: bool,
-  head: label_types.Head | None = None,
+  label_type: label_types.LabelType | None = None,
 ) -> Callable[[Mapping], tf.data.Dataset]:
-  """An `input_fn(params)` over a file of features.
+  """An `input_fn(params)` that reads a file of features.
 
   Args:
-    input_file: TFRecord file that
-      `file_based_convert_examples_to_features` wrote.
+    input_file: TFRecord file of `file_based_convert_examples_to_features`.
     seq_length: S of the file.
-    is_training: shuffled and without end, or each row once.
-    drop_remainder: leave out rows that fill no batch.
-    head: what the labels are of; None for one label of a list.
+    is_training: whether rows are shuffled and repeated.
+    drop_remainder: whether to drop the last batch if it is not full.
+    label_type: the label type; None for one label per row.
 
   Returns:
     A function from a dict with `batch_size` to a `tf.data.Dataset` of feature
     dicts; see `inputs.input_fn_from_file`.
   """
   return inputs.input_fn_from_file(
-    input_file, feature_spec(seq_length, head), is_training, drop_remainder
+    input_file,
+    feature_spec(seq_length, label_type),
+    is_training,
+    drop_remainder,
   )
 
 
@@ -497,24 +395,24 @@ def input_fn_builder(
   seq_length: int,
   is_training: bool,
   drop_remainder: bool,
-  head: label_types.Head | None = None,
+  label_type: label_types.LabelType | None = None,
 ) -> Callable[[Mapping], tf.data.Dataset]:
-  """As `file_based_input_fn_builder`, over a list of InputFeatures."""
+  """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
   rows = inputs.Rows.from_features(
-    map(_row, features), feature_spec(seq_length, head)
+    map(feature_row, features), feature_spec(seq_length, label_type)
   )
   return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
 
 
 def unlabelled(example: InputExample) -> InputExample:
-  """A copy of an example to predict, whatever its label says."""
+  """A copy of an example without its label."""
   example = copy.copy(example)
   example.label = None
   return example
 
 
 def content_hash(examples: Iterable[InputExample]) -> str:
-  """SHA-256 of names, texts and labels, to tell one set from another."""
+  """SHA-256 of the ids, texts and labels of examples."""
   digest = hashlib.sha256()
   for e in examples:
     row = json.dumps([e.guid, e.text_a, e.text_b, e.label])

@@ -1,172 +1,69 @@
-"""Fixed vectors of texts, from the layers of a trained encoder.
+"""Feature vectors of texts from the layers of a trained encoder.
 
-    extractor = FeatureExtractor("uncased_L-12_H-768_A-12")
-    found = extractor(["Jim Henson was a puppeteer", ("Who?", "Jim Henson")])
-    found[0].tokens  # ["[CLS]", "jim", "henson", "was", ...]
-    found[0].values  # float32 [tokens, layers, H]
+extract = FeatureExtractor("uncased_L-12_H-768_A-12")
+found = extract(["Jim Henson was a puppeteer", ("Who?", "Jim Henson")])
+found[0].tokens  # ["[CLS]", "jim", "henson", "was", ...]
+found[0].values  # float32 [tokens, layers, H]
 
-    extractor = FeatureExtractor("uncased_L-12_H-768_A-12", pooling="mean")
-    extractor.vectors(["a text", "another"])  # float32 [texts, H]
-
-Texts are computed in order of length and given back in their own order.
+extract = FeatureExtractor("uncased_L-12_H-768_A-12", pooling="mean")
+extract.vectors(["a text", "another"])  # float32 [texts, H]
 """
 
-import contextlib
 import dataclasses
-import numbers
+import functools
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 import modeling
 import tokenization
-import variables
-from errors import UserError, plural
-from pipeline import sequences
-from training import checkpoints, inputs, model_folder
+from errors import UserError
+from pipeline import records, sequences
+from training import inputs, model_folder, predictor
 
+LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
-LAYERS = (-1, -2, -3, -4)
-PRECISIONS = ("float32", "bfloat16")
-DTYPES = ("float32", "float16")
 
-# Poolings over the tokens, of which some may be left out.
+# The poolings over all tokens, which can leave out [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
-# The most that a window's values may take: those of a large model's layers
-# are too many for `inputs.SORTED_ROWS` texts.
+# The variables of the pooler, which some encoders lack.
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+# Size limit of a window's values: `inputs.SORTED_ROWS` texts would need
+# gigabytes with a large model.
 _WINDOW_BYTES = 2**27
 
 # A text, or a pair of texts.
 Text = str | tuple[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
-  """What to take of the encoder's output.
-
-  Attributes:
-    layers: which layers, by the places that they have in a list: -1 is the
-      highest, 0 the lowest.
-    pooling: "none" for a vector of each token and layer; or how these become
-      one of the text: "cls", that of [CLS]; "mean" or "max" over all tokens;
-      "mean_sqrt_len", their sum, divided by the root of their number; or
-      "pooled", the pooler's transformed [CLS], which has nothing to do with
-      layers.
-    layer_combination: how a token's vectors of these layers become one before
-      pooling: "last", that of the highest; "concat", all, in the order of
-      `layers`; or "mean".
-    normalize: scale vectors to length 1; one of zeros stays.
-    exclude_special: leave [CLS] and [SEP] out of mean, max and mean_sqrt_len;
-      a text without other tokens has a vector of zeros.
-
-  Raises:
-    ValueError: they do not go together, or there is no such way.
-  """
-
-  layers: tuple[int, ...] = LAYERS
-  pooling: str = "none"
-  layer_combination: str = "last"
-  normalize: bool = False
-  exclude_special: bool = False
-
-  def __post_init__(self):
-    for name, known in (
-      ("pooling", POOLINGS),
-      ("layer_combination", LAYER_COMBINATIONS),
-    ):
-      if getattr(self, name) not in known:
-        raise UserError(
-          f"--{name}={getattr(self, name)} is not one of {', '.join(known)}"
-        )
-    if self.exclude_special and self.pooling not in _OVER_TOKENS:
-      raise UserError(
-        f"--exclude_special means nothing with --pooling={self.pooling}; leave "
-        f"it out, or pass --pooling={_OVER_TOKENS[0]}"
-      )
-    for name, without in (
-      ("normalize", ["none"]),
-      ("layer_combination", ["none", "pooled"]),
-    ):
-      default = Choice.__dataclass_fields__[name].default
-      if self.pooling in without and getattr(self, name) != default:
-        raise UserError(
-          f"--{name} means nothing with --pooling={self.pooling}; leave it "
-          f"out, or pass --pooling=mean"
-        )
-
-  @property
-  def is_pooled(self) -> bool:
-    """Whether a text has one vector."""
-    return self.pooling != "none"
-
-  def indices(self, num_layers: int) -> list[int]:
-    """The layers, counted from 0, of a model that has so many.
-
-    Raises:
-      ValueError: a layer is not there, or comes twice.
-    """
-    shown = f"--layers={','.join(map(str, self.layers))}"
-    found = []
-    for layer in self.layers:
-      if not -num_layers <= layer < num_layers:
-        raise UserError(
-          f"{shown}: there is no layer {layer}; the model has -1, the highest, "
-          f"to -{num_layers}, the lowest"
-        )
-      if layer % num_layers in found:
-        raise UserError(f"{shown}: layer {layer} comes twice; name it once")
-      found.append(layer % num_layers)
-    if not found:
-      raise UserError("--layers is empty; pass some, such as -1,-2")
-    return found
-
-  def shape(self, hidden_size: int) -> tuple[int, ...]:
-    """The shape of a token's values [layers, H], or of a text's vector [H*]."""
-    if not self.is_pooled:
-      return (len(self.layers), hidden_size)
-    joins = self.layer_combination == "concat" and self.pooling != "pooled"
-    return (hidden_size * (len(self.layers) if joins else 1),)
-
-
 def parse_layers(text: str) -> tuple[int, ...]:
-  """Layers as a flag writes them: -1,-2,-3,-4.
-
-  Raises:
-    ValueError: there is none, or one is no whole number.
-  """
-  parts = [part.strip() for part in text.split(",")]
-  for part in parts:
-    if not re.fullmatch(r"[+-]?[0-9]{1,6}", part):
-      raise UserError(
-        f"--layers={text}: {part!r} is not a whole number; pass some, "
-        f"separated by commas, such as -1,-2"
-      )
-  return tuple(map(int, parts))
+  """The layers in the value of a flag, such as -1,-2,-3,-4."""
+  try:
+    return tuple(int(part) for part in text.split(","))
+  except ValueError as error:
+    raise UserError(
+      f"--layers={text} is not a list of whole numbers, such as -1,-2"
+    ) from error
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-  """What the model makes of a text.
+  """The features of a text.
 
   Attributes:
-    tokens: its word pieces, [CLS] and [SEP] among them.
-    orig_to_tok_map: for each word of the text, which white space parts, the
-      place of its first piece in `tokens`; of a pair the words of the first
-      text come first. -1 for a word that has no piece there: it was cut off, or
-      is of characters that the tokenizer drops. (Control characters do not part
-      words. A SentencePiece model may read a text in another way than its
-      words; those from there on have -1.) None if pooled.
-    values: [tokens, layers, H], float32 or as the extractor's `dtype` is; None
-      if pooled.
-    vector: [H], or [layers * H] where layers are joined, likewise; None if not
-      pooled.
-    is_cut: whether the text was longer than `max_seq_length` allows.
+    tokens: its word pieces, with [CLS] and [SEP].
+    orig_to_tok_map: for each word of the text (of a pair, first those of its
+      first text), the index in `tokens` of its first piece, or -1 if it has
+      none: it was cut off, or consists of characters that the tokenizer drops.
+      White space separates words; control characters do not. None if pooled.
+    values: [tokens, layers, H] in the extractor's dtype; None if pooled.
+    vector: [H], or [layers * H] for concatenated layers; None if not pooled.
+    is_cut: whether the text was longer than `max_seq_length`.
   """
 
   tokens: list[str]
@@ -176,31 +73,52 @@ class Features:
   is_cut: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class _Row:
+  """A text as the model reads it."""
+
+  tokens: list[str]
+  orig_to_tok_map: list[int] | None
+  is_cut: bool
+  inputs: Mapping[str, list[int]]
+
+
 class FeatureExtractor:
   """A trained encoder, loaded once.
 
   Args:
-    model: the folder of a model, see `releases.find_model`, or a
-      Model of it.
-    layers, pooling, layer_combination, normalize, exclude_special: see Choice;
-      without layers, the four highest, or all of a smaller model.
-    max_seq_length: most tokens of a text; a longer one is cut.
-    batch_size: texts that are computed at a time.
+    model: the folder of a model, see `model_folder.find_model`, or a Model.
+    layers: indices of layers, as in a list: -1 is the highest, 0 the lowest.
+      Default: the four highest, or all of a smaller model.
+    pooling: "none" gives a vector of each token and layer. The others give one
+      vector of the text: "cls", of the token [CLS]; "pooled", the pooler's
+      output for [CLS], without regard to `layers`; "mean" or "max" of all
+      tokens; "mean_sqrt_len", their sum divided by the square root of their
+      number.
+    layer_combination: how pooling combines the layers of a token: "last" takes
+      the highest, "concat" concatenates them in the order of `layers`, "mean"
+      takes their mean.
+    normalize: with pooling, scale vectors to length 1; zero vectors stay zero.
+    exclude_special: exclude [CLS] and [SEP] from mean, max and mean_sqrt_len. A
+      text without other tokens gets a zero vector.
+    max_seq_length: number of tokens to which longer texts are cut.
+    batch_size: texts per batch.
     precision, use_one_hot_embeddings: see `modeling.BertModel`.
-    strategy: a `tf.distribute.Strategy`; one device when None.
-    pad_to_max_length: give all batches one static shape.
-    do_lower_case: whether the model in a folder reads lower-cased text; when
-      None, what the folder tells.
-    dtype: "float32" or "float16", of what is given back; what is computed with
-      is `precision`.
+    strategy, pad_to_max_length: see `predictor.Predictor`.
+    do_lower_case: whether the model in a folder reads lower-cased text;
+      default: see `model_folder.find_model`.
+    dtype: "float32" or "float16", the type of the results; `precision` is that
+      of the computation.
 
   Attributes:
-    choice: what it takes of the encoder.
-    config, tokenizer: the model's.
+    config, tokenizer: those of the model.
+    layers: the chosen layers; empty with pooling="pooled".
+    is_pooled: whether a text has a single vector.
+    vector_shape: of a token's values, (layers, H), or of a text's vector.
     max_seq_length, dtype: as above.
 
   Raises:
-    ValueError: an argument is wrong, or the checkpoint does not fit.
+    UserError: an argument is wrong, or the checkpoint does not fit.
   """
 
   def __init__(
@@ -220,149 +138,108 @@ class FeatureExtractor:
     do_lower_case: bool | None = None,
     dtype: str = "float32",
   ):
-    self.config, self.tokenizer, checkpoint = _model_of(model, do_lower_case)
+    _check_pooling(pooling, layer_combination, normalize, exclude_special)
     if pooling == "pooled" and layers is not None:
       raise UserError(
-        "--layers means nothing with --pooling=pooled, which is of the highest "
-        "layer; leave one of them out"
+        "--layers has no effect with --pooling=pooled; omit one of them"
       )
-    if layers is None:
-      layers = LAYERS[: self.config.num_hidden_layers]
-    self.choice = Choice(
-      _whole_numbers(layers),
-      pooling,
-      layer_combination,
-      normalize,
-      exclude_special,
-    )
+    if max_seq_length < 3:
+      raise UserError(f"--max_seq_length={max_seq_length} is less than 3")
+    if not isinstance(model, model_folder.Model):
+      model = model_folder.find_model(os.fspath(model), do_lower_case)
+    elif do_lower_case is not None:
+      raise UserError("do_lower_case is for a folder; a Model has a tokenizer")
+    self.config, self.tokenizer = model.config, model.tokenizer
+    self.is_pooled = pooling != "none"
     self.max_seq_length = max_seq_length
-    self._batch_size = batch_size
-    self._precision = precision
-    self.dtype = dtype
-    self._use_one_hot_embeddings = use_one_hot_embeddings
-    self._strategy = strategy or tf.distribute.get_strategy()
-    self._pads = pad_to_max_length
-    self._replicas = self._strategy.num_replicas_in_sync
-    # Two batches at a time find work for the cores where one leaves some idle.
-    self._threads = 1 if self._replicas > 1 or self._pads else 2
-    self._layers = self.choice.indices(self.config.num_hidden_layers)
-    self._check()
-    self._store = variables.VariableStore(
-      initial_values=self._read_weights(checkpoint)
+    self.dtype = np.dtype(dtype).name
+    self._pooling = pooling
+    self._layer_combination = layer_combination
+    self._normalize = normalize
+    self._exclude_special = exclude_special
+    defaults = LAYERS[: self.config.num_hidden_layers]
+    self.layers = () if pooling == "pooled" else tuple(layers or defaults)
+    self._indices = _layer_indices(self.layers, self.config.num_hidden_layers)
+    self._predictor = predictor.Predictor(
+      model,
+      functools.partial(
+        self._compute,
+        use_one_hot_embeddings=use_one_hot_embeddings,
+        precision=precision,
+      ),
+      optional=() if pooling == "pooled" else POOLER,
+      spec=dict.fromkeys(
+        records.SEQUENCES, records.sequence_feature(max_seq_length)
+      ),
+      output_axes={} if self.is_pooled else {"vectors": ("position",)},
+      batch_size=batch_size,
+      strategy=strategy,
+      pad_to_max_length=pad_to_max_length,
     )
-    self._program = self._compile()
 
-  def _check(self):
-    """Raises ValueError unless options and vocabulary fit the model."""
-    if self.dtype not in DTYPES:
-      raise UserError(f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}")
-    if self._precision not in PRECISIONS:
-      raise UserError(
-        f"--precision={self._precision} is not one of {', '.join(PRECISIONS)}"
-      )
-    for name, value in (
-      ("max_seq_length", self.max_seq_length),
-      ("batch_size", self._batch_size),
-    ):
-      if not isinstance(value, numbers.Integral):
-        raise UserError(f"--{name}={value!r} is not a whole number; pass one")
-    limit = self.config.max_position_embeddings
-    if not 3 <= self.max_seq_length <= limit:
-      raise UserError(
-        f"--max_seq_length={self.max_seq_length} is not between 3 and the "
-        f"{limit} positions of the model"
-      )
-    if self._batch_size < 1 or self._batch_size % self._replicas:
-      raise UserError(
-        f"--batch_size={self._batch_size} cannot be shared out among "
-        f"{plural(self._replicas, 'device')}; pass a positive multiple "
-        f"of {self._replicas}"
-      )
-    vocab = self.tokenizer.vocab
-    unknown = self.tokenizer.wordpiece_tokenizer.unk_token
-    for special in ("[CLS]", "[SEP]", unknown):
-      if special not in vocab:
-        raise UserError(
-          f"the vocabulary has no {special}; take the one that came with the "
-          f"model"
-        )
-    if max(vocab.values()) >= self.config.vocab_size:
-      raise UserError(
-        f"the vocabulary has {max(vocab.values()) + 1} entries, more than "
-        f"vocab_size={self.config.vocab_size} of bert_config.json; take both "
-        f"from one release"
-      )
-
-  def _read_weights(self, checkpoint):
-    """The checkpoint, whole but for a pooler that nobody asks for."""
-    weights = checkpoints.Checkpoint(
-      checkpoints.find_checkpoint(checkpoint), weights_only=True
-    )
-    shapes = modeling.variable_shapes(self.config)
-    unused = []
-    if self.choice.pooling != "pooled":
-      unused = [name for name in shapes if name.startswith("bert/pooler/")]
-    _, fresh, _ = checkpoints.audit(weights, shapes, fresh=unused)
-    weights.withheld = frozenset(fresh)
-    return weights
+  @property
+  def vector_shape(self) -> tuple[int, ...]:
+    size = self.config.hidden_size
+    if not self.is_pooled:
+      return (len(self.layers), size)
+    joins = self._layer_combination == "concat"
+    return (size * len(self.layers) if joins else size,)
 
   def __call__(self, texts: Sequence[Text]) -> list[Features]:
     """The features of each text, or pair of texts.
 
     Args:
-      texts: a list of them; `("a", "b")` are two texts, `[("a", "b")]` is a
-        pair.
+      texts: a sequence of texts and pairs: `("a", "b")` are two texts,
+        `[("a", "b")]` is a pair.
 
     Raises:
-      ValueError: it is something else, such as a str; an item is neither a text
-        nor a pair; or a vector is not finite.
+      UserError: an item is neither a text nor a pair, or a vector is not
+        finite.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-      raise UserError(f"pass a list of texts, not {texts!r:.80}")
+      raise UserError(f"expected a list of texts, got {texts!r:.80}")
     return [found for window in self.windows([texts]) for found in window]
 
   def vectors(self, texts: Sequence[Text]) -> np.ndarray:
-    """The vector of each text, [texts, H*], float32 or as `dtype` is.
+    """The vector of each text, [texts, H*], in the extractor's dtype.
 
     Raises:
-      ValueError: `pooling` is "none", or as above.
+      UserError: `pooling` is "none", or as above.
     """
-    if not self.choice.is_pooled:
+    if not self.is_pooled:
       raise UserError(
-        "a text has a vector of each token; pass a pooling to FeatureExtractor,"
-        " such as mean"
+        'pooling="none" gives a vector of each token; pass FeatureExtractor '
+        'another, such as "mean"'
       )
-    found = np.zeros([0, *self.choice.shape(self.config.hidden_size)])
     rows = [features.vector for features in self(texts)]
-    return np.stack(rows) if rows else found.astype(self.dtype)
+    shape = [len(rows), *self.vector_shape]
+    return np.array(rows, self.dtype).reshape(shape)
 
   def windows(
     self,
     blocks: Iterable[Iterable[Text]],
     progress: Callable[[int], object] = lambda count: None,
   ) -> Iterator[list[Features]]:
-    """Yields the features of texts without end, in their order.
+    """Yields the features of any number of texts, in order, in bounded memory.
 
-    A block is given back before the next is asked for. It is computed window by
-    window, whose rows are sorted by length and whose values are bounded, so
-    that memory is, too.
+    Texts are sorted by length within a window. A window ends with its block, so
+    a block is answered before the next one is requested.
 
     Args:
-      blocks: the texts in parts, as they come.
-      progress: is called with the number of texts after each batch.
+      blocks: the texts, in blocks as they arrive.
+      progress: called after each batch with the number of its texts.
 
     Raises:
-      ValueError: an item is neither a text nor a pair, or a vector is not
+      UserError: an item is neither a text nor a pair, or a vector is not
         finite.
     """
-    per_token = 4 * np.prod(self.choice.shape(self.config.hidden_size))
+    per_vector = 4 * int(np.prod(self.vector_shape))
     for block in blocks:
       rows, size = [], 0
       for text in block:
-        rows.append(self._read(text))
-        size += per_token * (
-          1 if self.choice.is_pooled else len(rows[-1].tokens)
-        )
+        row = self._read(text)
+        rows.append(row)
+        size += per_vector * (1 if self.is_pooled else len(row.tokens))
         if len(rows) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
           yield self._compute_window(rows, progress)
           rows, size = [], 0
@@ -371,246 +248,155 @@ class FeatureExtractor:
 
   def _read(self, text):
     """The _Row of a text or pair."""
-    pair = (text,)
-    if isinstance(text, Iterable) and not isinstance(text, str):
-      pair = tuple(text)
-    if not 0 < len(pair) < 3 or not all(isinstance(t, str) for t in pair):
-      raise UserError(f"{text!r:.80} is neither a text nor a pair of texts")
-    pieces_a, starts_a = self._align(pair[0])
-    pieces_b, starts_b = self._align(pair[1]) if pair[1:] else ([], [])
+    pair = (text,) if isinstance(text, str) else text
+    is_pair = isinstance(pair, tuple | list) and len(pair) in (1, 2)
+    if not is_pair or not all(isinstance(part, str) for part in pair):
+      raise UserError(f"expected a text or a pair of texts, got {text!r:.80}")
+    pieces_a, starts_a = self._pieces(pair[0])
+    pieces_b, starts_b = self._pieces(pair[1]) if pair[1:] else ([], [])
     size = len(pieces_a) + len(pieces_b)
     room = self.max_seq_length - (3 if pieces_b else 2)
     sequences.truncate_pair(pieces_a, pieces_b, room)
     tokens = ["[CLS]", *pieces_a, "[SEP]"]
-    places = [
-      start + 1 if 0 <= start < len(pieces_a) else -1 for start in starts_a
-    ]
-    places += [
-      start + len(tokens) if 0 <= start < len(pieces_b) else -1
-      for start in starts_b
-    ]
     length_a = len(tokens)
     if pieces_b:
       tokens += [*pieces_b, "[SEP]"]
-    is_cut = len(pieces_a) + len(pieces_b) < size
-    ids = self.tokenizer.convert_tokens_to_ids(tokens)
-    if self.choice.is_pooled:
-      places = None
-    return _Row(tokens, ids, length_a, places, is_cut)
+    words = [s + 1 if 0 <= s < len(pieces_a) else -1 for s in starts_a]
+    words += [s + length_a if 0 <= s < len(pieces_b) else -1 for s in starts_b]
+    return _Row(
+      tokens,
+      None if self.is_pooled else words,
+      len(pieces_a) + len(pieces_b) < size,
+      {
+        "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
+        "input_mask": [1] * len(tokens),
+        "segment_ids": [0] * length_a + [1] * (len(tokens) - length_a),
+      },
+    )
 
-  def _align(self, text):
-    """As `align`; but where nobody needs to know, no word begins anywhere."""
-    if self.choice.is_pooled:
+  def _pieces(self, text):
+    """As `align`; without words if pooled, as nothing reads them then."""
+    if self.is_pooled:
       return self.tokenizer.tokenize(text), []
     return align(self.tokenizer, text)
 
   def _compute_window(self, rows, progress):
     """The Features of _Rows."""
-    results = [None] * len(rows)
-    # The longest come first, so that the threads end at about the same time.
-    by_length = sorted(range(len(rows)), key=lambda i: -len(rows[i].tokens))
-    batches = [
-      by_length[start : start + self._batch_size]
-      for start in range(0, len(rows), self._batch_size)
+    arrays = self._predictor([row.inputs for row in rows], progress)["vectors"]
+    is_pooled = self.is_pooled
+    return [
+      Features(
+        row.tokens,
+        row.orig_to_tok_map,
+        None if is_pooled else self._converted(array),
+        self._converted(array) if is_pooled else None,
+        row.is_cut,
+      )
+      for row, array in zip(rows, arrays, strict=True)
     ]
-    with (
-      futures.ThreadPoolExecutor(self._threads) as pool,
-      # After an error, or Ctrl-C, what has not begun is left undone.
-      contextlib.closing(
-        pool.map(
-          lambda chosen: self._compute([rows[i] for i in chosen]), batches
-        )
-      ) as computed,
-    ):
-      for chosen, found in zip(batches, computed, strict=True):
-        for i, features in zip(chosen, found, strict=True):
-          results[i] = features
-        progress(len(chosen))
-    return results
-
-  def _compute(self, rows):
-    """The Features of the _Rows of one batch."""
-    outputs = self._program(*self._batch(rows)).numpy()
-    self._check_finite(outputs)
-    found = []
-    for row, output in zip(rows, outputs, strict=False):
-      is_pooled = self.choice.is_pooled
-      # A view would keep all of the padded batch for as long as it is kept.
-      array = self._converted(
-        output if is_pooled else output[: len(row.tokens)]
-      )
-      values, vector = (None, array) if is_pooled else (array, None)
-      found.append(
-        Features(row.tokens, row.orig_to_tok_map, values, vector, row.is_cut)
-      )
-    return found
 
   def _converted(self, array):
-    """A copy of an array, as `dtype`."""
+    """An array in `dtype`, and no view, which would keep the whole window."""
     try:
       with np.errstate(over="raise"):
-        return array.astype(self.dtype)
+        return array.astype(self.dtype, copy=array.base is not None)
     except FloatingPointError as error:
       raise UserError(
-        f"--dtype={self.dtype}: there are numbers beyond "
-        f"{np.finfo(self.dtype).max:.0f}, its largest; pass --dtype=float32"
+        f"--dtype={self.dtype}: a number is larger than "
+        f"{np.finfo(self.dtype).max:.0f}, the largest float16; pass "
+        f"--dtype=float32"
       ) from error
 
-  def _check_finite(self, outputs):
-    if not np.isfinite(outputs).all():
-      raise UserError(
-        f"checkpoint {self._store.initial_values.prefix} gives vectors with "
-        f"infinite numbers, or what is no number; it is damaged, or its "
-        f"training has failed: pass another"
-      )
-
-  def _batch(self, rows):
-    """What the program takes, four int32 [B, S].
-
-    These are ids, mask, segments, and a mask of the tokens that pooling counts.
-    Where a batch is shared out it is filled up with empty rows.
-    """
-    shape = (len(rows), max(len(row.tokens) for row in rows))
-    if self._replicas > 1 or self._pads:
-      shape = (self._batch_size, shape[1])
-    if self._pads:
-      shape = (self._batch_size, self.max_seq_length)
-    ids, mask, segments, counted = np.zeros([4, *shape], np.int32)
-    for i, row in enumerate(rows):
-      length = len(row.tokens)
-      ids[i, :length] = row.input_ids
-      mask[i, :length] = 1
-      segments[i, row.length_a : length] = 1
-      counted[i, :length] = 1
-      if self.choice.exclude_special:
-        counted[i, [0, row.length_a - 1, length - 1]] = 0
-    return ids, mask, segments, counted
-
-  def _compile(self):
-    """The program of a batch, traced once for all lengths."""
-    shape = [None, None]
-    if self._pads:
-      shape = [self._batch_size, self.max_seq_length]
-
-    @tf.function(
-      input_signature=[tf.TensorSpec(shape, tf.int32)] * 4, autograph=False
+  def _compute(self, config, features, use_one_hot_embeddings, precision):
+    """Vectors of each token [B, S, L, H], or of each text [B, H*]."""
+    model = modeling.BertModel(
+      config,
+      False,
+      *(features[name] for name in records.SEQUENCES),
+      use_one_hot_embeddings,
+      precision=precision,
     )
-    def run(*batch):
-      outputs = self._strategy.run(self._compute_share, batch)
-      parts = self._strategy.experimental_local_results(outputs)
-      return tf.concat(parts, axis=0)
-
-    with self._strategy.scope():
-      run.get_concrete_function()  # Reads the weights.
-
-    def run_in_scope(*batch):
-      with self._strategy.scope():
-        return run(*batch)
-
-    return run_in_scope
-
-  def _compute_share(self, *batch):
-    """A replica's part of a batch; each is given all of it."""
-    if self._replicas > 1:
-      size = modeling.get_shape_list(batch[0])[0] // self._replicas
-      context = tf.distribute.get_replica_context()
-      start = context.replica_id_in_sync_group * size
-      batch = [x[start : start + size] for x in batch]
-    ids, mask, segments, counted = batch
-    with self._store:
-      model = modeling.BertModel(
-        self.config,
-        False,
-        ids,
-        mask,
-        segments,
-        self._use_one_hot_embeddings,
-        precision=self._precision,
-      )
     layers = model.get_all_encoder_layers()
-    if not self.choice.is_pooled:
-      return tf.stack([layers[i] for i in self._layers], axis=2)  # [B, S, L, H]
-    if self.choice.pooling == "pooled":
+    if not self.is_pooled:
+      return {"vectors": tf.stack([layers[i] for i in self._indices], axis=2)}
+    if self._pooling == "pooled":
       vectors = model.get_pooled_output()
     else:
-      tokens = _combine(layers, self._layers, self.choice.layer_combination)
-      vectors = _pool(tokens, tf.cast(counted, tf.float32), self.choice.pooling)
-    if self.choice.normalize:
+      tokens = _combine(layers, self._indices, self._layer_combination)
+      vectors = _pool(tokens, self._counted(features), self._pooling)
+    if self._normalize:
       length = tf.norm(vectors, axis=-1, keepdims=True)
       vectors = tf.math.divide_no_nan(vectors, length)
-    return vectors
+    return {"vectors": vectors}
 
-
-@dataclasses.dataclass(frozen=True)
-class _Row:
-  """A text as the model reads it; `length_a` tokens have segment 0."""
-
-  tokens: list[str]
-  input_ids: list[int]
-  length_a: int
-  orig_to_tok_map: list[int] | None
-  is_cut: bool
-
-
-def _model_of(model, do_lower_case):
-  """The Model that a FeatureExtractor is given."""
-  if isinstance(model, str | os.PathLike):
-    return model_folder.find_model(os.fspath(model), do_lower_case)
-  if not isinstance(model, model_folder.Model):
-    raise UserError(
-      f"model={model!r:.80} is neither a folder nor a Model; pass the folder "
-      f"of an unzipped release"
-    )
-  if do_lower_case is not None:
-    raise UserError(
-      "--do_lower_case means nothing with a Model, which has its tokenizer; "
-      "leave it out"
-    )
-  return model
-
-
-def _whole_numbers(layers):
-  """The layers that a FeatureExtractor is given, as a tuple of int."""
-  is_list = isinstance(layers, Iterable) and not isinstance(layers, str)
-  found = tuple(layers) if is_list else ()
-  if not is_list or not all(isinstance(i, numbers.Integral) for i in found):
-    raise UserError(
-      f"layers={layers!r:.80} is not a list of whole numbers; pass one, such "
-      f"as [-1, -2]"
-    )
-  return tuple(map(int, found))
+  def _counted(self, features):
+    """Float [B, S], 1 for the tokens that pooling counts."""
+    counted = tf.cast(features["input_mask"], tf.float32)
+    if self._exclude_special:
+      for special in ("[CLS]", "[SEP]"):
+        is_other = features["input_ids"] != self.tokenizer.vocab[special]
+        counted *= tf.cast(is_other, tf.float32)
+    return counted
 
 
 def align(
   tokenizer: tokenization.FullTokenizer, text: str
 ) -> tuple[list[str], list[int]]:
-  """The word pieces of a text, and where each of its words begins among them.
-
-  Args:
-    tokenizer: a FullTokenizer.
-    text: a text; white space parts its words, control characters do not.
+  """The word pieces of a text, and the index of each word's first piece.
 
   Returns:
-    pieces: what the tokenizer makes of the text.
-    starts: for each word the place of its first piece, or -1 if it has none;
-      also for all words from the first on whose pieces are others within the
-      text than by themselves.
+    pieces: the tokenizer's output for the text.
+    starts: for each word, the index of its first piece, or -1 if it has none.
+      A SentencePiece model may split a word differently within the text than
+      alone; that word and all after it get -1.
   """
   pieces = tokenizer.tokenize(text)
-  starts, place = [], 0
+  starts, end = [], 0
   for word in tokenization.DROPPED_SEPARATORS.sub("", text).split():
     part = tokenizer.tokenize(word)
-    if part and pieces[place : place + len(part)] == part:
-      starts.append(place)
-      place += len(part)
+    if part and pieces[end : end + len(part)] == part:
+      starts.append(end)
+      end += len(part)
     else:
       starts.append(-1)
-      place += len(pieces) if part else 0  # After a mismatch, nothing matches.
+      end += len(pieces) if part else 0  # After a mismatch, nothing matches.
   return pieces, starts
 
 
+def _check_pooling(pooling, layer_combination, normalize, exclude_special):
+  """Raises UserError for unknown values, and options without effect."""
+  for name, value, known in (
+    ("pooling", pooling, POOLINGS),
+    ("layer_combination", layer_combination, LAYER_COMBINATIONS),
+  ):
+    if value not in known:
+      raise UserError(f"--{name}={value} is not one of {', '.join(known)}")
+  for name, is_set, poolings in (
+    ("layer_combination", layer_combination != "last", ("cls", *_OVER_TOKENS)),
+    ("normalize", normalize, POOLINGS[1:]),
+    ("exclude_special", exclude_special, _OVER_TOKENS),
+  ):
+    if is_set and pooling not in poolings:
+      raise UserError(
+        f"--{name} has no effect with --pooling={pooling}; omit it, or pass "
+        f"--pooling=mean"
+      )
+
+
+def _layer_indices(layers, num_layers):
+  """The layers, counted from 0, in a model of `num_layers`."""
+  indices = [layer % num_layers for layer in layers]
+  in_range = all(-num_layers <= layer < num_layers for layer in layers)
+  if not in_range or len(set(indices)) < len(indices):
+    raise UserError(
+      f"--layers={','.join(map(str, layers))} must be different layers from "
+      f"-1 (highest) to -{num_layers} (lowest)"
+    )
+  return indices
+
+
 def _combine(layers, indices, how):
-  """One vector a token, [B, S, H*], of the layers [B, S, H] at `indices`."""
+  """One vector per token [B, S, H*] from the layers [B, S, H] at `indices`."""
   if how == "last":
     return layers[max(indices)]
   chosen = [layers[i] for i in indices]
@@ -620,13 +406,7 @@ def _combine(layers, indices, how):
 
 
 def _pool(tokens, counted, how):
-  """One vector a text, [B, H*].
-
-  Args:
-    tokens: float [B, S, H*].
-    counted: float [B, S], 1 for tokens that count, else 0.
-    how: "cls", "mean", "max" or "mean_sqrt_len".
-  """
+  """One vector per text [B, H*] from tokens [B, S, H*]; `counted` is [B, S]."""
   if how == "cls":
     return tokens[:, 0, :]
   number = tf.reduce_sum(counted, axis=1, keepdims=True)  # [B, 1]
@@ -636,5 +416,5 @@ def _pool(tokens, counted, how):
     return tf.where(number > 0, tf.reduce_max(lowest, axis=1), 0.0)
   if how == "mean_sqrt_len":
     number = tf.sqrt(number)
-  # Rows that fill up a batch, and empty texts, count no token.
+  # Padding rows and empty texts count no token.
   return tf.math.divide_no_nan(tf.reduce_sum(tokens * weights, axis=1), number)

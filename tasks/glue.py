@@ -1,7 +1,7 @@
-"""GLUE's tasks and their kin: files, labels, metrics and readers.
+"""GLUE's tasks, and SNLI, XNLI and IMDB: files, labels and metrics.
 
-A task is a row of `TASKS`; its processor reads its files by that row. The
-layouts are those of GLUE's download script.
+Each task is a row of `TASKS`, which its processor follows. The files are those
+of GLUE's download script.
 """
 
 import collections
@@ -11,13 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-import tensorflow as tf
 from absl import logging
 
-from errors import UserError, did_you_mean
-from pipeline import text_files
+from errors import UserError, did_you_mean, plural
+from pipeline import files, text_files
 from tasks import labels as label_types
-from tasks.examples import DataProcessor, InputExample
+from tasks.examples import DataProcessor, InputExample, label_id
 
 XNLI_LANGUAGES = (
   "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",
@@ -27,15 +26,15 @@ XNLI_LANGUAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-  """Where one set of a task lies in its file.
+  """The file and the columns of a data set.
 
   Attributes:
-    file: path within the task's directory.
-    text_a, text_b, label: columns, counted from 0 and, if negative, from the
-      end of the line; None for what the set does not have.
+    file: path relative to the task's folder.
+    text_a, text_b, label: column indices, from the end of the line if negative;
+      None if there is no such column.
     header: whether the first line names the columns.
-    id_column: column of the examples' names; None to number them.
-    only: (column, value): rows without that value are passed over.
+    id_column: column of the examples' ids; None to number the examples.
+    only: (column, value): skips rows with another value.
   """
 
   file: str
@@ -46,46 +45,54 @@ class Split:
   id_column: int | None = None
   only: tuple[int, str] | None = None
 
+  @property
+  def width(self) -> int:
+    """The minimum number of columns in a line."""
+    columns = (self.text_a, self.text_b, self.label, self.id_column)
+    return 1 + max(c for c in columns if c is not None)
+
 
 @dataclasses.dataclass(frozen=True)
 class Folders:
-  """A set that has a folder for each label, and a file for each text.
+  """A data set with a folder for each label and a file for each text.
 
   Attributes:
-    names: the set's folder within the task's directory; where there is none
-      of that name, the next is taken.
+    names: candidates for the name of the data set's folder, in order of
+      preference.
   """
 
   names: tuple[str, ...]
 
 
+DataSets = dict[str, Split | Folders]
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """One task: its labels and its sets.
+  """A task: its labels and its data sets.
 
   Attributes:
-    name: as GLUE writes it.
+    name: GLUE's spelling.
     labels: in the order of the model's outputs.
-    train, dev, test: each a dict from the suffix of its result files to a
-      Split or Folders; the first one is what the processor's getters read.
-    kind: "classification" or "regression", as `heads.make_head` takes it.
-    metrics: names in `metrics.METRICS`.
-    submission: dict from the suffix of a test set to the name of its file for
-      GLUE's leaderboard; None where there is none.
-    renamed_labels: labels that some of the files spell in another way.
-    no_label: what stands in place of the label where annotators disagree.
+    train, dev, test: the data sets, by the suffix of their result files. The
+      first one is what the processor's getters read.
+    kind: a key of `labels.KINDS`.
+    metrics: keys of `metrics.METRICS`.
+    submission: file names for GLUE's leaderboard, by suffix of the test set;
+      None for tasks outside GLUE.
+    renamed_labels: dict from alternative spellings of labels to labels.
+    no_label: the text in the label column of rows to skip.
     has_broken_rows: whether some rows of the distributed files lack columns.
-    model_of: the task whose model predicts this one, which has no sets to
-      train or to evaluate on.
-    folders: where `task_folder` looks for the files of its test set; empty for
-      the folder of its name.
+    model_of: the task whose model predicts this task's test set; such a task
+      has no training and development sets.
+    folders: candidates for the name of the task's folder; default: its name.
   """
 
   name: str
   labels: tuple[str, ...]
-  train: dict[str, Split | Folders] = dataclasses.field(default_factory=dict)
-  dev: dict[str, Split | Folders] = dataclasses.field(default_factory=dict)
-  test: dict[str, Split | Folders] = dataclasses.field(default_factory=dict)
+  train: DataSets = dataclasses.field(default_factory=dict)
+  dev: DataSets = dataclasses.field(default_factory=dict)
+  test: DataSets = dataclasses.field(default_factory=dict)
   kind: str = "classification"
   metrics: tuple[str, ...] = ("accuracy",)
   submission: dict[str, str] | None = None
@@ -96,25 +103,30 @@ class Task:
   folders: tuple[str, ...] = ()
 
 
-_NLI_LABELS = ("contradiction", "entailment", "neutral")
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_NLI = ("contradiction", "entailment", "neutral")
+
+
+def _three_sets(text_a, text_b, label, test=None, **options):
+  """train.tsv, dev.tsv and, without labels, test.tsv; see Split."""
+  test = test or Split("test.tsv", text_a, text_b, **options)
+  train, dev = (
+    Split(f"{name}.tsv", text_a, text_b, label, **options)
+    for name in ("train", "dev")
+  )
+  return {"train": {"": train}, "dev": {"": dev}, "test": {"": test}}
+
+
 _mnli = functools.partial(Split, text_a=8, text_b=9, id_column=0)
 
 
-def _three_sets(test=None, **columns):
-  """train.tsv, dev.tsv and test.tsv: alike, but the last has no labels."""
-  return {
-    "train": {"": Split("train.tsv", **columns)},
-    "dev": {"": Split("dev.tsv", **columns)},
-    "test": {"": test or Split("test.tsv", **{**columns, "label": None})},
-  }
-
-
 def _xnli(language):
-  """XNLI's row for one of its languages."""
+  """The row of XNLI in one of its languages."""
   rows_of = functools.partial(Split, text_a=6, text_b=7, only=(0, language))
   return Task(
-    name="XNLI",
-    labels=_NLI_LABELS,
+    "XNLI",
+    _NLI,
     train={"": Split(f"multinli/multinli.train.{language}.tsv", 0, 1, 2)},
     dev={"": rows_of("xnli.dev.tsv", label=1)},
     test={"": rows_of("xnli.test.tsv")},
@@ -123,45 +135,51 @@ def _xnli(language):
 
 
 _ROWS = (
+  # Acceptability of a sentence (Warstadt et al. 2018).
   Task(
-    name="CoLA",
-    labels=("0", "1"),
-    **_three_sets(text_a=3, label=1, header=False, test=Split("test.tsv", 1)),
+    "CoLA",
+    _BINARY,
+    **_three_sets(3, None, 1, header=False, test=Split("test.tsv", 1)),
     metrics=("matthews", "accuracy"),
     submission={"": "CoLA.tsv"},
   ),
+  # Sentiment of a film review's sentence (Socher et al. 2013).
   Task(
-    name="SST-2",
-    labels=("0", "1"),
-    **_three_sets(text_a=0, label=1, test=Split("test.tsv", 1)),
+    "SST-2",
+    _BINARY,
+    **_three_sets(0, None, 1, test=Split("test.tsv", 1)),
     submission={"": "SST-2.tsv"},
   ),
+  # Whether two sentences are paraphrases (Dolan & Brockett 2005).
   Task(
-    name="MRPC",
-    labels=("0", "1"),
-    **_three_sets(text_a=3, text_b=4, label=0),
+    "MRPC",
+    _BINARY,
+    **_three_sets(3, 4, 0),
     metrics=("accuracy", "f1"),
     submission={"": "MRPC.tsv"},
   ),
+  # Similarity of two sentences, from 0 to 5 (Cer et al. 2017).
   Task(
-    name="STS-B",
-    labels=(),
-    **_three_sets(text_a=7, text_b=8, label=9),
+    "STS-B",
+    (),
+    **_three_sets(7, 8, 9),
     kind="regression",
     metrics=("pearson", "spearman"),
     submission={"": "STS-B.tsv"},
   ),
+  # Whether two questions on Quora have the same meaning.
   Task(
-    name="QQP",
-    labels=("0", "1"),
-    **_three_sets(text_a=3, text_b=4, label=5, test=Split("test.tsv", 1, 2)),
+    "QQP",
+    _BINARY,
+    **_three_sets(3, 4, 5, test=Split("test.tsv", 1, 2)),
     metrics=("accuracy", "f1"),
     submission={"": "QQP.tsv"},
     has_broken_rows=True,
   ),
+  # Whether a premise entails a hypothesis (Williams et al. 2018).
   Task(
-    name="MNLI",
-    labels=_NLI_LABELS,
+    "MNLI",
+    _NLI,
     train={"": _mnli("train.tsv", label=-1)},
     dev={
       "": _mnli("dev_matched.tsv", label=-1),
@@ -173,55 +191,44 @@ _ROWS = (
     },
     submission={"": "MNLI-m.tsv", "_mismatched": "MNLI-mm.tsv"},
   ),
+  # Whether a sentence answers a question, from SQuAD.
   Task(
-    name="QNLI",
-    labels=("entailment", "not_entailment"),
-    **_three_sets(text_a=1, text_b=2, label=3),
-    submission={"": "QNLI.tsv"},
+    "QNLI", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "QNLI.tsv"}
   ),
+  # Entailment, from four challenges.
+  Task("RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}),
+  # Resolution of pronouns (Levesque et al. 2011).
+  Task("WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}),
+  # GLUE's diagnostic test set.
   Task(
-    name="RTE",
-    labels=("entailment", "not_entailment"),
-    **_three_sets(text_a=1, text_b=2, label=3),
-    submission={"": "RTE.tsv"},
-  ),
-  Task(
-    name="WNLI",
-    labels=("0", "1"),
-    **_three_sets(text_a=1, text_b=2, label=3),
-    submission={"": "WNLI.tsv"},
-  ),
-  Task(
-    name="AX",
-    labels=_NLI_LABELS,
+    "AX",
+    _NLI,
     test={"": Split("diagnostic.tsv", 1, 2)},
     submission={"": "AX.tsv"},
     model_of="MNLI",
     # GLUE's download script fills diagnostic/; older ones filled MNLI/.
     folders=("AX", "diagnostic", "MNLI"),
   ),
+  # MNLI in other languages (Conneau et al. 2018).
   _xnli("zh"),
+  # Entailment between captions (Bowman et al. 2015).
+  Task("SNLI", _NLI, **_three_sets(7, 8, -1), no_label="-"),
+  # Sentiment of film reviews (Maas et al. 2011).
   Task(
-    name="SNLI",
-    labels=_NLI_LABELS,
-    **_three_sets(text_a=7, text_b=8, label=-1),
-    no_label="-",
-  ),
-  Task(
-    name="IMDB",
-    labels=("neg", "pos"),
+    "IMDB",
+    ("neg", "pos"),
     train={"": Folders(("train",))},
     dev={"": Folders(("dev", "test"))},
     test={"": Folders(("test",))},
   ),
 )
 TASKS = {task.name.lower(): task for task in _ROWS}
-# What --task_name=all runs, in GLUE's order.
+# The tasks of --task_name=all, in GLUE's order.
 GLUE_TASKS = tuple(key for key, task in TASKS.items() if task.submission)
 
 
 class GlueProcessor(DataProcessor):
-  """Reads a task's files as its row of `TASKS` describes them."""
+  """Reads the data sets of `task`, a row of `TASKS`."""
 
   task: Task
 
@@ -248,25 +255,21 @@ class GlueProcessor(DataProcessor):
   def read_split(
     self, data_dir: str, set_type: str, suffix: str = ""
   ) -> list[InputExample]:
-    """The InputExamples of one set.
+    """The InputExamples of a data set.
 
     Args:
-      data_dir: the task's directory.
+      data_dir: the task's folder.
       set_type: "train", "dev" or "test".
-      suffix: which of the sets of that type.
+      suffix: selects one of the data sets of that type.
 
     Raises:
-      ValueError: the task has no such set, the file is missing or empty, a
-        line has too few columns, or a label is unknown; the message names
-        file and line.
+      UserError: the task has no such data set, or a file is missing or wrong.
     """
     split = self._splits(set_type)[suffix]
-    if isinstance(split, Folders):
-      path, examples = self._read_folders(split, data_dir, set_type)
-    else:
-      path, examples = self._read_file(split, data_dir, set_type)
+    read = self._read_folders if isinstance(split, Folders) else self._read_file
+    path, examples = read(split, data_dir, set_type)
     if not examples:
-      raise UserError(f"{path} holds no examples")
+      raise UserError(f"{path} has no examples; download it again")
     return examples
 
   def _splits(self, set_type):
@@ -283,105 +286,93 @@ class GlueProcessor(DataProcessor):
   def _read_file(self, split, data_dir, set_type):
     """The path of a Split's file, and its InputExamples."""
     path = os.path.join(data_dir, split.file)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
       raise UserError(
-        f"--data_dir={data_dir} has no file {split.file}; pass "
-        f"the folder that the task's files lie in"
+        f"--data_dir={data_dir} has no file {split.file}; pass the folder of "
+        f"the task's files"
       )
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
     examples = []
-    left_out = collections.Counter()
+    skipped = collections.Counter()
     for number, line in enumerate(self._read_tsv(path)):
       if split.header and number == 0:
         continue
       if split.only and line[split.only[0]] != split.only[1]:
         continue
-      reason = self._reason_to_leave_out(split, line)
+      reason = self._reason_to_skip(split, line)
       if reason:
-        left_out[reason] += 1
+        skipped[reason] += 1
         continue
       where = f"{path}:{number + 1}"
       examples.append(self._example(split, where, set_name, number, line))
-    for reason, rows in left_out.items():
-      logging.info("%s: %d rows left out, %s", path, rows, reason)
+    for reason, count in skipped.items():
+      logging.info("%s: skipped %s %s", path, plural(count, "row"), reason)
     return path, examples
 
-  def _reason_to_leave_out(self, split, line):
+  def _reason_to_skip(self, split, line):
     if split.label is None:
-      return None  # A leaderboard wants a prediction for every row.
-    if len(line) < _width(split):
-      return "which lack columns" if self.task.has_broken_rows else None
+      return None  # A leaderboard expects a prediction for each row.
+    if len(line) < split.width:
+      return "with missing columns" if self.task.has_broken_rows else None
     if line[split.label] == self.task.no_label:
-      return f"whose label is {self.task.no_label}"
+      return f"with the label {self.task.no_label}"
     return None
 
   def _example(self, split, where, set_name, number, line):
-    if len(line) < _width(split):
+    if len(line) < split.width:
       raise UserError(
-        f"{where}: {len(line)} columns where there should be "
-        f"{_width(split)} or more, separated by tabs"
+        f"{where}: {plural(len(line), 'column')}, expected {split.width} or "
+        f"more, separated by tabs; download the file again"
       )
     name = number if split.id_column is None else line[split.id_column]
     label = self.task.labels[0] if self.task.labels else None
     if split.label is not None:
       label = line[split.label]
       label = self.task.renamed_labels.get(label, label)
-      try:
-        self._head.encode(label)
-      except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
-    return InputExample(
+    example = InputExample(
       guid=f"{set_name}-{name}",
       text_a=line[split.text_a],
       text_b=None if split.text_b is None else line[split.text_b],
       label=label,
       where=where,
     )
+    if split.label is not None:
+      label_id(example, self._label_type)  # Checks the label.
+    return example
 
   @functools.cached_property
-  def _head(self):
-    return label_types.make_head(self.task.kind, self.task.labels)
+  def _label_type(self):
+    return label_types.make_label_type(self.task.kind, self.task.labels)
 
   def _read_folders(self, folders, data_dir, set_type):
-    """The path of a set's folder, and its InputExamples: label by label."""
+    """The path of a data set's folder, and its InputExamples by label."""
     candidates = [os.path.join(data_dir, name) for name in folders.names]
-    path = next(filter(tf.io.gfile.isdir, candidates), candidates[-1])
+    path = next(filter(files.isdir, candidates), candidates[-1])
     if path != candidates[0]:
       logging.info(
-        "--data_dir=%s has no folder %s: the %s set, %s, is evaluated on",
+        "--data_dir=%s has no folder %s; evaluating on the %s set",
         data_dir,
         folders.names[0],
         os.path.basename(path),
-        path,
       )
     examples = []
     for label in self.task.labels:
       folder = os.path.join(path, label)
-      if not tf.io.gfile.isdir(folder):
+      if not files.isdir(folder):
         raise UserError(
           f"--data_dir={data_dir} has no folder "
-          f"{os.path.basename(path)}/{label}; pass the folder that the task's "
-          f"files lie in"
+          f"{os.path.basename(path)}/{label}; pass the folder of the task's "
+          f"files"
         )
-      for file in sorted(tf.io.gfile.listdir(folder), key=_by_number):
-        if file.endswith(".txt"):
-          examples.append(
-            InputExample(
-              guid=f"{set_type}-{label}/{file.removesuffix('.txt')}",
-              text_a=_read_text(os.path.join(folder, file)),
-              label=label,
-              where=os.path.join(folder, file),
-            )
-          )
+      for name in sorted(files.listdir(folder), key=_by_number):
+        if name.endswith(".txt"):
+          file = os.path.join(folder, name)
+          text = text_files.decode_utf8(file, files.read_bytes(file))
+          guid = f"{set_type}-{label}/{name.removesuffix('.txt')}"
+          examples.append(InputExample(guid, text, None, label, file))
     return path, examples
-
-
-def _width(split):
-  """How many columns a line of a Split has at the least."""
-  columns = (split.text_a, split.text_b, split.label, split.id_column)
-  return 1 + max(c for c in columns if c is not None)
 
 
 def _by_number(file):
@@ -390,49 +381,26 @@ def _by_number(file):
   return (0, int(number[0]), file) if number else (1, 0, file)
 
 
-def _read_text(path):
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    return text_files.decode_utf8(path, reader.read())
-
-
-class ColaProcessor(GlueProcessor):
-  """CoLA: is a sentence acceptable English? (Warstadt et al. 2018)"""
-
-  task = TASKS["cola"]
-
-
-class MnliProcessor(GlueProcessor):
-  """MultiNLI: does a premise entail a hypothesis? (Williams et al. 2018)"""
-
-  task = TASKS["mnli"]
-
-
-class MrpcProcessor(GlueProcessor):
-  """MRPC: are two sentences paraphrases? (Dolan & Brockett 2005)"""
-
-  task = TASKS["mrpc"]
-
-
 class XnliProcessor(GlueProcessor):
-  """XNLI: MultiNLI's question in other languages (Conneau et al. 2018).
+  """XNLI: MultiNLI in other languages (Conneau et al. 2018).
 
   Args:
-    language: one of XNLI_LANGUAGES, to train on and to evaluate.
+    language: one of XNLI_LANGUAGES, for training and evaluation.
 
   Raises:
-    ValueError: it is none of them.
+    UserError: the language is unknown.
   """
 
   def __init__(self, language: str = "zh"):
     if language not in XNLI_LANGUAGES:
       raise UserError(
-        f"--xnli_language={language} is none of {', '.join(XNLI_LANGUAGES)}"
+        f"--xnli_language={language} is not one of {', '.join(XNLI_LANGUAGES)}"
       )
     self.task = _xnli(language)
 
 
 def _processor(task):
-  """The processor of a row that needs no code of its own."""
+  """A GlueProcessor for a task."""
   name = f"{_plain(task.name).capitalize()}Processor"
   return type(name, (GlueProcessor,), {"task": task})
 
@@ -442,26 +410,24 @@ def _plain(name):
 
 
 PROCESSORS = {key: _processor(task) for key, task in TASKS.items()} | {
-  "cola": ColaProcessor,
-  "mnli": MnliProcessor,
-  "mrpc": MrpcProcessor,
-  "xnli": XnliProcessor,
+  "xnli": XnliProcessor
 }
+ColaProcessor = PROCESSORS["cola"]
+MnliProcessor = PROCESSORS["mnli"]
+MrpcProcessor = PROCESSORS["mrpc"]
 
 
 def find_task(
   name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
 ) -> str:
-  """The key of the task that a user calls `name`.
-
-  Case, hyphens and underscores do not matter: SST-2 is sst2.
+  """The key of a task; case, hyphens and underscores do not matter.
 
   Args:
-    name: what the user writes.
+    name: the name that the user gave, such as SST2 for sst-2.
     processors: dict from key to processor.
 
   Raises:
-    ValueError: there is no such task.
+    UserError: there is no such task.
   """
   if name in processors:
     return name
@@ -470,32 +436,33 @@ def find_task(
     return keys[_plain(name)]
   known = sorted([*processors, "all"])
   raise UserError(
-    f"--task_name={name} is none of {', '.join(known)}"
+    f"--task_name={name} is not one of {', '.join(known)}"
     f"{did_you_mean(name, known, shown=str)}"
   )
 
 
 def task_folder(data_dir: str, task: Task) -> str:
-  """The folder of a task's files, where `data_dir` has one for each task.
+  """The folder of a task within the folder of several tasks.
 
-  It has the task's name; AX's file may also lie where one of GLUE's download
-  scripts puts it.
+  Args:
+    data_dir: folder of several tasks.
+    task: a row of `TASKS`.
   """
   for name in task.folders:
     folder = os.path.join(data_dir, name)
-    files = [os.path.join(folder, split.file) for split in task.test.values()]
-    if all(map(tf.io.gfile.exists, files)):
+    paths = [os.path.join(folder, split.file) for split in task.test.values()]
+    if all(map(files.exists, paths)):
       return folder
   return os.path.join(data_dir, task.name)
 
 
 def submission_lines(task: Task, predictions: Iterable[float]) -> str:
-  """The text of a file for GLUE's leaderboard.
+  """The content of a file for GLUE's leaderboard.
 
   Args:
     task: a row of `TASKS`.
-    predictions: of all rows of a test set, in order: places of labels, or, of
-      a regression, numbers, which are clipped to STS-B's scale of 0 to 5.
+    predictions: label ids or, for a regression, numbers, which are clipped to
+      STS-B's scale of 0 to 5; one for each row of a test set.
   """
   return "index\tprediction\n" + "".join(
     f"{index}\t{_submitted(task, prediction)}\n"

@@ -1,7 +1,7 @@
-"""What a classifier's outputs stand for: one label, several, or a number.
+"""Label types of a classifier: one label, several labels, or a number.
 
-A head turns the label of an example into what the loss wants, logits into a
-loss, and logits into an answer. The model below it is the same for all.
+A label type encodes the label of an example for the loss, computes the loss of
+logits, and turns logits into predictions.
 """
 
 import math
@@ -10,30 +10,27 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from errors import UserError
+from errors import UserError, listing
 from pipeline import records
 
-# Between the labels of one text, in files and in answers.
+# Separates the labels of one example, in files and in predictions.
 LABEL_SEPARATOR = "|"
-
-# Labels in one message; a task may have thousands.
-_LISTED = 20
 
 
 class _Labels:
-  """What heads that choose among labels have in common."""
+  """Base class of the label types that choose among labels."""
 
   def __init__(self, labels: Sequence[str]):
     self.labels = list(labels)
     self.num_outputs = len(self.labels)
 
   def truth(self, label_ids: np.ndarray) -> np.ndarray:
-    """Encoded labels in the form of `predictions`: as they are."""
+    """Encoded labels as `predictions` returns them."""
     return label_ids
 
 
 class Classification(_Labels):
-  """Exactly one of several labels: softmax and cross-entropy (section 4.1).
+  """One of several labels: softmax and cross-entropy.
 
   Args:
     labels: the labels, in the order of the model's outputs.
@@ -41,25 +38,25 @@ class Classification(_Labels):
 
   kind = "classification"
   default_metrics = ("accuracy",)
-  no_label = 0  # Stands in the features of a text whose label is unknown.
+  no_label = 0  # Encodes an unknown label.
 
   def __init__(self, labels: Sequence[str]):
     super().__init__(labels)
-    self._places = {label: place for place, label in enumerate(self.labels)}
+    self._ids = {label: i for i, label in enumerate(self.labels)}
 
   def label_feature(self) -> records.Feature:
     """The spec of an encoded label."""
     return records.Feature()
 
   def encode(self, label: str) -> int:
-    """The label's place among the labels.
+    """The index of a label.
 
     Raises:
-      ValueError: it is none of them.
+      UserError: the label is unknown.
     """
-    if label not in self._places:
+    if label not in self._ids:
       raise UserError(_unknown(label, self.labels))
-    return self._places[label]
+    return self._ids[label]
 
   def per_example_loss(
     self,
@@ -72,7 +69,7 @@ class Classification(_Labels):
     Args:
       logits: float [B, C].
       label_ids: integer [B].
-      weights: [C], factor of the loss of each label's examples, or None.
+      weights: [C], weight of the examples of each label, or None.
     """
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=label_ids, logits=logits
@@ -82,7 +79,7 @@ class Classification(_Labels):
     return loss * tf.gather(tf.constant(weights, loss.dtype), label_ids)
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
-    """Weights [C] under which every label counts the same in all.
+    """Weights [C] that give each label the same total weight.
 
     Args:
       label_ids: integer [rows], of the training set.
@@ -95,18 +92,18 @@ class Classification(_Labels):
     return tf.nn.softmax(logits)
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
-    """The most probable label's place, integer [rows]."""
+    """The index of the most probable label, integer [rows]."""
     return np.argmax(probabilities, axis=-1)
 
-  def answer(self, prediction) -> str:
-    """One of `predictions` as a user reads it."""
+  def answer(self, prediction: int) -> str:
+    """The text of one of `predictions`."""
     return self.labels[int(prediction)]
 
 
 class Multilabel(_Labels):
-  """Any number of the labels: a sigmoid and a binary cross-entropy for each.
+  """Any number of labels: a sigmoid and a binary cross-entropy for each.
 
-  In text, the labels of an example are separated by `|`; none is "".
+  In text, labels are separated by `|`; "" stands for no label.
 
   Args:
     labels: the labels, in the order of the model's outputs.
@@ -124,10 +121,10 @@ class Multilabel(_Labels):
     return records.Feature((self.num_outputs,))
 
   def encode(self, label: str) -> list[int]:
-    """1 for each label that is given and 0 for the others, [C].
+    """1 for each of the given labels and 0 for the others, [C].
 
     Raises:
-      ValueError: one of them is unknown.
+      UserError: a label is unknown.
     """
     given = split_labels(label)
     for name in given:
@@ -141,12 +138,12 @@ class Multilabel(_Labels):
     label_ids: tf.Tensor,
     weights: Sequence[float] | None = None,
   ) -> tf.Tensor:
-    """Binary cross-entropy, mean over the labels, float [B].
+    """Binary cross-entropy, averaged over the labels, float [B].
 
     Args:
       logits: float [B, C].
-      label_ids: integer [B, C], 1 and 0.
-      weights: [C], factor of the loss where a label is given, or None.
+      label_ids: integer [B, C], 0 or 1.
+      weights: [C], weight of the examples that have the label, or None.
     """
     loss = tf.nn.weighted_cross_entropy_with_logits(
       labels=tf.cast(label_ids, logits.dtype),
@@ -156,40 +153,40 @@ class Multilabel(_Labels):
     return tf.reduce_mean(loss, axis=-1)
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
-    """Weights [C] under which having a label counts as not having it.
+    """Weights [C] that balance examples with and without each label.
 
-    1 for a label that all rows have or none has.
+    The weight of a label that all rows or no rows have is 1.
 
     Args:
-      label_ids: 1 and 0 [rows, C], of the training set.
+      label_ids: integer [rows, C], 0 or 1, of the training set.
     """
     given = np.sum(label_ids, axis=0)
     rows = len(label_ids)
     return [(rows - n) / n if 0 < n < rows else 1.0 for n in given.tolist()]
 
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-    """Each label's own probability [B, C], of logits [B, C]."""
+    """The probability of each label [B, C], for logits [B, C]."""
     return tf.sigmoid(logits)
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
-    """1 where a label is more probable than not, integer [rows, C]."""
+    """1 for labels with a probability above 0.5, integer [rows, C]."""
     return (np.asarray(probabilities) > 0.5).astype(np.int64)
 
-  def answer(self, prediction) -> str:
-    """One of `predictions` as a user reads it."""
+  def answer(self, prediction: Sequence[int]) -> str:
+    """The text of one of `predictions`."""
     given = [name for name, p in zip(self.labels, prediction, strict=True) if p]
     return LABEL_SEPARATOR.join(given)
 
 
 class Regression:
-  """A number: one output, squared error.
+  """A number: one output and a squared error.
 
-  Numbers far from 0 or far apart are learnt badly as they stand, so the model
-  may learn how many deviations they lie from a mean.
+  The model learns (number - mean) / deviation, because numbers far from 0 or
+  far apart are hard to learn.
 
   Args:
-    mean: what the model is to output 0 for.
-    deviation: how much more it is to output 1 for.
+    mean: mean of the training set's numbers.
+    deviation: their standard deviation.
   """
 
   kind = "regression"
@@ -203,21 +200,21 @@ class Regression:
     self.deviation = deviation
 
   def label_feature(self) -> records.Feature:
-    """The spec of a number."""
+    """The spec of an encoded number."""
     return records.Feature(dtype="float32")
 
   def encode(self, label: str) -> float:
-    """The number that stands there, in deviations from the mean.
+    """The number that the text of a label gives, standardized.
 
     Raises:
-      ValueError: none does.
+      UserError: it is not a finite number.
     """
     try:
       number = float(label)
     except (TypeError, ValueError):
       number = math.nan
     if not math.isfinite(number):
-      raise UserError(f"label {label!r} is no number")
+      raise UserError(f"label {label!r} is not a number")
     return (number - self.mean) / self.deviation
 
   def per_example_loss(
@@ -228,13 +225,13 @@ class Regression:
     Args:
       logits: float [B, 1].
       label_ids: float [B].
-      weights: None; a number has no classes to weigh.
+      weights: None; numbers have no weights.
     """
     del weights
     return tf.square(logits[:, 0] - tf.cast(label_ids, logits.dtype))
 
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-    """The numbers themselves [B, 1]; they have no probability."""
+    """The predicted numbers [B, 1]; they have no probability."""
     return logits * self.deviation + self.mean
 
   def truth(self, label_ids: np.ndarray) -> np.ndarray:
@@ -242,42 +239,47 @@ class Regression:
     return np.asarray(label_ids) * self.deviation + self.mean
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
-    """The numbers, float [rows]."""
+    """The predicted numbers, float [rows]."""
     return np.asarray(probabilities)[:, 0]
 
-  def answer(self, prediction) -> str:
-    """One of `predictions` as a user reads it."""
+  def answer(self, prediction: float) -> str:
+    """The text of one of `predictions`."""
     return f"{float(prediction):.4f}"
 
 
-Head = Classification | Multilabel | Regression
+LabelType = Classification | Multilabel | Regression
+KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}
 
 
-def make_head(
+def make_label_type(
   kind: str, labels: Sequence[str], mean: float = 0.0, deviation: float = 1.0
-) -> Head:
-  """The head of that kind: classification, multilabel or regression.
+) -> LabelType:
+  """The label type of a kind: classification, multilabel or regression.
 
-  The labels are those of the first two, mean and deviation of the last.
+  Args:
+    kind: one of KINDS.
+    labels: the labels; not used for a regression.
+    mean, deviation: scale of a regression.
 
   Raises:
-    ValueError: there is no such kind.
+    ValueError: the kind is unknown.
   """
+  if kind not in KINDS:
+    raise ValueError(f"kind={kind!r} is not one of {', '.join(KINDS)}")
   if kind == Regression.kind:
     return Regression(mean, deviation)
-  kinds = {head.kind: head for head in (Classification, Multilabel)}
-  if kind not in kinds:
-    raise UserError(
-      f"kind={kind!r} is none of {', '.join(kinds)}, {Regression.kind}"
-    )
-  return kinds[kind](labels)
+  return KINDS[kind](labels)
 
 
-def as_head(labels: "Head | Sequence[str]") -> Head:
-  """A head as it is; a list of labels as a Classification."""
-  if isinstance(labels, Head):
-    return labels
-  return Classification(labels)
+def as_label_type(labels: LabelType | Sequence[str]) -> LabelType:
+  """A label type as it is; a list of labels as a Classification."""
+  return labels if isinstance(labels, LabelType) else Classification(labels)
+
+
+def predicted_text(label_type: LabelType, probabilities: np.ndarray) -> str:
+  """The text of the prediction for the probabilities [C] of an example."""
+  rows = np.asarray(probabilities)[np.newaxis]
+  return label_type.answer(label_type.predictions(rows)[0])
 
 
 def split_labels(label: str) -> list[str]:
@@ -286,8 +288,4 @@ def split_labels(label: str) -> list[str]:
 
 
 def _unknown(label, labels):
-  known = ", ".join(map(str, labels[:_LISTED]))
-  more = len(labels) - _LISTED
-  return f"label {label!r} is none of {known}" + (
-    f" and {more} more" if more > 0 else ""
-  )
+  return f"label {label!r} is not one of {listing(labels)}"

@@ -1,36 +1,40 @@
-"""What BERT is pre-trained by: masked words and next sentences (section 3.1).
+"""BERT's pre-training objectives: masked words and next sentences.
+
+Devlin et al. (2019), section 3.1. P is the number of masked positions that a
+row has room for; unused ones have weight 0. Rows without `next_sentence_labels`
+are trained on masked words alone.
 
     model_fn = model_fn_builder(config, None, 1e-4, 100000, 10000, False, False)
     model = estimator.Estimator(model_fn, estimator.RunConfig("/tmp/bert"))
     model.train(shuffled_records.training_input_fn(files), 32, 100000)
-
-P is the number of masked positions that a row has room for; those that it does
-not use have weight 0. Rows without `next_sentence_labels` are trained on masked
-words alone.
 """
 
-import functools
-import random
-from collections.abc import Callable, Mapping
+import collections
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 import modeling
-import optimization
-import tokenization
 import variables
-from errors import UserError
-from pipeline import instances
-from training import checkpoints, estimator
-
-_MASK = "[MASK]"
+from errors import plural
+from training import estimator, inputs, shuffled_records
+from training.task import (
+  Evaluation,
+  Optimization,
+  Outputs,
+  RowSet,
+  Task,
+  build_model_fn,
+)
 
 # Keeps a mean over no weight at all at 0.
 _EPSILON = 1e-5
 
 
-def head_shapes(
+def variable_shapes(
   bert_config: modeling.BertConfig, next_sentence_prediction: bool = True
 ) -> dict[str, list[int]]:
   """Name and shape of the variables that pre-training adds to BERT."""
@@ -78,7 +82,7 @@ def get_masked_lm_output(
   label_ids: tf.Tensor,
   label_weights: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """How well the masked pieces are predicted (section 3.1, task 1).
+  """Masked LM loss and log-probabilities (section 3.1, task 1).
 
   Args:
     bert_config: a BertConfig.
@@ -114,7 +118,7 @@ def get_masked_lm_output(
 def get_next_sentence_output(
   bert_config: modeling.BertConfig, input_tensor: tf.Tensor, labels: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """How well it is told whether B follows A (section 3.1, task 2).
+  """Next-sentence loss and log-probabilities (section 3.1, task 2).
 
   Args:
     bert_config: a BertConfig.
@@ -155,45 +159,122 @@ def model_fn_builder(
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of pre-training, for `estimator.Estimator`.
 
-  `init_checkpoint` is where weights start from, or None; `precision` is that of
-  BertModel, and the two tasks on top of it are float32. The other arguments are
-  those of BertModel and `optimization.create_optimizer`.
+  Args:
+    bert_config: a BertConfig.
+    init_checkpoint: initial weights, or None.
+    learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
+    use_tpu: has no effect; the strategy knows the device.
+    use_one_hot_embeddings, precision: see BertModel.
   """
-  del use_tpu  # What it decided, `use_one_hot_embeddings` and the strategy do.
+  del use_tpu
+  return build_model_fn(
+    PretrainingTask(bert_config, {}, True),
+    bert_config,
+    init_checkpoint,
+    Optimization(learning_rate, num_train_steps, num_warmup_steps),
+    use_one_hot_embeddings,
+    precision,
+  )
 
-  def model_fn(features, labels, mode, params):
-    del labels, params
-    checkpoints.initialize_from(
-      init_checkpoint,
-      head_shapes(bert_config, "next_sentence_labels" in features),
-    )
-    is_training = mode == estimator.ModeKeys.TRAIN
-    model = modeling.BertModel(
-      bert_config,
-      is_training,
-      features["input_ids"],
-      features["input_mask"],
-      features["segment_ids"],
-      use_one_hot_embeddings,
-      precision=precision,
-    )
-    if is_training:
-      loss, accuracies = _training_loss(bert_config, model, features)
-      train_op, logged = optimization.minimize(
-        loss, learning_rate, num_train_steps, num_warmup_steps
-      )
-      return estimator.EstimatorSpec(
-        mode, loss, train_op, {**logged, **accuracies}
-      )
-    loss, evaluated, predictions = _evaluation(bert_config, model, features)
-    return estimator.EstimatorSpec(
-      mode,
-      loss=loss,
-      eval_metrics=(evaluate_arrays, evaluated),
-      predictions=predictions,
-    )
 
-  return model_fn
+class PretrainingTask(Task):
+  """Masked words and next sentences, from files of records.
+
+  Args:
+    config: a BertConfig.
+    records_of: dict from split, "train" and "dev", to RecordFiles.
+    next_sentence_prediction: whether the records have next-sentence labels.
+    max_eval_rows: number of records to evaluate on; None for all.
+    mask_batch: masks batches as they are read; see `dynamic_masking`.
+  """
+
+  name = "pre-training"
+
+  def __init__(
+    self,
+    config: modeling.BertConfig,
+    records_of: Mapping[str, shuffled_records.RecordFiles],
+    next_sentence_prediction: bool,
+    max_eval_rows: int | None = None,
+    mask_batch: inputs.Transform | None = None,
+  ):
+    self._config = config
+    self._records_of = records_of
+    self._next_sentence_prediction = next_sentence_prediction
+    self._max_eval_rows = max_eval_rows
+    self._mask_batch = mask_batch
+
+  def row_sets(self, split: str) -> list[RowSet]:
+    """The records of a split."""
+    found = self._records_of[split]
+    if split == "train":
+      input_fn = shuffled_records.training_input_fn(found, self._mask_batch)
+    else:
+      input_fn = shuffled_records.evaluation_input_fn(
+        found, self._max_eval_rows, self._mask_batch
+      )
+    return [RowSet(split, "", None, input_fn, len(found))]
+
+  def data_hashes(self) -> dict[str, str]:
+    """SHA-256 of the records of each split."""
+    return {name: r.fingerprint for name, r in self._records_of.items()}
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs the sizes of model and data."""
+    shapes = modeling.variable_shapes(self._config)
+    shapes |= self.variable_shapes(self._config)
+    logging.info("%s parameters", f"{sum(map(math.prod, shapes.values())):,}")
+    train, dev = map(self._records_of.get, ("train", "dev"))
+    if train:
+      count = plural(len(train), "record")
+      logging.info("%s in %s", count, plural(len(train.paths), "file"))
+    if train and train is dev:
+      logging.warning(
+        "Evaluating on the training records; pass others as --eval_input_file"
+      )
+
+  def variable_shapes(
+    self, config: modeling.BertConfig
+  ) -> dict[str, list[int]]:
+    """The variables below `cls`."""
+    return variable_shapes(config, self._next_sentence_prediction)
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """The sum of both losses; for evaluation, the losses of each row."""
+    if mode == estimator.ModeKeys.TRAIN:
+      loss, accuracies = _training_loss(self._config, bert, features)
+      return Outputs(loss=loss, logged=accuracies)
+    loss, predictions = _evaluation(self._config, bert, features)
+    return Outputs(loss=loss, predictions=predictions)
+
+  def score(
+    self, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> Evaluation:
+    """Mean loss and accuracy of both objectives.
+
+    Masked LM means are over masked pieces, next-sentence means over rows.
+    """
+    sums = collections.defaultdict(float)
+    for (row,) in predictions:
+      weights = row["masked_lm_weights"].astype(np.float64)
+      sums["pieces"] += np.sum(weights)
+      sums["rows"] += 1
+      for name, values in row.items():
+        if name == "masked_lm_ids":
+          continue
+        if name.startswith("masked_lm_"):
+          sums[name] += float(np.sum(values * weights))
+        else:
+          sums[name] += float(values)
+    results = {}
+    for task, count in (("masked_lm", "pieces"), ("next_sentence", "rows")):
+      for metric, name in (("accuracy", "correct"), ("loss", "losses")):
+        if f"{task}_{name}" in sums:
+          mean = sums[f"{task}_{name}"] / max(sums[count], _EPSILON)
+          results[f"{task}_{metric}"] = mean
+    return Evaluation(results)
 
 
 def _training_loss(bert_config, model, features):
@@ -202,31 +283,37 @@ def _training_loss(bert_config, model, features):
   loss, _, predicted = _masked_lm(bert_config, model, features, weights)
   # Replicas' losses are averaged, whatever number of masks each of them has.
   share = _share_of_replicas(weights)
-  is_right = _is_equal(predicted, features["masked_lm_ids"])
-  accuracies = {"masked LM accuracy": share * _weighted_mean(is_right, weights)}
+  is_correct = _is_equal(predicted, features["masked_lm_ids"])
+  accuracies = {
+    "masked LM accuracy": share * _weighted_mean(is_correct, weights)
+  }
   loss *= share
   if "next_sentence_labels" in features:
-    next_loss, _, is_right = _next_sentence(bert_config, model, features)
+    next_loss, _, is_correct = _next_sentence(bert_config, model, features)
     loss += next_loss
-    accuracies["next sentence accuracy"] = tf.reduce_mean(is_right)
+    accuracies["next sentence accuracy"] = tf.reduce_mean(is_correct)
   return loss, accuracies
 
 
 def _evaluation(bert_config, model, features):
-  """The loss of a batch, what `evaluate_arrays` takes, and the predictions."""
+  """The loss of a batch, and the losses and correct answers of its rows."""
   is_real = tf.cast(features["is_real_example"], tf.float32)
   weights = features["masked_lm_weights"] * is_real[:, tf.newaxis]
   loss, losses, predicted = _masked_lm(bert_config, model, features, weights)
   arrays = {
     "masked_lm_weights": weights,
     "masked_lm_losses": losses,
-    "masked_lm_right": _is_equal(predicted, features["masked_lm_ids"]),
+    "masked_lm_correct": _is_equal(predicted, features["masked_lm_ids"]),
+    "masked_lm_ids": predicted,
   }
   if "next_sentence_labels" in features:
-    _, losses, is_right = _next_sentence(bert_config, model, features)
+    _, losses, is_correct = _next_sentence(bert_config, model, features)
     loss += estimator.mean_over_real_rows(losses, features)
-    arrays |= {"next_sentence_losses": losses, "next_sentence_right": is_right}
-  return loss, arrays, {"masked_lm_ids": predicted}
+    arrays |= {
+      "next_sentence_losses": losses,
+      "next_sentence_correct": is_correct,
+    }
+  return loss, arrays
 
 
 def _masked_lm(bert_config, model, features, weights):
@@ -278,123 +365,3 @@ def _share_of_replicas(weights):
     return 1.0
   total = tf.reduce_sum(weights) + _EPSILON
   return total / replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)
-
-
-def evaluate_arrays(
-  masked_lm_weights: np.ndarray,
-  masked_lm_losses: np.ndarray,
-  masked_lm_right: np.ndarray,
-  next_sentence_losses: np.ndarray | None = None,
-  next_sentence_right: np.ndarray | None = None,
-) -> dict[str, float]:
-  """Mean losses and accuracies of both tasks, over masked pieces and over rows.
-
-  Args:
-    masked_lm_weights: float [rows, P].
-    masked_lm_losses: float [rows, P].
-    masked_lm_right: 1 and 0 [rows, P].
-    next_sentence_losses: float [rows], or None without that task.
-    next_sentence_right: 1 and 0 [rows], or None.
-  """
-  weights = masked_lm_weights.astype(np.float64)
-  total = max(np.sum(weights), _EPSILON)
-  results = {
-    "masked_lm_accuracy": float(np.sum(masked_lm_right * weights) / total),
-    "masked_lm_loss": float(np.sum(masked_lm_losses * weights) / total),
-  }
-  for name, values in (
-    ("next_sentence_accuracy", next_sentence_right),
-    ("next_sentence_loss", next_sentence_losses),
-  ):
-    if values is not None:
-      results[name] = float(np.mean(values, dtype=np.float64))
-  return results
-
-
-def dynamic_masking(
-  tokenizer: tokenization.FullTokenizer,
-  masked_lm_prob: float,
-  max_predictions_per_seq: int,
-  do_whole_word_mask: bool,
-  seed: int,
-) -> Callable[[Mapping[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]:
-  """What masks rows as they come, for `shuffled_records`' input functions.
-
-  A row is masked by what is drawn from (seed, ordinal), its number in the whole
-  training; so each epoch has new masks, and a run that is taken up again has
-  the masks that it would have had.
-
-  Args:
-    tokenizer: that of the records.
-    masked_lm_prob, do_whole_word_mask: as `instances` takes them.
-    max_predictions_per_seq: P.
-    seed: int.
-
-  Returns:
-    A function of a batch of unmasked features and of ordinals, integer [B],
-    that returns the features masked, with `masked_lm_positions`,
-    `masked_lm_ids` and `masked_lm_weights` [B, P].
-
-  Raises:
-    ValueError: the vocabulary has no [MASK].
-  """
-  if _MASK not in tokenizer.vocab:
-    raise UserError(
-      f"the vocabulary has no piece {_MASK}, which --dynamic_masking needs; "
-      f"pass the vocabulary that the records were made with"
-    )
-  pieces = list(tokenizer.vocab)
-  continuations = (
-    instances.word_continuations(tokenizer) if do_whole_word_mask else ()
-  )
-
-  def mask_row(ids, ordinal):
-    tokens, positions, _ = instances.create_masked_lm_predictions(
-      [tokenizer.inv_vocab[i] for i in ids.tolist()],
-      masked_lm_prob,
-      max_predictions_per_seq,
-      pieces,
-      random.Random(f"{seed}/{ordinal}"),
-      continuations,
-    )
-    labels = ids[positions]
-    ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]
-    return positions, labels
-
-  return functools.partial(_mask_batch, mask_row, max_predictions_per_seq)
-
-
-def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
-  """The function that `dynamic_masking` returns.
-
-  `mask_row` masks ids in place, and returns positions and what stood there.
-  """
-  input_ids = features["input_ids"]
-  shape = [input_ids.shape[0], max_predictions_per_seq]
-
-  def mask(input_ids, input_mask, ordinals):
-    masked = input_ids.copy()
-    positions, labels = np.zeros([2, len(masked), shape[1]], np.int32)
-    weights = np.zeros_like(labels, np.float32)
-    ends = np.sum(input_mask, axis=1)
-    for row, ordinal in enumerate(ordinals.tolist()):
-      chosen, stood_there = mask_row(masked[row, : ends[row]], ordinal)
-      positions[row, : len(chosen)] = chosen
-      labels[row, : len(chosen)] = stood_there
-      weights[row, : len(chosen)] = 1.0
-    return masked, positions, labels, weights
-
-  masked = tf.numpy_function(
-    mask,
-    [input_ids, features["input_mask"], ordinals],
-    [tf.int32, tf.int32, tf.int32, tf.float32],
-  )
-  masked[0].set_shape(input_ids.shape)
-  for tensor in masked[1:]:
-    tensor.set_shape(shape)
-  names = ("positions", "ids", "weights")
-  added = {
-    f"masked_lm_{name}": tensor
-    for name, tensor in zip(names, masked[1:], strict=True)
-  }
-  return {**features, "input_ids": masked[0], **added}

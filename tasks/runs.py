@@ -1,27 +1,65 @@
-"""Which models a command trains or uses: one for each task and seed."""
+"""The models that a command of run_classifier.py trains or uses.
+
+There is one for each task and seed.
+"""
 
 import collections
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+import tokenization
+from errors import UserError
 from pipeline import files
-from tasks import glue
+from tasks import classification, glue, tabular
+from tasks import labels as label_types
+from tasks.examples import DataProcessor
 from training import checkpoints, metrics, model_folder
+
+# The name of the task of a user's own tables.
+CUSTOM = "custom"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """Values of the flags of a command, by flag name.
+
+  Attributes:
+    splits: the splits to read: any of "train", "dev" and "test".
+    max_seq_length, long_text: None for the trained model's value.
+    table: arguments for `tabular.TableProcessor`, for the custom task.
+  """
+
+  task_name: Sequence[str]
+  splits: tuple[str, ...]
+  data_dir: str | None
+  output_dir: str
+  init_checkpoint: str | None
+  seed: int
+  num_seeds: int
+  max_seq_length: int | None
+  long_text: str | None
+  class_weights: str
+  xnli_language: str
+  regression: bool
+  multilabel: bool
+  table: Mapping[str, object]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One training or use of one model.
+  """The training or use of one model.
 
   Attributes:
     task: key of its processor.
     data_dir: folder of its files.
     output_dir: folder of its results.
-    submission_dir: folder of what goes to GLUE's leaderboard.
+    submission_dir: folder of the files for GLUE's leaderboard.
     seed: its seed.
-    init_checkpoint: where weights start from, or None.
-    sets: types of the sets that it needs, of "train", "dev" and "test".
+    init_checkpoint: initial weights, or None.
+    splits: the data splits that it needs.
   """
 
   task: str
@@ -30,70 +68,78 @@ class Run:
   submission_dir: str
   seed: int
   init_checkpoint: str | None
-  sets: tuple[str, ...]
+  splits: tuple[str, ...]
+
+  @property
+  def name(self) -> str:
+    """The task's name as GLUE writes it, or else its key."""
+    return folder_of(self.task)
 
 
-def plan(
-  tasks: Sequence[str],
-  seeds: Sequence[int],
-  sets: Sequence[str],
-  data_dir: str | None,
-  output_dir: str,
-  init_checkpoint: str | None,
-) -> list[Run]:
-  """The runs of a command, in order.
+def plan(request: Request) -> list[Run]:
+  """The runs of a command, in order, seed by seed.
 
-  Several tasks have folders of their own in `data_dir` and `output_dir`, and
-  several seeds in `output_dir`, around those of the tasks.
+  With several seeds, results are in `seed-N/` below `output_dir`; with several
+  tasks, in one subfolder per task.
 
-  Args:
-    tasks: keys of processors.
-    seeds: seeds.
-    sets: types of the sets that the command needs.
-    data_dir, output_dir, init_checkpoint: as for one task.
+  Raises:
+    UserError: a task is unknown, or cannot be combined with the others.
   """
+  tasks = _find_tasks(request.task_name)
+  if CUSTOM not in tasks and not request.data_dir:
+    raise UserError("--data_dir is required; pass a value")
   runs = []
+  seeds = range(request.seed, request.seed + request.num_seeds)
   for seed in seeds:
-    folder = output_dir
+    folder = request.output_dir
     if len(seeds) > 1:
-      folder = os.path.join(output_dir, f"seed-{seed}")
+      folder = os.path.join(folder, f"seed-{seed}")
     for task in tasks:
       run = Run(
         task,
-        data_dir,
+        request.data_dir,
         folder,
         os.path.join(folder, "glue_submission"),
         seed,
-        init_checkpoint,
-        tuple(sets),
+        request.init_checkpoint,
+        request.splits,
       )
-      runs.append(_among(tasks, run))
-  return [run for run in runs if run.sets]
+      runs.append(_with_subfolders(tasks, run))
+  return [run for run in runs if run.splits]
 
 
-def _among(tasks, run):
-  """A Run in the folders that it has beside those of other tasks.
+def _find_tasks(names):
+  """The keys of tasks by the names that a user gave; each key once."""
+  names = glue.GLUE_TASKS if [n.lower() for n in names] == ["all"] else names
+  known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
+  tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
+  if CUSTOM in tasks and len(tasks) > 1:
+    raise UserError(
+      f"--task_name={CUSTOM} cannot be combined with other tasks; run it alone"
+    )
+  return tasks
 
-  One that does not train starts from the model in its folder, if it is given
-  no other.
+
+def _with_subfolders(tasks, run):
+  """The Run with a subfolder for its task if there are several tasks.
+
+  Without training and --init_checkpoint it starts from the model in its folder.
   """
   changes = {}
   if len(tasks) > 1:
-    own = folder_of(run.task)
-    changes["output_dir"] = os.path.join(run.output_dir, own)
-    changes["data_dir"] = os.path.join(run.data_dir, own)
+    changes["output_dir"] = os.path.join(run.output_dir, run.name)
+    changes["data_dir"] = os.path.join(run.data_dir, run.name)
     if run.task in glue.TASKS:
       task = glue.TASKS[run.task]
       changes["data_dir"] = glue.task_folder(run.data_dir, task)
   model = _model_of(run.task)
   if model in tasks:
-    # The release, which is the best checkpoint, where one was to be kept.
     changes["init_checkpoint"] = os.path.join(
       run.output_dir, folder_of(model), checkpoints.RELEASE_NAME
     )
-    changes["sets"] = tuple(name for name in run.sets if name == "test")
+    changes["splits"] = tuple(name for name in run.splits if name == "test")
   run = dataclasses.replace(run, **changes)
-  if "train" in run.sets:
+  if "train" in run.splits:
     return run
   weights = model_folder.initial_weights(run.output_dir, run.init_checkpoint)
   return dataclasses.replace(run, init_checkpoint=weights)
@@ -110,22 +156,117 @@ def _model_of(task):
   return glue.find_task(name) if name else None
 
 
+def check_examples(request: Request, run: Run) -> None:
+  """Raises UserError if the data of a run are wrong."""
+  processor = _make_processor(request, run, None)
+  for split in run.splits:
+    processor.get_example_sets(run.data_dir, split)
+
+
+def make_task(
+  request: Request, run: Run, tokenizer: tokenization.FullTokenizer
+) -> classification.ClassificationTask:
+  """The task of a Run; a trained model sets how texts are read.
+
+  Raises:
+    UserError: the trained model has other labels, or a file is wrong.
+  """
+  folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
+  trained, trained_reading = classification.read_assets(folder)
+  trains = "train" in run.splits
+  known = None if trains else trained
+  processor = _make_processor(request, run, known)
+  task = getattr(processor, "task", None)
+  kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
+  label_type = _make_label_type(kind, processor, known, run)
+  continues = bool(checkpoints.training_checkpoints(run.output_dir))
+  if trained and (continues or not trains):
+    _check_labels(request, label_type, trained, folder)
+  names = [*label_type.default_metrics, *getattr(task, "metrics", ())]
+  if isinstance(processor, tabular.TableProcessor) and label_type.labels:
+    names.append("f1_macro")
+  reading = classification.Reading() if trains else trained_reading
+  given = {
+    name: getattr(request, name)
+    for name in ("max_seq_length", "long_text")
+    if getattr(request, name) is not None
+  }
+  return classification.ClassificationTask(
+    run.name,
+    processor,
+    label_type,
+    run.data_dir,
+    tokenizer,
+    dataclasses.replace(reading, **given),
+    list(dict.fromkeys(names)),
+    request.class_weights == "balanced" and trains,
+    run.submission_dir,
+  )
+
+
+def _make_processor(
+  request: Request, run: Run, trained: label_types.LabelType | None
+) -> DataProcessor:
+  """The processor of a run's task; `trained` is a model's label type."""
+  if run.task != CUSTOM:
+    maker = glue.PROCESSORS[run.task]
+    language = request.xnli_language
+    return maker(language) if maker is glue.XnliProcessor else maker()
+  kind = "multilabel" if request.multilabel else "classification"
+  kind = "regression" if request.regression else kind
+  if trained and not request.regression:
+    kind = trained.kind
+  return tabular.TableProcessor(
+    **request.table,
+    kind=kind,
+    split_seed=request.seed,  # All seeds share one split.
+    labels=trained.labels if trained else None,
+    data_dir=run.data_dir,
+  )
+
+
+def _make_label_type(kind, processor, trained, run):
+  """The label type of a task; the numbers of tables are standardized."""
+  is_custom = isinstance(processor, tabular.TableProcessor)
+  if not (is_custom and kind == label_types.Regression.kind):
+    return label_types.make_label_type(kind, processor.get_labels())
+  if trained:
+    return trained
+  examples = processor.get_train_examples(run.data_dir)
+  numbers = [float(example.label) for example in examples]
+  scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
+  return label_types.Regression(np.mean(numbers).item(), scale)
+
+
+def _check_labels(request, label_type, trained, folder):
+  """Raises UserError if the model in `folder` was trained on other labels."""
+  found, wanted = (
+    f"{', '.join(map(str, t.labels))} ({t.kind})" for t in (trained, label_type)
+  )
+  if found != wanted:
+    raise UserError(
+      f"{os.path.join(folder, classification.LABELS_NAME)} has the labels "
+      f"{found}, but --task_name={','.join(request.task_name)} has {wanted}; "
+      f"pass the task that the model was trained on, or another --output_dir"
+    )
+
+
 def write_results(
   output_dir: str, runs: Sequence[Run], results: Sequence[Mapping[str, float]]
 ) -> str:
-  """Writes `results.tsv`, each task's metrics over its seeds.
+  """Writes results.tsv, each task's metrics over its seeds.
 
   Args:
-    output_dir: where to.
+    output_dir: the folder.
     runs: Runs.
-    results: metrics of each.
+    results: the metrics of each.
 
   Returns:
-    The same table for people.
+    The same table as text.
   """
   found = collections.defaultdict(dict)
   for run, metrics_of_run in zip(runs, results, strict=True):
-    found[folder_of(run.task)][run.seed] = metrics_of_run
+    found[run.name][run.seed] = metrics_of_run
   rows = metrics.summarize(found)
   files.write_file(
     os.path.join(output_dir, "results.tsv"),

@@ -1,13 +1,13 @@
-"""Questions on paragraphs (SQuAD), and the windows that a model reads of them.
+"""SQuAD's questions, and the windows in which a model reads their paragraphs.
 
-A paragraph is cut into words at white space and each word into pieces. A
-question and as much of its paragraph as fits make a window; a longer paragraph
-takes several, which overlap (Devlin et al. 2019, sections 4.2 and 4.3).
-
-`exact_text` goes the way back, from pieces to the characters of the paragraph.
+A paragraph is split into words at white space, and each word into pieces. A
+window holds a question and as much of its paragraph as fits. A longer paragraph
+is read in several overlapping windows (Devlin et al. 2019, sections 4.2 and
+4.3).
 """
 
 import bisect
+import contextlib
 import dataclasses
 import gzip
 import itertools
@@ -15,47 +15,76 @@ import json
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 import tokenization
 from errors import UserError, plural, shortened
-from pipeline import text_files
+from pipeline import files, records, text_files
 
 FIRST_UNIQUE_ID = 1_000_000_000
 
-# What the original cuts a paragraph at; other blanks are part of a word.
+# The original splits words at these characters only.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
-# What messages call the types of JSON.
-_KINDS = {dict: "an object", list: "a list", str: "a string"}
-_KINDS |= {int: "a whole number", bool: "true or false"}
+# JSON types in error messages.
+_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string"}
+_TYPE_NAMES |= {int: "a whole number", bool: "true or false"}
 
-# Words whose pieces are remembered, some 100 MB; text is mostly words seen
-# before, and not every tokenizer has a memory of its own.
-_MAX_REMEMBERED_WORDS = 2**18
+# Words whose pieces are cached, about 100 MB.
+_MAX_CACHED_WORDS = 2**18
 
-# The windows on a paragraph are remembered if there are no more, which is so
-# in SQuAD: questions of one length on one paragraph share most of them.
-_MAX_REMEMBERED_WINDOWS = 8
+# SentencePiece marks the start of a word with it.
+WORD_START = "\u2581"
 
-# The mark that SentencePiece puts in front of a word.
-_BLANK = "\u2581"
+
+@dataclasses.dataclass(frozen=True)
+class ReadingSettings:
+  """How questions and paragraphs are read.
+
+  Attributes:
+    max_seq_length: length of a window in pieces, S.
+    doc_stride: number of pieces between the starts of two windows.
+    max_query_length: longer questions are truncated to as many pieces.
+    version_2_with_negative: whether questions may have no answer.
+
+  Raises:
+    UserError: the windows of a long question would not overlap.
+  """
+
+  max_seq_length: int = 384
+  doc_stride: int = 128
+  max_query_length: int = 64
+  version_2_with_negative: bool = False
+
+  def __post_init__(self):
+    _room_for_text(self.max_seq_length, self.doc_stride, self.max_query_length)
+
+  def windows(
+    self, examples: Iterable["SquadExample"], tokenizer, is_training: bool
+  ) -> Iterator[list["InputFeatures"]]:
+    """Yields the windows of each question; see `iterate_windows`."""
+    return iterate_windows(
+      examples,
+      tokenizer,
+      self.max_seq_length,
+      self.doc_stride,
+      self.max_query_length,
+      is_training,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-  """A text that questions are on.
+  """A text that questions refer to.
 
   Attributes:
     context: the text.
     doc_tokens: its words.
-    char_starts: where in the text each word begins.
-    title: of its article.
+    char_starts: the offset of each word in the text.
+    title: the title of its article.
   """
 
   context: str
@@ -65,7 +94,7 @@ class Paragraph:
 
   @classmethod
   def of(cls, context: str, title: str = "") -> "Paragraph":
-    """The paragraph of a text: cut at blanks, tabs, newlines and U+202F."""
+    """Splits a text at blanks, tabs, newlines and U+202F."""
     words = list(_WORD.finditer(context))
     return cls(
       context, [word[0] for word in words], [w.start() for w in words], title
@@ -77,19 +106,18 @@ class SquadExample:
   """A question on a paragraph.
 
   Attributes:
-    qas_id: name of the question, unique in its file.
+    qas_id: id of the question, unique in its file.
     question_text: the question.
-    doc_tokens: the paragraph's words.
-    orig_answer_text: the answer, "" if there is none; None to predict.
-    start_position: the answer's first word; -1 if there is none; None to
-      predict.
-    end_position: likewise its last word.
-    is_impossible: whether the paragraph does not answer it.
-    paragraph: the paragraph, which its questions share; by default, the words
-      with blanks between.
+    doc_tokens: the words of the paragraph.
+    orig_answer_text: the answer, "" if there is none; None for prediction.
+    start_position: index of the answer's first word, -1 if there is no answer;
+      None for prediction.
+    end_position: index of its last word, likewise.
+    is_impossible: whether the paragraph does not answer the question.
+    paragraph: the paragraph, shared by its questions. Default: the words with
+      blanks between them.
     answers: the texts of all reference answers.
-    answer_starts: where in the paragraph each begins; None where the file does
-      not say it.
+    answer_starts: their offsets in the paragraph, or None where unknown.
   """
 
   qas_id: str
@@ -115,21 +143,22 @@ class InputFeatures:
 
   Attributes:
     unique_id: its number, from FIRST_UNIQUE_ID.
-    example_index: the number of its question.
-    doc_span_index: its number among the windows of the question.
+    example_index: index of its question.
+    doc_span_index: its index among the windows of the question.
     tokens: the word pieces.
-    token_to_orig_map: dict from each position of the paragraph's pieces to
-      the word that the piece is of.
+    token_to_orig_map: dict from each position of a paragraph's piece to the
+      index of the piece's word.
     token_is_max_context: dict from each of these positions to whether no other
-      window shows more of what is around the piece.
-    input_ids: ids of the pieces [S], 0 behind the end.
-    input_mask: [S], 1 for a piece and 0 for padding.
+      window shows more context of the piece.
+    input_ids: ids of the pieces [S], padded with 0.
+    input_mask: [S], 1 for pieces and 0 for padding.
     segment_ids: [S], 0 for the question and 1 for the paragraph.
     start_position: position of the answer's first piece, 0 if the window does
-      not hold the whole answer; None to predict.
-    end_position: likewise of its last.
+      not contain the whole answer; None for prediction.
+    end_position: position of its last piece, likewise.
     is_impossible: whether the paragraph does not answer the question.
-    cut_pieces: how many pieces of the window's first word are in front of it.
+    cut_pieces: number of pieces of the window's first word that come before
+      the window.
   """
 
   unique_id: int
@@ -147,43 +176,44 @@ class InputFeatures:
   cut_pieces: int = 0
 
 
+# Reading files.
+
+
 def read_squad_examples(
   input_file: str, is_training: bool, version_2_with_negative: bool = False
 ) -> list[SquadExample]:
-  """The questions of a file, in its order.
+  """Reads the questions of a file, in order.
 
-  To train, the first answer of a question counts. A question whose answer's
-  words are not where `answer_start` points is left out, as in the original, and
-  so is one with an empty answer; a warning says how many. To predict, all
-  questions are kept.
+  Training uses the first answer of a question. As in the original, it leaves
+  out a question whose answer is empty or not found at its `answer_start`; a
+  warning gives the number of such questions. Prediction keeps all questions.
 
   Args:
-    input_file: JSON in the layout of SQuAD 1.1 or 2.0, or a gzip file (.gz) of
-      it.
+    input_file: JSON in the layout of SQuAD 1.1 or 2.0, plain or gzipped (.gz).
     is_training: whether answers are needed.
     version_2_with_negative: whether questions may have no answer.
 
   Raises:
-    ValueError: the file is not there or not such JSON, a question's id comes
-      twice, or the flag does not suit the file; the message says where.
+    UserError: the file is missing, has another layout or the same id twice, or
+      the last argument does not suit it.
   """
-  reader = _Reader(input_file, is_training, version_2_with_negative)
-  examples = list(reader.examples(_read_json(input_file)))
-  reader.report(examples)
+  parser = _Parser(input_file, is_training, version_2_with_negative)
+  examples = list(parser.examples(_read_json(input_file)))
+  parser.report(examples)
   return examples
 
 
 def _read_json(path):
-  if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-    raise UserError(f"there is no file {path}; correct the path")
-  with tf.io.gfile.GFile(path, "rb") as file:
-    content = file.read()
+  if not files.isfile(path):
+    raise UserError(f"{path}: no such file; check the path")
+  content = files.read_bytes(path)
   if path.lower().endswith(".gz"):
     try:
       content = gzip.decompress(content)
     except (EOFError, OSError, zlib.error) as error:
-      problem = f"is not a whole gzip file: {error}"
-      raise UserError(f"{path} {problem}; write it again") from error
+      raise UserError(
+        f"{path} is not a complete gzip file: {error}; download it again"
+      ) from error
   text = text_files.decode_utf8(path, content)
   try:
     return json.loads(text)
@@ -193,55 +223,52 @@ def _read_json(path):
       where = f"{path}:{error.lineno}"
       problem = f"{error.msg} (column {error.colno})"
     raise UserError(
-      f"{where}: {problem}; give a JSON file in SQuAD's layout"
+      f"{where}: invalid JSON: {problem}; pass a file in SQuAD's layout"
     ) from error
 
 
-class _Reader:
-  """Turns a file's JSON into examples and notes what is odd.
+class _Parser:
+  """Turns the JSON of a file into examples.
 
   Attributes:
-    places: dict from the id of each question to where it stands.
-    lost: (id, answer) of questions whose answer is not in the paragraph.
-    displaced: (id, answer) of others, whose answer stands elsewhere.
-    knows_impossible: whether any question says if it is impossible.
+    locations: dict from the id of each question to its location in the file.
+    not_found: (id, answer) of each question that is left out because its answer
+      is not in the paragraph.
+    misplaced: (id, answer) of each other question whose answer does not start
+      at `answer_start`.
+    has_impossible: whether any question has the key "is_impossible".
   """
 
   def __init__(self, path, is_training, version_2_with_negative):
     self.path = path
     self.is_training = is_training
     self.version_2_with_negative = version_2_with_negative
-    self.places = {}
-    self.lost = []
-    self.displaced = []
-    self.knows_impossible = False
+    self.locations = {}
+    self.not_found = []
+    self.misplaced = []
+    self.has_impossible = False
 
   def examples(self, content):
     """Yields the SquadExamples of the file's content."""
     for i, article in enumerate(self.get("the file", content, "data", list)):
-      where = f"data[{i}]"
-      paragraphs = self.get(where, article, "paragraphs", list)
+      paragraphs = self.get(f"data[{i}]", article, "paragraphs", list)
       title = article.get("title")
-      for j, paragraph in enumerate(paragraphs):
-        yield from self.questions(
-          f"{where}.paragraphs[{j}]",
-          paragraph,
+      for j, parent in enumerate(paragraphs):
+        where = f"data[{i}].paragraphs[{j}]"
+        paragraph = Paragraph.of(
+          self.get(where, parent, "context", str),
           title if isinstance(title, str) else "",
         )
-
-  def questions(self, where, content, title):
-    """Yields the SquadExamples of a paragraph."""
-    paragraph = Paragraph.of(self.text(where, content, "context"), title)
-    for k, question in enumerate(self.get(where, content, "qas", list)):
-      example = self.example(f"{where}.qas[{k}]", question, paragraph)
-      if example:
-        yield example
+        for k, question in enumerate(self.get(where, parent, "qas", list)):
+          example = self.example(f"{where}.qas[{k}]", question, paragraph)
+          if self.is_usable(example):
+            yield example
 
   def example(self, where, question, paragraph):
-    """The SquadExample of a question, or None if it is left out."""
+    """The SquadExample of a question."""
     example = SquadExample(
       self.unique_id(where, question),
-      self.text(where, question, "question"),
+      self.get(where, question, "question", str),
       paragraph.doc_tokens,
       is_impossible=self.is_impossible(where, question),
       paragraph=paragraph,
@@ -249,171 +276,158 @@ class _Reader:
     answers = []
     if "answers" in question:
       answers = self.get(where, question, "answers", list)
-    places = [f"{where}.answers[{i}]" for i in range(len(answers))]
     example.answers = tuple(
-      self.text(place, answer, "text")
-      for place, answer in zip(places, answers, strict=True)
+      self.get(f"{where}.answers[{i}]", answer, "text", str)
+      for i, answer in enumerate(answers)
     )
     starts = [answer.get("answer_start") for answer in answers]
     example.answer_starts = tuple(
       start if type(start) is int else None for start in starts
     )
-    if not self.is_training:
-      self.note_displaced(example)
-      return example
-    if example.is_impossible:
+    if self.is_training and example.is_impossible:
       example.orig_answer_text = ""
       example.start_position = example.end_position = -1
-      return example
+    elif self.is_training:
+      self.locate_answer(where, example, answers)
+    return example
+
+  def locate_answer(self, where, example, answers):
+    """Sets the answer to train on, and the words that it spans."""
     if not answers:
       self.fail(
-        f"{where} has no answer to train on; give it one, or say "
+        f"{where} has no answer to train on; add one, or set "
         f'"is_impossible": true and pass --version_2_with_negative'
       )
-    start = self.get(places[0], answers[0], "answer_start", int)
-    if not 0 <= start < len(paragraph.context):
-      self.fail(
-        f'{places[0]}: "answer_start" is {start} in a context of '
-        f"{plural(len(paragraph.context), 'character')}; count from 0"
-      )
-    return example if self.locate(example, start) else None
-
-  def locate(self, example, start):
-    """Sets an example's answer; False if its words are not in the context."""
-    answer = example.orig_answer_text = example.answers[0]
+    where = f"{where}.answers[0]"
+    start = self.get(where, answers[0], "answer_start", int)
     paragraph = example.paragraph
-    end = start + len(answer)
-    first, last = (
-      bisect.bisect_right(paragraph.char_starts, place) - 1
-      for place in (start, min(end, len(paragraph.context)) - 1)
+    size = len(paragraph.context)
+    if not 0 <= start < size:
+      self.fail(
+        f'{where}: "answer_start" is {start} in a context of '
+        f"{plural(size, 'character')}; count from 0"
+      )
+    example.orig_answer_text = example.answers[0]
+    end = min(start + len(example.answers[0]), size)
+    example.start_position, example.end_position = (
+      bisect.bisect_right(paragraph.char_starts, offset) - 1
+      for offset in (start, end - 1)
     )
-    example.start_position, example.end_position = first, last
-    words = tokenization.whitespace_tokenize(answer)
-    found = " ".join(paragraph.doc_tokens[first : last + 1])
-    if not words or " ".join(words) not in found:
-      self.lost.append((example.qas_id, answer))
-      return False
-    self.note_displaced(example)
+
+  def is_usable(self, example):
+    """Whether to keep an example; notes answers that are not in their place."""
+    answers = example.answers
+    if self.is_training:
+      if example.is_impossible:
+        return True
+      answers = answers[:1]
+      span = slice(example.start_position, example.end_position + 1)
+      words = tokenization.whitespace_tokenize(answers[0])
+      found = " ".join(example.doc_tokens[span])
+      if not words or " ".join(words) not in found:
+        self.not_found.append((example.qas_id, answers[0]))
+        return False
+    context = example.paragraph.context
+    for answer, start in zip(answers, example.answer_starts, strict=False):
+      if start is not None and (
+        start < 0 or not context.startswith(answer, start)
+      ):
+        self.misplaced.append((example.qas_id, answer))
+        break
     return True
 
-  def note_displaced(self, example):
-    """Notes an answer that is not just where `answer_start` points."""
-    context = example.paragraph.context
-    places = zip(example.answers, example.answer_starts, strict=True)
-    # Training takes the first answer alone.
-    for answer, start in itertools.islice(
-      places, 1 if self.is_training else None
-    ):
-      is_placed = start is None or (
-        start >= 0 and context.startswith(answer, start)
-      )
-      if not is_placed:
-        self.displaced.append((example.qas_id, answer))
-        return
-
   def unique_id(self, where, question):
-    """A question's id; numbers, which some tools write, become strings."""
-    found = self.get(where, question, "id", (str, int))
-    found = str(found) if isinstance(found, int) else found
-    self.check_text(where, "id", found)
-    if found in self.places:
+    """The id of a question; a number, as some tools write, becomes a string."""
+    found = str(self.get(where, question, "id", str, int))
+    if found in self.locations:
       self.fail(
-        f"{self.places[found]} and {where} have the same id "
+        f"{self.locations[found]} and {where} have the same id "
         f"{shortened(found)!r}; change one"
       )
-    self.places[found] = where
+    self.locations[found] = where
     return found
 
   def is_impossible(self, where, question):
-    """What a question says about that; False if nothing."""
+    """The value of "is_impossible"; False if it is missing."""
     if "is_impossible" not in question:
       return False
-    self.knows_impossible = True
+    self.has_impossible = True
     answer = self.get(where, question, "is_impossible", bool)
     if answer and not self.version_2_with_negative:
       self.fail(
-        f'{where} says "is_impossible": true; pass --version_2_with_negative'
+        f'{where} has "is_impossible": true; pass --version_2_with_negative'
       )
     return answer
 
-  def get(self, where, parent, key, kinds):
-    """The value of a key in what should be an object."""
+  def get(self, where, parent, key, *types):
+    """The value of a key, which must have one of the types, in an object."""
     if not isinstance(parent, dict):
       self.fail(
-        f"{where} is {_shown(parent)}, not {_KINDS[dict]} with "
-        f'"{key}"; give a file in SQuAD\'s layout'
+        f"{where} is {_describe(parent)}, not {_TYPE_NAMES[dict]} with "
+        f'"{key}"; pass a file in SQuAD\'s layout'
       )
     if key not in parent:
-      self.fail(f'{where} has no "{key}"; give a file in SQuAD\'s layout')
+      self.fail(f'{where} has no "{key}"; pass a file in SQuAD\'s layout')
     value = parent[key]
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    # A bool is an int for isinstance, and is none here.
-    if type(value) not in kinds:
-      self.fail(f'{where}: "{key}" is {_shown(value)}, not {_KINDS[kinds[0]]}')
-    return value
-
-  def text(self, where, parent, key):
-    """A string of whole characters."""
-    return self.check_text(where, key, self.get(where, parent, key, str))
-
-  def check_text(self, where, key, text):
-    try:
-      text.encode("utf-8")
-    except UnicodeEncodeError:
+    # isinstance would accept a bool as an int.
+    if type(value) not in types:
       self.fail(
-        f'{where}: "{key}" holds half of a surrogate pair, '
-        f"\\u{ord(text[_half(text)]):04x}, which is no character; remove it"
+        f'{where}: "{key}" is {_describe(value)}, not {_TYPE_NAMES[types[0]]}'
       )
-    return text
+    if isinstance(value, str):
+      try:
+        value.encode()
+      except UnicodeEncodeError as error:
+        self.fail(
+          f'{where}: "{key}" contains half of a surrogate pair, '
+          f"\\u{ord(value[error.start]):04x}; remove it"
+        )
+    return value
 
   def fail(self, problem):
     raise UserError(f"{self.path}: {problem}")
 
   def report(self, examples):
-    """Logs what was read; ValueError if it is nothing to go on with."""
-    if not self.places:
-      self.fail('there are no questions under "data"; give a file with some')
-    # A file to predict may come without what is asked for.
+    """Logs what was read; raises UserError if it cannot be used."""
+    if not self.locations:
+      self.fail('no questions under "data"; pass a file with questions')
+    # A file to predict may lack both answers and "is_impossible".
     has_answers = self.is_training or any(e.answers for e in examples)
-    if (
-      self.version_2_with_negative and has_answers and not self.knows_impossible
-    ):
+    if self.version_2_with_negative and has_answers and not self.has_impossible:
       self.fail(
-        'no question says "is_impossible", as in SQuAD 1.1; pass '
+        'no question has "is_impossible", as in SQuAD 1.1; pass '
         "--version_2_with_negative=False"
       )
-    self.warn("leaving out", self.lost, "whose answer's words are not")
-    self.warn("keeping", self.displaced, "whose answer is not quite")
+    self.warn("leaving out", self.not_found, "is not found")
+    self.warn("keeping", self.misplaced, "does not start")
     if not examples:
       self.fail(
-        "no question is left to train on, as no answer's words are in the "
-        "context where its answer_start points; correct these"
+        "no question is left to train on, because no answer is found at its "
+        "answer_start; correct these"
       )
     logging.info("%s: %s", self.path, plural(len(examples), "question"))
 
   def warn(self, verb, questions, problem):
     if questions:
-      name, answer = questions[0]
+      qas_id, answer = questions[0]
       logging.warning(
-        "%s: %s %s %s where answer_start points; the first is %s, answer %r",
+        "%s: %s %s whose answer %s at its answer_start; the first is %s, "
+        "answer %r",
         self.path,
         verb,
         plural(len(questions), "question"),
         problem,
-        name,
+        qas_id,
         shortened(answer),
       )
 
 
-def _half(text):
-  return next(i for i, c in enumerate(text) if "\ud800" <= c <= "\udfff")
+def _describe(value):
+  name = _TYPE_NAMES[type(value)] if isinstance(value, dict | list) else None
+  return name or shortened(json.dumps(value))
 
 
-def _shown(value):
-  kind = _KINDS.get(type(value))
-  if kind in (_KINDS[dict], _KINDS[list]):
-    return kind
-  return shortened(json.dumps(value))
+# Windows.
 
 
 class _Pieces:
@@ -422,101 +436,78 @@ class _Pieces:
   Attributes:
     tokens: the pieces.
     ids: their ids.
-    words: the word that each is of.
-    starts: the first piece of each word, or, of one without pieces, the next.
-    windows: dict from the length of a question to its windows, if few.
+    words: index of each piece's word.
+    starts: index of each word's first piece; for a word without pieces, of the
+      next piece.
   """
 
   def __init__(self, doc_tokens, tokenizer, pieces_of):
-    tokens, words, starts = [], [], []
+    self.tokens, self.words, self.starts = [], [], []
     for index, word in enumerate(doc_tokens):
       pieces = pieces_of.get(word)
       if pieces is None:
         pieces = pieces_of[word] = tokenizer.tokenize(word)
-      starts.append(len(tokens))
-      tokens += pieces
-      words += [index] * len(pieces)
-    self.tokens, self.words, self.starts = tokens, words, starts
-    self.ids = tokenizer.convert_tokens_to_ids(tokens)
-    self.windows = {}
+      self.starts.append(len(self.tokens))
+      self.tokens += pieces
+      self.words += [index] * len(pieces)
+    self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
 
 
-class _Window(NamedTuple):
-  """What windows on the same pieces have in common, whatever the question.
-
-  The window is on the pieces `start` to `end`, the latter not included. The
-  rest is as in InputFeatures.
-  """
-
-  start: int
-  end: int
-  token_to_orig_map: dict[int, int]
-  token_is_max_context: dict[int, bool]
-  input_mask: list[int]
-  segment_ids: list[int]
-  cut_pieces: int
-
-
-def iterate_features(
+def iterate_windows(
   examples: Iterable[SquadExample],
   tokenizer,
   max_seq_length: int,
   doc_stride: int,
   max_query_length: int,
   is_training: bool,
-) -> Iterator[InputFeatures]:
-  """Yields the windows of questions, one at a time.
+) -> Iterator[list[InputFeatures]]:
+  """Yields the windows of each question.
 
-  A paragraph is cut into pieces once for all its questions if they come one
-  after the other and share its `doc_tokens`.
+  Consecutive questions that share their `doc_tokens` share the tokenization.
 
   Args:
-    examples: SquadExamples, with an answer each or impossible to train.
+    examples: SquadExamples; for training, each with an answer or impossible.
     tokenizer: a FullTokenizer.
-    max_seq_length: S.
-    doc_stride: by how many pieces a window lies behind the one before.
-    max_query_length: longer questions are cut to as many pieces.
-    is_training: whether windows say where the answer is.
+    max_seq_length, doc_stride, max_query_length: see ReadingSettings.
+    is_training: whether to set the positions of the answer.
 
   Raises:
-    ValueError: S leaves no room for windows that overlap.
+    UserError: the windows of a question would not overlap.
   """
-  if doc_stride < 1:
-    raise UserError(f"--doc_stride={doc_stride} is less than 1; raise it")
   doc_tokens, pieces, pieces_of = None, None, {}
-  unique_id = FIRST_UNIQUE_ID
+  unique_ids = itertools.count(FIRST_UNIQUE_ID)
   for index, example in enumerate(examples):
     if example.doc_tokens is not doc_tokens:
       doc_tokens = example.doc_tokens
-      if len(pieces_of) > _MAX_REMEMBERED_WORDS:
+      if len(pieces_of) > _MAX_CACHED_WORDS:
         pieces_of.clear()
       pieces = _Pieces(doc_tokens, tokenizer, pieces_of)
     query = tokenizer.tokenize(example.question_text)[:max_query_length]
-    windows = pieces.windows.get(len(query))
-    if windows is None:
-      windows = _windows(pieces, len(query), max_seq_length, doc_stride)
+    question = ["[CLS]", *query, "[SEP]"]
+    windows = _windows(
+      pieces,
+      question,
+      tokenizer.convert_tokens_to_ids(question),
+      max_seq_length,
+      doc_stride,
+    )
     answer = None
     if is_training and not example.is_impossible:
       answer = _answer_span(example, pieces, tokenizer)
-    for span, window in enumerate(windows):
-      features = _features(window, pieces, query, tokenizer)
-      features.unique_id = unique_id
+    for start, features in windows:
+      features.unique_id = next(unique_ids)
       features.example_index = index
-      features.doc_span_index = span
       features.is_impossible = example.is_impossible
       if is_training:
-        _set_answer(features, answer, window, len(query) + 2)
-      if unique_id < FIRST_UNIQUE_ID + 5:
-        _show(example, features)
-      yield features
-      unique_id += 1
+        _set_answer(features, answer, start, len(question))
+    yield [features for _, features in windows]
 
 
 def _answer_span(example, pieces, tokenizer):
-  """The first and last piece of a paragraph that are of the answer.
+  """Indices of the first and the last piece of the answer.
 
-  Its words may hold more than the answer, as "(1895-1943)." holds "1895". If
-  the answer's own pieces are among those of its words, it is only these.
+  Its words may contain more than the answer: "(1895-1943)." contains "1895". If
+  the answer's own pieces occur among those of its words, they are the span.
   """
   first = pieces.starts[example.start_position]
   last = len(pieces.tokens) - 1
@@ -532,102 +523,89 @@ def _answer_span(example, pieces, tokenizer):
   return first, last
 
 
-def _windows(pieces, query_length, max_seq_length, doc_stride):
-  """The _Windows on a paragraph beside a question of this length."""
-  room = max_seq_length - query_length - 3
-  if doc_stride >= room:
-    raise UserError(
-      f"--doc_stride={doc_stride} is not less than the "
-      f"{plural(max(room, 0), 'word piece')} of text that "
-      f"--max_seq_length={max_seq_length} leaves beside a question of "
-      f"{query_length}; lower it"
-    )
-  size = len(pieces.tokens)
+def _windows(pieces, question, question_ids, max_seq_length, doc_stride):
+  """A list of (index of the first piece, InputFeatures) without the answer."""
+  room = _room_for_text(max_seq_length, doc_stride, len(question) - 2)
+  size, first = len(pieces.tokens), len(question)
   starts = range(0, max(size - room, 0) + doc_stride, doc_stride)[:size]
   owners = _owners(size, room, starts) if len(starts) > 1 else None
-
-  def window(index, start):
+  windows = []
+  for span, start in enumerate(starts):
     end = min(start + room, size)
-    first, last = query_length + 2, query_length + 2 + end - start
+    last = first + end - start  # Position of the second [SEP].
     padding = [0] * (max_seq_length - last - 1)
-    words = pieces.words[start:end]
-    word_of = dict(zip(range(first, last), words, strict=True))
-    is_max_context = dict.fromkeys(word_of, True)
-    if owners is not None:
-      flags = (owners[start:end] == index).tolist()
-      is_max_context = dict(zip(word_of, flags, strict=True))
-    return _Window(
-      start,
-      end,
-      word_of,
+    words = dict(zip(range(first, last), pieces.words[start:end], strict=True))
+    if owners is None:
+      is_max_context = dict.fromkeys(words, True)
+    else:
+      is_owner = (owners[start:end] == span).tolist()
+      is_max_context = dict(zip(words, is_owner, strict=True))
+    features = InputFeatures(
+      0,
+      0,
+      span,
+      [*question, *pieces.tokens[start:end], "[SEP]"],
+      words,
       is_max_context,
+      [*question_ids, *pieces.ids[start:end], question_ids[-1], *padding],
       [1] * (last + 1) + padding,
       [0] * first + [1] * (end - start + 1) + padding,
-      start - pieces.starts[words[0]],
+      cut_pieces=start - pieces.starts[words[first]],
     )
-
-  windows = itertools.starmap(window, enumerate(starts))
-  if len(starts) <= _MAX_REMEMBERED_WINDOWS:
-    windows = pieces.windows[query_length] = list(windows)
+    windows.append((start, features))
   return windows
 
 
-def _owners(size, room, starts):
-  """The window in which each piece has the most context, int [size].
+def _room_for_text(max_seq_length, doc_stride, query_length):
+  """Number of pieces beside a question; UserError unless windows overlap."""
+  room = max_seq_length - query_length - 3
+  if room < 2:
+    raise UserError(
+      f"--max_seq_length={max_seq_length} leaves no room for text beside a "
+      f"question of {plural(query_length, 'piece')} and 3 special tokens; "
+      f"raise it or lower --max_query_length"
+    )
+  if not 0 < doc_stride < room:
+    raise UserError(
+      f"--doc_stride={doc_stride} is not between 1 and {room - 1}: windows "
+      f"with {room} pieces of text, as --max_seq_length={max_seq_length} "
+      f"leaves beside a question of {query_length}, would not overlap"
+    )
+  return room
 
-  A piece has as much as on its shorter side, and a little for the length of
-  the window, as in the original. The first of equal windows has it.
+
+def _owners(size, room, starts):
+  """Index of the window in which each piece has most context, int [size].
+
+  As in the original, the context is the smaller of those to both sides, plus a
+  little for the length of the window. The first of equal windows wins.
   """
   best = np.full(size, -1.0)
   owners = np.zeros(size, np.int64)
   for index, start in enumerate(starts):
     end = min(start + room, size)
-    places = np.arange(end - start)
-    scores = np.minimum(places, places[::-1]) + 0.01 * (end - start)
+    offsets = np.arange(end - start)
+    scores = np.minimum(offsets, offsets[::-1]) + 0.01 * (end - start)
     is_better = scores > best[start:end]
     best[start:end][is_better] = scores[is_better]
     owners[start:end][is_better] = index
   return owners
 
 
-def _features(window, pieces, query, tokenizer):
-  """The InputFeatures of a window, yet without question and answer."""
-  question = ["[CLS]", *query, "[SEP]"]
-  ids = tokenizer.convert_tokens_to_ids(question)
-  ids += pieces.ids[window.start : window.end]
-  ids.append(ids[len(query) + 1])
-  ids += [0] * (len(window.input_mask) - len(ids))
-  return InputFeatures(
-    0,
-    0,
-    0,
-    [*question, *pieces.tokens[window.start : window.end], "[SEP]"],
-    window.token_to_orig_map.copy(),
-    window.token_is_max_context.copy(),
-    ids,
-    window.input_mask.copy(),
-    window.segment_ids.copy(),
-    cut_pieces=window.cut_pieces,
-  )
+def _set_answer(features, answer, start, first):
+  """Sets the answer's positions in a window on the pieces from `start` on.
 
-
-def _set_answer(features, answer, window, first):
-  """Says where the answer is; `first` is the position of the first piece."""
+  Args:
+    features: InputFeatures.
+    answer: indices of the answer's first and last piece, or None.
+    start: index of the window's first piece.
+    first: its position in the window.
+  """
   features.start_position = features.end_position = 0
-  if answer and window.start <= answer[0] and answer[1] < window.end:
-    features.start_position = answer[0] - window.start + first
-    features.end_position = answer[1] - window.start + first
-
-
-def _show(example, features):
-  if logging.level_debug():
-    logging.debug(
-      "%s: %s -> %s to %s",
-      example.qas_id,
-      " ".join(features.tokens),
-      features.start_position,
-      features.end_position,
-    )
+  if answer:
+    begin, end = first + answer[0] - start, first + answer[1] - start
+    if first <= begin and end < first + len(features.token_to_orig_map):
+      features.start_position, features.end_position = begin, end
 
 
 def convert_examples_to_features(
@@ -639,8 +617,8 @@ def convert_examples_to_features(
   is_training: bool,
   output_fn: Callable[[InputFeatures], object],
 ) -> None:
-  """Calls `output_fn` with each window; see `iterate_features`."""
-  for features in iterate_features(
+  """Calls `output_fn` with each window; see `iterate_windows`."""
+  for windows in iterate_windows(
     examples,
     tokenizer,
     max_seq_length,
@@ -648,56 +626,119 @@ def convert_examples_to_features(
     max_query_length,
     is_training,
   ):
-    output_fn(features)
+    for features in windows:
+      output_fn(features)
+
+
+# Rows.
+
+
+def feature_spec(max_seq_length: int, is_training: bool) -> records.Spec:
+  """The spec of a window's row."""
+  spec = {"unique_ids": records.Feature()}
+  for name in records.SEQUENCES:
+    spec[name] = records.sequence_feature(max_seq_length)
+  if is_training:
+    for name in ("start_positions", "end_positions", "is_impossible"):
+      spec[name] = records.Feature()
+  return spec
+
+
+def feature_row(features: InputFeatures) -> Mapping[str, list[int]]:
+  """The row of a window, by feature name."""
+  return {
+    "unique_ids": [features.unique_id],
+    "input_ids": features.input_ids,
+    "input_mask": features.input_mask,
+    "segment_ids": features.segment_ids,
+    "start_positions": [features.start_position],
+    "end_positions": [features.end_position],
+    "is_impossible": [int(bool(features.is_impossible))],
+  }
+
+
+class FeatureWriter(contextlib.ExitStack):
+  """Writes windows to a TFRecord file.
+
+  The file appears when `close` is called, or when a `with` block ends without
+  an exception.
+
+  Args:
+    filename: the file.
+    is_training: whether to write the positions of the answers.
+
+  Attributes:
+    num_features: number of windows written.
+  """
+
+  def __init__(self, filename: str, is_training: bool):
+    super().__init__()
+    self.num_features = 0
+    self._is_training = is_training
+    partial = self.enter_context(files.atomic_write(filename))
+    self._file = self.enter_context(files.open_file(partial, "wb"))
+
+  def process_feature(self, feature: InputFeatures) -> None:
+    """Writes one window."""
+    spec = feature_spec(len(feature.input_ids), self._is_training)
+    row = records.encode_row(feature_row(feature), spec)
+    self._file.write(records.framed(row))
+    self.num_features += 1
+
+
+# From pieces back to the characters of the paragraph.
 
 
 def exact_text(
   example: SquadExample, feature: InputFeatures, start: int, end: int, tokenizer
 ) -> str:
-  """The characters of the context from one piece to another.
+  """The characters of the paragraph from one piece to another.
 
   Args:
     example: the question.
     feature: one of its windows.
-    start: position of the first piece, one of `token_to_orig_map`.
-    end: position of the last.
-    tokenizer: the FullTokenizer that cut the words.
+    start: position of the first piece, a key of `token_to_orig_map`.
+    end: position of the last piece.
+    tokenizer: the FullTokenizer that split the words.
   """
   paragraph = example.paragraph
-  begin, _ = _piece_place(paragraph, feature, start, tokenizer)
-  _, end = _piece_place(paragraph, feature, end, tokenizer)
+  begin, _ = _piece_span(paragraph, feature, start, tokenizer)
+  _, end = _piece_span(paragraph, feature, end, tokenizer)
   return paragraph.context[begin:end]
 
 
-def _piece_place(paragraph, feature, position, tokenizer):
-  """Where in the context a piece begins and ends."""
+def _piece_span(paragraph, feature, position, tokenizer):
+  """Offsets in the context where a piece begins and ends."""
   words = feature.token_to_orig_map
   word = words[position]
   first = position
   while words.get(first - 1) == word:
     first -= 1
-  number = position - first
+  index = position - first
   if first - 1 not in words:
-    number += feature.cut_pieces
-  places = piece_places(paragraph.doc_tokens[word], tokenizer)
-  return [paragraph.char_starts[word] + place for place in places[number]]
+    index += feature.cut_pieces
+  begin, end = piece_spans(paragraph.doc_tokens[word], tokenizer)[index]
+  offset = paragraph.char_starts[word]
+  return offset + begin, offset + end
 
 
-def piece_places(word: str, tokenizer) -> list[tuple[int, int]]:
-  """Where in a word each of its pieces begins and ends, in characters.
+def piece_spans(word: str, tokenizer) -> list[tuple[int, int]]:
+  """Offsets in a word where each of its pieces begins and ends.
 
-  What the tokenizer drops counts to no piece, except that an accent stays with
-  its letter. A character that becomes several may be of several pieces. If
-  SentencePiece has changed the word beyond recognition, each piece is all of
-  it.
+  A character that the tokenizer drops belongs to no piece, but an accent
+  belongs to the piece of its letter. A character that becomes several may
+  belong to several pieces. If SentencePiece changes the word beyond
+  recognition, each piece spans all of it.
 
   Args:
     word: a text.
-    tokenizer: the FullTokenizer that cuts it.
+    tokenizer: the FullTokenizer that splits it.
   """
-  text, places = _kept_characters(word, tokenizer)
+  text, origins = _kept_characters(word, tokenizer)
   if _is_sentencepiece(tokenizer):
-    parts = [piece.replace(_BLANK, "") for piece in tokenizer.tokenize(word)]
+    parts = [
+      piece.replace(WORD_START, "") for piece in tokenizer.tokenize(word)
+    ]
     if "".join(parts) != text:
       return [(0, len(word))] * len(parts)
     sizes = [len(part) for part in parts]
@@ -705,21 +746,18 @@ def piece_places(word: str, tokenizer) -> list[tuple[int, int]]:
     tokens = tokenizer.basic_tokenizer.tokenize(word)
     cut = tokenizer.wordpiece_tokenizer
     sizes = [size for token in tokens for size in _piece_sizes(token, cut)]
-  found = []
+  spans = []
   for size, end in zip(sizes, itertools.accumulate(sizes), strict=True):
-    chars = places[end - size : end]
-    begin = places[end][0] if end < len(places) else len(word)
-    found.append(
-      (
-        min((first for first, _ in chars), default=begin),
-        max((last for _, last in chars), default=begin),
-      )
-    )
-  return found
+    # An empty piece lies before the next character.
+    begin = origins[end][0] if end < len(origins) else len(word)
+    chars = origins[end - size : end]
+    begins, ends = [c[0] for c in chars], [c[1] for c in chars]
+    spans.append((min(begins, default=begin), max(ends, default=begin)))
+  return spans
 
 
 def _piece_sizes(token, wordpiece_tokenizer):
-  """How many characters of a token each of its pieces has."""
+  """Number of characters of each piece of a token."""
   pieces = wordpiece_tokenizer.tokenize(token)
   if pieces == [wordpiece_tokenizer.unk_token]:
     return [len(token)]
@@ -727,21 +765,21 @@ def _piece_sizes(token, wordpiece_tokenizer):
 
 
 def _kept_characters(word, tokenizer):
-  """What the clean-up leaves of a word, and where each of it comes from."""
+  """The characters of a cleaned word, and for each its span in the word."""
   basic = tokenizer.basic_tokenizer
-  text, places = "", []
-  newest = 0  # The first of those that come from the newest character.
+  text, origins = "", []
+  newest = 0  # Index of the first one that comes from the latest character.
   for index, char in enumerate(word):
     kept = "".join(basic.tokenize(char))
     if _is_sentencepiece(tokenizer):
       kept = unicodedata.normalize("NFKC", kept).replace(" ", "")
     if kept:
-      newest = len(places)
+      newest = len(origins)
       text += kept
-      places += [(index, index + 1)] * len(kept)
+      origins += [(index, index + 1)] * len(kept)
     elif basic.do_lower_case and unicodedata.category(char) == "Mn":
-      places[newest:] = [(begin, index + 1) for begin, _ in places[newest:]]
-  return text, places
+      origins[newest:] = [(begin, index + 1) for begin, _ in origins[newest:]]
+  return text, origins
 
 
 def _is_sentencepiece(tokenizer):

@@ -1,15 +1,16 @@
 """From SQuAD's logits to answers, and the files of answers.
 
-    for example, answer in answer_all(examples, features, results, settings):
-      print(example.question_text, answer.text)
+    answer = answer_question(example, windows, results, settings)
+    print(example.question_text, answer.text)
 
-The decoding is the original's, to the last digit; what it leaves out, and the
-cases in which it crashed, are said at `answer_question`.
+The answers equal the original's. `answer_question` describes the cases in which
+the original crashes.
 """
 
 import contextlib
 import dataclasses
 import functools
+import heapq
 import itertools
 import json
 import math
@@ -17,34 +18,36 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 import tokenization
 from errors import UserError
 from pipeline import files
-from tasks.squad import InputFeatures, SquadExample
+from tasks.squad import (
+  WORD_START,
+  InputFeatures,
+  ReadingSettings,
+  SquadExample,
+  exact_text,
+)
 
-# The odds of no answer where there is nothing else to say. JSON has no
-# infinity, and no two logits come near this.
+# The null odds of a question without any candidate. JSON has no infinity, and
+# no two logits differ by as much.
 NULL_FOR_SURE = 1e6
 
-# What the original answers, in SQuAD 1.1, where no span is allowed.
+# The original's answer in SQuAD 1.1 if no span is allowed.
 NOTHING_ALLOWED = "empty"
 
-# Pads the logits of shorter windows. Two of them do not overflow.
+# Pads the logits of shorter windows. The sum of two does not overflow.
 _LEAST_LOGIT = float(np.finfo(np.float32).min)
-
-# Begins the pieces of a SentencePiece model that begin a word.
-_WORD_START = "\u2581"
 
 
 class RawResult(NamedTuple):
-  """What the model says of one window.
+  """The logits of a window.
 
   Attributes:
     unique_id: the window's.
-    start_logits, end_logits: float [S], lists or arrays, where S is no less
-      than the number of the window's tokens.
+    start_logits, end_logits: float [S], lists or arrays; S is at least the
+      number of the window's tokens.
   """
 
   unique_id: int
@@ -53,7 +56,7 @@ class RawResult(NamedTuple):
 
 
 class Candidate(NamedTuple):
-  """An answer of the n best; its fields are the keys of the JSON file."""
+  """One of the n best answers; the fields are keys of the JSON file."""
 
   text: str
   probability: float
@@ -62,42 +65,39 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-  """What is answered to a question.
+  """The answer to a question.
 
   Attributes:
-    text: the answer; "" says that there is none.
-    nbest: list of Candidate, the best first.
-    best_text: text of the best candidate that has one, whatever the odds.
-    null_odds: by how much no answer beats `best_text`, in logits; None in
+    text: the answer; "" for no answer.
+    nbest: the candidates, best first.
+    best_text: text of the best candidate that is not "".
+    null_odds: score of no answer minus score of `best_text`, in logits; None in
       SQuAD 1.1, where each question has an answer.
-    place: where `best_text` stands: the number of the window among the
-      question's, and the positions of its first and last token; None if it is
-      not from a window.
+    words: indices of the first and last word of `best_text` in the paragraph;
+      None if it is not part of the paragraph.
   """
 
   text: str
   nbest: list[Candidate]
   best_text: str
   null_odds: float | None = None
-  place: tuple[int, int, int] | None = None
+  words: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodingSettings:
-  """How answers are found in logits.
+  """How logits become answers.
 
   Attributes:
-    n_best_size: how many starts and ends of each window are tried, and how
-      many answers are listed.
-    max_answer_length: in word pieces.
-    do_lower_case: whether the tokenizer lower-cased.
+    n_best_size: number of starts and of ends tried in each window, and number
+      of candidates listed; at least 1.
+    max_answer_length: maximum length of an answer in word pieces.
+    do_lower_case: whether the tokenizer lower-cases.
     version_2_with_negative: whether questions may have no answer.
-    null_score_diff_threshold: no answer is given where its odds are larger.
+    null_score_diff_threshold: null odds above which there is no answer.
     exact_text: function of (example, feature, start, end) to the text from
-      token `start` to token `end` of a window; None for the original's way.
-
-  Raises:
-    ValueError: a size is not positive.
+      token `start` to token `end` of a window. Default: the original's search
+      for the pieces among the words.
   """
 
   n_best_size: int = 20
@@ -109,13 +109,22 @@ class DecodingSettings:
     None
   )
 
-  def __post_init__(self):
-    for name in ("n_best_size", "max_answer_length"):
-      if getattr(self, name) < 1:
-        raise UserError(
-          f"--{name}={getattr(self, name)} is less than 1; no answer could "
-          f"be given"
-        )
+  @classmethod
+  def of(
+    cls,
+    tokenizer: tokenization.FullTokenizer,
+    reading: ReadingSettings,
+    exact_answer_text: bool = False,
+    **fields,
+  ) -> "DecodingSettings":
+    """The settings for a tokenizer and ReadingSettings."""
+    exact = functools.partial(exact_text, tokenizer=tokenizer)
+    return cls(
+      do_lower_case=tokenizer.basic_tokenizer.do_lower_case,
+      version_2_with_negative=reading.version_2_with_negative,
+      exact_text=exact if exact_answer_text else None,
+      **fields,
+    )
 
 
 class _Span(NamedTuple):
@@ -138,20 +147,20 @@ def answer_question(
   results: Sequence[RawResult],
   settings: DecodingSettings,
 ) -> Answer:
-  """The answer to one question, from all its windows (paper section 4.2, 4.3).
+  """The answer to a question from all its windows (paper sections 4.2, 4.3).
 
-  The original crashes if questions may have no answer and no span of this one
-  is allowed; here the answer is "", with NULL_FOR_SURE as its odds. Without
-  such questions the answer is NOTHING_ALLOWED, as in the original.
+  If no span is allowed, the answer in SQuAD 1.1 is NOTHING_ALLOWED, as in the
+  original. In SQuAD 2.0, where the original crashes, it is "", with the odds
+  NULL_FOR_SURE.
 
   Args:
-    example: has `doc_tokens`, the words of the context.
-    features: the question's windows.
-    results: the windows' logits, in the same order.
-    settings: a DecodingSettings.
+    example: the question; only its `doc_tokens` are used.
+    features: its windows.
+    results: their logits, in the same order.
+    settings: DecodingSettings.
 
   Raises:
-    ValueError: there are fewer logits than tokens, or one is not finite.
+    UserError: a logit is not finite.
   """
   starts = _logits(features, [result.start_logits for result in results])
   ends = _logits(features, [result.end_logits for result in results])
@@ -159,7 +168,8 @@ def answer_question(
   null = None
   if settings.version_2_with_negative:
     null = _least_null(starts, ends)
-    spans = _with_null(spans, null)
+    # Of equal scores, no answer comes last.
+    spans = heapq.merge(spans, [null], key=lambda span: -span.score)
   text_of = _text_finder(example, features, settings)
   found = {}
   for span in spans:
@@ -174,18 +184,21 @@ def answer_question(
   best = next((entry for entry in nbest if entry.text), None)
   if best is None:
     return Answer("", nbest, "", NULL_FOR_SURE)
-  span = found.get(best.text)
-  place = span and (span.window, span.start, span.end)
+  words = None
+  if best.text in found:
+    span = found[best.text]
+    word_of = features[span.window].token_to_orig_map
+    words = word_of[span.start], word_of[span.end]
   if null is None:
-    return Answer(best.text, nbest, best.text, place=place)
+    return Answer(best.text, nbest, best.text, words=words)
   null_odds = null.score - best.start_logit - best.end_logit
   is_null = null_odds > settings.null_score_diff_threshold
   text = "" if is_null else best.text
-  return Answer(text, nbest, best.text, null_odds, place)
+  return Answer(text, nbest, best.text, null_odds, words)
 
 
 def _logits(features, rows):
-  """A question's logits, float [W, S], with W windows, padded at the end."""
+  """A question's logits, float [W, S] for W windows, padded at the end."""
   rows = [np.asarray(row) for row in rows]
   dtype = np.result_type(np.float32, *rows)
   logits = np.full(
@@ -194,7 +207,7 @@ def _logits(features, rows):
   for window, (feature, row) in enumerate(zip(features, rows, strict=True)):
     logits[window, : len(row)] = row
     if len(row) < len(feature.tokens):
-      raise UserError(
+      raise ValueError(
         f"window {feature.unique_id} has {len(feature.tokens)} tokens, but "
         f"only {len(row)} logits"
       )
@@ -203,89 +216,80 @@ def _logits(features, rows):
     window = np.flatnonzero(~finite.all(axis=1))[0]
     raise UserError(
       f"window {features[window].unique_id} has logits that are not finite; "
-      f"was the model trained with too high a --learning_rate?"
+      f"train again with a lower --learning_rate"
     )
   return logits
 
 
 def _least_null(starts, ends):
-  """No answer, scored by the window that is least for it."""
+  """No answer, with the lowest score of all windows.
+
+  An answer is in few windows; the others correctly score no answer high.
+  """
   if not len(starts):
     return _Span(0, 0, 0, 0.0, 0.0)
-  # An answer stands in one window; the others rightly say that they have none.
   starts, ends = (logits[:, 0].astype(np.float64) for logits in (starts, ends))
   window = int(np.argmin(starts + ends))
   return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
 
 
-def _with_null(spans, null):
-  """The spans with `null` behind all that are no worse."""
-  is_due = True
-  for span in spans:
-    if is_due and span.score < null.score:
-      yield null
-      is_due = False
-    yield span
-  if is_due:
-    yield null
-
-
 def _ranked_spans(features, starts, ends, settings):
-  """Yields the allowed spans of a question, the best first.
+  """Yields the allowed spans of a question, best first.
 
-  Of equal spans the earlier window's is first, then that of the better start
-  and the better end, and of equal ones these, the one further left.
+  Ties are broken by window, then by the rank of the start and of the end in
+  the window; equal logits rank from left to right.
 
   Args:
     features: the W windows.
     starts, ends: float [W, S], logits.
-    settings: a DecodingSettings.
+    settings: DecodingSettings.
   """
   rows = np.arange(len(features))[:, np.newaxis]
-  start_places = np.argsort(-starts, axis=1, kind="stable")
-  start_places = start_places[:, : settings.n_best_size]
-  end_places = np.argsort(-ends, axis=1, kind="stable")
-  end_places = end_places[:, : settings.n_best_size]
-  starts = starts[rows, start_places].astype(np.float64)
-  ends = ends[rows, end_places].astype(np.float64)
+  start_positions = np.argsort(-starts, axis=1, kind="stable")
+  start_positions = start_positions[:, : settings.n_best_size]
+  end_positions = np.argsort(-ends, axis=1, kind="stable")
+  end_positions = end_positions[:, : settings.n_best_size]
+  starts = starts[rows, start_positions].astype(np.float64)
+  ends = ends[rows, end_positions].astype(np.float64)
   may_start = _look_up(
-    [feature.token_is_max_context.get for feature in features], start_places
+    [feature.token_is_max_context.get for feature in features], start_positions
   )
   may_end = _look_up(
-    [feature.token_to_orig_map.__contains__ for feature in features], end_places
+    [feature.token_to_orig_map.__contains__ for feature in features],
+    end_positions,
   )
-  length = 1 + end_places[:, np.newaxis] - start_places[:, :, np.newaxis]
+  length = 1 + end_positions[:, np.newaxis] - start_positions[:, :, np.newaxis]
   allowed = (length >= 1) & (length <= settings.max_answer_length)
   allowed &= may_start[:, :, np.newaxis] & may_end[:, np.newaxis]
   scores = starts[:, :, np.newaxis] + ends[:, np.newaxis]
   ranked = np.flatnonzero(allowed)
   ranked = ranked[np.argsort(-scores.ravel()[ranked], kind="stable")]
-  # Most are never looked at, so they are made Spans a few at a time.
+  # Callers rarely need more than the first of these groups.
   for first in range(0, len(ranked), 2 * settings.n_best_size):
     window, start, end = np.unravel_index(
       ranked[first : first + 2 * settings.n_best_size], scores.shape
     )
     columns = (
       window,
-      start_places[window, start],
-      end_places[window, end],
+      start_positions[window, start],
+      end_positions[window, end],
       starts[window, start],
       ends[window, end],
     )
     yield from map(_Span, *(column.tolist() for column in columns))
 
 
-def _look_up(questions, places):
-  """What each window's function says of its places, bool [W, n]."""
-  answers = [
-    list(map(question, row))
-    for question, row in zip(questions, places.tolist(), strict=True)
+def _look_up(functions, positions):
+  """The value of each window's function at its positions, bool [W, n]."""
+  values = [
+    list(map(function, row))
+    for function, row in zip(functions, positions.tolist(), strict=True)
   ]
-  return np.array(answers, bool).reshape(places.shape)
+  return np.array(values, bool).reshape(positions.shape)
 
 
 def _candidates(found):
-  """List of Candidate of a dict from text to span; softmax of the scores."""
+  """List of Candidate for a dict from text to span; softmax of the scores."""
   scores = [span.score for span in found.values()]
   best = max(scores)
   weights = [math.exp(score - best) for score in scores]
@@ -297,7 +301,7 @@ def _candidates(found):
 
 
 def _text_finder(example, features, settings):
-  """A function from a span that is an answer to its text."""
+  """A function from a span, not that of no answer, to its text."""
   if settings.exact_text:
     return lambda span: settings.exact_text(
       example, features[span.window], span.start, span.end
@@ -310,43 +314,43 @@ def _text_finder(example, features, settings):
     feature = features[span.window]
     pieces = feature.tokens[span.start : span.end + 1]
     if is_sentencepiece:
-      text = "".join(pieces).replace(_WORD_START, " ")
+      text = "".join(pieces).replace(WORD_START, " ")
       text = _basic_text(text, settings.do_lower_case)
     else:
       text = " ".join(pieces).replace(" ##", "").replace("##", "")
       text = " ".join(text.split())
     first = feature.token_to_orig_map[span.start]
-    behind = feature.token_to_orig_map[span.end] + 1
-    return _realigned(text, words[first:behind], basic_words[first:behind])
+    end = feature.token_to_orig_map[span.end] + 1
+    return _realigned(text, words[first:end], basic_words[first:end])
 
   return find
 
 
 def _is_sentencepiece(features):
-  """Whether the question and the context begin as SentencePiece has it."""
+  """Whether question and paragraph begin with SentencePiece's mark."""
   return bool(features) and all(
-    features[0].tokens[place].startswith(_WORD_START)
-    for place in (1, next(iter(features[0].token_to_orig_map), 1))
+    features[0].tokens[position].startswith(WORD_START)
+    for position in (1, next(iter(features[0].token_to_orig_map), 1))
   )
 
 
 @functools.lru_cache(maxsize=2**14)
 def _basic_text(text, do_lower_case):
-  """What the basic tokenizer makes of a text, with blanks between."""
+  """The words of the basic tokenizer, with blanks between them."""
   return " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(text))
 
 
 def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
   """The part of a text that the tokenizer turned into `pred_text`.
 
-  The two are matched by counting characters other than blanks. Where that
-  fails, because a character vanished or became two, or a piece is unknown, it
-  is the whole text.
+  The two are aligned by counting characters other than blanks. If the counts
+  differ, because a character was dropped or became two, or a piece is unknown,
+  the result is the whole text.
 
   Args:
-    pred_text: words of the basic tokenizer, with blanks between.
-    orig_text: words of the context, with blanks between.
-    do_lower_case: whether the tokenizer lower-cased.
+    pred_text: words of the basic tokenizer, with blanks between them.
+    orig_text: words of the paragraph, with blanks between them.
+    do_lower_case: whether the tokenizer lower-cases.
   """
   words = orig_text.split(" ")
   basic_words = [_basic_text(word, do_lower_case) for word in words]
@@ -354,87 +358,34 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
 
 
 def _realigned(pred_text, words, basic_words):
-  """`get_final_text` of words and of what the basic tokenizer makes of each."""
+  """`get_final_text` for words, given each word's basic tokens."""
   orig_text = " ".join(words)
   tokenized = " ".join(filter(None, basic_words))
   start = tokenized.find(pred_text)
   if start < 0 or not pred_text or " " in (pred_text[0], pred_text[-1]):
-    return orig_text  # Or it begins or ends at nothing that is counted.
+    return orig_text  # Blanks are not counted, so no end can be one.
   size = len(orig_text) - orig_text.count(" ")
   if size != len(tokenized) - tokenized.count(" "):
     return orig_text
   before = start - tokenized.count(" ", 0, start)
   inside = len(pred_text) - pred_text.count(" ")
-  first = _place_of_character(words, before)
-  last = _place_of_character(words, before + inside - 1)
+  first = _offset_of_character(words, before)
+  last = _offset_of_character(words, before + inside - 1)
   return orig_text[first : last + 1]
 
 
-def _place_of_character(words, count):
-  """Where in the joined words the character is that has `count` before it."""
-  place = 0
+def _offset_of_character(words, count):
+  """Offset in the joined words of the character after `count` others."""
+  offset = 0
   for word in words:
     if count < len(word):
       break
     count -= len(word)
-    place += len(word) + 1
-  return place + count
+    offset += len(word) + 1
+  return offset + count
 
 
-def answer_all(
-  examples: Iterable[SquadExample],
-  features: Iterable[InputFeatures],
-  results: Iterable[RawResult],
-  settings: DecodingSettings,
-) -> Iterator[tuple[SquadExample, Answer]]:
-  """Yields each example with its answer, as soon as it is known.
-
-  Of what comes in the order of the examples, one question's is held at a time.
-
-  Args:
-    examples: the questions.
-    features: their windows, in the order of the examples.
-    results: the windows' logits in any order; what comes before its turn is
-      held until then.
-    settings: a DecodingSettings.
-
-  Raises:
-    ValueError: a window has no result, fewer logits than tokens or one that is
-      not finite; the windows are not in the order of the examples.
-  """
-  take = _by_id(results)
-  questions = itertools.groupby(features, lambda feature: feature.example_index)
-  due, windows = next(questions, (None, ()))
-  for index, example in enumerate(examples):
-    mine = []
-    if due == index:
-      mine = list(windows)
-      due, windows = next(questions, (None, ()))
-    if due is not None and due <= index:
-      raise UserError(
-        f"windows of example {due} come after those of example {index}; they "
-        f"must be in the order of the examples"
-      )
-    logits = [take(window.unique_id) for window in mine]
-    yield example, answer_question(example, mine, logits, settings)
-  if due is not None:
-    raise UserError(f"there are windows of example {due}, but no such example")
-
-
-def _by_id(results):
-  """A function that gives the result of an id, once."""
-  results = iter(results)
-  waiting = {}
-
-  def take(unique_id):
-    while unique_id not in waiting:
-      result = next(results, None)
-      if result is None:
-        raise UserError(f"window {unique_id} has no result")
-      waiting[result.unique_id] = result
-    return waiting.pop(unique_id)
-
-  return take
+# Files of answers.
 
 
 def write_predictions(
@@ -450,18 +401,22 @@ def write_predictions(
   version_2_with_negative: bool = False,
   null_score_diff_threshold: float = 0.0,
 ) -> None:
-  """Writes the original's three files; see `answer_all` and `answer_writer`.
+  """Writes the original's files of answers; see `answer_writer`.
 
   Args:
-    all_examples, all_features, all_results: as `answer_all` takes them.
+    all_examples: the questions.
+    all_features: their windows, in the order of the questions.
+    all_results: the windows' logits, in any order; those that come early are
+      held in memory.
     n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
       null_score_diff_threshold: see DecodingSettings.
-    output_prediction_file, output_nbest_file: where to.
-    output_null_log_odds_file: where to; written only if questions may have no
+    output_prediction_file, output_nbest_file: paths.
+    output_null_log_odds_file: path; written only if questions may have no
       answer.
 
   Raises:
-    ValueError: see `answer_all` and DecodingSettings.
+    UserError: a logit is not finite.
+    ValueError: a window has no result or no question, or comes too late.
   """
   settings = DecodingSettings(
     n_best_size=n_best_size,
@@ -470,15 +425,43 @@ def write_predictions(
     version_2_with_negative=version_2_with_negative,
     null_score_diff_threshold=null_score_diff_threshold,
   )
+  take = _by_id(all_results)
+  groups = itertools.groupby(all_features, lambda f: f.example_index)
+  due, group = next(groups, (None, ()))
   with answer_writer(
     output_prediction_file,
     output_nbest_file,
     output_null_log_odds_file if version_2_with_negative else None,
   ) as write:
-    for example, answer in answer_all(
-      all_examples, all_features, all_results, settings
-    ):
+    for index, example in enumerate(all_examples):
+      windows = []
+      if due == index:
+        windows = list(group)
+        due, group = next(groups, (None, ()))
+      results = [take(window.unique_id) for window in windows]
+      answer = answer_question(example, windows, results, settings)
       write(example.qas_id, answer)
+    if due is not None:
+      raise ValueError(
+        f"a window of example {due} comes after those of a later example, or "
+        f"there is no such example"
+      )
+
+
+def _by_id(results):
+  """A function that returns the result of an id, once."""
+  results = iter(results)
+  waiting = {}
+
+  def take(unique_id):
+    while unique_id not in waiting:
+      result = next(results, None)
+      if result is None:
+        raise ValueError(f"window {unique_id} has no result")
+      waiting[result.unique_id] = result
+    return waiting.pop(unique_id)
+
+  return take
 
 
 @contextlib.contextmanager
@@ -489,13 +472,13 @@ def answer_writer(
 ) -> Iterator[Callable[[str, Answer], None]]:
   """Yields a function that writes the answer to a question, given its id.
 
-  The files are JSON as the original lays it out. They appear whole at the end,
-  or, after an exception, not at all.
+  The files are JSON in the original's layout. They appear at the end of the
+  block, unless it raises an exception.
 
   Args:
-    prediction_file: for a dict from id to text; None: not written.
-    nbest_file: for a dict from id to list of candidates; None: not written.
-    null_odds_file: for a dict from id to odds; None: not written.
+    prediction_file: dict from id to text, or None not to write it.
+    nbest_file: dict from id to list of candidates, or None.
+    null_odds_file: dict from id to null odds, or None.
   """
   encoders = (
     (prediction_file, lambda answer: json.dumps(answer.text)),
@@ -503,14 +486,14 @@ def answer_writer(
     (null_odds_file, lambda answer: json.dumps(answer.null_odds)),
   )
   with contextlib.ExitStack() as stack:
-    files = [
+    writers = [
       (stack.enter_context(_json_object(path)), encode)
       for path, encode in encoders
       if path is not None
     ]
 
     def write(qas_id, answer):
-      for add, encode in files:
+      for add, encode in writers:
         add(qas_id, encode(answer))
 
     yield write
@@ -518,10 +501,10 @@ def answer_writer(
 
 @contextlib.contextmanager
 def _json_object(path):
-  """Yields a function that adds a key and a value, already JSON, to a file."""
+  """Yields a function that adds a key and a value in JSON to a file."""
   with (
     files.atomic_write(path) as partial,
-    tf.io.gfile.GFile(partial, "w") as file,
+    files.open_file(partial, "w") as file,
   ):
     separators = itertools.chain(["{\n"], itertools.repeat(",\n"))
 
@@ -533,7 +516,7 @@ def _json_object(path):
 
 
 def _nbest_json(nbest):
-  # `json.dumps` with an indent is Python's slow encoder.
+  # `json.dumps` is slow with an indent.
   entries = ",\n".join(
     f"        {{\n"
     f'            "text": {json.dumps(entry.text)},\n'

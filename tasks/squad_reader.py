@@ -1,41 +1,34 @@
-"""Answers to questions on any text, in Python and on the terminal.
+"""A trained model that answers questions, in Python and on the terminal.
 
-    reader = Reader("/tmp/squad_base")
-    reader("Who built it?", "The tower was built by Eiffel's company.")[0].text
-
-A folder that training has filled says all that a Reader needs to know.
+reader = Reader("/tmp/squad_base")
+reader("Who built it?", "The tower was built by Eiffel's company.")[0].text
 """
 
-import functools
 import os
 from collections.abc import Callable, Mapping
 
-import numpy as np
-import tensorflow as tf
-
 import modeling
 import tokenization
-import variables
 from errors import UserError
 from pipeline import files, records, text_files
 from tasks import squad, squad_decoding, squad_model
-from tasks.squad_model import ReadingSettings
+from tasks.squad import ReadingSettings
 from training import checkpoints, model_folder
+from training.predictor import Predictor
 
 
 class Reader:
   """A trained model, loaded once, that answers questions on texts.
 
   Args:
-    model: the `output_dir` of a finished training, or the prefix of a
-      checkpoint.
-    bert_config: its BertConfig; the one beside it when None.
-    tokenizer: its FullTokenizer; by the vocabulary beside it when None.
-    settings: its ReadingSettings; those beside it, or else the original's,
-      when None.
-    decoding: other fields of `squad_answers.DecodingSettings`.
-    exact_answer_text: whether answers are given character by character.
-    batch_size: most windows that are computed at a time.
+    model: the `output_dir` of a finished training, or a checkpoint's prefix.
+    bert_config: its BertConfig. Default: from the model's folder.
+    tokenizer: its FullTokenizer. Default: from the model's folder.
+    settings: its ReadingSettings. Default: from the model's folder, or those
+      of the original.
+    decoding: fields of `squad_decoding.DecodingSettings`.
+    exact_answer_text: whether to copy answers character by character.
+    batch_size: windows per batch.
     precision: "float32" or "bfloat16".
 
   Attributes:
@@ -43,7 +36,7 @@ class Reader:
     decoding: its DecodingSettings.
 
   Raises:
-    ValueError: there is no such model.
+    UserError: there is no such model.
   """
 
   def __init__(
@@ -57,123 +50,74 @@ class Reader:
     batch_size: int = 8,
     precision: str = "float32",
   ):
-    if not (model and isinstance(model, str | os.PathLike)):
-      raise UserError(
-        f"{model!r} is not a model; pass the --output_dir of a training that "
-        f"has ended, or the prefix of a checkpoint"
-      )
-    prefix, folder = _release(os.fspath(model))
-    self._config = bert_config or model_folder.load_config(folder)
+    prefix = checkpoints.find_checkpoint(os.fspath(model))
+    folder = os.path.dirname(prefix) or "."
+    config = bert_config or model_folder.load_config(folder)
     self._tokenizer = tokenizer or model_folder.load_tokenizer(
-      folder, getattr(self._config, "do_lower_case", True)
+      folder, getattr(config, "do_lower_case", True)
     )
-    settings = settings or squad_model.read_settings(folder)
-    self.settings = settings or ReadingSettings()
-    self.settings.check()
-    exact_text = functools.partial(squad.exact_text, tokenizer=self._tokenizer)
-    self.decoding = squad_decoding.DecodingSettings(
-      do_lower_case=self._tokenizer.basic_tokenizer.do_lower_case,
-      version_2_with_negative=self.settings.version_2_with_negative,
-      exact_text=exact_text if exact_answer_text else None,
-      **(decoding or {}),
+    self.settings = settings or squad_model.read_settings(folder)
+    self.decoding = squad_decoding.DecodingSettings.of(
+      self._tokenizer, self.settings, exact_answer_text, **(decoding or {})
     )
-    self._batch_size = batch_size
-    self._precision = precision
-    weights = checkpoints.Checkpoint(prefix, weights_only=True)
-    head_shapes = squad_model.head_shapes(self._config)
-    checkpoints.audit(
-      weights, {**modeling.variable_shapes(self._config), **head_shapes}
-    )
-    limit = self._config.max_position_embeddings
-    if self.settings.max_seq_length > limit:
-      raise UserError(
-        f"--max_seq_length={self.settings.max_seq_length} is more than the "
-        f"{limit} positions of {model}; lower it"
-      )
-    self._store = variables.VariableStore(initial_values=weights)
-    ids = tf.TensorSpec([None, None], tf.int32)
-    self._logits = tf.function(
-      self._compute_logits, input_signature=[ids] * 3, autograph=False
+
+    def compute(config, features):
+      sequences = (features[name] for name in records.SEQUENCES)
+      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+      start_logits, end_logits = squad_model.compute_logits(bert)
+      return {"start_logits": start_logits, "end_logits": end_logits}
+
+    sequence = records.sequence_feature(self.settings.max_seq_length)
+    self._predictor = Predictor(
+      model_folder.Model(config, self._tokenizer, prefix),
+      compute,
+      squad_model.variable_shapes(config),
+      spec=dict.fromkeys(records.SEQUENCES, sequence),
+      output_axes=dict.fromkeys(
+        ("start_logits", "end_logits"), (records.POSITION,)
+      ),
+      batch_size=batch_size,
     )
 
   def __call__(
     self, question: str, context: str
   ) -> list[squad_decoding.Candidate]:
-    """The n best answers that stand in a text, the best first.
+    """The n best answers in a text, best first.
 
-    A candidate "" says that the text does not answer the question.
+    The candidate "" means that the text does not answer the question.
 
     Raises:
-      ValueError: question or text has no words, or is no str.
+      UserError: question or text contains no words, or is not a str.
     """
     return self.answer(question, context).nbest
 
   def answer(self, question: str, context: str) -> squad_decoding.Answer:
-    """As `__call__`, with the answer that the settings decide for."""
+    """Like `__call__`, with the answer that the threshold decides."""
     if not (isinstance(question, str) and isinstance(context, str)):
-      raise UserError("pass a question and a text, both as str")
+      raise UserError("pass question and text as str")
     paragraph = squad.Paragraph.of(context)
     example = squad.SquadExample(
       "", question, paragraph.doc_tokens, paragraph=paragraph
     )
-    windows = list(self.settings.features([example], self._tokenizer, False))
+    (windows,) = self.settings.windows([example], self._tokenizer, False)
     if not (windows and self._tokenizer.tokenize(question)):
-      raise UserError("question and text must have words; pass some")
-    results = self._run(windows)
+      raise UserError("question or text contains no words; pass some")
+    logits = self._predictor([vars(window) for window in windows])
+    results = map(
+      squad_decoding.RawResult,
+      (window.unique_id for window in windows),
+      logits["start_logits"],
+      logits["end_logits"],
+    )
     return squad_decoding.answer_question(
-      example, windows, results, self.decoding
+      example, windows, list(results), self.decoding
     )
 
-  def _run(self, windows):
-    """RawResults of windows, computed in order of length."""
-    order = sorted(range(len(windows)), key=lambda i: len(windows[i].tokens))
-    results = [None] * len(windows)
-    for start in range(0, len(order), self._batch_size):
-      chosen = order[start : start + self._batch_size]
-      longest = len(windows[chosen[-1]].tokens)
-      batch = [
-        np.array(
-          [getattr(windows[i], name)[:longest] for i in chosen], np.int32
-        )
-        for name in records.SEQUENCES
-      ]
-      logits = [part.numpy() for part in self._logits(*batch)]
-      for i, *row in zip(chosen, *logits, strict=True):
-        length = len(windows[i].tokens)
-        results[i] = squad_decoding.RawResult(
-          windows[i].unique_id, *(logits[:length] for logits in row)
-        )
-    return results
 
-  def _compute_logits(self, input_ids, input_mask, segment_ids):
-    with self._store:
-      return squad_model.create_model(
-        self._config,
-        False,
-        input_ids,
-        input_mask,
-        segment_ids,
-        False,
-        self._precision,
-      )
-
-
-def is_release(model_dir: str) -> bool:
-  """Whether a folder is what a training on SQuAD leaves at its end."""
-  needed = (
-    squad_model.SETTINGS_NAME,
-    "bert_config.json",
-    f"{checkpoints.RELEASE_NAME}.index",
-  )
-  return all(tf.io.gfile.exists(os.path.join(model_dir, n)) for n in needed)
-
-
-def _release(model):
-  """The prefix of a model's checkpoint, and its folder."""
-  if is_release(model):
-    return os.path.join(model, checkpoints.RELEASE_NAME), model
-  prefix = checkpoints.find_checkpoint(model)
-  return prefix, os.path.dirname(prefix) or "."
+def is_trained(model_dir: str) -> bool:
+  """Whether a folder holds a finished training on SQuAD."""
+  settings_path = os.path.join(model_dir, squad_model.SETTINGS_NAME)
+  return files.exists(settings_path) and model_folder.is_finished(model_dir)
 
 
 def converse(
@@ -182,13 +126,13 @@ def converse(
   read: Callable[[str], str] = input,
   write: Callable[[str], object] = print,
 ) -> None:
-  """Asks for a text, then for questions on it, until there are no more.
+  """Asks for a text file and for questions on it, until the input ends.
 
-  An empty question asks for another text.
+  An empty question asks for another file.
 
   Args:
     reader: a Reader.
-    shown: how many candidates to show of each answer.
+    shown: number of candidates shown for each question.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a line.
   """
@@ -197,6 +141,7 @@ def converse(
     try:
       line = read("context file> " if context is None else "question> ").strip()
     except EOFError:
+      write("")  # The shell's prompt starts on a line of its own.
       return
     try:
       if context is None:
@@ -204,27 +149,28 @@ def converse(
       elif not line:
         context = None
       else:
-        write(_described(reader.answer(line, context), shown))
-    except ValueError as error:
+        write(_describe(reader.answer(line, context), shown))
+    except UserError as error:
       write(f"error: {error}")
 
 
 def _read_text(path):
-  """A text file's content, unless it has no words."""
-  if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(path):
-    raise UserError(f"{path} is no file; type the path of a text")
+  """The content of a text file with words."""
+  if not files.isfile(path):
+    raise UserError(f"{path}: no such file; enter the path of a text file")
   text = text_files.decode_utf8(path, files.read_bytes(path))
   if not text.strip():
-    raise UserError(f"{path} is empty; type the path of another")
+    raise UserError(f"{path} is empty; enter the path of another file")
   return text
 
 
-def _described(answer, shown):
-  """An answer in words, then its candidates with their probabilities."""
-  lines = [_shown(answer.text)]
-  lines += [f"  {c.probability:6.1%}  {_shown(c.text)}" for c in answer.nbest]
-  return "\n".join(lines[: shown + 1])
+def _describe(answer, shown):
+  """The answer, and its candidates with their probabilities."""
+  lines = [_one_line(answer.text)]
+  for candidate in answer.nbest[:shown]:
+    lines.append(f"  {candidate.probability:6.1%}  {_one_line(candidate.text)}")
+  return "\n".join(lines)
 
 
-def _shown(text):
+def _one_line(text):
   return " ".join(text.split()) or "(no answer)"

@@ -2,58 +2,70 @@
 
     evaluate_v1({e.qas_id: e.answers for e in examples}, predictions)
 
-The numbers are those of the official scripts.
+The numbers equal those of the official evaluation scripts.
 """
 
 import collections
+import math
 import re
 import string
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from errors import UserError
+from reports import squad as squad_report
+from tasks.squad import SquadExample
+from tasks.squad_decoding import Answer
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
+# Candidates of each question that are kept for the page.
+_KEPT_CANDIDATES = 5
+
 
 def normalize_answer(text: str) -> str:
-  """`text` as answers are compared.
+  """The text in the form in which answers are compared.
 
   Lower-cased, without ASCII punctuation, then without the words a, an and the,
-  one blank between words.
+  with one blank between words.
   """
   text = text.lower().translate(_PUNCTUATION)
   return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(prediction: str, answer: str) -> float:
-  """1 if the two are the same when normalized, else 0."""
+  """1 if both are the same when normalized, else 0."""
   return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
   """Harmonic mean of precision and recall of the normalized answer's words.
 
-  A word that occurs twice must be found twice. If one side has no word, it is
-  1 where the other has none either, else 0, as SQuAD 2.0 scores it.
+  A word that occurs twice must be found twice. If one side has no words, F1 is
+  1 if the other has none either, and 0 otherwise, as in SQuAD 2.0.
   """
   found = normalize_answer(prediction).split()
-  wanted = normalize_answer(answer).split()
-  if not found or not wanted:
-    return float(found == wanted)
-  both = collections.Counter(found) & collections.Counter(wanted)
-  return 2 * both.total() / (len(found) + len(wanted))
+  expected = normalize_answer(answer).split()
+  if not found or not expected:
+    return float(found == expected)
+  shared = collections.Counter(found) & collections.Counter(expected)
+  return 2 * shared.total() / (len(found) + len(expected))
 
 
 def _f1_v1(prediction, answer):
-  """As `f1`, but an answer without words, such as "the", is never found."""
+  """Like `f1`, but 0 for an answer without words, such as "the"."""
   return f1(prediction, answer) if normalize_answer(answer) else 0.0
 
 
 def _best_score(score, prediction, references):
   return max(score(prediction, reference) for reference in references)
+
+
+def _with_words(references):
+  """The references that have words; [""] if there are none."""
+  return [text for text in references if normalize_answer(text)] or [""]
 
 
 def score(
@@ -62,176 +74,87 @@ def score(
   """Exact match and F1 of one answer, each from 0 to 1.
 
   Args:
-    prediction: the answer; "" for none.
-    references: the right answers; in SQuAD 2.0 none if there is no answer.
-    version_2_with_negative: whether the rules of SQuAD 2.0 hold, which pass
-      over references without words.
+    prediction: the answer; "" for no answer.
+    references: the correct answers; in SQuAD 2.0 empty if there is none.
+    version_2_with_negative: whether to apply the rules of SQuAD 2.0, which
+      ignore references without words.
   """
+  rule = _f1_v1
   if version_2_with_negative:
-    references, f1_rule = _references(references), f1
-  else:
-    f1_rule = _f1_v1
+    references, rule = _with_words(references), f1
   return (
     _best_score(exact_match, prediction, references),
-    _best_score(f1_rule, prediction, references),
+    _best_score(rule, prediction, references),
   )
 
 
 def evaluate_v1(
   answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-  """Scores by the rules of SQuAD 1.1, in percent of all questions.
+  """Scores by the rules of SQuAD 1.1, in percent.
 
   Args:
-    answers: from each question's id to its reference answers.
-    predictions: from ids to texts.
+    answers: the reference answers of each question, by id; at least one each.
+    predictions: texts by id.
 
   Returns:
-    Dict with `exact_match` and `f1`; and, if there are any, `missing`, the
-    number of questions without prediction, which score 0.
-
-  Raises:
-    ValueError: there is no question, or one without a reference answer.
+    Dict with `exact_match` and `f1`.
   """
-  _check_questions(answers)
-  for name, references in answers.items():
-    if not references:
-      raise UserError(
-        f"question {name} has no answer, which SQuAD 1.1 does not know; pass "
-        f"--version_2_with_negative"
-      )
-  scores = _scores(answers, predictions, False)
-  means = (
-    100.0 * sum(of_name.values()) / len(answers) for of_name in scores.values()
-  )
-  return dict(zip(("exact_match", "f1"), means, strict=True)) | _missing(
-    answers, predictions
-  )
-
-
-def _scores(answers, predictions, version_2_with_negative):
-  """Dicts from "exact" and "f1" to those of each question, 0 if missing."""
-  pairs = {
-    name: score(predictions[name], references, version_2_with_negative)
-    if name in predictions
-    else (0.0, 0.0)
-    for name, references in answers.items()
-  }
-  return {
-    key: {name: pair[place] for name, pair in pairs.items()}
-    for place, key in enumerate(("exact", "f1"))
-  }
-
-
-def _check_questions(answers):
-  if not answers:
-    raise UserError("there is no question to evaluate")
-
-
-def _missing(answers, predictions):
-  missing = sum(name not in predictions for name in answers)
-  return {"missing": missing} if missing else {}
+  scores = [score(predictions[name], answers[name], False) for name in answers]
+  exact, f1_mean = (100.0 * sum(s) / len(s) for s in zip(*scores, strict=True))
+  return {"exact_match": exact, "f1": f1_mean}
 
 
 def evaluate_v2(
   answers: Mapping[str, Sequence[str]],
   predictions: Mapping[str, str],
-  null_odds: Mapping[str, float] | None = None,
-  na_threshold: float = 1.0,
+  null_odds: Mapping[str, float],
 ) -> dict[str, float]:
   """Scores by the rules of SQuAD 2.0, in percent.
 
-  As the official script does, it also takes a prediction for "no answer" if
-  its odds are larger than `na_threshold`, which was thought for probabilities;
-  and as there, `best_exact` and `best_f1` are what the predictions would score
-  at the best threshold, where one without text stays without, and among equal
-  odds any number may count as below it. A best threshold of 0 also stands for
-  "answer nothing". Other than there, a missing prediction is no error: the
-  question scores 0.
+  As in the official script, `best_exact` and `best_f1` are the scores at the
+  best threshold on the null odds, where a prediction of no answer stays one
+  whatever the threshold, and questions of equal odds may be split. A best
+  threshold of 0 may also mean that no question should be answered.
 
   Args:
-    answers: from each question's id to its reference answers; none if it has
-      no answer.
-    predictions: from ids to texts; "" for no answer.
-    null_odds: from ids to the odds of no answer, of all predictions.
-    na_threshold: see above.
+    answers: the reference answers of each question, by id; empty if the
+      question has no answer.
+    predictions: texts by id; "" for no answer.
+    null_odds: odds of no answer by id.
 
   Returns:
-    Dict with `exact`, `f1`, `total`; the same with the prefix `HasAns_` and
-    `NoAns_` of questions with and without answer, if there are such; given
-    `null_odds`, `best_exact`, `best_exact_thresh`, `best_f1` and
-    `best_f1_thresh`; if there are any, `missing`, the number of questions
-    without prediction.
-
-  Raises:
-    ValueError: there is no question, or a prediction has no odds.
+    Dict with `exact`, `f1` and `total`; the same with the prefixes `HasAns_`
+    and `NoAns_` for questions with and without answer, if there are any; and
+    `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
   """
-  _check_questions(answers)
-  raw = _scores(answers, predictions, True)
-  if null_odds is None:
-    return _means_v2(raw, answers) | _missing(answers, predictions)
-  result = _means_v2(
-    {
-      key: _thresholded(scores, answers, predictions, null_odds, na_threshold)
-      for key, scores in raw.items()
-    },
-    answers,
-  )
-  for key, scores in raw.items():
-    best = _best_of_thresholds(scores, answers, predictions, null_odds)
-    result[f"best_{key}"], result[f"best_{key}_thresh"] = best
-  return result | _missing(answers, predictions)
-
-
-def _means_v2(scores, answers):
-  """The means over all questions, over those with and without an answer."""
-  groups = (
-    ("", list(answers)),
-    ("HasAns_", [name for name in answers if answers[name]]),
-    ("NoAns_", [name for name in answers if not answers[name]]),
-  )
-  result = {}
-  for prefix, names in groups:
+  pairs = {
+    name: score(predictions[name], answers[name], True) for name in answers
+  }
+  groups = {
+    "": list(answers),
+    "HasAns_": [name for name in answers if answers[name]],
+    "NoAns_": [name for name in answers if not answers[name]],
+  }
+  results = {}
+  for prefix, names in groups.items():
     if names:
-      for key, of_name in scores.items():
-        total = sum(of_name[name] for name in names)
-        result[prefix + key] = 100.0 * total / len(names)
-      result[prefix + "total"] = len(names)
-  return result
-
-
-def _references(texts):
-  """The references that have words; [""] if there are none."""
-  return [text for text in texts if normalize_answer(text)] or [""]
-
-
-def _thresholded(scores, answers, predictions, null_odds, threshold):
-  """The scores, where those with large odds of no answer predict none."""
-  result = dict(scores)
-  for name in scores.keys() & predictions.keys():
-    if name not in null_odds:
-      raise UserError(
-        f"question {name} has a prediction, but no odds of no answer; give the "
-        f"null_odds.json of the same run"
-      )
-    if null_odds[name] > threshold:
-      result[name] = float(not answers[name])
-  return result
-
-
-def _best_of_thresholds(scores, answers, predictions, null_odds):
-  """The best mean score, in percent, and the odds up to which it answers."""
-  names = [name for name in null_odds if name in scores and name in predictions]
-  names.sort(key=null_odds.get)
-  gains = [
-    scores[name] if answers[name] else -float(bool(predictions[name]))
-    for name in names
-  ]
-  silent = sum(not answers[name] for name in scores if name in predictions)
-  sums = np.cumsum([float(silent), *gains])
-  best = int(np.argmax(sums))
-  threshold = null_odds[names[best - 1]] if best else 0.0
-  return 100.0 * float(sums[best]) / len(scores), float(threshold)
+      for i, key in enumerate(("exact", "f1")):
+        total = sum(pairs[name][i] for name in names)
+        results[prefix + key] = 100.0 * total / len(names)
+      results[prefix + "total"] = len(names)
+  by_odds = sorted(answers, key=null_odds.get)
+  for i, key in enumerate(("exact", "f1")):
+    gains = [
+      pairs[name][i] if answers[name] else -float(bool(predictions[name]))
+      for name in by_odds
+    ]
+    sums = np.cumsum([float(len(groups["NoAns_"])), *gains])
+    best = int(np.argmax(sums))
+    results[f"best_{key}"] = 100.0 * float(sums[best]) / len(answers)
+    threshold = null_odds[by_odds[best - 1]] if best else 0.0
+    results[f"best_{key}_thresh"] = float(threshold)
+  return results
 
 
 def best_threshold(
@@ -239,31 +162,158 @@ def best_threshold(
   best_texts: Mapping[str, str],
   null_odds: Mapping[str, float],
 ) -> float:
-  """The `null_score_diff_threshold` with the best F1; the least if several are.
+  """The lowest `null_score_diff_threshold` with the best F1.
 
   Args:
-    answers: from each question's id to its reference answers; none if it has
-      no answer.
-    best_texts: from ids to the best text other than "", whatever the odds.
-    null_odds: from ids to the odds of no answer.
-
-  Raises:
-    ValueError: there is no question that has a text and odds.
+    answers: the reference answers of each question, by id; empty if the
+      question has no answer.
+    best_texts: the best text other than "" by id, whatever the odds.
+    null_odds: odds of no answer by id.
   """
-  names = [name for name in answers if name in best_texts and name in null_odds]
-  if not names:
-    raise UserError("no question has an answer and odds to choose a threshold")
-  names.sort(key=null_odds.get)
+  names = sorted(answers, key=null_odds.get)
   gains = []
   for name in names:
-    references = _references(answers[name])
-    answered, silent = (
+    references = _with_words(answers[name])
+    answered, unanswered = (
       _best_score(f1, text, references) for text in (best_texts[name], "")
     )
-    gains.append(answered - silent)
+    gains.append(answered - unanswered)
   odds = np.array([null_odds[name] for name in names], np.float64)
   # Questions of equal odds are answered together.
   is_last = np.append(odds[1:] != odds[:-1], True)
   sums = np.append(0.0, np.cumsum(gains)[is_last])
-  silent = np.nextafter(odds[0], -np.inf)
-  return float(np.append(silent, odds[is_last])[np.argmax(sums)])
+  below_all = np.nextafter(odds[0], -np.inf)
+  return float(np.append(below_all, odds[is_last])[np.argmax(sums)])
+
+
+# Questions with their answers.
+
+
+class Answered(NamedTuple):
+  """A question with the model's answer.
+
+  Attributes:
+    example: the question.
+    answer: the answer; of its candidates, those that are still needed.
+    span: (start, end) of `answer.best_text` in the paragraph, in characters, or
+      None.
+    correct_probability: total probability of the correct candidates; None if
+      the correct answer is unknown.
+  """
+
+  example: SquadExample
+  answer: Answer
+  span: tuple[int, int] | None
+  correct_probability: float | None
+
+  @classmethod
+  def of(
+    cls, example: SquadExample, answer: Answer, version_2_with_negative: bool
+  ) -> "Answered":
+    """Completes an answer."""
+    kept = [
+      candidate
+      for rank, candidate in enumerate(answer.nbest)
+      if rank < _KEPT_CANDIDATES or candidate.text in ("", answer.best_text)
+    ]
+    probability = None
+    if example.answers or version_2_with_negative:
+      correct = set(map(normalize_answer, example.answers or [""]))
+      probability = sum(
+        candidate.probability
+        for candidate in answer.nbest
+        if normalize_answer(candidate.text) in correct
+      )
+    span = _char_span(example.paragraph, answer)
+    return cls(example, answer._replace(nbest=kept), span, probability)
+
+  def prediction(self, threshold: float) -> str:
+    """The answer; "" if the null odds are above the threshold."""
+    odds = self.answer.null_odds
+    is_null = odds is not None and odds > threshold
+    return "" if is_null else self.answer.best_text
+
+
+def _char_span(paragraph, answer):
+  """Offsets of the best text in the paragraph, which may contain it twice."""
+  if answer.words is None:
+    return None
+  first, last = answer.words
+  start = paragraph.char_starts[first]
+  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
+  found = paragraph.context.find(answer.best_text, start, end)
+  # The original joins words by one blank, whatever is between them.
+  return (found, found + len(answer.best_text)) if found >= 0 else (start, end)
+
+
+def has_answers(
+  examples: Sequence[SquadExample], version_2_with_negative: bool
+) -> bool:
+  """Whether the answers to a file's questions are known."""
+  if version_2_with_negative:
+    # Single questions may have no answer, but not all of them.
+    return any(e.answers or e.is_impossible for e in examples)
+  return all(e.answers for e in examples)
+
+
+def find_best_threshold(answered: Sequence[Answered]) -> float:
+  """The threshold with the best F1; see `best_threshold`."""
+  return best_threshold(
+    {a.example.qas_id: a.example.answers for a in answered},
+    {a.example.qas_id: a.answer.best_text for a in answered},
+    {a.example.qas_id: a.answer.null_odds for a in answered},
+  )
+
+
+def evaluate(
+  answered: Sequence[Answered], predictions: Mapping[str, str]
+) -> dict[str, float]:
+  """Exact match and F1 by the rules of SQuAD, in percent.
+
+  Args:
+    answered: all questions.
+    predictions: texts by id; "" for no answer.
+  """
+  answers = {a.example.qas_id: a.example.answers for a in answered}
+  null_odds = {a.example.qas_id: a.answer.null_odds for a in answered}
+  if None in null_odds.values():
+    return evaluate_v1(answers, predictions)
+  return evaluate_v2(answers, predictions, null_odds)
+
+
+def page_question(
+  answered: Answered, prediction: str
+) -> squad_report.AnsweredQuestion:
+  """A question and its prediction as `reports.squad.write_page` takes them."""
+  example, answer = answered.example, answered.answer
+  starts = example.answer_starts or [None] * len(example.answers)
+  golds = dict.fromkeys(zip(example.answers, starts, strict=True))
+  context = example.paragraph.context
+  exact, f1_score = score(
+    prediction, example.answers, answer.null_odds is not None
+  )
+  probabilities = {c.text: c.probability for c in answer.nbest}
+  correct = answered.correct_probability
+  return squad_report.AnsweredQuestion(
+    qas_id=example.qas_id,
+    title=example.paragraph.title,
+    question=example.question_text,
+    context=context,
+    prediction=prediction,
+    prediction_span=answered.span if prediction else None,
+    golds=[(text, _gold_start(context, text, at)) for text, at in golds],
+    exact=exact,
+    f1=f1_score,
+    probability=probabilities.get(prediction, 0.0),
+    # Rounding may take the sum above 1.
+    loss=-math.log(min(correct, 1.0)) if correct else math.inf,
+    null_odds=answer.null_odds,
+    nbest=[(c.text, c.probability) for c in answer.nbest],
+  )
+
+
+def _gold_start(context, text, start):
+  """Offset of a reference answer; None if the file's is wrong and unclear."""
+  if start is not None and start >= 0 and context.startswith(text, start):
+    return start
+  return context.find(text) if context.count(text) == 1 else None

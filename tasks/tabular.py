@@ -1,4 +1,4 @@
-"""A user's own labelled texts: the sets of a task, made of tables."""
+"""Your own labelled texts, from TSV, CSV or JSON Lines files."""
 
 import collections
 import dataclasses
@@ -14,6 +14,7 @@ from errors import UserError, did_you_mean, listing, plural, shortened
 from pipeline.tables import read_table
 from tasks.examples import DataProcessor, InputExample
 from tasks.labels import (
+  KINDS,
   LABEL_SEPARATOR,
   Classification,
   Multilabel,
@@ -24,27 +25,26 @@ from tasks.labels import (
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class TableProcessor(DataProcessor):
-  """Reads the sets of a task from tables; the arguments are named as flags.
+  """Reads the data sets of a task from tables; arguments are named as flags.
 
-  Without a `dev_file`, a share of the training file is the development set.
-  Examples have a `where`, "path:line"; labels lose the spaces around them.
+  Without a `dev_file`, a fraction of the training file is the development set.
+  Spaces around labels are removed.
 
   Args:
-    train_file, dev_file, test_file: see `read_table`; None for what is not
-      needed.
-    text_a_column, text_b_column, label_column, id_column: names or numbers,
-      see `Table.place`; without `id_column` examples are named by their place
-      in the file, counted from 0. The label of a test set is not read.
-    header: whether TSV and CSV files have one.
-    kind: "classification", "regression" or "multilabel".
-    dev_fraction: the share.
-    split_seed: which rows are in it.
-    labels: those of a trained model; None to collect them from the training
-      file.
-    data_dir: folder of relative paths; the one that a method is given wins.
+    train_file, dev_file, test_file: see `read_table`; None if not needed. The
+      labels of the test file are not read.
+    text_a_column, text_b_column, label_column, id_column: names or indices.
+      Without `id_column`, ids are row numbers, counted from 0.
+    header: whether TSV and CSV files have a header.
+    kind: a key of `labels.KINDS`.
+    dev_fraction: size of the development set without a `dev_file`.
+    split_seed: selects the rows of that development set.
+    labels: the labels of a trained model; None to collect the labels of the
+      training file.
+    data_dir: folder of relative paths, unless a method is given another.
 
   Raises:
-    ValueError: `kind` or `dev_fraction` is wrong.
+    UserError: `dev_fraction` is wrong.
   """
 
   train_file: str | None = None
@@ -62,56 +62,53 @@ class TableProcessor(DataProcessor):
   data_dir: str | None = None
 
   def __post_init__(self):
-    kinds = [head.kind for head in (Classification, Regression, Multilabel)]
-    if self.kind not in kinds:
-      raise UserError(f"kind {self.kind!r} is none of {', '.join(kinds)}")
+    if self.kind not in KINDS:
+      raise ValueError(f"kind={self.kind!r} is not one of {', '.join(KINDS)}")
     if not 0 < self.dev_fraction < 1:
       raise UserError(
-        f"--dev_fraction={self.dev_fraction} is not between 0 and 1; pass the "
-        f"share of the training file to evaluate on, such as 0.1"
+        f"--dev_fraction={self.dev_fraction} must be between 0 and 1"
       )
-    self._kept = {}  # (what, path) -> what was read or made of it
+    self._cache = {}  # (data set or other content, path) -> content
 
   def get_train_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The training file's rows, or what the development set leaves of them.
+    """The rows of the training file that are not for development.
 
     Raises:
-      ValueError: see `get_dev_examples`.
+      UserError: see `get_dev_examples`.
     """
     if self.dev_file:
-      return self._checked("train", data_dir)
+      return self._labelled("train", data_dir)
     return self._split(data_dir)[0]
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
-    """The rows of the development file, or a share of the training file's.
+    """The rows of the development file, or a fraction of the training file.
 
     Raises:
-      ValueError: a flag is missing, a file wrong, or a label unknown; the
-        message names flag, or file and line.
+      UserError: a flag is missing, a file is wrong, or a label is unknown.
     """
     if self.dev_file:
-      return self._checked("dev", data_dir)
+      return self._labelled("dev", data_dir)
     return self._split(data_dir)[1]
 
   def get_test_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the test file, with labels None.
+    """The rows of the test file, without labels.
 
     Raises:
-      ValueError: see `get_dev_examples`.
+      UserError: see `get_dev_examples`.
     """
     return list(self._read("test", data_dir))
 
   def get_labels(self, data_dir: str | None = None) -> list[str]:
-    """The labels of the trained model, or those of the training file, sorted.
+    """The labels of the trained model or of the training file; [] for numbers.
 
-    They are sorted as numbers if they all are. A number to predict has none.
+    The labels of a file are sorted, as numbers if all of them are numbers.
 
     Raises:
-      ValueError: the training file has too few.
+      UserError: the training file has too few labels.
     """
     if self.kind == Regression.kind:
       return []
@@ -119,27 +116,27 @@ class TableProcessor(DataProcessor):
       return list(self.labels)
     if not self.train_file:
       raise UserError(
-        "--train_file is missing, and there is no labels.json in --output_dir "
-        "or the folder of --init_checkpoint; finish the training there, or "
-        "pass --train_file"
+        "--train_file is required, unless --output_dir or --init_checkpoint "
+        "holds a trained model"
       )
-    path = self._path("train", data_dir)
-    if ("labels", path) not in self._kept:
-      self._kept["labels", path] = self._collect_labels(path, data_dir)
-    return list(self._kept["labels", path])
+    key = "labels", self._path("train", data_dir)
+    if key not in self._cache:
+      self._cache[key] = self._collect_labels(data_dir)
+    return list(self._cache[key])
 
-  def _collect_labels(self, path, data_dir):
+  def _collect_labels(self, data_dir):
     found = {
       name
       for example in self._read("train", data_dir)
-      for name in _names(example, self.kind)
+      for name in _labels_of(example, self.kind)
     }
     needed = 1 if self.kind == Multilabel.kind else 2
     if len(found) < needed:
       raise UserError(
-        f"--label_column={self.label_column} of {path} has "
-        f"{f'just the label {min(found)!r}' if found else 'no label'}, and "
-        f"{self.kind} needs {needed} or more; name another column or add rows"
+        f"--label_column={self.label_column} of "
+        f"{self._path('train', data_dir)} has "
+        f"{f'only the label {min(found)!r}' if found else 'no label'}, but "
+        f"{self.kind} needs {needed} or more; pass another column or add rows"
       )
     numbers = {name: _number(name) for name in found}
     if None in numbers.values():
@@ -151,206 +148,198 @@ class TableProcessor(DataProcessor):
     if not file:
       verb = {"train": "train on", "dev": "evaluate on", "test": "predict"}
       raise UserError(
-        f"--{set_type}_file is missing; pass the file to {verb[set_type]}"
+        f"--{set_type}_file is required; pass the file to {verb[set_type]}"
       )
     folder = self.data_dir if data_dir is None else data_dir
-    if not folder or "://" in file:
-      return file
-    return os.path.join(folder, file)  # Which leaves an absolute path alone.
+    return os.path.join(folder, file) if folder and "://" not in file else file
 
   def _read(self, set_type, data_dir):
+    """The InputExamples of a file."""
     path = self._path(set_type, data_dir)
-    if (set_type, path) not in self._kept:
+    if (set_type, path) not in self._cache:
       table = read_table(path, self.header)
-      self._kept[set_type, path] = self._examples(table, set_type != "test")
-    return self._kept[set_type, path]
+      self._cache[set_type, path] = self._examples(table, set_type != "test")
+    return self._cache[set_type, path]
 
-  def _checked(self, set_type, data_dir):
-    """A list of a file's examples, their labels known ones."""
+  def _labelled(self, set_type, data_dir):
+    """The InputExamples of a file, whose labels must be known."""
     examples = self._read(set_type, data_dir)
     labels = self.get_labels(data_dir)
     known = set(labels)
     for example in examples:
-      for name in _names(example, self.kind):
+      for name in _labels_of(example, self.kind):
         if name not in known:
           raise UserError(
-            f"{example.where}: label {name!r} is none of {listing(labels)}"
+            f"{example}: label {name!r} is not one of {listing(labels)}"
             f"{did_you_mean(name, labels)}"
           )
     return list(examples)
 
   def _split(self, data_dir):
+    """The InputExamples for training and for development."""
     if not self.train_file:
-      raise UserError(
-        "--train_file and --dev_file are missing; pass --dev_file, or "
-        "--train_file, a share of which is then evaluated on"
-      )
-    path = self._path("train", data_dir)
-    if ("split", path) not in self._kept:
-      examples = self._checked("train", data_dir)
+      raise UserError("--train_file is required, or --dev_file to evaluate")
+    key = "split", self._path("train", data_dir)
+    if key not in self._cache:
+      examples = self._labelled("train", data_dir)
       if len(examples) < 2:
         raise UserError(
-          f"{path} has one row, too few to part a development set from it; "
-          f"add rows or pass --dev_file"
+          f"{key[1]} has one row, too few for a development set; add rows or "
+          f"pass --dev_file"
         )
-      self._kept["split", path] = split_examples(
+      train, dev = self._cache[key] = split_examples(
         examples, self.kind, self.dev_fraction, self.split_seed
       )
       logging.info(
-        "%s: %d rows to train on and, as there is no --dev_file, %d to "
-        "evaluate on",
-        path,
-        *map(len, self._kept["split", path]),
+        "%s: %s for training, %d for evaluation as there is no --dev_file",
+        key[1],
+        plural(len(train), "row"),
+        len(dev),
       )
-    return tuple(map(list, self._kept["split", path]))
+    return tuple(map(list, self._cache[key]))
 
   def _examples(self, table, with_labels):
-    """A Table's InputExamples."""
+    """The InputExamples of a Table."""
     readers = {
-      "text_a_column": ("text_a", _text),
-      "text_b_column": ("text_b", _text),
-      "label_column": ("label", self._label),
-      "id_column": ("guid", _name),
+      "text_a_column": ("text_a", _read_text),
+      "text_b_column": ("text_b", _read_text),
+      "label_column": ("label", self._read_label),
+      "id_column": ("guid", _read_id),
     }
-    wanted = {flag: getattr(self, flag) for flag in readers}
     if not with_labels:
-      wanted["label_column"] = None
-    places = {
-      flag: table.column_index(column, flag)
-      for flag, column in wanted.items()
-      if column is not None
-    }
-    _check_distinct(table.path, wanted, places)
-    columns = [
-      (*readers[flag], table.column(place), f"--{flag}={wanted[flag]}")
-      for flag, place in places.items()
-    ]
+      del readers["label_column"]
+    columns, flag_of = [], {}
+    for flag, (field, read) in readers.items():
+      name = getattr(self, flag)
+      if name is None:
+        continue
+      index = table.column_index(name, flag)
+      # A text may also be the id of its example.
+      other = flag_of.setdefault(index, flag) if field != "guid" else flag
+      if other != flag:
+        raise UserError(
+          f"--{other}={getattr(self, other)} and --{flag}={name} are the same "
+          f"column of {table.path}; pass two columns"
+        )
+      columns.append((field, read, f"--{flag}={name}", table.column(index)))
     examples = []
     for number, line in enumerate(table.lines):
       where = f"{table.path}:{line}"
       fields = {
-        field: read(values[number], named, where)
-        for field, read, values, named in columns
+        field: read(values[number], f"{where}: {flag}")
+        for field, read, flag, values in columns
       }
-      fields.setdefault("guid", str(number))
-      examples.append(InputExample(**fields, where=where))
+      examples.append(
+        InputExample(**{"guid": str(number), **fields}, where=where)
+      )
     _warn_of_empty_texts(table.path, examples)
     return examples
 
-  def _label(self, value, named, where):
+  def _read_label(self, value, cell):
     """A label as text, "a|b" for several."""
     several = self.kind == Multilabel.kind
-    if value is None:
-      raise UserError(
-        f"{where}: the label of {named} is null or missing; write one, or "
-        f"leave the row out"
-      )
     is_list = several and isinstance(value, list)
     parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
       raise UserError(
-        f"{where}: label {shortened(json.dumps(value))} of {named} is not "
-        f"text, a number, true or false{', or a list of them' * several}"
+        f"{cell} is {_as_json(value)}; pass text, a number, true or false"
+        f"{', or a list of them' * several}"
       )
     if is_list and any(LABEL_SEPARATOR in part for part in parts):
       raise UserError(
-        f"{where}: a label in {shortened(json.dumps(value))} holds a "
-        f"{LABEL_SEPARATOR}, which parts labels; rename it"
+        f"{cell} is {_as_json(value)}, but {LABEL_SEPARATOR} separates labels; "
+        f"rename the label"
       )
     label = LABEL_SEPARATOR.join(parts)
     if several:
       return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
     if not label:
-      raise UserError(
-        f"{where}: the label of {named} is empty; write one, or leave the row "
-        f"out"
-      )
+      raise UserError(f"{cell} is empty; add a label, or remove the row")
     if self.kind == Regression.kind and _number(label) is None:
       raise UserError(
-        f"{where}: label {shortened(label)!r} of {named} is no number, and "
-        f"regression needs one"
+        f"{cell} is {shortened(label)!r}, but --regression needs numbers"
       )
     return label
 
 
-def _text(value, named, where):
-  if value is None:
-    raise UserError(
-      f"{where}: the text of {named} is null or missing; write it there, if "
-      f'only as ""'
-    )
+def _as_json(value):
+  return "missing" if value is None else shortened(json.dumps(value))
+
+
+def _read_text(value, cell):
   if not isinstance(value, str):
     raise UserError(
-      f"{where}: {shortened(json.dumps(value))} of {named} is no text; put it "
-      f"between quotation marks"
+      f"{cell} is {_as_json(value)}; pass text between quotation marks"
     )
   return value
 
 
-def _name(value, named, where):
+def _read_id(value, cell):
   name = _plain(value)
   if not name:
-    raise UserError(
-      f"{where}: the name of {named} is missing, or no text or number; give "
-      f"each row one"
-    )
+    raise UserError(f"{cell} has no text or number; add an id")
   return name
 
 
 def split_examples(
   examples: Sequence[InputExample], kind: str, dev_fraction: float, seed: int
 ) -> tuple[list[InputExample], list[InputExample]]:
-  """Parts labelled examples in two, the order of both kept.
+  """Splits examples for training and development, in their order.
 
-  Each label has the same share in both, to within one example; of several
-  labels the rarest one of each example counts. An example whose label no other
-  has is trained on, unless the rest is too few to evaluate on. Numbers are
-  drawn alike.
+  The split is stratified by label to within one example, by the rarest label
+  of an example with several. Examples whose label occurs once are for training,
+  unless too few others remain. Numbers are split at random.
 
   Args:
-    examples: two or more.
-    kind: "classification", "regression" or "multilabel".
-    dev_fraction: share of the second part, which is rounded up.
-    seed: which examples are in it.
+    examples: two or more labelled examples.
+    kind: a key of `labels.KINDS`.
+    dev_fraction: size of the development set, which is rounded up.
+    seed: seed of the split.
 
   Returns:
-    The examples to train on, and those to evaluate on, at least one each.
+    The examples for training and those for development, at least one each.
   """
   count = len(examples)
   dev_size = min(math.ceil(dev_fraction * count), count - 1)
-  times = _occurrences(examples, kind)
+  frequency = _frequencies(examples, kind)
   strata = [
-    min(_names(example, kind), key=lambda name: (times[name], name), default="")
+    min(
+      _labels_of(example, kind),
+      key=lambda name: (frequency[name], name),
+      default="",
+    )
     for example in examples
   ]
   sizes = collections.Counter(strata)
   rng = np.random.default_rng(seed)
   order = rng.permutation(count).tolist()
-  several = [p for p in order if max(times[strata[p]], sizes[strata[p]]) > 1]
+  several = [
+    i for i in order if max(frequency[strata[i]], sizes[strata[i]]) > 1
+  ]
   drawn = several if len(several) >= dev_size else order
-  # Examples at even distances of a list sorted by label. scikit-learn's split
-  # needs two examples of each label, and room for each label in both parts.
+  # Take examples at equal distances from a list sorted by label. scikit-learn's
+  # split requires two examples of each label, and each label in both parts.
   first = {}
-  for place in drawn:
-    first.setdefault(strata[place], len(first))
-  drawn = sorted(drawn, key=lambda place: first[strata[place]])
+  for i in drawn:
+    first.setdefault(strata[i], len(first))
+  drawn = sorted(drawn, key=lambda i: first[strata[i]])
   start = int(rng.integers(len(drawn)))
   dev = {drawn[(start + i * len(drawn)) // dev_size] for i in range(dev_size)}
   return (
-    [example for place, example in enumerate(examples) if place not in dev],
-    [examples[place] for place in sorted(dev)],
+    [example for i, example in enumerate(examples) if i not in dev],
+    [examples[i] for i in sorted(dev)],
   )
 
 
-def _occurrences(examples, kind):
-  """How many examples have each label."""
-  return collections.Counter(n for e in examples for n in _names(e, kind))
+def _frequencies(examples, kind):
+  """The number of examples that have each label."""
+  return collections.Counter(n for e in examples for n in _labels_of(e, kind))
 
 
 def log_labels_seen_once(train: Iterable[InputExample], kind: str) -> None:
-  """Warns of labels that one example shows and no model can learn."""
-  seen = _occurrences(train, kind)
-  once = sorted(name for name, times in seen.items() if times == 1)
+  """Warns of labels that occur once in the training set."""
+  frequencies = _frequencies(train, kind)
+  once = sorted(name for name, count in frequencies.items() if count == 1)
   if once:
     logging.warning(
       "%s with a single example in the training set: %s",
@@ -360,54 +349,43 @@ def log_labels_seen_once(train: Iterable[InputExample], kind: str) -> None:
 
 
 def log_duplicates(
-  train: Iterable[InputExample], dev: Sequence[InputExample]
+  task: str, train: Iterable[InputExample], dev: Sequence[InputExample]
 ) -> None:
-  """Logs how many examples are evaluated and, by their texts, trained on."""
+  """Logs how many development examples have the texts of training examples."""
   seen = {(example.text_a, example.text_b) for example in train}
   found = [e for e in dev if (e.text_a, e.text_b) in seen]
   if not found:
     logging.info(
-      "0 of the %d development examples are in the training set, too", len(dev)
+      "%s: none of the %s is in the training set",
+      task,
+      plural(len(dev), "development example"),
     )
     return
   logging.warning(
-    "%d of the %d development examples (%.1f %%) are in the training set, "
-    "too, the first of them %s; the metrics count what was learnt by heart",
+    "%s: %d of the %s (%.1f %%) are also in the training set, starting with "
+    "%s; the metrics are too optimistic",
+    task,
     len(found),
-    len(dev),
+    plural(len(dev), "development example"),
     100 * len(found) / len(dev),
     found[0],
   )
-
-
-def _check_distinct(path, wanted, places):
-  flags = {}
-  for flag, place in places.items():
-    # A text may well be its own name.
-    if flag == "id_column":
-      continue
-    other = flags.setdefault(place, flag)
-    if other != flag:
-      raise UserError(
-        f"--{other}={wanted[other]} and --{flag}={wanted[flag]} are one column "
-        f"of {path}; name two"
-      )
 
 
 def _warn_of_empty_texts(path, examples):
   empty = [e.where for e in examples if not e.text_a.strip()]
   if empty:
     logging.warning(
-      "%s: %d of %d rows have an empty text, the first of them %s",
+      "%s: the text of %d of %s is empty, starting with %s",
       path,
       len(empty),
-      len(examples),
+      plural(len(examples), "row"),
       empty[0],
     )
 
 
-def _names(example, kind):
-  """The labels of an example; a number is none."""
+def _labels_of(example, kind):
+  """The labels of an example; none for a number."""
   if kind == Regression.kind:
     return []
   if kind == Multilabel.kind:
@@ -416,21 +394,18 @@ def _names(example, kind):
 
 
 def _plain(value):
-  """A cell as text; None for what is neither text, number nor truth value."""
+  """The text of a str, bool or finite number; None for any other value."""
   if isinstance(value, str):
     return value.strip()
   if isinstance(value, bool):
     return "true" if value else "false"
-  if isinstance(value, int) or (
-    isinstance(value, float) and math.isfinite(value)
-  ):
-    return str(value)
-  return None
+  is_finite = isinstance(value, float) and math.isfinite(value)
+  return str(value) if is_finite or isinstance(value, int) else None
 
 
 def _number(text):
   """The number that a text is, or None."""
   try:
     return Regression().encode(text)
-  except ValueError:
+  except UserError:
     return None

@@ -13,40 +13,51 @@ import time
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# Imports a script once and forks for each command, which spares all but the
-# first TensorFlow's start-up. A command is a line of JSON; the answers are the
-# fork's process id and, at its end, its exit status.
+# Loads TensorFlow and every module once, and forks for each command: a script
+# then starts within milliseconds. A command is a line of JSON; the answer is
+# the process id of the fork. Its exit status goes to a pipe of its own, so that
+# several commands can run at once.
 _SERVER = """
-import json, os, signal, sys, traceback
+import json, os, runpy, signal, sys, traceback
 sys.path.insert(0, {root!r})
-from training import startup
-import {script} as script
+import extract_features, run_classifier, run_pretraining, run_squad, visualize
 
 def run(argv, cwd, streams):
-  signal.alarm(300)  # What hangs dies, and fails its test.
+  signal.alarm(300)  # A script that hangs fails its test.
   os.chdir(cwd)
   for stream, path in enumerate(streams):
     os.dup2(os.open(path, os.O_RDWR), stream)
-  sys.argv = ["{script}.py", *argv]
-  startup.run(script.main, script.define_flags)
+  sys.argv = argv
+  sys.path.insert(0, os.path.dirname(argv[0]))
+  runpy.run_path(argv[0], run_name="__main__")
 
-for line in sys.stdin:
+def supervise(status_pipe, **command):
+  signal.signal(signal.SIGCHLD, signal.SIG_DFL)
   child = os.fork()
-  if not child:
-    status = 1
-    try:
-      run(**json.loads(line))
-    except SystemExit as stop:
-      status = stop.code or 0
-    except BaseException:
-      traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Taking down the interpreter would copy most of what is shared with us.
-    os._exit(status)
-  print(child, flush=True)
-  status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-  print(status, flush=True)
+  if child:
+    print(child, flush=True)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(status_pipe, "w") as pipe:
+      pipe.write(str(status))
+    return
+  status = 1
+  try:
+    run(**command)
+    status = 0
+  except SystemExit as stop:
+    status = stop.code or 0
+  except BaseException:
+    traceback.print_exc()
+  sys.stdout.flush()
+  sys.stderr.flush()
+  # Shutting the interpreter down would copy most of the shared memory.
+  os._exit(status)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for supervisors.
+for line in sys.stdin:
+  if not os.fork():
+    supervise(**json.loads(line))
+    os._exit(0)
 """
 
 
@@ -72,46 +83,51 @@ def run(script, *flags, **kwargs):
 
 
 @functools.cache
-def _server(script):
-  name = script.removesuffix(".py")
+def _server():
   server = subprocess.Popen(
-    [sys.executable, "-c", _SERVER.format(root=str(ROOT), script=name)],
+    [sys.executable, "-c", _SERVER.format(root=str(ROOT))],
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,
   )
-  atexit.register(server.communicate)  # The end of its input is its end.
+  atexit.register(server.communicate)  # Closing its input ends it.
   return server
 
 
 class Fork:
-  """A script at work in a fork of a process that has imported it already.
+  """A running script, in a fork of a process that has loaded TensorFlow.
 
   Args:
-    script: its file's name.
-    *flags: of its command.
+    script: path of a file, relative to the root.
+    *flags: its arguments.
     cwd: the folder to run it in.
-    stdin: what it reads there.
+    stdin: its standard input.
 
   Attributes:
-    pid: id of its process.
+    pid: process id.
   """
 
   def __init__(self, script, *flags, cwd=ROOT, stdin=""):
-    self._server = _server(script)
     self._folder = tempfile.TemporaryDirectory()
+    self._pipe = os.path.join(self._folder.name, "status")
+    os.mkfifo(self._pipe)
     self._streams = [
       pathlib.Path(self._folder.name, name) for name in ("in", "out", "err")
     ]
     for path, text in zip(self._streams, (stdin, "", ""), strict=True):
       path.write_text(text, encoding="utf-8")
-    command = {"argv": flags, "cwd": cwd, "streams": self._streams}
-    print(json.dumps(command, default=str), file=self._server.stdin, flush=True)
-    self.pid = int(self._server.stdout.readline())
+    command = {
+      "argv": [ROOT / script, *flags],
+      "cwd": cwd,
+      "streams": self._streams,
+      "status_pipe": self._pipe,
+    }
+    print(json.dumps(command, default=str), file=_server().stdin, flush=True)
+    self.pid = int(_server().stdout.readline())
 
   def wait(self):
     """Its exit status, and what it wrote to each stream."""
-    status = int(self._server.stdout.readline())
+    status = int(pathlib.Path(self._pipe).read_text())
     texts = [path.read_text(encoding="utf-8") for path in self._streams[1:]]
     self._folder.cleanup()
     return status, *texts

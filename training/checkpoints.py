@@ -1,21 +1,23 @@
-"""Name-based TensorFlow checkpoints: find, read, audit, write.
+"""Name-based TensorFlow checkpoints: find, read, compare, write.
 
 A checkpoint is a prefix: `PREFIX.index` and `PREFIX.data-?????-of-?????`. It
-holds each variable under its full name, which is the format of the released
-models and of the original code, so files go both ways.
+holds each variable under its full name, as the released models and the
+original code do, so files can be exchanged in both directions.
 """
 
+import contextlib
 import glob
 import json
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+import socket
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
 
 import variables
-from errors import UserError
+from errors import UserError, plural
 from pipeline import files
 
 try:
@@ -23,42 +25,55 @@ try:
 except ImportError:  # Windows has none.
   fcntl = None
 
-# Where a run keeps its weights, Adam's moments and its step while it trains,
-# and, at its end, the weights alone, under the name that releases have.
+# A training writes its weights, Adam's moments and its step as TRAINING_NAME,
+# and at its end the weights alone under the name that released models have.
 TRAINING_NAME = "model.ckpt"
 RELEASE_NAME = "bert_model.ckpt"
 
-# The weights of a run's best evaluation, and the history that names them.
+# The weights of a run's best evaluation, and the history of its evaluations.
 BEST_NAME = "best_model.ckpt"
 HISTORY_NAME = "best.json"
 
-# What TensorFlow's reader raises for files that are cut short or altered.
+LOCK_NAME = "run.lock"
+
+# What TensorFlow's reader raises for files that are truncated or altered.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
+
+# Folders that this process has locked.
+_locked = set()
+
+# Prefixes, with their files' sizes and times, that were read in full.
+_verified = set()
 
 
 def find_checkpoint(path: str) -> str:
-  """The prefix that `path` means: itself, or, of a directory, what is in it.
+  """Returns the prefix of the checkpoint that `path` refers to.
 
-  That is the best, where a run has kept it, or else the newest.
+  Args:
+    path: a prefix; or a folder, which stands for the finished model in it
+      (`bert_model.ckpt`), or else, if its training has not finished, for its
+      best checkpoint, or else for its newest one.
 
   Raises:
-    ValueError: there is no checkpoint there, or `path` is one of its files.
+    UserError: there is no checkpoint, or `path` is one of its files.
   """
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
-  if part and tf.io.gfile.exists(part[1] + ".index"):
+  if part and exists(part[1]):
     raise UserError(
       f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
     )
   if tf.io.gfile.isdir(path):
-    best = best_checkpoint(path)
-    if best:
-      return best
-    trained = training_checkpoints(path)
-    newest = trained[-1] if trained else tf.train.latest_checkpoint(path)
-    if newest:
-      return newest
-    path = os.path.join(path, RELEASE_NAME)
-  if not tf.io.gfile.exists(path + ".index"):
+    release = os.path.join(path, RELEASE_NAME)
+    found = (
+      (release if exists(release) else None)
+      or best_checkpoint(path)
+      or next(reversed(training_checkpoints(path)), None)
+      or tf.train.latest_checkpoint(path)
+    )
+    if found:
+      return found
+    path = release
+  if not exists(path):
     raise UserError(
       f"no checkpoint {path}: there is no file {path}.index; pass the "
       f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
@@ -66,24 +81,33 @@ def find_checkpoint(path: str) -> str:
   return path
 
 
+def exists(prefix: str) -> bool:
+  """Whether there is a checkpoint of that prefix."""
+  return tf.io.gfile.exists(prefix + ".index")
+
+
 def checkpoint_files(path: str) -> list[str]:
-  """The files of the checkpoint that `path` means, see `find_checkpoint`."""
+  """Paths of the files of the checkpoint that `find_checkpoint` returns."""
   prefix = find_checkpoint(path)
-  data = tf.io.gfile.glob(glob.escape(prefix) + ".data-*")
-  return [prefix + ".index", *data]
+  return [prefix + ".index", *_data_files(prefix)]
+
+
+def _data_files(prefix):
+  return tf.io.gfile.glob(glob.escape(prefix) + ".data-*")
 
 
 def best_checkpoint(model_dir: str) -> str | None:
   """Prefix of the weights of a run's best evaluation, or None."""
   prefix = os.path.join(model_dir, BEST_NAME)
-  needed = (prefix + ".index", os.path.join(model_dir, HISTORY_NAME))
-  return prefix if all(map(tf.io.gfile.exists, needed)) else None
+  history = os.path.join(model_dir, HISTORY_NAME)
+  return prefix if exists(prefix) and tf.io.gfile.exists(history) else None
 
 
 def training_checkpoints(model_dir: str) -> list[str]:
-  """Prefixes of a run's whole checkpoints, oldest first.
+  """Prefixes of a run's complete checkpoints, oldest first.
 
-  The index is renamed into place last, so what has one is whole.
+  The index is renamed into place last, so a checkpoint that has one is
+  complete.
   """
   if not tf.io.gfile.isdir(model_dir):
     return []
@@ -97,13 +121,13 @@ def training_checkpoints(model_dir: str) -> list[str]:
   ]
 
 
-def newest_whole(model_dir: str) -> "Checkpoint | None":
-  """The newest Checkpoint of a run that reads without fault, or None."""
+def latest_valid(model_dir: str) -> "Checkpoint | None":
+  """The newest training checkpoint that can be read in full, or None."""
   for prefix in reversed(training_checkpoints(model_dir)):
     try:
       return Checkpoint(prefix).verify()
-    except ValueError as error:
-      logging.warning("%s; passing it over", error)
+    except UserError as error:
+      logging.warning("Skipping a checkpoint: %s", error)
   return None
 
 
@@ -112,32 +136,37 @@ class Checkpoint:
 
   Args:
     prefix: as `find_checkpoint` returns it.
-    weights_only: leave out what only training needs, the step and Adam's
-      moments.
+    weights_only: leave out the step and Adam's moments, which only training
+      needs.
 
   Attributes:
+    prefix: the prefix.
     shapes: dict from the name of each variable to its shape.
-    withheld: names that a lookup passes over.
+    step: number of updates behind the weights; 0 if the checkpoint does not
+      hold it.
+    skipped: names that lookups treat as missing.
 
   Raises:
-    ValueError: the files cannot be read.
+    UserError: the files cannot be read.
   """
 
   def __init__(self, prefix: str, weights_only: bool = False):
     self.prefix = prefix
-    self.withheld = frozenset()
+    self.skipped = frozenset()
     try:
       self._reader = tf.train.load_checkpoint(prefix)
     except _READ_ERRORS as error:
       raise UserError(_unreadable(prefix)) from error
+    shapes = self._reader.get_variable_to_shape_map()
+    self.step = int(self["global_step"]) if "global_step" in shapes else 0
     self.shapes = {
       name: shape
-      for name, shape in self._reader.get_variable_to_shape_map().items()
+      for name, shape in shapes.items()
       if not (weights_only and is_training_state(name))
     }
 
   def __contains__(self, name: str) -> bool:
-    return name in self.shapes and name not in self.withheld
+    return name in self.shapes and name not in self.skipped
 
   def __getitem__(self, name: str):
     try:
@@ -146,9 +175,17 @@ class Checkpoint:
       raise UserError(_unreadable(self.prefix)) from error
 
   def verify(self) -> "Checkpoint":
-    """Reads it all once; ValueError if a checksum or a file does not agree."""
-    for name in self.shapes:
-      self[name]
+    """Reads every variable, once per process as long as the files stay.
+
+    Raises:
+      UserError: a checksum does not match, or a file is missing.
+    """
+    stats = map(tf.io.gfile.stat, checkpoint_files(self.prefix))
+    key = (self.prefix, *((stat.mtime_nsec, stat.length) for stat in stats))
+    if key not in _verified:
+      for name in self._reader.get_variable_to_shape_map():
+        self[name]
+      _verified.add(key)
     return self
 
 
@@ -160,83 +197,81 @@ def _unreadable(prefix):
 
 
 def is_training_state(name: str) -> bool:
-  """Whether a variable matters to training alone."""
+  """Whether only training needs the variable of that name."""
   return name == "global_step" or name.endswith(("/adam_m", "/adam_v"))
 
 
-def audit(
+def compare(
   checkpoint: Checkpoint,
   wanted: Mapping[str, Sequence[int]],
-  fresh: Container[str] = (),
+  optional: Container[str] = (),
 ) -> tuple[list[str], list[str], list[str]]:
-  """Compares a checkpoint with what a model wants from it.
+  """Compares a checkpoint with the variables of a model.
 
   Args:
     checkpoint: a Checkpoint.
     wanted: dict from the name of each variable of the model to its shape.
-    fresh: names that may be missing or of another shape, and then start from
-      their initializers: the head of a task that the checkpoint never saw.
+    optional: names that the checkpoint may lack or hold in another shape, such
+      as the output layer of a new task. They start from their initializers.
 
   Returns:
-    loaded, fresh, ignored: sorted names of what starts from the checkpoint,
-    of what does not, and of what the model has no use for.
+    (loaded, initialized, unused): sorted names of the variables that start
+    from the checkpoint, of those that do not, and of those that the model
+    does not have.
 
   Raises:
-    ValueError: a variable beyond `fresh` is missing or has another shape.
+    UserError: a variable that is not optional is missing or has another shape.
   """
-  for name, shape in wanted.items():
-    if name in fresh or checkpoint.shapes.get(name) == list(shape):
-      continue
-    if name in checkpoint:
-      raise UserError(
-        f"checkpoint {checkpoint.prefix} does not fit the configuration: "
-        f"{name} has shape {checkpoint.shapes[name]} there, and "
-        f"{list(shape)} in the model; pass the bert_config.json that came "
-        f"with the checkpoint"
-      )
-    missing = [n for n in wanted if n not in checkpoint and n not in fresh]
+  shapes = checkpoint.shapes
+  loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
+  wrong = [n for n in wanted if n not in loaded and n not in optional]
+  if wrong and wrong[0] in checkpoint:
     raise UserError(
-      f"checkpoint {checkpoint.prefix} lacks {name} and "
-      f"{len(missing) - 1} more variables of the model; pass a BERT "
+      f"checkpoint {checkpoint.prefix} does not fit the configuration: "
+      f"{wrong[0]} has shape {shapes[wrong[0]]} there, and "
+      f"{list(wanted[wrong[0]])} in the model; pass the bert_config.json that "
+      f"came with the checkpoint"
+    )
+  if wrong:
+    missing = [name for name in wrong if name not in checkpoint]
+    raise UserError(
+      f"checkpoint {checkpoint.prefix} lacks {wrong[0]} and "
+      f"{plural(len(missing) - 1, 'more variable')} of the model; pass a BERT "
       f"checkpoint and the bert_config.json that came with it"
     )
-  loaded = [
-    n for n, shape in wanted.items() if checkpoint.shapes.get(n) == list(shape)
-  ]
   return (
     sorted(loaded),
-    sorted(wanted.keys() - set(loaded)),
-    sorted(checkpoint.shapes.keys() - set(loaded)),
+    sorted(wanted.keys() - loaded),
+    sorted(shapes.keys() - loaded),
   )
 
 
 def initialize_from(
   init_checkpoint: str | None, heads: Mapping[str, Sequence[int]]
 ) -> None:
-  """Lets the active store's variables start from a checkpoint's weights.
+  """Makes the active store's variables start from a checkpoint's weights.
 
-  Does nothing if the store has values to start or resume from already.
+  Does nothing if the store already has values to start or resume from.
 
   Args:
-    init_checkpoint: prefix, directory, or None for fresh weights.
-    heads: dict from name to shape of the variables that start fresh if the
-      checkpoint has none of that shape.
+    init_checkpoint: prefix, folder, or None for random weights.
+    heads: dict from name to shape of the variables that start from their
+      initializers if the checkpoint lacks them in this shape.
 
   Raises:
-    ValueError: the store's variables have started already, or a v1 graph is
-      being built.
+    ValueError: the store already has variables, or a v1 graph is being built.
   """
   store = variables.current_store()
   if not init_checkpoint or store.initial_values:
     return
   if store.trainable() or variables.in_v1_graph():
-    raise UserError(
+    raise ValueError(
       f"{init_checkpoint} comes too late for variables that exist already; "
       f"build the model in a VariableStore of its own, or, in a v1 graph, call "
       f"tf.compat.v1.train.init_from_checkpoint"
     )
   checkpoint = Checkpoint(find_checkpoint(init_checkpoint), weights_only=True)
-  checkpoint.withheld = {
+  checkpoint.skipped = {
     name
     for name, shape in heads.items()
     if checkpoint.shapes.get(name) != list(shape)
@@ -244,57 +279,74 @@ def initialize_from(
   store.initial_values = checkpoint
 
 
-def log_audit(store: variables.VariableStore) -> None:
-  """Logs, in one line, what a store took from its checkpoint."""
+def log_initialization(store: variables.VariableStore) -> None:
+  """Logs, in one line, how many variables came from the checkpoint."""
   checkpoint = store.initial_values
   if not isinstance(checkpoint, Checkpoint):
-    logging.info("No checkpoint to start from: all weights are fresh.")
+    logging.info("No checkpoint to start from: all weights are random.")
     return
   wanted = {name: v.shape.as_list() for name, v in store.items()}
-  loaded, fresh, ignored = audit(checkpoint, wanted, fresh=wanted)
-  fresh = [name for name in fresh if not is_training_state(name)]
+  loaded, initialized, unused = compare(checkpoint, wanted, optional=wanted)
+  initialized = [n for n in initialized if not is_training_state(n)]
   logging.info(
-    "%s: %d variables loaded, %d fresh by design, %d ignored",
+    "%s: loaded %s; %d initialized (new in this task), %d in the checkpoint "
+    "unused",
     checkpoint.prefix,
-    len(loaded),
-    len(fresh),
-    len(ignored),
+    plural(len(loaded), "variable"),
+    len(initialized),
+    len(unused),
   )
-  for title, names in (
-    ("loaded", loaded),
-    ("fresh", fresh),
-    ("ignored", ignored),
-  ):
-    logging.debug("%s: %s", title, " ".join(names) or "none")
+  logging.debug("loaded: %s", " ".join(loaded))
+  logging.debug("initialized: %s", " ".join(initialized))
+  logging.debug("unused: %s", " ".join(unused))
 
 
 def write_checkpoint(
   prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable]
 ) -> None:
-  """Writes tensors under their names; the files appear whole or not at all.
+  """Writes tensors under their names; the checkpoint appears whole or not.
 
   Args:
     prefix: path of the checkpoint.
     tensors: dict from name to tensor or variable.
+
+  Raises:
+    UserError: the disk is full, or the folder cannot be written to.
   """
   names = sorted(tensors)
+  values = [tf.convert_to_tensor(tensors[name]) for name in names]
   partial = prefix + files.PARTIAL
+  with _user_errors(prefix):
+    try:
+      tf.raw_ops.SaveV2(
+        prefix=partial,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=values,
+      )
+    except tf.errors.OpError:
+      for path in tf.io.gfile.glob(glob.escape(partial) + "*"):
+        tf.io.gfile.remove(path)
+      raise
+    # Readers look for the index: the old one goes first, the new one is last.
+    if exists(prefix):
+      tf.io.gfile.remove(prefix + ".index")
+    for suffix in (".data-00000-of-00001", ".index"):
+      tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
+
+
+@contextlib.contextmanager
+def _user_errors(path):
+  """Turns what a full disk or an unwritable folder raises into a UserError."""
   try:
-    tf.raw_ops.SaveV2(
-      prefix=partial,
-      tensor_names=names,
-      shape_and_slices=[""] * len(names),
-      tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
-    )
-  except tf.errors.OpError:
-    for path in tf.io.gfile.glob(glob.escape(partial) + "*"):
-      tf.io.gfile.remove(path)
-    raise
-  # Readers look for the index, so an old one goes first and ours comes last.
-  if tf.io.gfile.exists(prefix + ".index"):
-    tf.io.gfile.remove(prefix + ".index")
-  for suffix in (".data-00000-of-00001", ".index"):
-    tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
+    yield
+  except (OSError, tf.errors.OpError) as error:
+    text = getattr(error, "message", None) or error.strerror or str(error)
+    reason = text.split(" [Op:")[0].split("; ")[-1]
+    raise UserError(
+      f"{path} cannot be written: {reason}; free some space, or pass another "
+      f"folder, and give the command again"
+    ) from error
 
 
 def save_training_checkpoint(
@@ -303,7 +355,7 @@ def save_training_checkpoint(
   tensors: Mapping[str, tf.Tensor | tf.Variable],
   keep_max: int,
 ) -> str:
-  """Writes `model.ckpt-STEP`, makes it the newest, drops the oldest."""
+  """Writes `model.ckpt-STEP` as the newest, and deletes the oldest."""
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
   write_checkpoint(prefix, tensors)
   record_checkpoints(model_dir, keep_max)
@@ -311,54 +363,102 @@ def save_training_checkpoint(
 
 
 def record_checkpoints(model_dir: str, keep_max: int) -> None:
-  """Records which training checkpoints there are, and drops the oldest."""
+  """Lists the training checkpoints in a file, and deletes the oldest."""
   kept = training_checkpoints(model_dir)
   dropped = kept[:-keep_max] if keep_max > 0 else []
   names = [os.path.basename(p) for p in kept if p not in dropped]
-  # TensorFlow's record of what there is, which the original code reads.
+  # TensorFlow's own format, which the original code reads.
   lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
   lines += [f"all_model_checkpoint_paths: {json.dumps(n)}" for n in names]
-  files.write_file(
-    os.path.join(model_dir, "checkpoint"), "\n".join(lines) + "\n"
-  )
+  path = os.path.join(model_dir, "checkpoint")
+  with _user_errors(path):
+    files.write_file(path, "\n".join(lines) + "\n")
   for old in dropped:
-    remove_checkpoint(old)
-
-
-def remove_checkpoint(prefix: str) -> None:
-  """Deletes a checkpoint's files, the index first."""
-  files = tf.io.gfile.glob(glob.escape(prefix) + ".data-*")
-  for path in [prefix + ".index", *files]:
-    tf.io.gfile.remove(path)
+    # The index first, so that no reader takes the rest for a checkpoint.
+    for path in [old + ".index", *_data_files(old)]:
+      tf.io.gfile.remove(path)
 
 
 def remove_partial_files(model_dir: str) -> None:
-  """Deletes what a killed run was still writing, or deleting."""
+  """Deletes what a killed run left half-written or half-deleted.
+
+  Call it under `lock_folder`. A file that another process is writing stays.
+  """
   names = tf.io.gfile.listdir(model_dir)
   for name in names:
-    data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
-    orphaned = data and f"{data[1]}.index" not in names
-    partial = re.search(
-      rf"{re.escape(files.PARTIAL)}(\.(index|data-).*)?$", name
-    )
     path = os.path.join(model_dir, name)
-    if (orphaned or partial) and not tf.io.gfile.isdir(path):
+    data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
+    is_orphan = data and f"{data[1]}.index" not in names
+    partial = re.search(rf"{re.escape(files.PARTIAL)}\.(index|data-)", name)
+    if is_orphan or partial:
       tf.io.gfile.remove(path)
+    elif name.endswith(files.PARTIAL) and not tf.io.gfile.isdir(path):
+      files.remove_abandoned(path)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: str) -> Iterator[None]:
+  """Allows only one process at a time to run in an existing local folder.
+
+  Calls can be nested within a process. The system releases the lock of a
+  process that dies. Remote folders are not locked.
+
+  Raises:
+    UserError: another process has locked the folder, or it is not writable.
+  """
+  path = os.path.join(os.path.realpath(folder), LOCK_NAME)
+  if fcntl is None or files.is_remote(folder) or path in _locked:
+    yield
+    return
+  with _lock_file(path, folder) as file:
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}")
+    file.flush()
+    _locked.add(path)
+    try:
+      yield
+    finally:
+      _locked.remove(path)
+      with contextlib.suppress(OSError):
+        os.remove(path)
+
+
+def _lock_file(path, folder):
+  """Opens and locks a file, which the process before may be deleting."""
+  while True:
+    with _user_errors(path):
+      file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+      # Unlike flock's, this lock is not inherited by forked workers.
+      fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+      with file:
+        file.seek(0)
+        owner = file.read() or "another process"
+      raise UserError(
+        f"{folder} is in use by {owner}; wait for it to end, or pass another "
+        f"folder"
+      ) from error
+    except OSError:
+      return file  # Some file systems have no locks.
+    with contextlib.suppress(FileNotFoundError):
+      if os.path.samefile(path, file.fileno()):
+        return file
+    file.close()
 
 
 def write_release(
   output_dir: str,
   weights: Mapping[str, tf.Tensor | tf.Variable],
-  files: Mapping[str, str | bytes],
+  contents: Mapping[str, str | bytes],
 ) -> None:
-  """Makes a folder what an unzipped BERT release is.
+  """Writes the files that an unzipped BERT release consists of.
 
   Args:
     output_dir: an existing folder.
     weights: dict from name to tensor or variable.
-    files: dict from file name to content, str or bytes: configuration,
-      vocabulary, labels.
+    contents: dict from file name to content: configuration, vocabulary, labels.
   """
-  for name, content in files.items():
+  for name, content in contents.items():
     files.write_file(os.path.join(output_dir, name), content)
   write_checkpoint(os.path.join(output_dir, RELEASE_NAME), weights)

@@ -1,4 +1,4 @@
-"""Flags that scripts share, and their checks. Loads TensorFlow only on use."""
+"""Flags that scripts share, and their checks. Imports TensorFlow lazily."""
 
 import math
 import os
@@ -19,7 +19,7 @@ _LIBRARIES = ("absl.", "tensorflow.")
 def define_model_flags(
   max_seq_length: int, longer_text: str = "is truncated"
 ) -> None:
-  """Flags of the model and of how it reads text.
+  """Defines the flags of the model and its tokenizer.
 
   Args:
     max_seq_length: default of the flag.
@@ -177,6 +177,15 @@ def require(*names: str) -> None:
       raise UserError(f"--{name} is required; pass a value")
 
 
+def check_exclusive(*names: str) -> None:
+  """Raises UserError if two of these flags are given."""
+  first, *others = [name for name in names if FLAGS[name].value] or [None]
+  if others:
+    raise UserError(
+      f"--{first} and --{others[0]} cannot both be given; omit one"
+    )
+
+
 def require_positive(*names: str) -> None:
   """Raises UserError for the first of these flags that is not positive."""
   for name in names:
@@ -187,7 +196,7 @@ def require_positive(*names: str) -> None:
 
 
 def check_fine_tuning_flags() -> None:
-  """Raises UserError unless the numbers of a fine-tuning run make sense."""
+  """Checks the numeric flags of a fine-tuning run."""
   require_positive(
     "train_batch_size",
     "eval_batch_size",
@@ -378,7 +387,10 @@ def load_config(
 
   require("bert_config_file")
   require_file("bert_config_file")
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  try:
+    config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  except UserError as error:
+    raise UserError(f"--bert_config_file: {error}") from error
   if tokenizer:
     _check_tokenizer_fits(config, tokenizer)
   length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length

@@ -4,13 +4,16 @@
       ...
       return EstimatorSpec(mode, loss=loss, predictions={...})
 
-The function is traced for each mode and asks `variables` for its weights; the
-Estimator owns their store, feeds batches, counts steps and keeps checkpoints.
+The function is traced once for each mode and asks `variables` for its weights.
+The Estimator owns their store, feeds batches, counts steps and saves
+checkpoints.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +21,7 @@ from absl import logging
 
 import variables
 from errors import UserError
+from pipeline.progress import bar
 from training import checkpoints, summaries
 
 
@@ -35,35 +39,36 @@ class EstimatorSpec:
 
   Attributes:
     mode: a ModeKeys value.
-    loss: scalar, the mean over the real rows of the batch; for TRAIN and EVAL.
+    loss: scalar, the mean over the real rows of the batch; for TRAIN, and for
+      EVAL if there are labels.
     train_op: result of `create_optimizer`; for TRAIN.
     logged: dict of scalars for the log line and TensorBoard; for TRAIN.
-    eval_metrics: (metric_fn, tensors): `metric_fn` gets, by keyword, each
-      tensor [B, ...] of the dict as an array over all real rows, in order of
-      the input, and returns a dict of numbers; for EVAL.
-    predictions: dict of tensors [B, ...]; for PREDICT.
+    eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
+      each tensor [B, ...] of the dict by keyword, as an array over all real
+      rows in input order, and returns a dict of numbers.
+    predictions: dict of tensors [B, ...]; for EVAL and PREDICT.
   """
 
   mode: str
   loss: tf.Tensor | None = None
   train_op: object = None
   logged: dict = dataclasses.field(default_factory=dict)
-  eval_metrics: tuple | None = None
+  eval_metrics: tuple[Callable[..., dict], dict] | None = None
   predictions: dict | None = None
 
 
 @dataclasses.dataclass
 class RunConfig:
-  """How a run goes, whatever the task.
+  """Settings of a run that do not depend on the task.
 
   Attributes:
-    model_dir: where checkpoints and TensorBoard's event files are kept.
-    seed: fixes initial weights, order of rows and dropout.
+    model_dir: folder of the checkpoints and TensorBoard's event files.
+    seed: determines initial weights, order of rows and dropout.
     save_checkpoints_steps: updates between checkpoints.
-    keep_checkpoint_max: how many of them stay; 0 for all.
+    keep_checkpoint_max: how many of them are kept; 0 for all.
     log_steps: updates between log lines.
     strategy: a `tf.distribute.Strategy`; one device when None.
-    pad_to_max_length: one static shape for every batch.
+    pad_to_max_length: pad every batch to one static shape.
   """
 
   model_dir: str
@@ -75,17 +80,23 @@ class RunConfig:
   pad_to_max_length: bool = False
 
 
-class Estimator:
-  """One model: its `model_fn`, its weights, and what is done with them.
+InputFn = Callable[[dict], tf.data.Dataset]
 
-  The weights start from the newest whole checkpoint in `model_dir`; without
-  one, from whatever the `model_fn` asks for.
+# Evaluates after a number of updates; returns the reason to stop, if any.
+Evaluate = Callable[[int], str | None]
+
+
+class Estimator:
+  """A model: its `model_fn`, its weights, and the programs that use them.
+
+  The weights start from the newest valid checkpoint in `model_dir`, or, if
+  there is none, from where the `model_fn` says.
 
   Args:
     model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
       among the features, and the argument is None.
     config: a RunConfig.
-    params: dict passed to `model_fn`, and, with more in it, to `input_fn`.
+    params: dict passed to `model_fn`, and, with more entries, to `input_fn`.
   """
 
   def __init__(
@@ -101,21 +112,33 @@ class Estimator:
     self._store = variables.VariableStore(config.seed)
     self._summaries = summaries.Summaries(config.model_dir)
     self._programs = {}
-    self._audited = False
+    self._metric_fn, self._metric_names = None, ()
+    self._is_initialization_logged = False
     tf.io.gfile.makedirs(config.model_dir)
-    resumed = checkpoints.newest_whole(config.model_dir)
+    resumed = checkpoints.latest_valid(config.model_dir)
     if resumed:
       self._store.initial_values = resumed
       logging.info("Continuing from %s", resumed.prefix)
 
   @property
   def model_dir(self) -> str:
-    """Where its checkpoints are kept."""
+    """Folder of its checkpoints."""
     return self._config.model_dir
 
   @property
   def global_step(self) -> int:
-    """Number of updates made so far."""
+    """Number of updates behind the weights.
+
+    This is the checkpoint's step if the weights come from a checkpoint and have
+    not been trained since.
+    """
+    checkpoint = self._store.initial_values
+    is_checkpoint = isinstance(checkpoint, checkpoints.Checkpoint)
+    return self._step or (checkpoint.step if is_checkpoint else 0)
+
+  @property
+  def _step(self):
+    """Number of updates made by this training."""
     with self._strategy.scope(), self._store:
       return int(variables.global_step().numpy())
 
@@ -125,7 +148,7 @@ class Estimator:
     values = dict(self._store.items())
     checkpoint = self._store.initial_values
     if checkpoint and not self._store.trainable():
-      # Nothing was run, so all is as the checkpoint has it.
+      # No mode has been traced yet: the weights are the checkpoint's.
       values = {name: checkpoint[name] for name in checkpoint.shapes}
     return {
       name: value
@@ -136,83 +159,87 @@ class Estimator:
   def use(self, checkpoint: str) -> None:
     """Takes weights and step from a checkpoint, to evaluate or predict with.
 
-    Moments that the checkpoint lacks stay as they are, so training goes on
-    from here only if it is a training checkpoint.
+    Moments that the checkpoint lacks stay as they are, so training can only
+    continue from a training checkpoint.
 
     Args:
       checkpoint: its prefix, such as `.../best_model.ckpt`.
 
     Raises:
-      ValueError: it cannot be read, or does not fit the model.
+      UserError: it cannot be read, or does not fit the model.
     """
     prefix = checkpoints.find_checkpoint(checkpoint)
     values = checkpoints.Checkpoint(prefix).verify()
     shapes = {name: v.shape.as_list() for name, v in self._store.items()}
-    loaded, _, _ = checkpoints.audit(
-      values, shapes, [n for n in shapes if checkpoints.is_training_state(n)]
-    )
+    optional = [n for n in shapes if checkpoints.is_training_state(n)]
+    loaded, _, _ = checkpoints.compare(values, shapes, optional)
     with self._strategy.scope():
       for name in loaded:
         self._store[name].assign(values[name])
-    # For the variables that are yet to come.
+    # For the variables that have yet to be created.
     self._store.initial_values = values
     logging.info("Using the weights of %s", prefix)
 
   def train(
     self,
-    input_fn: Callable[[dict], tf.data.Dataset],
+    input_fn: InputFn,
     batch_size: int,
     max_steps: int,
-    evaluate: Callable[[int], bool] | None = None,
+    evaluate: Evaluate | None = None,
     eval_steps: int = 0,
   ) -> None:
-    """Updates the weights until `max_steps` updates have been made in all.
+    """Trains until `max_steps` updates have been made in total.
 
     Args:
-      input_fn: params -> dataset of feature dicts without end; params hold
+      input_fn: params -> infinite dataset of feature dicts; params hold
         `batch_size`, `pad_to_max_length`, `seed` and `first_step`, the number
-        of batches that are done already.
+        of batches to skip.
       batch_size: rows of one update, over all replicas.
       max_steps: int.
-      evaluate: step -> whether to stop; called after the last update and after
-        each `eval_steps`, always with a checkpoint of that step saved. It is
-        called again for the step that a run starts from, which may have been
-        killed before the evaluation was over.
+      evaluate: function from a step to the reason to stop there, or None to
+        continue. It is called after the last update and after every
+        `eval_steps`, when a checkpoint of that step has been saved. A resumed
+        run calls it again for the step that it starts from, because the
+        earlier run may have been killed during that evaluation.
       eval_steps: updates between evaluations; 0 for the last one only.
 
     Raises:
-      ValueError: the batch cannot be shared out among the replicas, or the
-        loss is no finite number any more.
+      UserError: another process is using the folder, the batch cannot be
+        divided among the replicas, the loss is not finite, or a
+        checkpoint cannot be written.
     """
-    self._check_batch_size(batch_size)
-    step = self.global_step
-    self._tidy_model_dir(step)
+    with checkpoints.lock_folder(self.model_dir):
+      step = self._step
+      self._remove_leftovers(step)
 
-    def evaluates(step):
-      last = step >= max_steps
-      due = eval_steps > 0 and step % eval_steps == 0
-      return evaluate is not None and (last or due)
+      def evaluates(step):
+        last = step >= max_steps
+        due = eval_steps > 0 and step % eval_steps == 0
+        return evaluate is not None and (last or due)
 
-    if step and evaluates(step) and evaluate(step) and step < max_steps:
-      logging.info("Stopped at step %d of %d already", step, max_steps)
-    elif step >= max_steps:
-      logging.info(
-        "Nothing left to train: %d of %d steps are done already",
-        step,
-        max_steps,
-      )
-    else:
-      self._train(input_fn, batch_size, max_steps, evaluate, evaluates)
+      reason = evaluate(step) if step and evaluates(step) else None
+      if step >= max_steps:
+        logging.info(
+          "Nothing left to train: %d of %d steps are done", step, max_steps
+        )
+      elif reason:
+        _log_stop("Already stopped", step, max_steps, reason)
+      else:
+        self._train(input_fn, batch_size, max_steps, evaluate, evaluates)
 
   def _train(self, input_fn, batch_size, max_steps, evaluate, evaluates):
-    """The updates that are left; `evaluates` tells after which to evaluate."""
-    first_step = step = self.global_step
+    """Makes the remaining updates; `evaluates` says after which to evaluate."""
+    first_step = step = self._step
     dataset = self._dataset(
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
     progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
+    program = self._program(ModeKeys.TRAIN, dataset)
+    batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
     with contextlib.closing(progress):
-      for step in self._updates(dataset, first_step, max_steps, progress):
+      for step, features in enumerate(batches, first_step + 1):
+        progress.add(program(features))
+        self._log_initialization_once()
         saves = step % self._config.save_checkpoints_steps == 0
         saves |= step == max_steps or evaluates(step)
         if saves or step % self._config.log_steps == 0:
@@ -220,8 +247,9 @@ class Estimator:
         if saves:
           self._save(step)
         if evaluates(step):
-          if evaluate(step) and step < max_steps:
-            logging.info("Stopped at step %d of %d", step, max_steps)
+          reason = evaluate(step)
+          if reason and step < max_steps:
+            _log_stop("Stopped", step, max_steps, reason)
             return
           progress.restart_clock()
       if first_step < step < max_steps:
@@ -231,109 +259,87 @@ class Estimator:
         if evaluate is not None and not evaluates(step):
           evaluate(step)
 
-  def _updates(self, dataset, step, max_steps, progress):
-    """Makes one update after the other; yields how many have been made."""
-    program = self._program(ModeKeys.TRAIN, dataset)
-    for features in dataset:
-      progress.add(program.run(features))
-      step += 1
-      self._log_audit_once()
-      yield step
-      if step == max_steps:
-        return
-
-  def evaluate(
-    self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
-  ) -> dict[str, float]:
-    """The metrics over a dataset, each real row once.
+  def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
+    """Returns the metrics over a dataset, each real row counted once.
 
     Args:
-      input_fn: params -> dataset of feature dicts, among them `row_index` and
-        `is_real_example`; params hold `batch_size` and `pad_to_max_length`.
-      batch_size: rows at a time.
+      input_fn, batch_size: see `predict`.
 
     Returns:
-      Dict: what `metric_fn` returns, `loss` (the batches' losses, each
-      weighted by its real rows) and `global_step`.
+      Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
+      over the real rows, if the `model_fn` has one. Arrays whose shape varies
+      from batch to batch are padded with zeros to the largest.
 
     Raises:
-      ValueError: there is no real row.
+      UserError: there is no real row.
     """
-    metric_fn, arrays, loss = self._evaluate(input_fn, batch_size)
-    return {
-      **metric_fn(**arrays),
-      "loss": loss,
-      "global_step": self.global_step,
-    }
-
-  def evaluation_arrays(
-    self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
-  ) -> tuple[Callable[..., dict], dict[str, np.ndarray]]:
-    """What `evaluate` computes its metrics from; it has the same arguments.
-
-    Returns:
-      metric_fn, and the arrays [rows, ...] that it takes by keyword, over all
-      real rows in order of the input.
-    """
-    metric_fn, arrays, _ = self._evaluate(input_fn, batch_size)
-    return metric_fn, arrays
-
-  def _evaluate(self, input_fn, batch_size):
-    """`evaluation_arrays`, and the mean loss of the rows."""
-    dataset = self._dataset(input_fn, batch_size)
-    program = self._program(ModeKeys.EVAL, dataset)
-    batches = []
-    for features in summaries.bar(dataset):
-      tensors = _to_numpy(program.run(features))
-      self._log_audit_once()
-      real = tensors["is_real_example"] == 1
-      batches.append({name: t[real] for name, t in tensors.items()})
-    arrays = _in_input_order(batches)
-    loss = float(np.mean(arrays.pop("batch_loss"), dtype=np.float64))
-    return program.metric_fn, arrays, loss
+    rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
+    if not rows:
+      raise UserError("there is no row to evaluate on")
+    results = {}
+    if self._metric_fn:
+      arrays = {n: _stack([r[n] for r in rows]) for n in self._metric_names}
+      results |= self._metric_fn(**arrays)
+    if "batch_loss" in rows[0]:
+      losses = [row["batch_loss"] for row in rows]
+      results["loss"] = float(np.mean(losses, dtype=np.float64))
+    return {**results, "global_step": self.global_step}
 
   def write_scalars(self, prefix: str, results: Mapping[str, float]) -> None:
-    """Writes results of `evaluate` to TensorBoard, at the step they are of.
+    """Writes the results of an evaluation to TensorBoard.
 
     Args:
       prefix: of the tags, such as `dev` for `dev/eval_accuracy`.
-      results: dict of numbers, with `global_step`.
+      results: dict of numbers, with the `global_step` that they belong to.
     """
     scalars = {f"{prefix}/{name}": value for name, value in results.items()}
     step = scalars.pop(f"{prefix}/global_step")
     self._summaries.write(step, scalars)
 
   def predict(
-    self, input_fn: Callable[[dict], tf.data.Dataset], batch_size: int
-  ) -> Iterator[dict]:
-    """Yields a dict of arrays for each real row, in order of the input.
+    self, input_fn: InputFn, batch_size: int, mode: str = ModeKeys.PREDICT
+  ) -> Iterator[dict[str, np.ndarray]]:
+    """Yields a dict of arrays for each real row, in input order.
 
-    The arguments are those of `evaluate`.
+    Rows are yielded as soon as their batch is computed, and none is kept. Row
+    arrays have the shape that they have in their batch.
+
+    Args:
+      input_fn: params -> dataset of feature dicts, among them `row_index` [B]
+        and `is_real_example` [B]; params hold `batch_size` and
+        `pad_to_max_length`.
+      batch_size: rows at a time, over all replicas.
+      mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
+        tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
+        batch, if it has one: its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
-    program = self._program(ModeKeys.PREDICT, dataset)
+    program = self._program(mode, dataset)
     waiting = {}
     due = 0
-    for features in summaries.bar(dataset):
-      tensors = _to_numpy(program.run(features))
-      self._log_audit_once()
+    for features in bar(_with_user_errors(dataset)):
+      tensors = {n: t.numpy() for n, t in program(features).items()}
+      self._log_initialization_once()
       is_real = tensors.pop("is_real_example")
-      for place, row in enumerate(tensors.pop("row_index")):
+      for position, index in enumerate(tensors.pop("row_index")):
         # Rows that fill up a batch repeat earlier ones of the same batch.
-        waiting.setdefault(row, None)
-        if is_real[place]:
-          waiting[row] = {name: t[place] for name, t in tensors.items()}
+        waiting.setdefault(index, None)
+        if is_real[position]:
+          waiting[index] = {n: t[position] for n, t in tensors.items()}
       while due in waiting:
         row = waiting.pop(due)
         due += 1
         if row is not None:
           yield row
-    # Rows that the input left out, by `drop_remainder`, leave gaps.
+    # `drop_remainder` leaves gaps.
     for _, row in sorted(waiting.items()):
       if row is not None:
         yield row
 
   def _dataset(self, input_fn, batch_size, **params):
+    check_batch_size(
+      "batch_size", batch_size, self._strategy.num_replicas_in_sync
+    )
     dataset = input_fn(
       {
         **self._params,
@@ -345,7 +351,7 @@ class Estimator:
     return self._strategy.experimental_distribute_dataset(dataset)
 
   def _program(self, mode, dataset):
-    """The compiled step of a mode for the batches of a dataset, made once."""
+    """The compiled step of a mode for the batches of a dataset."""
     key = (mode, tuple(sorted(dataset.element_spec.items())))
     if key not in self._programs:
       self._programs[key] = self._compile(mode, dataset.element_spec)
@@ -355,30 +361,40 @@ class Estimator:
     """A mode's step for each replica, as one program.
 
     Its signature is the dataset's: where lengths vary there, one trace serves
-    them all, and where they do not, every shape is static.
+    all of them; otherwise every shape is static.
     """
-    program = _Program()
 
     def step(features):
       with self._store:
         spec = self._model_fn(features, None, mode, self._params)
+      if mode == ModeKeys.TRAIN:
+        return {"loss": spec.loss, **spec.logged}
+      row = {name: features[name] for name in ("row_index", "is_real_example")}
       if mode == ModeKeys.EVAL:
-        program.metric_fn = spec.eval_metrics[0]
-      return _OUTPUTS[mode](spec, features)
+        self._metric_fn, evaluated = spec.eval_metrics or (None, {})
+        self._metric_names = tuple(evaluated)
+        if spec.loss is not None:
+          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        row |= evaluated
+      return {**(spec.predictions or {}), **row}
 
     @tf.function(autograph=False, input_signature=[element_spec])
     def run(features):
       return self._strategy.run(step, args=(features,))
 
+    with self._strategy.scope():
+      # To call `run` itself for one model after the other looks like repeated
+      # tracing to TensorFlow, which then warns.
+      trace = run.get_concrete_function()
+
     def run_and_merge(features):
       with self._strategy.scope():
-        return self._merge(run(features))
+        return self._merge(trace(features))
 
-    program.run = run_and_merge
-    return program
+    return run_and_merge
 
-  def _merge(self, structure):
-    """Per-replica values as one: rows joined, scalars averaged."""
+  def _merge(self, outputs):
+    """Merges the replicas' outputs: rows are joined, scalars averaged."""
 
     def merge(value):
       parts = self._strategy.experimental_local_results(value)
@@ -387,39 +403,31 @@ class Estimator:
       return tf.concat(parts, axis=0)
 
     if self._strategy.num_replicas_in_sync == 1:
-      return structure
-    return tf.nest.map_structure(merge, structure)
+      return outputs
+    return tf.nest.map_structure(merge, outputs)
 
-  def _tidy_model_dir(self, step):
-    """Ends what a killed run was about to do."""
-    folder = self._config.model_dir
-    checkpoints.remove_partial_files(folder)
-    newest = checkpoints.training_checkpoints(folder)[-1:]
-    # One that is newer than ours is damaged, so that ours must not go.
+  def _remove_leftovers(self, step):
+    """Cleans up after an interrupted run."""
+    checkpoints.remove_partial_files(self.model_dir)
+    newest = checkpoints.training_checkpoints(self.model_dir)[-1:]
+    # If the newest is not ours it is damaged, and ours must not be deleted.
     if newest and newest[0].endswith(f"-{step}"):
-      checkpoints.record_checkpoints(folder, self._config.keep_checkpoint_max)
+      keep_max = self._config.keep_checkpoint_max
+      checkpoints.record_checkpoints(self.model_dir, keep_max)
 
-  def _check_batch_size(self, batch_size):
-    replicas = self._strategy.num_replicas_in_sync
-    if batch_size % replicas:
-      raise UserError(
-        f"a batch of {batch_size} rows cannot be shared out among {replicas} "
-        f"devices; pass a multiple of {replicas}"
-      )
-
-  def _log_audit_once(self):
-    if not self._audited:
-      checkpoints.log_audit(self._store)
-      self._audited = True
+  def _log_initialization_once(self):
+    if not self._is_initialization_logged:
+      checkpoints.log_initialization(self._store)
+      self._is_initialization_logged = True
 
   def _save(self, step):
-    if self.global_step != step:
+    if self._step != step:
       raise RuntimeError(
-        f"global_step is {self.global_step} after {step} steps; the model_fn "
+        f"global_step is {self._step} after {step} steps; the model_fn "
         f"must call create_optimizer once for TRAIN"
       )
     prefix = checkpoints.save_training_checkpoint(
-      self._config.model_dir,
+      self.model_dir,
       step,
       dict(self._store.items()),
       self._config.keep_checkpoint_max,
@@ -427,64 +435,58 @@ class Estimator:
     logging.info("Saved %s", prefix)
 
 
-@dataclasses.dataclass
-class _Program:
-  """A compiled step, and the `metric_fn` that its trace came upon."""
+def _log_stop(what, step, max_steps, reason):
+  logging.info("%s at step %d of %d: %s", what, step, max_steps, reason)
 
-  run: Callable | None = None
-  metric_fn: Callable | None = None
+
+def _with_user_errors(batches: Iterable) -> Iterator:
+  """Yields batches; raises again a UserError that TensorFlow has wrapped."""
+  try:
+    yield from batches
+  except tf.errors.OpError as error:
+    wrapped = re.search(r"UserError: (.*)", error.message)
+    if wrapped:
+      raise UserError(wrapped[1]) from error
+    raise
+
+
+def _stack(arrays):
+  """Arrays as one, the smaller ones padded with zeros at their ends."""
+  shape = np.max([array.shape for array in arrays], axis=0).astype(int)
+  if all(array.shape == tuple(shape) for array in arrays):
+    return np.stack(arrays)
+  stacked = np.zeros((len(arrays), *shape), arrays[0].dtype)
+  for target, array in zip(stacked, arrays, strict=True):
+    target[tuple(map(slice, array.shape))] = array
+  return stacked
 
 
 def mean_over_real_rows(
   values: tf.Tensor, features: Mapping[str, tf.Tensor]
 ) -> tf.Tensor:
-  """The mean of `values` [B] over the rows that do not fill up the batch."""
+  """Mean of `values` [B] over the rows that do not merely fill up the batch."""
   is_real = tf.cast(features["is_real_example"], values.dtype)
   return tf.math.divide_no_nan(
     tf.reduce_sum(values * is_real), tf.reduce_sum(is_real)
   )
 
 
-def _bookkeeping(features):
-  return {name: features[name] for name in ("row_index", "is_real_example")}
+def check_batch_size(name: str, batch_size: int, replicas: int) -> None:
+  """Checks that a batch can be divided evenly among replicas.
 
+  Args:
+    name: how the message names the batch size, such as `--eval_batch_size`.
+    batch_size: rows of a batch, over all replicas.
+    replicas: number of them.
 
-def _train_outputs(spec, features):
-  del features
-  return {"loss": spec.loss, **spec.logged}
-
-
-def _eval_outputs(spec, features):
-  kept = _bookkeeping(features)
-  loss = tf.fill(tf.shape(kept["row_index"]), spec.loss)
-  return {**spec.eval_metrics[1], **kept, "batch_loss": loss}
-
-
-def _predict_outputs(spec, features):
-  return {**spec.predictions, **_bookkeeping(features)}
-
-
-_OUTPUTS = {
-  ModeKeys.TRAIN: _train_outputs,
-  ModeKeys.EVAL: _eval_outputs,
-  ModeKeys.PREDICT: _predict_outputs,
-}
-
-
-def _to_numpy(structure):
-  return tf.nest.map_structure(lambda t: t.numpy(), structure)
-
-
-def _in_input_order(batches):
-  """Joins batches of arrays and sorts their rows by `row_index`."""
-  if not batches:
-    raise UserError("there is no row to evaluate on")
-  arrays = {
-    name: np.concatenate([b[name] for b in batches]) for name in batches[0]
-  }
-  order = np.argsort(arrays.pop("row_index"), kind="stable")
-  del arrays["is_real_example"]
-  return {name: array[order] for name, array in arrays.items()}
+  Raises:
+    UserError: it cannot.
+  """
+  if batch_size % replicas:
+    raise UserError(
+      f"{name}={batch_size} cannot be divided evenly among {replicas} devices; "
+      f"pass a multiple of {replicas}"
+    )
 
 
 def make_strategy(
@@ -493,18 +495,18 @@ def make_strategy(
   tpu_zone: str | None = None,
   gcp_project: str | None = None,
 ) -> tf.distribute.Strategy | None:
-  """The strategy for this machine's devices.
+  """Returns the strategy for this machine's devices.
 
   Args:
     use_tpu: connect to a TPU and use all its cores.
     tpu_name: name or `grpc://` address of the TPU; the local one when None.
-    tpu_zone, gcp_project: where to look a name up.
+    tpu_zone, gcp_project: where to look up the name.
 
   Returns:
     A TPUStrategy; a MirroredStrategy over several GPUs; else None.
 
   Raises:
-    ValueError: there is no such TPU.
+    UserError: there is no such TPU.
   """
   if not use_tpu:
     several = len(tf.config.list_physical_devices("GPU")) > 1
@@ -517,7 +519,7 @@ def make_strategy(
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except (tf.errors.OpError, ValueError, RuntimeError, ImportError) as error:
     raise UserError(
-      f"--use_tpu=True --tpu_name={tpu_name}: no TPU answers "
+      f"--use_tpu=True --tpu_name={tpu_name}: no TPU found "
       f"({str(error).splitlines()[0]}); check the name, or leave out "
       f"--use_tpu"
     ) from error

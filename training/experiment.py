@@ -1,119 +1,610 @@
-"""The story of every task: check, train, evaluate, predict."""
+"""Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
+    settings = Settings.from_flags(do_predict=False)
+    model = ModelFiles(config, common_flags.release_files(config))
+    results = Experiment(task, model, settings).run()
+
+`training/task.py` defines the interface of a task.
+"""
+
+import contextlib
+import dataclasses
 import functools
+import itertools
+import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
-from absl import flags
+from absl import flags, logging
 
 import modeling
-from errors import UserError
-from training import checkpoints, common_flags, estimator
+from errors import UserError, plural
+from pipeline import files, records
+from training import (
+  best_checkpoint,
+  checkpoints,
+  common_flags,
+  estimator,
+  inputs,
+  run_record,
+)
+from training.task import Optimization, RowSet, Task, build_model_fn
 
 FLAGS = flags.FLAGS
 
 
+class ModelFiles(NamedTuple):
+  """The model of an experiment.
+
+  Attributes:
+    config: its BertConfig.
+    contents: dict from name to content of the files that, beside the weights,
+      make a model folder.
+  """
+
+  config: modeling.BertConfig
+  contents: Mapping[str, str | bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """Values of the shared flags, by flag name.
+
+  Attributes:
+    splits: the splits to read: any of "train", "dev" and "test".
+    flags: all flags by name, for flags.json.
+  """
+
+  splits: tuple[str, ...]
+  output_dir: str
+  init_checkpoint: str | None
+  do_eval: bool
+  train_batch_size: int
+  eval_batch_size: int
+  learning_rate: float
+  save_checkpoints_steps: int
+  keep_checkpoint_max: int
+  log_steps: int
+  eval_steps: int
+  seed: int
+  pad_to_max_length: bool | None
+  precision: str
+  flags: Mapping[str, object]
+  use_tpu: bool = False
+  tpu_name: str | None = None
+  tpu_zone: str | None = None
+  gcp_project: str | None = None
+  predict_batch_size: int = 8
+  num_train_epochs: float | None = None
+  num_train_steps: int | None = None
+  warmup_proportion: float = 0.0
+  num_warmup_steps: int | None = None
+  keep_best: str | None = None
+  early_stopping_patience: int | None = None
+
+  @classmethod
+  def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
+    """Settings from the flags; `changes` override values.
+
+    flags.json records the values that are used.
+    """
+    names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
+    fields = {name: FLAGS[name].value for name in names}
+    fields |= {k: v for k, v in changes.items() if k in names}
+    fields["tpu_name"] = FLAGS.tpu_name or FLAGS.master
+    recorded = common_flags.flag_values() | changes
+    return cls(splits=tuple(splits), flags=recorded, **fields)
+
+  @property
+  def strategy(self) -> tf.distribute.Strategy | None:
+    """The strategy for the devices; None for one device.
+
+    Raises:
+      UserError: there is no such TPU.
+    """
+    return make_strategy(
+      self.use_tpu, self.tpu_name, self.tpu_zone, self.gcp_project
+    )
+
+  @property
+  def do_train(self) -> bool:
+    """Whether to train."""
+    return "train" in self.splits
+
+  @property
+  def do_predict(self) -> bool:
+    """Whether to predict."""
+    return "test" in self.splits
+
+  @property
+  def evaluates_in_training(self) -> bool:
+    """Whether to evaluate while training."""
+    asked = self.eval_steps or self.keep_best or self.early_stopping_patience
+    return self.do_train and bool(asked)
+
+
+class Experiment:
+  """Trains, evaluates and uses one model in one folder.
+
+  The constructor reads and checks all inputs. It writes no files.
+
+  Args:
+    task: a Task.
+    model: its ModelFiles.
+    settings: Settings.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+
+  def __init__(self, task: Task, model: ModelFiles, settings: Settings):
+    self._task = task
+    self._model = model
+    self._settings = settings
+    self._read_output_dir()
+    has_heads = check_init_checkpoint(
+      model.config, task.variable_shapes(model.config), settings.init_checkpoint
+    )
+    if not (settings.do_train or has_heads or self._is_trained):
+      raise UserError(
+        f"no trained {task.name} model in --output_dir={settings.output_dir} "
+        f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
+      )
+    check_batch_sizes(settings)
+    self._row_sets = {split: task.row_sets(split) for split in settings.splits}
+    self._examples = {
+      split: task.examples(split)
+      for split, row_sets in self._row_sets.items()
+      if row_sets is None
+    }
+    for examples in self._examples.get("train", {}).values():
+      self._check_training_set(examples)
+
+  def run(self) -> dict[str, float]:
+    """Runs the requested steps and returns the evaluation metrics."""
+    settings, task = self._settings, self._task
+    with locked_folder(settings.output_dir):
+      self._read_output_dir()  # Another process may have just left it.
+      record = run_record.keep_record(
+        settings.output_dir,
+        run_record.make_record(
+          {**settings.flags, "task_name": task.name}, task.data_hashes()
+        ),
+        settings.do_train,
+        self._is_trained,
+      )
+      for split, examples in self._examples.items():
+        self._row_sets[split] = [
+          self._write_rows(split, suffix, examples[suffix])
+          for suffix in examples
+        ]
+      task.log_data(self._row_sets)
+      model = self._build_estimator()
+      self._get_weights(model)
+      dev_sets = self._row_sets["dev"] if settings.do_eval else []
+      evaluations, results = [], {}
+      for rows in dev_sets:
+        evaluations.append(self._evaluate(model, rows))
+        self._write_results(rows.suffix, evaluations[-1])
+        for name, value in evaluations[-1].results.items():
+          results[name + rows.suffix] = value
+      if evaluations or settings.do_train:
+        task.report(settings.output_dir, evaluations, record)
+      for rows in self._row_sets.get("test", ()):
+        self._predict(model, rows, record)
+    return results
+
+  def _read_output_dir(self):
+    """Checks what an earlier run left in the folder."""
+    settings = self._settings
+    self._is_trained = check_output_dir(
+      self._model.config,
+      self._task.variable_shapes(self._model.config),
+      settings.output_dir,
+      settings.do_train,
+    )
+    self._best = self._make_best_checkpoint()
+
+  def _make_best_checkpoint(self):
+    """The BestCheckpoint of the training, or None if no flag needs one."""
+    settings, metrics = self._settings, self._task.metrics
+    keeps = settings.keep_best or settings.early_stopping_patience
+    wanted = settings.keep_best or (metrics[0] if metrics else None)
+    known = [*metrics, "loss"] if self._task.has_eval_loss else metrics
+    if settings.keep_best and wanted.removeprefix("eval_") not in known:
+      raise UserError(
+        f"--keep_best={wanted} is not a metric of {self._task.name}; pass one "
+        f"of {', '.join(known)}"
+      )
+    if not (keeps and settings.do_train):
+      return None
+    return best_checkpoint.BestCheckpoint(
+      settings.output_dir,
+      wanted.removeprefix("eval_"),
+      settings.early_stopping_patience,
+    )
+
+  # Rows.
+
+  def _write_rows(self, split, suffix, examples):
+    """Writes the rows of a data set unless they are cached."""
+    task, is_training = self._task, split == "train"
+    path = os.path.join(
+      self._settings.output_dir, f"{task.record_name(split)}{suffix}.tf_record"
+    )
+    spec = task.feature_spec(is_training)
+    key = task.cache_key(split)
+    counts = _cached_counts(path, key)
+    is_reused = counts is not None
+    if not is_reused:
+      counts = []
+
+      def rows():
+        for rows_of_example in task.features(examples, is_training):
+          counts.append(len(rows_of_example))
+          yield from rows_of_example
+
+      _delete_metadata(path)
+      records.write_records(path, rows(), spec)
+      _write_metadata(path, key, counts)
+    logging.info(
+      "%s: %s of %s%s",
+      path,
+      plural(sum(counts), "row"),
+      plural(len(counts), "example"),
+      ", written earlier" if is_reused else "",
+    )
+    return RowSet(
+      split,
+      suffix,
+      examples,
+      inputs.input_fn_from_file(path, spec, is_training, is_training),
+      sum(counts),
+      None if set(counts) <= {1} else np.array(counts, np.int64),
+    )
+
+  def _padded_input_fn(self, rows):
+    """The training `input_fn`, padded as task and --pad_to_max_length say."""
+    pads = self._settings.pad_to_max_length
+    if pads is None and self._task.pads_training:
+      return lambda params: rows.input_fn({**params, "pad_to_max_length": True})
+    return rows.input_fn
+
+  # Training.
+
+  def _check_training_set(self, examples):
+    """Raises UserError if the training set is too small for one step."""
+    if not examples:
+      raise UserError(f"{self._task.name} has no example to train on")
+    count = len(examples)
+    if self._task.epoch_counts_rows and not self._steps_of(count):
+      # Convert the examples only if needed: each may have several rows.
+      count = sum(map(len, self._task.features(examples, is_training=True)))
+    self._count_train_steps(count)
+
+  def _steps_of(self, count):
+    """Number of steps of the training, with `count` rows in an epoch."""
+    if self._settings.num_train_steps is not None:
+      return self._settings.num_train_steps
+    epochs = self._settings.num_train_epochs
+    return int(count / self._settings.train_batch_size * epochs)
+
+  def _count_train_steps(self, count):
+    """Number of training steps and of warm-up steps.
+
+    Args:
+      count: number of rows, or of examples, in an epoch.
+
+    Raises:
+      UserError: the training set is smaller than a batch.
+    """
+    settings, steps = self._settings, self._steps_of(count)
+    if steps < 1:
+      unit = "row" if self._task.epoch_counts_rows else "example"
+      raise UserError(
+        f"--num_train_epochs={settings.num_train_epochs} over "
+        f"{plural(count, unit)} does not fill a batch of "
+        f"--train_batch_size={settings.train_batch_size}; raise the number of "
+        f"epochs or lower the batch size"
+      )
+    if settings.num_warmup_steps is not None:
+      return steps, settings.num_warmup_steps
+    return steps, int(steps * settings.warmup_proportion)
+
+  def _build_estimator(self):
+    settings = self._settings
+    update = None
+    if settings.do_train:
+      (rows,) = self._row_sets["train"]
+      counts_rows = self._task.epoch_counts_rows
+      self._num_train_steps, warmup = self._count_train_steps(
+        rows.num_rows if counts_rows else len(rows.examples)
+      )
+      update = Optimization(
+        settings.learning_rate, self._num_train_steps, warmup
+      )
+    model_fn = build_model_fn(
+      self._task,
+      self._model.config,
+      settings.init_checkpoint,
+      update,
+      settings.use_tpu,
+      settings.precision,
+    )
+    pads = settings.pad_to_max_length
+    config = estimator.RunConfig(
+      model_dir=settings.output_dir,
+      seed=settings.seed,
+      save_checkpoints_steps=settings.save_checkpoints_steps,
+      keep_checkpoint_max=settings.keep_checkpoint_max,
+      log_steps=settings.log_steps,
+      strategy=settings.strategy,
+      pad_to_max_length=settings.use_tpu if pads is None else pads,
+    )
+    return estimator.Estimator(model_fn, config)
+
+  def _get_weights(self, model):
+    """Trains the model, or loads the best weights of an earlier training."""
+    folder = self._settings.output_dir
+    best = checkpoints.best_checkpoint(folder)
+    if self._settings.do_train:
+      self._train(model)
+    elif self._is_trained and best:
+      model.use(best)
+
+  def _train(self, model):
+    """Trains, and turns `output_dir` into a model folder."""
+    settings = self._settings
+    folder = settings.output_dir
+    for name, content in self._task.assets().items():
+      # Written first: without them a checkpoint cannot be used.
+      files.write_file(os.path.join(folder, name), content)
+    evaluate_at, eval_steps = None, 0
+    if settings.evaluates_in_training:
+      evaluate_at = functools.partial(self._evaluate_at, model)
+      epochs = settings.num_train_epochs or 1
+      epoch = math.ceil(self._num_train_steps / epochs)
+      eval_steps = settings.eval_steps or epoch
+    (rows,) = self._row_sets["train"]
+    logging.info(
+      "Training for %s of %s, %.3g epochs of %s",
+      plural(self._num_train_steps, "step"),
+      plural(settings.train_batch_size, "row"),
+      self._num_train_steps * settings.train_batch_size / rows.num_rows,
+      plural(rows.num_rows, "row"),
+    )
+    best_checkpoint.train(
+      model,
+      self._padded_input_fn(rows),
+      settings.train_batch_size,
+      self._num_train_steps,
+      evaluate_at,
+      eval_steps,
+      self._best,
+      self._model.contents,
+    )
+
+  def _evaluate_at(self, model, step):
+    """Evaluates after `step` updates; returns a reason to stop, or None."""
+    if self._best and self._best.has_evaluated(step):
+      return self._best.stop_reason
+    first = None
+    for rows in self._row_sets["dev"]:
+      results = self._evaluate(model, rows).results
+      first = first or results
+      model.write_scalars(
+        "dev",
+        {
+          name if name == "global_step" else name + rows.suffix: value
+          for name, value in results.items()
+        },
+      )
+      shown = sorted(results.keys() - {"global_step", "loss"})
+      if metrics := self._task.metrics:
+        known = (*metrics, "loss")
+        shown = [name for name in shown if name.removeprefix("eval_") in known]
+      logging.info(
+        "step %d, %s: %s",
+        step,
+        rows.name,
+        ", ".join(f"{name} {results[name]:.4f}" for name in shown),
+      )
+    return self._best and self._best.add(step, first, model.weights)
+
+  # Evaluation and prediction.
+
+  def _evaluate(self, model, rows):
+    """The task's Evaluation of a data set, with loss and step."""
+    losses = []
+    mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
+    predictions = _by_example(
+      _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
+    )
+    evaluation = self._task.score(rows, predictions)
+    if losses:
+      mean = float(np.mean(losses, dtype=np.float64))
+      evaluation.results.setdefault("loss", mean)
+    evaluation.results["global_step"] = model.global_step
+    return evaluation
+
+  def _predict(self, model, rows, record):
+    """Writes the predictions, and evaluates them if labels are known."""
+    size, folder = self._settings.predict_batch_size, self._settings.output_dir
+    predictions = _by_example(model.predict(rows.input_fn, size), rows)
+    evaluation = self._task.write_predictions(folder, rows, predictions)
+    if evaluation:
+      evaluation.results["global_step"] = model.global_step
+      self._write_results(rows.suffix, evaluation)
+      self._task.report(folder, [evaluation], record)
+
+  def _write_results(self, suffix, evaluation):
+    stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
+    run_record.write_results(stem, evaluation.results, evaluation.details)
+
+
+def _collect_losses(rows, losses):
+  """Yields the rows, and appends the loss that each has to a list."""
+  for row in rows:
+    if "batch_loss" in row:
+      losses.append(row.pop("batch_loss"))
+    yield row
+
+
+def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
+  """Yields the rows of each example as a list."""
+  counts = row_set.rows_per_example
+  for count in itertools.repeat(1) if counts is None else counts:
+    group = list(itertools.islice(rows, count))
+    if not group and counts is None:
+      return
+    if len(group) != count:
+      raise ValueError(f"{row_set.name}: rows are missing at the end")
+    yield group
+
+
+# A cached file of rows has a metadata file beside it, PATH.json, with its cache
+# key. It is deleted before the rows are replaced and written after them, so it
+# never describes another file.
+
+
+def _cached_counts(path, key):
+  """The numbers of rows per example in a file made from `key`, or None."""
+  if key is None or not (files.isfile(path) and files.isfile(path + ".json")):
+    return None
+  try:
+    metadata = json.loads(files.read_bytes(path + ".json"))
+    is_same = metadata["key"] == key and metadata["bytes"] == files.size(path)
+    return list(metadata["rows_per_example"]) if is_same else None
+  except (ValueError, TypeError, KeyError):
+    return None
+
+
+def _delete_metadata(path):
+  if files.exists(path + ".json"):
+    files.remove(path + ".json")
+
+
+def _write_metadata(path, key, counts):
+  if key is not None:
+    metadata = {
+      "key": key,
+      "bytes": files.size(path),
+      "rows_per_example": counts,
+    }
+    files.write_file(path + ".json", json.dumps(metadata) + "\n")
+
+
+# Checks.
+
+
+@contextlib.contextmanager
+def locked_folder(path: str) -> Iterator[None]:
+  """Creates an output folder, and locks it against other processes.
+
+  Raises:
+    UserError: it cannot be created, or another process uses it.
+  """
+  try:
+    files.makedirs(path)
+  except OSError as error:
+    raise UserError(
+      f"--output_dir={path} cannot be created: {error.strerror}; pass another"
+    ) from error
+  with checkpoints.lock_folder(path):
+    yield
+
+
 def check_init_checkpoint(
   config: modeling.BertConfig,
-  heads: Mapping[str, list[int]],
+  head_shapes: Mapping[str, list[int]],
   init_checkpoint: str | None,
 ) -> bool:
-  """Raises ValueError unless a checkpoint to start from fits the model.
+  """Raises UserError unless a checkpoint fits the model.
 
   Args:
     config: a BertConfig.
-    heads: dict from name to shape of the variables of the task's own, which
-      may be missing.
-    init_checkpoint: --init_checkpoint, or what stands for it; or None.
+    head_shapes: name and shape of the task's own variables, which the
+      checkpoint may lack.
+    init_checkpoint: a prefix or folder, or None.
 
   Returns:
-    Whether the checkpoint holds these, too.
+    Whether the checkpoint has the task's variables, too.
   """
   if init_checkpoint is None:
     return False
   if not init_checkpoint:
-    raise UserError("--init_checkpoint is empty; pass a path, or leave it out")
+    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
   checkpoint = checkpoints.Checkpoint(
     checkpoints.find_checkpoint(init_checkpoint)
   ).verify()
-  _, fresh, _ = checkpoints.audit(
-    checkpoint, {**modeling.variable_shapes(config), **heads}, fresh=heads
-  )
-  return not fresh
+  wanted = {**modeling.variable_shapes(config), **head_shapes}
+  _, missing, _ = checkpoints.compare(checkpoint, wanted, optional=head_shapes)
+  return not missing
 
 
 def check_output_dir(
-  config: modeling.BertConfig, heads: Mapping[str, list[int]], output_dir: str
+  config: modeling.BertConfig,
+  head_shapes: Mapping[str, list[int]],
+  output_dir: str,
+  do_train: bool,
 ) -> bool:
-  """Raises ValueError if an output folder holds checkpoints of another model.
+  """Raises UserError if an output folder holds another model.
 
   Args:
     config: a BertConfig.
-    heads: dict from name to shape of the variables of the task's own.
-    output_dir: --output_dir, or a folder in it.
+    head_shapes: name and shape of the task's own variables.
+    output_dir: the folder.
+    do_train: whether to train in it.
 
   Returns:
-    Whether it holds a whole checkpoint.
+    Whether it holds a valid checkpoint of a training.
   """
   common_flags.check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  newest = checkpoints.newest_whole(output_dir)
-  if FLAGS.do_train and not newest and tf.io.gfile.exists(release + ".index"):
+  newest = checkpoints.latest_valid(output_dir)
+  if do_train and not newest and files.exists(release + ".index"):
     raise UserError(
-      f"--output_dir={output_dir} holds a model, {release}, that training "
+      f"--output_dir={output_dir} holds a model, {release}, which training "
       f"would overwrite; pass another folder"
     )
-  if newest:
-    shapes = newest.shapes
-    for name, shape in {**modeling.variable_shapes(config), **heads}.items():
-      if shapes.get(name) != shape:
-        difference = f"it lacks {name}"
-        if name in shapes:
-          difference = (
-            f"{name} has shape {shapes[name]} there, and {shape} here"
-          )
-        raise UserError(
-          f"--output_dir={output_dir} holds another model: {difference}; pass "
-          f"another folder"
-        )
+  shapes = newest.shapes if newest else {}
+  wanted = {**modeling.variable_shapes(config), **head_shapes}
+  for name, shape in wanted.items() if newest else ():
+    if shapes.get(name) != shape:
+      difference = f"{name} is missing"
+      if name in shapes:
+        difference = f"{name} has shape {shapes[name]}, expected {shape}"
+      raise UserError(
+        f"--output_dir={output_dir} holds another model: {difference}; pass "
+        f"another folder"
+      )
   return newest is not None
 
 
+def check_batch_sizes(settings: Settings) -> None:
+  """Raises UserError unless each batch size suits the number of devices."""
+  strategy = settings.strategy
+  replicas = strategy.num_replicas_in_sync if strategy else 1
+  evaluates = settings.do_eval or settings.evaluates_in_training
+  for name, is_used in (
+    ("train_batch_size", settings.do_train),
+    ("eval_batch_size", evaluates),
+    ("predict_batch_size", settings.do_predict),
+  ):
+    if is_used:
+      estimator.check_batch_size(f"--{name}", getattr(settings, name), replicas)
+
+
 @functools.cache
-def strategy() -> tf.distribute.Strategy | None:
-  """The one strategy of this process, for the devices that the flags name.
-
-  Raises:
-    ValueError: there is no such TPU.
-  """
-  return estimator.make_strategy(
-    FLAGS.use_tpu,
-    FLAGS.tpu_name or FLAGS.master,
-    FLAGS.tpu_zone,
-    FLAGS.gcp_project,
-  )
-
-
-def check_devices() -> None:
-  """Raises ValueError unless the devices are there and can share a batch."""
-  replicas = strategy().num_replicas_in_sync if strategy() else 1
-  if FLAGS.train_batch_size % replicas:
-    raise UserError(
-      f"--train_batch_size={FLAGS.train_batch_size} cannot be shared out among "
-      f"{replicas} devices; pass a multiple of {replicas}"
-    )
-
-
-def run_config(output_dir: str, seed: int) -> estimator.RunConfig:
-  """The RunConfig that the flags describe, for one folder and seed."""
-  pad = FLAGS.pad_to_max_length
-  return estimator.RunConfig(
-    model_dir=output_dir,
-    seed=seed,
-    save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-    keep_checkpoint_max=FLAGS.keep_checkpoint_max,
-    log_steps=FLAGS.log_steps,
-    strategy=strategy(),
-    pad_to_max_length=FLAGS.use_tpu if pad is None else pad,
-  )
+def make_strategy(
+  use_tpu: bool,
+  tpu_name: str | None,
+  tpu_zone: str | None,
+  gcp_project: str | None,
+) -> tf.distribute.Strategy | None:
+  """The one strategy of this process; see `estimator.make_strategy`."""
+  return estimator.make_strategy(use_tpu, tpu_name, tpu_zone, gcp_project)

@@ -1,7 +1,7 @@
-"""Numbers that papers report, by scikit-learn and SciPy.
+"""Metrics that papers report, by scikit-learn and SciPy.
 
-Both are loaded on use: it takes a second that a run which only trains need
-not wait for.
+Both are imported on use: that takes a second, which a run that only trains
+should not wait for.
 """
 
 import warnings
@@ -11,45 +11,19 @@ import numpy as np
 
 from errors import UserError
 
-
-def classification_metrics(
-  label_ids: np.ndarray, predictions: np.ndarray, per_example_loss: np.ndarray
-) -> dict[str, float]:
-  """What the original reports of a classifier.
-
-  Args:
-    label_ids: int [rows].
-    predictions: int [rows].
-    per_example_loss: float [rows].
-
-  Returns:
-    Dict with `eval_accuracy` and `eval_loss`, means over the rows.
-  """
-  from sklearn import metrics
-
-  return {
-    "eval_accuracy": float(metrics.accuracy_score(label_ids, predictions)),
-    "eval_loss": float(np.mean(per_example_loss, dtype=np.float64)),
-  }
+# Every metric takes labels and predictions: int [rows], one label a row; 0 and
+# 1 [rows, C], any number of C labels a row; or float [rows] of a regression.
 
 
 def accuracy(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Share of the rows that are right; of several labels, all must be.
-
-  Args:
-    label_ids, predictions: int [rows], or 0 and 1 [rows, C].
-  """
+  """Share of correct rows; a row of several labels needs all of them."""
   from sklearn import metrics
 
   return float(metrics.accuracy_score(label_ids, predictions))
 
 
 def f1(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """F1 of the label whose place is 1; 0 if it neither is nor is predicted.
-
-  Args:
-    label_ids, predictions: int [rows].
-  """
+  """F1 of label 1; 0 if it neither occurs nor is predicted."""
   from sklearn import metrics
 
   return float(
@@ -60,27 +34,17 @@ def f1(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def f1_micro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """F1 of all decisions together; 0 if none is or is predicted positive.
-
-  Args:
-    label_ids, predictions: int [rows], of which one label each, so that this
-      is the accuracy; or 0 and 1 [rows, C].
-  """
-  from sklearn import metrics
-
+  """F1 of all decisions together; with one label a row, the accuracy."""
   if np.ndim(label_ids) == 2:
     return f1(np.ravel(label_ids), np.ravel(predictions))
-  return float(
-    metrics.f1_score(label_ids, predictions, average="micro", zero_division=0)
-  )
+  return accuracy(label_ids, predictions)
 
 
 def f1_macro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Mean of the labels' F1, each 0 if it neither is nor is predicted.
+  """Mean of the labels' F1, each 0 where undefined.
 
-  Args:
-    label_ids, predictions: int [rows], where only labels that occur in one of
-      them count; or 0 and 1 [rows, C].
+  With one label a row, labels that neither occur nor are predicted are left
+  out.
   """
   from sklearn import metrics
 
@@ -95,11 +59,7 @@ def f1_macro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def matthews(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Matthews' correlation; 0 if labels or predictions are all the same.
-
-  Args:
-    label_ids, predictions: int [rows].
-  """
+  """Matthews correlation coefficient; 0 if either argument is constant."""
   from sklearn import metrics
 
   if _is_constant(label_ids) or _is_constant(predictions):
@@ -108,33 +68,21 @@ def matthews(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Pearson's correlation; 0 if labels or predictions are all the same.
-
-  Args:
-    label_ids, predictions: float [rows].
-  """
+  """Pearson correlation; 0 if either argument is constant."""
   from scipy import stats
 
   return _correlation(stats.pearsonr, label_ids, predictions)
 
 
 def spearman(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Spearman's rank correlation; 0 if labels or predictions are all the same.
-
-  Args:
-    label_ids, predictions: float [rows].
-  """
+  """Spearman rank correlation; 0 if either argument is constant."""
   from scipy import stats
 
   return _correlation(stats.spearmanr, label_ids, predictions)
 
 
 def mse(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Mean squared error.
-
-  Args:
-    label_ids, predictions: float [rows].
-  """
+  """Mean squared error."""
   difference = np.asarray(label_ids, np.float64) - predictions
   return float(np.mean(np.square(difference)))
 
@@ -143,7 +91,7 @@ def _correlation(statistic, label_ids, predictions):
   if _is_constant(label_ids) or _is_constant(predictions):
     return 0.0
   with warnings.catch_warnings():
-    # Of numbers that are nearly the same: the result stands nevertheless.
+    # Nearly constant numbers cause a warning, but the result is usable.
     warnings.simplefilter("ignore")
     return float(
       statistic(
@@ -174,21 +122,16 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 def compute(
   names: Sequence[str], label_ids: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
-  """Dict from `eval_NAME` to the metric of that name.
-
-  Where a metric is undefined (the F1 of a label that neither is nor is
-  predicted, the correlation with something constant), it is 0.
-
-  Args:
-    names: of METRICS.
-    label_ids, predictions: [rows], or 0 and 1 [rows, C] of several labels.
+  """Dict from `eval_NAME` to the metric of that name, for names in METRICS.
 
   Raises:
-    ValueError: a name is unknown.
+    UserError: a name is unknown.
   """
   for name in names:
     if name not in METRICS:
-      raise UserError(f"metric {name} is none of {', '.join(METRICS)}")
+      raise UserError(
+        f"there is no metric {name}; pass one of {', '.join(METRICS)}"
+      )
   return {
     f"eval_{name}": METRICS[name](label_ids, predictions) for name in names
   }
@@ -197,7 +140,7 @@ def compute(
 def label_report(
   label_ids: np.ndarray, predictions: np.ndarray, labels: Sequence
 ) -> dict:
-  """Each label's numbers, as JSON knows them.
+  """Precision, recall, F1 and confusion matrix of each label, for JSON.
 
   Args:
     label_ids, predictions: int [rows], or 0 and 1 [rows, C].
@@ -205,19 +148,18 @@ def label_report(
 
   Returns:
     Dict with `labels`, from each label to its precision, recall, f1 (0 where
-    undefined) and support (rows that have it); and
-    `confusion_matrix`, of rows that have label i and are predicted j; or, of
-    several labels, `confusion_matrices`, from each label to
-    [[right without, wrong with], [wrong without, right with]].
+    undefined) and support (number of rows that have it); and
+    `confusion_matrix` [true label][predicted label], or, with several labels a
+    row, `confusion_matrices`, from each label to [without, with][predicted
+    without, predicted with].
   """
   names = [str(label) for label in labels]
   if np.ndim(label_ids) == 1:
-    places = range(len(names))
+    indices = range(len(names))
+    scores = _scores(label_ids, predictions, indices)
     return {
-      "labels": dict(
-        zip(names, _scores(label_ids, predictions, places), strict=True)
-      ),
-      "confusion_matrix": _confusion(label_ids, predictions, places),
+      "labels": dict(zip(names, scores, strict=True)),
+      "confusion_matrix": _confusion(label_ids, predictions, indices),
     }
   pairs = zip(np.transpose(label_ids), np.transpose(predictions), strict=True)
   columns = dict(zip(names, pairs, strict=True))
@@ -229,55 +171,50 @@ def label_report(
   }
 
 
-def _scores(label_ids, predictions, places):
-  """Precision and so on of each of the places, a list of dicts."""
+def _scores(label_ids, predictions, indices):
+  """A dict of scores for each of some labels' indices."""
   from sklearn import metrics
 
   scores = metrics.precision_recall_fscore_support(
-    label_ids, predictions, labels=list(places), zero_division=0
+    label_ids, predictions, labels=list(indices), zero_division=0
   )
+  names = ("precision", "recall", "f1", "support")
   return [
-    {
-      "precision": float(precision),
-      "recall": float(recall),
-      "f1": float(score),
-      "support": int(support),
-    }
-    for precision, recall, score, support in zip(*scores, strict=True)
+    dict(zip(names, [*map(float, row[:3]), int(row[3])], strict=True))
+    for row in zip(*scores, strict=True)
   ]
 
 
-def _confusion(label_ids, predictions, places):
+def _confusion(label_ids, predictions, indices):
   from sklearn import metrics
 
   return metrics.confusion_matrix(
-    label_ids, predictions, labels=list(places)
+    label_ids, predictions, labels=list(indices)
   ).tolist()
 
 
 def calibration(
   confidences: np.ndarray, correct: np.ndarray, bins: int = 10
 ) -> dict:
-  """How often a model is right, by how sure it is (Guo et al. 2017).
+  """Accuracy by confidence (Guo et al. 2017, "On Calibration ..."), for JSON.
 
   Args:
-    confidences: float [rows], probability of what was predicted.
-    correct: bool [rows], whether that was right.
-    bins: number of equal parts of the range from 0 to 1.
+    confidences: float [rows], probability of the predicted label.
+    correct: bool [rows], whether the prediction is correct.
+    bins: number of equal intervals of confidence, each with its upper edge.
 
   Returns:
-    Dict, as JSON knows it, with `edges` [bins + 1]; `mean_confidence`,
-    `accuracy` (None where a bin is empty) and `count`, each [bins]; and
-    `expected_calibration_error`: the mean over the rows of how far their
-    bin's accuracy is from its mean confidence (equation 3).
+    Dict with `edges` [bins + 1]; `mean_confidence`, `accuracy` (None where a
+    bin is empty) and `count`, each [bins]; and `expected_calibration_error`,
+    the mean over the rows of the distance between their bin's accuracy and
+    mean confidence (equation 3).
   """
   confidences = np.asarray(confidences, np.float64)
   correct = np.asarray(correct, np.float64)
   edges = np.linspace(0.0, 1.0, bins + 1)
-  # A bin holds its upper edge; the first holds 0, too.
-  place = np.digitize(confidences, edges[1:-1], right=True)
+  index = np.digitize(confidences, edges[1:-1], right=True)
   count, confident, right = (
-    np.bincount(place, weights, minlength=bins).tolist()
+    np.bincount(index, weights, minlength=bins).tolist()
     for weights in (np.ones_like(confidences), confidences, correct)
   )
   gaps = [abs(r - c) for r, c in zip(right, confident, strict=True)]
@@ -303,8 +240,8 @@ def summarize(
     results: task -> seed -> metric -> value.
 
   Returns:
-    Rows of task, metric, mean, standard deviation, the best value and the seed
-    that gave it, under a header.
+    A header and rows of task, metric, mean, standard deviation of the sample
+    (empty for a single seed), the best value and the seed that gave it.
   """
   rows = [["task", "metric", "mean", "deviation", "best", "best seed"]]
   for task, by_seed in results.items():
@@ -315,12 +252,13 @@ def summarize(
       choose = min if is_lower_better(name) else max
       seed = choose(values, key=values.get)
       numbers = list(values.values())
-      deviation = np.std(numbers, ddof=1) if len(numbers) > 1 else 0.0
-      shown = (np.mean(numbers), deviation, values[seed])
-      rows.append([task, name, *(f"{n:.4f}" for n in shown), str(seed)])
+      mean = f"{np.mean(numbers):.4f}"
+      deviation = f"{np.std(numbers, ddof=1):.4f}" if len(numbers) > 1 else ""
+      best = f"{values[seed]:.4f}"
+      rows.append([task, name, mean, deviation, best, str(seed)])
   return rows
 
 
 def is_lower_better(name: str) -> bool:
-  """Whether a metric of that name is an error, to be made small."""
+  """Whether a metric of that name is an error, to be minimized."""
   return "loss" in name or "mse" in name

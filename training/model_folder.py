@@ -1,31 +1,31 @@
-"""Folders that hold a model: an unzipped release, or what training leaves.
+"""Folders that hold a model: an unzipped release, or a finished training.
 
     model = find_model("uncased_L-12_H-768_A-12")
     model.tokenizer.tokenize("a text")
 
-A release is `bert_config.json`, `bert_model.ckpt` and `vocab.txt`, or one
-SentencePiece model in place of the last.
+Such a folder contains `bert_config.json`, `bert_model.ckpt`, and either
+`vocab.txt` or a SentencePiece model (`*.model`).
 """
 
 import json
 import os
 from typing import NamedTuple
 
-import tensorflow as tf
-
 import modeling
 import tokenization
 from errors import UserError
+from pipeline import files
 from training import checkpoints
 
 
 class Model(NamedTuple):
-  """A trained encoder, as files.
+  """The parts of a trained model.
 
   Attributes:
-    config: its BertConfig.
+    config: the BertConfig.
     tokenizer: the FullTokenizer it was trained with.
-    checkpoint: as `checkpoints.find_checkpoint` takes it.
+    checkpoint: prefix or folder of the weights, see
+      `checkpoints.find_checkpoint`.
   """
 
   config: modeling.BertConfig
@@ -37,18 +37,19 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   """The model in a folder.
 
   Args:
-    model_dir: holds a release.
-    do_lower_case: whether the text was lower-cased; when None, what
-      bert_config.json says of it, or else the folder's name, or else True.
+    model_dir: a folder as described above.
+    do_lower_case: whether the model reads lower-cased text. Default: as
+      bert_config.json says; without an entry there, True unless the folder's
+      name says "cased".
 
   Raises:
-    ValueError: a file is missing, or `do_lower_case` contradicts the folder.
+    UserError: a file is missing, or `do_lower_case` contradicts the folder.
   """
   config = load_config(model_dir)
   checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
-  if not tf.io.gfile.exists(checkpoint + ".index"):
+  if not files.exists(checkpoint + ".index"):
     checkpoint = checkpoints.find_checkpoint(model_dir)
-  # Of "." and the like, too, the name tells.
+  # The folder's name counts even if `model_dir` is "." or similar.
   named = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
   if do_lower_case is None:
     do_lower_case = getattr(config, "do_lower_case", _lower_cases(named))
@@ -56,8 +57,14 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
 
+def is_finished(model_dir: str) -> bool:
+  """Whether a folder holds a configuration and a finished model."""
+  needed = ("bert_config.json", checkpoints.RELEASE_NAME + ".index")
+  return all(files.exists(os.path.join(model_dir, name)) for name in needed)
+
+
 def _lower_cases(checkpoint):
-  """Whether a model reads lower-cased text, as far as its name tells."""
+  """False if the checkpoint's path says that the model is cased."""
   try:
     tokenization.validate_case_matches_checkpoint(True, checkpoint)
   except ValueError:
@@ -69,13 +76,13 @@ def load_config(model_dir: str) -> modeling.BertConfig:
   """The BertConfig in a folder.
 
   Raises:
-    ValueError: there is none, or it is damaged.
+    UserError: there is none, or it is damaged.
   """
   path = os.path.join(model_dir, "bert_config.json")
-  if not tf.io.gfile.exists(path):
+  if not files.exists(path):
     raise UserError(
-      f"{model_dir} holds no bert_config.json; pass the folder of an unzipped "
-      f"release, or the --output_dir of a training that has ended"
+      f"{model_dir} contains no bert_config.json; pass the folder of an "
+      f"unzipped release, or the --output_dir of a finished training"
     )
   return modeling.BertConfig.from_json_file(path)
 
@@ -83,78 +90,77 @@ def load_config(model_dir: str) -> modeling.BertConfig:
 def load_tokenizer(
   model_dir: str, do_lower_case: bool
 ) -> tokenization.FullTokenizer:
-  """The tokenizer in a folder: by vocab.txt, or by its SentencePiece model.
+  """The tokenizer of the vocab.txt, or the SentencePiece model, in a folder.
 
   Raises:
-    ValueError: there is neither, or the choice of two models.
+    UserError: there is neither, or more than one SentencePiece model.
   """
-  files = tf.io.gfile.listdir(model_dir)
-  if "vocab.txt" in files:
+  names = files.listdir(model_dir)
+  if "vocab.txt" in names:
     return tokenization.FullTokenizer(
       os.path.join(model_dir, "vocab.txt"), do_lower_case
     )
-  names = [name for name in files if name.endswith(".model")]
-  if len(names) != 1:
+  models = [name for name in names if name.endswith(".model")]
+  if len(models) != 1:
     raise UserError(
-      f"{model_dir} has neither vocab.txt nor one SentencePiece model; copy "
-      f"the one that came with the model there"
+      f"{model_dir} contains neither vocab.txt nor one SentencePiece model; "
+      f"copy the file that came with the model there"
     )
   return tokenization.FullTokenizer(
-    None, do_lower_case, os.path.join(model_dir, names[0])
+    None, do_lower_case, os.path.join(model_dir, models[0])
   )
 
 
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The folder that trained weights lie in, or would come from.
+  """The folder of the weights that a run uses.
 
   Args:
-    output_dir: of the training.
-    init_checkpoint: where its weights start from: a prefix, a folder or None.
+    output_dir: the run's folder; its training checkpoints come first.
+    init_checkpoint: prefix or folder of the initial weights, or None.
   """
   if output_dir and checkpoints.training_checkpoints(output_dir):
     return output_dir
-  if not init_checkpoint or tf.io.gfile.isdir(init_checkpoint):
+  if not init_checkpoint or files.isdir(init_checkpoint):
     return init_checkpoint
   return os.path.dirname(init_checkpoint) or "."
 
 
 def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """Where the weights of a run that does not train start from.
+  """The initial checkpoint of a run that does not train.
 
   Args:
-    output_dir: its folder; what a training has left there counts where there
-      is no other.
+    output_dir: the run's folder; default of the initial checkpoint if a
+      training has finished there.
     init_checkpoint: --init_checkpoint, or None.
   """
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  if init_checkpoint is None and tf.io.gfile.exists(release + ".index"):
+  if init_checkpoint is None and files.exists(release + ".index"):
     return release
   return init_checkpoint
 
 
 def read_json(path: str, kind: type) -> dict | list | None:
-  """What a JSON file of a release holds; None if there is no such file.
+  """The content of a JSON file in a model folder, or None without a file.
 
   Args:
     path: the file.
-    kind: dict or list.
+    kind: expected type, dict or list.
 
   Raises:
-    ValueError: it holds something else.
+    UserError: the file contains something else.
   """
-  if not tf.io.gfile.exists(path):
+  if not files.exists(path):
     return None
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    content = reader.read()
   try:
-    found = json.loads(content)
+    found = json.loads(files.read_bytes(path))
   except ValueError as error:
-    raise UserError(damaged(path, f"not JSON, {error}")) from error
+    raise UserError(damaged(path, f"invalid JSON: {error}")) from error
   if not isinstance(found, kind):
-    raise UserError(damaged(path, f"no JSON {kind.__name__}"))
+    expected = {dict: "object", list: "array"}[kind]
+    raise UserError(damaged(path, f"expected a JSON {expected}"))
   return found
 
 
 def damaged(path: str, reason: str) -> str:
-  """The message on a file of a release that is not as it was written."""
+  """An error message about a damaged file of a model folder."""
   return f"{path} is damaged ({reason}); train again, or copy it again"

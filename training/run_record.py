@@ -1,6 +1,7 @@
-"""What a run was given, in `flags.json`, and what it found, `eval_results`."""
+"""The record of a run, `flags.json`, and its results, `eval_results`."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -8,7 +9,6 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-import sklearn
 import tensorflow as tf
 from absl import logging
 
@@ -18,11 +18,11 @@ from training import checkpoints
 
 RECORD_NAME = "flags.json"
 
-# Flags that name files whose content counts, and not their place.
+# Flags that name files whose content is recorded.
 _FILE_FLAGS = ("vocab_file", "spm_model_file", "bert_config_file")
 
-# What a training that goes on must not change: the files beside the weights say
-# how the model reads.
+# Flags that must not change when a training continues, because the files
+# beside the weights depend on them.
 _READING_FLAGS = (
   "do_lower_case",
   "max_seq_length",
@@ -32,7 +32,7 @@ _READING_FLAGS = (
   "version_2_with_negative",
 )
 
-# What may change between two runs without a change to the trained weights.
+# Flags that do not affect the trained weights.
 _FREE_FLAGS = re.compile(
   "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
@@ -44,7 +44,7 @@ _FREE_FLAGS = re.compile(
 def make_record(
   flags: Mapping[str, object], data: Mapping[str, str]
 ) -> dict[str, dict]:
-  """What `flags.json` is to hold.
+  """Returns the content of `flags.json`.
 
   Args:
     flags: all flags by name.
@@ -55,93 +55,94 @@ def make_record(
     prefix = checkpoints.find_checkpoint(flags["init_checkpoint"])
     # The index holds a checksum of every variable.
     paths["init_checkpoint"] = prefix + ".index"
+  hashes = {
+    name: hashlib.sha256(files.read_bytes(path)).hexdigest()
+    for name, path in paths.items()
+  }
   return {
     "flags": dict(flags),
     "versions": {
       "python": platform.python_version(),
       "tensorflow": tf.__version__,
       "numpy": np.__version__,
-      "scikit-learn": sklearn.__version__,
+      "scikit-learn": importlib.metadata.version("scikit-learn"),
       "platform": platform.platform(),
     },
-    "data": {**data, **{name: _sha256(path) for name, path in paths.items()}},
+    "data": {**data, **hashes},
   }
 
 
 def keep_record(
-  output_dir: str, record: Mapping[str, dict], is_training: bool, goes_on: bool
+  output_dir: str,
+  record: Mapping[str, dict],
+  is_training: bool,
+  continues: bool,
 ) -> Mapping[str, dict]:
-  """Writes a record, unless there is one of the training that is used.
+  """Writes a record, or keeps the one of an earlier training that is used.
 
-  Where that training was given other flags, each is logged.
+  Flags that differ from those of a training that continues are logged.
 
   Args:
     output_dir: an existing folder.
     record: what `make_record` returned.
     is_training: whether this run trains.
-    goes_on: whether the folder holds a checkpoint to go on from.
+    continues: whether the folder holds a checkpoint to continue from.
 
   Returns:
     What the file now holds.
 
   Raises:
-    ValueError: the training that is to go on was of another task or of other
-      examples, or read them otherwise; or the file is damaged.
+    UserError: a training that continues has another task, other examples or
+      other flags that affect how text is read; or the file is damaged.
   """
   path = os.path.join(output_dir, RECORD_NAME)
-  if tf.io.gfile.exists(path):
+  if files.exists(path):
     earlier = _read(path)
-    if not is_training:
-      return earlier
-    if goes_on:
+    if is_training and continues:
       _compare(output_dir, earlier, record)
+    if continues or not is_training:
       return earlier
-  files.write_file(
-    path, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-  )
+  _write_json(path, record)
   return record
 
 
 def write_results(
   stem: str, results: Mapping[str, float], details: Mapping | None = None
 ) -> None:
-  """Writes STEM.txt, as the original has it, and STEM.json, with more.
+  """Writes STEM.txt, in the original's format, and STEM.json, with details.
 
   Args:
-    stem: path of both files, without what is behind the dot.
+    stem: path of both files, without extension.
     results: dict of numbers.
-    details: what the second one also holds.
+    details: further entries of STEM.json.
   """
   lines = [f"{key} = {results[key]}" for key in sorted(results)]
   files.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
   logging.info("%s.txt: %s", stem, ", ".join(lines))
-  content = {"results": dict(results), **(details or {})}
+  _write_json(f"{stem}.json", {"results": dict(results), **(details or {})})
+
+
+def _write_json(path, content):
   files.write_file(
-    f"{stem}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    path, json.dumps(content, indent=2, ensure_ascii=False) + "\n"
   )
 
 
-def _sha256(path):
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    return hashlib.sha256(reader.read()).hexdigest()
-
-
 def _read(path):
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    content = reader.read()
   try:
-    record = json.loads(content)
+    record = json.loads(files.read_bytes(path))
     if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
       return record
   except (ValueError, TypeError, KeyError):
     pass
-  raise UserError(f"{path} is damaged; delete it, and it is written anew")
+  raise UserError(f"{path} is damaged; delete it, and it is written again")
 
 
 def _compare(output_dir, earlier, record):
-  """Logs other flags; raises ValueError for other examples or windows."""
+  """Logs flags that differ; raises UserError for other data or reading."""
   before, now = earlier["flags"], record["flags"]
-  same_task = before.get("task_name") == now["task_name"]
+  tasks = (str(flags.get("task_name")).lower() for flags in (before, now))
+  same_task = len(set(tasks)) == 1
   train = [r["data"].get("train") for r in (earlier, record)]
   if not same_task or (None not in train and train[0] != train[1]):
     what = "other examples" if same_task else before.get("task_name")
@@ -158,8 +159,8 @@ def _compare(output_dir, earlier, record):
   for name in sorted(before.keys() & now.keys()):
     if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
       logging.warning(
-        "--%s=%s: the training in %s began with %s; to train anew, pass "
-        "another --output_dir",
+        "--%s=%s: the training in %s began with %s; to start a new training, "
+        "pass another --output_dir",
         name,
         now[name],
         output_dir,

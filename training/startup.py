@@ -19,10 +19,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 # Errors of TensorFlow that come from files, networks and full devices.
 _ENVIRONMENT_ERRORS = (
+  "AbortedError",
+  "DeadlineExceededError",
+  "FailedPreconditionError",
   "NotFoundError",
   "PermissionDeniedError",
   "ResourceExhaustedError",
+  "UnauthenticatedError",
   "UnavailableError",
+  "UnimplementedError",
 )
 
 
@@ -104,8 +109,8 @@ def _run_main(main, *arguments):
   except Exception as error:
     if not _is_users(error):
       print(
-        "This is a bug in the program; please report it with the traceback "
-        "below and your command.",
+        "This is a bug in the program, or in code of yours that it calls. "
+        "Please report it with your command and the traceback below.",
         file=sys.stderr,
       )
       raise
@@ -132,7 +137,7 @@ def _fail(error):
     if not re.match("Graph execution error|Detected at node|  |$", line)
   ]
   first_line = [*lines, type(error).__name__][0]
-  if "No space left" in text:
+  if "No space left" in text and "free some space" not in text:
     first_line += "; free some space and run the same command again"
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"

@@ -1,29 +1,29 @@
-"""What a run shows of itself: a bar, log lines, and TensorBoard's curves.
+"""The progress of a run: a bar, log lines, and curves for TensorBoard.
 
-All curves of a run lie in the event files of one folder, named by tags: `loss`
-and `learning_rate` of training, `dev/eval_accuracy` of an evaluation; what is
-before the slash groups them in TensorBoard. Each process that writes adds one
-file. A run that was killed may have written a step twice; the later one counts.
+All curves of a run are in the event files of one folder. Their tags are `loss`
+and `learning_rate` in training, `dev/eval_accuracy` in evaluations; TensorBoard
+groups them by the part before the slash. Each process writes one file. If a
+killed run and its successor wrote the same step, the later value counts.
 """
 
 import collections
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 from absl import logging
 
-from errors import UserError
+from errors import UserError, plural
+from pipeline.progress import bar
 
 
 class Summaries:
   """Writes scalars for TensorBoard.
 
   Args:
-    folder: where the event file goes, once there is something to write.
+    folder: for the event file, which the first `write` creates.
   """
 
   def __init__(self, folder: str):
@@ -31,10 +31,10 @@ class Summaries:
     self._writer = None
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Writes one number of a step for each tag; they are on disk then."""
+    """Writes one number of a step for each tag to disk."""
     if self._writer is None:
       self._writer = tf.summary.create_file_writer(self._folder)
-    # `tf.summary.scalar` is the same, but asks for TensorBoard.
+    # `tf.summary.scalar` does the same, but needs TensorBoard.
     metadata = tf.compat.v1.SummaryMetadata(
       plugin_data={"plugin_name": "scalars"}
     )
@@ -45,21 +45,15 @@ class Summaries:
         )
     self._writer.flush()
 
-  def close(self) -> None:
-    """Closes the event file; another one follows if more is written."""
-    if self._writer is not None:
-      self._writer.close()
-      self._writer = None
-
 
 def read_scalars(
   folder: str | os.PathLike,
 ) -> dict[str, list[tuple[int, float]]]:
-  """The curves in a folder's event files.
+  """Returns the curves in a folder's event files.
 
   Returns:
-    Dict from tag to (step, value) pairs, by step; of a step written more than
-    once, the last. A record that was cut short ends its file.
+    Dict from tag to (step, value) pairs, sorted by step. The last value of a
+    step counts. A file ends at a truncated record.
   """
   events = []
   for name in sorted(tf.io.gfile.listdir(os.fspath(folder))):
@@ -75,30 +69,25 @@ def read_scalars(
 
 
 def _read_events(path):
-  """The events of a file, up to the first that is damaged."""
+  """The events of a file, up to the first damaged one."""
   events = []
   try:
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
       events.append(tf.compat.v1.Event.FromString(record))
   except tf.errors.DataLossError:
     # A killed run leaves a part of a record.
-    logging.warning("%s ends in a damaged record; passing it over", path)
+    logging.warning("Skipping a damaged record at the end of %s", path)
   return events
 
 
-def bar(batches: Iterable | None = None, **kwargs) -> tqdm.tqdm:
-  """A progress bar, on a terminal, for what takes longer than two seconds."""
-  return tqdm.tqdm(batches, disable=None, delay=2, leave=False, **kwargs)
-
-
 class Progress:
-  """The bar, the log lines and the curves of a training run.
+  """The bar, log lines and curves of a training run.
 
   Args:
-    step: number of updates made already.
-    max_steps: number of updates in all.
+    step: number of updates already made.
+    max_steps: total number of updates.
     batch_size: rows of one update.
-    summaries: where the numbers of each line also go.
+    summaries: receives the numbers of each line.
   """
 
   def __init__(
@@ -109,74 +98,76 @@ class Progress:
     self._batch_size = batch_size
     self._summaries = summaries
     self._results = []
+    self._is_warm = False  # Whether a step has been made, and compiled.
+    self._timed_steps = 0
     self._bar = bar(total=max_steps, initial=step, unit="step")
     self.restart_clock()
 
   def restart_clock(self) -> None:
-    """Leaves out of the rate what has happened since the last line."""
+    """Starts the clock of the next line's rate."""
     self._since = time.monotonic()
+    self._timed_steps = 0
 
   def add(self, results: Mapping[str, tf.Tensor]) -> None:
-    """Counts one step and keeps its scalars for the next line."""
+    """Counts one step and keeps its scalars for the next line.
+
+    The first step, which includes compilation, is timed apart.
+    """
     self._results.append(results)
+    self._timed_steps += 1
     self._bar.update()
+    if not self._is_warm:
+      results["loss"].numpy()  # Waits for the step to end.
+      seconds = time.monotonic() - self._since
+      logging.info("First step, with compilation: %.1f seconds", seconds)
+      self._is_warm = True
+      self.restart_clock()
 
   def close(self) -> None:
-    """Takes the bar away."""
+    """Removes the bar."""
     self._bar.close()
 
-  def mean_loss(self) -> float:
-    """The mean loss of the steps since the last line.
-
-    Raises:
-      ValueError: it is not a finite number.
-    """
-    loss = np.mean([r["loss"].numpy() for r in self._results])
-    if not np.isfinite(loss):
-      raise UserError(
-        f"the loss is {loss} within {len(self._results)} steps after step "
-        f"{self._step}; lower --learning_rate or look for damaged input"
-      )
-    return loss
-
   def log(self) -> None:
-    """One line for the steps since the last, if there are any.
+    """Logs one line for the steps since the last line, if there are any.
 
     Raises:
-      ValueError: their mean loss is not a finite number.
+      UserError: their mean loss is not finite.
     """
     count = len(self._results)
     if not count:
       return
-    # Reading a value waits for the step that makes it, so the clock is read
-    # after.
-    loss = self.mean_loss()
-    scalars = {
-      name: np.mean([r[name].numpy() for r in self._results])
-      for name in self._results[-1]
-      if name != "loss"
-    }
+    # Reading a loss waits for its step to end, so read it before the clock.
+    scalars = {"loss": self._mean("loss")}
+    seconds = time.monotonic() - self._since
+    if not np.isfinite(scalars["loss"]):
+      raise UserError(
+        f"the loss is {scalars['loss']} within {plural(count, 'step')} after "
+        f"step {self._step}; lower --learning_rate or look for damaged input"
+      )
+    scalars |= {name: self._mean(name) for name in self._results[-1]}
     if "learning rate" in scalars:
-      # Of a schedule, where it stands.
+      # The current one, not the mean.
       scalars["learning rate"] = self._results[-1]["learning rate"].numpy()
-    rate = count * self._batch_size / (time.monotonic() - self._since)
+    shown = f"loss {scalars['loss']:.4f}"
+    logged = "".join(
+      f", {name} {value:.3g}"
+      for name, value in scalars.items()
+      if name != "loss"
+    )
+    rate = ""
+    if self._timed_steps:
+      scalars["examples/s"] = self._timed_steps * self._batch_size / seconds
+      rate = f", {scalars['examples/s']:.1f} examples/s"
     self._step += count
     self._results = []
-    logged = "".join(f", {name} {value:.3g}" for name, value in scalars.items())
     self._bar.clear()
     logging.info(
-      "step %d/%d: loss %.4f%s, %.1f examples/s",
-      self._step,
-      self._max_steps,
-      loss,
-      logged,
-      rate,
+      "step %d/%d: %s", self._step, self._max_steps, shown + logged + rate
     )
     # The next step draws it, so that a short run shows no bar.
-    self._bar.set_postfix_str(
-      f"loss {loss:.4f}, {rate:.1f} examples/s", refresh=False
-    )
-    self._summaries.write(
-      self._step, {"loss": loss, **scalars, "examples/s": rate}
-    )
+    self._bar.set_postfix_str(shown + rate, refresh=False)
+    self._summaries.write(self._step, scalars)
     self.restart_clock()
+
+  def _mean(self, name):
+    return np.mean([results[name].numpy() for results in self._results])

@@ -46,8 +46,8 @@ def _eval_results(folder):
 
 def test_the_log_tells_what_happens(trained):
   _, output = trained
-  assert "39 variables loaded, 2 fresh by design, 7 ignored" in output
-  assert "fresh: output_bias output_weights" in output
+  assert "loaded 39 variables; 2 initialized" in output
+  assert "initialized: output_bias output_weights" in output
   assert "step 5/10: loss " in output
   assert "step 10/10: loss " in output
   assert "learning rate" in output
@@ -169,7 +169,7 @@ def test_another_model_in_output_dir_is_an_error(trained, files):
   before = scripts.tree(folder)
   command = tiny_task.flags(files, folder, task_name="xnli")
   _, error = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
-  assert "output_weights has shape [2, 32] there, and [3, 32] here" in error
+  assert "labels.json has the labels 0, 1 (classification)" in error
   assert scripts.tree(folder) == before
 
 
@@ -206,7 +206,7 @@ USER_SCRIPT = """
 import os
 import sys
 sys.path.insert(0, {root!r})
-import common_flags
+from training import startup
 import run_classifier
 import tokenization
 
@@ -430,7 +430,7 @@ def test_another_learning_rate_is_warned_of(trained, files, tmp_path):
   )
   assert (
     f"--learning_rate=0.002: the training in {folder} began with 0.001; to "
-    "train anew, pass another --output_dir\n"
+    "start a new training, pass another --output_dir\n"
   ) in log
   # The record tells what the model was trained with.
   record = json.loads((folder / "flags.json").read_text())

@@ -117,7 +117,7 @@ def test_evaluation_is_the_originals(files, goldens, tmp_path):
   expected = _results(golden)
   assert expected.keys() == RESULTS
   assert _results(tmp_path) == pytest.approx(expected, rel=1e-5)
-  assert "Read 447 records in 1 file" in log
+  assert "Checked 447 records in 1 file" in log
   assert f"Evaluating on --input_file={files}/default.tfrecord" in log
   details = json.loads((tmp_path / "eval_results.json").read_text())
   assert details["results"] == _results(tmp_path)
@@ -145,7 +145,7 @@ def test_the_log_tells_what_happens(trained):
   shapes = checkpoints.Checkpoint(str(trained[0] / "bert_model.ckpt")).shapes
   count = sum(map(np.prod, shapes.values()))
   assert f"Training {count:,} parameters" in output
-  assert "46 variables loaded, 0 fresh by design, 0 ignored" in output
+  assert "loaded 46 variables; 0 initialized" in output
   for step in (3, 6, 9, 12):
     line = next(x for x in output.splitlines() if f"step {step}/12" in x)
     for name in ("loss", "learning rate", "gradient norm", "examples/s"):
@@ -294,7 +294,7 @@ def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
     num_warmup_steps=0,
     log_steps=1,
   )
-  assert f"{folder}/model.ckpt-12: 46 variables loaded, 0 fresh" in log
+  assert f"{folder}/model.ckpt-12: loaded 46 variables; 0 initialized" in log
   # Of three updates the first has the whole rate.
   assert "step 1/3: loss" in log
   assert "learning rate 0.001," in log
@@ -316,7 +316,7 @@ def test_a_classifier_starts_from_it(trained, files, tmp_path):
     ),
     "--do_train",
   )
-  assert "39 variables loaded, 2 fresh by design, 7 ignored" in log
+  assert "loaded 39 variables; 2 initialized" in log
 
 
 def test_it_starts_from_nothing(files, tmp_path):
@@ -329,7 +329,7 @@ def test_it_starts_from_nothing(files, tmp_path):
     num_train_steps=2,
     num_warmup_steps=2,
   )
-  assert "all weights are fresh" in log
+  assert "all weights are random" in log
   # A uniform guess among 1,001 words, and between two sentences.
   _, loss = summaries.read_scalars(tmp_path)["loss"][0]
   assert loss == pytest.approx(np.log(1001) + np.log(2), abs=0.7)
@@ -369,20 +369,20 @@ def test_importing_the_script_defines_no_flag():
 # The flags that differ from a good command, and what the one line says.
 ERRORS = {
   "nothing to do": ({"do_train": None}, ["nothing to do", "--do_eval"]),
-  "no output": ({"output_dir": None}, ["--output_dir is missing"]),
-  "no input": ({"input_file": None}, ["--input_file is missing"]),
+  "no output": ({"output_dir": None}, ["--output_dir is required"]),
+  "no input": ({"input_file": None}, ["--input_file is required"]),
   "no configuration": ({"bert_config_file": None}, ["--bert_config_file"]),
   "no such file": (
     {"input_file": "FILES/none.tfrecord"},
-    ["--input_file=FILES/none.tfrecord: there is no file"],
+    ["--input_file=FILES/none.tfrecord: no file matches"],
   ),
   "a pattern of nothing": (
     {"input_file": "FILES/*.record,FILES/default.tfrecord"},
-    ["there is no file FILES/*.record", "patterns"],
+    ["no file matches FILES/*.record", "patterns"],
   ),
   "nothing to evaluate on": (
     {"eval_input_file": "FILES/*.dev", "do_eval": True},
-    ["--eval_input_file=FILES/*.dev: there is no file"],
+    ["--eval_input_file=FILES/*.dev: no file matches"],
   ),
   "long warm-up": (
     {"num_warmup_steps": 13},
@@ -399,17 +399,20 @@ ERRORS = {
   "other length": (
     {"max_seq_length": 128},
     [
-      "FILES/default.tfrecord was made with --max_seq_length=64",
-      "here it is --max_seq_length=128",
+      "--max_seq_length=128, but FILES/default.tfrecord was made with",
       "pass --max_seq_length=64",
     ],
   ),
   "other predictions": (
     {"max_predictions_per_seq": 20},
     [
-      "FILES/default.tfrecord was made with --max_predictions_per_seq=10",
-      "--max_predictions_per_seq=20",
+      "--max_predictions_per_seq=20, but FILES/default.tfrecord was made",
+      "pass --max_predictions_per_seq=10",
     ],
+  ),
+  "a vocabulary for a configuration": (
+    {"bert_config_file": "FILES/model/vocab.txt"},
+    ["--bert_config_file: FILES/model/vocab.txt", "pass the bert_config.json"],
   ),
   "too long": (
     {"max_seq_length": 129},
@@ -425,7 +428,7 @@ ERRORS = {
   ),
   "no vocabulary to mask with": (
     {"dynamic_masking": True, "input_file": "FILES/unmasked.tfrecord"},
-    ["--vocab_file is missing"],
+    ["--vocab_file is required"],
   ),
   "a vocabulary that is too small": (
     {
@@ -437,11 +440,11 @@ ERRORS = {
   ),
   "mask rate without masking": (
     {"masked_lm_prob": 0.3},
-    ["--masked_lm_prob", "--dynamic_masking", "leave it out"],
+    ["--masked_lm_prob", "--dynamic_masking", "omit it"],
   ),
   "whole words without masking": (
     {"do_whole_word_mask": True},
-    ["--do_whole_word_mask", "--dynamic_masking", "leave it out"],
+    ["--do_whole_word_mask", "--dynamic_masking", "omit it"],
   ),
   "no mask rate": (
     {"masked_lm_prob": 1.5},
@@ -469,7 +472,7 @@ ERRORS = {
   ),
   "a truncated file": (
     {"input_file": "FILES/truncated.tfrecord"},
-    ["FILES/truncated.tfrecord is cut short"],
+    ["FILES/truncated.tfrecord is truncated"],
   ),
   "an empty file": (
     {"input_file": "FILES/empty.tfrecord"},
@@ -477,7 +480,7 @@ ERRORS = {
   ),
   "no records": (
     {"input_file": "FILES/model/vocab.txt"},
-    ["FILES/model/vocab.txt is not a TFRecord file"],
+    ["FILES/model/vocab.txt is not a TFRecord file", "--input_file takes"],
   ),
   "ids beyond the model's": (
     {"bert_config_file": "FILES/small.json", "init_checkpoint": None},
@@ -493,7 +496,7 @@ ERRORS = {
   ),
   "nothing trained to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": None},
-    ["no pre-trained model", "add --do_train"],
+    ["no trained pre-training model", "add --do_train"],
   ),
   "a checkpoint without heads to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": "FILES/bare.ckpt"},

@@ -1,25 +1,15 @@
 """Features of texts: layers, alignment, poolings, against arithmetic."""
 
-import json
 import shutil
-import time
 
 import numpy as np
 import pytest
 import sentencepiece
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-import modeling
-import tokenization
 from tasks import features
 from training import checkpoints, inputs, model_folder
-
-tf.config.set_logical_device_configuration(
-  tf.config.list_physical_devices("CPU")[0],
-  [tf.config.LogicalDeviceConfiguration()] * 2,
-)
 
 TEXTS = [
   "Who was Jim Henson ?",
@@ -83,7 +73,12 @@ class TestExtractor:
       size = int(mask.sum())
       length_a = size - int(golden.inputs["segment_ids"][row].sum())
       tokens = [inverse[i] for i in ids[row, :size]]
-      read = features._Row(tokens, ids[row, :size], length_a, [], False)
+      columns = {
+        "input_ids": ids[row, :size],
+        "input_mask": [1] * size,
+        "segment_ids": [0] * length_a + [1] * (size - length_a),
+      }
+      read = features._Row(tokens, [], False, columns)
       (result,) = found._compute_window([read], lambda count: None)
       for place, name in enumerate(("encoder_layer_0", "encoder_layer_1")):
         expected = golden.arrays[f"forward/{name}"][row, :size]
@@ -124,23 +119,10 @@ class TestExtractor:
     )
     other = model._replace(checkpoint=changed)
     assert np.isfinite(extractor(other, layers=[-1])(["the"])[0].values).all()
-    with pytest.raises(ValueError, match=r"beyond 65504.*pass --dtype=float32"):
+    with pytest.raises(
+      ValueError, match=r"larger than 65504.*pass --dtype=float32"
+    ):
       extractor(other, layers=[-1], dtype="float16")(["the"])
-
-  def test_an_error_ends_what_has_not_begun(self, model):
-    found = extractor(model, layers=[-1], batch_size=1)
-    begun = []
-
-    def fail(*batch):
-      begun.append(batch)
-      time.sleep(0.01)
-      raise RuntimeError("no more")
-
-    found._program = fail
-    with pytest.raises(RuntimeError, match="no more"):
-      found(["the"] * 1000)
-    # The threads may have begun others by the time the first has failed.
-    assert len(begun) < 900
 
   def test_neither_batch_nor_company_changes_a_text(
     self, model, tokens_of_texts
@@ -199,34 +181,6 @@ class TestExtractor:
     for row in found:
       array = row.values if pooling == "none" else row.vector
       assert array.base is None
-
-  def test_it_is_traced_once_for_all_lengths(self, monkeypatch, model):
-    traces = []
-    compute = features.FeatureExtractor._compute_share
-
-    def counted(self, *batch):
-      traces.append(batch)
-      return compute(self, *batch)
-
-    monkeypatch.setattr(features.FeatureExtractor, "_compute_share", counted)
-    found = extractor(model, batch_size=2)
-    found(TEXTS)
-    found(TEXTS[:1])
-    assert len(traces) == 1
-
-  @pytest.mark.parametrize("pads", [False, True])
-  def test_several_devices_share_a_batch(self, model, tokens_of_texts, pads):
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    found = extractor(
-      model,
-      layers=[-1, -2],
-      batch_size=4,
-      strategy=strategy,
-      pad_to_max_length=pads,
-    )(TEXTS)
-    for one, other in zip(found, tokens_of_texts, strict=True):
-      assert one.tokens == other.tokens
-      np.testing.assert_allclose(one.values, other.values, atol=2e-6)
 
   def test_bfloat16_is_near(self, model, tokens_of_texts):
     found = extractor(model, layers=[-1, -2], precision="bfloat16")(TEXTS)
@@ -423,43 +377,6 @@ class TestPooling:
 
 
 class TestModel:
-  def test_a_trained_folder_says_its_casing(self, tmp_path, release):
-    folder = tmp_path / "trained"
-    shutil.copytree(release, folder)
-    config = json.loads((folder / "bert_config.json").read_text())
-    (folder / "bert_config.json").write_text(
-      json.dumps({**config, "do_lower_case": False})
-    )
-    tokenizer = model_folder.find_model(str(folder)).tokenizer
-    assert not tokenizer.basic_tokenizer.do_lower_case
-    tokenizer = model_folder.find_model(str(folder), True).tokenizer
-    assert tokenizer.basic_tokenizer.do_lower_case
-
-  def test_a_released_folders_name_says_its_casing(self, tmp_path, release):
-    for name, lower_cases in (
-      ("cased_L-12_H-768_A-12", False),
-      ("uncased_L-12_H-768_A-12", True),
-      ("mine", True),
-    ):
-      folder = tmp_path / name
-      shutil.copytree(release, folder)
-      tokenizer = model_folder.find_model(str(folder)).tokenizer
-      assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
-      found = model_folder.find_model(str(folder), lower_cases)
-      assert found.tokenizer.basic_tokenizer.do_lower_case == lower_cases
-      if name != "mine":
-        with pytest.raises(ValueError, match=f"case={lower_cases}$"):
-          model_folder.find_model(str(folder), not lower_cases)
-
-  def test_a_released_folder_has_its_name_wherever_one_stands(
-    self, tmp_path, release, monkeypatch
-  ):
-    folder = tmp_path / "cased_L-12_H-768_A-12"
-    shutil.copytree(release, folder)
-    monkeypatch.chdir(folder)
-    tokenizer = model_folder.find_model(".").tokenizer
-    assert not tokenizer.basic_tokenizer.do_lower_case
-
   def test_an_extractor_is_told_the_casing_of_a_folder(
     self, tmp_path, release, model
   ):
@@ -469,7 +386,7 @@ class TestModel:
       found = features.FeatureExtractor(folder, do_lower_case=lower_cases)
       tokens = found(["The"])[0].tokens
       assert (tokens == ["[CLS]", "the", "[SEP]"]) == lower_cases
-    with pytest.raises(ValueError, match="--do_lower_case means nothing with"):
+    with pytest.raises(ValueError, match="do_lower_case is for a folder"):
       features.FeatureExtractor(model, do_lower_case=True)
 
   def test_damaged_weights_are_refused(self, tmp_path, golden, model):
@@ -516,7 +433,7 @@ class TestModel:
   @pytest.mark.parametrize(
     ("missing", "message"),
     [
-      ("bert_config.json", "holds no bert_config.json; pass the folder"),
+      ("bert_config.json", "contains no bert_config.json; pass the"),
       ("vocab.txt", "neither vocab.txt nor one SentencePiece model"),
       ("bert_model.ckpt.index", "no checkpoint .*bert_model.ckpt"),
     ],
@@ -540,56 +457,36 @@ class TestModel:
     with pytest.raises(ValueError, match=f"other.ckpt lacks {pooler}"):
       extractor(other, pooling="pooled")
 
-  def test_the_encoder_is_needed(self, tmp_path, golden, model):
-    name = "bert/encoder/layer_1/output/dense/bias"
-    prefix = save_as(tmp_path, golden, leave_out=[name])
-    with pytest.raises(ValueError, match=f"lacks {name} and 0 more"):
-      extractor(model._replace(checkpoint=prefix), layers=[0])
-    prefix = save_as(tmp_path, golden, change={name: tf.zeros([7])})
-    with pytest.raises(ValueError, match=rf"{name} has shape \[7\] there"):
-      extractor(model._replace(checkpoint=prefix))
-
 
 class TestErrors:
   @pytest.mark.parametrize(
     ("options", "message"),
     [
-      ({"layers": [-3]}, "no layer -3; the model has -1, the highest, to -2"),
-      ({"layers": [2]}, "--layers=2: there is no layer 2"),
-      ({"layers": [-1, 1]}, "--layers=-1,1: layer 1 comes twice"),
-      ({"layers": []}, "--layers is empty"),
+      ({"layers": [-3]}, r"layers=-3 must be .* -1 \(highest\) to -2 \(lowest"),
+      ({"layers": [2]}, "--layers=2 must be different layers"),
+      ({"layers": [-1, 1]}, "--layers=-1,1 must be different layers"),
       ({"pooling": "min"}, "--pooling=min is not one of none, cls"),
       (
         {"pooling": "mean", "layer_combination": "sum"},
         "--layer_combination=sum is not one of last",
       ),
-      ({"normalize": True}, "--normalize means nothing with --pooling=none"),
+      ({"normalize": True}, "--normalize has no effect with --pooling=none"),
       (
         {"layer_combination": "mean"},
-        "--layer_combination means nothing with --pooling=none",
+        "--layer_combination has no effect with --pooling=none",
       ),
       (
         {"pooling": "cls", "exclude_special": True},
-        "--exclude_special means nothing with --pooling=cls",
+        "--exclude_special has no effect with --pooling=cls",
       ),
-      ({"max_seq_length": 2}, "--max_seq_length=2 is not between 3 and the"),
+      ({"max_seq_length": 2}, "--max_seq_length=2 is less than 3"),
       ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
-      ({"batch_size": 0}, "--batch_size=0 cannot be shared out among 1 dev"),
+      ({"batch_size": 0}, "--batch_size=0 is not a whole number above 0"),
       ({"batch_size": 8.0}, "--batch_size=8.0 is not a whole number"),
-      ({"max_seq_length": "9"}, "--max_seq_length='9' is not a whole number"),
-      ({"layers": "-1"}, "layers='-1' is not a list of whole numbers; pass"),
-      ({"layers": -1}, "layers=-1 is not a list of whole numbers"),
-      ({"layers": [1.5]}, r"layers=\[1.5\] is not a list of whole numbers"),
-      (
-        {"precision": "float16"},
-        "--precision=float16 is not one of float32, b",
-      ),
-      ({"precision": None}, "--precision=None is not one of"),
-      ({"dtype": "bfloat16"}, "--dtype=bfloat16 is not one of float32, float1"),
-      ({"pooling": "pooled"}, "--layers means nothing with --pooling=pooled"),
+      ({"pooling": "pooled"}, "--layers has no effect with --pooling=pooled"),
       (
         {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
-        "--layer_combination means nothing with --pooling=pooled",
+        "--layer_combination has no effect with --pooling=pooled",
       ),
     ],
   )
@@ -597,32 +494,15 @@ class TestErrors:
     with pytest.raises(ValueError, match=message):
       extractor(model, **{"layers": [-1], **options})
 
-  @pytest.mark.parametrize("wrong", [None, 1, ["a", "b", "c"]])
-  def test_models(self, wrong):
-    with pytest.raises(ValueError, match="is neither a folder nor a Model"):
-      features.FeatureExtractor(wrong)
-
-  def test_vocabulary(self, tmp_path, model):
-    path = tmp_path / "vocab.txt"
-    path.write_text("[UNK]\n[CLS]\n")
-    other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
-    with pytest.raises(ValueError, match=r"has no \[SEP\]"):
-      extractor(other, layers=[-1])
-    small = modeling.BertConfig.from_dict(
-      {**model.config.to_dict(), "vocab_size": 1000}
-    )
-    with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
-      extractor(model._replace(config=small), layers=[-1])
-
   def test_texts(self, model):
     found = extractor(model, layers=[-1])
     for wrong in ("the", None, 1):
-      with pytest.raises(ValueError, match=f"list of texts, not {wrong!r}"):
+      with pytest.raises(ValueError, match=f"list of texts, got {wrong!r}"):
         found(wrong)
     for wrong in (("a", "b", "c"), (), ("a", 1), None, 1, b"the"):
-      with pytest.raises(ValueError, match="neither a text nor a pair"):
+      with pytest.raises(ValueError, match="a text or a pair of texts"):
         found([wrong])
-    with pytest.raises(ValueError, match="pass a pooling"):
+    with pytest.raises(ValueError, match="gives a vector of each token; pass"):
       found.vectors(["the"])
 
   @pytest.mark.parametrize(
@@ -633,5 +513,5 @@ class TestErrors:
 
   @pytest.mark.parametrize("text", ["", "-1,", "1.0", "-1;-2", "--1", "x"])
   def test_layers_are_no_numbers(self, text):
-    with pytest.raises(ValueError, match=f"--layers={text}: .* whole number"):
+    with pytest.raises(ValueError, match=f"--layers={text} is not a list"):
       features.parse_layers(text)

@@ -1,4 +1,4 @@
-"""Heads, against arithmetic by hand, scikit-learn and SciPy."""
+"""Label types, against arithmetic by hand, scikit-learn and SciPy."""
 
 import math
 
@@ -26,37 +26,39 @@ TWO_ROWS = np.log([[1.0, 2.0, 5.0], [4.0, 4.0, 8.0]]).astype(np.float32)
 
 
 class TestClassification:
-  head = label_types.Classification(THREE)
+  label_type = label_types.Classification(THREE)
 
   def test_outputs(self):
-    assert self.head.num_outputs == 3
-    assert self.head.labels == THREE
-    assert self.head.default_metrics == ("accuracy",)
-    feature = self.head.label_feature()
+    assert self.label_type.num_outputs == 3
+    assert self.label_type.labels == THREE
+    assert self.label_type.default_metrics == ("accuracy",)
+    feature = self.label_type.label_feature()
     assert (feature.shape, feature.dtype) == ((), "int64")
 
   def test_labels_and_places(self):
-    assert [self.head.encode(label) for label in THREE] == [0, 1, 2]
-    assert [self.head.answer(np.int64(i)) for i in range(3)] == THREE
+    assert [self.label_type.encode(label) for label in THREE] == [0, 1, 2]
+    assert [self.label_type.answer(np.int64(i)) for i in range(3)] == THREE
 
   @pytest.mark.parametrize("label", ["", "Red", "red|blue", None])
   def test_unknown_label(self, label):
-    with pytest.raises(ValueError, match="is none of red, green, blue"):
-      self.head.encode(label)
+    with pytest.raises(
+      ValueError, match="is not one of 'red', 'green', 'blue'"
+    ):
+      self.label_type.encode(label)
 
   def test_probabilities_by_hand(self):
     np.testing.assert_allclose(
-      self.head.probabilities(TWO_ROWS),
+      self.label_type.probabilities(TWO_ROWS),
       [[1 / 8, 2 / 8, 5 / 8], [1 / 4, 1 / 4, 1 / 2]],
       rtol=1e-6,
     )
 
   def test_loss_by_hand(self):
-    loss = self.head.per_example_loss(TWO_ROWS, [2, 0])
+    loss = self.label_type.per_example_loss(TWO_ROWS, [2, 0])
     np.testing.assert_allclose(loss, np.log([8 / 5, 4]), rtol=1e-6)
 
   def test_weighted_loss_by_hand(self):
-    loss = self.head.per_example_loss(TWO_ROWS, [2, 0], [3.0, 1.0, 0.5])
+    loss = self.label_type.per_example_loss(TWO_ROWS, [2, 0], [3.0, 1.0, 0.5])
     np.testing.assert_allclose(
       loss, [0.5 * math.log(8 / 5), 3 * math.log(4)], rtol=1e-6
     )
@@ -66,19 +68,19 @@ class TestClassification:
     label_ids = (np.arange(len(logits)) + label) % 3
     exact = special.softmax(logits.astype(np.float64), axis=-1)
     np.testing.assert_allclose(
-      self.head.probabilities(logits), exact, rtol=1e-5, atol=1e-7
+      self.label_type.probabilities(logits), exact, rtol=1e-5, atol=1e-7
     )
-    loss = np.mean(self.head.per_example_loss(logits, label_ids))
+    loss = np.mean(self.label_type.per_example_loss(logits, label_ids))
     expected = metrics.log_loss(label_ids, exact, labels=range(3))
     np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-6)
 
   def test_predictions_are_the_most_probable(self):
     probabilities = np.array([[0.2, 0.3, 0.5], [0.6, 0.4, 0.0]])
-    assert self.head.predictions(probabilities).tolist() == [2, 0]
+    assert self.label_type.predictions(probabilities).tolist() == [2, 0]
 
   def test_balanced_weights_by_hand(self):
     # 6 rows, 3 labels: a third of the rows would be 2.
-    weights = self.head.balanced_weights(np.array([0, 1, 1, 1, 2, 2]))
+    weights = self.label_type.balanced_weights(np.array([0, 1, 1, 1, 2, 2]))
     assert weights == [2 / 1, 2 / 3, 2 / 2]
 
   @given(st.lists(st.integers(0, 2)).map(lambda rows: [0, 1, 2, *rows]))
@@ -87,21 +89,21 @@ class TestClassification:
       "balanced", classes=np.arange(3), y=label_ids
     )
     np.testing.assert_allclose(
-      self.head.balanced_weights(np.array(label_ids)), expected
+      self.label_type.balanced_weights(np.array(label_ids)), expected
     )
 
   def test_a_label_that_no_row_has(self):
-    weights = self.head.balanced_weights(np.array([0, 0, 1]))
+    weights = self.label_type.balanced_weights(np.array([0, 0, 1]))
     assert weights == [3 / 6, 3 / 3, 3 / 3]
 
 
 class TestMultilabel:
-  head = label_types.Multilabel(THREE)
+  label_type = label_types.Multilabel(THREE)
 
   def test_outputs(self):
-    assert self.head.num_outputs == 3
-    assert self.head.no_label == [0, 0, 0]
-    feature = self.head.label_feature()
+    assert self.label_type.num_outputs == 3
+    assert self.label_type.no_label == [0, 0, 0]
+    feature = self.label_type.label_feature()
     assert (feature.shape, feature.dtype) == ((3,), "int64")
 
   @pytest.mark.parametrize(
@@ -115,29 +117,29 @@ class TestMultilabel:
     ],
   )
   def test_encode_and_answer(self, label, encoded, answer):
-    assert self.head.encode(label) == encoded
-    assert self.head.answer(encoded) == answer
-    assert self.head.encode(answer) == encoded
+    assert self.label_type.encode(label) == encoded
+    assert self.label_type.answer(encoded) == answer
+    assert self.label_type.encode(answer) == encoded
 
   def test_unknown_label(self):
-    with pytest.raises(ValueError, match="label 'x' is none of red, green, bl"):
-      self.head.encode("red|x")
+    with pytest.raises(ValueError, match="label 'x' is not one of 'red', 'gr"):
+      self.label_type.encode("red|x")
 
   def test_probabilities_by_hand(self):
     # sigmoid(log n) = n / (n + 1).
     np.testing.assert_allclose(
-      self.head.probabilities(TWO_ROWS),
+      self.label_type.probabilities(TWO_ROWS),
       [[1 / 2, 2 / 3, 5 / 6], [4 / 5, 4 / 5, 8 / 9]],
       rtol=1e-6,
     )
 
   def test_loss_by_hand(self):
-    loss = self.head.per_example_loss(TWO_ROWS, [[0, 1, 1], [0, 0, 0]])
+    loss = self.label_type.per_example_loss(TWO_ROWS, [[0, 1, 1], [0, 0, 0]])
     right = [[1 / 2, 2 / 3, 5 / 6], [1 / 5, 1 / 5, 1 / 9]]
     np.testing.assert_allclose(loss, -np.log(right).mean(axis=1), rtol=1e-6)
 
   def test_weights_are_of_labels_that_are_given(self):
-    loss = self.head.per_example_loss(
+    loss = self.label_type.per_example_loss(
       TWO_ROWS[:1], [[0, 1, 1]], [100.0, 3.0, 0.5]
     )
     expected = (math.log(2) + 3 * math.log(3 / 2) + 0.5 * math.log(6 / 5)) / 3
@@ -148,7 +150,7 @@ class TestMultilabel:
     label_ids = (np.arange(logits.size).reshape(logits.shape) % 2).astype(int)
     exact = special.expit(logits.astype(np.float64))
     np.testing.assert_allclose(
-      self.head.per_example_loss(logits, label_ids),
+      self.label_type.per_example_loss(logits, label_ids),
       [
         metrics.log_loss(ids, row, labels=[0, 1])
         for ids, row in zip(label_ids, exact, strict=True)
@@ -159,13 +161,13 @@ class TestMultilabel:
 
   def test_predictions_are_more_probable_than_not(self):
     probabilities = np.array([[0.5, 0.5000001, 0.1], [0.9, 0.0, 1.0]])
-    predictions = self.head.predictions(probabilities)
+    predictions = self.label_type.predictions(probabilities)
     assert predictions.tolist() == [[0, 1, 0], [1, 0, 1]]
 
   def test_balanced_weights_by_hand(self):
     label_ids = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]])
     # Of a label that all have or none has, there is nothing to balance.
-    assert self.head.balanced_weights(label_ids) == [3.0, 1.0, 1.0]
+    assert self.label_type.balanced_weights(label_ids) == [3.0, 1.0, 1.0]
 
   @given(st.lists(st.integers(0, 1)).map(lambda rows: [0, 1, *rows]))
   def test_balanced_weights_are_scikit_learns(self, column):
@@ -179,62 +181,67 @@ class TestMultilabel:
 
 
 class TestRegression:
-  head = label_types.Regression()
+  label_type = label_types.Regression()
 
   def test_outputs(self):
-    assert (self.head.num_outputs, list(self.head.labels)) == (1, [])
-    feature = self.head.label_feature()
+    assert (self.label_type.num_outputs, list(self.label_type.labels)) == (
+      1,
+      [],
+    )
+    feature = self.label_type.label_feature()
     assert (feature.shape, feature.dtype) == ((), "float32")
 
   @pytest.mark.parametrize(
     ("label", "number"), [("2.5", 2.5), ("-1e3", -1000.0), (" 4 ", 4.0)]
   )
   def test_encode(self, label, number):
-    assert self.head.encode(label) == number
+    assert self.label_type.encode(label) == number
 
   @pytest.mark.parametrize("label", ["", "nan", "inf", "-inf", "two", None])
   def test_no_number(self, label):
-    with pytest.raises(ValueError, match=f"label {label!r} is no number"):
-      self.head.encode(label)
+    with pytest.raises(ValueError, match=f"label {label!r} is not a number"):
+      self.label_type.encode(label)
 
   def test_loss_by_hand(self):
     logits = np.array([[1.5], [-2.0]], np.float32)
-    loss = self.head.per_example_loss(logits, np.array([1.0, 2.0], np.float32))
+    loss = self.label_type.per_example_loss(
+      logits, np.array([1.0, 2.0], np.float32)
+    )
     assert loss.numpy().tolist() == [0.25, 16.0]
 
   def test_numbers_stay_numbers(self):
     logits = np.array([[1.5], [-2.0]], np.float32)
-    numbers = self.head.probabilities(logits)
-    assert self.head.predictions(numbers).tolist() == [1.5, -2.0]
-    assert self.head.answer(np.float32(2 / 3)) == "0.6667"
+    numbers = self.label_type.probabilities(logits)
+    assert self.label_type.predictions(numbers).tolist() == [1.5, -2.0]
+    assert self.label_type.answer(np.float32(2 / 3)) == "0.6667"
 
 
-class TestHeads:
+class TestLabelTypes:
   @pytest.mark.parametrize(
-    "head",
+    "label_type",
     [
       label_types.Classification(THREE),
       label_types.Multilabel(THREE),
       label_types.Regression(),
     ],
   )
-  def test_made_again_from_kind_and_labels(self, head):
-    made = label_types.make_head(head.kind, head.labels)
-    assert type(made) is type(head)
-    assert list(made.labels) == list(head.labels)
-    assert label_types.as_head(head) is head
+  def test_made_again_from_kind_and_labels(self, label_type):
+    made = label_types.make_label_type(label_type.kind, label_type.labels)
+    assert type(made) is type(label_type)
+    assert list(made.labels) == list(label_type.labels)
+    assert label_types.as_label_type(label_type) is label_type
 
   def test_an_unknown_kind(self):
     with pytest.raises(
       ValueError,
-      match="kind='x' is none of classification, multilabel, regression",
+      match="kind='x' is not one of classification, multilabel, regression",
     ):
-      label_types.make_head("x", THREE)
+      label_types.make_label_type("x", THREE)
 
   def test_a_list_of_labels_is_a_classification(self):
-    head = label_types.as_head(("no", "yes"))
-    assert isinstance(head, label_types.Classification)
-    assert head.encode("yes") == 1
+    label_type = label_types.as_label_type(("no", "yes"))
+    assert isinstance(label_type, label_types.Classification)
+    assert label_type.encode("yes") == 1
 
   @pytest.mark.parametrize(
     ("text", "labels"),
@@ -246,7 +253,7 @@ class TestHeads:
   @given(st.data())
   def test_predictions_answer_what_was_encoded(self, data):
     given_labels = data.draw(st.sets(st.sampled_from(THREE)))
-    head = label_types.Multilabel(THREE)
-    encoded = np.array([head.encode("|".join(given_labels))])
-    answer = head.answer(head.predictions(encoded)[0])
+    label_type = label_types.Multilabel(THREE)
+    encoded = np.array([label_type.encode("|".join(given_labels))])
+    answer = label_type.answer(label_type.predictions(encoded)[0])
     assert set(label_types.split_labels(answer)) == given_labels

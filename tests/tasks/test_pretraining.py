@@ -1,20 +1,13 @@
-"""The pre-training heads against the original's numbers and arithmetic."""
-
-import random
-import subprocess
-import sys
+"""Pre-training's losses, against the original's numbers and arithmetic."""
 
 import numpy as np
 import pytest
 import scripts
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 
 import modeling
-import tokenization
 import variables
-from pipeline import instances, records, sequences
+from pipeline import instances, records
 from tasks import pretraining
 from training import checkpoints, estimator, shuffled_records
 
@@ -96,17 +89,6 @@ def _in_a_function(golden):
   return heads(_features(golden, tf.int64))
 
 
-def _compiled(golden):
-  store = golden.store()
-
-  @tf.function(autograph=False, jit_compile=True)
-  def heads():
-    with store:
-      return _heads(golden, _features(golden))
-
-  return heads()
-
-
 def _in_a_session(golden):
   v1 = tf.compat.v1
   with tf.Graph().as_default(), v1.Session() as session:
@@ -121,9 +103,7 @@ def _in_a_session(golden):
     return session.run(outputs)
 
 
-@pytest.mark.parametrize(
-  "run", [_eagerly, _in_a_function, _compiled, _in_a_session]
-)
+@pytest.mark.parametrize("run", [_eagerly, _in_a_function, _in_a_session])
 def test_outputs_are_the_originals(golden, run):
   outputs = run(golden)
   for name, value in outputs.items():
@@ -189,7 +169,7 @@ def test_variables_are_the_released_ones(golden):
   made = {name: v.shape.as_list() for name, v in store.items()}
   shapes = {
     **modeling.variable_shapes(golden.config),
-    **pretraining.head_shapes(golden.config),
+    **pretraining.variable_shapes(golden.config),
   }
   assert made == shapes
   assert checkpoints.Checkpoint(golden.checkpoint).shapes == shapes
@@ -273,8 +253,7 @@ def _record_files(golden, folder, spec):
   return shuffled_records.RecordFiles([path], spec, golden.config.vocab_size)
 
 
-@pytest.mark.parametrize("batch_size", [3, 8])
-@pytest.mark.parametrize("has_next", [False, True])
+@pytest.mark.parametrize(("batch_size", "has_next"), [(3, True), (8, False)])
 def test_evaluation_is_over_real_rows(golden, tmp_path, batch_size, has_next):
   spec = instances.feature_spec(32, P, has_next)
   files = _record_files(golden, tmp_path, spec)
@@ -311,8 +290,8 @@ def test_evaluation_is_over_real_rows(golden, tmp_path, batch_size, has_next):
   best = np.argmax(outputs["masked_lm_log_probs"], axis=1).reshape([ROWS, P])
   right = (best == golden.inputs["masked_lm_ids"]) * weights
   assert accuracy == pytest.approx(right.sum() / 15)
-  predicted = [row["masked_lm_ids"] for row in model.predict(input_fn, 3)]
-  np.testing.assert_array_equal(predicted * weights, best * weights)
+  found = [row["masked_lm_correct"] for row in model.predict(input_fn, 3)]
+  np.testing.assert_array_equal(found * weights, right)
   is_head = [name.startswith("cls/seq_relationship") for name in model.weights]
   assert any(is_head) == has_next
 
@@ -341,21 +320,24 @@ def test_a_checkpoint_without_heads_gives_the_rest(golden, tmp_path):
 
 TWO_DEVICES = """
 import pathlib, sys, tempfile
-sys.path[:0] = [{root!r}, {tests!r}]
+sys.path.insert(0, {tests!r})
 import tensorflow as tf
-import estimator, golden_model, test_pretraining
+import golden_model
+from tasks import pretraining
+from training import estimator
 
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-features = test_pretraining._features(golden)
+features = {{name: tf.constant(golden.inputs[name]) for name in {names}}}
 features["is_real_example"] = tf.ones([4], tf.int32)
 features["row_index"] = tf.range(4)
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+model_fn = pretraining.model_fn_builder(
+    golden.config, golden.checkpoint, 1e-3, 12, 4, False, False)
 model = estimator.Estimator(
-    test_pretraining._model_fn(golden),
-    estimator.RunConfig(tempfile.mkdtemp(), strategy=strategy))
+    model_fn, estimator.RunConfig(tempfile.mkdtemp(), strategy=strategy))
 dataset = tf.data.Dataset.from_tensors(features)
 model.train(lambda params: dataset.repeat(), 4, 6)
 results = model.evaluate(lambda params: dataset, 4)
@@ -363,150 +345,13 @@ print(results["masked_lm_loss"] + results["next_sentence_loss"])
 """
 
 
-def test_two_devices_train_as_one(golden, goldens):
-  code = TWO_DEVICES.format(
-    root=str(scripts.ROOT),
-    tests=str(scripts.ROOT / "tests"),
-    goldens=str(goldens),
+def test_two_devices_train_as_one(golden, goldens, tmp_path):
+  script = tmp_path / "two_devices.py"
+  tests = str(scripts.ROOT / "tests")
+  script.write_text(
+    TWO_DEVICES.format(tests=tests, goldens=str(goldens), names=NAMES)
   )
   # The first device gets ten masked words, the second five.
-  output = subprocess.run(
-    [sys.executable, "-c", code], check=True, capture_output=True, text=True
-  ).stdout
+  output, _ = scripts.fork(script)
   loss = float(output.splitlines()[-1])
   assert loss == pytest.approx(golden.arrays["pretraining/losses"][6], rel=1e-4)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  """The goldens' tokenizer."""
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
-
-
-def _unmasked(vocab, texts, length):
-  """Features of rows [CLS] A [SEP], of the ids of A."""
-  first, last = vocab["[CLS]"], vocab["[SEP]"]
-  rows = [[first, *text, last] for text in texts]
-  input_ids = np.array(
-    [sequences.padded(row, length) for row in rows], np.int32
-  )
-  return {
-    "input_ids": tf.constant(input_ids),
-    "input_mask": tf.constant((input_ids > 0).astype(np.int32)),
-    "next_sentence_labels": tf.zeros([len(rows), 1], tf.int32),
-  }
-
-
-# The pieces that are words begin behind the specials, of which the last is 13.
-TEXTS = st.lists(
-  st.lists(st.integers(14, 1000), min_size=1, max_size=30),
-  min_size=1,
-  max_size=4,
-)
-
-
-@given(
-  TEXTS,
-  st.floats(0.05, 0.9),
-  st.integers(1, 12),
-  st.booleans(),
-  st.integers(0, 2**40),
-)
-def test_dynamic_masks(tokenizer, texts, prob, limit, whole_word, start):
-  mask = pretraining.dynamic_masking(tokenizer, prob, limit, whole_word, 7)
-  features = _unmasked(tokenizer.vocab, texts, 32)
-  ordinals = start + np.arange(len(texts))
-  masked = mask(features, ordinals)
-  assert masked.keys() == {*features, *NAMES[3:6]}
-  for name in ("input_mask", "next_sentence_labels"):
-    assert masked[name] is features[name]
-  arrays = {name: masked[name].numpy() for name in ("input_ids", *NAMES[3:6])}
-  for row, text in enumerate(texts):
-    ids, positions, labels, weights = (a[row] for a in arrays.values())
-    count = int(weights.sum())
-    assert weights.tolist() == [1.0] * count + [0.0] * (limit - count)
-    for values in (positions, labels):
-      assert values.shape == (limit,)
-      assert not values[count:].any()
-    positions = positions[:count]
-    assert sorted(set(positions)) == positions.tolist()
-    # Between [CLS] and [SEP].
-    assert all(1 <= p <= len(text) for p in positions)
-    restored = ids.copy()
-    restored[positions] = labels[:count]
-    np.testing.assert_array_equal(restored, features["input_ids"][row])
-    wanted = max(1, round((len(text) + 2) * prob))
-    if whole_word:
-      assert count <= min(limit, wanted)
-      _assert_whole_words(tokenizer, text, positions)
-    else:
-      assert count == min(limit, wanted, len(text))
-    tokens, where, _ = instances.create_masked_lm_predictions(
-      ["[CLS]", *map(tokenizer.inv_vocab.get, text), "[SEP]"],
-      prob,
-      limit,
-      list(tokenizer.vocab),
-      random.Random(f"7/{start + row}"),
-      instances.word_continuations(tokenizer) if whole_word else (),
-    )
-    assert where == positions.tolist()
-    assert (
-      tokenizer.convert_tokens_to_ids(tokens) == ids[: len(tokens)].tolist()
-    )
-
-
-def _assert_whole_words(tokenizer, text, positions):
-  for place in range(2, len(text) + 1):
-    if tokenizer.inv_vocab[text[place - 1]].startswith("##"):
-      assert (place in positions) == (place - 1 in positions)
-
-
-def test_masks_depend_on_seed_and_ordinal_alone(tokenizer):
-  texts = [list(range(100, 160))] * 3
-  features = _unmasked(tokenizer.vocab, texts, 64)
-
-  def masked(seed, ordinals, rows=slice(None)):
-    mask = pretraining.dynamic_masking(tokenizer, 0.15, 20, False, seed)
-    chosen = {name: value[rows] for name, value in features.items()}
-    return mask(chosen, np.array(ordinals))["masked_lm_positions"].numpy()
-
-  together = masked(1, [4, 9, 4])
-  np.testing.assert_array_equal(together[0], together[2])
-  np.testing.assert_array_equal(together[1:2], masked(1, [9], slice(1, 2)))
-  assert (together[0] != together[1]).any()
-  assert (together != masked(2, [4, 9, 4])).any(axis=1).all()
-
-
-def test_eight_in_ten_masks_are_shown_as_such(tokenizer):
-  texts = [list(range(100, 200))] * 200
-  mask = pretraining.dynamic_masking(tokenizer, 0.5, 80, False, 1)
-  masked = mask(_unmasked(tokenizer.vocab, texts, 128), np.arange(200))
-  shown = tf.gather(
-    masked["input_ids"], masked["masked_lm_positions"], batch_dims=1
-  ).numpy()
-  is_mask = shown[:, :51] == tokenizer.vocab["[MASK]"]
-  # 10,200 draws: a deviation is 0.004.
-  assert is_mask.mean() == pytest.approx(0.8, abs=0.016)
-
-
-def test_masking_keeps_static_shapes(tokenizer, tmp_path):
-  spec = instances.feature_spec(32, 0)
-  features = _unmasked(tokenizer.vocab, [range(20, 40), range(20, 24)], 32)
-  features["segment_ids"] = tf.zeros_like(features["input_ids"])
-  rows = [{name: features[name][i].numpy() for name in spec} for i in range(2)]
-  records.write_records(str(tmp_path / "rows"), rows, spec)
-  files = shuffled_records.RecordFiles([str(tmp_path / "rows")], spec, 1001)
-  transform = pretraining.dynamic_masking(tokenizer, 0.15, 6, False, 1)
-  input_fn = shuffled_records.training_input_fn(files, transform)
-  for pad, length in ((True, 32), (False, None)):
-    dataset = input_fn({"batch_size": 4, "pad_to_max_length": pad})
-    shapes = {k: v.shape.as_list() for k, v in dataset.element_spec.items()}
-    assert shapes["input_ids"] == shapes["input_mask"] == [4, length]
-    assert all(shapes[name] == [4, 6] for name in NAMES[3:6])
-
-
-def test_a_vocabulary_without_mask_is_an_error(tmp_path):
-  (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
-  tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
-  with pytest.raises(ValueError, match=r"no piece \[MASK\].*dynamic_masking"):
-    pretraining.dynamic_masking(tokenizer, 0.15, 20, False, 1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tasks import squad_decoding, squad_scoring
+from tasks import squad_decoding
 from tasks.squad_decoding import DecodingSettings, RawResult
 
 V2 = DecodingSettings(version_2_with_negative=True)
@@ -94,7 +94,7 @@ class Golden:
     names += ("version_2_with_negative", "null_score_diff_threshold")
     return {name: self.meta[name] for name in names}
 
-  def write(self, folder, results):
+  def write(self, folder, results, examples=None):
     files = {
       f"output_{key}_file": str(folder / f"{name}.json")
       for key, name in (
@@ -104,7 +104,11 @@ class Golden:
       )
     }
     squad_decoding.write_predictions(
-      self.examples, self.features, results, **files, **self.settings()
+      examples or self.examples,
+      iter(self.features),
+      results,
+      **files,
+      **self.settings(),
     )
 
 
@@ -162,7 +166,7 @@ class TestGoldens:
     for path in folders[0].iterdir():
       assert path.read_bytes() == (folders[1] / path.name).read_bytes()
 
-  def test_one_question_is_held_at_a_time(self, squad_golden):
+  def test_one_question_is_held_at_a_time(self, squad_golden, tmp_path):
     taken = []
 
     def results():
@@ -170,15 +174,14 @@ class TestGoldens:
         taken.append(item.unique_id)
         yield item
 
-    answers = squad_decoding.answer_all(
-      squad_golden.examples,
-      iter(squad_golden.features),
-      results(),
-      DecodingSettings(**squad_golden.settings()),
-    )
-    next(answers)
-    mine = [f for f in squad_golden.features if f.example_index == 0]
-    assert taken == [feature.unique_id for feature in mine]
+    def examples():
+      for index, asked in enumerate(squad_golden.examples):
+        before = [f for f in squad_golden.features if f.example_index < index]
+        assert taken == [feature.unique_id for feature in before]
+        yield asked
+
+    squad_golden.write(tmp_path, results(), examples())
+    assert len(taken) == len(squad_golden.features)
 
   def test_a_threshold_decides(self, goldens):
     golden = Golden(goldens, "squad_v2")
@@ -186,14 +189,16 @@ class TestGoldens:
     nbest = json.loads((golden.folder / "nbest_predictions.json").read_text())
     middle = sorted(odds.values())[len(odds) // 2]
     settings = {**golden.settings(), "null_score_diff_threshold": middle}
-    answers = squad_decoding.answer_all(
-      golden.examples,
-      golden.features,
-      golden.results,
-      DecodingSettings(**settings),
-    )
+    results = {result.unique_id: result for result in golden.results}
     silent = 0
-    for asked, answer in answers:
+    for index, asked in enumerate(golden.examples):
+      windows = [f for f in golden.features if f.example_index == index]
+      answer = squad_decoding.answer_question(
+        asked,
+        windows,
+        [results[window.unique_id] for window in windows],
+        DecodingSettings(**settings),
+      )
       texts = (entry["text"] for entry in nbest[asked.qas_id])
       assert answer.best_text == next(filter(None, texts))
       is_null = odds[asked.qas_id] > middle
@@ -500,11 +505,6 @@ class TestPieces:
 
 
 class TestErrors:
-  @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
-  def test_settings(self, name):
-    with pytest.raises(ValueError, match=f"^--{name}=0 is less than 1; .*$"):
-      DecodingSettings(**{name: 0})
-
   @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
   @pytest.mark.parametrize("side", ["start_logits", "end_logits"])
   def test_not_finite(self, side, value):
@@ -522,28 +522,32 @@ class TestErrors:
     ):
       squad_decoding.answer_question(example("a"), [feature], [short], V2)
 
-  def run_all(self, examples, windows, results):
-    return list(squad_decoding.answer_all(examples, windows, results, V2))
+  @pytest.fixture
+  def write(self, tmp_path):
+    """Writes predictions; an error must leave no file."""
 
-  def test_no_result(self):
+    def write(examples, windows, results):
+      paths = (str(tmp_path / name) for name in "pno")
+      try:
+        squad_decoding.write_predictions(
+          examples, windows, results, 20, 30, True, *paths, True
+        )
+      finally:
+        assert not list(tmp_path.iterdir())
+
+    return write
+
+  def test_no_result(self, write):
     windows = [window([["a"]], unique_id) for unique_id in (7, 8)]
     with pytest.raises(ValueError, match=r"^window 8 has no result$"):
-      self.run_all([example("a")], windows, [result(windows[0])])
+      write([example("a")], windows, [result(windows[0])])
 
-  def test_windows_out_of_order(self):
-    windows = [window([["a"]], n, example_index=n) for n in (1, 0)]
-    with pytest.raises(ValueError, match=r"^windows of example 0 come after"):
-      self.run_all([example("a")] * 2, windows, map(result, windows))
-
-  def test_windows_that_come_back(self):
-    windows = [window([["a"]], n, example_index=n % 2) for n in range(3)]
-    with pytest.raises(ValueError, match=r"^windows of example 0 come after"):
-      self.run_all([example("a")] * 2, windows, map(result, windows))
-
-  def test_windows_of_no_example(self):
-    windows = [window([["a"]], n, example_index=n) for n in range(2)]
-    with pytest.raises(ValueError, match=r"windows of example 1, but no such"):
-      self.run_all([example("a")], windows, map(result, windows))
+  @pytest.mark.parametrize("order", [(1, 0), (0, 1, 0), (0, 1, 2)])
+  def test_windows_out_of_order(self, write, order):
+    windows = [window([["a"]], n, example_index=n) for n in order]
+    last = order[-1]
+    with pytest.raises(ValueError, match=f"^a window of example {last} comes"):
+      write([example("a")] * 2, windows, map(result, windows))
 
   def test_files_stay_as_they_were(self, tmp_path):
     path = tmp_path / "predictions.json"
@@ -621,247 +625,3 @@ class TestFiles:
       write("x", squad_decoding.Answer("a", [], "a", 0.5))
     assert path.read_text() == '{\n    "x": 0.5\n}\n'
     assert list(tmp_path.iterdir()) == [path]
-
-
-class TestTextScores:
-  @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-      ("The  U.S.-based,\tan apple ", "usbased apple"),
-      ("a.an.the", "aanthe"),  # Punctuation goes before the articles do.
-      ("theatre Ann an", "theatre ann"),
-      ("“The” É", "“ ” é"),  # Only ASCII's punctuation goes.
-      ("the", ""),
-      ("$5 + _x_", "5 x"),
-    ],
-  )
-  def test_normalized(self, text, expected):
-    assert squad_scoring.normalize_answer(text) == expected
-
-  @pytest.mark.parametrize(
-    ("prediction", "answer", "expected"),
-    [
-      ("the Denver Broncos", "Denver Broncos!", 1.0),
-      # Precision 2/3, recall 2/2.
-      ("Denver Broncos team", "The Denver Broncos", 0.8),
-      ("b b", "b", 2 * (1 / 2) * 1 / (1 / 2 + 1)),
-      ("b c", "c b", 1.0),
-      ("x", "y", 0.0),
-      ("", "y", 0.0),
-      ("y", "the", 0.0),
-      ("a", "the", 1.0),
-      ("", "", 1.0),
-    ],
-  )
-  def test_f1(self, prediction, answer, expected):
-    assert squad_scoring.f1(prediction, answer) == pytest.approx(expected)
-    assert squad_scoring.f1(answer, prediction) == pytest.approx(expected)
-
-  def test_exact_match(self):
-    assert squad_scoring.exact_match("The cat.", "cat") == 1.0
-    assert squad_scoring.exact_match("b c", "c b") == 0.0
-
-  @hypothesis.given(st.text("abthe. ,"), st.text("abthe. ,"))
-  def test_exact_match_is_no_more_than_f1(self, prediction, answer):
-    exact = squad_scoring.exact_match(prediction, answer)
-    assert exact <= squad_scoring.f1(prediction, answer) <= 1.0
-
-
-class TestVersion1:
-  def test_by_hand(self):
-    answers = {
-      "1": ["Denver Broncos", "The Broncos"],
-      "2": ["Santa Clara, California", "Santa Clara"],
-      "3": ["gold"],
-      "4": ["the"],
-    }
-    predictions = {
-      "1": "Broncos",  # Exact for the second reference.
-      "2": "Clara California",  # Against three words 4/5, against two 1/2.
-      "4": "a",  # Both are nothing: equal, but no word is found.
-      "5": "not asked",
-    }
-    assert squad_scoring.evaluate_v1(answers, predictions) == {
-      "exact_match": pytest.approx(100 * 2 / 4),
-      "f1": pytest.approx(100 * (1 + 4 / 5) / 4),
-      "missing": 1,
-    }
-
-  def test_nothing_is_missing(self):
-    scores = squad_scoring.evaluate_v1({"1": ["x"]}, {"1": "x"})
-    assert scores == {"exact_match": 100.0, "f1": 100.0}
-
-  def test_errors(self):
-    with pytest.raises(ValueError, match="no question to evaluate"):
-      squad_scoring.evaluate_v1({}, {})
-    with pytest.raises(ValueError, match=r"question q .*--version_2_with_neg"):
-      squad_scoring.evaluate_v1({"q": []}, {"q": "x"})
-
-
-ANSWERS = {"a": ["red car", "The"], "b": ["dog"], "c": [], "d": []}
-TEXTS = {"a": "red", "b": "dog", "c": "x", "d": ""}
-ODDS = {"a": -2.0, "b": 2.0, "c": 0.0, "d": 5.0}
-
-
-class TestVersion2:
-  def test_without_odds(self):
-    # The reference "The" has no words and is dropped: F1 of a is 2/3.
-    assert squad_scoring.evaluate_v2(ANSWERS, TEXTS) == {
-      "exact": 50.0,
-      "f1": pytest.approx(100 * (2 / 3 + 1 + 0 + 1) / 4),
-      "total": 4,
-      "HasAns_exact": 50.0,
-      "HasAns_f1": pytest.approx(100 * (2 / 3 + 1) / 2),
-      "HasAns_total": 2,
-      "NoAns_exact": 50.0,
-      "NoAns_f1": 50.0,
-      "NoAns_total": 2,
-    }
-
-  def test_with_odds(self):
-    scores = squad_scoring.evaluate_v2(ANSWERS, TEXTS, ODDS)
-    # b's odds are above 1, so it counts as no answer.
-    assert scores == {
-      "exact": 25.0,
-      "f1": pytest.approx(100 * (2 / 3 + 0 + 0 + 1) / 4),
-      "total": 4,
-      "HasAns_exact": 0.0,
-      "HasAns_f1": pytest.approx(100 * (2 / 3) / 2),
-      "HasAns_total": 2,
-      "NoAns_exact": 50.0,
-      "NoAns_f1": 50.0,
-      "NoAns_total": 2,
-      # Answering nothing: 2 of 4; a (+0), c (-1), b (+1) never exceed it.
-      "best_exact": 50.0,
-      "best_exact_thresh": 0.0,
-      # a brings 2/3; then c takes 1 and b gives it back.
-      "best_f1": pytest.approx(100 * (2 + 2 / 3) / 4),
-      "best_f1_thresh": -2.0,
-    }
-    assert list(scores)[:3] == ["exact", "f1", "total"]
-
-  def test_another_threshold(self):
-    scores = squad_scoring.evaluate_v2(ANSWERS, TEXTS, ODDS, na_threshold=2.0)
-    assert scores["HasAns_exact"] == 50.0
-
-  def test_missing(self):
-    texts = {"a": "red car", "c": ""}
-    scores = squad_scoring.evaluate_v2(ANSWERS, texts, ODDS)
-    assert scores["exact"] == scores["f1"] == 50.0
-    assert scores["total"] == 4
-    assert scores["missing"] == 2
-    # c is right from the start, a is gained; b and d are lost for good.
-    assert scores["best_f1"] == 50.0
-    assert scores["best_f1_thresh"] == -2.0
-
-  def test_only_one_kind(self):
-    scores = squad_scoring.evaluate_v2({"a": ["x"]}, {"a": "x"})
-    assert list(scores) == [
-      *("exact", "f1", "total"),
-      *("HasAns_exact", "HasAns_f1", "HasAns_total"),
-    ]
-
-  def test_errors(self):
-    with pytest.raises(ValueError, match="no question to evaluate"):
-      squad_scoring.evaluate_v2({}, {})
-    with pytest.raises(
-      ValueError, match=r"^question \w has .* null_odds\.json"
-    ):
-      squad_scoring.evaluate_v2(ANSWERS, TEXTS, {"a": 0.0})
-
-
-ODDS_DRAWN = st.floats(-9, 9)
-WORDS = st.lists(st.sampled_from("xyz"), min_size=1, max_size=3).map(" ".join)
-
-
-@st.composite
-def runs(draw, odds):
-  """Reference answers, texts, all different odds."""
-  names = [str(n) for n in range(draw(st.integers(1, 6)))]
-  numbers = draw(
-    st.lists(odds, min_size=len(names), max_size=len(names), unique=True)
-  )
-  answers = {name: draw(st.lists(WORDS, max_size=3)) for name in names}
-  texts = {name: draw(WORDS | st.just("")) for name in names}
-  return answers, texts, dict(zip(names, numbers, strict=True))
-
-
-class TestVersion2Properties:
-  @hypothesis.given(runs(ODDS_DRAWN), st.randoms(use_true_random=False))
-  def test_order_does_not_matter(self, run, random):
-    scores = squad_scoring.evaluate_v2(*run)
-    names = list(run[0])
-    random.shuffle(names)
-    shuffled = [{name: part[name] for name in names} for part in run]
-    assert squad_scoring.evaluate_v2(*shuffled) == pytest.approx(scores)
-    v1 = {name: run[0][name] or ["x"] for name in run[0]}
-    assert squad_scoring.evaluate_v1(
-      {name: v1[name] for name in names}, shuffled[1]
-    ) == pytest.approx(squad_scoring.evaluate_v1(v1, run[1]))
-
-  @hypothesis.given(runs(ODDS_DRAWN))
-  def test_best_is_the_best_of_all_thresholds(self, run):
-    answers, texts, odds = run
-    scores = squad_scoring.evaluate_v2(answers, texts, odds)
-    for key in ("exact", "f1"):
-      tried = [
-        squad_scoring.evaluate_v2(answers, texts, odds, threshold)[key]
-        for threshold in [-10.0, *odds.values()]
-      ]
-      assert scores[f"best_{key}"] == pytest.approx(max(tried))
-      assert scores[f"best_{key}"] >= scores[key] - 1e-9
-
-  @hypothesis.given(runs(ODDS_DRAWN))
-  def test_exact_match_is_no_more_than_f1(self, run):
-    scores = squad_scoring.evaluate_v2(*run)
-    for prefix in ("", "HasAns_", "NoAns_", "best_"):
-      if f"{prefix}f1" in scores:
-        assert scores[f"{prefix}exact"] <= scores[f"{prefix}f1"] + 1e-9
-        assert scores[f"{prefix}exact"] >= 0
-        assert scores[f"{prefix}f1"] <= 100 + 1e-9
-
-  @hypothesis.given(runs(st.integers(-3, 3).map(float)), st.integers(1, 3))
-  def test_best_threshold(self, run, copies):
-    answers, texts, odds = (
-      {f"{name}-{n}": part[name] for name in part for n in range(copies)}
-      for part in run
-    )
-    for name in texts:  # Questions of equal odds with different texts.
-      texts[name] += " y" * name.endswith("-1")
-
-    def f1_at(threshold):
-      decided = {
-        name: "" if odds[name] > threshold else text
-        for name, text in texts.items()
-      }
-      return squad_scoring.evaluate_v2(answers, decided)["f1"]
-
-    best = squad_scoring.best_threshold(answers, texts, odds)
-    tried = [f1_at(threshold) for threshold in (-10, *odds.values())]
-    assert f1_at(best) == pytest.approx(max(tried))
-    assert best <= max(odds.values())
-
-
-class TestBestThreshold:
-  def test_by_hand(self):
-    # Answered up to -2: a gains 2/3; c (odds 0) would lose 1 and b gain 1.
-    texts = TEXTS | {"d": "y"}
-    threshold = squad_scoring.best_threshold(ANSWERS, texts, ODDS)
-    assert threshold == -2.0
-
-  def test_nothing_is_worth_an_answer(self):
-    threshold = squad_scoring.best_threshold(
-      {"a": [], "b": []}, {"a": "x", "b": "x"}, {"a": -1.5, "b": 0.0}
-    )
-    assert threshold == pytest.approx(-1.5)
-    assert threshold < -1.5
-
-  def test_questions_without_text_do_not_move_it(self):
-    answers = {"a": ["x"], "b": ["y"], "c": []}
-    odds = {"a": 1.0, "b": squad_decoding.NULL_FOR_SURE, "c": 3.0}
-    texts = {"a": "x", "b": "", "c": "z"}
-    assert squad_scoring.best_threshold(answers, texts, odds) == 1.0
-
-  def test_no_question(self):
-    with pytest.raises(ValueError, match="no question has an answer and odds"):
-      squad_scoring.best_threshold({"a": ["x"]}, {}, {"a": 0.0})

@@ -11,14 +11,21 @@ from scipy import special
 import modeling
 import tokenization
 import variables
+from errors import UserError
 from tasks import squad_decoding, squad_model, squad_reader
-from tasks.squad_model import ReadingSettings
+from tasks.squad import ReadingSettings
+from tasks.squad_model import SquadTask
 from tasks.squad_reader import Reader
 from training import checkpoints, estimator
 
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 SPANS = ("start_positions", "end_positions")
 SMALL = ReadingSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
+
+
+def write_settings(folder, settings=SMALL):
+  for name, content in SquadTask({}, None, settings).assets().items():
+    (folder / name).write_text(content)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +57,7 @@ def folder(tmp_path_factory, goldens, values):
   shutil.copy(goldens / "bert_config.json", folder)
   wanted = {n: v for n, v in values.items() if n.startswith(("bert/", "cls/s"))}
   checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), wanted)
-  for name, content in SMALL.release_files().items():
-    (folder / name).write_text(content)
+  write_settings(folder)
   return folder
 
 
@@ -59,11 +65,9 @@ def batch_of(golden):
   return [golden.inputs[name] for name in SEQUENCES]
 
 
-def create(golden, values, *batch, **kwargs):
+def create(golden, values, *batch):
   with variables.VariableStore(initial_values=values) as store:
-    logits = squad_model.create_model(
-      golden.config, False, *batch, False, **kwargs
-    )
+    logits = squad_model.create_model(golden.config, False, *batch, False)
   return store, [part.numpy() for part in logits]
 
 
@@ -98,7 +102,7 @@ class TestModel:
     made = {name: v.shape.as_list() for name, v in store.items()}
     assert made == {
       **modeling.variable_shapes(golden.config),
-      **squad_model.head_shapes(golden.config),
+      **squad_model.variable_shapes(golden.config),
     }
     # Normal of deviation 0.02, redrawn beyond two of them; the bias is 0.
     weights = store["cls/squad/output_weights"].numpy()
@@ -114,7 +118,7 @@ class TestModel:
       )
       tvars = v1.trainable_variables()
       names = [v.op.name for v in tvars]
-      assert set(squad_model.head_shapes(golden.config)) < set(names)
+      assert set(squad_model.variable_shapes(golden.config)) < set(names)
       session.run(v1.global_variables_initializer())
       for variable, name in zip(tvars, names, strict=True):
         variable.load(values[name], session)
@@ -136,16 +140,20 @@ class TestModel:
 
   def test_bfloat16_is_near(self, golden, values):
     _, exact = create(golden, values, *batch_of(golden))
-    _, rough = create(golden, values, *batch_of(golden), precision="bfloat16")
+    with variables.VariableStore(initial_values=values):
+      bert = modeling.BertModel(
+        golden.config, False, *batch_of(golden), precision="bfloat16"
+      )
+      rough = [part.numpy() for part in squad_model.compute_logits(bert)]
     assert rough[0].dtype == np.float32
     assert np.any(rough[0] != exact[0])
     np.testing.assert_allclose(rough, exact, atol=0.5)
 
 
 class TestModelFn:
-  def build(self, golden, **kwargs):
+  def build(self, golden):
     return squad_model.model_fn_builder(
-      golden.config, None, 1e-3, 12, 4, False, False, **kwargs
+      golden.config, None, 1e-3, 12, 4, False, False
     )
 
   def test_twelve_updates_are_the_originals(self, golden):
@@ -225,28 +233,29 @@ class TestSettings:
   @pytest.mark.parametrize(
     ("changes", "part"),
     [
-      ({"max_query_length": 0}, "--max_query_length=0 is less than 1"),
       ({"max_seq_length": 12}, "--max_seq_length=12 leaves no room"),
       ({"doc_stride": 0}, "--doc_stride=0 is not between 1 and 20"),
       ({"doc_stride": 21}, "--doc_stride=21 is not between 1 and 20"),
     ],
   )
   def test_windows_that_would_not_overlap(self, changes, part):
-    with pytest.raises(ValueError, match=part):
-      ReadingSettings(**{**SMALL.__dict__, **changes}).check()
+    with pytest.raises(UserError, match=part):
+      ReadingSettings(**{**vars(SMALL), **changes})
 
   def test_the_least_that_overlaps(self):
-    ReadingSettings().check()
-    ReadingSettings(
-      max_seq_length=32, doc_stride=20, max_query_length=8
-    ).check()
-    ReadingSettings(max_seq_length=13, doc_stride=1, max_query_length=8).check()
+    ReadingSettings(max_seq_length=32, doc_stride=20, max_query_length=8)
+    ReadingSettings(max_seq_length=13, doc_stride=1, max_query_length=8)
 
   def test_they_come_back(self, tmp_path):
-    assert squad_model.read_settings(str(tmp_path)) is None
-    for name, content in SMALL.release_files().items():
-      (tmp_path / name).write_text(content)
-    assert squad_model.read_settings(str(tmp_path)) == SMALL
+    folder = str(tmp_path)
+    for nothing in (None, folder):
+      assert squad_model.read_settings(nothing) == ReadingSettings()
+      settings = squad_model.read_settings(nothing, doc_stride=9)
+      assert settings == ReadingSettings(doc_stride=9)
+    write_settings(tmp_path)
+    assert squad_model.read_settings(folder) == SMALL
+    settings = squad_model.read_settings(folder, doc_stride=9)
+    assert settings == ReadingSettings(32, 9, 8)
 
   @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"doc_stride": 1}', "{"]
@@ -256,15 +265,35 @@ class TestSettings:
     with pytest.raises(ValueError, match=r"squad\.json is damaged"):
       squad_model.read_settings(str(tmp_path))
 
-  def test_thresholds(self, tmp_path):
+  def test_stored_thresholds(self, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
     folder = str(tmp_path)
-    with pytest.raises(ValueError, match=r"there is no .*null_threshold\.json"):
-      squad_model.read_threshold(folder)
-    squad_model.write_threshold(folder, -1.25)
-    assert squad_model.read_threshold(folder) == -1.25
+    with pytest.raises(
+      UserError, match=rf"no null_threshold.json in {folder};"
+    ):
+      squad_model.read_threshold([None, folder, folder])
+    path = squad_model.write_threshold(folder, -1.25)
+    assert squad_model.read_threshold([None, folder]) == -1.25
+    assert f"null_score_diff_threshold=-1.25, from {path}" in caplog.messages
     (tmp_path / "null_threshold.json").write_text("{}")
-    with pytest.raises(ValueError, match="is damaged"):
-      squad_model.read_threshold(folder)
+    with pytest.raises(UserError, match="is damaged"):
+      squad_model.read_threshold([folder])
+
+  def test_given_thresholds(self):
+    for text, is_v2, expected in (
+      ("0.0", False, 0),
+      ("-1.5", True, -1.5),
+      ("auto", True, None),
+    ):
+      assert squad_model.parse_threshold(text, is_v2) == expected
+    for text, is_v2, part in (
+      ("high", True, "=high is not a finite number; pass one, or auto"),
+      ("nan", False, "=nan is not a finite number"),
+      ("1.5", False, "=1.5 needs --version_2_with_negative; omit it"),
+      ("auto", False, "=auto needs --version_2_with_negative; omit it"),
+    ):
+      with pytest.raises(UserError, match=part):
+        squad_model.parse_threshold(text, is_v2)
 
 
 class TestReader:
@@ -317,20 +346,20 @@ class TestReader:
 
   @pytest.mark.parametrize("texts", [("what ?", " \n"), ("", "Many years")])
   def test_nothing_to_read(self, folder, texts):
-    with pytest.raises(ValueError, match="must have words"):
+    with pytest.raises(UserError, match="contains no words"):
       Reader(str(folder))(*texts)
 
   def test_no_model(self, goldens, folder, tmp_path):
     for path, part in (
       (tmp_path / "none", "no checkpoint"),
-      (goldens / "model", "neither|no vocab"),
+      (goldens / "model", "neither vocab.txt"),
     ):
       with pytest.raises(ValueError, match=part):
         Reader(str(path))
     shutil.copytree(goldens / "model", tmp_path / "bare")
     shutil.copy(folder / "vocab.txt", tmp_path / "bare")
     with pytest.raises(ValueError, match=r"lacks cls/squad/output_"):
-      Reader(str(tmp_path / "bare"))
+      Reader(str(tmp_path / "bare"), settings=SMALL)
     with pytest.raises(ValueError, match="=384 is more than the 128 positions"):
       Reader(str(folder), settings=ReadingSettings())
 
@@ -358,16 +387,17 @@ class TestReader:
 
     squad_reader.converse(Reader(str(folder)), 2, read, shown.append)
     assert [p[0] for p in prompts] == list("cccqqcqq")
-    assert f"{tmp_path}/none is no file" in shown[0]
+    assert f"{tmp_path}/none: no such file" in shown[0]
     assert f"{tmp_path}/empty is empty" in shown[1]
-    for answer in shown[2:]:
+    assert shown[-1] == ""  # Ends the line of the last prompt.
+    for answer in shown[2:-1]:
       best, first, second = answer.splitlines()
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
 
 
-def test_release_files_are_json():
-  (content,) = ReadingSettings().release_files().values()
+def test_assets_are_json():
+  (content,) = SquadTask({}, None, ReadingSettings()).assets().values()
   assert json.loads(content) == {
     "max_seq_length": 384,
     "doc_stride": 128,

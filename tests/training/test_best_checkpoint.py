@@ -10,19 +10,21 @@ import pytest
 import tensorflow as tf
 import toy_model
 
+from pipeline import files
 from training import best_checkpoint, checkpoints
 
 NAN = float("nan")
 
 
 def _finish(folder, values, metric="score", patience=None):
-  """A BestCheckpoint after evaluations at 10, 20, ...; the stop flags."""
+  """A BestCheckpoint after evaluations at 10, 20, ...; what `add` returned."""
+  os.makedirs(folder, exist_ok=True)
   kept = best_checkpoint.BestCheckpoint(str(folder), metric, patience)
-  flags = []
+  reasons = []
   for step, value in enumerate(values, 1):
     weights = {"weight": np.float32(step)}
-    flags.append(kept.add(10 * step, {metric: value}, weights))
-  return kept, flags
+    reasons.append(kept.add(10 * step, {metric: value}, weights))
+  return kept, reasons
 
 
 def _history(folder):
@@ -45,9 +47,18 @@ def _history(folder):
   ],
 )
 def test_patience(tmp_path, values, patience, expected):
-  kept, flags = _finish(tmp_path, values, patience=patience)
-  assert flags == expected
-  assert kept.is_finished == expected[-1]
+  kept, reasons = _finish(tmp_path, values, patience=patience)
+  assert [bool(reason) for reason in reasons] == expected
+  assert kept.stop_reason == reasons[-1]
+
+
+def test_the_reason_to_stop(tmp_path):
+  _, reasons = _finish(tmp_path / "a", [0.5, 0.84375, 0.8, 0.7], patience=2)
+  assert reasons[-1] == (
+    "no better score in 2 evaluations (best 0.8438 at step 20)"
+  )
+  _, reasons = _finish(tmp_path / "b", [NAN], patience=1)
+  assert reasons == ["score is not finite"]
 
 
 @hypothesis.settings(max_examples=20)
@@ -110,8 +121,8 @@ def test_a_history_outlives_its_process(tmp_path):
   )
   assert (after.best_step, after.best_value) == (10, 2)
   assert after.checkpoint == before.checkpoint
-  assert after.is_finished
-  assert [after.knows(step) for step in (10, 20, 25, 30, 40)] == [
+  assert after.stop_reason
+  assert [after.has_evaluated(step) for step in (10, 20, 25, 30, 40)] == [
     True,
     True,
     False,
@@ -120,7 +131,7 @@ def test_a_history_outlives_its_process(tmp_path):
   ]
   assert not best_checkpoint.BestCheckpoint(
     str(tmp_path), "score", 3
-  ).is_finished
+  ).stop_reason
 
 
 def test_what_lies_ahead_is_dropped(tmp_path):
@@ -129,10 +140,21 @@ def test_what_lies_ahead_is_dropped(tmp_path):
   kept = best_checkpoint.BestCheckpoint(str(tmp_path), "score", 2)
   assert kept.evaluations == [(10, 2), (20, 1)]
   assert kept.best_step == 10
-  assert not kept.is_finished
+  assert not kept.stop_reason
   kept.add(15, {"score": 3}, {"weight": np.float32(7)})
   assert kept.evaluations == [(10, 2), (15, 3)]
   assert checkpoints.Checkpoint(kept.checkpoint)["weight"] == 7
+
+
+def test_a_damaged_training_checkpoint_does_not_count(tmp_path):
+  """An evaluation is repeated if the training resumes before it."""
+  _finish(tmp_path, [2, 1, 1], patience=2)
+  _training_checkpoint(tmp_path, 20)
+  _training_checkpoint(tmp_path, 30)
+  (tmp_path / "model.ckpt-30.data-00000-of-00001").write_bytes(b"")
+  kept = best_checkpoint.BestCheckpoint(str(tmp_path), "score", 2)
+  assert kept.evaluations == [(10, 2), (20, 1)]
+  assert kept.stop_reason is None
 
 
 def test_a_best_that_lies_ahead_gives_way_to_the_next(tmp_path):
@@ -142,7 +164,7 @@ def test_a_best_that_lies_ahead_gives_way_to_the_next(tmp_path):
   assert kept.evaluations == [(10, 2), (20, 1)]
   assert kept.checkpoint is None
   # Weights of step 10 are there no more, so there is no stopping yet.
-  assert not kept.is_finished
+  assert not kept.stop_reason
   assert not kept.add(30, {"score": 0}, {"weight": np.float32(7)})
   assert kept.best_step == _history(tmp_path)["best_step"] == 30
   assert checkpoints.Checkpoint(kept.checkpoint)["weight"] == 7
@@ -154,7 +176,7 @@ def test_a_run_without_training_checkpoints_starts_anew(tmp_path):
   kept = best_checkpoint.BestCheckpoint(str(tmp_path), "loss", 1)
   assert kept.evaluations == []
   assert kept.checkpoint is None
-  assert not kept.is_finished
+  assert not kept.stop_reason
 
 
 def test_a_history_by_another_metric_is_an_error(tmp_path):
@@ -184,11 +206,11 @@ def _run(folder, patience=1):
   dev = toy_model.input_fn_of([1, 2, 3])
 
   def evaluate(step):
-    if kept.knows(step):
-      return kept.is_finished
+    if kept.has_evaluated(step):
+      return kept.stop_reason
     return kept.add(step, model.evaluate(dev, 2), model.weights)
 
-  if not kept.is_finished:
+  if not kept.stop_reason:
     model.train(toy_model.TRAIN, 2, 4, evaluate, eval_steps=1)
   model.use(kept.checkpoint)
   return kept, model.evaluate(dev, 2)
@@ -222,6 +244,7 @@ def _kill_at(monkeypatch, at):
 
   for name in ("rename", "remove"):
     monkeypatch.setattr(tf.io.gfile, name, mortal(getattr(tf.io.gfile, name)))
+    monkeypatch.setattr(files, name, mortal(getattr(files, name)))
   return lambda: count
 
 
@@ -277,10 +300,10 @@ def test_no_number_keeps_nothing(tmp_path):
 
 def test_what_is_forgotten_is_kept_no_more(tmp_path):
   folder = str(tmp_path)
-  best_checkpoint.forget(folder)
+  best_checkpoint.delete_history(folder)
   _finish(tmp_path, [1, 2], patience=1)
   _training_checkpoint(tmp_path, 20)
-  best_checkpoint.forget(folder)
+  best_checkpoint.delete_history(folder)
   assert checkpoints.best_checkpoint(folder) is None
   assert not (tmp_path / "best.json").exists()
   # The weights are there still, and no run takes them for its own.
@@ -288,4 +311,4 @@ def test_what_is_forgotten_is_kept_no_more(tmp_path):
   again = best_checkpoint.BestCheckpoint(folder, "accuracy", 1)
   assert again.evaluations == []
   assert again.checkpoint is None
-  assert not again.is_finished
+  assert not again.stop_reason

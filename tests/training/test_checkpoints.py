@@ -1,16 +1,21 @@
-"""Checkpoints: found, read, audited, and written whole."""
+"""Checkpoints are found, read, compared, and written whole."""
 
 import errno
 import os
+import resource
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import variables
+from errors import UserError
 from pipeline import files
 from training import checkpoints
 
@@ -143,6 +148,17 @@ class TestDamage:
     checkpoint = checkpoints.Checkpoint(prefix)
     assert checkpoint.verify() is checkpoint
 
+  def test_a_checkpoint_is_read_once(self, prefix, monkeypatch):
+    checkpoints.Checkpoint(prefix).verify()
+    again = checkpoints.Checkpoint(prefix)
+    monkeypatch.setattr(again, "_reader", None)
+    again.verify()
+    weights = checkpoints.Checkpoint(prefix, weights_only=True)
+    assert weights.verify().step == 2**40
+    checkpoints.write_checkpoint(prefix, {"w": [1.0]})
+    edit(prefix + DATA, lambda content: content[:-1])
+    self.assert_refused(prefix)
+
   @pytest.mark.parametrize("size", [0, 1, 30, -1])
   def test_truncated_data(self, prefix, size):
     edit(prefix + DATA, lambda content: content[:size])
@@ -174,7 +190,7 @@ class TestDamage:
 KILL_WRITERS = """
   import itertools, os, signal, sys, time
   import tensorflow as tf
-  import checkpoints
+  from training import checkpoints
 
   def write_for_ever(folder):
     for step in itertools.count(1):
@@ -200,7 +216,7 @@ class TestKilledWriter:
   def folders(cls, tmp_path_factory):
     folders = [tmp_path_factory.mktemp("killed") for _ in range(5)]
     command = [sys.executable, "-c", textwrap.dedent(KILL_WRITERS), *folders]
-    root = os.path.dirname(checkpoints.__file__)
+    root = os.path.dirname(os.path.dirname(checkpoints.__file__))
     environment = {**os.environ, "PYTHONPATH": root}
     subprocess.run(command, check=True, timeout=60, env=environment)
     return [str(folder) for folder in folders]
@@ -288,6 +304,19 @@ class TestFindCheckpoint:
       with pytest.raises(ValueError, match=r"there is no file .*\.index"):
         checkpoints.find_checkpoint(path)
 
+  def test_a_finished_model_comes_before_its_training(self, prefix, tmp_path):
+    folder = str(tmp_path)
+    save(tmp_path, 3)
+    best = str(tmp_path / "best_model.ckpt")
+    checkpoints.write_checkpoint(best, TENSORS)
+    assert checkpoints.find_checkpoint(folder) == prefix
+    os.remove(prefix + ".index")
+    # Without its history nothing tells which run the best belongs to.
+    newest = str(tmp_path / "model.ckpt-3")
+    assert checkpoints.find_checkpoint(folder) == newest
+    (tmp_path / "best.json").write_text("{}")
+    assert checkpoints.find_checkpoint(folder) == best
+
 
 class TestTrainingCheckpoints:
   def test_oldest_first(self, tmp_path):
@@ -314,6 +343,115 @@ class TestTrainingCheckpoints:
 
   def test_no_folder(self, tmp_path):
     assert steps_in(tmp_path / "none") == []
+
+
+class TestUnwritable:
+  @pytest.fixture
+  def full_disk(self):
+    """Files of this process cannot grow beyond 100 kB."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+  def test_a_full_disk(self, tmp_path, full_disk):
+    save(tmp_path, 3)
+    tensors = {"w": np.zeros(10**6, np.float32)}
+    with pytest.raises(UserError) as error:
+      checkpoints.save_training_checkpoint(str(tmp_path), 4, tensors, 1)
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"{tmp_path}/model.ckpt-4 cannot be written: ")
+    assert line.endswith(
+      "; free some space, or pass another folder, and give the command again"
+    )
+    # What is there is whole, and nothing else is left.
+    assert checkpoints.latest_valid(str(tmp_path)).prefix.endswith("-3")
+    assert len(os.listdir(tmp_path)) == 3
+
+  def test_a_folder_that_is_a_file(self, tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UserError, match=r"run/x cannot be written: .*; free"):
+      checkpoints.write_checkpoint(str(tmp_path / "run" / "x"), TENSORS)
+    with pytest.raises(UserError, match=r"cannot be written: Not a directory"):
+      checkpoints.lock_folder(str(tmp_path / "run")).__enter__()
+
+
+def in_a_fork(function):
+  """What a function returns, or the message that it raises, in a process."""
+  reader, writer = os.pipe()
+  child = os.fork()
+  if child == 0:
+    try:
+      text = str(function())
+    except BaseException as error:
+      text = f"{type(error).__name__}: {error}"
+    os.write(writer, text.encode())
+    os._exit(0)
+  os.close(writer)
+  os.waitpid(child, 0)
+  with open(reader, "rb") as file:
+    return file.read().decode()
+
+
+class TestLockFolder:
+  def lock(self, folder):
+    with checkpoints.lock_folder(str(folder)):
+      return sorted(os.listdir(folder))
+
+  def test_the_second_process_is_told_of_the_first(self, tmp_path):
+    with checkpoints.lock_folder(str(tmp_path)):
+      told = in_a_fork(
+        lambda: checkpoints._locked.clear() or self.lock(tmp_path)
+      )
+      assert told == (
+        f"UserError: {tmp_path} is in use by process {os.getpid()} on "
+        f"{socket.gethostname()}; wait for it to end, or pass another folder"
+      )
+      # The lock nests, and is the folder's, however it is named.
+      assert self.lock(f"{tmp_path}/") == ["run.lock"]
+      (tmp_path / "other").mkdir()
+      assert in_a_fork(lambda: self.lock(tmp_path / "other")) == "['run.lock']"
+    assert os.listdir(tmp_path) == ["other"]
+    assert in_a_fork(lambda: self.lock(tmp_path)) == "['other', 'run.lock']"
+
+  def test_a_dead_process_holds_no_lock(self, tmp_path):
+    def die():
+      with checkpoints.lock_folder(str(tmp_path)):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    in_a_fork(die)
+    assert os.listdir(tmp_path) == ["run.lock"]
+    assert self.lock(tmp_path) == ["run.lock"]
+    assert os.listdir(tmp_path) == []
+
+  def test_a_worker_that_outlives_its_run_holds_no_lock(self, tmp_path):
+    def die_before_its_worker():
+      with checkpoints.lock_folder(str(tmp_path)):
+        worker = os.fork()
+        if worker == 0:
+          time.sleep(30)
+        (tmp_path / "worker").write_text(str(worker))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+      die_before_its_worker()
+    os.waitpid(child, 0)
+    try:
+      assert self.lock(tmp_path) == ["run.lock", "worker"]
+    finally:
+      os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
+
+  def test_a_file_system_without_locks(self, tmp_path, monkeypatch):
+    def lockf(file, how):
+      raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", lockf)
+    assert self.lock(tmp_path) == ["run.lock"]
+
+  def test_a_remote_folder_is_not_locked(self):
+    with checkpoints.lock_folder("gs://bucket/run"):
+      pass
 
 
 class TestSaveTrainingCheckpoint:
@@ -375,48 +513,50 @@ class TestSaveTrainingCheckpoint:
     assert len(os.listdir(folder)) == 3
 
 
-class TestAudit:
-  def audit(self, prefix, wanted, **kwargs):
-    return checkpoints.audit(checkpoints.Checkpoint(prefix), wanted, **kwargs)
+class TestCompare:
+  def compare(self, prefix, wanted, **kwargs):
+    return checkpoints.compare(checkpoints.Checkpoint(prefix), wanted, **kwargs)
 
   def test_all_there(self, prefix):
-    loaded, fresh, ignored = self.audit(prefix, WEIGHTS)
+    loaded, initialized, unused = self.compare(prefix, WEIGHTS)
     assert loaded == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
-    assert fresh == []
-    assert ignored == sorted(TENSORS.keys() - WEIGHTS.keys())
+    assert initialized == []
+    assert unused == sorted(TENSORS.keys() - WEIGHTS.keys())
 
   def test_a_shape_may_be_a_tuple(self, prefix):
-    loaded, _, _ = self.audit(prefix, {"bert/pooler/dense/kernel": (2, 3)})
+    loaded, _, _ = self.compare(prefix, {"bert/pooler/dense/kernel": (2, 3)})
     assert loaded == ["bert/pooler/dense/kernel"]
 
-  def test_fresh_heads(self, prefix):
+  def test_optional_heads(self, prefix):
     wanted = {**WEIGHTS, "output_weights": [3, 2], "output_bias": [3]}
-    loaded, fresh, ignored = self.audit(
-      prefix, wanted, fresh=("output_weights", "output_bias")
+    loaded, initialized, unused = self.compare(
+      prefix, wanted, optional=("output_weights", "output_bias")
     )
     assert loaded == sorted(WEIGHTS)
-    assert fresh == ["output_bias", "output_weights"]
-    assert "output_bias" in ignored
+    assert initialized == ["output_bias", "output_weights"]
+    assert "output_bias" in unused
 
   def test_a_head_that_fits_is_loaded(self, prefix):
     wanted = {**WEIGHTS, "output_bias": [2]}
-    loaded, fresh, ignored = self.audit(prefix, wanted, fresh=["output_bias"])
+    loaded, initialized, unused = self.compare(
+      prefix, wanted, optional=["output_bias"]
+    )
     assert "output_bias" in loaded
-    assert fresh == []
-    assert "output_bias" not in ignored
+    assert initialized == []
+    assert "output_bias" not in unused
 
   def test_a_missing_variable(self, prefix):
     wanted = {**WEIGHTS, "bert/gone": [1], "bert/too": [1], "head": [1]}
     with pytest.raises(
-      ValueError, match="lacks bert/gone and 1 more variables"
+      ValueError, match="lacks bert/gone and 1 more variable "
     ) as error:
-      self.audit(prefix, wanted, fresh=["head"])
+      self.compare(prefix, wanted, optional=["head"])
     assert prefix in str(error.value)
 
   def test_a_misshapen_variable(self, prefix):
     wanted = {**WEIGHTS, "bert/pooler/dense/kernel": [3, 2]}
     with pytest.raises(ValueError, match="bert/pooler/dense/kernel") as error:
-      self.audit(prefix, wanted)
+      self.compare(prefix, wanted)
     assert prefix in str(error.value)
     assert "[2, 3] there, and [3, 2] in the model" in str(error.value)
 
@@ -466,14 +606,17 @@ class TestInitializeFrom:
       checkpoints.initialize_from(prefix, HEADS)
       self.get(*WEIGHTS, *HEADS)
     with caplog.at_level("INFO", logger="absl"):
-      checkpoints.log_audit(store)
-    counts = "2 variables loaded, 2 fresh by design, 1 ignored"
+      checkpoints.log_initialization(store)
+    counts = (
+      "loaded 2 variables; 2 initialized (new in this task), 1 in the "
+      "checkpoint unused"
+    )
     assert f"{prefix}: {counts}" in caplog.text
 
-  def test_the_log_says_that_all_is_fresh(self, caplog):
+  def test_the_log_says_that_all_is_random(self, caplog):
     with caplog.at_level("INFO", logger="absl"):
-      checkpoints.log_audit(variables.VariableStore())
-    assert "all weights are fresh" in caplog.text
+      checkpoints.log_initialization(variables.VariableStore())
+    assert "all weights are random" in caplog.text
 
 
 class TestOtherFiles:
@@ -494,6 +637,14 @@ class TestOtherFiles:
     checkpoints.remove_partial_files(str(tmp_path))
     names = {f"model.ckpt-5{DATA}", "model.ckpt-5.index", "notes.partially"}
     assert set(os.listdir(tmp_path)) == names
+
+  def test_what_another_process_writes_stays(self, tmp_path):
+    with files.atomic_write(str(tmp_path / "train.tf_record")) as partial:
+      with open(partial, "w") as file:
+        file.write("half")
+      checkpoints.remove_partial_files(str(tmp_path))
+      assert os.listdir(tmp_path) == ["train.tf_record.partial"]
+    assert (tmp_path / "train.tf_record").read_text() == "half"
 
   def test_partial_files_go(self, prefix, tmp_path):
     (tmp_path / f"model.ckpt-3.partial{DATA}").write_bytes(b"")
@@ -545,7 +696,7 @@ class TestOtherFiles:
     with files.atomic_write(path) as partial:
       with open(partial, "w") as file:
         file.write("first")
-      with pytest.raises(ValueError, match="is being written by another proc"):
+      with pytest.raises(ValueError, match="another process is writing"):
         files.write_file(path, "second")
     with open(path) as file:
       assert file.read() == "first"
@@ -572,7 +723,7 @@ class TestOtherFiles:
     with pytest.raises(ValueError, match=f"^{path} cannot be written: No such"):
       files.write_file(str(path), "a")
     (tmp_path / "labels.txt").mkdir()
-    with pytest.raises(tf.errors.OpError):
+    with pytest.raises(OSError, match="Is a directory"):
       files.write_file(str(tmp_path / "labels.txt"), "a")
     assert os.listdir(tmp_path) == ["labels.txt"]
 

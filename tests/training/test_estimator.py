@@ -1,8 +1,10 @@
 """The Estimator: every row once, whatever is interrupted, on any devices."""
 
+import gc
 import itertools
 import json
 import logging
+import os
 import subprocess
 import sys
 
@@ -14,6 +16,7 @@ import toy_model
 
 import run_classifier
 import variables
+from errors import UserError
 from tasks import examples
 from training import checkpoints, estimator, summaries
 
@@ -260,7 +263,7 @@ def _train(folder, max_steps, eval_steps, stop_at=None, **config):
     assert results["eval_sum"] == 6
     assert results["global_step"] == step
     steps.append(step)
-    return step == stop_at
+    return f"enough at {step}" if step == stop_at else None
 
   model.train(toy_model.TRAIN, 2, max_steps, evaluate, eval_steps)
   return model, steps, traces
@@ -285,11 +288,11 @@ def test_evaluation_can_stop_training(tmp_path, caplog):
     model, steps, _ = _train(tmp_path, 9, 2, stop_at=4)
     assert model.global_step == 4
     assert steps == [2, 4]
-    assert "Stopped at step 4 of 9\n" in caplog.text
+    assert "Stopped at step 4 of 9: enough at 4\n" in caplog.text
     # Whoever asked for it is asked again.
     model, steps, _ = _train(tmp_path, 9, 2, stop_at=4)
     assert (model.global_step, steps) == (4, [4])
-    assert "Stopped at step 4 of 9 already" in caplog.text
+    assert "Already stopped at step 4 of 9: enough at 4" in caplog.text
   model, steps, _ = _train(tmp_path, 9, 2)
   assert (model.global_step, steps) == (9, [4, 6, 8, 9])
   model, steps, _ = _train(tmp_path, 9, 2)
@@ -328,19 +331,161 @@ def test_a_checkpoint_newer_than_ours_costs_nothing(tmp_path):
   assert (tmp_path / "model.ckpt-3.index").exists()
 
 
-def test_arrays_are_the_real_rows_in_order(tmp_path):
+def test_rows_of_an_evaluation(tmp_path):
   model, _ = toy_model.toy(tmp_path)
   values = [5.0, 1.0, 4.0, 2.0, 3.0]
   dev = toy_model.input_fn_of(values)
-  metric_fn, arrays = model.evaluation_arrays(dev, 2)
-  assert arrays.keys() == {"value", "weight"}
-  assert arrays["value"].tolist() == values
-  results = model.evaluate(dev, 2)
-  assert results == {
-    **metric_fn(**arrays),
-    "loss": np.mean(values),
+  rows = list(model.predict(dev, 2, estimator.ModeKeys.EVAL))
+  assert [row["value"] for row in rows] == values
+  assert all(row.keys() == {"value", "weight", "batch_loss"} for row in rows)
+  # A batch's loss is its mean: 5 and 1, 4 and 2, 3 alone.
+  assert [row["batch_loss"] for row in rows] == [3, 3, 3, 3, 3]
+  assert model.evaluate(dev, 2) == {
+    "eval_score": -6,
+    "eval_sum": 15,
+    "loss": 3,
     "global_step": 0,
   }
+
+
+def _ragged(is_evaluated, has_loss=True):
+  """A model whose outputs are as long as a batch, and its input.
+
+  Row i is i ones, and batches have 2 rows.
+  """
+
+  def model_fn(features, labels, mode, params):
+    del labels, params
+    ones = features["ones"]
+    metrics = None
+    if is_evaluated:
+      metrics = (
+        (lambda ones: {"shape": ones.shape, "sum": ones.sum()}),
+        {"ones": ones},
+      )
+    return estimator.EstimatorSpec(
+      mode,
+      loss=tf.cast(tf.shape(ones)[1], tf.float32) if has_loss else None,
+      eval_metrics=metrics,
+      predictions={"doubled": 2 * ones},
+    )
+
+  def input_fn(params):
+    del params
+    dataset = tf.data.Dataset.range(1, 6).map(
+      lambda n: {
+        "ones": tf.ones([n], tf.int32),
+        "row_index": tf.cast(n - 1, tf.int32),
+        "is_real_example": tf.cast(n < 5, tf.int32),
+      }
+    )
+    return dataset.padded_batch(2)
+
+  return model_fn, input_fn
+
+
+def test_rows_whose_length_varies_from_batch_to_batch(tmp_path):
+  model_fn, input_fn = _ragged(is_evaluated=True)
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  rows = [row["doubled"].tolist() for row in model.predict(input_fn, 2)]
+  assert rows == [[2, 0], [2, 2], [2, 2, 2, 0], [2, 2, 2, 2]]
+  # The loss is a batch's length: 2, 2, 4, 4.
+  results = {"shape": (4, 4), "sum": 10, "loss": 3, "global_step": 0}
+  assert model.evaluate(input_fn, 2) == results
+
+
+def test_metrics_are_optional(tmp_path):
+  model_fn, input_fn = _ragged(is_evaluated=False)
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  rows = list(model.predict(input_fn, 2, estimator.ModeKeys.EVAL))
+  assert [row["batch_loss"] for row in rows] == [2, 2, 4, 4]
+  assert rows[2]["doubled"].tolist() == [2, 2, 2, 0]
+  assert model.evaluate(input_fn, 2) == {"loss": 3, "global_step": 0}
+
+
+def test_a_loss_is_optional(tmp_path):
+  model_fn, input_fn = _ragged(is_evaluated=True, has_loss=False)
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  rows = list(model.predict(input_fn, 2, estimator.ModeKeys.EVAL))
+  assert rows[0].keys() == {"ones", "doubled"}
+  results = {"shape": (4, 4), "sum": 10, "global_step": 0}
+  assert model.evaluate(input_fn, 2) == results
+
+
+def test_the_step_of_an_initial_checkpoint(golden, tmp_path):
+  """It is reported until training starts, which counts from 0."""
+  weights = checkpoints.Checkpoint(golden.checkpoint, weights_only=True)
+  tensors = {name: weights[name] for name in weights.shapes}
+  prefix = str(tmp_path / "model.ckpt-7")
+  checkpoints.write_checkpoint(prefix, {**tensors, "global_step": np.int64(7)})
+  model_fn = run_classifier.model_fn_builder(
+    golden.config, 3, prefix, 1e-3, 2, 0, False, False
+  )
+  config = estimator.RunConfig(str(tmp_path / "run"))
+  model = estimator.Estimator(model_fn, config)
+  assert model.evaluate(_input_fn(golden, False), 4)["global_step"] == 7
+  assert model.global_step == 7
+  model.train(_input_fn(golden, True), 4, 2)
+  assert model.global_step == 2
+
+
+def test_the_users_errors_pass_through_the_input(tmp_path):
+  def input_fn(params):
+    del params
+
+    def batches():
+      raise UserError("x.tf_record changed; copy it again")
+      yield
+
+    dataset = tf.data.Dataset.from_generator(
+      batches, output_signature=tf.TensorSpec([2])
+    )
+    return dataset.map(
+      lambda value: {
+        "value": value,
+        "is_real_example": tf.ones([2], tf.int32),
+        "row_index": tf.range(2),
+      }
+    )
+
+  model, _ = toy_model.toy(tmp_path)
+  for use in (
+    lambda: list(model.predict(input_fn, 2)),
+    lambda: model.train(input_fn, 2, 3),
+  ):
+    with pytest.raises(
+      UserError, match=r"^x.tf_record changed; copy it again$"
+    ):
+      use()
+
+
+def test_many_models_in_one_process_are_no_retracing(tmp_path, caplog):
+  tf.get_logger().addHandler(caplog.handler)
+  for number in range(7):
+    model, _ = toy_model.toy(tmp_path / str(number))
+    assert len(list(model.predict(toy_model.input_fn_of([1, 2]), 2))) == 2
+    del model
+    gc.collect()
+  tf.get_logger().removeHandler(caplog.handler)
+  assert "retracing" not in caplog.text
+
+
+def test_a_batch_is_divided_evenly():
+  estimator.check_batch_size("--eval_batch_size", 12, 4)
+  with pytest.raises(UserError, match=r"^--eval_batch_size=9 cannot .* 4 dev"):
+    estimator.check_batch_size("--eval_batch_size", 9, 4)
+
+
+def test_one_training_at_a_time(tmp_path):
+  """A training holds its folder's lock, which nests."""
+  model, _ = toy_model.toy(tmp_path)
+  held = []
+  with checkpoints.lock_folder(str(tmp_path)):
+    model.train(
+      toy_model.TRAIN, 2, 1, lambda _: held.append(os.listdir(tmp_path))
+    )
+  assert checkpoints.LOCK_NAME in held[0]
+  assert checkpoints.LOCK_NAME not in os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("before", ["nothing", "predict", "train"])
@@ -386,10 +531,11 @@ MIRRORED = """
 import json, sys
 sys.path[:0] = [{root!r}, {tests!r}]
 import pathlib, tempfile
-import numpy as np
 import tensorflow as tf
-import checkpoints, estimator, examples, golden_model, modeling, optimization
-import run_classifier, variables
+import golden_model, modeling, optimization
+from errors import UserError
+from tasks import examples
+from training import checkpoints, estimator
 
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -403,7 +549,7 @@ def model_fn(features, labels, mode, params):
   checkpoints.initialize_from(golden.checkpoint, {{}})
   model = modeling.BertModel(
       golden.config, True, features["input_ids"], features["input_mask"],
-      features["segment_ids"], use_one_hot_embeddings={one_hot})
+      features["segment_ids"], use_one_hot_embeddings=params["one_hot"])
   logits = model.get_pooled_output()[:, :3]
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=features["label_ids"], logits=logits)
@@ -419,37 +565,46 @@ def model_fn(features, labels, mode, params):
 rows = [examples.InputFeatures(
     golden.inputs["input_ids"][i % 4], golden.inputs["input_mask"][i % 4],
     golden.inputs["segment_ids"][i % 4], i % 3) for i in range(9)]
-results = []
-for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
-  strategy = tf.distribute.MirroredStrategy(devices)
-  traces.clear()
-  model = estimator.Estimator(model_fn, estimator.RunConfig(
-      tempfile.mkdtemp(), strategy=strategy))
-  dev = examples.input_fn_builder(rows, 32, False, False)
-  between = []
-  model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
-              lambda step: between.append(model.evaluate(dev, 4)), 3)
-  metrics = model.evaluate(dev, 4)
-  assert metrics == between[1] != between[0]
-  assert traces.count("eval") == len(devices), traces
-  model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
-  assert model.evaluate(dev, 4) == between[0]
-  results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
-print(json.dumps(results))
+strategies = [tf.distribute.MirroredStrategy(devices)
+              for devices in (["CPU:0"], ["CPU:0", "CPU:1"])]
+for one_hot in (False, True):
+  results = []
+  for strategy in strategies:
+    traces.clear()
+    model = estimator.Estimator(
+        model_fn, estimator.RunConfig(tempfile.mkdtemp(), strategy=strategy),
+        {{"one_hot": one_hot}})
+    dev = examples.input_fn_builder(rows, 32, False, False)
+    between = []
+    model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
+                lambda step: between.append(model.evaluate(dev, 4)), 3)
+    metrics = model.evaluate(dev, 4)
+    assert metrics == between[1] != between[0]
+    assert traces.count("eval") == strategy.num_replicas_in_sync, traces
+    model.use(checkpoints.training_checkpoints(model.model_dir)[0])
+    assert model.evaluate(dev, 4) == between[0]
+    results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
+  print(json.dumps(results))
+try:
+  model.evaluate(dev, 3)
+except UserError as error:
+  print(error)
 """
 
 
-@pytest.mark.parametrize("one_hot", [False, True])
-def test_two_devices_train_as_one(goldens, one_hot):
+def test_two_devices_train_as_one(goldens):
   code = MIRRORED.format(
     root=str(scripts.ROOT),
     tests=str(scripts.ROOT / "tests"),
     goldens=str(goldens),
-    one_hot=one_hot,
   )
   output = subprocess.run(
     [sys.executable, "-c", code], check=True, capture_output=True, text=True
   ).stdout
-  one, two = json.loads(output.splitlines()[-1])
-  np.testing.assert_allclose(one, two, rtol=1e-4)
-  assert one[0] == pytest.approx(one[1], rel=1e-5)
+  *lines, error = output.splitlines()
+  assert len(lines) == 2  # With and without one-hot embeddings.
+  for line in lines:
+    one, two = json.loads(line)
+    np.testing.assert_allclose(one, two, rtol=1e-4)
+    assert one[0] == pytest.approx(one[1], rel=1e-5)
+  assert error.startswith("batch_size=3 cannot be divided evenly among 2")

@@ -4,6 +4,7 @@ import collections
 import itertools
 import os
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import did_you_mean, listing, shortened
+from errors import UserError, did_you_mean, listing, shortened
 from pipeline import files, records, sequences, text_files
 from training import inputs
 
@@ -178,10 +179,10 @@ class TestShareRoom:
 class TestEncodeRow:
   def test_what_tensorflow_reads(self):
     record = records.encode_row(make_row(7, 3), SPEC)
-    row = tf.io.parse_single_example(record, SPEC)
-    assert row["input_ids"].numpy().tolist() == [7, 7, 7] + [0] * 17
-    assert row["label_ids"].numpy() == 1
-    assert row["weights"].numpy().tolist() == [3.5, -1.0]
+    row = as_numpy(inputs.parse_int64([record], SPEC))
+    assert row["input_ids"].tolist() == [[7, 7, 7] + [0] * 17]
+    assert row["label_ids"].tolist() == [1]
+    assert row["weights"].tolist() == [[3.5, -1.0]]
 
   def test_arrays_count_as_lists(self):
     row = {name: np.array(values) for name, values in make_row(7, 3).items()}
@@ -215,10 +216,11 @@ class TestWriteRecords:
     path = str(tmp_path / "rows")
     rows = [make_row(number, number) for number in range(9)]
     assert records.write_records(path, rows, SPEC) == 9
-    dataset = tf.data.TFRecordDataset(path)
-    read = [as_numpy(tf.io.parse_single_example(r, SPEC)) for r in dataset]
-    for row, expected in zip(read, rows, strict=True):
-      assert {n: v.tolist() for n, v in row.items()} == expected
+    written = list(tf.data.TFRecordDataset(path))
+    read = as_numpy(inputs.parse_int64(written, SPEC))
+    assert {name: values.tolist() for name, values in read.items()} == {
+      name: [row[name] for row in rows] for name in SPEC
+    }
 
   def test_the_file_appears_whole(self, tmp_path):
     path = tmp_path / "rows"
@@ -278,15 +280,56 @@ class TestRows:
     path = str(tmp_path / "rows")
     with tf.io.TFRecordWriter(path) as writer:
       writer.write(record)
-    for read in (inputs.Rows.from_file, inputs.check_records):
-      with pytest.raises(ValueError, match="rows does not hold whole records"):
-        read(path, SPEC)
+    with pytest.raises(
+      ValueError, match=r"record 0 is not a tf\.train\.Example"
+    ):
+      inputs.Rows.from_file(path, SPEC)
+
+
+class TestRowsOfAFile:
+  @pytest.fixture
+  def path(self, tmp_path):
+    rows = [make_row(number, 1 + number % SEQ_LENGTH) for number in range(3000)]
+    records.write_records(str(tmp_path / "rows"), rows, SPEC)
+    return str(tmp_path / "rows")
+
+  def test_they_are_read_in_any_order(self, path):
+    rows = inputs.Rows.from_file(path, SPEC)
+    indices = [2999, 0, 7, 7, 1500]
+    assert rows.read(indices) == [
+      records.encode_row(make_row(i, 1 + i % SEQ_LENGTH), SPEC) for i in indices
+    ]
+    assert rows.lengths.tolist() == [1 + i % SEQ_LENGTH for i in range(3000)]
+
+  def test_they_are_not_held(self, path):
+    """What is held of a row are its length, size and offset."""
+    inputs.Rows.from_file(path, SPEC)  # TensorFlow's own memory comes first.
+    tracemalloc.start()
+    rows = inputs.Rows.from_file(path, SPEC)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(rows) == 3000
+    assert held < os.path.getsize(path) / 2
+
+  def test_a_copy_of_a_remote_file(self, path, monkeypatch):
+    monkeypatch.setattr(files, "is_remote", lambda path: True)
+    rows = inputs.Rows.from_file(path, SPEC)
+    assert rows.read([5]) == [records.encode_row(make_row(5, 6), SPEC)]
+
+  def test_a_file_that_changes(self, path):
+    rows = inputs.Rows.from_file(path, SPEC)
+    with open(path, "r+b") as file:
+      file.seek(-50, os.SEEK_END)
+      file.write(b"x")
+    assert rows.read([2998])
+    with pytest.raises(UserError, match="rows changed while it was read"):
+      rows.read([2999])
 
 
 class TestReadBatch:
   def read(self, rows, *args, spec=SPEC, **kwargs):
-    records = [records.encode_row(row, spec) for row in rows]
-    return as_numpy(inputs.read_batch(records, *args, spec, **kwargs))
+    serialized = [records.encode_row(row, spec) for row in rows]
+    return as_numpy(inputs.read_batch(serialized, *args, spec, **kwargs))
 
   def test_by_hand(self):
     batch = self.read([make_row(2, 2), make_row(0, 3)], [2, 0], [True, False])
@@ -314,7 +357,7 @@ class TestReadBatch:
     spec = {
       **SPEC,
       "segment_ids": records.sequence_feature(SEQ_LENGTH),
-      "label_ids": records.sequence_feature(SEQ_LENGTH),
+      "label_ids": records.Feature((SEQ_LENGTH,)),
       "masked_lm_positions": records.Feature((SEQ_LENGTH,)),
     }
     everything = list(range(SEQ_LENGTH))
@@ -339,44 +382,48 @@ class TestDamagedFiles:
     records.write_records(str(path), rows, SPEC)
     return path
 
-  def assert_refused(self, path, spec=SPEC):
-    for read in (inputs.Rows.from_file, inputs.check_records):
-      with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
-        read(str(path), spec)
+  def assert_refused(self, path, message, spec=SPEC):
+    with pytest.raises(UserError, match=rf"train\.tf_record{message}"):
+      inputs.Rows.from_file(str(path), spec)
 
   @pytest.mark.parametrize("place", [0, 8, 40, -1, -200])
   def test_a_changed_byte(self, path, place):
     content = bytearray(path.read_bytes())
     content[place] ^= 0x10
     path.write_bytes(content)
-    self.assert_refused(path)
+    self.assert_refused(
+      path, "( is not a TFRecord file|: record [23] is damaged)"
+    )
 
-  @pytest.mark.parametrize("missing", [1, 4, 5, 50])
+  @pytest.mark.parametrize("missing", [1, 4, 5, 50, -3])
   def test_a_truncated_file(self, path, missing):
-    path.write_bytes(path.read_bytes()[:-missing])
-    self.assert_refused(path)
+    # Three more bytes are a part of a header.
+    path.write_bytes((path.read_bytes() + b"abc")[: -missing - 3 or None])
+    number = 4 if missing < 0 else 3
+    self.assert_refused(path, f" is truncated: it ends within record {number};")
 
   def test_another_kind_of_file(self, path):
     path.write_text("index\tsentence\n0\tIt is no record.\n")
-    self.assert_refused(path)
+    self.assert_refused(path, " is not a TFRecord file")
 
   def test_rows_of_another_model(self, path):
-    self.assert_refused(
-      path, {**SPEC, "input_ids": records.sequence_feature(24)}
-    )
-    self.assert_refused(path, {**SPEC, "more": records.Feature()})
+    longer = {**SPEC, "input_ids": records.sequence_feature(24)}
+    message = ": record 0: input_ids has 20 values, expected 24; create"
+    self.assert_refused(path, message, longer)
+    more = {**SPEC, "more": records.Feature()}
+    self.assert_refused(path, ": record 0 has no more of type int64; ", more)
 
   @pytest.mark.parametrize("is_training", [True, False])
   def test_before_the_first_batch(self, tmp_path, is_training):
     path = tmp_path / "train.tf_record"
     rows = [make_row(0, 3)] * 3000
     records.write_records(str(path), rows, SPEC)
-    assert inputs.check_records(str(path), SPEC) == 3000
+    assert len(inputs.Rows.from_file(str(path), SPEC)) == 3000
     content = bytearray(path.read_bytes())
     content[-200] ^= 0x10
     path.write_bytes(content)
     input_fn = inputs.input_fn_from_file(str(path), SPEC, is_training)
-    with pytest.raises(ValueError, match=r"train\.tf_record does not hold"):
+    with pytest.raises(UserError, match=r"tf_record: record 2998 is damaged"):
       input_fn({"batch_size": 2})
 
 
@@ -455,40 +502,7 @@ class TestTrainingBatches:
     assert take(np.zeros(0, np.int64), 4, 1, 1) == []
 
 
-def record_of(number, length):
-  """A row that has a length and a number, and nothing else."""
-  row = {"input_mask": [1] * length + [0] * (50 - length), "id": number}
-  return records.encode_row(row, RECORD_SPEC)
-
-
-RECORD_SPEC = {
-  "input_mask": records.sequence_feature(50),
-  "id": records.Feature(),
-}
-
-
-def sequential(lengths, batch_size, drop_remainder=False):
-  """Batches as (row_index [B], is_real [B]), of rows with these lengths."""
-  records = [record_of(number, n) for number, n in enumerate(lengths)]
-  dataset = inputs.sequential_batches(
-    tf.data.Dataset.from_tensor_slices(
-      tf.constant(records, tf.string, [len(records)])
-    ),
-    RECORD_SPEC,
-    batch_size,
-    drop_remainder,
-  )
-  batches = []
-  for serialized, row_index, is_real in dataset:
-    # Each row comes with its own index.
-    ids = inputs.parse(serialized, RECORD_SPEC)["id"]
-    assert ids.numpy().tolist() == row_index.numpy().tolist()
-    batches.append((row_index.numpy(), is_real.numpy()))
-  return batches
-
-
-class TestSequentialBatches:
-  @settings(max_examples=20)
+class TestEvaluationBatches:
   @given(LENGTHS, st.integers(1, 70), st.integers(1, 70))
   def test_as_sorted_by_hand(self, lengths, batch_size, window):
     order = [
@@ -500,56 +514,20 @@ class TestSequentialBatches:
     ]
     with pytest.MonkeyPatch.context() as patch:
       patch.setattr(inputs, "SORTED_ROWS", window)
-      batches = sequential(lengths, batch_size)
-      whole = sequential(lengths, batch_size, drop_remainder=True)
-    assert [row for i, real in batches for row in i[real]] == order
-    assert len(batches) == -(-len(lengths) // batch_size)
-    assert all(len(i) == len(real) == batch_size for i, real in batches)
-    assert len(whole) == len(lengths) // batch_size
-    for one, other in zip(whole, batches, strict=False):
-      np.testing.assert_array_equal(one, other)
-
-  @settings(max_examples=15)
-  @given(LENGTHS, st.integers(1, 70))
-  def test_padding_fills_the_last_batch_from_behind(self, lengths, batch_size):
-    *whole, (last, real) = sequential(lengths, batch_size)
-    assert all(is_real.all() for _, is_real in whole)
-    count = len(lengths) - len(whole) * batch_size
-    assert real.tolist() == [True] * count + [False] * (batch_size - count)
-    assert set(last) == set(last[:count])
+      *whole, last = inputs.evaluation_batches(lengths, batch_size)
+    assert all(len(batch) == batch_size for batch in whole)
+    assert 0 < len(last) <= batch_size
+    assert np.concatenate([*whole, last]).tolist() == order
 
   def test_a_row_is_not_held_back_for_long(self):
     lengths = np.random.default_rng(0).integers(1, 50, size=10_000)
-    order = [row for i, _ in sequential(lengths, 100) for row in i]
+    order = np.concatenate(inputs.evaluation_batches(lengths, 100))
     assert sorted(order) == list(range(10_000))
     late = np.abs(np.arange(10_000) - order)
     assert late.max() < 4096
 
-  def test_rows_are_read_when_they_are_due(self, monkeypatch):
-    monkeypatch.setattr(inputs, "SORTED_ROWS", 8)
-    taken = []
-
-    def records():
-      for number in range(1000):
-        taken.append(number)
-        yield record_of(number, 3)
-
-    batches = inputs.sequential_batches(
-      tf.data.Dataset.from_generator(
-        records, output_signature=tf.TensorSpec([], tf.string)
-      ),
-      RECORD_SPEC,
-      batch_size=4,
-    )
-    # What tf.data reads ahead of its own accord is left out.
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    batches = batches.take(100).with_options(options)
-    for count, _ in enumerate(batches, 1):
-      assert len(taken) <= 4 * count + 8 + 64
-
   def test_no_rows_no_batches(self):
-    assert sequential([], 4) == []
+    assert inputs.evaluation_batches(np.zeros(0, np.int32), 4) == []
 
 
 class TestInputFn:
@@ -602,6 +580,24 @@ class TestInputFn:
     assert sorted(np.concatenate(real)) == list(range(7))
     is_real = [b["is_real_example"].tolist() for b in batches]
     assert is_real == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    # The last batch is filled up with its own rows.
+    assert batches[1]["row_index"][3] == batches[1]["row_index"][0]
+
+  def test_rows_are_read_when_they_are_due(self):
+    rows = make_rows([3] * 2000)
+    taken = []
+
+    def read(indices):
+      taken.extend(indices)
+      return serialized(indices)
+
+    serialized, rows.read = rows.read, read
+    dataset = inputs.input_fn_from_rows(rows, False)({"batch_size": 4})
+    # What tf.data reads ahead of its own accord is left out.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    for count, _ in enumerate(dataset.take(50).with_options(options), 1):
+      assert len(taken) <= 4 * (count + 64)
 
   def test_drop_remainder(self):
     batches = batches_of(

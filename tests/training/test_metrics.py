@@ -102,12 +102,10 @@ class TestCompute:
     assert list(results) == ["eval_accuracy", "eval_f1"]
 
   def test_unknown_name(self):
-    with pytest.raises(ValueError, match="metric recal is none of accuracy, f"):
+    with pytest.raises(
+      ValueError, match="no metric recal; pass one of accuracy, f"
+    ):
       metrics.compute(["accuracy", "recal"], LABELS, GUESSES)
-
-  def test_as_the_original_reports(self):
-    results = metrics.classification_metrics(LABELS, GUESSES, LABELS / 4)
-    assert results == {"eval_accuracy": 3 / 4, "eval_loss": 3 / 32}
 
 
 class TestLabelReport:
@@ -221,7 +219,7 @@ class TestSummarize:
 
   def test_one_seed_has_no_deviation(self):
     _, row = metrics.summarize({"data": {4: {"eval_mse": 2.0}}})
-    assert row == ["data", "eval_mse", "2.0000", "0.0000", "2.0000", "4"]
+    assert row == ["data", "eval_mse", "2.0000", "", "2.0000", "4"]
 
   def test_tasks_stay_in_order(self):
     results = {

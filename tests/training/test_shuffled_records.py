@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import records, sequences
-from training import shuffled_records
+from training import inputs, shuffled_records
 from training.shuffled_records import Layout, RecordFiles
 
 SEQ_LENGTH = 12
@@ -62,7 +62,7 @@ def write(folder, sizes, spec=SPEC):
 @contextlib.contextmanager
 def constants(block_rows, window_rows):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(shuffled_records, "BLOCK_ROWS", block_rows)
+    patch.setattr(inputs, "CHUNK_ROWS", block_rows)
     patch.setattr(shuffled_records, "WINDOW_ROWS", window_rows)
     yield
 
@@ -104,8 +104,8 @@ class TestDescribe:
   @pytest.mark.parametrize(
     ("content", "message"),
     [
-      (b"", "is empty, without any record; make"),
-      (b"Hello", "is not a TFRecord file; make"),
+      (b"", "is empty; make or copy"),
+      (b"Hello", "is truncated: it ends within record 0; "),
       (b"A text of some more words\n" * 9, "is not a TFRecord file, or"),
     ],
   )
@@ -116,9 +116,9 @@ class TestDescribe:
 
   def test_no_file(self, tmp_path):
     there_is_none = refusal(shuffled_records.describe, tmp_path / "x")
-    assert there_is_none == f"{tmp_path}/x is not there; check the path"
+    assert there_is_none == f"{tmp_path}/x: no such file; check the path"
     a_folder = refusal(shuffled_records.describe, tmp_path)
-    assert a_folder.startswith(f"{tmp_path} cannot be read: ")
+    assert a_folder.startswith(f"{tmp_path}: no such file")
 
   def test_other_records(self, tmp_path):
     path = str(tmp_path / "x")
@@ -128,7 +128,7 @@ class TestDescribe:
     assert message.startswith(f"{path}: record 0 has no input_ids, but 'ids',")
     write_frames(path, [b"no protocol buffer"])
     message = refusal(shuffled_records.describe, path)
-    assert message.startswith(f"{path}: record 0 is no tf.train.Example; ")
+    assert message.startswith(f"{path}: record 0 is not a tf.train.Example; ")
 
 
 def refusal(function, *args):
@@ -153,16 +153,16 @@ class TestRecordFiles:
     assert files.block_sizes.tolist() == [4, 4, 1, 1, 4, 4, 4, 1]
 
   @given(st.lists(st.integers(0, 22), unique=True))
-  def test_records(self, files, rows):
-    records = files.records(np.array(rows, np.int64))
-    assert records == {
-      row: records.encode_row(make_row(row), SPEC) for row in rows
-    }
+  def test_read(self, files, rows):
+    rows = sorted(rows)
+    assert files.read(np.array(rows, np.int64)) == [
+      records.encode_row(make_row(row), SPEC) for row in rows
+    ]
 
   def test_empty_files_are_passed_over(self, tmp_path):
     files = RecordFiles(write(tmp_path, [0, 5, 0, 3, 0]), SPEC, VOCAB_SIZE)
     assert files.lengths.tolist() == [length_of(n) for n in range(8)]
-    (record,) = files.records(np.array([6])).values()
+    (record,) = files.read(np.array([6]))
     assert record == records.encode_row(make_row(6), SPEC)
 
   @pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
@@ -175,7 +175,7 @@ class TestRecordFiles:
     paths = write(tmp_path, [3, 3])
     os.remove(paths[1])
     message = refusal(RecordFiles, paths, SPEC, VOCAB_SIZE)
-    assert message == f"{paths[1]} is not there; check the path"
+    assert message == f"{paths[1]}: no such file; check the path"
 
   def test_fingerprint(self, tmp_path):
     def fingerprint(paths):
@@ -269,16 +269,15 @@ class TestWrongRecords:
     row = {**make_row(0), "input_mask": [1] * 9}
     records.write_records(paths[1], [row], spec)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[1]}: record 0: input_mask has 9 values, where 12 are expected; "
-      f"pass files that were made with the same max_seq_length and "
-      f"max_predictions_per_seq"
+      f"{paths[1]}: record 0: input_mask has 9 values, expected 12; create "
+      f"the file with the settings of this run, such as --max_seq_length"
     )
 
   def test_other_features(self, tmp_path):
     paths = write(tmp_path, [3], UNMASKED)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[0]}: record 0 has no masked_lm_positions of type int64; pass "
-      f"files that were made with the same settings"
+      f"{paths[0]}: record 0 has no masked_lm_positions of type int64; create "
+      f"the file with the settings of this run"
     )
     floats = {**SPEC, "input_ids": records.Feature((12,), "float32")}
     paths = write(tmp_path, [3], floats)
@@ -291,29 +290,22 @@ class TestWrongRecords:
 
   def test_no_example(self, tmp_path):
     (path,) = write(tmp_path, [2])
-    records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
-    write_frames(path, [*records, b"\xff\xff"])
+    content = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    write_frames(path, [*content, b"\xff\xff"])
     message = refusal(RecordFiles, [path], SPEC, VOCAB_SIZE)
-    assert message.startswith(f"{path}: record 2 is no tf.train.Example; ")
+    assert message.startswith(f"{path}: record 2 is not a tf.train.Example; ")
 
 
 class TestDamagedFiles:
   @pytest.fixture
-  def small(self, tmp_path, monkeypatch):
+  def small(self, tmp_path):
     """A file of one small record, and a function that reads it."""
     spec = {
-      "input_ids": records.Feature((1,)),
-      "input_mask": records.Feature((1,)),
+      "input_ids": records.sequence_feature(1),
+      "input_mask": records.sequence_feature(1),
     }
     path = tmp_path / "x"
     records.write_records(str(path), [{"input_ids": 1, "input_mask": 1}], spec)
-    # Where just the file's content changes, one dataset serves all.
-    examined = shuffled_records._examined_blocks(
-      [str(path)], spec, shuffled_records._limits(spec, 9)
-    )
-    monkeypatch.setattr(
-      shuffled_records, "_examined_blocks", lambda *args: examined
-    )
     return path, lambda: RecordFiles([path], spec, 9)
 
   def test_cut_anywhere(self, small):
@@ -323,8 +315,8 @@ class TestDamagedFiles:
     for size in range(1, len(content)):
       path.write_bytes(content[:size])
       assert refusal(read) == (
-        f"{path} is cut short: it ends within record 0; make or copy the file "
-        f"again"
+        f"{path} is truncated: it ends within record 0; create or copy the "
+        f"file again"
       )
 
   def test_a_flipped_bit_anywhere(self, small):
@@ -334,12 +326,10 @@ class TestDamagedFiles:
       changed = bytearray(content)
       changed[place] ^= 1 << place % 8
       path.write_bytes(changed)
-      if place < 12:
-        expected = " is not a TFRecord file, or damaged in its first bytes"
-      else:
-        expected = ": record 0 is damaged"
-      message = f"{path}{expected}; make or copy the file again"
-      assert refusal(read) == message
+      assert refusal(read) == (
+        f"{path} is not a TFRecord file, or its first record is damaged; "
+        f"create or copy the file again"
+      )
 
   @pytest.mark.parametrize("is_header_cut", [False, True])
   def test_the_record_is_counted_over_blocks(self, tmp_path, is_header_cut):
@@ -350,8 +340,8 @@ class TestDamagedFiles:
       with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) - missing)
       assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-        f"{path} is cut short: it ends within record 10; make or copy the file "
-        f"again"
+        f"{path} is truncated: it ends within record 10; create or copy the "
+        f"file again"
       )
 
   def test_a_flip_is_counted_over_blocks(self, tmp_path):
@@ -361,7 +351,7 @@ class TestDamagedFiles:
         file.seek(-20, os.SEEK_END)
         file.write(b"x")
       assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-        f"{path}: record 10 is damaged; make or copy the file again"
+        f"{path}: record 10 is damaged; create or copy the file again"
       )
 
   def test_a_cut_between_records_makes_another_file(self, tmp_path):
@@ -499,30 +489,30 @@ class TestTraining:
   def test_each_record_is_read_once_an_epoch(self, files, monkeypatch):
     read = []
 
-    def records(rows):
+    def count(rows):
       read.extend(rows.tolist())
-      return RecordFiles.records(files, rows)
+      return RecordFiles.read(files, rows)
 
-    monkeypatch.setattr(files, "records", records)
+    monkeypatch.setattr(files, "read", count)
     with constants(4, 8):
       # 23 rows and no more make 7 batches of 3; two rows wait for the next.
       parts = itertools.islice(plan(files.block_sizes, 3), 6)
-      list(shuffled_records._loaded(files, parts, 0))
+      list(shuffled_records._load(files, parts, 0))
     assert max(np.bincount(read)) <= 2
     epoch = read[:23]
     assert sorted(epoch) == list(range(23))
 
   def test_what_is_passed_over_is_not_read(self, files, monkeypatch):
-    def records(rows):
+    def refuse(rows):
       raise AssertionError("reads")
 
-    monkeypatch.setattr(files, "records", records)
+    monkeypatch.setattr(files, "read", refuse)
     with constants(4, 8):
       parts = list(itertools.islice(plan(files.block_sizes, 3), 6))
       steps = sum(len(batches) for _, batches in parts)
-      assert list(shuffled_records._loaded(files, parts, steps)) == []
+      assert list(shuffled_records._load(files, parts, steps)) == []
       with pytest.raises(AssertionError, match="reads"):
-        list(shuffled_records._loaded(files, parts, steps - 1))
+        list(shuffled_records._load(files, parts, steps - 1))
 
 
 def add_ordinals(features, ordinals):
@@ -558,7 +548,7 @@ class TestFilesThatChange:
   @pytest.mark.parametrize(
     ("change", "message"),
     [
-      (remove, " is not there; check the path"),
+      (remove, ": no such file; check the path"),
       (shorten, " changed since this run began; give the same command"),
       (empty, " changed since this run began; give the same command"),
       (replace, " changed since this run began; give the same command"),
@@ -568,8 +558,8 @@ class TestFilesThatChange:
   def test_in_training_and_evaluation(self, case, change, message):
     path, files = case
     change(path)
-    assert files.records(np.arange(6)).keys() == set(range(6))
-    assert refusal(files.records, np.arange(12)).startswith(path + message)
+    assert len(files.read(np.arange(6))) == 6
+    assert refusal(files.read, np.arange(12)).startswith(path + message)
     for input_fn in (
       shuffled_records.training_input_fn(files),
       shuffled_records.evaluation_input_fn(files),
@@ -577,7 +567,7 @@ class TestFilesThatChange:
       with pytest.raises(tf.errors.OpError) as error:
         batches_of(input_fn, {"batch_size": 2}, 12)
       first_line = error.value.message.splitlines()[0]
-      assert f"ValueError: {path}{message}" in first_line
+      assert f"UserError: {path}{message}" in first_line
 
 
 class TestEvaluation:

@@ -37,7 +37,6 @@ def test_what_was_written_last_is_read(parts):
       for tag, step, value in points:
         writer.write(step, {tag: value})
         expected.setdefault(tag.replace(" ", "_"), {})[step] = value
-      writer.close()
     assert summaries.read_scalars(folder) == {
       tag: sorted(curve.items()) for tag, curve in expected.items()
     }
@@ -60,7 +59,7 @@ def test_numbers_of_any_type_are_on_disk_at_once(tmp_path):
 
 
 def test_nothing_written_is_no_file(tmp_path):
-  summaries.Summaries(str(tmp_path / "new")).close()
+  summaries.Summaries(str(tmp_path / "new"))
   assert _files(tmp_path) == []
   assert summaries.read_scalars(tmp_path) == {}
 
@@ -78,7 +77,6 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
     writer.write(step, {"loss": step})
     (name,) = _files(tmp_path / "whole")
     sizes.append((tmp_path / "whole" / name).stat().st_size)
-  writer.close()
   cut = tmp_path / "cut"
   for size in range(sizes[1], sizes[2]):
     shutil.rmtree(cut, ignore_errors=True)
@@ -87,7 +85,6 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
     assert summaries.read_scalars(cut) == {"loss": [(0, 0.0), (1, 1.0)]}
   later = summaries.Summaries(str(cut))
   later.write(2, {"loss": 5})
-  later.close()
   assert summaries.read_scalars(cut)["loss"] == [(0, 0.0), (1, 1.0), (2, 5.0)]
 
 
@@ -145,10 +142,12 @@ def test_a_line_is_the_mean_since_the_last(tmp_path, monkeypatch):
       progress.add({name: tf.constant(v) for name, v in results.items()})
 
   progress.log()  # There is nothing to say yet.
-  add(1.0, 2.0, 6.0)
+  clock[0] += 60  # Compilation.
+  add(1.0)
   clock[0] += 2
+  add(2.0, 6.0)
   progress.log()
-  assert progress._bar.postfix == "loss 3.0000, 12.0 examples/s"
+  assert progress._bar.postfix == "loss 3.0000, 8.0 examples/s"
   clock[0] += 1000  # An evaluation.
   progress.restart_clock()
   add(4.0)
@@ -158,13 +157,34 @@ def test_a_line_is_the_mean_since_the_last(tmp_path, monkeypatch):
   assert summaries.read_scalars(tmp_path) == {
     "loss": [(13, 3.0), (14, 4.0)],
     "learning_rate": [(13, 1.5), (14, 1.0)],
-    "examples/s": [(13, 12.0), (14, 16.0)],
+    "examples/s": [(13, 8.0), (14, 16.0)],
   }
+
+
+def test_compilation_is_timed_apart(tmp_path, caplog, monkeypatch):
+  clock = [100.0]
+  monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
+  writer = summaries.Summaries(str(tmp_path))
+  progress = summaries.Progress(0, 9, 8, writer)
+  with caplog.at_level("INFO", logger="absl"):
+    for seconds in (60, 2):
+      clock[0] += seconds
+      progress.add({"loss": tf.constant(0.5)})
+      progress.log()
+  progress.close()
+  assert [record.getMessage() for record in caplog.records] == [
+    "First step, with compilation: 60.0 seconds",
+    "step 1/9: loss 0.5000",
+    "step 2/9: loss 0.5000, 4.0 examples/s",
+  ]
+  # The rate of a single first step is not known.
+  curves = summaries.read_scalars(tmp_path)
+  assert curves == {"loss": [(1, 0.5), (2, 0.5)], "examples/s": [(2, 4.0)]}
 
 
 def test_a_loss_that_is_no_number_names_the_steps(tmp_path):
   progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
   progress.add({"loss": tf.constant(float("nan"))})
-  with pytest.raises(ValueError, match="within 1 steps after step 10"):
+  with pytest.raises(ValueError, match="within 1 step after step 10"):
     progress.log()
   progress.close()

@@ -1,0 +1,318 @@
+"""The pieces that a Transformer is made of, and helpers for shapes.
+
+Dense layers, LayerNorm, activations, softmax and dropout. `modeling` exports
+those that the original has under their original names.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import variables  # First: it loads TensorFlow without its start-up notes.
+import tensorflow as tf
+
+Activation = Callable[[tf.Tensor], tf.Tensor] | None
+Pair = tuple[tf.Tensor, tf.Tensor]
+
+# LayerNorm's epsilon in the released models.
+LAYER_NORM_EPSILON = 1e-12
+
+# Added to the attention score of a masked position. After softmax its weight is
+# exactly 0 in float32, so padding never changes an output.
+MASKED_SCORE = -10000.0
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+  """Gaussian error linear unit, tanh form (Hendrycks & Gimpel 2016)."""
+  # In a v1 graph, a custom gradient leaves an operation that nothing uses.
+  if variables.in_v1_graph():
+    return _gelu_and_gradient(x)[0]
+  return tf.custom_gradient(_gelu_and_gradient)(x)
+
+
+def _gelu_and_gradient(x):
+  """x (1 + tanh u) / 2 as x sigmoid(2 u), and its explicit derivative.
+
+  They make two thirds of the passes over memory that TensorFlow's own make.
+  """
+  slope = 2.0 * math.sqrt(2.0 / math.pi)
+  sigmoid = tf.sigmoid(x * (slope + 0.044715 * slope * tf.square(x)))
+
+  def gradient(upstream):
+    inner = slope + 3 * 0.044715 * slope * tf.square(x)
+    # SigmoidGrad(s, x) is x s (1 - s).
+    sloped = tf.raw_ops.SigmoidGrad(y=sigmoid, dy=x) * inner
+    return upstream * (sigmoid + sloped)
+
+  return x * sigmoid, gradient
+
+
+def get_activation(activation_string: str | Activation) -> Activation:
+  """The activation function of that name; None for "linear".
+
+  Any other object, such as a function, is returned as it is.
+
+  Raises:
+    ValueError: the name is unknown.
+  """
+  if not isinstance(activation_string, str):
+    return activation_string
+  known = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
+  if activation_string.lower() not in known:
+    raise ValueError(
+      f"hidden_act={activation_string!r} is not one of "
+      f"{', '.join(sorted(known))}"
+    )
+  return known[activation_string.lower()]
+
+
+def create_attention_mask_from_input_mask(
+  from_tensor: tf.Tensor, to_mask: tf.Tensor
+) -> tf.Tensor:
+  """A mask that lets all positions attend to tokens but not to padding.
+
+  Args:
+    from_tensor: [B, F] or [B, F, H].
+    to_mask: integer [B, T], 1 for tokens and 0 for padding.
+
+  Returns:
+    float [B, F, T] of 1 and 0.
+  """
+  batch, from_seq = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
+  to_seq = get_shape_list(to_mask, expected_rank=2)[1]
+  mask = tf.cast(to_mask[:, tf.newaxis, :], tf.float32)
+  return tf.broadcast_to(mask, [batch, from_seq, to_seq])
+
+
+def masked_softmax(
+  scores: tf.Tensor, mask: tf.Tensor | None, scale: float
+) -> tf.Tensor:
+  """float32 softmax(scale * scores) over the positions that a mask allows.
+
+  Args:
+    scores: [B, N, F, T].
+    mask: [B, F, T], 1 for allowed and 0 for other positions; None for no mask.
+    scale: float.
+  """
+  scores = tf.cast(scores, tf.float32) * scale
+  if mask is not None:
+    blocked = 1.0 - tf.cast(tf.expand_dims(mask, axis=1), tf.float32)
+    scores += blocked * MASKED_SCORE
+  return tf.nn.softmax(scores)
+
+
+def dropout(
+  input_tensor: tf.Tensor,
+  dropout_prob: float | None,
+  seed: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """Sets elements to 0 with probability `dropout_prob` and scales up the rest.
+
+  Outside v1 graphs, which use `tf.nn.dropout`, the mask is a function of the
+  seed, and the probability is rounded to a multiple of 2**-16.
+
+  Args:
+    input_tensor: float, any shape.
+    dropout_prob: probability; None or 0 for no dropout.
+    seed: int32 [2]; by default the next `variables.dropout_seed()` of the
+      current scope.
+  """
+  if not dropout_prob:
+    return input_tensor
+  if variables.in_v1_graph():
+    return tf.nn.dropout(input_tensor, rate=dropout_prob)
+  if seed is None:
+    seed = variables.dropout_seed()
+  # Drawing random bits is most of the cost. 16 bits decide one element, so each
+  # 32-bit word serves two.
+  shape, size = tf.shape(input_tensor), tf.size(input_tensor)
+  words = tf.random.stateless_uniform(
+    [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32
+  )
+  bits = tf.reshape(tf.bitcast(words, tf.int16), [-1])
+  bits = tf.reshape(bits[:size], shape)
+  dropped = round(dropout_prob * 2**16)  # of the 2**16 values of int16
+  scale = 2**16 / (2**16 - dropped)
+  keep = tf.cast(bits >= dropped - 2**15, input_tensor.dtype)
+  return input_tensor * (keep * scale)
+
+
+def dense(
+  input_tensor: tf.Tensor,
+  units: int,
+  activation: Activation,
+  initializer: Callable[..., tf.Tensor],
+  name: str = "dense",
+) -> tf.Tensor:
+  """activation(x W + b), with variables `name/kernel` and `name/bias`.
+
+  Args:
+    input_tensor: float [rows, width].
+    units: width of the result.
+    activation: function or None.
+    initializer: initializer of the kernel; the bias starts at 0.
+    name: scope of the variables.
+
+  Returns:
+    [rows, units] in the input's dtype.
+  """
+  assert_rank(input_tensor, 2)
+  shape = [input_tensor.shape[-1], units]
+  weights = dense_weights(name, shape, initializer, input_tensor.dtype)
+  return affine(input_tensor, weights, activation)
+
+
+def dense_weights(
+  name: str,
+  shape: Sequence[int],
+  initializer: Callable[..., tf.Tensor],
+  precision: str | tf.DType = "float32",
+) -> Pair:
+  """Kernel [inputs, outputs] and bias [outputs], cast to `precision`."""
+  with variables.variable_scope(name):
+    kernel = variables.get_variable("kernel", shape, initializer)
+    bias = variables.get_variable("bias", shape[1:])
+  return _value_of(kernel, precision), _value_of(bias, precision)
+
+
+def affine(
+  x: tf.Tensor, weights: Pair, activation: Activation = None
+) -> tf.Tensor:
+  """activation(x W + b) of a matrix; activations are computed in float32."""
+  output = tf.nn.bias_add(tf.matmul(x, weights[0]), weights[1])
+  if activation is None:
+    return output
+  return tf.cast(activation(tf.cast(output, tf.float32)), output.dtype)
+
+
+def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
+  """Layer normalization over the last axis (Ba et al. 2016), in float32."""
+  width = input_tensor.shape[-1]
+  return normalize(input_tensor, norm_weights(name, width))
+
+
+def norm_weights(name: str | None, width: int) -> Pair:
+  """LayerNorm's beta and gamma, float32 [width]."""
+  with variables.variable_scope(name, default_name="LayerNorm"):
+    beta = variables.get_variable("beta", [width])
+    gamma = variables.get_variable(
+      "gamma", [width], tf.compat.v1.ones_initializer()
+    )
+  return _value_of(beta), _value_of(gamma)
+
+
+def normalize(x: tf.Tensor, weights: Pair) -> tf.Tensor:
+  """LayerNorm with the given beta and gamma, computed in float32."""
+  wide = tf.cast(x, tf.float32)
+  mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
+  normalized = tf.nn.batch_normalization(
+    wide, mean, variance, *weights, LAYER_NORM_EPSILON
+  )
+  return tf.cast(normalized, x.dtype)
+
+
+def layer_norm_and_dropout(
+  input_tensor: tf.Tensor, dropout_prob: float | None, name: str | None = None
+) -> tf.Tensor:
+  """`layer_norm`, then `dropout`."""
+  return dropout(layer_norm(input_tensor, name), dropout_prob)
+
+
+def create_initializer(
+  initializer_range: float = 0.02,
+) -> Callable[..., tf.Tensor]:
+  """A truncated normal initializer with that standard deviation."""
+
+  def initializer(shape, dtype=tf.float32, partition_info=None):
+    del partition_info  # An argument that v1's get_variable passes.
+    seed = variables.initial_seed()
+    if seed is None:
+      return tf.random.truncated_normal(
+        shape, stddev=initializer_range, dtype=dtype
+      )
+    return tf.random.stateless_truncated_normal(
+      shape, seed, stddev=initializer_range, dtype=dtype
+    )
+
+  return initializer
+
+
+def _value_of(variable, precision="float32"):
+  """The value of a variable at this point, whatever updates follow.
+
+  A v1 graph has no such point, so the variable itself is returned there. It is
+  read where it is used, and not at all if it is not.
+  """
+  if not variables.in_v1_graph():
+    variable = tf.convert_to_tensor(variable)
+  return tf.cast(variable, precision)
+
+
+def get_shape_list(
+  tensor: tf.Tensor,
+  expected_rank: int | Sequence[int] | None = None,
+  name: str | None = None,
+) -> list[int | tf.Tensor]:
+  """The shape as a list: an int where it is static, else a scalar tensor.
+
+  Raises:
+    ValueError: the rank is not `expected_rank`, or one of several.
+  """
+  if expected_rank is not None:
+    assert_rank(tensor, expected_rank, name)
+  static = tensor.shape.as_list()
+  if None not in static:
+    return static
+  dynamic = tf.unstack(tf.shape(tensor))
+  return [
+    size if known is None else known
+    for known, size in zip(static, dynamic, strict=True)
+  ]
+
+
+def reshape_to_matrix(input_tensor: tf.Tensor) -> tf.Tensor:
+  """[..., H] as [rows, H].
+
+  Raises:
+    ValueError: the tensor is a scalar or a vector.
+  """
+  rank = input_tensor.shape.rank
+  if rank < 2:
+    raise ValueError(f"a tensor of shape {input_tensor.shape} has no rows")
+  if rank == 2:
+    return input_tensor
+  return tf.reshape(input_tensor, [-1, input_tensor.shape[-1]])
+
+
+def reshape_from_matrix(
+  output_tensor: tf.Tensor, orig_shape_list: Sequence[int | tf.Tensor]
+) -> tf.Tensor:
+  """[rows, H] as [..., H], with the leading axes of `orig_shape_list`."""
+  if len(orig_shape_list) == 2:
+    return output_tensor
+  shape = [*orig_shape_list[:-1], output_tensor.shape[-1]]
+  return tf.reshape(output_tensor, shape)
+
+
+def split_heads(x: tf.Tensor, like: tf.Tensor, num_heads: int) -> tf.Tensor:
+  """[B * S, N * D] as [B, N, S, D], where `like` is [B, S, H]."""
+  shape = [*get_shape_list(like)[:2], num_heads, x.shape[-1] // num_heads]
+  return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
+
+
+def merge_heads(x: tf.Tensor) -> tf.Tensor:
+  """[B, N, S, D] as [B * S, N * D]."""
+  x = tf.transpose(x, [0, 2, 1, 3])  # [B, S, N, D]
+  return tf.reshape(x, [-1, x.shape[2] * x.shape[3]])
+
+
+def assert_rank(
+  tensor: tf.Tensor, expected_rank: int | Sequence[int], name: str | None = None
+) -> None:
+  """Raises ValueError unless the rank is `expected_rank`, or one of several."""
+  ranks = [expected_rank] if isinstance(expected_rank, int) else expected_rank
+  if tensor.shape.rank not in ranks:
+    raise ValueError(
+      f"{name or getattr(tensor, 'name', 'tensor')} has rank "
+      f"{tensor.shape.rank} and shape {tensor.shape}; expected rank "
+      f"{' or '.join(map(str, ranks))}"
+    )

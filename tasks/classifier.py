@@ -1,0 +1,238 @@
+"""A trained classifier, in Python and on the terminal.
+
+classifier = Classifier("/tmp/mrpc_output")
+classifier(["This movie is great!"])[0].label
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, NamedTuple, TextIO
+
+import numpy as np
+
+import modeling
+from errors import UserError
+from pipeline import files, records, tables, text_files
+from tasks import classification, prediction_files
+from tasks import labels as label_types
+from tasks.examples import InputExample, convert_example
+from training import model_folder
+from training.predictor import Predictor
+
+
+class Prediction(NamedTuple):
+  """The prediction for a text.
+
+  Attributes:
+    label: the most probable label; for a multilabel model, the labels with a
+      probability above 0.5, separated by `|`; for a regression, the number.
+    probabilities: dict from label to probability; empty for a regression.
+  """
+
+  label: str | float
+  probabilities: dict[str, float]
+
+
+class Classifier:
+  """A trained classifier, loaded once.
+
+  Args:
+    model_dir: the `output_dir` of a finished training.
+    batch_size: rows per batch.
+    precision: "float32" or "bfloat16".
+
+  Attributes:
+    label_type: its label type; see `tasks.labels`.
+    is_pair: whether it was trained on pairs of texts.
+
+  Raises:
+    UserError: the folder does not hold a trained classifier.
+  """
+
+  def __init__(
+    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+  ):
+    self.label_type, self._reading = classification.read_assets(model_dir)
+    if self.label_type is None or not model_folder.is_finished(model_dir):
+      raise UserError(
+        f"{model_dir} does not hold a trained classifier; pass the "
+        f"--output_dir of a finished training"
+      )
+    model = model_folder.find_model(model_dir)
+    self.is_pair = self._reading.is_pair
+    self._tokenizer = model.tokenizer
+    num_outputs = self.label_type.num_outputs
+
+    def compute(config, features):
+      bert = modeling.BertModel(
+        config,
+        False,
+        *(features[name] for name in records.SEQUENCES),
+        precision=precision,
+      )
+      return {"logits": classification.compute_logits(bert, num_outputs, False)}
+
+    self._predictor = Predictor(
+      model,
+      compute,
+      classification.variable_shapes(model.config, num_outputs),
+      batch_size=batch_size,
+    )
+
+  def __call__(
+    self, texts: Sequence[str | tuple[str, str]]
+  ) -> list[Prediction]:
+    """The prediction for each text, or pair of texts.
+
+    Raises:
+      UserError: a text is not a pair and the model was trained on pairs, or
+        the reverse; or `texts` is a str instead of a list.
+    """
+    return [self._prediction(row) for row in self.probabilities(texts).tolist()]
+
+  def probabilities(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
+    """The probability of each label, float32 [texts, C].
+
+    For a regression, the numbers [texts, 1].
+    """
+    if isinstance(texts, str):
+      raise UserError("pass a list of texts, not a single text")
+    rows, counts = [], []
+    for text in texts:
+      pair = (text,) if isinstance(text, str) else tuple(text)
+      if len(pair) != 1 + self.is_pair:
+        wanted = "pairs of texts" if self.is_pair else "single texts"
+        raise UserError(f"{text!r}: the model was trained on {wanted}")
+      features = convert_example(
+        InputExample("", *pair),
+        self.label_type,
+        self._reading.max_seq_length,
+        self._tokenizer,
+        self._reading.long_text,
+      )
+      rows += map(vars, features)
+      counts.append(len(features))
+    if not rows:
+      return np.zeros([0, self.label_type.num_outputs], np.float32)
+    logits = self._predictor(rows)["logits"]
+    by_text = np.split(logits, np.cumsum(counts)[:-1])
+    means = np.stack([np.mean(group, axis=0) for group in by_text])
+    return np.asarray(self.label_type.probabilities(means))
+
+  def _prediction(self, row):
+    names = self.label_type.labels
+    if not names:
+      return Prediction(row[0], {})
+    label = label_types.predicted_text(self.label_type, row)
+    return Prediction(label, dict(zip(names, row, strict=True)))
+
+
+def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
+  """Writes a table of predictions for the lines of a text file.
+
+  Args:
+    classifier: a Classifier.
+    path: the file, or - for standard input.
+    writer: where the table goes.
+
+  Raises:
+    UserError: the file is a table, or a line is wrong; see `answer_lines`.
+  """
+  if path == "-":
+    if sys.stdin is None:
+      raise UserError("--predict_file=-: standard input is closed")
+    answer_lines(classifier, sys.stdin.buffer, writer, "standard input")
+    return
+  if path.endswith((".csv", ".json", ".jsonl", ".gz")):
+    raise UserError(
+      f"--predict_file={path} would be read as lines of text; pass a table as "
+      f"--test_file, with --task_name=custom and --do_predict"
+    )
+  with files.open_file(path) as reader:
+    answer_lines(classifier, reader, writer, path)
+
+
+def answer_lines(
+  classifier: Classifier, reader: BinaryIO, writer: TextIO, name: str
+) -> None:
+  """Writes a table of predictions for lines of text as they arrive.
+
+  Lines that are available are answered together; a line that arrives alone is
+  answered at once.
+
+  Args:
+    classifier: a Classifier.
+    reader: UTF-8 lines: a text, or two separated by a tab.
+    writer: where the table goes.
+    name: name of the reader in messages.
+
+  Raises:
+    UserError: a line is not UTF-8, or has another number of texts. The lines
+      before it are answered.
+  """
+  table = prediction_files.table_writer(writer)
+  table.writerow(prediction_files.header(classifier.label_type))
+  writer.flush()
+  number = 0
+  at_a_time = prediction_files.ROWS_AT_A_TIME
+  for lines in text_files.lines_as_they_come(reader, at_a_time):
+    texts, error = [], None
+    for line in lines:
+      where = f"{name}:{number + len(texts) + 1}"
+      try:
+        texts.append(_parse(line, where, classifier.is_pair))
+      except UserError as wrong:
+        error = wrong
+        break
+    for row in classifier.probabilities(texts):
+      table.writerow(
+        prediction_files.table_row(classifier.label_type, str(number), row)
+      )
+      number += 1
+    writer.flush()
+    if error:
+      raise error
+
+
+def _parse(line: bytes, where: str, is_pair: bool) -> tuple[str, ...]:
+  text = text_files.decode_line(line, where).rstrip("\r\n")
+  try:
+    text_a, text_b = tables.parse_line(text)
+  except UserError as error:
+    raise UserError(f"{where}: {error}") from error
+  if is_pair != (text_b is not None):
+    found, wanted = "one text", "two texts, separated by a tab,"
+    if not is_pair:
+      found, wanted = "a tab", "one text, without a tab,"
+    raise UserError(f"{where}: {found}; the model needs {wanted} per line")
+  return (text_a, text_b) if is_pair else (text_a,)
+
+
+def converse(
+  classifier: Classifier,
+  read: Callable[[str], str] = input,
+  write: Callable[[str], object] = print,
+) -> None:
+  """Asks for texts until the input ends, and prints the predictions."""
+  prompts = ["first text> ", "second text> "] if classifier.is_pair else ["> "]
+  while True:
+    try:
+      texts = tuple(read(prompt) for prompt in prompts)
+    except EOFError:
+      write("")  # The shell's prompt starts on a new line.
+      return
+    if any(text.strip() for text in texts):
+      row = classifier.probabilities([texts])[0]
+      write(_describe(classifier.label_type, row))
+
+
+def _describe(label_type, probabilities):
+  """The predicted label, then all labels by probability."""
+  answer = label_types.predicted_text(label_type, probabilities)
+  if not label_type.labels:
+    return answer
+  ranked = sorted(
+    zip(probabilities.tolist(), label_type.labels, strict=True), reverse=True
+  )
+  shares = (f"{label} {p:.1%}" for p, label in ranked)
+  return f"{answer or 'no label'}   ({', '.join(shares)})"

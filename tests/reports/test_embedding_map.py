@@ -1,0 +1,212 @@
+"""Maps of vectors: projections against arithmetic, charts, projector files."""
+
+import re
+
+import numpy as np
+import pytest
+from matplotlib import figure
+
+from pipeline import files
+from reports import embedding_map
+
+
+class TestProject:
+  def test_pca_keeps_a_plane(self):
+    # Points of a plane keep their distances; 4 and 1 are its variances.
+    plane = np.array([[2, 0], [-2, 0], [0, 1], [0, -1]]) * np.sqrt(2)
+    turned, _ = np.linalg.qr(np.random.default_rng(0).normal(size=[7, 2]))
+    points, axes = embedding_map.project(plane @ turned.T + 3.0)
+    distances = np.linalg.norm(points[:, None] - points, axis=-1)
+    expected = np.linalg.norm(plane[:, None] - plane, axis=-1)
+    np.testing.assert_allclose(distances, expected, atol=1e-12)
+    assert axes == (
+      "component 1 (80% of the variance)",
+      "component 2 (20% of the variance)",
+    )
+
+  @pytest.mark.parametrize(("rows", "perplexity"), [(3, "0.667"), (120, "30")])
+  def test_tsne_suits_its_perplexity(self, rows, perplexity):
+    vectors = np.random.default_rng(0).normal(size=[rows, 8])
+    points, axes = embedding_map.project(vectors, "tsne", seed=3)
+    again, _ = embedding_map.project(vectors, "tsne", seed=3)
+    assert points.shape == (rows, 2)
+    assert np.isfinite(points).all()
+    np.testing.assert_array_equal(points, again)
+    assert axes[0] == f"t-SNE, perplexity {perplexity}"
+
+  def test_tsne_keeps_what_is_near(self):
+    rng = np.random.default_rng(0)
+    centres = np.repeat(100 * np.eye(3, 20), 10, axis=0)
+    points, _ = embedding_map.project(
+      centres + rng.normal(size=centres.shape), "tsne"
+    )
+    distances = np.linalg.norm(points[:, None] - points, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    nearest = distances.argmin(axis=1)
+    assert (nearest // 10 == np.arange(30) // 10).all()
+
+  @pytest.mark.parametrize(
+    ("vectors", "method", "message"),
+    [
+      (np.ones([2, 4]), "pca", "at least 3 sentences, got 2"),
+      (np.ones([4, 4]), "tsne", "all vectors are equal"),
+      (np.full([4, 4], np.nan), "pca", "not finite"),
+    ],
+  )
+  def test_what_has_no_map(self, vectors, method, message):
+    with pytest.raises(ValueError, match=message):
+      embedding_map.project(vectors, method)
+
+
+def _points(count):
+  return np.random.default_rng(0).normal(size=[count, 2])
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """The figures that are drawn, instead of files."""
+  figures = []
+  monkeypatch.setattr(
+    figure.Figure, "savefig", lambda self, *args, **kwargs: figures.append(self)
+  )
+  monkeypatch.setattr(files, "write_file", lambda path, content: None)
+  return figures
+
+
+def _numbers(chart):
+  """Number -> position of its circle, in points."""
+  plane = chart.axes[0]
+  chart.draw_without_rendering()
+  return {
+    int(text.get_text()): plane.transData.transform(text.get_position())
+    * 72
+    / chart.dpi
+    for text in plane.texts
+  }
+
+
+def _key(chart):
+  """(number or "", text) of each line beside the map."""
+  texts = [text.get_text() for text in chart.axes[1].texts]
+  return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+# Chemistry, a formula, from the right, without glyphs, and much too long.
+TEXTS = ["H2O", "$x_1", "שלום", "東京", "👍", "a\tb\n", "long " * 50, ""]
+
+
+class TestChart:
+  def test_any_text(self, tmp_path):
+    paths = [tmp_path / name for name in ("a.png", "b.png", "c.png")]
+    for path, labels in zip(paths, (TEXTS, TEXTS, None), strict=True):
+      embedding_map.write_chart(
+        str(path), _points(len(TEXTS)), ("x", "y"), TEXTS, labels
+      )
+    png, again, plain = (path.read_bytes() for path in paths)
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert png == again
+    assert png != plain
+
+  def test_the_key_names_every_label(self, drawn):
+    labels = ["_neg", "pos", "", "_neg"]
+    points = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    embedding_map.write_chart("", points, ("x", "y"), "abcd", labels)
+    assert _key(drawn[0]) == [
+      ("", "_neg"),
+      ("", "pos"),
+      ("", "(none)"),
+      ("", ""),
+      *(("1", "a"), ("2", "b"), ("3", "c"), ("4", "d")),
+    ]
+    plane, side = (axes.get_lines() for axes in drawn[0].axes)
+    colors = [line.get_color() for line in plane[:3]]
+    assert len(set(colors)) == 3
+    assert [line.get_color() for line in side[:3]] == colors
+    rings = [line.get_markeredgecolor() for line in side[4:]]
+    assert rings == [*colors, colors[0]]
+
+  def test_it_has_a_title_where_the_font_has_it(self, drawn):
+    for title in ("my $x_1.txt", "東京.txt"):
+      embedding_map.write_chart(
+        "", np.eye(3, 2), ("x", "y"), "abc", title=title
+      )
+    assert [f.axes[0].get_title(loc="left") for f in drawn] == [
+      "my $x_1.txt",
+      "",
+    ]
+
+  @pytest.mark.parametrize("count", [5, 40])
+  def test_each_of_few_points_is_listed(self, drawn, count):
+    texts = [f"text {n}" for n in range(count)]
+    embedding_map.write_chart("", _points(count), ("x", "y"), texts)
+    key = _key(drawn[0])
+    assert sorted(text for _, text in key) == sorted(texts)
+    numbers = _numbers(drawn[0])
+    assert {int(number) for number, _ in key} == numbers.keys()
+    # The circle of a number is the point of its text, or near it.
+    points = drawn[0].axes[0].transData.transform(_points(count))
+    for number, text in key:
+      point = points[texts.index(text)] * 72 / drawn[0].dpi
+      assert np.linalg.norm(numbers[int(number)] - point) < 10
+
+  @pytest.mark.parametrize("labels", [None, [f"label {n}" for n in range(500)]])
+  def test_some_of_many_points_are_listed(self, drawn, labels):
+    texts = [f"text {n}, which goes on" + " and on" * 9 for n in range(500)]
+    points = _points(500)
+    embedding_map.write_chart("", points, ("x", "y"), texts, labels)
+    key = _key(drawn[0])
+    assert len(key) == 30
+    listed = [int(text.split()[1][:-1]) for _, text in key]
+    assert [text for _, text in key] == [texts[n][:51] + "…" for n in listed]
+    # No number covers another.
+    circles = np.array(list(_numbers(drawn[0]).values()))
+    distances = np.linalg.norm(circles[:, None] - circles, axis=-1)
+    assert (distances + 99 * np.eye(len(circles)) >= 10).all()
+    # They are spread out: no point is far from all of them.
+    away = np.linalg.norm(points[:, None] - points[listed], axis=-1).min(axis=1)
+    assert away.max() < np.ptp(points, axis=0).max() / 4
+
+  def test_equal_points_share_a_number(self, drawn):
+    points = np.repeat(np.eye(3, 2), 4, axis=0)
+    texts = [f"text {n}" for n in range(12)]
+    embedding_map.write_chart("", points, ("x", "y"), texts)
+    assert len(_numbers(drawn[0])) == 3
+    expected = [(str(n // 4 + 1), text) for n, text in enumerate(texts)]
+    assert _key(drawn[0]) == expected
+
+
+class TestProjector:
+  def test_files_as_tensorboard_reads_them(self, tmp_path):
+    vectors = np.random.default_rng(0).normal(size=[8, 5]).astype(np.float32)
+    embedding_map.write_projector(str(tmp_path), vectors, TEXTS)
+    tensors = (tmp_path / "tensors.tsv").read_text().split("\n")[:-1]
+    read = np.array([row.split("\t") for row in tensors]).astype(np.float32)
+    np.testing.assert_allclose(read, vectors, rtol=1e-7)
+    # One column has no heading; a row each, whatever a text holds.
+    metadata = (tmp_path / "metadata.tsv").read_text("utf-8").split("\n")
+    assert metadata[:6] == ["H2O", "$x_1", "שלום", "東京", "👍", "a b"]
+    assert len(metadata) == len(TEXTS) + 1
+    config = (tmp_path / "projector_config.pbtxt").read_text()
+    for key in ("tensor_path", "metadata_path"):
+      name = re.search(rf'^  {key}: "(.+)"$', config, re.MULTILINE)[1]
+      assert (tmp_path / name).exists()
+
+  def test_a_killed_run_names_no_mixture(self, tmp_path, monkeypatch):
+    embedding_map.write_projector(str(tmp_path), np.eye(3), "abc")
+    config = tmp_path / "projector_config.pbtxt"
+    assert config.exists()
+
+    def killed(path, content):
+      raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "write_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+      embedding_map.write_projector(str(tmp_path), np.eye(4), "abcd")
+    assert not config.exists()
+
+  def test_labels_have_a_column_with_a_heading(self, tmp_path):
+    embedding_map.write_projector(
+      str(tmp_path), np.eye(3), ["a", "b\tc", ""], ["x", "", "x\ty"]
+    )
+    metadata = (tmp_path / "metadata.tsv").read_text()
+    assert metadata == "label\ttext\nx\ta\n \tb c\nx y\t \n"

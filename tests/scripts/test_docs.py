@@ -1,0 +1,394 @@
+"""README.md and docs/: their commands run, and the names in them exist."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+PAGES = {
+  path.name: path.read_text(encoding="utf-8")
+  for path in (scripts.ROOT / "README.md", *scripts.ROOT.glob("docs/*.md"))
+}
+ALL = "\n".join(PAGES.values())
+MODULES = [
+  str(path.relative_to(scripts.ROOT))
+  for folder in (".", "pipeline", "training", "reports", "tasks")
+  for path in scripts.ROOT.glob(f"{folder}/*.py")
+  if path.name != "__init__.py"
+]
+SCRIPTS = [
+  path.name
+  for path in scripts.ROOT.glob("*.py")
+  if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+]
+
+# Blocks that are not run as they are: they install packages, take minutes, need
+# a cluster, or are files of the reader's own.
+NOT_RUN = (
+  r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__"
+)
+
+# Makes commands small: the model has one layer and 128 positions. Some would
+# train once more, and use a trained model instead.
+SMALLER = {
+  r"--layers=-1,-2,-3,-4": "--layers=-1",
+  r"=(384|512)\b": "=128",
+  r"--doc_stride=128": "--doc_stride=32",
+  r"--num_train_epochs=2\.0": "--num_train_epochs=0.25",
+  r"=76\b": "=20",
+  r"--train_batch_size=(32|256)": "--train_batch_size=8",
+  r"--num_train_steps=\d+": "--num_train_steps=4",
+  r"--num_warmup_steps=\d+": "--num_warmup_steps=2",
+  r"--vocab_size=30522": "--vocab_size=1000",
+  r"--do_train=true (?=--input_file='data/512)": "--do_eval=true ",
+  r"--do_train=True (?=--dynamic_masking)": (
+    "--do_eval=True --init_checkpoint=pretraining_output "
+  ),
+  r"--init_checkpoint=\S+( \\\n +)--do_train=True (?=.*-v2.0.json)": (
+    r"--init_checkpoint=squad_base\1"
+  ),
+}
+
+# In place of Python: keeps the arguments and the input of each call, to be
+# run in a fork.
+RECORDER = """
+python() {
+  local call=$(ls calls | wc -l)
+  printf '%s\\n' "$@" > calls/$call
+  cat > inputs/$call
+}
+"""
+
+
+def _blocks(text, language):
+  return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+def _flags_of(script):
+  """The flags in a script's help."""
+  command = ["attention"] if script == "visualize.py" else []
+  text, _ = scripts.fork(script, *command, "--helpfull", status=1)
+  return set(re.findall(r"--(?:\[no\])?(\w+)", text))
+
+
+@pytest.fixture(scope="module")
+def flags():
+  """Dict from script to its flags."""
+  return {script: _flags_of(script) for script in SCRIPTS}
+
+
+class Reader:
+  """A reader who runs the commands of a page in a folder."""
+
+  def __init__(self, folder):
+    self.folder = folder
+    self.log = ""  # What the commands wrote to standard error.
+
+  def read(self, page, stdin=""):
+    """Runs all blocks of a page; returns what each printed."""
+    return [
+      self._run(block.replace("/tmp/", f"{self.folder}/"), stdin)
+      for block in _blocks(PAGES[page], "(?:shell|python)")
+      if not re.search(NOT_RUN, block)
+    ]
+
+  def _run(self, block, stdin):
+    if not block.startswith(("import", "from")):
+      return self._run_shell(block, stdin)
+    path = self.folder / "example.py"
+    path.write_text(block, encoding="utf-8")
+    return self._fork(path)
+
+  def _run_shell(self, block, stdin):
+    for pattern, smaller in SMALLER.items():
+      block = re.sub(pattern, smaller, block)
+    for name in ("calls", "inputs"):
+      shutil.rmtree(self.folder / name, ignore_errors=True)
+      (self.folder / name).mkdir()
+    subprocess.run(
+      ["bash", "-e", "-c", RECORDER + block],
+      check=True,
+      cwd=self.folder,
+      env={
+        **os.environ,
+        "BERT_BASE_DIR": str(self.folder / "uncased_L-12_H-768_A-12"),
+        "GLUE_DIR": str(self.folder / "glue"),
+        "SQUAD_DIR": str(self.folder / "squad"),
+      },
+      input=stdin,
+      text=True,
+    )
+    return "".join(
+      self._fork(
+        *call.read_text().splitlines(),
+        stdin=(self.folder / "inputs" / call.name).read_text(),
+      )
+      for call in sorted(self.folder.glob("calls/*"))
+    )
+
+  def _fork(self, *command, stdin=""):
+    output, log = scripts.fork(*command, cwd=self.folder, stdin=stdin)
+    self.log += log
+    return output
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory, goldens):
+  """A Reader with everything that the pages take for granted."""
+  folder = tmp_path_factory.mktemp("reader")
+  released = folder / "uncased_L-12_H-768_A-12"
+  shutil.copytree(goldens / "model", released)
+  shutil.copy(goldens / "vocab.txt", released)
+  config = json.loads((released / "bert_config.json").read_text())
+  config["num_hidden_layers"] = 1  # Compiles in half the time.
+  (released / "bert_config.json").write_text(json.dumps(config))
+  for path in released.iterdir():
+    (folder / path.name).symlink_to(path)
+  (folder / "model").mkdir()  # Of a vocabulary of the reader's own.
+  shutil.copy(released / "bert_config.json", folder / "model")
+  tiny_task.write_mrpc(folder / "glue" / "MRPC", goldens)
+  (folder / "squad").mkdir()
+  for version in ("1.1", "2.0"):
+    for name in ("train", "dev"):
+      shutil.copy(
+        goldens / f"squad_v{version[0]}.json",
+        folder / "squad" / f"{name}-v{version}.json",
+      )
+  for name in ("sample_text.txt", "sample_data"):
+    (folder / name).symlink_to(scripts.ROOT / name)
+  text = (scripts.ROOT / "sample_text.txt").read_bytes()
+  (folder / "corpus").mkdir()
+  (folder / "corpus" / "a.txt.gz").write_bytes(gzip.compress(text))
+  (folder / "text.txt").write_text("Jim Henson made puppets.")
+  return Reader(folder)
+
+
+def test_readme_is_short():
+  assert len(PAGES["README.md"].splitlines()) <= 300
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+  folder = scripts.ROOT if page == "README.md" else scripts.ROOT / "docs"
+  links = re.findall(r"\]\((?!https?:)(.*?)\)", PAGES[page])
+  for link in links:
+    path, _, anchor = link.partition("#")
+    target = folder / path if path else folder / page
+    assert target.exists(), link
+    if anchor:
+      headings = re.findall(r"^#+ (.*)", PAGES[target.name], re.M)
+      slugs = {re.sub(r"[^\w -]", "", h).lower() for h in headings}
+      assert anchor in {slug.replace(" ", "-") for slug in slugs}, link
+
+
+def test_readme_links_to_every_page():
+  assert {f"docs/{name}" for name in PAGES if name != "README.md"} <= set(
+    re.findall(r"\]\((docs/[\w-]+\.md)\)", PAGES["README.md"])
+  )
+
+
+def test_files_exist():
+  named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|sh|md))`", ALL))
+  named |= set(
+    re.findall(r"`((?:docs|sample_data|requirements)[\w/.-]+)`", ALL)
+  )
+  named -= {"mood.py"}  # The reader writes it.
+  assert {"modeling.py", "quickstart.sh", "sample_data/reviews.csv"} <= named
+  for name in named:
+    assert (scripts.ROOT / name).exists(), name
+
+
+def test_architecture_names_every_module():
+  page = PAGES["architecture.md"]
+  assert [name for name in MODULES if f"`{name}`" not in page] == []
+
+
+def test_names_are_defined_where_the_pages_say():
+  pairs = re.findall(r"`([\w.]+)`(?: of the task)? in\n?\s*`([\w/]+\.py)`", ALL)
+  assert len(pairs) > 15
+  for name, path in pairs:
+    text = (scripts.ROOT / path).read_text(encoding="utf-8")
+    pattern = rf"^ *(def |class )?{name}\b( =|:|\()"
+    assert re.search(pattern, text, re.M), (name, path)
+
+
+def test_picture_is_small():
+  for path in re.findall(r"!\[[^]]+\]\((.*?)\)", PAGES["README.md"]):
+    content = (scripts.ROOT / path).read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) < 200_000
+
+
+def test_flags_exist(flags):
+  known = set.union(*flags.values())
+  known |= {"help", "v", "logdir"}  # Flags of absl and TensorBoard.
+  known |= {"project", "region", "temp_location"}  # Flags of Beam.
+  named = set(re.findall(r"--([a-z]\w*)", ALL))
+  assert len(named) > 60
+  assert named <= known
+
+
+def test_commands_have_the_flags_of_their_script(flags):
+  quickstart = (scripts.ROOT / "quickstart.sh").read_text(encoding="utf-8")
+  texts = [
+    *_blocks(ALL, "shell"),
+    quickstart.replace('"$venv_python"', "python"),
+  ]
+  commands = [
+    command
+    for text in texts
+    for command in re.findall(r"python (\w+\.py)((?:[^\n]|\\\n)*)", text)
+  ]
+  assert len(commands) > 25
+  for script, arguments in commands:
+    named = set(re.findall(r"--(\w+)", arguments))
+    if "--runner" in arguments:
+      named -= {"project", "region", "temp_location"}
+    assert named <= flags[script], script
+
+
+def test_tables_name_every_task():
+  from tasks import glue
+  from tasks import labels as label_types
+
+  section = PAGES["classification.md"].split("## Tasks\n")[1].split("\n## ")[0]
+  rows = re.findall(r"^\| `([A-Z][\w-]+)` \| (.*) \|$", section, re.M)
+  described = {name: cells for name, cells in rows if cells.count("|") == 3}
+  assert described.keys() == {task.name for task in glue.TASKS.values()}
+  for task in glue.TASKS.values():
+    cells = described[task.name]
+    for name in (task.submission or {}).values():
+      assert f"`{name}`" in cells
+    if task.dev:
+      label_type = label_types.make_label_type(task.kind, task.labels)
+      listed = re.sub(r"\W", "", cells.split("|")[2]).lower()
+      for metric in {*task.metrics, *label_type.default_metrics}:
+        assert metric in listed
+
+
+def test_every_block_is_run():
+  """The other tests run those of the pages."""
+  pages = {
+    name: _blocks(page, "(?:shell|python)") for name, page in PAGES.items()
+  }
+  not_run = [pages.pop(name) for name in ("output-folder.md", "scaling.md")]
+  for block in pages.pop("README.md"):
+    if not any(block in blocks for blocks in pages.values()):
+      not_run.append([block])
+  assert all(
+    re.search(NOT_RUN, block) for blocks in not_run for block in blocks
+  )
+  assert {name for name, blocks in pages.items() if blocks} == {
+    "architecture.md",
+    "classification.md",
+    "features.md",
+    "own-data.md",
+    "pretraining.md",
+    "squad.md",
+  }
+
+
+def test_classification_runs(reader):
+  reader.read("classification.md")
+  trained = reader.folder / "mrpc_output"
+  assert "eval_f1 = " in (trained / "eval_results.txt").read_text()
+  assert (trained / "report.html").exists()
+  lines = (reader.folder / "mrpc_predictions/test_results.tsv").read_text()
+  assert len(lines.splitlines()) == tiny_task.ROWS["test"]
+
+
+def test_own_data_runs(reader):
+  printed = reader.read("own-data.md", stdin="A text.\n")
+  _, of_file, of_pipe, asked, in_python, _ = printed
+  results = json.loads(
+    (reader.folder / "reviews/output/eval_results.json").read_text()
+  )
+  assert results["labels"].keys() == {"bad", "good"}
+  assert np.sum(results["confusion_matrix"]) == 10
+  rows = [line.split("\t")[0] for line in of_file.splitlines()]
+  assert rows == ["id", "0", "1"]
+  assert of_file.startswith("id\tlabel\tbad\tgood\n")
+  assert len(of_pipe.splitlines()) == 2
+  assert re.match(r"> (bad|good) +\((bad|good) \d", asked)
+  label, probability = in_python.split()
+  assert label == ("good" if float(probability) > 0.5 else "bad")
+  table = reader.folder / "reviews/predictions/test_predictions.tsv"
+  rows = [line.split("\t")[0] for line in table.read_text().splitlines()]
+  assert rows == ["id", "A1", "A2"]
+  _check_log(reader)
+  _check_processor(reader)
+
+
+def _check_log(reader):
+  """The lines of the log that the page shows, except for their numbers."""
+  (shown,) = (b for b in _blocks(PAGES["own-data.md"], "text") if "step " in b)
+  log = reader.log.replace(f"{reader.folder}/", "/tmp/")
+  for line in shown.splitlines():
+    number = r"\d[\d.e-]*"
+    texts = [re.escape(text) for text in re.split(number, line)]
+    pattern = number.join(texts).replace(r"\.\.\.", ".*")
+    assert re.search(pattern, log), line
+
+
+def _check_processor(reader):
+  """Runs the processor of that page on the classifier of that page."""
+  (block,) = (b for b in _blocks(ALL, "python") if "__main__" in b)
+  (reader.folder / "mood.py").write_text(block, encoding="utf-8")
+  (reader.folder / "mood").mkdir()
+  lines = [f"I feel {mood} .\t{mood}" for mood in ("sad", "glad")]
+  tiny_task.write_lines(reader.folder / "mood" / "dev.tsv", lines)
+  for path in (reader.folder / "reviews/output").glob("bert_model.ckpt.*"):
+    shutil.copy(path, reader.folder / "mood")  # It has two labels, too.
+  scripts.fork(
+    reader.folder / "mood.py",
+    "--task_name=mood",
+    "--data_dir=mood",
+    "--vocab_file=vocab.txt",
+    "--bert_config_file=bert_config.json",
+    "--init_checkpoint=mood/bert_model.ckpt",
+    "--max_seq_length=16",
+    "--output_dir=moods",
+    "--do_eval",
+    cwd=reader.folder,
+  )
+  lines = (reader.folder / "moods/eval_results.txt").read_text()
+  assert "eval_accuracy" in lines
+
+
+def test_pretraining_runs(reader):
+  reader.read("pretraining.md")
+  for name in ("pretraining_output", "phase1"):
+    assert (reader.folder / name / "bert_model.ckpt.index").exists()
+  for name in ("pretraining_output", "dynamic_masking", "phase2"):
+    lines = (reader.folder / name / "eval_results.txt").read_text()
+    assert "masked_lm_loss = " in lines
+
+
+def test_squad_runs(reader):
+  *_, asked, in_python = reader.read("squad.md")
+  assert (reader.folder / "squad_base/answer.html").exists()
+  assert (reader.folder / "squad2_base/null_threshold.json").exists()
+  assert re.search(r"^ +\d+\.\d%  ", asked, re.M)
+  assert 0 < float(in_python.split()[-1]) <= 1
+
+
+def test_features_run(reader):
+  reader.read("features.md")
+  lines = (reader.folder / "output.jsonl").read_text()
+  assert lines.startswith('{"linex_index"')
+  vectors = np.load(reader.folder / "vectors.npz")["vectors"]
+  assert np.sum(vectors**2, axis=1) == pytest.approx(1, rel=1e-5)
+  assert (reader.folder / "attention.html").exists()
+  assert (reader.folder / "map/embeddings.png").exists()
+
+
+def test_architecture_runs(reader):
+  (shapes,) = reader.read("architecture.md")
+  assert re.fullmatch(r"\(1, \d+, 32\)\n\(1, 32\)\n", shapes)

@@ -1,0 +1,151 @@
+"""Masks that are drawn as rows are read."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokenization
+from pipeline import instances, records, sequences
+from tasks import dynamic_masking
+from training import shuffled_records
+
+ADDED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+  """The goldens' tokenizer."""
+  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+
+def _unmasked(vocab, texts, length):
+  """Features of rows [CLS] A [SEP], of the ids of A."""
+  first, last = vocab["[CLS]"], vocab["[SEP]"]
+  rows = [[first, *text, last] for text in texts]
+  input_ids = np.array(
+    [sequences.padded(row, length) for row in rows], np.int32
+  )
+  return {
+    "input_ids": tf.constant(input_ids),
+    "input_mask": tf.constant((input_ids > 0).astype(np.int32)),
+    "next_sentence_labels": tf.zeros([len(rows), 1], tf.int32),
+  }
+
+
+# The pieces that are words begin behind the specials, of which the last is 13.
+TEXTS = st.lists(
+  st.lists(st.integers(14, 1000), min_size=1, max_size=30),
+  min_size=1,
+  max_size=4,
+)
+
+
+@given(
+  TEXTS,
+  st.floats(0.05, 0.9),
+  st.integers(1, 12),
+  st.booleans(),
+  st.integers(0, 2**40),
+)
+def test_dynamic_masks(tokenizer, texts, prob, limit, whole_word, start):
+  mask = dynamic_masking.dynamic_masking(tokenizer, prob, limit, whole_word, 7)
+  features = _unmasked(tokenizer.vocab, texts, 32)
+  ordinals = start + np.arange(len(texts))
+  masked = mask(features, ordinals)
+  assert masked.keys() == {*features, *ADDED}
+  for name in ("input_mask", "next_sentence_labels"):
+    assert masked[name] is features[name]
+  arrays = {name: masked[name].numpy() for name in ("input_ids", *ADDED)}
+  for row, text in enumerate(texts):
+    ids, positions, labels, weights = (a[row] for a in arrays.values())
+    count = int(weights.sum())
+    assert weights.tolist() == [1.0] * count + [0.0] * (limit - count)
+    for values in (positions, labels):
+      assert values.shape == (limit,)
+      assert not values[count:].any()
+    positions = positions[:count]
+    assert sorted(set(positions)) == positions.tolist()
+    # Between [CLS] and [SEP].
+    assert all(1 <= p <= len(text) for p in positions)
+    restored = ids.copy()
+    restored[positions] = labels[:count]
+    np.testing.assert_array_equal(restored, features["input_ids"][row])
+    wanted = max(1, round((len(text) + 2) * prob))
+    if whole_word:
+      assert count <= min(limit, wanted)
+      _assert_whole_words(tokenizer, text, positions)
+    else:
+      assert count == min(limit, wanted, len(text))
+    tokens, where, _ = instances.create_masked_lm_predictions(
+      ["[CLS]", *map(tokenizer.inv_vocab.get, text), "[SEP]"],
+      prob,
+      limit,
+      list(tokenizer.vocab),
+      random.Random(f"7/{start + row}"),
+      instances.word_continuations(tokenizer) if whole_word else (),
+    )
+    assert where == positions.tolist()
+    assert (
+      tokenizer.convert_tokens_to_ids(tokens) == ids[: len(tokens)].tolist()
+    )
+
+
+def _assert_whole_words(tokenizer, text, positions):
+  for place in range(2, len(text) + 1):
+    if tokenizer.inv_vocab[text[place - 1]].startswith("##"):
+      assert (place in positions) == (place - 1 in positions)
+
+
+def test_masks_depend_on_seed_and_ordinal_alone(tokenizer):
+  texts = [list(range(100, 160))] * 3
+  features = _unmasked(tokenizer.vocab, texts, 64)
+
+  def masked(seed, ordinals, rows=slice(None)):
+    mask = dynamic_masking.dynamic_masking(tokenizer, 0.15, 20, False, seed)
+    chosen = {name: value[rows] for name, value in features.items()}
+    return mask(chosen, np.array(ordinals))["masked_lm_positions"].numpy()
+
+  together = masked(1, [4, 9, 4])
+  np.testing.assert_array_equal(together[0], together[2])
+  np.testing.assert_array_equal(together[1:2], masked(1, [9], slice(1, 2)))
+  assert (together[0] != together[1]).any()
+  assert (together != masked(2, [4, 9, 4])).any(axis=1).all()
+
+
+def test_eight_in_ten_masks_are_shown_as_such(tokenizer):
+  texts = [list(range(100, 200))] * 200
+  mask = dynamic_masking.dynamic_masking(tokenizer, 0.5, 80, False, 1)
+  masked = mask(_unmasked(tokenizer.vocab, texts, 128), np.arange(200))
+  shown = tf.gather(
+    masked["input_ids"], masked["masked_lm_positions"], batch_dims=1
+  ).numpy()
+  is_mask = shown[:, :51] == tokenizer.vocab["[MASK]"]
+  # 10,200 draws: a deviation is 0.004.
+  assert is_mask.mean() == pytest.approx(0.8, abs=0.016)
+
+
+def test_masking_keeps_static_shapes(tokenizer, tmp_path):
+  spec = instances.feature_spec(32, 0)
+  features = _unmasked(tokenizer.vocab, [range(20, 40), range(20, 24)], 32)
+  features["segment_ids"] = tf.zeros_like(features["input_ids"])
+  rows = [{name: features[name][i].numpy() for name in spec} for i in range(2)]
+  records.write_records(str(tmp_path / "rows"), rows, spec)
+  files = shuffled_records.RecordFiles([str(tmp_path / "rows")], spec, 1001)
+  transform = dynamic_masking.dynamic_masking(tokenizer, 0.15, 6, False, 1)
+  input_fn = shuffled_records.training_input_fn(files, transform)
+  for pad, length in ((True, 32), (False, None)):
+    dataset = input_fn({"batch_size": 4, "pad_to_max_length": pad})
+    shapes = {k: v.shape.as_list() for k, v in dataset.element_spec.items()}
+    assert shapes["input_ids"] == shapes["input_mask"] == [4, length]
+    assert all(shapes[name] == [4, 6] for name in ADDED)
+
+
+def test_a_vocabulary_without_mask_is_an_error(tmp_path):
+  (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+  tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+  with pytest.raises(ValueError, match=r"no piece \[MASK\].*dynamic_masking"):
+    dynamic_masking.dynamic_masking(tokenizer, 0.15, 20, False, 1)

@@ -1,0 +1,370 @@
+"""Scores of SQuAD's answers: definitions and arithmetic."""
+
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import tokenization
+from tasks import squad, squad_decoding, squad_scoring
+from tasks.squad import ReadingSettings
+
+SMALL = ReadingSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
+
+# Words of one piece each.
+CONTEXT = "The north city and\n\nthe north time"
+
+
+@pytest.fixture
+def asked(goldens):
+  """A function from logits of words, and from truths, to an Answered."""
+
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+  def ask(starts, ends, version_2=False, context=CONTEXT, **truth):
+    """`starts` and `ends`: dict from a word's place, or -1, to its logit."""
+    paragraph = squad.Paragraph.of(context, "Colours")
+    example = squad.SquadExample(
+      "id", "which ?", paragraph.doc_tokens, paragraph=paragraph, **truth
+    )
+    (windows,) = SMALL.windows([example], tokenizer, False)
+    (window,) = windows
+    position = {w: p for p, w in window.token_to_orig_map.items()} | {-1: 0}
+    logits = np.full([2, 32], -9.0, np.float32)
+    for row, given in zip(logits, (starts, ends), strict=True):
+      for word, logit in given.items():
+        row[position[word]] = logit
+    result = squad_decoding.RawResult(window.unique_id, *logits)
+    settings = squad_decoding.DecodingSettings(
+      n_best_size=4, version_2_with_negative=version_2
+    )
+    answer = squad_decoding.answer_question(
+      example, windows, [result], settings
+    )
+    return squad_scoring.Answered.of(example, answer, version_2)
+
+  return ask
+
+
+class TestAnswers:
+  @pytest.mark.parametrize(("word", "span"), [(1, (4, 9)), (5, (24, 29))])
+  def test_the_place_of_a_word_that_comes_twice(self, asked, word, span):
+    answered = asked({word: 5}, {word: 5})
+    assert answered.answer.best_text == "north"
+    assert answered.span == span
+    assert CONTEXT[slice(*span)] == "north"
+
+  def test_the_place_of_an_answer_over_two_lines(self, asked):
+    answered = asked({3: 5}, {4: 5})
+    assert answered.answer.best_text == "and the"
+    assert CONTEXT[slice(*answered.span)] == "and\n\nthe"
+
+  def test_the_probability_of_what_is_right(self, asked):
+    # Two starts and two ends.
+    answered = asked({1: 3, 5: 2}, {1: 3, 6: 1}, answers=("the North!", "none"))
+    sums = {c.text: c.start_logit + c.end_logit for c in answered.answer.nbest}
+    weights = np.exp(list(sums.values()))
+    expected = np.exp(sums["north"]) / weights.sum()
+    assert answered.correct_probability == pytest.approx(expected)
+    question = squad_scoring.page_question(answered, "north")
+    assert question.loss == pytest.approx(-math.log(expected))
+    assert question.probability == pytest.approx(expected)
+    assert (question.exact, question.f1) == (1, 1)
+    assert question.golds == [("the North!", None), ("none", None)]
+    assert (question.title, question.context) == ("Colours", CONTEXT)
+
+  def test_a_gold_answer_that_stands_once_has_its_place(self, asked):
+    answered = asked({1: 3}, {1: 3}, answers=("time", "time", "north"))
+    question = squad_scoring.page_question(answered, "north")
+    assert question.golds == [("time", CONTEXT.index("time")), ("north", None)]
+
+  def test_a_gold_answer_stands_where_the_file_says(self, asked):
+    second = CONTEXT.rindex("north")
+    answered = asked(
+      {1: 3},
+      {1: 3},
+      answers=("north", "north", "time"),
+      answer_starts=(second, -1, 0),
+    )
+    question = squad_scoring.page_question(answered, "north")
+    # A wrong place counts for nothing.
+    time = CONTEXT.index("time")
+    assert question.golds == [
+      ("north", second),
+      ("north", None),
+      ("time", time),
+    ]
+
+  @pytest.mark.parametrize(
+    ("version_2", "golds", "prediction", "exact", "f1"),
+    [
+      # Of 1.1, an answer without words is never found word by word.
+      (False, ("the",), "a", 1, 0),
+      (False, ("the", "North"), "north", 1, 1),
+      # Of 2.0, it does not count beside one that has words.
+      (True, ("the north", "The"), "", 0, 0),
+      (True, ("The",), "", 1, 1),
+      (True, (), "", 1, 1),
+      (True, (), "north", 0, 0),
+    ],
+  )
+  def test_the_page_scores_as_the_whole_set(
+    self, asked, version_2, golds, prediction, exact, f1
+  ):
+    answered = asked({1: 3, -1: 0}, {1: 3, -1: 0}, version_2, answers=golds)
+    question = squad_scoring.page_question(answered, prediction)
+    assert (question.exact, question.f1) == (exact, f1)
+    results = squad_scoring.evaluate([answered], {"id": prediction})
+    key = "exact" if version_2 else "exact_match"
+    assert (results[key], results["f1"]) == (100 * exact, 100 * f1)
+
+  def test_what_has_answers_is_not_impossible(self, asked):
+    # As the official script has it, whatever else the file says.
+    answered = asked(
+      {1: 3, -1: 0}, {1: 3, -1: 0}, True, answers=("north",), is_impossible=True
+    )
+    results = squad_scoring.evaluate([answered], {"id": "north"})
+    assert (results["exact"], results["HasAns_total"]) == (100, 1)
+
+  def test_an_example_without_its_paragraph(self, goldens):
+    example = squad.SquadExample("id", "which ?", ["the", "north"])
+    assert example.paragraph.context == "the north"
+    assert example.paragraph.char_starts == [0, 4]
+
+  def test_nothing_right_among_the_candidates(self, asked):
+    answered = asked({1: 3}, {1: 3}, answers=("green",))
+    assert answered.correct_probability == 0
+    question = squad_scoring.page_question(answered, "north")
+    assert (question.loss, question.exact) == (math.inf, 0)
+
+  def test_no_answer_is_right(self, asked):
+    answered = asked({1: 3, -1: 1}, {1: 3, -1: 2}, True, is_impossible=True)
+    assert answered.answer.null_odds == pytest.approx(-3)
+    found = [answered.prediction(t) for t in (-4, -3.5, -3, 0)]
+    assert found == ["", "", "north", "north"]
+    null = next(c for c in answered.answer.nbest if not c.text)
+    assert answered.correct_probability == null.probability
+    question = squad_scoring.page_question(answered, "")
+    assert (question.golds, question.exact) == ([], 1)
+    assert question.prediction_span is None
+    assert question.null_odds == pytest.approx(-3)
+
+  def test_what_can_be_scored(self, asked):
+    unknown = asked({1: 3}, {1: 3}).example
+    known = asked({1: 3}, {1: 3}, answers=("north",)).example
+    null = asked({1: 3}, {1: 3}, True, is_impossible=True).example
+    assert unknown.answers == ()
+    assert asked({1: 3}, {1: 3}).correct_probability is None
+    for examples, is_v2, expected in (
+      ([known], False, True),
+      ([known, unknown], False, False),
+      ([unknown, null], True, True),
+      ([unknown], True, False),
+    ):
+      assert squad_scoring.has_answers(examples, is_v2) == expected
+
+  def test_scores(self, asked):
+    right = asked({1: 3}, {1: 3}, answers=("north",))
+    results = squad_scoring.evaluate([right], {"id": "north city"})
+    # One word of two, one of one: 2 * 1 / (2 + 1).
+    assert results == {"exact_match": 0, "f1": pytest.approx(200 / 3)}
+    sure = asked({1: 3, -1: 9}, {1: 3, -1: 9}, True, is_impossible=True)
+    assert squad_scoring.find_best_threshold([sure]) < 12
+    results = squad_scoring.evaluate([sure], {"id": "north"})
+    assert (results["exact"], results["best_exact"]) == (0, 100)
+
+
+class TestTextScores:
+  @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+      ("The  U.S.-based,\tan apple ", "usbased apple"),
+      ("a.an.the", "aanthe"),  # Punctuation goes before the articles do.
+      ("theatre Ann an", "theatre ann"),
+      ("“The” É", "“ ” é"),  # Only ASCII's punctuation goes.
+      ("the", ""),
+      ("$5 + _x_", "5 x"),
+    ],
+  )
+  def test_normalized(self, text, expected):
+    assert squad_scoring.normalize_answer(text) == expected
+
+  @pytest.mark.parametrize(
+    ("prediction", "answer", "expected"),
+    [
+      ("the Denver Broncos", "Denver Broncos!", 1.0),
+      # Precision 2/3, recall 2/2.
+      ("Denver Broncos team", "The Denver Broncos", 0.8),
+      ("b b", "b", 2 * (1 / 2) * 1 / (1 / 2 + 1)),
+      ("b c", "c b", 1.0),
+      ("x", "y", 0.0),
+      ("", "y", 0.0),
+      ("y", "the", 0.0),
+      ("a", "the", 1.0),
+      ("", "", 1.0),
+    ],
+  )
+  def test_f1(self, prediction, answer, expected):
+    assert squad_scoring.f1(prediction, answer) == pytest.approx(expected)
+    assert squad_scoring.f1(answer, prediction) == pytest.approx(expected)
+
+  def test_exact_match(self):
+    assert squad_scoring.exact_match("The cat.", "cat") == 1.0
+    assert squad_scoring.exact_match("b c", "c b") == 0.0
+
+  @hypothesis.given(st.text("abthe. ,"), st.text("abthe. ,"))
+  def test_exact_match_is_no_more_than_f1(self, prediction, answer):
+    exact = squad_scoring.exact_match(prediction, answer)
+    assert exact <= squad_scoring.f1(prediction, answer) <= 1.0
+
+
+class TestVersion1:
+  def test_by_hand(self):
+    answers = {
+      "1": ["Denver Broncos", "The Broncos"],
+      "2": ["Santa Clara, California", "Santa Clara"],
+      "3": ["gold"],
+      "4": ["the"],
+    }
+    predictions = {
+      "1": "Broncos",  # Exact for the second reference.
+      "2": "Clara California",  # Against three words 4/5, against two 1/2.
+      "3": "golden",
+      "4": "a",  # Both are nothing: equal, but no word is found.
+    }
+    assert squad_scoring.evaluate_v1(answers, predictions) == {
+      "exact_match": pytest.approx(100 * 2 / 4),
+      "f1": pytest.approx(100 * (1 + 4 / 5) / 4),
+    }
+
+
+ANSWERS = {"a": ["red car", "The"], "b": ["dog"], "c": [], "d": []}
+TEXTS = {"a": "red", "b": "dog", "c": "x", "d": ""}
+ODDS = {"a": -2.0, "b": 2.0, "c": 0.0, "d": 5.0}
+
+
+class TestVersion2:
+  def test_by_hand(self):
+    scores = squad_scoring.evaluate_v2(ANSWERS, TEXTS, ODDS)
+    # The reference "The" has no words and is dropped: F1 of a is 2/3.
+    assert scores == {
+      "exact": 50.0,
+      "f1": pytest.approx(100 * (2 / 3 + 1 + 0 + 1) / 4),
+      "total": 4,
+      "HasAns_exact": 50.0,
+      "HasAns_f1": pytest.approx(100 * (2 / 3 + 1) / 2),
+      "HasAns_total": 2,
+      "NoAns_exact": 50.0,
+      "NoAns_f1": 50.0,
+      "NoAns_total": 2,
+      # Answering nothing: 2 of 4; a (+0), c (-1), b (+1) never exceed it.
+      "best_exact": 50.0,
+      "best_exact_thresh": 0.0,
+      # a brings 2/3; then c takes 1 and b gives it back.
+      "best_f1": pytest.approx(100 * (2 + 2 / 3) / 4),
+      "best_f1_thresh": -2.0,
+    }
+    assert list(scores)[:3] == ["exact", "f1", "total"]
+
+  def test_only_one_kind(self):
+    scores = squad_scoring.evaluate_v2({"a": ["x"]}, {"a": "x"}, {"a": 0.0})
+    assert list(scores)[:6] == [
+      *("exact", "f1", "total"),
+      *("HasAns_exact", "HasAns_f1", "HasAns_total"),
+    ]
+    assert "NoAns_total" not in scores
+
+
+ODDS_DRAWN = st.floats(-9, 9)
+WORDS = st.lists(st.sampled_from("xyz"), min_size=1, max_size=3).map(" ".join)
+
+
+@st.composite
+def runs(draw, odds):
+  """Reference answers, texts, all different odds."""
+  names = [str(n) for n in range(draw(st.integers(1, 6)))]
+  numbers = draw(
+    st.lists(odds, min_size=len(names), max_size=len(names), unique=True)
+  )
+  answers = {name: draw(st.lists(WORDS, max_size=3)) for name in names}
+  texts = {name: draw(WORDS | st.just("")) for name in names}
+  return answers, texts, dict(zip(names, numbers, strict=True))
+
+
+class TestVersion2Properties:
+  @hypothesis.given(runs(ODDS_DRAWN), st.randoms(use_true_random=False))
+  def test_order_does_not_matter(self, run, random):
+    scores = squad_scoring.evaluate_v2(*run)
+    names = list(run[0])
+    random.shuffle(names)
+    shuffled = [{name: part[name] for name in names} for part in run]
+    assert squad_scoring.evaluate_v2(*shuffled) == pytest.approx(scores)
+    v1 = {name: run[0][name] or ["x"] for name in run[0]}
+    assert squad_scoring.evaluate_v1(
+      {name: v1[name] for name in names}, shuffled[1]
+    ) == pytest.approx(squad_scoring.evaluate_v1(v1, run[1]))
+
+  @hypothesis.given(runs(ODDS_DRAWN))
+  def test_best_is_the_best_of_all_thresholds(self, run):
+    answers, texts, odds = run
+    scores = squad_scoring.evaluate_v2(answers, texts, odds)
+    for key in ("exact", "f1"):
+      tried = []
+      for threshold in [-10.0, *odds.values()]:
+        kept = {n: t * (odds[n] <= threshold) for n, t in texts.items()}
+        tried.append(squad_scoring.evaluate_v2(answers, kept, odds)[key])
+      assert scores[f"best_{key}"] == pytest.approx(max(tried))
+      assert scores[f"best_{key}"] >= scores[key] - 1e-9
+
+  @hypothesis.given(runs(ODDS_DRAWN))
+  def test_exact_match_is_no_more_than_f1(self, run):
+    scores = squad_scoring.evaluate_v2(*run)
+    for prefix in ("", "HasAns_", "NoAns_", "best_"):
+      if f"{prefix}f1" in scores:
+        assert scores[f"{prefix}exact"] <= scores[f"{prefix}f1"] + 1e-9
+        assert scores[f"{prefix}exact"] >= 0
+        assert scores[f"{prefix}f1"] <= 100 + 1e-9
+
+  @hypothesis.given(runs(st.integers(-3, 3).map(float)), st.integers(1, 3))
+  def test_best_threshold(self, run, copies):
+    answers, texts, odds = (
+      {f"{name}-{n}": part[name] for name in part for n in range(copies)}
+      for part in run
+    )
+    for name in texts:  # Questions of equal odds with different texts.
+      texts[name] += " y" * name.endswith("-1")
+
+    def f1_at(threshold):
+      decided = {
+        name: "" if odds[name] > threshold else text
+        for name, text in texts.items()
+      }
+      return squad_scoring.evaluate_v2(answers, decided, odds)["f1"]
+
+    best = squad_scoring.best_threshold(answers, texts, odds)
+    tried = [f1_at(threshold) for threshold in (-10, *odds.values())]
+    assert f1_at(best) == pytest.approx(max(tried))
+    assert best <= max(odds.values())
+
+
+class TestBestThreshold:
+  def test_by_hand(self):
+    # Answered up to -2: a gains 2/3; c (odds 0) would lose 1 and b gain 1.
+    texts = TEXTS | {"d": "y"}
+    threshold = squad_scoring.best_threshold(ANSWERS, texts, ODDS)
+    assert threshold == -2.0
+
+  def test_nothing_is_worth_an_answer(self):
+    threshold = squad_scoring.best_threshold(
+      {"a": [], "b": []}, {"a": "x", "b": "x"}, {"a": -1.5, "b": 0.0}
+    )
+    assert threshold == pytest.approx(-1.5)
+    assert threshold < -1.5
+
+  def test_questions_without_text_do_not_move_it(self):
+    answers = {"a": ["x"], "b": ["y"], "c": []}
+    odds = {"a": 1.0, "b": squad_decoding.NULL_FOR_SURE, "c": 3.0}
+    texts = {"a": "x", "b": "", "c": "z"}
+    assert squad_scoring.best_threshold(answers, texts, odds) == 1.0

@@ -1,0 +1,571 @@
+"""The data sets of a user's own tables."""
+
+import collections
+import json
+import logging
+import re
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+from sklearn.model_selection import train_test_split
+from table_files import write, write_rows
+
+from tasks import tabular
+from tasks.examples import InputExample
+
+
+def labelled(folder, labels, name="train.tsv"):
+  """A file with rows "text 0", "text 1" ... of these labels."""
+  rows = [(f"text {n}", label) for n, label in enumerate(labels)]
+  return write_rows(folder, name, ("text", "label"), rows)
+
+
+def as_tuples(examples):
+  return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
+
+
+def texts(examples):
+  return [e.text_a for e in examples]
+
+
+def is_one_line(error):
+  return "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+class TestExamples:
+  @pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl", "x.csv.gz"])
+  def test_pairs_with_names(self, tmp_path, name):
+    rows = [("e1", "yes", "One.", "Two."), ("e2", "no", "Three.", "")]
+    path = write_rows(tmp_path, name, ("id", "answer", "q", "s"), rows)
+    processor = tabular.TableProcessor(
+      train_file=path,
+      dev_file=path,
+      test_file=path,
+      text_a_column="q",
+      text_b_column="-1",
+      label_column="answer",
+      id_column="id",
+    )
+    examples = processor.get_train_examples()
+    assert as_tuples(examples) == [
+      ("e1", "One.", "Two.", "yes"),
+      ("e2", "Three.", "", "no"),
+    ]
+    first = 1 if "json" in name else 2
+    assert [e.where for e in examples] == [
+      f"{path}:{first}",
+      f"{path}:{first + 1}",
+    ]
+    assert as_tuples(processor.get_dev_examples()) == as_tuples(examples)
+    assert as_tuples(processor.get_test_examples()) == [
+      ("e1", "One.", "Two.", None),
+      ("e2", "Three.", "", None),
+    ]
+    assert processor.get_labels() == ["no", "yes"]
+
+  def test_numbers_for_names(self, tmp_path):
+    path = write(tmp_path, "test.csv", 'text\n"a\nb"\nc\n')
+    processor = tabular.TableProcessor(test_file=path)
+    examples = processor.get_test_examples()
+    assert as_tuples(examples) == [
+      ("0", "a\nb", None, None),
+      ("1", "c", None, None),
+    ]
+    assert [e.where for e in examples] == [f"{path}:2", f"{path}:4"]
+
+  def test_without_header(self, tmp_path):
+    path = write(tmp_path, "x.tsv", "a\tone\nb\ttwo\n")
+    processor = tabular.TableProcessor(
+      train_file=path,
+      dev_file=path,
+      text_a_column="1",
+      label_column="0",
+      header=False,
+    )
+    assert as_tuples(processor.get_train_examples()) == [
+      ("0", "one", None, "a"),
+      ("1", "two", None, "b"),
+    ]
+
+  def test_spaces_around_labels(self, tmp_path):
+    path = write(tmp_path, "x.csv", "text,label\n a ,x \nb, y\nc,x\n")
+    processor = tabular.TableProcessor(train_file=path, dev_file=path)
+    assert processor.get_labels() == ["x", "y"]
+    assert as_tuples(processor.get_train_examples())[0] == (
+      "0",
+      " a ",
+      None,
+      "x",
+    )
+
+  def test_data_dir(self, tmp_path):
+    path = labelled(tmp_path, "ab")
+    for processor, data_dir in (
+      (tabular.TableProcessor(train_file="train.tsv"), tmp_path),
+      (tabular.TableProcessor(train_file=path), "/nowhere"),
+      (tabular.TableProcessor(train_file=path), None),
+      (tabular.TableProcessor(train_file=path), ""),
+      (tabular.TableProcessor(train_file="train.tsv", data_dir=tmp_path), None),
+    ):
+      assert processor.get_labels(data_dir) == ["a", "b"]
+      assert len(processor.get_train_examples(data_dir)) == 1
+      (examples,) = processor.get_example_sets(data_dir, "dev").values()
+      assert len(examples) == 1
+
+  def test_files_are_read_once(self, tmp_path):
+    path = tmp_path / "train.tsv"
+    processor = tabular.TableProcessor(train_file=labelled(tmp_path, "aabb"))
+    train = processor.get_train_examples()
+    path.unlink()
+    assert processor.get_labels() == ["a", "b"]
+    assert texts(processor.get_train_examples()) == texts(train)
+    assert len(processor.get_dev_examples()) == 1
+    train.clear()
+    assert len(processor.get_train_examples()) == 3
+
+  def test_empty_texts(self, tmp_path, caplog):
+    path = write(tmp_path, "test.tsv", "id\ttext\n1\ta\n2\t\n3\t \n")
+    tabular.TableProcessor(test_file=path).get_test_examples()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+      f"{path}: the text of 2 of 3 rows is empty, starting with {path}:3"
+    )
+
+  def test_many_rows(self, tmp_path):
+    path = labelled(tmp_path, ["a", "b", "c", "d"] * 5_000)
+    processor = tabular.TableProcessor(train_file=path, dev_fraction=0.25)
+    assert len(processor.get_train_examples()) == 15_000
+    assert len(processor.get_dev_examples()) == 5_000
+
+
+class TestJsonLabels:
+  def read(self, tmp_path, kind, *labels):
+    rows = [{"text": "a", "label": label} for label in labels]
+    path = write(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
+    processor = tabular.TableProcessor(
+      train_file=path, dev_file=path, kind=kind, labels=None
+    )
+    examples = processor.get_train_examples()
+    return [e.label for e in examples], processor.get_labels()
+
+  def test_classification(self, tmp_path):
+    found, labels = self.read(
+      tmp_path, "classification", "x", 1, 2.5, True, False, " y"
+    )
+    assert found == ["x", "1", "2.5", "true", "false", "y"]
+    assert labels == ["1", "2.5", "false", "true", "x", "y"]
+
+  def test_regression(self, tmp_path):
+    found, labels = self.read(tmp_path, "regression", 1, -2.5, "3e2")
+    assert [float(label) for label in found] == [1.0, -2.5, 300.0]
+    assert labels == []
+
+  def test_multilabel(self, tmp_path):
+    found, labels = self.read(
+      tmp_path, "multilabel", ["x", 1], [], "y | x", "", True, ["x", "x"]
+    )
+    assert found == ["x|1", "", "y|x", "", "true", "x"]
+    assert labels == ["1", "true", "x", "y"]
+
+  @pytest.mark.parametrize(
+    ("kind", "label", "message"),
+    [
+      ("classification", None, "is missing; pass text, a number, true or f"),
+      ("classification", ["x"], r'is \["x"\]; pass text, a number, true or f'),
+      ("classification", {"x": 1}, r'is \{"x": 1\}; pass text'),
+      ("classification", float("nan"), "is NaN; pass text"),
+      ("classification", " ", "is empty; add a label, or remove the row"),
+      ("regression", None, "is missing"),
+      ("regression", True, "is 'true', but --regression needs numbers"),
+      ("regression", "", "is empty"),
+      ("regression", "nan", "is 'nan', but --regression needs numbers"),
+      ("regression", "x", "is 'x', but --regression needs numbers"),
+      ("multilabel", None, "is missing; pass .* or a list of them"),
+      ("multilabel", ["x", None], r'is \["x", null\]; pass .* a list of them'),
+      ("multilabel", [["x"]], r'is \[\["x"\]\]; pass'),
+      ("multilabel", ["x|y"], r"is \[.*\], but \| separates labels"),
+    ],
+  )
+  def test_errors(self, tmp_path, kind, label, message):
+    with pytest.raises(
+      ValueError, match=r"/x.jsonl:2: --label_column=label " + message
+    ) as error:
+      self.read(tmp_path, kind, 1, label)
+    assert is_one_line(error)
+
+
+class TestErrorsOfSets:
+  def check(self, message, getter, **arguments):
+    with pytest.raises(ValueError, match=message) as error:
+      getattr(tabular.TableProcessor(**arguments), getter)(None)
+    assert is_one_line(error)
+
+  @pytest.mark.parametrize(
+    ("getter", "message"),
+    [
+      ("get_train_examples", "--train_file is required, or --dev_file to"),
+      ("get_dev_examples", "--train_file is required, or --dev_file to"),
+      ("get_test_examples", "--test_file is required; pass the file to pred"),
+      ("get_labels", "--train_file is required, unless --output_dir or"),
+    ],
+  )
+  def test_missing_flags(self, getter, message):
+    self.check(message, getter)
+
+  def test_missing_train_file(self, tmp_path):
+    path = labelled(tmp_path, "ab")
+    message = "--train_file is required; pass the file to train on"
+    self.check(message, "get_train_examples", dev_file=path)
+    message = (
+      "--train_file is required, unless --output_dir or --init_checkpoint "
+      "holds a trained model"
+    )
+    self.check(message, "get_dev_examples", dev_file=path)
+
+  @pytest.mark.parametrize(
+    ("line", "arguments", "message"),
+    [
+      ('{"label": "x"}', {}, "--text_a_column=text is missing; pass text"),
+      ('{"text": null, "label": "x"}', {}, "--text_a_column=text is missing"),
+      ('{"text": 5, "label": "x"}', {}, "--text_a_column=text is 5; pass text"),
+      (
+        '{"text": "a", "label": "x"}',
+        {"text_b_column": "b"},
+        "--text_b_column=b is missing; pass text",
+      ),
+      ('{"text": "a"}', {}, "--label_column=label is missing; pass text"),
+      (
+        '{"text": "a", "label": "x"}',
+        {"id_column": "id"},
+        "--id_column=id has no text or number; add an id",
+      ),
+    ],
+  )
+  def test_values(self, tmp_path, line, arguments, message):
+    whole = '{"text": "a", "b": "c", "label": "x", "id": 7}'
+    path = write(tmp_path, "x.jsonl", f"{whole}\n\n{line}\n")
+    self.check(
+      f"x.jsonl:3: {message}",
+      "get_train_examples",
+      train_file=path,
+      **arguments,
+    )
+
+  @pytest.mark.parametrize("extension", [".csv", ".tsv"])
+  @pytest.mark.parametrize("kind", ["classification", "regression"])
+  def test_empty_label(self, tmp_path, extension, kind):
+    path = labelled(tmp_path, ["1", "", "2"], f"x{extension}")
+    self.check(
+      f"x{extension}:3: --label_column=label is empty",
+      "get_train_examples",
+      train_file=path,
+      kind=kind,
+    )
+
+  def test_unknown_label(self, tmp_path):
+    train = labelled(tmp_path, ["positive", "negative"])
+    dev = labelled(tmp_path, ["negative", "Postive"], "dev.tsv")
+    message = (
+      "dev.tsv:3: label 'Postive' is not one of 'negative', 'positive'; did "
+      "you mean 'positive'[?]"
+    )
+    self.check(message, "get_dev_examples", train_file=train, dev_file=dev)
+    self.check(
+      message, "get_dev_examples", dev_file=dev, labels=["negative", "positive"]
+    )
+    self.check(
+      message.replace("dev", "train"),
+      "get_train_examples",
+      train_file=labelled(tmp_path, ["negative", "Postive"], "train.tsv"),
+      dev_file=dev,
+      labels=["negative", "positive"],
+    )
+
+  def test_unknown_label_of_several(self, tmp_path):
+    self.check(
+      "train.tsv:3: label 'c' is not one of 'a', 'b'$",
+      "get_dev_examples",
+      train_file=labelled(tmp_path, ["a", "b|c"]),
+      kind="multilabel",
+      labels=["a", "b"],
+    )
+
+  @pytest.mark.parametrize(
+    ("kind", "labels", "message"),
+    [
+      ("classification", "aa", "only the label 'a', but .* needs 2 or more"),
+      ("multilabel", ["", " | "], "no label, but multilabel needs 1"),
+    ],
+  )
+  def test_too_few_labels(self, tmp_path, kind, labels, message):
+    path = labelled(tmp_path, labels)
+    for getter in ("get_labels", "get_train_examples", "get_dev_examples"):
+      self.check(
+        f"^--label_column=label of {re.escape(path)} has {message}",
+        getter,
+        train_file=path,
+        kind=kind,
+      )
+
+  def test_no_such_column(self, tmp_path):
+    path = labelled(tmp_path, "ab")
+    self.check(
+      "--label_column=lable: .*train.tsv has no such column; its columns are "
+      "'text', 'label'; did you mean 'label'[?]",
+      "get_train_examples",
+      train_file=path,
+      label_column="lable",
+    )
+    for flag in ("text_a_column", "text_b_column", "id_column"):
+      self.check(
+        f"--{flag}=7: .* has 2 columns",
+        "get_test_examples",
+        test_file=path,
+        **{flag: "7"},
+      )
+
+  def test_one_column_twice(self, tmp_path):
+    path = labelled(tmp_path, "ab")
+    self.check(
+      "--text_a_column=text and --label_column=0 are the same column",
+      "get_train_examples",
+      train_file=path,
+      label_column="0",
+    )
+    processor = tabular.TableProcessor(test_file=path, id_column="text")
+    assert processor.get_test_examples()[0].guid == "text 0"
+
+  def test_test_set_needs_no_label(self, tmp_path):
+    path = write(tmp_path, "x.jsonl", '{"text": "a"}\n{"text": "b"}')
+    examples = tabular.TableProcessor(test_file=path).get_test_examples()
+    assert as_tuples(examples) == [
+      ("0", "a", None, None),
+      ("1", "b", None, None),
+    ]
+
+  @pytest.mark.parametrize("fraction", [0, 1, -0.1, 2, float("nan")])
+  def test_dev_fraction(self, fraction):
+    with pytest.raises(ValueError, match=r"--dev_fraction=.* between 0 and"):
+      tabular.TableProcessor(dev_fraction=fraction)
+
+  def test_kind(self):
+    with pytest.raises(
+      ValueError, match="kind='x' is not one of classification"
+    ):
+      tabular.TableProcessor(kind="x")
+
+  def test_one_row(self, tmp_path):
+    self.check(
+      "train.tsv has one row, too few",
+      "get_dev_examples",
+      train_file=labelled(tmp_path, "1"),
+      kind="regression",
+    )
+
+
+class TestLabels:
+  @pytest.mark.parametrize(
+    ("found", "labels"),
+    [
+      (["b", "a", "b"], ["a", "b"]),
+      (["10", "9", "-1", "2.5"], ["-1", "2.5", "9", "10"]),
+      (["10", "9", "x"], ["10", "9", "x"]),
+      (["1.0", "1", "0"], ["0", "1", "1.0"]),
+      (["nan", "2", "10"], ["10", "2", "nan"]),
+      (["Z", "é", "a"], ["Z", "a", "é"]),
+    ],
+  )
+  def test_order(self, tmp_path, found, labels):
+    path = labelled(tmp_path, found)
+    assert tabular.TableProcessor(train_file=path).get_labels() == labels
+
+  def test_multilabel(self, tmp_path):
+    path = labelled(tmp_path, ["b|a", "", "10", "a | 9"])
+    processor = tabular.TableProcessor(train_file=path, kind="multilabel")
+    assert processor.get_labels() == ["10", "9", "a", "b"]
+
+  def test_regression_reads_nothing(self):
+    assert tabular.TableProcessor(kind="regression").get_labels() == []
+
+  def test_given(self, tmp_path):
+    processor = tabular.TableProcessor(
+      train_file=labelled(tmp_path, "aaa"), labels=["b", "a"]
+    )
+    assert processor.get_labels() == ["b", "a"]
+    assert len(processor.get_train_examples()) == 2
+
+
+def made(labels):
+  return [
+    InputExample(str(n), f"text {n}", None, label)
+    for n, label in enumerate(labels)
+  ]
+
+
+KINDS = st.sampled_from(["classification", "regression", "multilabel"])
+FRACTIONS = st.floats(0.01, 0.99)
+
+
+class TestSplit:
+  @hypothesis.given(
+    st.lists(st.sampled_from(["1", "2", "1|2"]), min_size=2, max_size=60),
+    KINDS,
+    FRACTIONS,
+    st.integers(0, 2**31 - 1),
+  )
+  def test_parts(self, labels, kind, fraction, seed):
+    examples = made(labels)
+    train, dev = tabular.split_examples(examples, kind, fraction, seed)
+    places = [[int(e.guid) for e in part] for part in (train, dev)]
+    assert all(part == sorted(part) for part in places)
+    assert sorted(places[0] + places[1]) == list(range(len(labels)))
+    assert train
+    assert abs(len(dev) - fraction * len(labels)) <= 1
+    assert dev
+    again = tabular.split_examples(examples, kind, fraction, seed)
+    assert again == (train, dev)
+
+  @hypothesis.given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=12), FRACTIONS
+  )
+  def test_shares(self, counts, fraction):
+    labels = [str(n) for n, count in enumerate(counts) for _ in range(count)]
+    hypothesis.assume(len(labels) > 1)
+    _, dev = tabular.split_examples(made(labels), "classification", fraction, 1)
+    found = collections.Counter(e.label for e in dev)
+    rest = sum(count for count in counts if count > 1)
+    if len(dev) <= rest:
+      counts = [count if count > 1 else 0 for count in counts]
+    else:
+      rest = len(labels)
+    for n, count in enumerate(counts):
+      assert abs(found[str(n)] - count * len(dev) / rest) < 1
+
+  @hypothesis.given(
+    st.lists(
+      st.sets(st.sampled_from("abcdefgh"), max_size=3).map("|".join),
+      min_size=2,
+      max_size=60,
+    ),
+    FRACTIONS,
+    st.integers(0, 9),
+  )
+  def test_rare_labels_of_several(self, labels, fraction, seed):
+    examples = made(labels)
+    _, dev = tabular.split_examples(examples, "multilabel", fraction, seed)
+    sets = [frozenset(filter(None, label.split("|"))) for label in labels]
+    times = collections.Counter(name for names in sets for name in names)
+    in_dev = {int(e.guid) for e in dev}
+    alone = {
+      n for n, names in enumerate(sets) if any(times[m] == 1 for m in names)
+    }
+    alone |= {sets.index(set())} if sets.count(set()) == 1 else set()
+    if len(dev) <= len(labels) - len(alone):
+      assert not in_dev & alone
+
+  def test_shares_are_sklearns(self):
+    labels = ["a"] * 30 + ["b"] * 20
+    _, dev = tabular.split_examples(made(labels), "classification", 0.1, 7)
+    _, expected = train_test_split(labels, test_size=0.1, stratify=labels)
+    assert [e.label for e in dev] == sorted(expected)
+
+  def test_a_label_of_one_row(self):
+    labels = ["a"] * 60 + ["b"] * 40 + ["c", "d"]
+    for seed in range(20):
+      _, dev = tabular.split_examples(made(labels), "classification", 0.1, seed)
+      found = collections.Counter(e.label for e in dev)
+      # A tenth of 102 rows, rounded up.
+      assert found.total() == 11
+      assert found["a"] in (6, 7)
+      assert found["b"] in (4, 5)
+
+  def test_more_labels_than_rows_to_evaluate_on(self):
+    labels = [str(n % 77) for n in range(231)]
+    _, dev = tabular.split_examples(made(labels), "classification", 0.1, 1)
+    found = collections.Counter(e.label for e in dev)
+    assert (len(found), found.total()) == (24, 24)
+
+  def test_sets_of_labels(self):
+    examples = made(["a|b", "b|a"] * 10 + ["a", ""] * 10)
+    _, dev = tabular.split_examples(examples, "multilabel", 0.2, 1)
+    found = sorted("".join(sorted(e.label.split("|"))) for e in dev)
+    assert found == ["", "", "a", "a", "ab", "ab", "ab", "ab"]
+
+  def test_a_rare_label_beside_frequent_ones(self):
+    examples = made(["a|b", "a", "b", "a|c"] * 24 + ["a|rare", "b|c|rare"] * 5)
+    for seed in range(20):
+      train, dev = tabular.split_examples(examples, "multilabel", 0.1, seed)
+      assert [
+        sum("rare" in e.label for e in part) for part in (train, dev)
+      ] in ([9, 1], [8, 2])
+
+  def test_seeds(self, tmp_path):
+    path = labelled(tmp_path, "ab" * 50)
+
+    def dev_texts(seed):
+      processor = tabular.TableProcessor(train_file=path, split_seed=seed)
+      dev = texts(processor.get_dev_examples())
+      train = texts(processor.get_train_examples())
+      assert not set(dev) & set(train)
+      assert {*dev, *train} == {f"text {n}" for n in range(100)}
+      return dev
+
+    assert dev_texts(1) == dev_texts(1)
+    assert len({tuple(dev_texts(seed)) for seed in range(5)}) == 5
+
+  def test_is_logged(self, tmp_path, caplog):
+    path = labelled(tmp_path, "ab" * 10)
+    processor = tabular.TableProcessor(train_file=path)
+    with caplog.at_level(logging.INFO, "absl"):
+      processor.get_train_examples()
+      processor.get_dev_examples()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+      f"{path}: 18 rows for training, 2 for evaluation as there is no "
+      f"--dev_file"
+    )
+
+
+class TestWarnings:
+  def test_labels_seen_once(self, caplog):
+    for labels, kind in (
+      (["a", "a", "c", "b"], "classification"),
+      (["1", "2"], "regression"),
+      (["a|b", "b", ""], "multilabel"),
+      (["a", "a"], "classification"),
+      ([str(n) for n in range(30)], "classification"),
+    ):
+      tabular.log_labels_seen_once(made(labels), kind)
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    first, second, third = (record.getMessage() for record in caplog.records)
+    place = "with a single example in the training set:"
+    assert first == f"2 labels {place} 'b', 'c'"
+    assert second == f"1 label {place} 'a'"
+    assert third.startswith(f"30 labels {place} '0', '1', '10',")
+    assert third.endswith(" and 10 more")
+
+  def test_duplicates(self, tmp_path, caplog):
+    train = [InputExample("0", "a", "b"), InputExample("1", "a")]
+    dev = [
+      InputExample("0", "a", "c"),
+      InputExample("1", "a", "b"),
+      InputExample("2", "a"),
+      InputExample("3", "b", "a"),
+    ]
+    with caplog.at_level(logging.INFO, "absl"):
+      tabular.log_duplicates("T", train, dev)
+      seen = [InputExample("1", "a", where="dev.tsv:3")]
+      tabular.log_duplicates("T", train, seen)
+      tabular.log_duplicates("T", train, dev[:1])
+      tabular.log_duplicates("T", train, [])
+    first, second, *none = (record.getMessage() for record in caplog.records)
+    assert "T: 2 of the 4 development examples (50.0 %)" in first
+    assert "starting with example 1;" in first
+    assert "starting with dev.tsv:3;" in second
+    assert none == [
+      f"T: none of the {number} is in the training set"
+      for number in ("1 development example", "0 development examples")
+    ]
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "WARNING", "INFO", "INFO"]

@@ -1,0 +1,323 @@
+"""An experiment on tasks whose rows have other shapes than a classifier's."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+import variables
+from errors import UserError
+from pipeline import records
+from training import checkpoints, experiment
+from training.task import Evaluation, Outputs, Task
+
+CONFIG = modeling.BertConfig(
+  vocab_size=20,
+  hidden_size=8,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=16,
+  max_position_embeddings=16,
+)
+
+
+def settings(folder, splits, **changes):
+  """Settings of a tiny run."""
+  fields = {
+    "splits": splits,
+    "output_dir": str(folder),
+    "init_checkpoint": None,
+    "do_eval": "dev" in splits,
+    "train_batch_size": 4,
+    "eval_batch_size": 3,
+    "predict_batch_size": 3,
+    "learning_rate": 1e-3,
+    "num_train_epochs": 2.0,
+    "save_checkpoints_steps": 100,
+    "keep_checkpoint_max": 5,
+    "log_steps": 2,
+    "eval_steps": 0,
+    "seed": 1,
+    "pad_to_max_length": None,
+    "precision": "float32",
+    "use_tpu": False,
+    "flags": {
+      "init_checkpoint": None,
+      "vocab_file": None,
+      "spm_model_file": None,
+      "bert_config_file": None,
+    },
+    **changes,
+  }
+  return experiment.Settings(**fields)
+
+
+def run(task, folder, *splits, **changes):
+  model = experiment.ModelFiles(CONFIG, {})
+  return experiment.Experiment(
+    task, model, settings(folder, splits, **changes)
+  ).run()
+
+
+class ToyTask(Task):
+  """Examples are lists of word ids; every example is one row."""
+
+  metrics = ("score",)
+
+  def __init__(self, examples):
+    self._examples = examples
+    self.seen_shapes = set()
+    self.predicted = []
+
+  def examples(self, split):
+    return {"": self._examples}
+
+  def variable_shapes(self, config):
+    return {"toy/kernel": [config.hidden_size, 1]}
+
+  def _project(self, x):
+    kernel = variables.get_variable(
+      "toy/kernel", [CONFIG.hidden_size, 1], modeling.create_initializer()
+    )
+    return tf.tensordot(x, kernel, 1)[..., 0]
+
+  def write_predictions(self, folder, rows, predictions):
+    self.predicted = [row for (row,) in predictions]
+
+
+class Tagging(ToyTask):
+  """A number for each token: labels and outputs are [B, S]."""
+
+  name = "tagging"
+
+  def feature_spec(self, is_training):
+    names = (*records.SEQUENCES, "label_ids")
+    return {name: records.sequence_feature(16) for name in names}
+
+  def features(self, examples, is_training):
+    for ids in examples:
+      padding = [0] * (16 - len(ids))
+      yield [
+        {
+          "input_ids": ids + padding,
+          "input_mask": [1] * len(ids) + padding,
+          "segment_ids": [0] * 16,
+          "label_ids": ids + padding,
+        }
+      ]
+
+  def outputs(self, bert, features, mode):
+    labels = tf.cast(features["label_ids"], tf.float32)
+    values = self._project(bert.get_sequence_output())
+    self.seen_shapes.add(tuple(labels.shape[1:]))
+    loss = tf.reduce_mean(tf.square(values - labels), axis=1)
+    return Outputs(loss, predictions={"values": values, "ids": labels})
+
+  def score(self, rows, predictions):
+    total = 0.0
+    for (row,), ids in zip(predictions, rows.examples, strict=True):
+      # The batch decides how far a row is padded.
+      assert len(ids) <= len(row["ids"]) <= 16
+      assert row["ids"][: len(ids)].tolist() == ids
+      assert row["values"].shape == row["ids"].shape
+      total += float(np.sum(row["ids"]))
+    return Evaluation({"score": total})
+
+
+class Choosing(ToyTask):
+  """One vector scores each choice: features are [B, N, S]."""
+
+  name = "choosing"
+
+  def feature_spec(self, is_training):
+    feature = records.Feature((3, 16), cut_axes=("choice", records.POSITION))
+    spec = dict.fromkeys(records.SEQUENCES, feature)
+    return {**spec, "label_ids": records.Feature()}
+
+  def features(self, examples, is_training):
+    for choices in examples:
+      ids, mask = np.zeros([2, 3, 16], int)
+      for choice, row in enumerate(choices):
+        ids[choice, : len(row)] = row
+        mask[choice, : len(row)] = 1
+      row = {"input_ids": ids, "input_mask": mask}
+      yield [{**row, "segment_ids": ids * 0, "label_ids": len(choices) - 1}]
+
+  def outputs(self, bert, features, mode):
+    shape = tf.shape(features["input_ids"])[:2]
+    self.seen_shapes.add(tuple(features["input_ids"].shape[1:]))
+    scores = tf.reshape(self._project(bert.get_pooled_output()), shape)
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=features["label_ids"], logits=scores
+    )
+    return Outputs(loss, predictions={"scores": scores})
+
+  def score(self, rows, predictions):
+    sizes = [len(row["scores"]) for (row,) in predictions]
+    for size, choices in zip(sizes, rows.examples, strict=True):
+      assert len(choices) <= size <= 3
+    return Evaluation({"score": float(sum(sizes))})
+
+
+LENGTHS = [2, 9, 4, 4, 16, 3, 5, 2, 7, 11]
+TOKENS = [[1 + (i + k) % 19 for k in range(n)] for i, n in enumerate(LENGTHS)]
+CHOICES = [
+  [list(range(1, 2 + (i + k) % 7)) for k in range(2 + i % 2)] for i in range(10)
+]
+
+
+def test_labels_of_tokens_need_no_change_below(tmp_path):
+  task = Tagging(TOKENS)
+  results = run(task, tmp_path, "train", "dev", "test")
+  assert results["score"] == sum(map(sum, TOKENS))
+  assert results["global_step"] == 5  # int(10 / 4 * 2)
+  assert np.isfinite(results["loss"])
+  assert task.seen_shapes == {(None,)}
+  for row, ids in zip(task.predicted, TOKENS, strict=True):
+    assert row["ids"][: len(ids)].tolist() == ids
+  written = json.loads((tmp_path / "eval_results.json").read_text())
+  assert written["results"] == results
+  assert checkpoints.training_checkpoints(str(tmp_path)) == [
+    str(tmp_path / "model.ckpt-5")
+  ]
+
+
+def test_choices_need_no_change_below(tmp_path):
+  task = Choosing(CHOICES)
+  run(task, tmp_path, "train", "dev")
+  assert task.seen_shapes == {(None, None)}
+  static = Choosing(CHOICES)
+  run(static, tmp_path, "dev", pad_to_max_length=True)
+  assert static.seen_shapes == {(3, 16)}
+
+
+def test_padding_changes_no_answer(tmp_path):
+  cut, padded = Tagging(TOKENS), Tagging(TOKENS)
+  run(cut, tmp_path / "out", "train", "test")
+  run(padded, tmp_path / "out", "test", pad_to_max_length=True)
+  for one, other, ids in zip(
+    cut.predicted, padded.predicted, TOKENS, strict=True
+  ):
+    size = len(ids)
+    np.testing.assert_allclose(
+      one["values"][:size], other["values"][:size], rtol=1e-4, atol=1e-6
+    )
+
+
+def test_nothing_is_written_before_all_is_checked(tmp_path):
+  folder = tmp_path / "out"
+  model = experiment.ModelFiles(CONFIG, {})
+  for changes, message in (
+    ({"splits": ("test",)}, "no trained tagging model"),
+    ({"keep_best": "bleu"}, "--keep_best=bleu is not a metric of tagging"),
+    ({"init_checkpoint": ""}, "--init_checkpoint is empty"),
+  ):
+    asked = settings(folder, ("train", "dev"))
+    with pytest.raises(UserError, match=message):
+      experiment.Experiment(
+        Tagging(TOKENS), model, dataclasses.replace(asked, **changes)
+      )
+  for examples, message in (
+    ([], "no example to train on"),
+    (TOKENS[:1], "over 1 row does not fill a batch of --train_batch_size=4"),
+  ):
+    with pytest.raises(UserError, match=message):
+      experiment.Experiment(
+        Tagging(examples), model, settings(folder, ("train",))
+      )
+  assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+  ("splits", "refused"),
+  [
+    (("test",), "--predict_batch_size=3"),
+    (("dev",), "--eval_batch_size=3"),
+    (("train",), None),
+  ],
+)
+def test_only_batches_in_use_must_suit_the_devices(
+  tmp_path, monkeypatch, splits, refused
+):
+  class TwoDevices:
+    num_replicas_in_sync = 2
+
+  monkeypatch.setattr(experiment.Settings, "strategy", TwoDevices)
+  asked = settings(tmp_path, splits)
+  if refused is None:
+    experiment.check_batch_sizes(asked)
+    return
+  with pytest.raises(UserError, match=f"{refused} .* multiple of 2"):
+    experiment.check_batch_sizes(asked)
+
+
+def test_patience_ends_a_training_with_the_best(tmp_path):
+  class Worsening(Tagging):
+    count = 0
+
+    def score(self, rows, predictions):
+      list(predictions)
+      self.count += 1
+      return Evaluation({"score": -float(self.count)})
+
+  task = Worsening(TOKENS)
+  run(
+    task,
+    tmp_path,
+    "train",
+    "dev",
+    eval_steps=1,
+    early_stopping_patience=2,
+    do_eval=False,
+  )
+  history = json.loads((tmp_path / "best.json").read_text())
+  assert history["best_step"] == 1
+  assert [step for step, _ in history["evaluations"]] == [1, 2, 3]
+  best = checkpoints.Checkpoint(str(tmp_path / "best_model.ckpt"))
+  released = checkpoints.Checkpoint(str(tmp_path / "bert_model.ckpt"))
+  np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
+
+
+def test_rows_are_made_again_only_if_their_source_changed(tmp_path):
+  class Cached(Tagging):
+    key = "one"
+    made = 0
+
+    def cache_key(self, split):
+      return self.key
+
+    def features(self, examples, is_training):
+      self.made += 1
+      yield from super().features(examples, is_training)
+
+  task = Cached(TOKENS)
+  run(task, tmp_path, "train")
+  assert task.made == 1
+  run(task, tmp_path, "train")
+  assert task.made == 1
+  with open(tmp_path / "train.tf_record", "ab") as file:
+    file.write(b"x")
+  run(task, tmp_path, "train")
+  task.key = "two"
+  run(task, tmp_path, "train")
+  assert task.made == 3
+
+
+def test_rows_of_an_example_stay_together(tmp_path):
+  class Windows(Tagging):
+    groups = ()
+
+    def features(self, examples, is_training):
+      for (row,) in super().features(examples, is_training):
+        yield [row] * (1 + row["input_ids"][0] % 3)
+
+    def score(self, rows, predictions):
+      self.groups = [[row["ids"][0] for row in group] for group in predictions]
+      return Evaluation({"score": 0.0})
+
+  task = Windows(TOKENS)
+  run(task, tmp_path, "train", "dev")
+  assert task.groups == [[ids[0]] * (1 + ids[0] % 3) for ids in TOKENS]

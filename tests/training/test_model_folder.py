@@ -1,0 +1,69 @@
+"""Folders of models: which checkpoint, tokenizer and casing they mean."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from training import checkpoints, model_folder
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory, goldens):
+  """The golden model, as an unzipped release has it."""
+  folder = tmp_path_factory.mktemp("release") / "model"
+  shutil.copytree(goldens / "model", folder)
+  shutil.copy(goldens / "vocab.txt", folder)
+  return folder
+
+
+def test_a_finished_training_means_its_result(tmp_path, release):
+  """Not the last of the checkpoints that training left beside it."""
+  folder = tmp_path / "trained"
+  shutil.copytree(release, folder)
+  checkpoints.write_checkpoint(
+    str(folder / "model.ckpt-3"), {"global_step": np.int64(3)}
+  )
+  found = model_folder.find_model(str(folder)).checkpoint
+  assert found == str(folder / "bert_model.ckpt")
+
+
+def test_a_trained_folder_says_its_casing(tmp_path, release):
+  folder = tmp_path / "trained"
+  shutil.copytree(release, folder)
+  config = json.loads((folder / "bert_config.json").read_text())
+  (folder / "bert_config.json").write_text(
+    json.dumps({**config, "do_lower_case": False})
+  )
+  tokenizer = model_folder.find_model(str(folder)).tokenizer
+  assert not tokenizer.basic_tokenizer.do_lower_case
+  tokenizer = model_folder.find_model(str(folder), True).tokenizer
+  assert tokenizer.basic_tokenizer.do_lower_case
+
+
+def test_a_released_folders_name_says_its_casing(tmp_path, release):
+  for name, lower_cases in (
+    ("cased_L-12_H-768_A-12", False),
+    ("uncased_L-12_H-768_A-12", True),
+    ("mine", True),
+  ):
+    folder = tmp_path / name
+    shutil.copytree(release, folder)
+    tokenizer = model_folder.find_model(str(folder)).tokenizer
+    assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
+    found = model_folder.find_model(str(folder), lower_cases)
+    assert found.tokenizer.basic_tokenizer.do_lower_case == lower_cases
+    if name != "mine":
+      with pytest.raises(ValueError, match=f"case={lower_cases}$"):
+        model_folder.find_model(str(folder), not lower_cases)
+
+
+def test_a_released_folder_has_its_name_wherever_one_stands(
+  tmp_path, release, monkeypatch
+):
+  folder = tmp_path / "cased_L-12_H-768_A-12"
+  shutil.copytree(release, folder)
+  monkeypatch.chdir(folder)
+  tokenizer = model_folder.find_model(".").tokenizer
+  assert not tokenizer.basic_tokenizer.do_lower_case

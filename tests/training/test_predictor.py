@@ -1,0 +1,356 @@
+"""The Predictor: batches, padding and threads, against the golden model."""
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+import tokenization
+import variables
+from pipeline import records
+from training import checkpoints, model_folder, predictor
+
+tf.config.set_logical_device_configuration(
+  tf.config.list_physical_devices("CPU")[0],
+  [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+
+HEAD = {"output_weights": [3, 32], "output_bias": [3]}
+AXES = {"tokens": (records.POSITION,)}
+
+
+@pytest.fixture(scope="module")
+def model(golden, goldens):
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def rows(golden):
+  """The golden batch, a dict of padded lists for each row."""
+  columns = {name: golden.inputs[name].tolist() for name in records.SEQUENCES}
+  count = len(columns["input_ids"])
+  return [{n: column[i] for n, column in columns.items()} for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def run(model):
+  return predictor.Predictor(model, encode, output_axes=AXES, batch_size=3)
+
+
+def encode(config, features):
+  """The highest layer of each token, and the pooled [CLS]."""
+  sequences = [features[name] for name in records.SEQUENCES]
+  bert = modeling.BertModel(config, False, *sequences)
+  return {
+    "tokens": bert.get_sequence_output(),
+    "pooled": bert.get_pooled_output(),
+  }
+
+
+def echo(config, features):
+  """What the Predictor feeds."""
+  del config
+  return {name: value + 0 for name, value in features.items()}
+
+
+def length_of(row):
+  return int(np.sum(row["input_mask"]))
+
+
+def cut(row):
+  return {name: values[: length_of(row)] for name, values in row.items()}
+
+
+def expected_tokens(golden, row):
+  size = int(golden.inputs["input_mask"][row].sum())
+  return golden.arrays["forward/encoder_layer_1"][row, :size]
+
+
+class TestOutputs:
+  @pytest.mark.parametrize("is_padded", [True, False])
+  def test_are_the_originals(self, golden, rows, run, is_padded):
+    outputs = run(rows if is_padded else list(map(cut, rows)))
+    assert outputs.keys() == {"tokens", "pooled"}
+    pooled = golden.arrays["forward/pooled_output"]
+    np.testing.assert_allclose(outputs["pooled"], pooled, rtol=0, atol=2e-5)
+    for row, tokens in enumerate(outputs["tokens"]):
+      np.testing.assert_allclose(
+        tokens, expected_tokens(golden, row), rtol=0, atol=2e-5
+      )
+      assert tokens.base is None  # A view would keep its batch in memory.
+
+  def test_no_rows(self, run):
+    outputs = run([])
+    assert outputs["pooled"].shape == (0, 32)
+    assert outputs["pooled"].dtype == np.float32
+    assert outputs["tokens"] == []
+
+  def test_rows_of_similar_length_share_a_batch(self, model):
+    shapes = []
+
+    def compute(config, features):
+      tf.py_function(
+        lambda x: shapes.append(x.shape.as_list()), [features["input_ids"]], []
+      )
+      return echo(config, features)
+
+    run = predictor.Predictor(
+      model,
+      compute,
+      output_axes=dict.fromkeys(records.SEQUENCES, ("position",)),
+      batch_size=2,
+    )
+    lengths = [2, 9, 3, 8, 1]
+    rows = [
+      {"input_ids": [7] * n, "input_mask": [1] * n, "segment_ids": [0] * n}
+      for n in lengths
+    ]
+    counts = []
+    outputs = run(rows, counts.append)
+    assert sorted(shapes) == [[1, 1], [2, 3], [2, 9]]
+    assert counts == [2, 2, 1]
+    assert [ids.tolist() for ids in outputs["input_ids"]] == [
+      row["input_ids"] for row in rows
+    ]
+
+  def test_it_is_traced_once_for_all_shapes(self, model, rows):
+    traces = []
+
+    def compute(config, features):
+      traces.append(features)
+      return encode(config, features)
+
+    run = predictor.Predictor(model, compute, output_axes=AXES, batch_size=2)
+    run(rows)
+    run([cut(rows[0])])
+    assert len(traces) == 1
+
+  @pytest.mark.parametrize("pads", [False, True])
+  def test_several_devices_share_a_batch(self, golden, model, rows, pads):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    length = len(rows[0]["input_ids"])
+    run = predictor.Predictor(
+      model,
+      encode,
+      spec=dict.fromkeys(records.SEQUENCES, records.sequence_feature(length)),
+      output_axes=AXES,
+      batch_size=4,
+      strategy=strategy,
+      pad_to_max_length=pads,
+    )
+    outputs = run(rows[:3])
+    assert outputs["pooled"].shape == (3, 32)
+    for row, tokens in enumerate(outputs["tokens"]):
+      np.testing.assert_allclose(
+        tokens, expected_tokens(golden, row), rtol=0, atol=2e-5
+      )
+
+  def test_axes_that_differ_must_be_named(self, model):
+    with pytest.raises(
+      ValueError, match=r"tokens, \(None, None, 32\), differs"
+    ):
+      predictor.Predictor(model, encode)
+
+  def test_an_error_drops_the_batches_that_have_not_begun(self, model, rows):
+    run = predictor.Predictor(model, encode, output_axes=AXES, batch_size=1)
+    begun = []
+
+    def fail(features):
+      begun.append(features)
+      time.sleep(0.01)
+      raise RuntimeError("no more")
+
+    run._program = fail
+    with pytest.raises(RuntimeError, match="no more"):
+      run(rows[:1] * 1000)
+    # The threads may have begun others by the time the first has failed.
+    assert len(begun) < 900
+
+
+class TestChoices:
+  """Rows of several sequences, [N, S], and other features."""
+
+  SPEC = {
+    name: records.Feature((4, 9), cut_axes=("choice", "position"))
+    for name in records.SEQUENCES
+  } | {
+    "label_ids": records.Feature(),
+    "weights": records.Feature((2,), "float32"),
+  }
+
+  def row(self, lengths, label):
+    return {
+      "input_ids": [[7] * n for n in lengths],
+      "input_mask": [[1] * n for n in lengths],
+      "segment_ids": [[0] * n for n in lengths],
+      "label_ids": label,
+      "weights": [0.5, label],
+    }
+
+  @pytest.mark.parametrize("pads", [False, True])
+  def test_both_axes_are_cut(self, model, pads):
+    run = predictor.Predictor(
+      model,
+      echo,
+      spec=self.SPEC,
+      output_axes={**dict.fromkeys(records.SEQUENCES, ("choice", "position"))},
+      batch_size=2,
+      pad_to_max_length=pads,
+    )
+    rows = [self.row([2, 5], 0), self.row([9], 1), self.row([1, 2, 3, 4], 2)]
+    # A choice of padding alone, and the padding of the others.
+    rows[0]["input_mask"].append([0, 0])
+    rows[0]["input_mask"][0] += [0] * 7
+    outputs = run(rows)
+    shapes = [value.shape for value in outputs["input_ids"]]
+    assert shapes == [(2, 5), (1, 9), (4, 4)]
+    assert outputs["input_ids"][2].tolist() == [
+      [7, 0, 0, 0],
+      [7, 7, 0, 0],
+      [7, 7, 7, 0],
+      [7, 7, 7, 7],
+    ]
+    assert outputs["label_ids"].tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(
+      outputs["weights"], [[0.5, 0], [0.5, 1], [0.5, 2]]
+    )
+
+  def test_scores_of_choices(self, golden, model, rows):
+    """Pooled outputs of a row's choices are those of as many single rows."""
+
+    def compute(config, features):
+      count, length = tf.unstack(tf.shape(features["input_ids"])[1:])
+      flat = {n: tf.reshape(x, [-1, length]) for n, x in features.items()}
+      pooled = encode(config, flat)["pooled"]
+      return {"pooled": tf.reshape(pooled, [-1, count, 32])}
+
+    length = len(rows[0]["input_ids"])
+    feature = records.Feature((3, length), cut_axes=("choice", "position"))
+    run = predictor.Predictor(
+      model,
+      compute,
+      spec=dict.fromkeys(records.SEQUENCES, feature),
+      output_axes={"pooled": ("choice",)},
+    )
+    groups = [rows[:2], rows[2:3]]
+    outputs = run(
+      [{n: [row[n] for row in group] for n in rows[0]} for group in groups]
+    )
+    np.testing.assert_allclose(
+      np.concatenate(outputs["pooled"]),
+      golden.arrays["forward/pooled_output"][:3],
+      rtol=0,
+      atol=2e-5,
+    )
+
+
+def head(config, features):
+  """Logits [B, C] of a head on the pooled output."""
+  weights = variables.get_variable("output_weights", [3, 32])
+  bias = variables.get_variable("output_bias", [3])
+  pooled = encode(config, features)["pooled"]
+  return {"logits": tf.matmul(pooled, weights, transpose_b=True) + bias}
+
+
+class TestModel:
+  @pytest.fixture
+  def changed(self, tmp_path, golden, model):
+    """A function from changed weights to a Model; None leaves one out."""
+
+    def save(**changes):
+      checkpoint = checkpoints.Checkpoint(golden.checkpoint)
+      weights = {name: checkpoint[name] for name in checkpoint.shapes} | changes
+      prefix = str(tmp_path / "other.ckpt")
+      checkpoints.write_checkpoint(
+        prefix, {n: x for n, x in weights.items() if x is not None}
+      )
+      return model._replace(checkpoint=prefix)
+
+    return save
+
+  def test_a_head_starts_from_the_checkpoint(self, golden, rows, changed):
+    kernel = np.linspace(-1, 1, 96, dtype=np.float32).reshape(3, 32)
+    bias = np.float32([1, 2, 3])
+    other = changed(output_weights=kernel, output_bias=bias)
+    run = predictor.Predictor(other, head, HEAD)
+    pooled = golden.arrays["forward/pooled_output"]
+    np.testing.assert_allclose(
+      run(rows)["logits"], pooled @ kernel.T + bias, rtol=0, atol=2e-4
+    )
+
+  def test_a_missing_variable_is_named(self, model, changed):
+    with pytest.raises(ValueError, match="lacks output_weights and 1 more"):
+      predictor.Predictor(model, head, HEAD)
+    name = "bert/encoder/layer_1/output/dense/bias"
+    with pytest.raises(ValueError, match=f"lacks {name} and 0 more"):
+      predictor.Predictor(changed(**{name: None}), encode)
+    with pytest.raises(ValueError, match=rf"{name} has shape \[7\] there"):
+      predictor.Predictor(changed(**{name: np.zeros(7, np.float32)}), encode)
+
+  def test_what_is_optional_may_be_missing(self, golden, rows, changed):
+    name = "bert/pooler/dense/kernel"
+    run = predictor.Predictor(
+      changed(**{name: None}), encode, optional=[name], output_axes=AXES
+    )
+    tokens = run(rows[:1])["tokens"][0]
+    np.testing.assert_allclose(
+      tokens, expected_tokens(golden, 0), rtol=0, atol=2e-5
+    )
+
+  def test_infinite_outputs_are_an_error(self, rows, changed):
+    name = "bert/pooler/dense/bias"
+    for wrong in (np.nan, np.inf):
+      bias = np.full(32, wrong, np.float32)
+      other = changed(**{name: bias, "bert/pooler/dense/kernel": None})
+      run = predictor.Predictor(
+        other,
+        lambda config, features: {
+          "bias": tf.tile(
+            variables.get_variable(name, [32])[tf.newaxis],
+            [tf.shape(features["input_ids"])[0], 1],
+          )
+        },
+        optional=["bert/pooler/dense/kernel"],
+      )
+      message = f"^checkpoint {other.checkpoint} gives bias that are infinite"
+      with pytest.raises(ValueError, match=message):
+        run(rows)
+
+  def test_a_vocabulary_of_another_model(self, tmp_path, model):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[UNK]\n[CLS]\n")
+    other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
+    with pytest.raises(ValueError, match=r"has no \[SEP\]"):
+      predictor.Predictor(other, encode)
+    small = modeling.BertConfig.from_dict(
+      {**model.config.to_dict(), "vocab_size": 1000}
+    )
+    with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
+      predictor.Predictor(model._replace(config=small), encode)
+
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"batch_size": 0}, "batch_size=0 is not a whole number above 0"),
+      ({"batch_size": 8.0}, "batch_size=8.0 is not a whole number"),
+      (
+        {
+          "spec": dict.fromkeys(
+            records.SEQUENCES, records.sequence_feature(129)
+          )
+        },
+        "max_seq_length=129 is more than the 128 positions",
+      ),
+    ],
+  )
+  def test_sizes(self, model, options, message):
+    with pytest.raises(ValueError, match=message):
+      predictor.Predictor(model, encode, **options)
+
+  def test_a_batch_must_divide_among_devices(self, model):
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with pytest.raises(ValueError, match="batch_size=3 does not divide by 2"):
+      predictor.Predictor(model, encode, batch_size=3, strategy=strategy)

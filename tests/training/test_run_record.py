@@ -1,0 +1,84 @@
+"""The record of a run is kept as long as its training continues."""
+
+import importlib
+import json
+import sys
+
+import pytest
+
+from errors import UserError
+from training import run_record
+
+FLAGS = {
+  "task_name": "MRPC",
+  "max_seq_length": 128,
+  "learning_rate": 1e-3,
+  "log_steps": 5,
+  "vocab_file": None,
+  "spm_model_file": None,
+  "bert_config_file": None,
+  "init_checkpoint": None,
+}
+
+
+def _record(train="a", **flags):
+  return run_record.make_record({**FLAGS, **flags}, {"train": train})
+
+
+def test_scikit_learn_is_not_imported_for_its_version(monkeypatch):
+  monkeypatch.setitem(sys.modules, "sklearn", None)  # To import it is an error.
+  importlib.reload(run_record)
+  assert _record()["versions"]["scikit-learn"].count(".") >= 1
+
+
+def test_files_are_hashed(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_bytes(b"abc")
+  # FIPS 180-2, appendix B.1.
+  expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+  assert _record(vocab_file=str(path))["data"] == {
+    "train": "a",
+    "vocab_file": expected,
+  }
+
+
+def test_a_new_training_replaces_the_record_and_others_keep_it(tmp_path):
+  folder = str(tmp_path)
+  first = _record()
+  assert run_record.keep_record(folder, first, True, False) == first
+  second = _record("b", learning_rate=2e-3)
+  for is_training, continues in ((False, False), (False, True)):
+    kept = run_record.keep_record(folder, second, is_training, continues)
+    assert kept == first
+  assert run_record.keep_record(folder, second, True, False) == second
+  assert json.loads((tmp_path / "flags.json").read_text()) == second
+
+
+def test_flags_of_a_training_that_continues(tmp_path, caplog):
+  folder = str(tmp_path)
+  first = _record()
+  run_record.keep_record(folder, first, True, False)
+  changed = _record(learning_rate=2e-3, log_steps=7)
+  assert run_record.keep_record(folder, changed, True, True) == first
+  (line,) = [record.getMessage() for record in caplog.records]
+  assert line.startswith(f"--learning_rate=0.002: the training in {folder} ")
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"train": "b"}, "holds a training on other examples"),
+    ({"task_name": "RTE"}, "holds a training on MRPC"),
+    ({"max_seq_length": 64}, "--max_seq_length=64: .* began with 128; pass"),
+  ],
+)
+def test_another_training_is_an_error(tmp_path, changes, message):
+  run_record.keep_record(str(tmp_path), _record(), True, False)
+  with pytest.raises(UserError, match=message):
+    run_record.keep_record(str(tmp_path), _record(**changes), True, True)
+
+
+def test_a_damaged_record_is_an_error(tmp_path):
+  (tmp_path / "flags.json").write_text("[]")
+  with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
+    run_record.keep_record(str(tmp_path), _record(), False, False)

@@ -1,0 +1,294 @@
+"""Runs a trained model over rows of features.
+
+    predictor = Predictor(model_folder.find_model(folder), compute, head_shapes)
+    predictor(rows)["logits"]  # float32 [rows, C]
+
+Everything that answers from a model folder computes here: `compute` builds the
+graph of its task, and the Predictor loads the weights, checks them, and forms
+the batches.
+"""
+
+import contextlib
+import itertools
+import numbers
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent import futures
+
+import numpy as np
+import tensorflow as tf
+
+import modeling
+import variables
+from errors import UserError
+from pipeline import records
+from training import checkpoints, model_folder
+
+Tensors = Mapping[str, tf.Tensor]
+
+
+class Predictor:
+  """A trained model, loaded once.
+
+  Args:
+    model: the model's files.
+    compute: `compute(config, features) -> outputs` builds the graph, from a
+      BertConfig and a dict of tensors [B, ...] to another such dict. The
+      variables that it requests from `variables` start from the checkpoint.
+    head_shapes: name and shape of the variables that `compute` adds to BERT's.
+    optional: names of variables that the checkpoint may lack.
+    spec: the features of a row, among them `input_mask`. Default: the three
+      sequences, as long as the model allows.
+    output_axes: for each output with axes that batches cut, the names of its
+      axes, as in `Feature.cut_axes`: {"start_logits": ("position",)}.
+    batch_size: rows per batch.
+    strategy: a `tf.distribute.Strategy`; default: the current one.
+    pad_to_max_length: give all batches the one static shape of `spec`.
+
+  Raises:
+    UserError: checkpoint, vocabulary, batch size or `spec` do not fit.
+  """
+
+  def __init__(
+    self,
+    model: model_folder.Model,
+    compute: Callable[[modeling.BertConfig, Tensors], Tensors],
+    head_shapes: Mapping[str, Sequence[int]] | None = None,
+    optional: Collection[str] = (),
+    spec: records.Spec | None = None,
+    output_axes: Mapping[str, Sequence[str | None]] | None = None,
+    batch_size: int = 32,
+    strategy: tf.distribute.Strategy | None = None,
+    pad_to_max_length: bool = False,
+  ):
+    self._config = model.config
+    self._compute = compute
+    sequence = records.sequence_feature(model.config.max_position_embeddings)
+    self._spec = spec or dict.fromkeys(records.SEQUENCES, sequence)
+    self._output_axes = output_axes or {}
+    self._batch_size = batch_size
+    self._strategy = strategy or tf.distribute.get_strategy()
+    self._replicas = self._strategy.num_replicas_in_sync
+    self._pads = pad_to_max_length
+    # A batch that devices share, or whose shape is static, is always full.
+    self._is_full = pad_to_max_length or self._replicas > 1
+    self._check_sizes()
+    _check_vocabulary(model)
+    self._store = variables.VariableStore(
+      initial_values=_load_weights(model, head_shapes or {}, optional)
+    )
+    self._program = tf.function(
+      self._run, input_signature=[self._signature()], autograph=False
+    )
+    with self._strategy.scope():  # Tracing reads the weights.
+      program = self._program.get_concrete_function()
+    self._outputs = program.structured_outputs
+    for name, output in self._outputs.items():
+      if name not in self._output_axes and None in output.shape[1:]:
+        raise ValueError(
+          f"the size of output {name}, {output.shape}, differs from batch to "
+          f"batch; name its axes in output_axes"
+        )
+
+  def __call__(
+    self,
+    rows: Sequence[Mapping],
+    progress: Callable[[int], object] = lambda count: None,
+  ) -> dict[str, np.ndarray | list[np.ndarray]]:
+    """The outputs of each row, in the order of the rows.
+
+    Rows of similar length share a batch.
+
+    Args:
+      rows: dicts of the features in the spec: numbers, or nested lists of them,
+        with or without padding.
+      progress: called after each batch with the number of its rows.
+
+    Returns:
+      Dict from name to an array [rows, ...] or, for names in `output_axes`, a
+      list of arrays, each cut to its row's own size.
+
+    Raises:
+      UserError: an output is not finite.
+    """
+    rank = len(self._spec["input_mask"].shape)
+    sizes = [_used_size(row["input_mask"], rank) for row in rows]
+    # The longest come first, so that the threads end at about the same time.
+    order = sorted(range(len(rows)), key=lambda i: sizes[i][::-1], reverse=True)
+    batches = [
+      order[start : start + self._batch_size]
+      for start in range(0, len(order), self._batch_size)
+    ]
+    results = {
+      name: [None] * len(rows)
+      if name in self._output_axes
+      else np.zeros([len(rows), *output.shape[1:]], output.dtype.as_numpy_dtype)
+      for name, output in self._outputs.items()
+    }
+
+    def run(batch):
+      largest = np.max([sizes[i] for i in batch], axis=0, initial=1).tolist()
+      outputs = self._call_program([rows[i] for i in batch], largest)
+      for name, output in outputs.items():
+        for i, values in zip(batch, output, strict=False):
+          results[name][i] = self._cut(name, values, sizes[i])
+
+    for batch, _ in zip(batches, self._in_threads(run, batches), strict=True):
+      progress(len(batch))
+    return results
+
+  def _in_threads(self, run, batches):
+    """Yields run(batch) for each batch, in order.
+
+    Two batches at a time use cores that one leaves idle.
+    """
+    with (
+      futures.ThreadPoolExecutor(1 if self._is_full else 2) as pool,
+      # After an error, or Ctrl-C, the batches that have not begun are dropped.
+      contextlib.closing(pool.map(run, batches)) as results,
+    ):
+      yield from results
+
+  def _call_program(self, rows, largest):
+    """Outputs of one batch, as arrays; `largest` is the size of its rows."""
+    features = self._pad(rows, largest)
+    with self._strategy.scope():
+      outputs = self._program(features)
+    outputs = {name: output.numpy() for name, output in outputs.items()}
+    for name, output in outputs.items():
+      if output.dtype.kind == "f" and not np.isfinite(output).all():
+        raise UserError(
+          f"checkpoint {self._store.initial_values.prefix} gives {name} that "
+          f"are infinite or not a number; its files are damaged or its "
+          f"training diverged: pass another checkpoint"
+        )
+    return outputs
+
+  def _pad(self, rows, largest):
+    """The features of one batch, arrays [B, ...] filled up with zeros."""
+    axes = self._spec["input_mask"].cut_axes
+    sizes = {} if self._pads else dict(zip(axes, largest, strict=True))
+    count = self._batch_size if self._is_full else len(rows)
+    features = {}
+    for name, feature in self._spec.items():
+      shape = _cut_shape(feature, sizes)
+      dtype = _tensor_type(feature).as_numpy_dtype
+      features[name] = np.zeros([count, *shape], dtype)
+      _fill(features[name], [row[name] for row in rows], 1 + len(shape))
+    return features
+
+  def _cut(self, name, values, size):
+    """A row's output, without the padding that its batch added."""
+    if name not in self._output_axes:
+      return values
+    sizes = dict(zip(self._spec["input_mask"].cut_axes, size, strict=True))
+    axes = self._output_axes[name]
+    cut = tuple(slice(sizes[axis] if axis else None) for axis in axes)
+    # A view would keep the whole batch in memory.
+    return values[cut].copy()
+
+  def _signature(self):
+    """The TensorSpec of each feature [B, ...]."""
+    axes = self._spec["input_mask"].cut_axes
+    any_size = {} if self._pads else dict.fromkeys(axes)
+    count = self._batch_size if self._pads else None
+    return {
+      name: tf.TensorSpec(
+        [count, *_cut_shape(feature, any_size)], _tensor_type(feature)
+      )
+      for name, feature in self._spec.items()
+    }
+
+  def _run(self, features):
+    """The outputs [B, ...] of a batch, which the replicas share."""
+    shares = self._strategy.run(self._run_share, [features])
+    return {
+      name: tf.concat(self._strategy.experimental_local_results(share), axis=0)
+      for name, share in shares.items()
+    }
+
+  def _run_share(self, features):
+    """The outputs of a replica's part of a batch."""
+    if self._replicas > 1:
+      count = tf.shape(features["input_mask"])[0] // self._replicas
+      context = tf.distribute.get_replica_context()
+      start = context.replica_id_in_sync_group * count
+      features = {
+        name: value[start : start + count] for name, value in features.items()
+      }
+    with self._store:
+      return dict(self._compute(self._config, features))
+
+  def _check_sizes(self):
+    length = self._spec["input_mask"].shape[-1]
+    limit = self._config.max_position_embeddings
+    if length > limit:
+      raise UserError(
+        f"--max_seq_length={length} is more than the {limit} positions of the "
+        f"model; lower it"
+      )
+    size = self._batch_size
+    if not isinstance(size, numbers.Integral) or size < 1:
+      raise UserError(f"--batch_size={size!r} is not a whole number above 0")
+    if size % self._replicas:
+      raise UserError(
+        f"--batch_size={size} does not divide by {self._replicas} devices; "
+        f"pass a multiple of {self._replicas}"
+      )
+
+
+def _load_weights(model, head_shapes, optional):
+  """The checkpoint, without the optional variables that do not fit."""
+  prefix = checkpoints.find_checkpoint(model.checkpoint)
+  weights = checkpoints.Checkpoint(prefix, weights_only=True)
+  wanted = {**modeling.variable_shapes(model.config), **head_shapes}
+  _, missing, _ = checkpoints.compare(weights, wanted, optional=optional)
+  weights.skipped = frozenset(missing)
+  return weights
+
+
+def _check_vocabulary(model):
+  """Raises UserError unless a tokenizer's ids are those of the model."""
+  vocab = model.tokenizer.vocab
+  unknown = model.tokenizer.wordpiece_tokenizer.unk_token
+  for special in ("[CLS]", "[SEP]", unknown):
+    if special not in vocab:
+      raise UserError(
+        f"the vocabulary has no {special}; use the one that came with the model"
+      )
+  size = max(vocab.values()) + 1
+  if size > model.config.vocab_size:
+    raise UserError(
+      f"the vocabulary has {size} entries, more than vocab_size="
+      f"{model.config.vocab_size} of bert_config.json; use the files of one "
+      f"release"
+    )
+
+
+def _tensor_type(feature):
+  # TPUs emulate int64 slowly, and ids fit into int32.
+  return tf.int32 if feature.dtype == "int64" else tf.float32
+
+
+def _cut_shape(feature, sizes):
+  """A feature's shape, with the given sizes of the axes that are cut."""
+  axes = itertools.zip_longest(feature.shape, feature.cut_axes)
+  return [sizes.get(axis, size) if axis else size for size, axis in axes]
+
+
+def _used_size(mask, rank):
+  """How far the ones of a nested list reach along each axis."""
+  if rank == 1:
+    used = np.flatnonzero(mask)
+    return (int(used[-1]) + 1 if len(used) else 0,)
+  parts = [_used_size(part, rank - 1) for part in mask]
+  count = max((i for i, part in enumerate(parts, 1) if all(part)), default=0)
+  return (count, *np.max(parts, axis=0).tolist())
+
+
+def _fill(target, values, rank):
+  """Copies a nested list to the start of each axis of an array."""
+  if rank == 1:
+    target[: len(values)] = values[: len(target)]
+    return
+  for part, value in zip(target, values, strict=False):
+    _fill(part, value, rank - 1)

@@ -1,0 +1,277 @@
+"""The contract between a task and an experiment, and the model_fn of a task.
+
+A task converts text to rows, computes the outputs of the model and scores the
+predictions. `training/experiment.py` implements all other steps.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import modeling
+import optimization
+from pipeline import records
+from training import checkpoints, estimator
+
+
+@dataclasses.dataclass
+class Outputs:
+  """Loss and predictions for a batch.
+
+  Attributes:
+    per_example_loss: float [B]. The loss is its mean over the rows with
+      `is_real_example`; several replicas average their losses.
+    loss: scalar, if the loss is not such a mean. In evaluation the task itself
+      must ignore the rows without `is_real_example`.
+    predictions: dict of tensors [B, ...], for evaluation and prediction.
+    logged: dict of scalars for the log line of training.
+  """
+
+  per_example_loss: tf.Tensor | None = None
+  loss: tf.Tensor | None = None
+  predictions: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+  logged: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Evaluation:
+  """Metrics of a labeled data set.
+
+  Attributes:
+    results: dict from metric to number, for eval_results.txt.
+    details: more for eval_results.json.
+  """
+
+  results: dict[str, float]
+  details: Mapping = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class RowSet:
+  """The rows of a data set, ready to be read.
+
+  Attributes:
+    split: "train", "dev" or "test".
+    suffix: part of the names of its result files, such as "_mm".
+    examples: the examples, or None if the data come as rows.
+    input_fn: params -> `tf.data.Dataset`, as `Estimator` takes it.
+    num_rows: number of rows.
+    rows_per_example: int [examples]; None if each example has one row.
+  """
+
+  split: str
+  suffix: str
+  examples: Sequence | None
+  input_fn: Callable[[Mapping], tf.data.Dataset]
+  num_rows: int
+  rows_per_example: np.ndarray | None = None
+
+  @property
+  def name(self) -> str:
+    """Its name in messages."""
+    return f"{self.suffix.strip('_')} {self.split} set".strip()
+
+
+class Task:
+  """Base class of tasks.
+
+  A subclass implements the methods that raise NotImplementedError. `examples`
+  is called before the other methods.
+
+  Attributes:
+    name: the task's name in messages and in flags.json.
+    metrics: names for --keep_best; the first is the default.
+    pads_training: whether training batches are padded to the full length
+      unless --pad_to_max_length says otherwise.
+    epoch_counts_rows: whether an epoch is counted in rows, not in examples.
+    has_eval_loss: whether `outputs` has a loss in evaluation.
+  """
+
+  name = ""
+  metrics: Sequence[str] = ()
+  pads_training = False
+  epoch_counts_rows = True
+  has_eval_loss = True
+
+  # Input.
+
+  def examples(self, split: str) -> Mapping[str, Sequence]:
+    """The data sets of a split: dict from suffix of result files to examples.
+
+    "train" has exactly one data set.
+
+    Raises:
+      UserError: a file is missing or wrong.
+    """
+    raise NotImplementedError
+
+  def features(
+    self, examples: Iterable, is_training: bool
+  ) -> Iterator[list[Mapping]]:
+    """Yields the rows of each example: one, or one for each window."""
+    raise NotImplementedError
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
+    raise NotImplementedError
+
+  def row_sets(self, split: str) -> list[RowSet] | None:
+    """Existing rows of a split; None to make them from `examples`."""
+    return None
+
+  def cache_key(self, split: str) -> str | None:
+    """Cache key of a split's file of rows; None disables caching."""
+    return None
+
+  def record_name(self, split: str) -> str:
+    """The name of a split's TFRecord file, without suffix and extension."""
+    return {"train": "train", "dev": "eval", "test": "predict"}[split]
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs warnings about the data before training starts."""
+
+  def data_hashes(self) -> dict[str, str]:
+    """SHA-256 of each data set that was read, for flags.json."""
+    return {}
+
+  # Model.
+
+  def variable_shapes(
+    self, config: modeling.BertConfig
+  ) -> dict[str, list[int]]:
+    """Name and shape of the variables that the task adds to BERT."""
+    raise NotImplementedError
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
+  ) -> Outputs:
+    """What the task computes from BERT's vectors of a batch."""
+    raise NotImplementedError
+
+  # Evaluation and prediction.
+
+  def score(
+    self, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> Evaluation:
+    """The metrics of a labeled data set.
+
+    Args:
+      rows: the data set.
+      predictions: a lazy iterator, consumed once. For each example, in order,
+        it yields the predictions of its rows: a list of dicts of arrays. Axes
+        in `cut_axes` are as long as in the row's batch, so lengths vary.
+
+    `loss`, where the task does not return it, and `global_step` are added to
+    the results.
+    """
+    raise NotImplementedError
+
+  def write_predictions(
+    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> Evaluation | None:
+    """Writes the predictions; returns their Evaluation if labels are known."""
+    raise NotImplementedError
+
+  def report(
+    self, folder: str, evaluations: Sequence[Evaluation], record: Mapping
+  ) -> None:
+    """Writes pages on a run; `record` is the content of flags.json."""
+
+  def assets(self) -> dict[str, str]:
+    """The files, by name, that say how to read texts for the trained model."""
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimization:
+  """How weights are updated.
+
+  Attributes:
+    learning_rate: peak learning rate.
+    num_train_steps: number of steps, after which the rate is 0.
+    num_warmup_steps: number of warm-up steps.
+  """
+
+  learning_rate: float
+  num_train_steps: int
+  num_warmup_steps: int | None
+
+
+def build_model_fn(
+  task: Task,
+  config: modeling.BertConfig,
+  init_checkpoint: str | None,
+  update: Optimization | None,
+  use_one_hot_embeddings: bool = False,
+  precision: str = "float32",
+) -> Callable[..., estimator.EstimatorSpec]:
+  """The `model_fn` of a task, for `estimator.Estimator`.
+
+  Args:
+    task: a Task.
+    config: a BertConfig.
+    init_checkpoint: initial weights, or None.
+    update: how to train; None if the model is only used.
+    use_one_hot_embeddings, precision: as BertModel takes them.
+  """
+
+  def model_fn(features, labels, mode, params):
+    del labels, params  # Labels are among the features.
+    checkpoints.initialize_from(init_checkpoint, task.variable_shapes(config))
+    is_training = mode == estimator.ModeKeys.TRAIN
+    bert = modeling.BertModel(
+      config,
+      is_training,
+      *(_as_sequences(features[name]) for name in records.SEQUENCES),
+      use_one_hot_embeddings,
+      precision=precision,
+    )
+    outputs = task.outputs(bert, features, mode)
+    loss = _loss(outputs, features, is_training)
+    if not is_training:
+      return estimator.EstimatorSpec(
+        mode,
+        loss=loss,
+        eval_metrics=(functools.partial(_score, task), outputs.predictions),
+        predictions=outputs.predictions,
+      )
+    train_op, logged = optimization.minimize(
+      loss,
+      update.learning_rate,
+      update.num_train_steps,
+      update.num_warmup_steps,
+    )
+    return estimator.EstimatorSpec(
+      mode, loss, train_op, {**logged, **outputs.logged}
+    )
+
+  return model_fn
+
+
+def _score(task, **predictions):
+  """The metrics of predictions, arrays [rows, ...], of one row per example."""
+  rows = [
+    [dict(zip(predictions, row, strict=True))]
+    for row in zip(*predictions.values(), strict=True)
+  ]
+  row_set = RowSet("dev", "", None, None, len(rows))
+  return task.score(row_set, iter(rows)).results
+
+
+def _as_sequences(ids):
+  """[B, ..., S] as [rows, S]: each of an example's sequences is a row."""
+  if ids.shape.rank == 2:
+    return ids
+  return tf.reshape(ids, [-1, modeling.get_shape_list(ids)[-1]])
+
+
+def _loss(outputs, features, is_training):
+  """The loss of a batch, or None without labels."""
+  if outputs.loss is not None or outputs.per_example_loss is None:
+    return outputs.loss
+  if is_training:
+    return tf.reduce_mean(outputs.per_example_loss)
+  return estimator.mean_over_real_rows(outputs.per_example_loss, features)
