@@ -25,8 +25,9 @@ import extract_features, run_classifier, run_pretraining, run_squad, visualize
 def run(argv, cwd, streams):
   signal.alarm(300)  # A script that hangs fails its test.
   os.chdir(cwd)
-  for stream, path in enumerate(streams):
-    os.dup2(os.open(path, os.O_RDWR), stream)
+  modes = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
+  for stream, (path, mode) in enumerate(zip(streams, modes)):
+    os.dup2(os.open(path, mode), stream)
   sys.argv = argv
   sys.path.insert(0, os.path.dirname(argv[0]))
   runpy.run_path(argv[0], run_name="__main__")
@@ -101,13 +102,14 @@ class Fork:
     script: path of a file, relative to the root.
     *flags: its arguments.
     cwd: the folder to run it in.
-    stdin: its standard input.
+    stdin: text of its standard input.
+    pipes: paths of named pipes for its standard input and output, instead.
 
   Attributes:
     pid: process id.
   """
 
-  def __init__(self, script, *flags, cwd=ROOT, stdin=""):
+  def __init__(self, script, *flags, cwd=ROOT, stdin="", pipes=()):
     self._folder = tempfile.TemporaryDirectory()
     self._pipe = os.path.join(self._folder.name, "status")
     os.mkfifo(self._pipe)
@@ -116,6 +118,7 @@ class Fork:
     ]
     for path, text in zip(self._streams, (stdin, "", ""), strict=True):
       path.write_text(text, encoding="utf-8")
+    self._streams[: len(pipes)] = pipes
     command = {
       "argv": [ROOT / script, *flags],
       "cwd": cwd,
@@ -126,9 +129,12 @@ class Fork:
     self.pid = int(_server().stdout.readline())
 
   def wait(self):
-    """Its exit status, and what it wrote to each stream."""
+    """Its exit status, and what it wrote to each stream but named pipes."""
     status = int(pathlib.Path(self._pipe).read_text())
-    texts = [path.read_text(encoding="utf-8") for path in self._streams[1:]]
+    texts = [
+      path.read_text(encoding="utf-8") if path.is_file() else ""
+      for path in self._streams[1:]
+    ]
     self._folder.cleanup()
     return status, *texts
 

@@ -434,6 +434,7 @@ def batches_dataset(
     for row_index, serialized in batches():
       yield row_index, np.array(serialized, object)
 
+  @tf.autograph.experimental.do_not_convert  # Converting takes a second.
   def read(step, columns):
     count = tf.size(columns[0])
     position = tf.range(size)

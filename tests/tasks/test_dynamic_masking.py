@@ -128,13 +128,21 @@ def test_eight_in_ten_masks_are_shown_as_such(tokenizer):
   assert is_mask.mean() == pytest.approx(0.8, abs=0.016)
 
 
-def test_masking_keeps_static_shapes(tokenizer, tmp_path):
+def _unmasked_files(folder, tokenizer, texts):
+  """RecordFiles of rows of 32 positions."""
   spec = instances.feature_spec(32, 0)
-  features = _unmasked(tokenizer.vocab, [range(20, 40), range(20, 24)], 32)
+  features = _unmasked(tokenizer.vocab, texts, 32)
   features["segment_ids"] = tf.zeros_like(features["input_ids"])
-  rows = [{name: features[name][i].numpy() for name in spec} for i in range(2)]
-  records.write_records(str(tmp_path / "rows"), rows, spec)
-  files = shuffled_records.RecordFiles([str(tmp_path / "rows")], spec, 1001)
+  rows = [
+    {name: features[name][i].numpy() for name in spec}
+    for i in range(len(texts))
+  ]
+  records.write_records(str(folder / "rows"), rows, spec)
+  return shuffled_records.RecordFiles([str(folder / "rows")], spec, 1001)
+
+
+def test_masking_keeps_static_shapes(tokenizer, tmp_path):
+  files = _unmasked_files(tmp_path, tokenizer, [range(20, 40), range(20, 24)])
   transform = dynamic_masking.dynamic_masking(tokenizer, 0.15, 6, False, 1)
   input_fn = shuffled_records.training_input_fn(files, transform)
   for pad, length in ((True, 32), (False, None)):
@@ -142,6 +150,25 @@ def test_masking_keeps_static_shapes(tokenizer, tmp_path):
     shapes = {k: v.shape.as_list() for k, v in dataset.element_spec.items()}
     assert shapes["input_ids"] == shapes["input_mask"] == [4, length]
     assert all(shapes[name] == [4, 6] for name in ADDED)
+
+
+def test_evaluation_masks_rows_alike_in_batches_of_any_size(
+  tokenizer, tmp_path
+):
+  texts = [range(20, 30 + i) for i in range(7)]
+  files = _unmasked_files(tmp_path, tokenizer, texts)
+  transform = dynamic_masking.dynamic_masking(tokenizer, 0.3, 6, False, 1)
+  found = []
+  for batch_size in (2, 7):
+    input_fn = shuffled_records.evaluation_input_fn(files, None, transform)
+    rows = {}
+    for batch in input_fn({"batch_size": batch_size}):
+      for i, index in enumerate(batch["row_index"].numpy()):
+        if batch["is_real_example"][i]:
+          rows[index] = [batch[name][i].numpy().tolist() for name in ADDED]
+    found.append(rows)
+  assert found[0] == found[1]
+  assert found[0].keys() == set(range(7))
 
 
 def test_a_vocabulary_without_mask_is_an_error(tmp_path):
