@@ -9,11 +9,12 @@ same file.
 """
 
 import collections
-import dataclasses
+import importlib
 import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from absl import flags, logging
 
@@ -27,19 +28,11 @@ FLAGS = flags.FLAGS
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50
 
-# Strings between spaces are counted for this number of lines before they are
-# split into words, so that each is split once. The number bounds the memory for
-# text without spaces.
+# Number of lines in which equal strings are counted before they are split.
 _COUNTED_LINES = 2**16
 
 # The WordPiece trainer takes words instead of counts; this many per string.
 _REPEATED_WORDS = 1000
-
-# SentencePiece ignores longer words, in bytes.
-_MAX_SENTENCE_LENGTH = 2**16
-
-# The error of SentencePiece if the vocabulary is too small.
-_TOO_SMALL = r"smaller than required_chars\. \d+ vs (\d+)"
 
 
 def define_flags() -> None:
@@ -86,23 +79,12 @@ def define_flags() -> None:
   )
 
 
-@dataclasses.dataclass
-class WordCounts:
-  """Word frequencies of a text.
+class WordCounts(NamedTuple):
+  """Counts of words to learn from and of held-out ones, and of all lines."""
 
-  Attributes:
-    words: counts of the words to learn from.
-    heldout: counts of the words of held-out lines.
-    lines: number of lines with text, held out or not.
-  """
-
-  words: collections.Counter = dataclasses.field(
-    default_factory=collections.Counter
-  )
-  heldout: collections.Counter = dataclasses.field(
-    default_factory=collections.Counter
-  )
-  lines: int = 0
+  words: collections.Counter
+  heldout: collections.Counter
+  lines: int
 
 
 def word_splitter(
@@ -121,30 +103,27 @@ def count_words(
 ) -> WordCounts:
   """Counts the words of lines, holding out every 50th line with text.
 
-  Args:
-    lines: the lines; only a part of them is held in memory.
-    split: from `word_splitter`.
+  Only a part of the lines is held in memory.
   """
-  counts = WordCounts()
-  strings, heldout = collections.Counter(), collections.Counter()
+  counts = (collections.Counter(), collections.Counter())
+  strings = (collections.Counter(), collections.Counter())
 
-  def split_counted():
-    for counted, words in ((strings, counts.words), (heldout, counts.heldout)):
+  def split_strings():
+    for words, counted in zip(counts, strings, strict=True):
       for string, count in counted.items():
         for word in split(string):
           words[word] += count
       counted.clear()
 
+  num_lines = 0
   for line in lines:
-    if not line or line.isspace():
-      continue
-    counts.lines += 1
-    is_heldout = counts.lines % HELDOUT_LINES == 0
-    (heldout if is_heldout else strings).update(line.split(" "))
-    if counts.lines % _COUNTED_LINES == 0:
-      split_counted()
-  split_counted()
-  return counts
+    if line and not line.isspace():
+      num_lines += 1
+      strings[num_lines % HELDOUT_LINES == 0].update(line.split(" "))
+      if num_lines % _COUNTED_LINES == 0:
+        split_strings()
+  split_strings()
+  return WordCounts(*counts, num_lines)
 
 
 def special_pieces(num_unused: int) -> list[str]:
@@ -165,21 +144,16 @@ def learn_wordpiece(
     words: counts of words.
     vocab_size: maximum number of pieces.
     num_unused: number of pieces [unused0], ... among them.
-    min_frequency: of a merged piece, and of a character. Words with a rarer
+    min_frequency: of a merged piece and of a character. Words with a rarer
       character are ignored, because the tokenizer could not split them.
 
   Returns:
-    The special pieces, the characters, and the merged pieces, the most frequent
-    first; fewer than `vocab_size` if there are no more.
+    The special pieces, the characters, and the merged pieces by frequency.
 
   Raises:
-    UserError: `vocab_size` has no room for the characters, or the package
-      tokenizers is not installed.
+    UserError: `vocab_size` is too small, or a package is not installed.
   """
-  try:
-    import tokenizers
-  except ImportError as error:
-    raise _not_installed("tokenizers>=0.20.2") from error
+  tokenizers = _import("tokenizers>=0.20.2")
   longest = tokenization.WordpieceTokenizer(()).max_input_chars_per_word
   words = {word: n for word, n in words.items() if len(word) <= longest}
   rare = {
@@ -219,11 +193,15 @@ def _count_characters(words):
   return characters
 
 
-def _not_installed(requirement):
+def _import(requirement):
+  """A package that only one kind of vocabulary needs."""
   name = re.match(r"\w+", requirement)[0]
-  return UserError(
-    f"package {name} is not installed; run pip install '{requirement}'"
-  )
+  try:
+    return importlib.import_module(name)
+  except ImportError as error:
+    raise UserError(
+      f"package {name} is not installed; run pip install '{requirement}'"
+    ) from error
 
 
 def _too_small(vocab_size, minimum):
@@ -244,23 +222,18 @@ def learn_sentencepiece(
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
   Args:
-    words: counts of words, which are separated by whitespace.
-    vocab_size: maximum number of pieces.
     model_type: "unigram" or "bpe".
-    num_unused: number of pieces [unused0], ... among them.
     min_frequency: of a character; rarer ones become [UNK].
+    others: see `learn_wordpiece`.
 
   Returns:
     The content of the model file.
 
   Raises:
-    UserError: `vocab_size` has no room for the characters, there is too little
-      text, or the package sentencepiece is not installed.
+    UserError: `vocab_size` is too small, there is too little text, or a package
+      is not installed.
   """
-  try:
-    import sentencepiece
-  except ImportError as error:
-    raise _not_installed("sentencepiece>=0.2.0") from error
+  sentencepiece = _import("sentencepiece>=0.2.0")
   characters = _count_characters(words)
   characters["\u2581"] += sum(words.values())  # The start of each word.
   kept = sum(n for n in characters.values() if n >= min_frequency)
@@ -278,7 +251,7 @@ def learn_sentencepiece(
       hard_vocab_limit=False,
       # The rarest characters are dropped. The trainer accepts no less.
       character_coverage=max(kept / (characters.total() or 1), 0.98),
-      max_sentence_length=_MAX_SENTENCE_LENGTH,
+      max_sentence_length=2**16,  # Longer words are ignored.
       num_threads=16,  # It changes the result, so it is not the core count.
       bos_id=-1,
       eos_id=-1,
@@ -290,7 +263,7 @@ def learn_sentencepiece(
       minloglevel=2,
     )
   except RuntimeError as error:
-    too_small = re.search(_TOO_SMALL, str(error))
+    too_small = re.search(r"than required_chars\. \d+ vs (\d+)", str(error))
     if too_small:
       raise _too_small(vocab_size, int(too_small[1])) from error
     raise UserError(
@@ -302,12 +275,7 @@ def learn_sentencepiece(
 def report(
   tokenizer: tokenization.FullTokenizer, words: Mapping[str, int]
 ) -> str:
-  """How well a tokenizer covers held-out words, as text.
-
-  Args:
-    tokenizer: a FullTokenizer.
-    words: counts of words from `word_splitter`.
-  """
+  """How well a tokenizer covers held-out words, given their counts."""
   split = tokenizer.wordpiece_tokenizer.tokenize
   unknown = tokenizer.wordpiece_tokenizer.unk_token
   total = num_pieces = 0
@@ -336,7 +304,7 @@ def report(
 
 
 def input_files() -> list[str]:
-  """The files to read. The files to write must not be among them."""
+  """The files to read; UserError if a file to write is among them."""
   paths = common_flags.find_files("input_file")
   inputs = {os.path.realpath(path) for path in paths}
   for name in ("output_file", "update_config"):
@@ -366,27 +334,22 @@ def load_config():
   """The BertConfig to update, or None."""
   if not FLAGS.update_config:
     return None
-  common_flags.require_file("update_config")
   import modeling  # Loads TensorFlow.
 
+  common_flags.require_file("update_config")
   return modeling.BertConfig.from_json_file(FLAGS.update_config)
 
 
 def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
   """Writes the vocabulary that the flags describe; returns its tokenizer."""
-  size, unused, minimum = (
-    FLAGS.vocab_size,
-    FLAGS.num_unused,
-    FLAGS.min_frequency,
-  )
-  path, casing = FLAGS.output_file, FLAGS.do_lower_case
+  path, sizes = FLAGS.output_file, (FLAGS.num_unused, FLAGS.min_frequency)
   if FLAGS.model_type == "wordpiece":
-    pieces = learn_wordpiece(words, size, unused, minimum)
+    pieces = learn_wordpiece(words, FLAGS.vocab_size, *sizes)
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
-    return tokenization.FullTokenizer(path, casing)
-  model = learn_sentencepiece(words, size, FLAGS.model_type, unused, minimum)
+    return tokenization.FullTokenizer(path, FLAGS.do_lower_case)
+  model = learn_sentencepiece(words, FLAGS.vocab_size, FLAGS.model_type, *sizes)
   files.write_file(path, model)
-  return tokenization.FullTokenizer(None, casing, path)
+  return tokenization.FullTokenizer(None, FLAGS.do_lower_case, path)
 
 
 def main() -> None:

@@ -13,12 +13,12 @@ machines with --runner.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags, logging
 
 from errors import UserError, plural
-from pipeline import corpus, corpus_beam, corpus_workers, progress
+from pipeline import corpus, corpus_beam, corpus_workers, instances, progress
 from pipeline.instances import (
   TrainingInstance,
   create_instances_from_document,
@@ -144,6 +144,7 @@ def _define_instance_flags():
 def check_flags() -> None:
   """Raises UserError if a flag is wrong or contradicts another."""
   common_flags.require("input_file", "output_file")
+  instances.check_length(FLAGS.max_seq_length, FLAGS.next_sentence_prediction)
   if not 0 < FLAGS.masked_lm_prob < 1:
     raise UserError(
       f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1; pass "
@@ -219,7 +220,7 @@ def log_corpus(found: corpus.Corpus, num_files: int, num_workers: int) -> None:
     "%s, %.2f MB: %s in %s for %s",
     plural(num_files, "file"),
     found.size / _MB,
-    plural(found.documents, "document"),
+    plural(found.num_documents, "document"),
     plural(len(found.shards), "shard"),
     workers,
   )
@@ -232,17 +233,18 @@ def log_corpus(found: corpus.Corpus, num_files: int, num_workers: int) -> None:
 
 
 def log_counts(
-  counts: corpus.Counts | None, seconds: float, outputs: Sequence[str]
+  counts: Mapping[str, int] | None, seconds: float, outputs: Sequence[str]
 ) -> None:
   """Logs the statistics of the records."""
   what = "all instances"  # Some Beam runners have no counters.
   if counts:
-    positions = counts.instances * FLAGS.max_seq_length
+    num_instances, num_tokens = counts["instances"], counts["tokens"]
+    padding = 1 - num_tokens / (num_instances * FLAGS.max_seq_length)
     what = (
-      f"{plural(counts.instances, 'instance')} of {counts.tokens:,} tokens, "
-      f"{1 - counts.tokens / positions:.1%} padding, "
-      f"{counts.unknown / counts.pieces:.2%} unknown pieces, "
-      f"{counts.instances / seconds:.0f} instances/s,"
+      f"{plural(num_instances, 'instance')} of {num_tokens:,} tokens, "
+      f"{padding:.1%} padding, "
+      f"{counts['unknown'] / counts['pieces']:.2%} unknown pieces, "
+      f"{num_instances / seconds:.0f} instances/s,"
     )
   logging.info("Wrote %s in %.1f s to %s", what, seconds, ", ".join(outputs))
 
@@ -269,7 +271,7 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
     found = corpus.scan(
       progress.bar(input_files, unit="file"),
       FLAGS.shard_mb * _MB,
-      config.min_documents,
+      2 if FLAGS.next_sentence_prediction else 1,
       prefix,
     )
     log_corpus(found, len(input_files), num_workers)
@@ -277,7 +279,7 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
     if pipeline:
       counts = corpus_beam.write_records_by_beam(*job, pipeline)
     else:
-      total = found.documents * config.dupe_factor
+      total = found.num_documents * config.dupe_factor
       with progress.bar(total=total, unit="document") as bar:
         counts = corpus_workers.write_records(*job, num_workers, bar.update)
   log_counts(counts, time.monotonic() - start, outputs)

@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and the words of their messages."""
+"""Errors in what the user passed, and helpers for their messages."""
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence

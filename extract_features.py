@@ -9,7 +9,7 @@
 
 Each line of the input is a text, or a pair of texts, `A ||| B`. The output
 contains a vector of each word piece and layer or, with --pooling, one vector
-per line. tasks/feature_files.py describes the file formats.
+per line. docs/features.md describes the file formats.
 """
 
 import time
@@ -18,9 +18,10 @@ import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import plural
+from pipeline import progress
 from tasks import feature_files, features
 from tasks.features import FeatureExtractor
-from training import common_flags, experiment, model_folder, startup, summaries
+from training import common_flags, experiment, model_folder, startup
 
 # For notebooks.
 __all__ = ["FeatureExtractor"]
@@ -137,7 +138,7 @@ def main() -> None:
     feature_files.open_features(
       FLAGS.output_file, file_format, extractor
     ) as write,
-    summaries.bar(unit="line") as bar,
+    progress.bar(unit="line") as bar,
   ):
     texts = feature_files.read_texts(FLAGS.input_file)
     for window in extractor.windows(texts, bar.update):

@@ -1,8 +1,8 @@
 """BERT: a Transformer encoder (Devlin et al. 2019, arXiv:1810.04805).
 
 Shapes are written [B, S, H] with B batch, S sequence, H hidden, N heads, D size
-per head, V vocabulary, L layers. Attention maps a sequence of length F to one
-of length T.
+per head, V vocabulary, L layers. Attention reads queries from a sequence of
+length F, keys and values from one of length T.
 
     config = BertConfig.from_json_file("bert_config.json")
     model = BertModel(config, is_training=False, input_ids=input_ids,
@@ -124,14 +124,14 @@ def _once(build):
 
   @functools.wraps(build)
   def get(model, *key):
-    key = (build, *key)
-    if key not in model._results:
-      with contextlib.ExitStack() as scopes:
+    results, key = model._results, (build, *key)
+    if key not in results:
+      with contextlib.ExitStack() as place:
         if model._graph is not None:
-          scopes.enter_context(model._graph.as_default())
-          scopes.enter_context(tf.device(model.embedding_output.device))
-        model._results[key] = build(model, *key[1:])
-    return model._results[key]
+          place.enter_context(model._graph.as_default())
+          place.enter_context(tf.device(model.embedding_output.device))
+        results[key] = build(model, *key[1:])
+    return results[key]
 
   return get
 
@@ -178,9 +178,8 @@ class BertModel:
     if token_type_ids is None:
       token_type_ids = tf.zeros_like(input_ids)
     self._input_mask = tf.convert_to_tensor(input_mask)
-    self._precision = precision
+    self._precision, self._results = precision, {}
     self._last = config.num_hidden_layers - 1
-    self._results = {}
     self._graph = None
     if not tf.executing_eagerly():
       self._graph = tf.compat.v1.get_default_graph()
@@ -473,6 +472,7 @@ def attention_layer(
   Returns:
     float [B, F, N * D] or [B * F, N * D].
   """
+  assert_rank(from_tensor, [2, 3])
   assert_rank(to_tensor, from_tensor.shape.rank)
   if from_tensor.shape.rank == 2:
     if None in (batch_size, from_seq_length, to_seq_length):
@@ -481,21 +481,18 @@ def attention_layer(
     from_tensor = reshape_from_matrix(from_tensor, shape)
     shape = [batch_size, to_seq_length, None]
     to_tensor = reshape_from_matrix(to_tensor, shape)
+  width = num_attention_heads * size_per_head
+  inputs = {"query": from_tensor, "key": to_tensor, "value": to_tensor}
   initializer = create_initializer(initializer_range)
-
-  def weights(name, x):
-    shape = [x.shape[-1], num_attention_heads * size_per_head]
-    return dense_weights(name, shape, initializer)
-
+  weights = [
+    dense_weights(name, [x.shape[-1], width], initializer)
+    for name, x in inputs.items()
+  ]
   context, _ = attention(
     from_tensor,
     to_tensor,
     attention_mask,
-    AttentionWeights(
-      weights("query", from_tensor),
-      weights("key", to_tensor),
-      weights("value", to_tensor),
-    ),
+    AttentionWeights(*weights),
     num_attention_heads,
     attention_probs_dropout_prob,
     activations=(query_act, key_act, value_act),

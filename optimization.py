@@ -1,16 +1,14 @@
 """BERT's optimizer: Adam with decoupled weight decay, and its schedule.
 
-It differs from Kingma & Ba (2015) in one point, that moments are not corrected
-for their bias, and from their L2 penalty in another: the decay of weights stays
-outside the moments (Loshchilov & Hutter 2019).
+Unlike in Adam (Kingma & Ba 2015), the moments are not bias-corrected. Weight
+decay is decoupled from the moments (Loshchilov & Hutter 2019).
 """
 
 import re
 from collections.abc import Iterable, Sequence
 
+import variables  # First: it loads TensorFlow without its start-up notes.
 import tensorflow as tf
-
-import variables
 
 
 def learning_rate_schedule(
@@ -19,22 +17,22 @@ def learning_rate_schedule(
   num_train_steps: int,
   num_warmup_steps: int | None,
 ) -> tf.Tensor:
-  """The rate of one update: linear warm-up, then the linear decay to 0.
+  """The learning rate of one update: linear warmup, then linear decay to 0.
 
-  The decay counts from step 0, so after the warm-up the rate continues on a
-  line that starts at `init_lr` and not from the peak.
+  The decay counts from step 0. So when warmup ends, the rate falls from almost
+  `init_lr` to `init_lr * (1 - num_warmup_steps / num_train_steps)`.
 
   Args:
-    step: integer scalar tensor, the number of updates already made.
-    init_lr: rate where both lines would meet at step 0.
-    num_train_steps: updates in all; the rate is 0 from there on.
-    num_warmup_steps: updates of warm-up; None or 0 for none.
+    step: integer scalar, the number of updates made before this one.
+    init_lr: peak of the warmup, and start of the decay at step 0.
+    num_train_steps: number of updates after which the rate is 0.
+    num_warmup_steps: number of warmup updates; None or 0 for no warmup.
 
   Returns:
     float32 scalar.
   """
   step = tf.cast(step, tf.float32)
-  # Products with a reciprocal, as the original's graph ends up computing them.
+  # The original multiplies by the reciprocal, which rounds differently.
   progress = tf.minimum(step, float(num_train_steps)) * (1.0 / num_train_steps)
   rate = init_lr * (1.0 - progress)
   if num_warmup_steps:
@@ -50,24 +48,22 @@ def create_optimizer(
   num_warmup_steps: int | None,
   use_tpu: bool,
 ) -> tf.Operation:
-  """Adds the update that lowers `loss`, as the paper's appendix A.2 has it.
+  """Builds the update that minimizes `loss`, with the paper's settings (A.2).
 
-  Called inside `tf.function`, where the update happens in place, or while a
-  v1 graph is built, where it happens whenever the result is run. Gradients
-  are averaged over replicas first and clipped to a global norm of 1 once.
+  Inside `tf.function`, the update happens in place. In a v1 graph, it happens
+  when the returned operation is run. Gradients are averaged over replicas, then
+  clipped to a global norm of 1.
 
   Args:
     loss: scalar.
-    init_lr: peak learning rate.
-    num_train_steps: updates until the rate is 0.
-    num_warmup_steps: updates of warm-up, or None.
-    use_tpu: kept for callers; `tf.distribute` knows the device.
+    init_lr, num_train_steps, num_warmup_steps: see `learning_rate_schedule`.
+    use_tpu: has no effect; `tf.distribute` knows the device.
 
   Returns:
-    The op that stands for the update.
+    An operation that ends after the update.
 
   Raises:
-    RuntimeError: called eagerly, where a loss has no history to derive.
+    RuntimeError: called in eager mode, which cannot differentiate a loss.
   """
   del use_tpu
   train_op, _ = minimize(loss, init_lr, num_train_steps, num_warmup_steps)
@@ -80,16 +76,16 @@ def minimize(
   num_train_steps: int,
   num_warmup_steps: int | None,
 ) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
-  """`create_optimizer`, with what is worth watching of the update.
+  """`create_optimizer` that also returns values for the log.
 
   Returns:
-    The op, and a dict of scalars: `learning rate`, and `gradient norm`, the
-    global norm before clipping.
+    The operation, and a dict of scalars: `learning rate`, and `gradient norm`
+    before clipping.
   """
   if tf.executing_eagerly():
     raise RuntimeError("call create_optimizer inside tf.function")
   step = variables.global_step()
-  # A v1 graph has no order but what is asked for: the rate is read first.
+  # In a v1 graph, only data dependencies put this read before the update.
   rate = learning_rate_schedule(
     tf.identity(step), init_lr, num_train_steps, num_warmup_steps
   )
@@ -97,7 +93,7 @@ def minimize(
   grads = tf.gradients(loss, tvars)
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
   if not pairs:
-    raise ValueError("no trainable variable has a part in the loss")
+    raise ValueError("no trainable variable contributes to the loss")
   grads, tvars = zip(*pairs, strict=True)
   norm = _clip_and_apply(grads, tvars, rate)
   with tf.control_dependencies([norm]):
@@ -106,10 +102,9 @@ def minimize(
 
 
 def _clip_and_apply(grads, tvars, rate):
-  """Averages, clips to a global norm of 1 and updates; returns the norm."""
-  # A gathered embedding's gradient is one row a token. The original measures
-  # those rows as they come, repeated words apart, so they are measured here,
-  # before they are summed to a table.
+  """Averages and clips gradients, updates variables; returns the norm."""
+  # The gradient of a gather has one row for each token. The original computes
+  # the norm of these rows before it sums the rows of repeated words.
   gathered = [isinstance(g, tf.IndexedSlices) for g in grads]
   row_norms = [
     tf.norm(g.values) for g, rows in zip(grads, gathered, strict=True) if rows
@@ -135,13 +130,14 @@ def _clip_and_apply(grads, tvars, rate):
 
   if variables.in_v1_graph() or several:
     return clip_and_apply(dense, row_norms, rate)
-  # Ten passes over every weight become one when compiled as one program.
+  # Compiled as one program, the update passes over each weight once, not ten
+  # times.
   compiled = tf.function(clip_and_apply, jit_compile=True, autograph=False)
   return compiled(dense, row_norms, rate)
 
 
 def _average_over_replicas(replica, dense, row_norms):
-  """Gradients of the mean loss, and norms of rows beside all replicas' rows."""
+  """Gradients of the mean loss, and norms of the rows of all replicas."""
   op = tf.distribute.ReduceOp
   dense = replica.all_reduce(op.MEAN, dense)
   if row_norms:
@@ -158,22 +154,22 @@ def adam_direction(
   beta_2: float,
   epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT's Adam direction, and the new moments: no bias correction."""
+  """Adam's direction without bias correction, and the new moments."""
   m = beta_1 * m + (1.0 - beta_1) * grad
   v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
   return m / (tf.sqrt(v) + epsilon), m, v
 
 
 class AdamWeightDecayOptimizer:
-  """Applies Adam's direction plus decayed weights.
+  """Adam without bias correction, with decoupled weight decay.
 
   Args:
     learning_rate: float or scalar tensor.
-    weight_decay_rate: share of each weight added to its direction.
-    beta_1, beta_2: decay of the moments.
-    epsilon: added to the root of the second moment.
-    exclude_from_weight_decay: regular expressions; a variable in whose name
-      one is found is not decayed.
+    weight_decay_rate: multiple of each weight added to its direction.
+    beta_1, beta_2: decay rates of the moments.
+    epsilon: added to the square root of the second moment.
+    exclude_from_weight_decay: regular expressions; a variable whose name
+      matches one of them is not decayed.
     name: name of the update.
   """
 
@@ -203,16 +199,16 @@ class AdamWeightDecayOptimizer:
     global_step: tf.Variable | None = None,
     name: str | None = None,
   ) -> tf.Operation | None:
-    """Updates each variable that has a gradient, and its two moments.
+    """Updates each variable that has a gradient, and its moments.
 
     Args:
-      grads_and_vars: pairs; a variable whose gradient is None is left alone
-        and gets no moments.
-      global_step: not touched; the caller counts.
+      grads_and_vars: (gradient, variable) pairs; a variable with gradient None
+        is not changed and gets no moments.
+      global_step: has no effect; the caller increments it.
       name: name of the update.
 
     Returns:
-      An op that has run when all updates have.
+      An operation that ends after all updates.
     """
     del global_step
     updates = []

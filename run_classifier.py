@@ -39,7 +39,7 @@ from tasks.glue import (
   MrpcProcessor,
   XnliProcessor,
 )
-from training import common_flags, startup
+from training import common_flags, experiment, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
 FLAGS = flags.FLAGS
@@ -129,11 +129,7 @@ def _define_table_flags():
 
 
 def check_flags() -> None:
-  """Checks the flags that do not depend on files.
-
-  Raises:
-    UserError: a flag is wrong.
-  """
+  """Raises UserError if a flag that does not depend on files is wrong."""
   common_flags.require("task_name", "output_dir")
   common_flags.check_fine_tuning_flags()
   common_flags.check_exclusive("regression", "multilabel")
@@ -235,15 +231,19 @@ def main() -> None:
   check_flags()
   request = make_request()
   planned = runs.plan(request)
+  if len(planned) == 1:
+    make_experiment(request, planned[0]).run()
+    return
   # Validate all tasks before training any.
   for run in planned[: len(planned) // FLAGS.num_seeds]:
-    if len(planned) > 1 and FLAGS.do_train and "train" not in run.splits:
+    if FLAGS.do_train and "train" not in run.splits:
       runs.check_examples(request, run)  # Its model does not exist yet.
-    elif len(planned) > 1:
+    else:
       make_experiment(request, run)
-  results = [make_experiment(request, run).run() for run in planned]
-  if len(planned) > 1 and FLAGS.do_eval:
-    print(runs.write_results(FLAGS.output_dir, planned, results))
+  with experiment.locked_folder(FLAGS.output_dir):
+    results = [make_experiment(request, run).run() for run in planned]
+    if FLAGS.do_eval:
+      print(runs.write_results(FLAGS.output_dir, planned, results))
 
 
 if __name__ == "__main__":

@@ -22,16 +22,11 @@ UNKNOWN = "[UNK]"
 # them instead, which joins the text on both sides.
 DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
 
-# Blocks of CJK ideographs. Hangul and kana are treated like alphabets.
-_CJK_BLOCKS = (
-  (0x4E00, 0x9FFF),
-  (0x3400, 0x4DBF),
-  (0x20000, 0x2A6DF),
-  (0x2A700, 0x2B73F),
-  (0x2B740, 0x2B81F),
-  (0x2B820, 0x2CEAF),
-  (0xF900, 0xFAFF),
-  (0x2F800, 0x2FA1F),
+# CJK ideographs. Hangul and kana are treated like alphabets.
+_CJK = re.compile(
+  "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
+  "\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff"
+  "\U0002f800-\U0002fa1f]"
 )
 
 # Most words of a text occur repeatedly, so the pieces of words are cached. The
@@ -45,10 +40,8 @@ def validate_case_matches_checkpoint(
 ) -> None:
   """Raises UserError if the flag contradicts the casing of a released model.
 
-  Args:
-    do_lower_case: the flag.
-    init_checkpoint: path of a checkpoint or its folder. The folder's name
-      identifies the release; None and other names pass.
+  A release is recognized by the name of the folder of `init_checkpoint`; other
+  names and None pass.
   """
   *_, folder, name = ["", *(init_checkpoint or "").rstrip("/").split("/")]
   pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
@@ -130,9 +123,6 @@ class FullTokenizer:
     vocab_file: one word piece per line; may be None with `spm_model_file`.
     do_lower_case: lower-case and strip accents; must match the checkpoint.
     spm_model_file: a SentencePiece model to use instead of a vocabulary.
-
-  Raises:
-    UserError: `spm_model_file` is not valid, see `SentencePieceTokenizer`.
   """
 
   def __init__(
@@ -142,23 +132,20 @@ class FullTokenizer:
     spm_model_file: str | None = None,
   ):
     self.basic_tokenizer = BasicTokenizer(do_lower_case)
-    self._sentencepiece = None
-    if spm_model_file:
-      self._sentencepiece = SentencePieceTokenizer(
-        spm_model_file, do_lower_case
-      )
-      self.vocab = self._sentencepiece.vocab
-      self.wordpiece_tokenizer = self._sentencepiece
-    else:
-      self.vocab = load_vocab(vocab_file)
-      self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+    self._is_sentencepiece = bool(spm_model_file)
+    self.wordpiece_tokenizer = (
+      SentencePieceTokenizer(spm_model_file, do_lower_case)
+      if spm_model_file
+      else WordpieceTokenizer(load_vocab(vocab_file))
+    )
+    self.vocab = self.wordpiece_tokenizer.vocab
     self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
     self._pieces_of_word = {}
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The word pieces of `text`."""
-    if self._sentencepiece:
-      return self._sentencepiece.tokenize(text)
+    if self._is_sentencepiece:
+      return self.wordpiece_tokenizer.tokenize(text)
     text = convert_to_unicode(text)
     if DROPPED_SEPARATORS.search(text):
       text = DROPPED_SEPARATORS.sub("", text)
@@ -359,5 +346,4 @@ def _is_punctuation(char):
 
 
 def _is_cjk(char):
-  code = ord(char)
-  return any(first <= code <= last for first, last in _CJK_BLOCKS)
+  return _CJK.match(char) is not None

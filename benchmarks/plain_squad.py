@@ -1,14 +1,14 @@
-"""The obvious way from a question to its windows: slow, and easy to check."""
+"""A plain implementation of SQuAD's windows: slow, and easy to check."""
 
 from pipeline import sequences
 from tasks import squad
 
 
 def plain_features(example, tokenizer, length, stride, max_query, is_training):
-  """Yields the windows of one question as the definition has them.
+  """Yields the windows of one question by their definition.
 
-  No short cut is taken: the paragraph is tokenized for each question, and each
-  piece looks at all windows for the one that shows most around it.
+  The paragraph is tokenized for each question, and each piece is looked up in
+  all windows to find the one with most context.
   """
   query = tokenizer.tokenize(example.question_text)[:max_query]
   pieces = [
@@ -61,7 +61,7 @@ def plain_features(example, tokenizer, length, stride, max_query, is_training):
 
 
 def _answer_places(example, pieces, tokenizer):
-  """The numbers of the answer's pieces, or of all pieces of its words."""
+  """Indices of the answer's pieces, or of all pieces of its words."""
   words = range(example.start_position, example.end_position + 1)
   of_words = [i for i, piece in enumerate(pieces) if piece[2] in words]
   wanted = tokenizer.tokenize(example.orig_answer_text)

@@ -1,15 +1,16 @@
-"""Predicting SQuAD in order of length and cut, against one fixed length.
+"""Compares SQuAD's prediction on cut batches with batches of fixed length.
 
     python benchmarks/squad_predict.py BERT_DIR SQUAD_FILE [ROUNDS]
 
 Writes the windows of the file's questions (384 positions, stride 128, 64 for
-the question), and predicts their logits by turns: cut to the longest row of a
-batch of rows of similar length, as run_squad.py does, and padded to 384, as the
-original does. Says the median seconds of ROUNDS (3) rounds of each side, their
-ratio, windows a second, and the largest difference between the logits at real
-positions.
+the question), and predicts their logits by turns: sorted by length and cut to
+the longest row of a batch, as run_squad.py does, and padded to 384, as the
+original does. Prints the median seconds of ROUNDS (3) rounds of each side,
+their ratio, windows per second, and the largest difference between the logits
+at real positions.
 """
 
+import itertools
 import statistics
 import sys
 import tempfile
@@ -20,14 +21,14 @@ import numpy as np
 
 import modeling
 import tokenization
-from tasks import squad, squad_model, squad_records
+from tasks import squad, squad_model
 from training import estimator, inputs
 
 BATCH = 8
 
 
 def make_model(bert_dir, folder, is_padded):
-  """An Estimator of the model with a fresh head, the same on both sides."""
+  """An Estimator of the model with a new output layer, equal on both sides."""
   config = modeling.BertConfig.from_json_file(f"{bert_dir}/bert_config.json")
   model_fn = squad_model.model_fn_builder(
     config, f"{bert_dir}/bert_model.ckpt", 1e-5, None, None, False, False
@@ -48,13 +49,13 @@ def predict(model, input_fn):
 
 def main(bert_dir, squad_file, rounds=3):
   print(machine.describe(), flush=True)
-  settings = squad_model.ReadingSettings()
+  settings = squad.ReadingSettings()
   tokenizer = tokenization.FullTokenizer(f"{bert_dir}/vocab.txt")
   examples = squad.read_squad_examples(squad_file, is_training=False)
-  lengths = [
-    len(feature.tokens)
-    for feature in settings.features(examples, tokenizer, False)
-  ]
+  windows = list(
+    itertools.chain.from_iterable(settings.windows(examples, tokenizer, False))
+  )
+  lengths = [len(window.tokens) for window in windows]
   print(
     f"{len(examples)} questions, {len(lengths)} windows of "
     f"{statistics.mean(lengths):.0f} pieces on average",
@@ -62,9 +63,10 @@ def main(bert_dir, squad_file, rounds=3):
   )
   with tempfile.TemporaryDirectory() as folder:
     path = f"{folder}/eval.tf_record"
-    features = settings.features(examples, tokenizer, False)
-    squad_records.write_features(path, "", features, False)
-    spec = squad_records.feature_spec(settings.max_seq_length, False)
+    with squad.FeatureWriter(path, False) as writer:
+      for window in windows:
+        writer.process_feature(window)
+    spec = squad.feature_spec(settings.max_seq_length, False)
     input_fn = inputs.input_fn_from_file(path, spec, False)
     models = {
       name: make_model(bert_dir, folder, name == "padded")

@@ -11,6 +11,7 @@ only on the text, the config and the seed, not on the number of processes or
 machines. A single shard gives the records of the original code.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -27,12 +28,11 @@ from pipeline import files, instances, text_files
 
 
 class TextRange(NamedTuple):
-  """A part of the text of an input file.
+  """The bytes from `start` to `stop` of the text of an input file.
 
   Attributes:
     name: the input file.
-    path: the file to read, which holds the uncompressed text.
-    start, stop: the first byte, and the one after the last.
+    path: a file with its uncompressed text.
   """
 
   name: str
@@ -41,65 +41,37 @@ class TextRange(NamedTuple):
   stop: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-  """Consecutive documents of a corpus.
-
-  Attributes:
-    index: its number, from 0.
-    ranges: its text.
-    documents: the number of documents.
-  """
+class Shard(NamedTuple):
+  """Consecutive documents of a corpus; `index` counts shards from 0."""
 
   index: int
   ranges: tuple[TextRange, ...]
-  documents: int
+  num_documents: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-  """The result of `scan`.
-
-  Attributes:
-    shards: the shards, in the order of the text.
-    documents: the number of documents.
-    size: bytes of uncompressed text.
-  """
+class Corpus(NamedTuple):
+  """The shards of a corpus in order, and its bytes of uncompressed text."""
 
   shards: list[Shard]
-  documents: int
+  num_documents: int
   size: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig(instances.InstanceConfig):
-  """How text becomes records: an InstanceConfig, a tokenizer and a seed."""
-
-  vocab_file: str | None = None
-  spm_model_file: str | None = None
-  do_lower_case: bool = True
-  random_seed: int
-
-
 @dataclasses.dataclass(frozen=True)
-class Counts:
-  """Statistics of records.
+class CorpusConfig:
+  """How text becomes records; see `instances` and `tokenization`."""
 
-  Attributes:
-    pieces: word pieces of the text.
-    unknown: those that the vocabulary cannot represent.
-    instances: records.
-    tokens: positions of the records without padding.
-  """
-
-  pieces: int = 0
-  unknown: int = 0
-  instances: int = 0
-  tokens: int = 0
-
-  def __add__(self, other: "Counts") -> "Counts":
-    mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
-    return Counts(*map(sum, zip(mine, others, strict=True)))
+  vocab_file: str | None
+  spm_model_file: str | None
+  do_lower_case: bool
+  max_seq_length: int
+  dupe_factor: int
+  short_seq_prob: float
+  masked_lm_prob: float
+  max_predictions_per_seq: int
+  random_seed: int
+  do_whole_word_mask: bool = False
+  next_sentence_prediction: bool = True
 
 
 def scan(
@@ -118,13 +90,11 @@ def scan(
       one shard.
     min_documents: minimum number of documents of a shard. If fewer are left at
       the end, they are added to the shard before.
-    spool: prefix of files to create with the text of gzip files, because shards
-      cannot be read from a gzip file without decompressing what precedes them.
-      Without it, shards are read from the gzip files all the same.
+    spool: prefix of new files with the text of gzip files. Without it, reading
+      a shard of a gzip file decompresses all that precedes the shard.
 
   Raises:
-    UserError: there is no text, or a file cannot be read, see
-      `text_files.read_lines`.
+    UserError: there is no text, or a file cannot be read.
   """
   texts = []
   ends = [(0, 0)]  # Bytes and documents of the corpus before each shard.
@@ -218,13 +188,14 @@ def records_of_shard(
   shard: Shard,
   config: CorpusConfig,
   document_done: Callable[[], object] = lambda: None,
-) -> tuple[list[bytes], Counts]:
+) -> tuple[list[bytes], collections.Counter]:
   """The records of a shard, shuffled, and their statistics.
 
-  Args:
-    shard: a Shard.
-    config: a CorpusConfig.
-    document_done: called after each pass over each document.
+  Calls `document_done` after each pass over each document.
+
+  Returns:
+    The records, and counts of `pieces` of the text, of those that are
+    `unknown`, of `instances` and of their `tokens` without padding.
 
   Raises:
     UserError: fewer documents have text than are needed.
@@ -232,33 +203,44 @@ def records_of_shard(
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
   )
-  # Encoded once, pieces need no look-up whenever they are part of an instance.
+  # Pieces are represented by their encoded ids, which records are joined of.
   documents = [
-    document.encoded(ids)
-    for document in instances.read_documents(
+    instances.Document(list(map(ids.__getitem__, pieces)), starts)
+    for pieces, starts in instances.read_documents(
       shard_lines(shard), tokenizer.tokenize
     )
   ]
-  config.check_documents(len(documents), _names(shard.ranges))
-  pieces = instances.pieces_of(tokenizer, config).encoded(ids)
-  encode = instances.InstanceEncoder(
-    config.max_seq_length, config.max_predictions_per_seq
-  )
   rng = random_stream(config.random_seed, shard.index)
+  lengths = (config.max_seq_length, config.max_predictions_per_seq)
   records, tokens = [], 0
   for instance in instances.iterate_instances(
-    documents, config, pieces, rng, document_done
+    documents,
+    config.dupe_factor,
+    rng,
+    document_done,
+    _names(shard.ranges),
+    max_seq_length=config.max_seq_length,
+    short_seq_prob=config.short_seq_prob,
+    masked_lm_prob=config.masked_lm_prob,
+    max_predictions_per_seq=config.max_predictions_per_seq,
+    next_sentence_prediction=config.next_sentence_prediction,
+    **instances.vocabulary_settings(
+      tokenizer,
+      config.do_whole_word_mask,
+      config.max_predictions_per_seq,
+      ids.get,
+    ),
   ):
-    # Records take a tenth of the memory of instances.
-    records.append(encode(instance))
     tokens += len(instance.tokens)
+    # Records take a tenth of the memory of instances.
+    records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
   unknown = ids[tokenizer.wordpiece_tokenizer.unk_token]
-  counts = Counts(
-    sum(len(document.pieces) for document in documents),
-    sum(document.pieces.count(unknown) for document in documents),
-    len(records),
-    tokens,
+  counts = collections.Counter(
+    pieces=sum(len(pieces) for pieces, _ in documents),
+    unknown=sum(pieces.count(unknown) for pieces, _ in documents),
+    instances=len(records),
+    tokens=tokens,
   )
   return records, counts
 

@@ -4,7 +4,7 @@ Beam is an optional package: pip install -r requirements-beam.txt. It is loaded
 when it is used.
 """
 
-import dataclasses
+import collections
 import importlib
 import logging
 import re
@@ -12,18 +12,14 @@ from collections.abc import Sequence
 
 from errors import UserError
 from pipeline import files
-from pipeline.corpus import Corpus, CorpusConfig, Counts, records_of_shard
+from pipeline.corpus import Corpus, CorpusConfig, records_of_shard
 
 # The namespace of a pipeline's counters.
 _NAMESPACE = "create_pretraining_data"
 
 
 def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
-  """An empty Apache Beam pipeline.
-
-  Args:
-    runner: Beam's --runner.
-    arguments: its other options, as --name=value.
+  """An empty Beam pipeline for a --runner and other --name=value options.
 
   Raises:
     UserError: Beam is not installed, or does not know the runner or an option.
@@ -66,8 +62,8 @@ def write_records_by_beam(
   paths: Sequence[str],
   prefix: str,
   pipeline: object,
-) -> Counts | None:
-  """Writes the records of `write_records` with Beam, in a different order.
+) -> collections.Counter | None:
+  """Does the work of `write_records` with Beam; the order of records differs.
 
   The machines need the modules of this project and access to the files.
 
@@ -76,7 +72,7 @@ def write_records_by_beam(
     pipeline: from `beam_pipeline`.
 
   Returns:
-    Counts, if the runner supports counters.
+    The counts, if the runner supports counters.
   """
   import apache_beam as beam
 
@@ -105,7 +101,7 @@ def _numbered_records(shard, config, num_outputs):
   from apache_beam import metrics
 
   records, counts = records_of_shard(shard, config)
-  for name, value in dataclasses.asdict(counts).items():
+  for name, value in counts.items():
     metrics.Metrics.counter(_NAMESPACE, name).inc(value)
   for number, record in enumerate(records, shard.index):
     yield number % num_outputs, record
@@ -120,14 +116,13 @@ def _run_pipeline(pipeline):
     result = pipeline.run()
     result.wait_until_finish()
   except (ValueError, OSError, RuntimeError) as error:
-    is_users = isinstance(error, UserError)
-    kind = UserError if is_users else OSError
+    kind = UserError if isinstance(error, UserError) else OSError
     raise kind(re.sub(r" \[while running '.*", "", str(error))) from error
   return result
 
 
 def _beam_counts(result):
-  """The Counts of a finished pipeline, or None."""
+  """The counts of a finished pipeline, or None."""
   from apache_beam import metrics
 
   own = metrics.MetricsFilter().with_namespace(_NAMESPACE)
@@ -135,5 +130,6 @@ def _beam_counts(result):
     found = result.metrics().query(own)["counters"]
   except NotImplementedError:
     return None
-  values = {c.key.metric.name: c.committed or c.attempted for c in found}
-  return Counts(**values) if values else None
+  return collections.Counter(
+    {c.key.metric.name: c.committed or c.attempted for c in found}
+  )

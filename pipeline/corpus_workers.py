@@ -7,6 +7,7 @@
 The files do not depend on the number of processes.
 """
 
+import collections
 import concurrent.futures
 import contextlib
 import glob
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from pipeline import files, records
-from pipeline.corpus import Corpus, CorpusConfig, Counts, records_of_shard
+from pipeline.corpus import Corpus, CorpusConfig, records_of_shard
 
 
 @contextlib.contextmanager
@@ -53,8 +54,8 @@ def write_records(
   prefix: str,
   num_workers: int,
   documents_done: Callable[[int], object] = lambda count: None,
-) -> Counts:
-  """Writes the records of a corpus to TFRecord files.
+) -> collections.Counter:
+  """Writes the records of a corpus to TFRecord files; returns their counts.
 
   Args:
     corpus: a Corpus.
@@ -62,17 +63,17 @@ def write_records(
     paths: the files to write. The records of shard k go to the files in turn,
       beginning with the k-th.
     prefix: prefix of temporary files.
-    num_workers: number of processes to share the shards. With one worker or one
-      shard, this process does the work.
-    documents_done: called with a number of documents when they are done,
-      `dupe_factor` times for each document.
+    num_workers: number of processes that share the shards; at most one means
+      this process.
+    documents_done: called with numbers of documents, `dupe_factor` times in
+      total for each document.
 
   Raises:
     UserError: see `records_of_shard`.
     OSError: a worker was killed, or cannot write.
   """
   num_workers = min(num_workers, len(corpus.shards))
-  total = Counts()
+  total = collections.Counter()
   with contextlib.ExitStack() as stack:
     writers = [stack.enter_context(files.open_file(p, "wb")) for p in paths]
     if num_workers == 1:
@@ -87,12 +88,12 @@ def write_records(
           shutil.copyfileobj(reader, writer, 2**20)
         files.remove(part)
       total += counts
-      documents_done(shard.documents * config.dupe_factor)
+      documents_done(shard.num_documents * config.dupe_factor)
   return total
 
 
 def _write_shard(shard, config, writers, document_done=lambda: None):
-  """Writes the records of a shard; returns its Counts."""
+  """Writes the records of a shard; returns their counts."""
   encoded, counts = records_of_shard(shard, config, document_done)
   for number, writer in enumerate(writers):
     first = (number - shard.index) % len(writers)
@@ -102,7 +103,7 @@ def _write_shard(shard, config, writers, document_done=lambda: None):
 
 
 def _results(shards, config, num_outputs, prefix, num_workers):
-  """Yields (shard, files of its records, Counts) in the order of the shards."""
+  """Yields (shard, files of its records, counts) in the order of the shards."""
   others = set(multiprocessing.active_children())
   executor = concurrent.futures.ProcessPoolExecutor(
     num_workers, multiprocessing.get_context("spawn"), _start_worker

@@ -34,10 +34,10 @@ def _remote():
 
 
 def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
-  """Opens a file in a binary mode: "rb", "wb" or "ab"."""
+  """Opens a file in a binary mode or, as UTF-8 text, for writing ("w")."""
   if is_remote(path):
     return _remote().GFile(os.fspath(path), mode)
-  return open(path, mode)
+  return open(path, mode, encoding=None if "b" in mode else "utf-8")
 
 
 def exists(path: str | os.PathLike) -> bool:
@@ -147,7 +147,9 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
 def remove_abandoned(partial: str) -> None:
   """Deletes a temporary file of `atomic_write`, unless it is being written."""
-  if fcntl and not is_remote(partial):
+  if not fcntl or is_remote(partial):
+    remove(partial)
+  else:
     with contextlib.suppress(UserError), _locked(partial, partial):
       remove(partial)
 

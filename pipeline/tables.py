@@ -37,8 +37,8 @@ class Table:
     """The index of a column.
 
     Args:
-      column: its name or index. Negative indices count from the end. A name
-        takes precedence over an index.
+      column: its name or, if no column has this name, its index, which counts
+        from the end if it is negative.
       flag: the flag that named it, without dashes, for errors.
 
     Raises:
@@ -76,10 +76,9 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
   """Reads a .tsv, .csv, .jsonl or .json file, or one of these with .gz.
 
   The text is UTF-8, with or without a byte order mark. Quotation marks are text
-  in TSV files. In CSV files they quote, and a quoted field may hold line
-  breaks. JSON Lines files hold one object per line. Empty lines are ignored at
-  the end of a file, and everywhere in JSON Lines; elsewhere they are a row of
-  one column in TSV, and an error in CSV.
+  in TSV files. In CSV files they quote, and quoted fields may hold line breaks.
+  JSON files have one object per line. Empty lines at the end are ignored, in
+  JSON files everywhere.
 
   Args:
     path: the file.
@@ -220,10 +219,7 @@ def _check_widths(path, extension, rows, lines):
 
 
 def parse_line(line: str) -> tuple[str, str | None]:
-  """Splits a line for prediction into a text, or two separated by a tab.
-
-  Returns:
-    text_a, and text_b or None.
+  """Splits a line into text_a and text_b, or None without a tab.
 
   Raises:
     UserError: there is more than one tab.

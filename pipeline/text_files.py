@@ -20,8 +20,8 @@ def read_lines(path: str) -> Iterator[str]:
   the file is in memory at a time.
 
   Raises:
-    UserError: the file does not exist, is not a whole gzip file, or a line
-      is not UTF-8. The message has the line, and the byte counted from 0.
+    UserError: the file does not exist, is not a complete gzip file, or is not
+      UTF-8. The message has the line, and the byte counted from 0.
   """
   for _, line in sized_lines(path):
     yield line.removesuffix("\n")
@@ -128,7 +128,7 @@ def decode_line(line: bytes, where: str) -> str:
   """The text of a line, without a byte order mark.
 
   Raises:
-    UserError: it is not UTF-8. The message begins with `where`.
+    UserError: it is not UTF-8; `where` describes the line.
   """
   try:
     return line.decode().removeprefix("\ufeff")
@@ -140,11 +140,7 @@ def decode_line(line: bytes, where: str) -> str:
 
 
 def read_text(path: str) -> str:
-  """The text of a UTF-8 file, or of a gzip file (.gz) of text.
-
-  Raises:
-    UserError: as for `read_lines`.
-  """
+  """The text of a file; see `read_lines`."""
   with _open_uncompressed(path) as reader:
     return decode_utf8(path, reader.read())
 

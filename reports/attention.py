@@ -1,7 +1,7 @@
 """A page that shows which token attends to which, in every head of a model.
 
-It is one file, which needs nothing beside it: an overview of all heads, layer
-by layer, and below or beside it the head that is chosen there.
+It has an overview of all heads, and the attention of the head that the reader
+selects there.
 """
 
 import base64
@@ -9,30 +9,27 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import logging
 
 from errors import UserError
 from reports import html
 
-# Up to so many weights a page holds each as it is; of more, which would make it
-# too large, it holds whole numbers of 65,535ths; above the last, no browser is
-# sure to read it.
-_MOST_EXACT = 2**20
-_PARTS = 2**16 - 1
-_MOST = 2**27
+# A page with more weights than this has them as multiples of 1/65535, which
+# halves its size.
+_MAX_EXACT = 2**20
+_STEPS = 2**16 - 1
 
-# Bytes of a page from which on a browser takes seconds to show it.
-_LARGE = 20_000_000
+# Not every browser can read a page with more weights.
+_MAX_WEIGHTS = 2**27
 
 
 def check_size(layers: int, heads: int, tokens: int) -> None:
-  """Raises ValueError if a page would hold more than a browser can take."""
-  number = layers * heads * tokens**2
-  if number > _MOST:
-    most = int((_MOST / (layers * heads)) ** 0.5)
+  """Raises UserError if a page would have too many weights for a browser."""
+  weights = layers * heads * tokens**2
+  if weights > _MAX_WEIGHTS:
+    limit = int((_MAX_WEIGHTS / (layers * heads)) ** 0.5)
     raise UserError(
-      f"{tokens} tokens in {layers} layers of {heads} heads have {number:,} "
-      f"weights, more than a browser can show; shorten the text to {most} "
+      f"{tokens} tokens in {layers} layers of {heads} heads have {weights:,} "
+      f"weights, more than a browser can show; shorten the text to {limit} "
       f"tokens"
     )
 
@@ -44,89 +41,79 @@ def write_page(
   segment_ids: Sequence[int],
   probs: np.ndarray,
 ) -> None:
-  """Writes the page; the file appears whole or not at all.
-
-  Logs a warning if it is large.
+  """Writes the page.
 
   Args:
     path: the file to write.
-    texts: what was read: a text, or two.
+    texts: the text, or the two texts of a pair.
     tokens: S word pieces and special tokens.
     segment_ids: [S], 0 for the first text and 1 for the second.
-    probs: float [L, N, S, S], see `BertModel.get_all_attention_probs`. With
-      more than a million of them, each is rounded to within 0.00001.
+    probs: float [L, N, S, S], see `BertModel.get_all_attention_probs`. If there
+      are more than a million, the page has them to within 0.00001.
 
   Raises:
-    ValueError: the shapes do not agree, a number is no probability, or there
-      are too many, see `check_size`.
+    UserError: a number is not a probability, or there are too many, see
+      `check_size`.
   """
   layers, heads, *square = probs.shape
   if square != [len(tokens)] * 2 or len(segment_ids) != len(tokens):
-    raise UserError(
+    raise ValueError(
       f"{len(tokens)} tokens and {len(segment_ids)} segment ids do not fit "
       f"attention probabilities of shape {probs.shape}"
     )
   check_size(layers, heads, len(tokens))
-  if not ((probs >= 0) & (probs < 1.001)).all():  # Nor is NaN.
+  if not ((probs >= 0) & (probs < 1.001)).all():  # False for NaN, too.
     raise UserError(
-      "an attention probability is not a number from 0 to 1; pass a sound "
+      "an attention probability is not a number from 0 to 1; pass another "
       "checkpoint"
     )
-  shown = {
+  header = "".join(
+    f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
+  )
+  header += html.key_figures(
+    (name, html.data(number))
+    for name, number in (
+      ("layers", layers),
+      ("heads per layer", heads),
+      ("tokens", len(tokens)),
+    )
+  )
+  data = {
     "tokens": list(tokens),
     "segments": list(map(int, segment_ids)),
     "layers": layers,
     "heads": heads,
     **_packed(probs),
   }
-  quoted = "".join(
-    f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
-  )
-  figures = [("layers", layers), ("heads a layer", heads)]
-  figures.append(("tokens", len(tokens)))
-  header = quoted + html.key_figures(
-    (name, html.data(number)) for name, number in figures
-  )
-  body = _BODY + html.json_block("attention", shown)
-  page = html.document("Attention", header, body, _STYLE, _SCRIPT)
-  html.write(path, page)
-  if len(page) > _LARGE:
-    logging.warning(
-      "%s has %d MB, which take a browser seconds; a shorter text makes a "
-      "smaller page",
-      path,
-      len(page) / 1e6,
-    )
+  body = _BODY + html.json_block("attention", data)
+  html.write(path, html.document("Attention", header, body, _STYLE, _SCRIPT))
 
 
 def _packed(probs):
-  """What the page's script unpacks: deflated, then base64."""
-  if probs.size <= _MOST_EXACT:
-    parts, numbers = 1, probs.astype("<f4")
+  """The weights, deflated and in base64, as multiples of 1 / steps."""
+  if probs.size <= _MAX_EXACT:
+    steps, numbers = 1, probs.astype("<f4")
   else:
-    parts, numbers = _PARTS, np.rint(np.minimum(probs, 1) * _PARTS)
-    numbers = numbers.astype("<u2")
-  # A higher level would gain a tenth, and take five times as long.
+    steps = _STEPS
+    numbers = np.rint(np.minimum(probs, 1) * steps).astype("<u2")
+  # A higher level would save a tenth and take five times as long.
   packed = zlib.compress(numbers.tobytes(), 1)
-  return {"parts": parts, "weights": base64.b64encode(packed).decode()}
+  return {"steps": steps, "weights": base64.b64encode(packed).decode()}
 
 
-_BODY = """<noscript><p>The charts of this page are drawn by a script, which is
-part of it; allow it to run.</p></noscript>
-<p id="state" role="status" hidden>Reading the weights …</p>
+_BODY = """<p id="state" role="status">This page needs JavaScript.</p>
 <main hidden>
 <section class="overview" aria-labelledby="overview">
 <h2 id="overview">All heads</h2>
-<p>A row for each layer, the lowest first; a column for each head; both counted
-from 0. In each map the tokens of the rows attend to those of the columns; the
-colour is as strong as the square root of the weight (where there is no room
-for a dot each, of the strongest). Choose a head with the mouse, or with Tab and
-the arrow keys.</p>
+<p>Each row is a layer, the lowest first; each column is a head; both are
+counted from 0. In a map, the tokens of the rows attend to those of the columns;
+opacity is the square root of the weight. Select a head with the mouse, or with
+Tab and the arrow keys.</p>
 <div id="maps" role="group" aria-label="Heads by layer"></div>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
-<p id="said" aria-live="polite"></p>
+<p id="help"></p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>
@@ -151,36 +138,30 @@ main h2 { margin-top: 2.25rem; }
 }
 .overview p { color: var(--faint); font-size: .9rem; }
 #maps { display: grid; gap: 3px; align-items: center; margin-top: 1rem;
-  font-size: .75rem; color: var(--faint); text-align: center;
-  font-variant-numeric: tabular-nums; }
-#maps button { appearance: none; padding: 0; margin: 0; aspect-ratio: 1;
-  border: 0; border-radius: 2px; background: var(--card); cursor: pointer;
-  overflow: hidden; outline: 1px solid var(--line); }
+  font-size: .75rem; color: var(--faint); text-align: center; }
+#maps button { padding: 0; aspect-ratio: 1; border: 0; overflow: hidden;
+  background: var(--card); cursor: pointer; outline: 1px solid var(--line); }
 #maps button:hover { outline: 2px solid var(--faint); }
 #maps button[aria-pressed=true] { outline: 3px solid var(--orange); }
 #maps button:focus-visible { box-shadow: 0 0 0 5px var(--ink); z-index: 1; }
 #maps canvas { display: block; width: 100%; height: 100%;
   image-rendering: pixelated; }
-#said { min-height: 3.2em; }
-#said bdi { padding: .1em .4em; border-radius: 3px; white-space: pre-wrap;
-  background: var(--card); border: 1px solid var(--line); }
-#said data { font-variant-numeric: tabular-nums; font-weight: 600; }
 .titles, #tokens { display: grid;
-  grid-template-columns: minmax(0, 5fr) minmax(3rem, 4fr) minmax(0, 5fr); }
+  grid-template-columns: minmax(0, 5fr) minmax(2.5rem, 4fr) minmax(0, 5fr); }
 .titles { color: var(--faint); font-size: .85rem; margin-bottom: .3rem; }
 .titles span { text-align: right; padding: 0 .5rem; }
 .titles span + span { grid-column: 3; text-align: left; }
 #tokens ol { list-style: none; margin: 0; padding: 0; }
 #tokens li { height: 1.7rem; padding: 1px 0; }
 #tokens .second { border-top: 2px solid var(--line); }
-#tokens button { appearance: none; display: flex; width: 100%; height: 100%;
-  align-items: center; justify-content: space-between; gap: .5rem;
-  padding: 0 .5rem; border: 0; border-radius: 3px; color: inherit;
-  font: inherit; font-size: .95rem; line-height: 1; cursor: default;
+#tokens button { display: flex; width: 100%; height: 100%; gap: .5rem;
+  align-items: center; justify-content: space-between; padding: 0 .5rem;
+  border: 0; border-radius: 3px; color: inherit; cursor: default;
+  font: inherit; font-size: .95rem; line-height: 1;
   background: linear-gradient(rgb(var(--hit) / .3) 0 0) no-repeat
     0 0 / calc(100% * var(--share, 0)) 100%, var(--card); }
 #from button { flex-direction: row-reverse; background-position: 100% 0; }
-#tokens button.chosen { box-shadow: inset 0 0 0 2px var(--orange); }
+#tokens button.selected { box-shadow: inset 0 0 0 2px var(--orange); }
 #tokens button:focus-visible { outline: 2px solid var(--ink);
   outline-offset: 1px; }
 #tokens bdi { overflow: hidden; text-overflow: ellipsis; white-space: pre;
@@ -190,44 +171,38 @@ main h2 { margin-top: 2.25rem; }
 .between { position: relative; }
 #lines { position: absolute; width: 100%; height: 100%; }
 #lines line { stroke: var(--blue); vector-effect: non-scaling-stroke;
-  stroke-linecap: butt; opacity: .75; }
-@media (max-width: 36rem) {
-  .titles, #tokens { grid-template-columns:
-    minmax(0, 1fr) 2.5rem minmax(0, 1fr); }
-  #tokens button { font-size: .85rem; gap: .25rem; padding: 0 .3rem; }
-  #tokens .value { font-size: .7rem; }
-  #maps { gap: 2px; font-size: .65rem; }
-}
+  opacity: .75; }
 """
 
-# A line is as wide, and a bar as long, as its weight; lines too thin to be seen
-# are left out.
+# The widths of lines and the lengths of bars are proportional to weights.
 _SCRIPT = r"""
 "use strict";
 const $ = (id) => document.getElementById(id);
-const page = JSON.parse($("attention").textContent);
-const { tokens, segments, layers, heads } = page;
+const { tokens, segments, layers, heads, steps, weights } =
+  JSON.parse($("attention").textContent);
 const size = tokens.length;
-const thickest = 9;
-const mostLines = Math.max(150, 2 * size);
-let numbers = [];  // Of layer, head, token that attends, token attended to.
-let maps = [];
-let tokenButtons = [];
-let shown = [0, 0];
-let means = [];  // What each token is given on average in the head shown.
-let least = 0;  // The weight of the thinnest line that is drawn at first,
-let equals = 0;  // and how many lines of that weight are.
-let hovered = null;
-let focused = null;
+const indices = [...tokens.keys()];
+const maxLines = Math.max(150, 2 * size);
+let numbers = [];  // [layer, head, from, to], flat; a weight is number / steps.
+let maps = [];  // The button of each head.
+let buttons = [];  // Of each token: the one that attends, the one attended to.
+let shown = 0;  // The head shown, counted layer by layer.
+let means = [];  // The mean weight that each token receives in it.
+let strongest = [];  // Its strongest weights, as from * size + to.
 
-async function unpack(text) {
-  const binary = atob(text);
+const weightOf = (from, to) =>
+  numbers[(shown * size + from) * size + to] / steps;
+const exact = (weight) =>
+  steps === 1 ? weight.toPrecision(6) : weight.toFixed(5);
+
+async function unpack() {
+  const binary = atob(weights);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(
     new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
-  return page.parts === 1 ? new Float32Array(buffer) : new Uint16Array(buffer);
+  return steps === 1 ? new Float32Array(buffer) : new Uint16Array(buffer);
 }
 
 function element(name, parent, fields = {}) {
@@ -235,229 +210,159 @@ function element(name, parent, fields = {}) {
   return Object.assign(made, fields);
 }
 
-function exact(weight) {
-  return page.parts === 1 ? weight.toPrecision(6) : weight.toFixed(5);
-}
-
-function startOf(layer, head) {
-  return (layer * heads + head) * size * size;
-}
-
-function weightOf(from, to) {
-  return numbers[startOf(...shown) + from * size + to] / page.parts;
-}
-
-function focusByArrows(buttons, steps) {
-  buttons.forEach((button, place) => {
-    button.tabIndex = place ? -1 : 0;
-    button.addEventListener("focus", () => {
-      for (const other of buttons) other.tabIndex = -1;
-      button.tabIndex = 0;
-    });
-    button.addEventListener("keydown", (event) => {
-      const next = buttons[place + (steps[event.key] ?? NaN)];
-      if (!next) return;
-      event.preventDefault();
-      next.focus();
-    });
+// Tab reaches one of the buttons, and arrow keys the others.
+function useArrows(parent, all, columns) {
+  const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns,
+    ArrowDown: columns };
+  all.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
+  parent.addEventListener("focusin", (event) => {
+    for (const button of all) button.tabIndex = -1;
+    event.target.tabIndex = 0;
+  });
+  parent.addEventListener("keydown", (event) => {
+    const next = all[all.indexOf(event.target) + moves[event.key]];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
   });
 }
 
-function drawMap(canvas, start) {
+function makeMaps() {
+  const grid = $("maps");
+  grid.style.gridTemplateColumns = `2.2em repeat(${heads}, minmax(0, 3.25rem))`;
+  element("span", grid);
+  for (let head = 0; head < heads; head++) {
+    element("span", grid, { textContent: head });
+  }
+  for (let layer = 0; layer < layers; layer++) {
+    element("span", grid, { textContent: layer });
+    for (let head = 0; head < heads; head++) {
+      const title = `Layer ${layer}, head ${head}`;
+      const button = element("button", grid, { title, ariaLabel: title });
+      element("canvas", button);
+      maps.push(button);
+    }
+  }
+  maps.forEach((button, head) => drawMap(button.firstChild, head));
+  useArrows(grid, maps, heads);
+  for (const kind of ["click", "focusin"]) {
+    grid.addEventListener(kind, (event) => {
+      const head = maps.indexOf(event.target.closest("button"));
+      if (head >= 0) showHead(head);
+    });
+  }
+}
+
+function drawMap(canvas, head) {
   const style = getComputedStyle(document.documentElement);
   const color = style.getPropertyValue("--hit").trim().split(" ").map(Number);
-  // A canvas with more dots than the screen has would lose some of them.
+  // A dot for several tokens has the strongest of their weights.
   const room = Math.round(canvas.clientWidth * devicePixelRatio);
   const side = Math.min(size, Math.max(room, 1));
-  const strongest = new Float32Array(side * side);
-  for (let from = 0, place = start; from < size; from++) {
+  const dots = new Float32Array(side * side);
+  let i = head * size * size;
+  for (let from = 0; from < size; from++) {
     const row = Math.floor(from * side / size) * side;
-    for (let to = 0; to < size; to++, place++) {
+    for (let to = 0; to < size; to++, i++) {
       const dot = row + Math.floor(to * side / size);
-      if (numbers[place] > strongest[dot]) strongest[dot] = numbers[place];
+      dots[dot] = Math.max(dots[dot], numbers[i]);
     }
   }
   canvas.width = canvas.height = side;
   const context = canvas.getContext("2d");
   const image = context.createImageData(side, side);
-  strongest.forEach((number, dot) => {
-    image.data.set([...color, 255 * Math.sqrt(number / page.parts)], 4 * dot);
+  dots.forEach((number, dot) => {
+    image.data.set([...color, 255 * Math.sqrt(number / steps)], 4 * dot);
   });
   context.putImageData(image, 0, 0);
 }
 
-function makeMaps() {
-  const grid = $("maps");
-  grid.style.gridTemplateColumns =
-    `2.2em repeat(${heads}, minmax(0, 3.25rem))`;
-  element("span", grid);
-  for (let head = 0; head < heads; head++) {
-    element("span", grid, { textContent: head });
-  }
-  const buttons = [];
-  const canvases = [];
-  for (let layer = 0; layer < layers; layer++) {
-    element("span", grid, { textContent: layer });
-    for (let head = 0; head < heads; head++) {
-      const name = `Layer ${layer}, head ${head}`;
-      const button = element("button", grid, { type: "button", title: name });
-      button.setAttribute("aria-label", name);
-      canvases.push([element("canvas", button), startOf(layer, head)]);
-      for (const kind of ["click", "focus"]) {
-        button.addEventListener(kind, () => chooseHead(layer, head));
-      }
-      buttons.push(button);
-    }
-  }
-  focusByArrows(buttons, {
-    ArrowLeft: -1, ArrowRight: 1, ArrowUp: -heads, ArrowDown: heads,
-  });
-  const drawAll = () => canvases.forEach((both) => drawMap(...both));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener(
-    "change", drawAll);
-  drawAll();
-  return buttons;
-}
-
 function makeTokens() {
-  const buttons = tokens.flatMap((token, place) =>
-    ["from", "to"].map((side) => {
-      const item = element("li", $(side));
-      if (segments[place] !== (segments[place - 1] ?? 0)) {
-        item.className = "second";
-      }
-      const button = element("button", item, { type: "button" });
-      element("bdi", button, { textContent: token, title: token });
-      element("span", button, { className: "value" });
-      const chosen = { side, place };
-      button.addEventListener("mouseenter", () => choose(chosen, focused));
-      button.addEventListener("mouseleave", () => choose(null, focused));
-      button.addEventListener("focus", () => choose(hovered, chosen));
-      button.addEventListener("blur", () => choose(hovered, null));
-      return button;
-    }));
-  focusByArrows(buttons, {
-    ArrowLeft: -1, ArrowRight: 1, ArrowUp: -2, ArrowDown: 2,
-  });
-  return buttons;
+  buttons = tokens.flatMap((token, i) => ["from", "to"].map((side) => {
+    const item = element("li", $(side));
+    if (segments[i] !== (segments[i - 1] ?? 0)) item.className = "second";
+    const button = element("button", item);
+    element("bdi", button, { textContent: token, title: token });
+    element("span", button, { className: "value" });
+    return button;
+  }));
+  useArrows($("tokens"), buttons, 2);
+  for (const kind of ["mouseover", "mouseout", "focusin", "focusout"]) {
+    $("tokens").addEventListener(kind, drawHead);
+  }
 }
 
-function choose(nowHovered, nowFocused) {
-  hovered = nowHovered;
-  focused = nowFocused;
-  drawHead();
-}
-
-function chooseHead(layer, head) {
-  shown = [layer, head];
-  maps.forEach((button, place) => {
-    button.setAttribute("aria-pressed", place === layer * heads + head);
-  });
-  $("head").textContent = `Layer ${layer}, head ${head}`;
-  history.replaceState(null, "", `#${layer}.${head}`);
-  const places = [...tokens.keys()];
-  means = places.map((to) =>
-    places.reduce((sum, from) => sum + weightOf(from, to), 0) / size);
-  const start = startOf(layer, head);
-  const sorted = numbers.slice(start, start + size * size).sort();
-  const strongest = sorted.slice(-mostLines);
-  least = strongest[0] / page.parts;
-  equals = strongest.lastIndexOf(strongest[0]) + 1;
+function showHead(head) {
+  shown = head;
+  maps.forEach((map, i) => { map.ariaPressed = i === head; });
+  $("head").textContent = maps[head].title;
+  means = indices.map((to) =>
+    indices.reduce((sum, from) => sum + weightOf(from, to), 0) / size);
+  const start = head * size * size;
+  strongest = [...Array(size * size).keys()]
+    .sort((a, b) => numbers[start + b] - numbers[start + a])
+    .slice(0, maxLines);
   drawHead();
 }
 
 function drawHead() {
-  const chosen = hovered ?? focused;
-  drawLines(chosen);
-  const places = [...tokens.keys()];
-  let received = means;
-  let given = places.map(() => null);
-  if (chosen?.side === "from") {
-    received = places.map((to) => weightOf(chosen.place, to));
-  } else if (chosen) {
-    given = places.map((from) => weightOf(from, chosen.place));
-    received = places.map(() => null);
+  const button = $("tokens").querySelector("button:hover") ??
+    $("tokens").querySelector("button:focus");
+  const index = buttons.indexOf(button);
+  const token = index >> 1;
+  const none = indices.map(() => null);
+  let [given, received, pairs] = [none, means, strongest];
+  if (button && index % 2) {
+    pairs = indices.map((from) => from * size + token);
+    [given, received] = [indices.map((from) => weightOf(from, token)), none];
+  } else if (button) {
+    pairs = indices.map((to) => token * size + to);
+    received = indices.map((to) => weightOf(token, to));
   }
-  const written = chosen ? exact : (mean) => mean.toFixed(4);
-  places.forEach((place) => {
-    drawBar(tokenButtons[2 * place], given[place], written);
-    drawBar(tokenButtons[2 * place + 1], received[place], written);
+  drawLines(pairs);
+  buttons.forEach((other, i) => {
+    const weight = (i % 2 ? received : given)[i >> 1];
+    other.classList.toggle("selected", other === button);
+    other.style.setProperty("--share", weight ?? 0);
+    other.lastChild.textContent = weight === null ? "" :
+      button ? exact(weight) : weight.toFixed(4);
   });
-  tokenButtons.forEach((button, index) => {
-    const isChosen = chosen && index ===
-      2 * chosen.place + (chosen.side === "to");
-    button.classList.toggle("chosen", Boolean(isChosen));
-  });
-  describe(chosen, chosen?.side === "to" ? given : received);
 }
 
-function drawBar(button, weight, written) {
-  button.style.setProperty("--share", weight ?? 0);
-  button.lastChild.textContent = weight === null ? "" : written(weight);
-}
-
-function drawLines(chosen) {
-  const drawn = [];
-  let left = equals;
-  for (let from = 0; from < size; from++) {
-    if (chosen?.side === "from" && chosen.place !== from) continue;
-    for (let to = 0; to < size; to++) {
-      if (chosen?.side === "to" && chosen.place !== to) continue;
-      const weight = weightOf(from, to);
-      if (!chosen && weight < least) continue;
-      if (!chosen && weight === least && left-- <= 0) continue;
-      const width = weight * thickest;
-      if (width < 0.02) continue;
-      drawn.push(`<line x1="0" x2="1" y1="${from + 0.5}" y2="${to + 0.5}"` +
-        ` stroke-width="${width.toFixed(3)}"/>`);
-    }
-  }
+function drawLines(pairs) {
   $("lines").setAttribute("viewBox", `0 0 1 ${size}`);
-  $("lines").innerHTML = drawn.join("");
+  $("lines").innerHTML = pairs.map((pair) => {
+    const [from, to] = [Math.floor(pair / size), pair % size];
+    const width = 9 * weightOf(from, to);
+    return width < 0.02 ? "" :
+      `<line x1="0" x2="1" y1="${from + 0.5}" y2="${to + 0.5}"` +
+      ` stroke-width="${width.toFixed(3)}"/>`;
+  }).join("");
 }
 
-function describe(chosen, weights) {
-  const said = $("said");
-  said.textContent = "";
-  if (!chosen) {
-    const lines = size * size > mostLines ?
-      `The ${mostLines} strongest weights are drawn, as wide as they are;` :
-      "Lines are as wide as the weights;";
-    const digits = page.parts === 1 ? "with 6 digits" : "to 0.00002";
-    said.textContent = `${lines} bars and numbers are the mean weight that ` +
-      "a token is given. Point at a token, or go to it with Tab and the " +
-      `arrow keys, for all weights of its own, ${digits}.`;
-    return;
-  }
-  element("bdi", said, { textContent: tokens[chosen.place] });
-  said.append(chosen.side === "from" ? " attends most to " :
-    " is attended to most by ");
-  const most = [...tokens.keys()].sort((a, b) => weights[b] - weights[a]);
-  most.slice(0, 3).forEach((place, rank) => {
-    if (rank) said.append(", ");
-    element("bdi", said, { textContent: tokens[place] });
-    said.append(" ");
-    element("data", said, {
-      value: weights[place], textContent: exact(weights[place]),
-    });
-  });
+function explain() {
+  const lines = size * size > maxLines ?
+    `Lines show the ${maxLines} strongest weights` : "Lines show the weights";
+  $("help").textContent = `${lines}, bars and numbers the mean weight that a ` +
+    "token receives. Point at a token, or move to it with Tab and the arrow " +
+    "keys, to see all its weights " +
+    (steps === 1 ? "with 6 digits." : "to 0.00002.");
 }
 
 async function start() {
-  $("state").hidden = false;
-  numbers = await unpack(page.weights);
+  $("state").textContent = "Reading the weights …";
+  numbers = await unpack();
   $("state").hidden = true;
   document.querySelector("main").hidden = false;
-  maps = makeMaps();
-  tokenButtons = makeTokens();
-  const asked = location.hash.match(/^#(\d+)\.(\d+)$/)?.slice(1).map(Number);
-  const isThere = asked && asked[0] < layers && asked[1] < heads;
-  chooseHead(...(isThere ? asked : shown));
+  makeMaps();
+  makeTokens();
+  explain();
+  showHead(0);
 }
 
 start().catch((error) => {
-  $("state").textContent = "This browser cannot show the weights; take a " +
-    `newer one (of 2023 or later), or shorten the text. (${error})`;
+  $("state").textContent = "This browser cannot show the weights; use a " +
+    `newer one (2023 or later), or a shorter text. (${error})`;
   $("state").hidden = false;
 });
 """

@@ -4,11 +4,10 @@
     write_chart("map.png", points, axes, texts, labels)
     write_projector("projector", vectors, texts, labels)
 
-`tensorboard --logdir=projector` shows the vectors in its projector. matplotlib
-and scikit-learn are imported only on use.
+`tensorboard --logdir=projector` shows the vectors in its projector.
+scikit-learn is imported only on use.
 """
 
-import io
 import os
 import unicodedata
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from errors import UserError
 from pipeline import files
+from reports import charts
 
 METHODS = ("pca", "tsne")
 
@@ -40,22 +40,7 @@ _COLORS = (
   "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d",
 )  # fmt: skip
 _MARKERS = "os^Dv"
-_INK = "#1c2126"
-_STYLE = {
-  "axes.axisbelow": True,
-  "axes.edgecolor": "#8a949e",
-  "axes.grid": True,
-  "axes.labelcolor": "#59636e",
-  "axes.spines.right": False,
-  "axes.spines.top": False,
-  "font.size": 8,
-  "grid.alpha": 0.6,
-  "grid.color": "#e3e7eb",
-  "text.color": _INK,
-  "text.parse_math": False,
-  "xtick.color": "#8a949e",
-  "ytick.color": "#8a949e",
-}
+_SIZE = (11, 6.8)  # Inches.
 
 
 def project(
@@ -122,22 +107,19 @@ def write_chart(
     labels: the label of each point, shown by its color; or None.
     title: title of the chart.
   """
-  import matplotlib
-  from matplotlib.figure import Figure
 
-  buffer = io.BytesIO()
-  # Independent of the user's matplotlibrc, equal points give equal bytes.
-  with matplotlib.rc_context():
-    matplotlib.rcdefaults()
-    matplotlib.rcParams.update(_STYLE)
-    figure = Figure(figsize=(11, 6.8), dpi=150)
+  def draw(figure):
     plane = figure.add_axes((0.06, 0.08, 0.55, 0.86))
     plane.set_title(_drawable(title, ""), loc="left", fontsize=11)
     key = _draw_points(plane, points, axes, texts, labels)
-    figure.set_figheight(max(6.8, 0.16 * len(key)))
+    figure.set_figheight(max(_SIZE[1], 0.16 * len(key)))
     _draw_key(figure.add_axes((0.63, 0, 0.36, 1)), key)
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-  files.write_file(path, buffer.getvalue())
+
+  metadata = {"Software": None}
+  image = charts.render(
+    _SIZE, draw, layout=None, format="png", dpi=150, metadata=metadata
+  )
+  files.write_file(path, image)
 
 
 def _draw_points(plane, points, axes, texts, labels):

@@ -1,4 +1,4 @@
-"""What pages of HTML share: each is one file, which needs nothing beside it."""
+"""Parts of HTML pages. A page is one file that loads nothing else."""
 
 import base64
 import hashlib
@@ -16,16 +16,16 @@ from pipeline import files
 def document(
   title: str, header: str, body: str, style: str = "", script: str = ""
 ) -> str:
-  """A whole page, for light and dark, wide and narrow screens, and print.
+  """A page for light and dark, wide and narrow screens, and print.
 
   Args:
-    title: of the page, as text; its heading, too.
+    title: title and heading of the page, as text.
     header: HTML below the heading.
-    body: HTML after that, down to the end of the page.
-    style: CSS of this page, after what pages share.
-    script: JavaScript, run when all the rest is there.
+    body: HTML below the header.
+    style: CSS of this page, in addition to that of all pages.
+    script: JavaScript, run at the end of the page.
   """
-  # Whatever a text holds, the page loads nothing and runs its script only.
+  # Whatever the texts contain, the page loads nothing and runs its script only.
   policy = "default-src 'none'; style-src 'unsafe-inline'"
   if script:
     digest = hashlib.sha256(script.encode()).digest()
@@ -43,7 +43,7 @@ def document(
 
 def write(path: str, page: str) -> None:
   """Writes a page; the file appears whole or not at all."""
-  # A text from JSON may hold half of a surrogate pair, which no file can.
+  # A text from JSON may contain half of a surrogate pair, which UTF-8 cannot.
   files.write_file(path, page.encode("utf-8", "replace"))
 
 
@@ -56,18 +56,18 @@ def json_block(key: str, value: object) -> str:
   """An element with the id `key` whose text is the JSON of `value`.
 
   Raises:
-    ValueError: a number is not finite, which JSON cannot say.
+    ValueError: a number is not finite.
   """
   text = json.dumps(
     value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
   )
-  # No text ends the element, and half of a surrogate pair stays what it is.
+  # No text ends the element, and half of a surrogate pair is preserved.
   text = re.sub("[<\ud800-\udfff]", lambda c: f"\\u{ord(c[0]):04x}", text)
   return f'<script type="application/json" id="{escape(key)}">{text}</script>\n'
 
 
 def short(number: float, digits: int = 4) -> str:
-  """A number as a reader wants it, a float with `digits` behind the point."""
+  """A number as text, a float with `digits` decimals."""
   if isinstance(number, int | np.integer):
     return f"{number:,}"
   if not math.isfinite(number):
@@ -80,18 +80,14 @@ def short(number: float, digits: int = 4) -> str:
 
 
 def data(number: float, digits: int = 4) -> str:
-  """A number for the reader, with all its digits for programs."""
+  """A short number for the reader, with all digits for programs."""
   whole = isinstance(number, int | np.integer)
   exact = int(number) if whole else float(number)
   return f'<data value="{exact!r}">{short(exact, digits)}</data>'
 
 
 def key_figures(figures: Iterable[tuple[str, str]]) -> str:
-  """A row of cards.
-
-  Args:
-    figures: the name of each, as text, and what it is, as HTML.
-  """
+  """A row of cards, each with a name (text) and a value (HTML)."""
   cards = "".join(
     f"<div><dt>{escape(name)}</dt><dd>{figure}</dd></div>"
     for name, figure in figures
@@ -100,12 +96,12 @@ def key_figures(figures: Iterable[tuple[str, str]]) -> str:
 
 
 def number_cell(number: float, digits: int = 4) -> str:
-  """A table's cell of a number."""
+  """A table cell with a number."""
   return f'<td class="number">{data(number, digits)}</td>'
 
 
 def row_head(content: str) -> str:
-  """The first cell of a table's row, of HTML."""
+  """The first cell of a table row; `content` is HTML."""
   return f'<th scope="row" dir="auto">{content}</th>'
 
 
@@ -115,13 +111,13 @@ def table(
   rows: Iterable[Iterable[str]],
   kind: str = "plain",
 ) -> str:
-  """A table that scrolls within its box.
+  """A table that scrolls horizontally.
 
   Args:
-    name: of the table, for readers who hear it.
-    columns: headings, as text; a `#` before one marks a column of numbers.
-    rows: cells, each a whole element.
-    kind: its class in the style sheet.
+    name: name of the table, for screen readers.
+    columns: headings, as text; a leading `#` marks a column of numbers.
+    rows: the cells of each row, as HTML elements.
+    kind: class of the table in the style sheet.
   """
   head = "".join(
     f'<th scope="col" dir="auto"{" class=number" * c.startswith("#")}>'

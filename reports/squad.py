@@ -1,7 +1,7 @@
-"""One page on the answers to a question set: answer.html.
+"""answer.html: the questions of a SQuAD data set, with the model's answers.
 
-It holds each context once, as HTML, and all about the questions as JSON; its
-script draws what the reader asks for. Without a script there is a plain list.
+The page holds the questions and contexts as JSON. Its script draws the
+questions that the reader selects.
 """
 
 import dataclasses
@@ -12,12 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from reports import html
 
 _MAX_CANDIDATES = 5
-_NO_ANSWER = "<em>no answer</em>"
-_SCORE_NAMES = {
-  "exact_match": "exact match",
-  "exact": "exact match",
-  "f1": "F1",
-}
+_NAMES = {"exact_match": "exact match", "exact": "exact match", "f1": "F1"}
 _GROUPS = {"HasAns": "with an answer", "NoAns": "without an answer"}
 
 # Bits of the marks in a context.
@@ -26,24 +21,24 @@ _PREDICTED, _GOLD = 1, 2
 
 @dataclasses.dataclass
 class AnsweredQuestion:
-  """A question, the model's answer to it, and what is right.
+  """A question with the model's answer and the right ones.
 
-  Args:
+  Attributes:
     qas_id: the question's id.
-    title: of the article.
-    question: its text.
-    context: the paragraph that is asked about.
-    prediction: the answer's text, empty for none.
-    prediction_span: (start, end) of the answer within the context, in
-      characters, or None.
-    golds: (text, start within the context or None) of each right answer;
-      none for a question without an answer.
+    title: title of the article.
+    question: the question.
+    context: the paragraph that the question is about.
+    prediction: the answer, empty for no answer.
+    prediction_span: (start, end) of the answer in the context, in characters,
+      or None.
+    golds: (text, start in the context or None) of each right answer; empty for
+      a question without an answer.
     exact: exact match, 0 or 1.
-    f1: from 0 to 1.
-    probability: the model's, of its answer.
-    loss: -log of the probability that the model gave to a right answer;
-      infinite where none is among its candidates, None where it is unknown.
-    null_odds: how much more the model thinks of no answer, or None.
+    f1: F1, from 0 to 1.
+    probability: the model's probability of its answer.
+    loss: -log of the model's probability of a right answer; infinite if none is
+      a candidate, None if unknown.
+    null_odds: log odds of no answer against the best answer, or None.
     nbest: (text, probability) of the candidates, best first.
   """
 
@@ -63,7 +58,7 @@ class AnsweredQuestion:
 
   @property
   def gold_texts(self) -> list[str]:
-    """The right answers that differ, none of a question without an answer."""
+    """The distinct right answers; empty for a question without an answer."""
     return list(dict.fromkeys(text for text, _ in self.golds if text))
 
   @property
@@ -80,130 +75,108 @@ def write_page(
   questions: Iterable[AnsweredQuestion],
   scores: Mapping[str, float],
 ) -> None:
-  """Writes answer.html, the questions sorted by loss, the worst first.
+  """Writes answer.html, with the questions in order of decreasing loss.
 
   Args:
     path: the file to write.
     title: heading of the page.
-    questions: all of the set.
-    scores: of the set, under the names of the official evaluators: numbers in
-      percent, thresholds and counts; with them may be the threshold that was
-      used, `null_score_diff_threshold`, and that of the best F1, the same with
-      `best_` in front.
+    questions: all questions of the data set.
+    scores: dict from the names of the official scripts to scores in percent,
+      thresholds and counts. It may also have the threshold in use,
+      `null_score_diff_threshold`, and the threshold with the best F1,
+      `best_null_score_diff_threshold`.
   """
-  questions = list(questions)
-  contexts = {}  # Text -> title.
-  for question in questions:
-    contexts.setdefault(question.context, question.title)
-  # Of equal losses the surest answer is the worst.
-  questions.sort(key=lambda q: (_falling(q.loss), _falling(q.probability)))
-  places = {context: place for place, context in enumerate(contexts)}
+  # Of equal losses, the most probable answer comes first.
+  questions = sorted(
+    questions, key=lambda q: (_descending(q.loss), _descending(q.probability))
+  )
+  contexts = {q.context: None for q in questions}
+  indices = {context: i for i, context in enumerate(contexts)}
+  data = {
+    "contexts": list(contexts),
+    "questions": [_described(q, indices[q.context]) for q in questions],
+  }
   body = (
     "<main>\n<section>\n<h2>Questions, worst first</h2>\n"
     "<p>The loss of a question is −log of the probability that the model gave "
-    "to a right answer: ∞ where none is among its candidates.</p>\n"
-    + _controls(questions)
+    "to a right answer. It is ∞ if no right answer is among the candidates."
+    "</p>\n<noscript><p>This page needs JavaScript.</p></noscript>\n"
+    + _filter(questions)
     + '<ol id="list"></ol>\n<p><button id="more" type="button" hidden>'
-    "</button></p>\n"
-    + _plain_list(questions, places)
-    + "</section>\n"
-    + _contexts(contexts)
-    + "</main>\n"
-    + html.json_block(
-      "questions", [_described(q, places[q.context]) for q in questions]
-    )
+    "</button></p>\n</section>\n</main>\n" + html.json_block("data", data)
   )
   header = _scores(scores, len(questions))
   html.write(path, html.document(title, header, body, _CSS, _SCRIPT))
 
 
-def _falling(number):
-  """A key to sort by, the largest first; what is not known is infinite."""
+def _descending(number):
+  """A sort key for the largest first; unknown numbers count as infinite."""
   if number is None or math.isnan(number):
     return -math.inf
   return -number
 
 
 def _scores(scores, count):
-  """Cards of the set's scores, and a table of those of its two groups."""
-  rest = dict(scores)
-  cards = [
-    (name, html.data(rest.pop(key), 2))
-    for key, name in _SCORE_NAMES.items()
-    if key in rest
-  ]
-  rest.pop("total", None)
-  thresholds = [
-    rest.pop(f"{prefix}null_score_diff_threshold", None)
-    for prefix in ("", "best_")
-  ]
-  cards.append(("questions", html.data(count)))
+  """Cards of the scores, a table of the two groups, and the thresholds."""
+  thresholds = {key: scores[key] for key in scores if "thresh" in key}
   rows = []
   for group, name in _GROUPS.items():
-    found = [rest.pop(f"{group}_{key}", None) for key in ("exact", "f1")]
-    total = rest.pop(f"{group}_total", None)
-    if None not in (*found, total):
-      cells = [html.number_cell(score, 2) for score in found]
+    keys = [f"{group}_{key}" for key in ("exact", "f1", "total")]
+    if scores.keys() >= set(keys):
+      exact, f1, total = (scores[key] for key in keys)
+      cells = [html.number_cell(score, 2) for score in (exact, f1)]
       rows.append([html.row_head(name), *cells, html.number_cell(total)])
-  best = []
-  for key in ("exact", "f1"):
-    pair = rest.pop(f"best_{key}", None), rest.pop(f"best_{key}_thresh", None)
-    if None not in pair:
-      best.append(
-        f"best {_SCORE_NAMES[key]} {html.data(pair[0], 2)} at a threshold of "
-        f"{html.data(pair[1])}"
-      )
-  cards += [(key.replace("_", " "), html.data(rest[key])) for key in rest]
+  cards = [
+    (_NAMES.get(key, key.replace("_", " ")), html.data(score, 2))
+    for key, score in scores.items()
+    if key not in thresholds
+    and key != "total"
+    and not key.startswith(("HasAns_", "NoAns_", "best_"))
+  ]
+  cards.append(("questions", html.data(count)))
   columns = ["questions", "#exact match", "#F1", "#number"]
   return (
     html.key_figures(cards)
     + (html.table("Scores", columns, rows) if rows else "")
-    + _thresholds(*thresholds, best)
+    + _thresholds(scores)
   )
 
 
-def _thresholds(used, found, best):
-  """What is said of the odds above which there is no answer."""
-  said = []
+def _thresholds(scores):
+  """A paragraph on the threshold above which a question has no answer."""
+  used = scores.get("null_score_diff_threshold")
+  best = scores.get("best_null_score_diff_threshold")
+  sentences = []
   if used is not None:
-    said.append(
-      f"No answer is given where its odds are above {html.data(used)}."
+    sentences.append(
+      f"Questions whose null odds exceed {html.data(used)} get no answer."
     )
-  if found is not None:
-    said.append(f"F1 would be best at {html.data(found)}.")
-  if best:
-    # A question that has no answer already stays so, whatever the threshold.
-    said.append(
-      "The official script, which moves the threshold over the answers as they "
-      f"are given here: {'; '.join(best)}."
-    )
-  return f"<p>{' '.join(said)}</p>\n" if said else ""
+  if best is not None:
+    sentences.append(f"The threshold with the best F1 is {html.data(best)}.")
+  return f"<p>{' '.join(sentences)}</p>\n" if sentences else ""
 
 
-def _controls(questions):
-  """The filter, which the script shows; a radio's value names what it keeps."""
+def _filter(questions):
+  """The form that selects questions; the script shows and reads it."""
+  total = len(questions)
   right = sum(q.verdict == "right" for q in questions)
-  groups = [
-    ("verdict", {"all": None, "errors": len(questions) - right, "right": right})
-  ]
   answerable = sum(bool(q.gold_texts) for q in questions)
-  if answerable < len(questions):
-    rest = len(questions) - answerable
-    groups.append(
-      ("kind", {"all": None, "answerable": answerable, "unanswerable": rest})
+  groups = {"verdict": {"all": total, "errors": total - right, "right": right}}
+  if answerable < total:
+    groups["kind"] = {
+      "all": total,
+      "answerable": answerable,
+      "unanswerable": total - answerable,
+    }
+  fields = ""
+  for name, choices in groups.items():
+    options = "".join(
+      f'<option value="{value}">{value} ({count:,})</option>'
+      for value, count in choices.items()
     )
-  fields = "".join(
-    f'<fieldset class="choice"><legend>{legend}</legend>'
-    + "".join(
-      f'<label><input type="radio" name="{legend}" value="{value}"'
-      f"{' checked' * (value == 'all')}><span>{value}"
-      + (f" <small>{number:,}</small>" if number is not None else "")
-      + "</span></label>"
-      for value, number in choices.items()
+    fields += (
+      f'<label>{name} <select name="{name}">{options}</select></label>\n'
     )
-    + "</fieldset>\n"
-    for legend, choices in groups
-  )
   return (
     f'<form id="filter" hidden>\n{fields}'
     '<label class="search">search <input type="search" name="text" '
@@ -212,68 +185,23 @@ def _controls(questions):
   )
 
 
-def _plain_list(questions, places):
-  """What a browser shows that runs no script."""
-  items = "".join(
-    f'<li><p dir="auto">{html.escape(q.question)}</p>'
-    f"<p>predicted: {_bdi(q.prediction)}; gold: "
-    f"{', '.join(map(_bdi, q.gold_texts)) or _NO_ANSWER}</p>"
-    f"<p><small>{q.verdict}, F1 {html.short(q.f1)}, probability "
-    f"{html.short(q.probability)}, loss {_loss(q)}, "
-    + (f"null odds {_short(q.null_odds)}, " if q.null_odds is not None else "")
-    + f'<a href="#context-{places[q.context]}">context</a></small></p></li>\n'
-    for q in questions
-  )
-  return f"<noscript><ol>\n{items}</ol></noscript>\n"
-
-
-def _bdi(text):
-  return f"<bdi>{html.escape(text)}</bdi>" if text else _NO_ANSWER
-
-
-def _loss(question):
-  if question.loss is None or math.isnan(question.loss):
-    return "unknown"
-  return html.short(question.loss)
-
-
-def _short(number):
-  return None if number is None else html.short(number)
-
-
-def _contexts(contexts):
-  """All contexts, closed; the script takes their texts from here."""
-  parts = []
-  last = None
-  for place, (context, title) in enumerate(contexts.items()):
-    if title != last:
-      parts.append(f'<h3 dir="auto">{html.escape(title)}</h3>\n')
-      last = title
-    # A browser would take a CR for a line feed, and drop a NUL.
-    text = html.escape(context).replace("\r", "&#13;").replace("\0", "\ufffd")
-    parts.append(f'<p id="context-{place}" dir="auto">{text}</p>\n')
-  return (
-    f'<details id="contexts">\n<summary>All {len(contexts):,} contexts'
-    f"</summary>\n{''.join(parts)}</details>\n"
-  )
-
-
-def _described(question, place):
-  """What the script knows of a question; numbers as the reader sees them."""
+def _described(question, context):
+  """A question for the script, with numbers as the reader sees them."""
   q = question
+  is_known = q.loss is not None and not math.isnan(q.loss)
   return {
     "id": q.qas_id,
     "title": q.title,
     "question": q.question,
-    "context": place,
+    "context": context,
     "answer": q.prediction,
     "golds": q.gold_texts,
     "verdict": q.verdict,
     "exact": html.short(int(q.exact)),
     "f1": html.short(q.f1),
     "probability": html.short(q.probability),
-    "loss": _loss(q),
-    "odds": _short(q.null_odds),
+    "loss": html.short(q.loss) if is_known else "unknown",
+    "odds": None if q.null_odds is None else html.short(q.null_odds),
     "runs": _runs(q),
     "nbest": [[t, html.short(p)] for t, p in q.nbest[:_MAX_CANDIDATES]],
   }
@@ -282,7 +210,7 @@ def _described(question, place):
 def _runs(question):
   """The context's runs of equally marked characters, as [length, mark] each.
 
-  A length counts UTF-16 units, as JavaScript does.
+  Lengths are in UTF-16 units, as in JavaScript.
   """
   context = question.context
   spans = [
@@ -292,20 +220,13 @@ def _runs(question):
   ]
   if question.prediction_span:
     spans.append((*question.prediction_span, _PREDICTED))
-  ends = {place for start, end, _ in spans for place in (start, end)}
-  cuts = sorted({0, len(context), *(min(e, len(context)) for e in ends)})
-  runs = []
-  for start, end in itertools.pairwise(cuts):
-    mark = 0
-    for first, last, kind in spans:
-      if first <= start and end <= last:
-        mark |= kind
-    length = len(context[start:end].encode("utf-16-le", "surrogatepass")) // 2
-    if runs and runs[-1][1] == mark:
-      runs[-1][0] += length
-    else:
-      runs.append([length, mark])
-  return runs
+  marks = [0] * len(context)
+  for start, end, mark in spans:
+    for i in range(start, min(end, len(context))):
+      marks[i] |= mark
+  sizes = [2 if character > "\uffff" else 1 for character in context]
+  runs = itertools.groupby(zip(marks, sizes, strict=True), lambda run: run[0])
+  return [[sum(size for _, size in run), mark] for mark, run in runs]
 
 
 _SCRIPT = """
@@ -313,7 +234,7 @@ _SCRIPT = """
 const STEP = 200;
 const MARKS = ["", "predicted", "gold", "predicted gold"];
 const find = (id) => document.getElementById(id);
-const questions = JSON.parse(find("questions").textContent);
+const { contexts, questions } = JSON.parse(find("data").textContent);
 const [form, list, more] = ["filter", "list", "more"].map(find);
 let kept = [];
 
@@ -344,7 +265,7 @@ function makeAnswers(name, texts) {
 }
 
 function makeContext(q) {
-  const context = find("context-" + q.context).textContent;
+  const context = contexts[q.context];
   const paragraph = makeText("p", "context", "");
   let place = 0;
   for (const [length, mark] of q.runs) {
@@ -387,7 +308,8 @@ function makeItem(q) {
     makeAnswers("gold", q.golds));
   const details = make("details", "", summary);
   details.addEventListener("toggle", () => {
-    details.append(makeContext(q), makeNumbers(q), makeCandidates(q));
+    details.append(make("div", "more", makeContext(q), makeNumbers(q),
+      makeCandidates(q)));
   }, {once: true});
   return make("li", q.verdict, details);
 }
@@ -439,24 +361,13 @@ _CSS = """
 #filter[hidden] { display: none; }
 #status { margin: 0; color: var(--faint); font-size: .9rem;
   font-variant-numeric: tabular-nums; }
-.choice { position: relative; display: flex; min-width: 0; margin: 0;
-  padding: 0; border: 1px solid var(--line); border-radius: .5rem;
-  overflow: hidden; }
-.choice legend, .choice input { position: absolute; opacity: 0;
-  pointer-events: none; }
-.choice span { display: block; padding: .3rem .8rem; font-size: .92rem;
-  cursor: pointer; }
-.choice small { color: var(--faint); }
-.choice label + label { border-left: 1px solid var(--line); }
-.choice :checked + span { background: var(--ink); color: var(--paper); }
-.choice :checked + span small { color: inherit; }
-.choice:has(:focus-visible) { outline: 2px solid var(--blue);
-  outline-offset: 2px; }
-.search { flex: 1 1 14rem; display: flex; gap: .5rem; align-items: center;
-  color: var(--faint); font-size: .92rem; }
-.search input { flex: 1; min-width: 0; padding: .35rem .6rem; font: inherit;
+#filter label { color: var(--faint); font-size: .92rem; }
+#filter select, #filter input, #more { padding: .35rem .6rem; font: inherit;
   color: var(--ink); background: var(--card);
   border: 1px solid var(--line); border-radius: .5rem; }
+#filter .search { flex: 1 1 14rem; display: flex; gap: .5rem;
+  align-items: center; }
+.search input { flex: 1; min-width: 0; }
 #list { margin: 0; padding: 0; list-style: none; }
 #list li { border-bottom: 1px solid var(--line); scroll-margin-top: 5rem;
   content-visibility: auto; contain-intrinsic-size: auto 6.5rem; }
@@ -491,32 +402,18 @@ mark, .answers bdi { background: none; padding: .05em 0; white-space: pre-wrap;
   background: rgb(var(--miss) / .13); }
 mark.predicted.gold { background: linear-gradient(rgb(var(--miss) / .2),
   rgb(var(--hit) / .25)); }
-.context, #contexts p { white-space: pre-wrap; overflow-wrap: anywhere;
-  max-width: 48rem; }
-.context { margin: .25rem 0 1rem 5.75rem; line-height: 1.95; }
-.facts { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem;
-  margin: 0 0 1rem 5.75rem; }
+.context { white-space: pre-wrap; overflow-wrap: anywhere; max-width: 48rem;
+  margin: .25rem 0 1rem; line-height: 1.95; }
+.facts { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem; margin: 0; }
 .facts dt { color: var(--faint); font-size: .8rem; }
 .facts dd { margin: 0; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
-#list .scroll { margin: 0 0 1.25rem 5.75rem; max-width: calc(100% - 5.75rem); }
+.more { margin: 0 0 1.25rem 5.75rem; }
 #list td { overflow-wrap: anywhere; }
-#more { font: inherit; padding: .5rem 1.2rem; margin-top: .75rem;
-  color: var(--ink); background: var(--card); cursor: pointer;
-  border: 1px solid var(--line); border-radius: .5rem; }
-#more[hidden] { display: none; }
-noscript li { margin: .9rem 0; }
-noscript p { margin: .1rem 0; }
-#contexts { margin-top: 3rem; }
-#contexts p { scroll-margin-top: 5rem; content-visibility: auto; }
 :focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; }
 @media (max-width: 40rem) {
   #filter { position: static; }
-  #list summary { grid-template: "verdict loss sign" auto
-    "question question question" auto / 1fr auto auto; }
-  #list summary::before { padding: 0; }
-  .answers { grid-column: 1 / -1; }
-  .context, .facts, #list .scroll { margin-left: .25rem; max-width: 100%; }
+  .more { margin-left: .25rem; }
 }
 @media print { #filter, #more { display: none; } }
 """

@@ -33,14 +33,7 @@ from tasks.examples import (
   unlabelled,
 )
 from training import estimator, metrics, model_folder, summaries
-from training.task import (
-  Evaluation,
-  Optimization,
-  Outputs,
-  RowSet,
-  Task,
-  build_model_fn,
-)
+from training.task import Optimization, Outputs, RowSet, Task, build_model_fn
 
 # The files of a classifier in a model folder, beside bert_config.json.
 LABELS_NAME = "labels.json"
@@ -204,7 +197,7 @@ class ClassificationTask(Task):
   # Text to rows.
 
   def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
-    """The InputExamples of a split; those to predict lose their labels."""
+    """The InputExamples of a split; the test split has no labels."""
     sets = self._processor.get_example_sets(self._data_dir, split)
     if split == "test":
       sets = {suffix: list(map(unlabelled, sets[suffix])) for suffix in sets}
@@ -226,10 +219,6 @@ class ClassificationTask(Task):
       raise UserError("--class_weights=balanced needs labels, not numbers")
     ids = np.array([label_id(e, self._label_type) for e in examples])
     self._label_weights = self._label_type.balanced_weights(ids)
-    shown = zip(self._label_type.labels, self._label_weights, strict=True)
-    logging.info(
-      "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
-    )
 
   def features(
     self, examples: Iterable[InputExample], is_training: bool
@@ -265,6 +254,11 @@ class ClassificationTask(Task):
     for train in row_sets.get("train", ()):
       if self._label_type.labels:
         tabular.log_labels_seen_once(train.examples, self._label_type.kind)
+      if self._label_weights:
+        shown = zip(self._label_type.labels, self._label_weights, strict=True)
+        logging.info(
+          "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
+        )
       for dev in row_sets.get("dev", ()):
         tabular.log_duplicates(self.name, train.examples, dev.examples)
 
@@ -319,9 +313,6 @@ class ClassificationTask(Task):
     loss = float(np.mean(losses, dtype=np.float64))
     results = metrics.compute(self.metrics, truth, answers)
     results |= {"eval_loss": loss, "loss": loss}
-    details = {}
-    if label_type.labels:
-      details = metrics.label_report(truth, answers, label_type.labels)
     page = classification_report.Evaluation(
       rows.name,
       label_type,
@@ -331,7 +322,7 @@ class ClassificationTask(Task):
       losses,
       rows.examples,
     )
-    return ScoredSet(results, details, page)
+    return ScoredSet(results, page)
 
   def write_predictions(
     self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
@@ -372,10 +363,21 @@ class ClassificationTask(Task):
 
 
 @dataclasses.dataclass
-class ScoredSet(Evaluation):
-  """An Evaluation with the content of the report."""
+class ScoredSet:
+  """A task's Evaluation, as the report takes it."""
 
-  page: classification_report.Evaluation | None = None
+  results: dict[str, float]
+  page: classification_report.Evaluation
+
+  @property
+  def details(self) -> dict:
+    """Metrics per label, and the confusion of labels."""
+    labels = self.page.label_type.labels
+    if not labels:
+      return {}
+    return metrics.label_report(
+      self.page.label_ids, self.page.predictions, labels
+    )
 
 
 def _mean_logits(group):

@@ -1,47 +1,4 @@
-"""Reads texts and writes files of features.
-
-Row n of a file belongs to line n of the input, counted from 0.
-
-jsonl, as the original writes it, with numbers rounded to 6 decimals:
-
-    for line in open("out.jsonl"):
-      features = json.loads(line)["features"]
-      features[0]["token"], features[0]["layers"][0]["values"]
-
-npz, with the tokens of all lines end to end; `values` is [tokens, layers, H]:
-
-    z = dict(np.load("out.npz"))
-    start, end = z["offsets"][n : n + 2]
-    tokens, values = z["tokens"][start:end], z["values"][start:end]
-
-parquet, with a row for each line:
-
-    table = pyarrow.parquet.read_table("out.parquet")
-    tokens, values = table["tokens"][n].as_py(), table["values"][n].values
-    values = values.to_numpy().reshape(len(tokens), LAYERS, -1)
-
-tfrecord, with a `tf.train.Example` for each line, for input by tf.data:
-
-    spec = {"values": tf.io.FixedLenFeature([], tf.string)}
-    for record in tf.data.TFRecordDataset("out.tfrecord"):
-      serialized = tf.io.parse_single_example(record, spec)["values"]
-      values = tf.io.parse_tensor(serialized, tf.float32)
-
-The binary formats also contain the chosen `layers` (in parquet as metadata of
-the schema) and `orig_to_tok_map`, the index among the line's tokens of the
-first piece of each word, or -1, see `features.Features`. In npz the words of
-line n start at word_offsets[n]. Labels of words become labels of tokens by
-
-    for label, index in zip(labels, orig_to_tok_map):
-      if index >= 0: token_labels[index] = label
-
-White space separates words, except U+0085 and control characters, which the
-tokenizer drops but `str.split` splits at.
-
-With pooling, each line has one vector and nothing else: {"linex_index": n,
-"vector": [...]} in jsonl, otherwise `vectors`: an array [lines, H] in npz, a
-list per row in parquet, a serialized tensor in tfrecord.
-"""
+"""Reads texts and writes files of features, see docs/features.md."""
 
 import contextlib
 import gzip

@@ -82,7 +82,7 @@ def get_masked_lm_output(
   label_ids: tf.Tensor,
   label_weights: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """How well the masked pieces are predicted (section 3.1, task 1).
+  """Masked LM loss and log-probabilities (section 3.1, task 1).
 
   Args:
     bert_config: a BertConfig.
@@ -118,7 +118,7 @@ def get_masked_lm_output(
 def get_next_sentence_output(
   bert_config: modeling.BertConfig, input_tensor: tf.Tensor, labels: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """How well it is told whether B follows A (section 3.1, task 2).
+  """Next-sentence loss and log-probabilities (section 3.1, task 2).
 
   Args:
     bert_config: a BertConfig.
@@ -262,6 +262,8 @@ class PretrainingTask(Task):
       sums["pieces"] += np.sum(weights)
       sums["rows"] += 1
       for name, values in row.items():
+        if name == "masked_lm_ids":
+          continue
         if name.startswith("masked_lm_"):
           sums[name] += float(np.sum(values * weights))
         else:
@@ -302,6 +304,7 @@ def _evaluation(bert_config, model, features):
     "masked_lm_weights": weights,
     "masked_lm_losses": losses,
     "masked_lm_correct": _is_equal(predicted, features["masked_lm_ids"]),
+    "masked_lm_ids": predicted,
   }
   if "next_sentence_labels" in features:
     _, losses, is_correct = _next_sentence(bert_config, model, features)

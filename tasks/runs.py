@@ -24,11 +24,11 @@ CUSTOM = "custom"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What a command asks for; the fields are named after its flags.
+  """Values of the flags of a command, by flag name.
 
   Attributes:
-    splits: the data splits that it needs, of "train", "dev" and "test".
-    max_seq_length, long_text: None to read as the trained model does.
+    splits: the splits to read: any of "train", "dev" and "test".
+    max_seq_length, long_text: None for the trained model's value.
     table: arguments for `tabular.TableProcessor`, for the custom task.
   """
 
@@ -79,8 +79,8 @@ class Run:
 def plan(request: Request) -> list[Run]:
   """The runs of a command, in order, seed by seed.
 
-  Several tasks have folders of their own in `data_dir` and `output_dir`.
-  Several seeds have folders in `output_dir`, which hold those of the tasks.
+  With several seeds, results are in `seed-N/` below `output_dir`; with several
+  tasks, in one subfolder per task.
 
   Raises:
     UserError: a task is unknown, or cannot be combined with the others.
@@ -104,7 +104,7 @@ def plan(request: Request) -> list[Run]:
         request.init_checkpoint,
         request.splits,
       )
-      runs.append(_among(tasks, run))
+      runs.append(_with_subfolders(tasks, run))
   return [run for run in runs if run.splits]
 
 
@@ -120,8 +120,8 @@ def _find_tasks(names):
   return tasks
 
 
-def _among(tasks, run):
-  """A Run in the folders that it has beside those of other tasks.
+def _with_subfolders(tasks, run):
+  """The Run with a subfolder for its task if there are several tasks.
 
   Without training and --init_checkpoint it starts from the model in its folder.
   """
@@ -166,7 +166,7 @@ def check_examples(request: Request, run: Run) -> None:
 def make_task(
   request: Request, run: Run, tokenizer: tokenization.FullTokenizer
 ) -> classification.ClassificationTask:
-  """The task of a Run, which reads as the trained model does, if there is one.
+  """The task of a Run; a trained model sets how texts are read.
 
   Raises:
     UserError: the trained model has other labels, or a file is wrong.

@@ -535,10 +535,11 @@ def _windows(pieces, question, question_ids, max_seq_length, doc_stride):
     last = first + end - start  # Position of the second [SEP].
     padding = [0] * (max_seq_length - last - 1)
     words = dict(zip(range(first, last), pieces.words[start:end], strict=True))
-    is_max_context = dict.fromkeys(words, True)
-    if owners is not None:
-      flags = (owners[start:end] == span).tolist()
-      is_max_context = dict(zip(words, flags, strict=True))
+    if owners is None:
+      is_max_context = dict.fromkeys(words, True)
+    else:
+      is_owner = (owners[start:end] == span).tolist()
+      is_max_context = dict(zip(words, is_owner, strict=True))
     features = InputFeatures(
       0,
       0,
@@ -602,7 +603,7 @@ def _set_answer(features, answer, start, first):
   """
   features.start_position = features.end_position = 0
   if answer:
-    begin, end = (first + piece - start for piece in answer)
+    begin, end = first + answer[0] - start, first + answer[1] - start
     if first <= begin and end < first + len(features.token_to_orig_map):
       features.start_position, features.end_position = begin, end
 

@@ -10,6 +10,7 @@ the original crashes.
 import contextlib
 import dataclasses
 import functools
+import heapq
 import itertools
 import json
 import math
@@ -89,7 +90,7 @@ class DecodingSettings:
 
   Attributes:
     n_best_size: number of starts and of ends tried in each window, and number
-      of candidates listed.
+      of candidates listed; at least 1.
     max_answer_length: maximum length of an answer in word pieces.
     do_lower_case: whether the tokenizer lower-cases.
     version_2_with_negative: whether questions may have no answer.
@@ -97,9 +98,6 @@ class DecodingSettings:
     exact_text: function of (example, feature, start, end) to the text from
       token `start` to token `end` of a window. Default: the original's search
       for the pieces among the words.
-
-  Raises:
-    UserError: a size is not positive.
   """
 
   n_best_size: int = 20
@@ -127,11 +125,6 @@ class DecodingSettings:
       exact_text=exact if exact_answer_text else None,
       **fields,
     )
-
-  def __post_init__(self):
-    for name in ("n_best_size", "max_answer_length"):
-      if getattr(self, name) < 1:
-        raise UserError(f"--{name}={getattr(self, name)} is less than 1")
 
 
 class _Span(NamedTuple):
@@ -175,7 +168,8 @@ def answer_question(
   null = None
   if settings.version_2_with_negative:
     null = _least_null(starts, ends)
-    spans = _with_null(spans, null)
+    # Of equal scores, no answer comes last.
+    spans = heapq.merge(spans, [null], key=lambda span: -span.score)
   text_of = _text_finder(example, features, settings)
   found = {}
   for span in spans:
@@ -237,18 +231,6 @@ def _least_null(starts, ends):
   starts, ends = (logits[:, 0].astype(np.float64) for logits in (starts, ends))
   window = int(np.argmin(starts + ends))
   return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
-
-
-def _with_null(spans, null):
-  """Yields the spans, and `null` after those that score no less."""
-  is_due = True
-  for span in spans:
-    if is_due and span.score < null.score:
-      yield null
-      is_due = False
-    yield span
-  if is_due:
-    yield null
 
 
 def _ranked_spans(features, starts, ends, settings):
@@ -433,7 +415,7 @@ def write_predictions(
       answer.
 
   Raises:
-    UserError: see `answer_question` and DecodingSettings.
+    UserError: a logit is not finite.
     ValueError: a window has no result or no question, or comes too late.
   """
   settings = DecodingSettings(

@@ -371,36 +371,29 @@ class SquadTask(Task):
     """Writes the best threshold, and answer.html on written predictions."""
     for scores in evaluations:
       if self._is_v2:
-        self._report_threshold(folder, scores)
-      if scores.answered is not None:
-        thresholds = dict(scores.details)
-        del thresholds["predict_file"]
-        squad_report.write_page(
-          os.path.join(folder, "answer.html"),
-          f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
-          (
-            squad_scoring.page_question(a, a.prediction(scores.threshold))
-            for a in scores.answered
-          ),
-          {
-            name: value
-            for name, value in {**scores.results, **thresholds}.items()
-            if name != "global_step"
-          },
+        best = scores.details[f"best_{_THRESHOLD_KEY}"]
+        logging.info(
+          "Predicted no answer above null_score_diff_threshold=%g. F1 is best "
+          "with %g, stored in %s. (best_f1_thresh and best_exact_thresh are "
+          "the official script's, for the predictions as they are.)",
+          scores.threshold,
+          best,
+          write_threshold(folder, best),
         )
-
-  def _report_threshold(self, folder, scores):
-    """Stores and logs the best threshold."""
-    best = scores.details[f"best_{_THRESHOLD_KEY}"]
-    path = write_threshold(folder, best)
-    logging.info(
-      "Predicted no answer above null_score_diff_threshold=%g. F1 is best with "
-      "%g, stored in %s. (best_f1_thresh and best_exact_thresh are thresholds "
-      "of the official script, for the predictions as they are.)",
-      scores.threshold,
-      best,
-      path,
-    )
+      if scores.answered is None:
+        continue
+      shown = {**scores.results, **scores.details}
+      for name in ("global_step", "predict_file"):
+        del shown[name]
+      squad_report.write_page(
+        os.path.join(folder, "answer.html"),
+        f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
+        (
+          squad_scoring.page_question(a, a.prediction(scores.threshold))
+          for a in scores.answered
+        ),
+        shown,
+      )
 
   def assets(self) -> dict[str, str]:
     """squad.json."""

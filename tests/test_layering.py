@@ -1,4 +1,4 @@
-"""The house stands as designed: imports go one way, flags stay in scripts."""
+"""Imports go one way, flags stay in scripts, functions are short."""
 
 import ast
 import pathlib

@@ -223,7 +223,8 @@ def train(
   model.train(input_fn, batch_size, num_train_steps, evaluate, eval_steps)
   if best_checkpoint and best_checkpoint.checkpoint:
     model.use(best_checkpoint.checkpoint)
-  checkpoints.write_release(model.model_dir, model.weights, release_files)
+  weights = {**model.weights, "global_step": np.int64(model.global_step)}
+  checkpoints.write_release(model.model_dir, weights, release_files)
   logging.info("The trained model is in %s", model.model_dir)
 
 

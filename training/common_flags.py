@@ -1,4 +1,4 @@
-"""Flags that scripts share, and their checks. Loads TensorFlow only on use."""
+"""Flags that scripts share, and their checks. Imports TensorFlow lazily."""
 
 import math
 import os
@@ -19,7 +19,7 @@ _LIBRARIES = ("absl.", "tensorflow.")
 def define_model_flags(
   max_seq_length: int, longer_text: str = "is truncated"
 ) -> None:
-  """Flags of the model and of how it reads text.
+  """Defines the flags of the model and its tokenizer.
 
   Args:
     max_seq_length: default of the flag.
@@ -196,7 +196,7 @@ def require_positive(*names: str) -> None:
 
 
 def check_fine_tuning_flags() -> None:
-  """Raises UserError unless the numbers of a fine-tuning run make sense."""
+  """Checks the numeric flags of a fine-tuning run."""
   require_positive(
     "train_batch_size",
     "eval_batch_size",

@@ -21,6 +21,7 @@ from absl import logging
 
 import variables
 from errors import UserError
+from pipeline.progress import bar
 from training import checkpoints, summaries
 
 
@@ -204,7 +205,7 @@ class Estimator:
 
     Raises:
       UserError: another process is using the folder, the batch cannot be
-        divided among the replicas, the loss is not finite any more, or a
+        divided among the replicas, the loss is not finite, or a
         checkpoint cannot be written.
     """
     with checkpoints.lock_folder(self.model_dir):
@@ -232,9 +233,9 @@ class Estimator:
     dataset = self._dataset(
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
+    progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
     program = self._program(ModeKeys.TRAIN, dataset)
     batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
-    progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
     with contextlib.closing(progress):
       for step, features in enumerate(batches, first_step + 1):
         progress.add(program(features))
@@ -316,7 +317,7 @@ class Estimator:
     program = self._program(mode, dataset)
     waiting = {}
     due = 0
-    for features in summaries.bar(_with_user_errors(dataset)):
+    for features in bar(_with_user_errors(dataset)):
       tensors = {n: t.numpy() for n, t in program(features).items()}
       self._log_initialization_once()
       is_real = tensors.pop("is_real_example")
@@ -381,9 +382,14 @@ class Estimator:
     def run(features):
       return self._strategy.run(step, args=(features,))
 
+    with self._strategy.scope():
+      # To call `run` itself for one model after the other looks like repeated
+      # tracing to TensorFlow, which then warns.
+      trace = run.get_concrete_function()
+
     def run_and_merge(features):
       with self._strategy.scope():
-        return self._merge(run(features))
+        return self._merge(trace(features))
 
     return run_and_merge
 

@@ -1,12 +1,13 @@
-"""The story of every task: check, write rows, train, evaluate, predict.
+"""Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
     settings = Settings.from_flags(do_predict=False)
     model = ModelFiles(config, common_flags.release_files(config))
     results = Experiment(task, model, settings).run()
 
-What differs from task to task is behind `training/task.py`.
+`training/task.py` defines the interface of a task.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -51,10 +52,10 @@ class ModelFiles(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What the shared flags ask for; the fields are named after the flags.
+  """Values of the shared flags, by flag name.
 
   Attributes:
-    splits: the data splits that are read, of "train", "dev" and "test".
+    splits: the splits to read: any of "train", "dev" and "test".
     flags: all flags by name, for flags.json.
   """
 
@@ -87,9 +88,9 @@ class Settings:
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
-    """The settings that the flags give, with the values of some changed.
+    """Settings from the flags; `changes` override values.
 
-    Changes also go into the record of the flags.
+    flags.json records the values that are used.
     """
     names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
     fields = {name: FLAGS[name].value for name in names}
@@ -127,9 +128,9 @@ class Settings:
 
 
 class Experiment:
-  """One model in one folder: its task, its data, its training.
+  """Trains, evaluates and uses one model in one folder.
 
-  Making one reads and checks everything, and writes nothing.
+  The constructor reads and checks all inputs. It writes no files.
 
   Args:
     task: a Task.
@@ -144,12 +145,9 @@ class Experiment:
     self._task = task
     self._model = model
     self._settings = settings
-    shapes = task.variable_shapes(model.config)
+    self._read_output_dir()
     has_heads = check_init_checkpoint(
-      model.config, shapes, settings.init_checkpoint
-    )
-    self._is_trained = check_output_dir(
-      model.config, shapes, settings.output_dir, settings.do_train
+      model.config, task.variable_shapes(model.config), settings.init_checkpoint
     )
     if not (settings.do_train or has_heads or self._is_trained):
       raise UserError(
@@ -157,7 +155,6 @@ class Experiment:
         f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
       )
     check_batch_sizes(settings)
-    self._best = self._find_best_checkpoint()
     self._row_sets = {split: task.row_sets(split) for split in settings.splits}
     self._examples = {
       split: task.examples(split)
@@ -168,10 +165,10 @@ class Experiment:
       self._check_training_set(examples)
 
   def run(self) -> dict[str, float]:
-    """Does what the settings ask for; returns the metrics of the evaluation."""
+    """Runs the requested steps and returns the evaluation metrics."""
     settings, task = self._settings, self._task
-    _make_output_folder(settings.output_dir)
-    with checkpoints.lock_folder(settings.output_dir):
+    with locked_folder(settings.output_dir):
+      self._read_output_dir()  # Another process may have just left it.
       record = run_record.keep_record(
         settings.output_dir,
         run_record.make_record(
@@ -189,11 +186,11 @@ class Experiment:
       model = self._build_estimator()
       self._get_weights(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
-      evaluations = [self._evaluate(model, rows) for rows in dev_sets]
-      results = {}
-      for rows, evaluation in zip(dev_sets, evaluations, strict=True):
-        self._write_results(rows.suffix, evaluation)
-        for name, value in evaluation.results.items():
+      evaluations, results = [], {}
+      for rows in dev_sets:
+        evaluations.append(self._evaluate(model, rows))
+        self._write_results(rows.suffix, evaluations[-1])
+        for name, value in evaluations[-1].results.items():
           results[name + rows.suffix] = value
       if evaluations or settings.do_train:
         task.report(settings.output_dir, evaluations, record)
@@ -201,8 +198,19 @@ class Experiment:
         self._predict(model, rows, record)
     return results
 
-  def _find_best_checkpoint(self):
-    """Where the best weights of the training are kept, if flags ask for it."""
+  def _read_output_dir(self):
+    """Checks what an earlier run left in the folder."""
+    settings = self._settings
+    self._is_trained = check_output_dir(
+      self._model.config,
+      self._task.variable_shapes(self._model.config),
+      settings.output_dir,
+      settings.do_train,
+    )
+    self._best = self._make_best_checkpoint()
+
+  def _make_best_checkpoint(self):
+    """The BestCheckpoint of the training, or None if no flag needs one."""
     settings, metrics = self._settings, self._task.metrics
     keeps = settings.keep_best or settings.early_stopping_patience
     wanted = settings.keep_best or (metrics[0] if metrics else None)
@@ -215,13 +223,15 @@ class Experiment:
     if not (keeps and settings.do_train):
       return None
     return best_checkpoint.BestCheckpoint(
-      settings.output_dir, wanted, settings.early_stopping_patience
+      settings.output_dir,
+      wanted.removeprefix("eval_"),
+      settings.early_stopping_patience,
     )
 
   # Rows.
 
   def _write_rows(self, split, suffix, examples):
-    """Writes the rows of a data set, unless the file holds them; a RowSet."""
+    """Writes the rows of a data set unless they are cached."""
     task, is_training = self._task, split == "train"
     path = os.path.join(
       self._settings.output_dir, f"{task.record_name(split)}{suffix}.tf_record"
@@ -238,9 +248,9 @@ class Experiment:
           counts.append(len(rows_of_example))
           yield from rows_of_example
 
-      _delete_note(path)
+      _delete_metadata(path)
       records.write_records(path, rows(), spec)
-      _write_note(path, key, counts)
+      _write_metadata(path, key, counts)
     logging.info(
       "%s: %s of %s%s",
       path,
@@ -258,7 +268,7 @@ class Experiment:
     )
 
   def _padded_input_fn(self, rows):
-    """The `input_fn` of rows to train on, padded as task and flag say."""
+    """The training `input_fn`, padded as task and --pad_to_max_length say."""
     pads = self._settings.pad_to_max_length
     if pads is None and self._task.pads_training:
       return lambda params: rows.input_fn({**params, "pad_to_max_length": True})
@@ -272,7 +282,7 @@ class Experiment:
       raise UserError(f"{self._task.name} has no example to train on")
     count = len(examples)
     if self._task.epoch_counts_rows and not self._steps_of(count):
-      # Only now count the rows: an example may have several.
+      # Convert the examples only if needed: each may have several rows.
       count = sum(map(len, self._task.features(examples, is_training=True)))
     self._count_train_steps(count)
 
@@ -284,13 +294,13 @@ class Experiment:
     return int(count / self._settings.train_batch_size * epochs)
 
   def _count_train_steps(self, count):
-    """Number of updates, and of those that warm up.
+    """Number of training steps and of warm-up steps.
 
     Args:
       count: number of rows, or of examples, in an epoch.
 
     Raises:
-      UserError: they fill no batch.
+      UserError: the training set is smaller than a batch.
     """
     settings, steps = self._settings, self._steps_of(count)
     if steps < 1:
@@ -412,7 +422,7 @@ class Experiment:
     losses = []
     mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
     predictions = _by_example(
-      _note_losses(model.predict(rows.input_fn, size, mode), losses), rows
+      _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
     )
     evaluation = self._task.score(rows, predictions)
     if losses:
@@ -422,7 +432,7 @@ class Experiment:
     return evaluation
 
   def _predict(self, model, rows, record):
-    """Writes the answers to a data set, and scores if the task gives some."""
+    """Writes the predictions, and evaluates them if labels are known."""
     size, folder = self._settings.predict_batch_size, self._settings.output_dir
     predictions = _by_example(model.predict(rows.input_fn, size), rows)
     evaluation = self._task.write_predictions(folder, rows, predictions)
@@ -436,7 +446,7 @@ class Experiment:
     run_record.write_results(stem, evaluation.results, evaluation.details)
 
 
-def _note_losses(rows, losses):
+def _collect_losses(rows, losses):
   """Yields the rows, and appends the loss that each has to a list."""
   for row in rows:
     if "batch_loss" in row:
@@ -456,9 +466,9 @@ def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
     yield group
 
 
-# A file of rows has a note beside it, PATH.json, that tells what it was made
-# from. The note is deleted before the file is replaced and written after it,
-# so it never describes another file.
+# A cached file of rows has a metadata file beside it, PATH.json, with its cache
+# key. It is deleted before the rows are replaced and written after them, so it
+# never describes another file.
 
 
 def _cached_counts(path, key):
@@ -466,34 +476,46 @@ def _cached_counts(path, key):
   if key is None or not (files.isfile(path) and files.isfile(path + ".json")):
     return None
   try:
-    note = json.loads(files.read_bytes(path + ".json"))
-    is_same = note["key"] == key and note["bytes"] == files.size(path)
-    return list(note["rows_per_example"]) if is_same else None
+    metadata = json.loads(files.read_bytes(path + ".json"))
+    is_same = metadata["key"] == key and metadata["bytes"] == files.size(path)
+    return list(metadata["rows_per_example"]) if is_same else None
   except (ValueError, TypeError, KeyError):
     return None
 
 
-def _delete_note(path):
+def _delete_metadata(path):
   if files.exists(path + ".json"):
     files.remove(path + ".json")
 
 
-def _write_note(path, key, counts):
+def _write_metadata(path, key, counts):
   if key is not None:
-    note = {"key": key, "bytes": files.size(path), "rows_per_example": counts}
-    files.write_file(path + ".json", json.dumps(note) + "\n")
+    metadata = {
+      "key": key,
+      "bytes": files.size(path),
+      "rows_per_example": counts,
+    }
+    files.write_file(path + ".json", json.dumps(metadata) + "\n")
 
 
 # Checks.
 
 
-def _make_output_folder(path):
+@contextlib.contextmanager
+def locked_folder(path: str) -> Iterator[None]:
+  """Creates an output folder, and locks it against other processes.
+
+  Raises:
+    UserError: it cannot be created, or another process uses it.
+  """
   try:
     files.makedirs(path)
   except OSError as error:
     raise UserError(
       f"--output_dir={path} cannot be created: {error.strerror}; pass another"
     ) from error
+  with checkpoints.lock_folder(path):
+    yield
 
 
 def check_init_checkpoint(
@@ -564,7 +586,7 @@ def check_output_dir(
 
 
 def check_batch_sizes(settings: Settings) -> None:
-  """Raises UserError unless the devices can share the batches in use."""
+  """Raises UserError unless each batch size suits the number of devices."""
   strategy = settings.strategy
   replicas = strategy.num_replicas_in_sync if strategy else 1
   evaluates = settings.do_eval or settings.evaluates_in_training

@@ -141,7 +141,8 @@ def _read(path):
 def _compare(output_dir, earlier, record):
   """Logs flags that differ; raises UserError for other data or reading."""
   before, now = earlier["flags"], record["flags"]
-  same_task = before.get("task_name") == now["task_name"]
+  tasks = (str(flags.get("task_name")).lower() for flags in (before, now))
+  same_task = len(set(tasks)) == 1
   train = [r["data"].get("train") for r in (earlier, record)]
   if not same_task or (None not in train and train[0] != train[1]):
     what = "other examples" if same_task else before.get("task_name")

@@ -163,10 +163,12 @@ class RecordFiles:
       UserError: a file has changed.
     """
     blocks = np.searchsorted(self._first_rows, rows, side="right") - 1
-    return [
-      _read_block(self._blocks[index])[row - self._first_rows[index]]
-      for index, row in zip(blocks, rows, strict=True)
-    ]
+    found = [b""] * len(rows)
+    for index in np.unique(blocks):
+      content = _read_block(self._blocks[index])
+      for i in np.flatnonzero(blocks == index):
+        found[i] = content[rows[i] - self._first_rows[index]]
+    return found
 
   def _hash_of_blocks(self):
     total = hashlib.blake2b(digest_size=16)
@@ -215,7 +217,7 @@ def _digest(chunk):
   return hashlib.blake2b(hashes.tobytes(), digest_size=16).digest()
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)  # One for training, one for evaluation.
 def _read_block(block):
   """The records of a block, a list of bytes."""
   content = []

@@ -19,10 +19,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 # Errors of TensorFlow that come from files, networks and full devices.
 _ENVIRONMENT_ERRORS = (
+  "AbortedError",
+  "DeadlineExceededError",
+  "FailedPreconditionError",
   "NotFoundError",
   "PermissionDeniedError",
   "ResourceExhaustedError",
+  "UnauthenticatedError",
   "UnavailableError",
+  "UnimplementedError",
 )
 
 
@@ -104,8 +109,8 @@ def _run_main(main, *arguments):
   except Exception as error:
     if not _is_users(error):
       print(
-        "This is a bug in the program; please report it with the traceback "
-        "below and your command.",
+        "This is a bug in the program, or in code of yours that it calls. "
+        "Please report it with your command and the traceback below.",
         file=sys.stderr,
       )
       raise

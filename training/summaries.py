@@ -9,14 +9,14 @@ killed run and its successor wrote the same step, the later value counts.
 import collections
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 from absl import logging
 
 from errors import UserError, plural
+from pipeline.progress import bar
 
 
 class Summaries:
@@ -44,12 +44,6 @@ class Summaries:
           tag.replace(" ", "_"), np.float32(value), step, metadata
         )
     self._writer.flush()
-
-  def close(self) -> None:
-    """Closes the event file; a later `write` starts another one."""
-    if self._writer is not None:
-      self._writer.close()
-      self._writer = None
 
 
 def read_scalars(
@@ -84,11 +78,6 @@ def _read_events(path):
     # A killed run leaves a part of a record.
     logging.warning("Skipping a damaged record at the end of %s", path)
   return events
-
-
-def bar(batches: Iterable | None = None, **kwargs) -> tqdm.tqdm:
-  """A progress bar on a terminal, shown after two seconds."""
-  return tqdm.tqdm(batches, disable=None, delay=2, leave=False, **kwargs)
 
 
 class Progress:

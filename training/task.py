@@ -1,7 +1,7 @@
 """The contract between a task and an experiment, and the model_fn of a task.
 
-A task says what is its own: how text becomes rows, what the model computes from
-them, and what the numbers mean. `training/experiment.py` does the rest.
+A task converts text to rows, computes the outputs of the model and scores the
+predictions. `training/experiment.py` implements all other steps.
 """
 
 import dataclasses
@@ -19,11 +19,13 @@ from training import checkpoints, estimator
 
 @dataclasses.dataclass
 class Outputs:
-  """What a task computes from a batch.
+  """Loss and predictions for a batch.
 
   Attributes:
-    per_example_loss: float [B]; the loss is its mean over the real rows.
-    loss: scalar, for a loss that is no such mean.
+    per_example_loss: float [B]. The loss is its mean over the rows with
+      `is_real_example`; several replicas average their losses.
+    loss: scalar, if the loss is not such a mean. In evaluation the task itself
+      must ignore the rows without `is_real_example`.
     predictions: dict of tensors [B, ...], for evaluation and prediction.
     logged: dict of scalars for the log line of training.
   """
@@ -36,7 +38,7 @@ class Outputs:
 
 @dataclasses.dataclass
 class Evaluation:
-  """What a task finds on a data set with known answers.
+  """Metrics of a labeled data set.
 
   Attributes:
     results: dict from metric to number, for eval_results.txt.
@@ -74,7 +76,10 @@ class RowSet:
 
 
 class Task:
-  """One task; subclasses override what the base class leaves open.
+  """Base class of tasks.
+
+  A subclass implements the methods that raise NotImplementedError. `examples`
+  is called before the other methods.
 
   Attributes:
     name: the task's name in messages and in flags.json.
@@ -91,10 +96,12 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
 
-  # Text to rows.
+  # Input.
 
   def examples(self, split: str) -> Mapping[str, Sequence]:
     """The data sets of a split: dict from suffix of result files to examples.
+
+    "train" has exactly one data set.
 
     Raises:
       UserError: a file is missing or wrong.
@@ -108,15 +115,15 @@ class Task:
     raise NotImplementedError
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    """The spec of a row; `cut_axes` says what a batch may cut."""
+    """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
     raise NotImplementedError
 
   def row_sets(self, split: str) -> list[RowSet] | None:
-    """The data sets of a split whose rows exist already; None to make them."""
+    """Existing rows of a split; None to make them from `examples`."""
     return None
 
   def cache_key(self, split: str) -> str | None:
-    """A hash of all that the rows depend on, to reuse a file of them."""
+    """Cache key of a split's file of rows; None disables caching."""
     return None
 
   def record_name(self, split: str) -> str:
@@ -124,13 +131,13 @@ class Task:
     return {"train": "train", "dev": "eval", "test": "predict"}[split]
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs what a user should know of the data, before training starts."""
+    """Logs warnings about the data before training starts."""
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of each data set that was read, for flags.json."""
     return {}
 
-  # Rows to numbers.
+  # Model.
 
   def variable_shapes(
     self, config: modeling.BertConfig
@@ -144,24 +151,28 @@ class Task:
     """What the task computes from BERT's vectors of a batch."""
     raise NotImplementedError
 
-  # Numbers to answers.
+  # Evaluation and prediction.
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
   ) -> Evaluation:
-    """The metrics of a data set with known answers.
+    """The metrics of a labeled data set.
 
     Args:
       rows: the data set.
-      predictions: for each example, in order, its rows' predictions: a list
-        of dicts of arrays. Rows come late and can be read once.
+      predictions: a lazy iterator, consumed once. For each example, in order,
+        it yields the predictions of its rows: a list of dicts of arrays. Axes
+        in `cut_axes` are as long as in the row's batch, so lengths vary.
+
+    `loss`, where the task does not return it, and `global_step` are added to
+    the results.
     """
     raise NotImplementedError
 
   def write_predictions(
     self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
   ) -> Evaluation | None:
-    """Writes the answers to a data set; scores them if the truth is known."""
+    """Writes the predictions; returns their Evaluation if labels are known."""
     raise NotImplementedError
 
   def report(
@@ -179,9 +190,9 @@ class Optimization:
   """How weights are updated.
 
   Attributes:
-    learning_rate: its peak.
-    num_train_steps: number of updates, after which it is 0.
-    num_warmup_steps: number of updates in which it rises.
+    learning_rate: peak learning rate.
+    num_train_steps: number of steps, after which the rate is 0.
+    num_warmup_steps: number of warm-up steps.
   """
 
   learning_rate: float

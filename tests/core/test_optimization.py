@@ -200,7 +200,7 @@ def test_a_loss_without_variables_is_an_error():
       variables.get_variable("kernel", [2])
       optimization.minimize(tf.constant(1.0), 1.0, 10, None)
 
-  with pytest.raises(ValueError, match="no trainable variable has a part"):
+  with pytest.raises(ValueError, match="no trainable variable contributes"):
     step()
 
 

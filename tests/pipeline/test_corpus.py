@@ -75,19 +75,19 @@ def test_shards_are_whole_documents(files, shard_bytes, min_documents, zipped):
       _write(folder, contents, zipped), shard_bytes, min_documents
     )
     read = [list(corpus.shard_lines(shard)) for shard in found.shards]
-  assert found.documents == len(documents)
+  assert found.num_documents == len(documents)
   assert found.size == sum(map(len, contents))
   assert [line for shard in read for line in shard] == lines
   of_shards = [_documents(shard) for shard in read]
   assert [d for shard in of_shards for d in shard] == documents
   assert [shard.index for shard in found.shards] == list(range(len(read)))
   counts = [len(shard) for shard in of_shards]
-  assert [shard.documents for shard in found.shards] == counts
+  assert [shard.num_documents for shard in found.shards] == counts
   assert len(counts) == 1 or min(counts) >= min_documents
   assert len(counts) == 1 or shard_bytes
   for shard, own in zip(found.shards[:-1], of_shards, strict=False):
     # Full, and not full, or with too few documents, before its last one.
-    size = sum(stop - start for _, start, stop in shard.ranges)
+    size = sum(text.stop - text.start for text in shard.ranges)
     last = len("\n".join([*own[-1], ""]).encode())
     assert size >= shard_bytes
     assert size - last < shard_bytes + 8 or len(own) == min_documents
@@ -101,14 +101,15 @@ def test_gzip_and_many_files_change_nothing(files, shard_bytes):
   for zipped in ((), range(4)):
     with tempfile.TemporaryDirectory() as folder:
       paths = _write(folder, contents, zipped)
-      found = corpus.scan(paths, shard_bytes, 1)
+      spool = f"{folder}/spool" if zipped else None
+      found = corpus.scan(paths, shard_bytes, 1, spool)
       shards.append([list(corpus.shard_lines(s)) for s in found.shards])
       ranges = [r for shard in found.shards for r in shard.ranges]
     # Side by side, without a gap.
     for path, content in zip(paths, contents, strict=True):
-      places = [r[1:] for r in ranges if r[0] == path]
-      stops = [0, *(stop for _, stop in places)]
-      assert [start for start, _ in places] == stops[:-1]
+      texts = [text for text in ranges if text.name == path]
+      stops = [0, *(text.stop for text in texts)]
+      assert [text.start for text in texts] == stops[:-1]
       assert stops[-1] == len(content)
   assert shards[0] == shards[1]
 
@@ -118,7 +119,9 @@ def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
   paths = _write(tmp_path, [b"aaa\n\nbbb\n\nccc\n\nddd\n\neee\n"])
 
   def counts(*settings):
-    return [shard.documents for shard in corpus.scan(paths, *settings).shards]
+    return [
+      shard.num_documents for shard in corpus.scan(paths, *settings).shards
+    ]
 
   assert counts(0, 1) == [5]
   assert counts(1, 1) == [1, 1, 1, 1, 1]
@@ -142,8 +145,27 @@ def test_files_are_one_text(tmp_path, caplog):
   ]
   (message,) = [record.getMessage() for record in caplog.records]
   assert paths[0] in message
-  assert "goes on in the next file" in message
+  assert "continues in the next file" in message
   assert paths[1] not in message
+
+
+def test_gzip_files_are_decompressed_once(tmp_path, monkeypatch):
+  content = b"".join(b"document %d\n\n" % n for n in range(50_000))
+  paths = _write(tmp_path, [content], {0})
+  sizes = []
+
+  class CountingFile(gzip.GzipFile):
+    def read(self, size=-1):
+      chunk = super().read(size)
+      sizes.append(len(chunk))
+      return chunk
+
+  monkeypatch.setattr(gzip, "GzipFile", CountingFile)
+  found = corpus.scan(paths, 50_000, 1, str(tmp_path / "spool"))
+  assert len(found.shards) > 10
+  lines = [line for shard in found.shards for line in corpus.shard_lines(shard)]
+  assert "".join(f"{line}\n" for line in lines).encode() == content
+  assert sum(sizes) == len(content)
 
 
 def test_a_long_line_and_a_large_file(tmp_path):
@@ -153,7 +175,10 @@ def test_a_long_line_and_a_large_file(tmp_path):
     shards = corpus.scan([path], 100_000, 1).shards
     lines = [line for shard in shards for line in corpus.shard_lines(shard)]
     assert lines == ["a", ""] * 100_000 + [long.decode(), "", "b"]
-    assert [shard.documents for shard in shards] == [33_334] * 2 + [33_333, 1]
+    assert [shard.num_documents for shard in shards] == [33_334] * 2 + [
+      33_333,
+      1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +210,7 @@ def test_a_file_that_becomes_shorter_is_noticed(tmp_path):
   paths = _write(tmp_path, [b"a\n\nb\n\nc\n"])
   shards = corpus.scan(paths, 1, 1).shards
   pathlib.Path(paths[0]).write_bytes(b"a\n\nb\n")
-  with pytest.raises(ValueError, match="shorter since it was first read"):
+  with pytest.raises(ValueError, match="became shorter while it was read"):
     list(corpus.shard_lines(shards[1]))
 
 
@@ -201,8 +226,8 @@ def test_random_streams():
 
 
 @pytest.fixture(scope="module")
-def recipe(goldens):
-  return corpus.Recipe(
+def config(goldens):
+  return corpus.CorpusConfig(
     vocab_file=str(goldens / "vocab.txt"),
     spm_model_file=None,
     do_lower_case=True,
@@ -229,32 +254,41 @@ def _records(path):
   return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
 
 
-def test_counts_and_order_of_a_shard(tmp_path, recipe):
+def _write_records(found, config, outputs, num_workers, *callback):
+  with corpus_workers.workspace(outputs) as (paths, prefix):
+    return corpus_workers.write_records(
+      found, config, paths, prefix, num_workers, *callback
+    )
+
+
+def test_counts_and_order_of_a_shard(tmp_path, config):
   (path,) = _write(tmp_path, [b"the of and\nthe\n\n\x01\n\nto \xe4\xb8\xad\n"])
   (shard,) = corpus.scan([path], 0, 2).shards
-  assert shard.documents == 3  # One of them has no text.
+  assert shard.num_documents == 3  # One of them has no text.
   done = []
-  records, counts = corpus.records_of_shard(shard, recipe, done.append)
-  assert counts.pieces == 6
-  assert counts.unknown == 1
-  assert counts.instances == len(records)
+  records, counts = corpus.records_of_shard(
+    shard, config, lambda: done.append(1)
+  )
+  assert counts["pieces"] == 6
+  assert counts["unknown"] == 1
+  assert counts["instances"] == len(records)
   masks = [
     tf.train.Example.FromString(r).features.feature["input_mask"].int64_list
     for r in records
   ]
-  assert counts.tokens == sum(sum(mask.value) for mask in masks)
-  assert sum(done) == 2 * recipe.dupe_factor
+  assert counts["tokens"] == sum(sum(mask.value) for mask in masks)
+  assert sum(done) == 2 * config.dupe_factor
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_files_do_not_depend_on_the_workers(
-  tmp_path, recipe, text, num_outputs
+  tmp_path, config, text, num_outputs
 ):
-  found = corpus.scan([text], 1000, recipe.min_documents)
+  found = corpus.scan([text], 1000, 2)
   assert len(found.shards) > 5
   wanted = [[] for _ in range(num_outputs)]
   for shard in found.shards:
-    records, _ = corpus.records_of_shard(shard, recipe)
+    records, _ = corpus.records_of_shard(shard, config)
     for place, record in enumerate(records, shard.index):
       wanted[place % num_outputs].append(record)
   contents = []
@@ -263,20 +297,18 @@ def test_files_do_not_depend_on_the_workers(
     folder.mkdir()
     outputs = [str(folder / f"{n}.tfrecord") for n in range(num_outputs)]
     done = []
-    counts = corpus_workers.write_records(
-      found, recipe, outputs, num_workers, done.append
-    )
+    counts = _write_records(found, config, outputs, num_workers, done.append)
     assert [_records(path) for path in outputs] == wanted
-    assert counts.instances == sum(map(len, wanted))
-    assert sum(done) == found.documents * recipe.dupe_factor
+    assert counts["instances"] == sum(map(len, wanted))
+    assert sum(done) == found.num_documents * config.dupe_factor
     assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, outputs))
     contents.append([pathlib.Path(path).read_bytes() for path in outputs])
   assert contents[0] == contents[1] == contents[2]
 
 
-def test_shards_that_are_done_early_wait(tmp_path, recipe, text):
+def test_shards_that_are_done_early_wait(tmp_path, config, text):
   """The first shard is by far the largest, so others are done before it."""
-  found = corpus.scan([text], 1000, recipe.min_documents)
+  found = corpus.scan([text], 1000, 2)
   output = tmp_path / "out"
   seen = set()
   stop = threading.Event()
@@ -289,54 +321,54 @@ def test_shards_that_are_done_early_wait(tmp_path, recipe, text):
   watcher = threading.Thread(target=watch)
   watcher.start()
   try:
-    corpus_workers.write_records(found, recipe, [str(output)], 2)
+    _write_records(found, config, [str(output)], 2)
   finally:
     stop.set()
     watcher.join()
-  assert "out.shard-00001.partial" in seen
-  wanted = [corpus.records_of_shard(s, recipe)[0] for s in found.shards]
+  assert "out.partial.tmp-shard-00001-0" in seen
+  wanted = [corpus.records_of_shard(s, config)[0] for s in found.shards]
   assert _records(output) == list(itertools.chain(*wanted))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_an_error_in_a_shard_leaves_nothing(tmp_path, recipe, num_workers):
+def test_an_error_in_a_shard_leaves_nothing(tmp_path, config, num_workers):
   text = "the of\n\nand to\n\n" * 3 + "\x01\n\n\x02\n\n" + "the of\n\n" * 4
   (path,) = _write(tmp_path, [text.encode()])
   found = corpus.scan([path], 1, 2)
   out = tmp_path / "out"
   out.mkdir()
   (out / "0").write_text("what was there")
-  (out / "0.shard-00099.partial").write_text("of a run that was killed")
+  (out / "0.partial.tmp-shard-00099-0").write_text("of a run that was killed")
   outputs = [str(out / "0"), str(out / "1")]
-  with pytest.raises(ValueError, match=r"no text in .*0\.txt.*--shard_mb"):
-    corpus_workers.write_records(found, recipe, outputs, num_workers)
+  with pytest.raises(ValueError, match=r"0\.txt has 0 documents .*--shard_mb"):
+    _write_records(found, config, outputs, num_workers)
   assert os.listdir(out) == ["0"]
   assert (out / "0").read_text() == "what was there"
 
 
-def test_another_runs_parts_are_left_alone(tmp_path, recipe, text):
-  found = corpus.scan([text], 1000, recipe.min_documents)
+def test_another_runs_parts_are_left_alone(tmp_path, config, text):
+  found = corpus.scan([text], 1000, 2)
   output = str(tmp_path / "out")
-  part = tmp_path / "out.shard-00003.partial"
+  part = tmp_path / "out.partial.tmp-shard-00003-0"
   with files.atomic_write(output) as partial:
     part.write_text("of the run that goes on")
-    with pytest.raises(ValueError, match="is being written by another process"):
-      corpus_workers.write_records(found, recipe, [output], 2)
+    with pytest.raises(ValueError, match="another process is writing"):
+      _write_records(found, config, [output], 2)
     assert part.read_text() == "of the run that goes on"
     assert os.path.exists(partial)
 
 
-def test_too_few_documents(tmp_path, recipe):
+def test_too_few_documents(tmp_path, config):
   (path,) = _write(tmp_path, [b"the of\n\n\x01\n"])
   (shard,) = corpus.scan([path], 0, 2).shards
   with pytest.raises(ValueError, match=r"0\.txt") as caught:
-    corpus.records_of_shard(shard, recipe)
+    corpus.records_of_shard(shard, config)
   for remedy in ("--shard_mb", "--next_sentence_prediction=false"):
     assert remedy in str(caught.value)
 
 
-def test_a_killed_worker_is_said(tmp_path, recipe, text):
-  found = corpus.scan([text], 1000, recipe.min_documents)
+def test_a_killed_worker_is_said(tmp_path, config, text):
+  found = corpus.scan([text], 1000, 2)
 
   def kill():
     deadline = time.monotonic() + 60
@@ -348,7 +380,7 @@ def test_a_killed_worker_is_said(tmp_path, recipe, text):
   killer = threading.Thread(target=kill)
   killer.start()
   with pytest.raises(OSError, match=r"killed.*--num_workers.*--shard_mb"):
-    corpus_workers.write_records(found, recipe, [str(tmp_path / "out")], 2)
+    _write_records(found, config, [str(tmp_path / "out")], 2)
   killer.join()
   assert os.listdir(tmp_path) == []
 
@@ -365,12 +397,10 @@ def _full_disk(limit):
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_full_disk_leaves_nothing(tmp_path, recipe, text, num_workers):
-  found = corpus.scan([text], 1000, recipe.min_documents)
+def test_a_full_disk_leaves_nothing(tmp_path, config, text, num_workers):
+  found = corpus.scan([text], 1000, 2)
   with _full_disk(20_000), pytest.raises((OSError, tf.errors.OpError)):
-    corpus_workers.write_records(
-      found, recipe, [str(tmp_path / "out")], num_workers
-    )
+    _write_records(found, config, [str(tmp_path / "out")], num_workers)
   assert os.listdir(tmp_path) == []
 
 

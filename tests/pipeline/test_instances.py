@@ -1,6 +1,7 @@
 """Pre-training instances against the original's records, and their rules."""
 
 import collections
+import dataclasses
 import gzip
 import itertools
 import random
@@ -15,6 +16,7 @@ import sentencepiece
 import tensorflow as tf
 from scipy import stats
 
+import errors
 import tokenization
 from pipeline import instances, records, sequences, text_files
 
@@ -49,10 +51,12 @@ def iterate(documents, tokenizer=TOKENIZER, seed=1, **changed):
     "short_seq_prob": 0.2,
     "masked_lm_prob": 0.3,
     "max_predictions_per_seq": 3,
-    "rng": random.Random(seed),
     **changed,
   }
-  return list(instances.iterate_instances(documents, tokenizer, **settings))
+  predictions = settings["max_predictions_per_seq"]
+  settings.update(instances.vocabulary_settings(tokenizer, False, predictions))
+  rng = random.Random(seed)
+  return list(instances.iterate_instances(documents, rng=rng, **settings))
 
 
 def restored(instance):
@@ -74,13 +78,28 @@ def parts(instance):
   return first, tokens[ends[0] + 1 : -1] if len(ends) == 2 else None
 
 
+def encode(instance, vocab, *lengths):
+  """The record of an instance whose pieces are str."""
+  ids = instances.encoded_ids(vocab)
+  encoded = dataclasses.replace(
+    instance,
+    tokens=[ids[token] for token in instance.tokens],
+    masked_lm_labels=[ids[label] for label in instance.masked_lm_labels],
+  )
+  return instances.encode_instance(encoded, *lengths)
+
+
 def read(path, spec):
   """All of a TFRecord file, a dict of arrays [rows, ...]."""
   (batch,) = tf.data.TFRecordDataset(str(path)).batch(10**6)
   for record in batch.numpy():
     names = tf.train.Example.FromString(record).features.feature
     assert sorted(names) == sorted(spec)
-  return {k: v.numpy() for k, v in tf.io.parse_example(batch, spec).items()}
+  features = {
+    name: tf.io.FixedLenFeature(feature.shape, feature.dtype)
+    for name, feature in spec.items()
+  }
+  return {k: v.numpy() for k, v in tf.io.parse_example(batch, features).items()}
 
 
 class TestGoldens:
@@ -128,7 +147,7 @@ class TestShuffle:
     for size in [*range(260), 1023, 1024, 1025, 5000]:
       expected, items = list(range(size)), list(range(size))
       one.shuffle(expected)
-      instances._shuffle(items, two)
+      instances.shuffle(items, two)
       assert items == expected
       assert one.getstate() == two.getstate()
 
@@ -432,7 +451,7 @@ class TestRecords:
       max_predictions_per_seq=predictions,
       next_sentence_prediction=next_sentence,
     ):
-      encoded = instances.encode_instance(instance, vocab, length, predictions)
+      encoded = encode(instance, vocab, length, predictions)
       size = len(instance.tokens)
       labels = instance.masked_lm_labels
       row = {
@@ -449,14 +468,15 @@ class TestRecords:
 
   def test_spec(self):
     spec = instances.feature_spec(64, 10)
-    assert {k: (v.shape, v.dtype) for k, v in spec.items()} == {
-      "input_ids": ([64], tf.int64),
-      "input_mask": ([64], tf.int64),
-      "segment_ids": ([64], tf.int64),
-      "masked_lm_positions": ([10], tf.int64),
-      "masked_lm_ids": ([10], tf.int64),
-      "masked_lm_weights": ([10], tf.float32),
-      "next_sentence_labels": ([1], tf.int64),
+    sequence = ((64,), "int64", ("position",))
+    assert spec == {
+      "input_ids": sequence,
+      "input_mask": sequence,
+      "segment_ids": sequence,
+      "masked_lm_positions": ((10,), "int64", ()),
+      "masked_lm_ids": ((10,), "int64", ()),
+      "masked_lm_weights": ((10,), "float32", ()),
+      "next_sentence_labels": ((1,), "int64", ()),
     }
     unmasked = instances.feature_spec(64, 0, False)
     assert list(unmasked) == ["input_ids", "input_mask", "segment_ids"]
@@ -465,19 +485,19 @@ class TestRecords:
     instance = instances.TrainingInstance(["a", "b"], [0, 0], [], [], None)
     spec = instances.feature_spec(3, 0, False)
     for vocab in ({"a": 1, "b": 300}, {"a": 70000, "b": 2}, {"a": 0, "b": 127}):
-      record = instances.encode_instance(instance, vocab, 3, 0)
-      ids = tf.io.parse_single_example(record, spec)["input_ids"].numpy()
-      assert ids.tolist() == [vocab["a"], vocab["b"], 0]
-    with pytest.raises(KeyError):
-      instances.encode_instance(instance, {"a": 1}, 3, 0)
+      record = encode(instance, vocab, 3, 0)
+      row = {"input_ids": [vocab["a"], vocab["b"], 0], "input_mask": [1, 1, 0]}
+      row["segment_ids"] = [0, 0, 0]
+      assert record == records.encode_row(row, spec)
 
-  @pytest.mark.parametrize(("length", "predictions"), [(2, 1), (3, 0)])
+  @pytest.mark.parametrize(("length", "predictions"), [(2, 1), (3, 1)])
   def test_too_long(self, length, predictions):
     instance = instances.TrainingInstance(
-      ["[CLS]", "a", "[SEP]"], [0] * 3, [1], ["a"], None
+      ["[CLS]", "a", "[SEP]"], [0] * 3, [1, 2], ["a", "a"], None
     )
-    with pytest.raises(ValueError, match="does not fit max_seq_length="):
-      instances.encode_instance(instance, TOKENIZER.vocab, length, predictions)
+    with pytest.raises(ValueError, match="negative count") as error:
+      encode(instance, TOKENIZER.vocab, length, predictions)
+    assert not isinstance(error.value, errors.UserError)
 
   def test_files_take_turns_and_come_whole(self, tmp_path):
     made = [
@@ -536,7 +556,7 @@ class TestReading:
 
   def test_no_file(self, tmp_path):
     for path in (tmp_path, tmp_path / "x"):
-      with pytest.raises(ValueError, match=r"there is no file .*; correct the"):
+      with pytest.raises(ValueError, match=r"no such file; check the path"):
         list(text_files.read_lines(str(path)))
 
   @pytest.mark.parametrize(
@@ -550,12 +570,16 @@ class TestReading:
 
   def test_documents(self, tmp_path):
     lines = ["", "a b", " c\r", "\t \x1c", "", "d", "\u3000", "a "]
-    documents = instances.read_documents(lines, TOKENIZER)
-    assert documents == [[["a", "b"], ["c"]], [["d"]], [["a"]]]
-    silent = types.SimpleNamespace(
-      tokenize=lambda text: text.strip("-").split()
-    )
-    assert instances.read_documents(["--", "", "a", "-"], silent) == [[["a"]]]
+    documents = instances.read_documents(lines, str.split)
+    wanted = [[["a", "b"], ["c"]], [["d"]], [["a"]]]
+    assert documents == [instances.Document.of(d) for d in wanted]
+    assert documents[0] == (["a", "b", "c"], [0, 2, 3])
+
+    def split(text):
+      return text.strip("-").split()
+
+    (document,) = instances.read_documents(["--", "", "a", "-"], split)
+    assert document == (["a"], [0, 1])
 
   def test_a_file_does_not_end_a_document(self, tmp_path):
     (tmp_path / "x").write_text("a\n")
@@ -571,13 +595,13 @@ class TestReading:
 class TestErrors:
   @pytest.mark.parametrize("next_sentence", [True, False])
   def test_no_text(self, next_sentence):
-    with pytest.raises(ValueError, match=r"^the input holds no text; [^\n]+$"):
+    with pytest.raises(ValueError, match=r"^the input has 0 documents [^\n]+$"):
       iterate([], next_sentence_prediction=next_sentence)
 
   def test_one_document(self):
     documents = [[["a"], ["b"]]]
     message = (
-      "^the input holds 1 document, .* by empty lines, or pass "
+      "^the input has 1 document .* by empty lines, .* or pass "
       "--next_sentence_prediction=false$"
     )
     with pytest.raises(ValueError, match=message):

@@ -63,7 +63,7 @@ class TestReadTable:
     with caplog.at_level(logging.INFO, "absl"):
       table = tables.read_table(write(tmp_path, "x" + extension, content))
     assert table.rows == [["1"]]
-    assert "passing over 3 empty lines at its end" in caplog.text
+    assert "ignoring 3 empty lines at the end" in caplog.text
 
   def test_empty_lines_within(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
@@ -216,7 +216,7 @@ class TestErrorsOfFiles:
     assert is_one_line(error)
 
   def test_missing(self, tmp_path):
-    with pytest.raises(ValueError, match=r"there is no file .*/x\.tsv"):
+    with pytest.raises(ValueError, match=r"/x\.tsv: no such file"):
       tables.read_table(tmp_path / "x.tsv")
 
   def test_missing_and_of_another_format(self, tmp_path):
@@ -253,7 +253,7 @@ class TestPlace:
     ],
   )
   def test_names_and_numbers(self, table, column, place):
-    assert table.place(column, "label_column") == place
+    assert table.column_index(column, "label_column") == place
 
   @pytest.mark.parametrize(
     ("column", "message"),
@@ -272,29 +272,31 @@ class TestPlace:
   )
   def test_no_such_column(self, table, column, message):
     with pytest.raises(ValueError, match=message) as error:
-      table.place(column, "label_column")
+      table.column_index(column, "label_column")
     assert is_one_line(error)
 
   def test_without_header(self, tmp_path):
     table = tables.read_table(write(tmp_path, "x.csv", "a,1\nb,2\n"), False)
-    assert table.place("-1", "text_a_column") == 1
+    assert table.column_index("-1", "text_a_column") == 1
     for column, message in (
-      ("a", "--text_a_column=a: .*without a header, so give a number, 0 to 1"),
+      ("a", "--text_a_column=a: .*without a header, so pass an index, 0 to 1"),
       ("2", "--text_a_column=2: .* has 2 columns; .* 0 to 1"),
     ):
       with pytest.raises(ValueError, match=message):
-        table.place(column, "text_a_column")
+        table.column_index(column, "text_a_column")
 
   def test_other_separator(self, tmp_path):
     table = tables.read_table(write(tmp_path, "x.csv", "text;label\na;b\n"))
-    with pytest.raises(ValueError, match=r"are 'text;label'; .* in \.csv"):
-      table.place("label", "label_column")
+    with pytest.raises(
+      ValueError, match=r"are 'text;label'; .*\.csv files by commas"
+    ):
+      table.column_index("label", "label_column")
 
   def test_long_header(self, tmp_path):
     names = ["x" * 1000, *(f"c{n}" for n in range(1000))]
     path = write_rows(tmp_path, "x.tsv", names, [names])
     with pytest.raises(ValueError, match="'c18' and 981 more") as error:
-      tables.read_table(path).place("label", "label_column")
+      tables.read_table(path).column_index("label", "label_column")
     assert is_one_line(error)
 
 

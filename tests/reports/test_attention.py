@@ -61,9 +61,9 @@ def _write(path, texts, tokens, segment_ids, probs):
 def _weights(shown):
   """The attention probabilities [L, N, S, S] that a page holds."""
   packed = zlib.decompress(base64.b64decode(shown["weights"]))
-  kind = "<f4" if shown["parts"] == 1 else "<u2"
+  kind = "<f4" if shown["steps"] == 1 else "<u2"
   size = len(shown["tokens"])
-  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["parts"]
+  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["steps"]
   return numbers.reshape([shown["layers"], shown["heads"], size, size])
 
 
@@ -97,20 +97,6 @@ def test_a_page_has_a_largest_size():
     attention.check_size(48, 64, 512)
 
 
-def test_a_large_page_is_told_of(tmp_path, monkeypatch):
-  told = []
-  monkeypatch.setattr(
-    attention.logging, "warning", lambda text, *given: told.append(given)
-  )
-  path = tmp_path / "a.html"
-  for size in (40, 60):  # 40 * 40 * 100 numbers of 4 bytes, and over twice it.
-    monkeypatch.setattr(attention, "_LARGE", 1_000_000)
-    _write(path, [""], ["a"] * size, [0] * size, _probs(10, 10, size))
-  assert [round(megabytes, 1) for _, megabytes in told] == [
-    round(path.stat().st_size / 1e6, 1)
-  ]
-
-
 def _as_drawn(path):
   """The page after its script has run in a browser."""
   browser = shutil.which("chromium") or shutil.which("google-chrome")
@@ -140,7 +126,7 @@ def test_the_script_draws_the_strongest_weights(
   tmp_path, monkeypatch, is_rounded
 ):
   if is_rounded:
-    monkeypatch.setattr(attention, "_MOST_EXACT", 399)
+    monkeypatch.setattr(attention, "_MAX_EXACT", 399)
   # Every token gives the first half of its weight, and the others 1/38 each.
   probs = np.full([1, 1, 20, 20], 0.5 / 19)
   probs[..., 0] = 0.5
@@ -149,7 +135,7 @@ def test_the_script_draws_the_strongest_weights(
   drawn = _as_drawn(path)
   assert re.search('<h2 id="head">Layer 0, head 0</h2>', drawn)
   assert drawn.count("</line>") == 150 < 20 * 20
-  assert "The 150 strongest weights are drawn" in drawn
+  assert "Lines show the 150 strongest weights" in drawn
   assert ("to 0.00002" if is_rounded else "with 6 digits") in drawn
   # A line is 9 wide at a weight of 1, and of equal ones the first are drawn.
   widths = re.findall(r'<line [^>]*stroke-width="([\d.]+)">', drawn)

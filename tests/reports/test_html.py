@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from web_page import Page
 
+from pipeline import files
 from reports import html
 
 
@@ -54,12 +55,12 @@ def test_page_appears_whole(tmp_path, monkeypatch):
   path.write_text("before")
   renamed = []
 
-  def rename(source, target, overwrite):
+  def rename(source, target):
     assert path.read_text() == "before"
     renamed.append(target)
     os.replace(source, target)
 
-  monkeypatch.setattr("tensorflow.io.gfile.rename", rename)
+  monkeypatch.setattr(files, "rename", rename)
   html.write(str(path), "a\ud800b é")
   assert renamed == [str(path)]
   assert path.read_bytes() == b"a?b \xc3\xa9"

@@ -59,7 +59,7 @@ def sentencepiece_tokenizer(model, do_lower_case=True):
 
 
 def cut_and_count(lines, model_type="wordpiece", do_lower_case=True):
-  cut = build_vocab.word_cutter(model_type, do_lower_case)
+  cut = build_vocab.word_splitter(model_type, do_lower_case)
   return build_vocab.count_words(lines, cut)
 
 
@@ -249,9 +249,9 @@ class TestReport:
     # piece [UNK] each. Of 2*2 + 3*3 + 2*2 + 1 characters all but x are known.
     report = build_vocab.report(tokenizer, {"ab": 2, "abc": 3, "ba": 2, "x": 1})
     assert report.splitlines() == [
-      "of 8 words held out, 62.50% are known in full, and 94.44% of their "
-      "characters; 2.00 pieces a word",
-      "commonest words not known in full: ba (2) x (1)",
+      "8 held-out words: 62.50% fully known, 94.44% of characters known, "
+      "2.00 pieces per word",
+      "most frequent words that are not fully known: ba (2) x (1)",
     ]
 
   def test_no_more_than_ten_words_are_listed(self):
@@ -263,7 +263,7 @@ class TestReport:
   def test_nothing_held_out_is_said(self):
     tokenizer = wordpiece_tokenizer(["[UNK]", "a"])
     assert "held out" in build_vocab.report(tokenizer, {})
-    assert "commonest" not in build_vocab.report(tokenizer, {"a": 1})
+    assert "frequent" not in build_vocab.report(tokenizer, {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ class TestScript:
     assert config_file.read_text().startswith("{\n  ")
     lines = len(re.findall(rb"[^\n]+", text))
     assert out.startswith(f"{lines} lines; ")
-    assert "800 pieces, 790 of them learnt" in out
-    assert re.search(r"of \d+ words held out, 100.00% are known in full", out)
+    assert "800 pieces, 790 learned" in out
+    assert re.search(r"\d+ held-out words: 100.00% fully known", out)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {
       *("a.txt", "b.txt.gz", "bert_config.json"),
@@ -379,7 +379,7 @@ class TestScript:
       # SentencePiece says nothing of its own.
       assert len(err.splitlines()) == 2, err
     assert models[0].read_bytes() == models[1].read_bytes()
-    assert "600 pieces, 496 of them learnt" in out
+    assert "600 pieces, 496 learned" in out
     tokenizer = tokenization.FullTokenizer(None, spm_model_file=str(models[0]))
     assert len(tokenizer.vocab) == 600
     assert tokenizer.tokenize("The door")[0] == "▁the"
@@ -397,8 +397,8 @@ class TestScript:
       f"--update_config={config}",
     )
     size = json.loads(config.read_text())["vocab_size"]
-    assert f"{size} pieces, {size - 104} of them" in out
-    assert f"enough for {size} pieces" in err
+    assert f"{size} pieces, {size - 104} learned" in out
+    assert f"yields only {size} pieces" in err
     if model_type == "wordpiece":
       assert len(output.read_text().splitlines()) == size
 
@@ -417,14 +417,17 @@ class TestScript:
   @pytest.mark.parametrize(
     ("changes", "error"),
     [
-      ({"input_file": "none*.txt"}, "--input_file=none.*no file none"),
-      ({"input_file": None}, "--input_file is missing"),
+      ({"input_file": "none*.txt"}, "--input_file=none.*no file matches none"),
+      ({"input_file": None}, "--input_file is required"),
       ({"input_file": "text.txt,"}, "--input_file=text.txt,"),
-      ({"output_file": None}, "--output_file is missing"),
+      ({"output_file": None}, "--output_file is required"),
       ({"output_file": "none/vocab.txt"}, "--output_file=none/vocab.txt.*fold"),
-      ({"output_file": "folder"}, "--output_file=folder: .folder. is no file"),
+      (
+        {"output_file": "folder"},
+        "--output_file=folder: .folder. is not a file",
+      ),
       ({"output_file": "text.txt"}, "--output_file=text.txt .*--input_file"),
-      ({"input_file": "blank.txt"}, "blank.txt holds no words"),
+      ({"input_file": "blank.txt"}, "blank.txt has no words"),
       ({"input_file": "latin1.txt"}, r"latin1.txt:2: .*UTF-8"),
       ({"input_file": "cut.gz"}, "cut.gz is not a whole gzip file"),
       ({"vocab_size": "107"}, "--vocab_size=107 .* pass 1[1-9][0-9] or more"),
@@ -442,7 +445,10 @@ class TestScript:
       ({"min_frequency": "0"}, "--min_frequency"),
       ({"model_type": "words"}, "--model_type=words"),
       ({"do_lower_case": "perhaps"}, "--do_lower_case=perhaps"),
-      ({"update_config": "none.json"}, "--update_config=none.json is no file"),
+      (
+        {"update_config": "none.json"},
+        "--update_config=none.json: no such file",
+      ),
       ({"update_config": "text.txt"}, "text.txt is not JSON"),
       ({"update_config": "list.json"}, "list.json: not a JSON object"),
       ({"update_config": "empty.json"}, "empty.json: vocab_size is missing"),

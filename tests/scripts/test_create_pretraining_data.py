@@ -121,8 +121,22 @@ def test_the_famous_command(goldens, tmp_path):
   assert f"{count} documents in 1 shard for 1 worker" in found
   tokens = sum(sum(row["input_mask"]) for row in rows)
   padding = 100 * (1 - tokens / 128 / len(rows))
-  assert f"{len(rows)} instances of {tokens} tokens, {padding:.1f}%" in made
+  wanted = f"{len(rows):,} instances of {tokens:,} tokens, {padding:.1f}%"
+  assert wanted in made
   assert made.endswith(str(output))
+
+
+def test_no_process_loads_tensorflow(command, tmp_path):
+  """Python lists what the script and its workers import."""
+  log = scripts.run(
+    SCRIPT,
+    *command(tmp_path / "out", num_workers=2, shard_mb=0.003, dupe_factor=1),
+    env={**_quiet(), "PYTHONPROFILEIMPORTTIME": "1"},
+  )
+  modules = re.findall(r"^import time:.*\| +(\S+)$", log, re.MULTILINE)
+  assert modules.count("pipeline.instances") >= 3  # The script and two workers.
+  loaded = {module.split(".")[0] for module in modules}
+  assert not loaded & {"tensorflow", "keras", "sklearn", "matplotlib", "scipy"}
 
 
 def test_code_for_the_original_finds_its_names():
@@ -154,6 +168,18 @@ def sharded(command, tmp_path_factory):
   output = ",".join(map(str, paths))
   scripts.fork(SCRIPT, *command(output, num_workers=1, **changes))
   return changes, paths
+
+
+def test_shards_of_a_gzip_file(command, goldens, sharded, tmp_path):
+  changes, paths = sharded
+  text = tmp_path / "text.txt.gz"
+  text.write_bytes(gzip.compress((goldens / "corpus.txt").read_bytes()))
+  out = tmp_path / "out"
+  out.mkdir()
+  output = ",".join(str(out / path.name) for path in paths)
+  flags = command(output, num_workers=2, **changes, input_file=text)
+  scripts.fork(SCRIPT, *flags)
+  assert _is_equal(out, paths)
 
 
 def _is_equal(folder, paths):
@@ -200,7 +226,7 @@ def test_a_killed_run_starts_anew(command, sharded, tmp_path):
   output = ",".join(str(tmp_path / path.name) for path in paths)
   flags = command(output, num_workers=2, **changes)
   process = scripts.Fork(SCRIPT, *flags)
-  _wait_until((tmp_path / "1.shard-00002.partial").exists)
+  _wait_until((tmp_path / "0.partial.tmp-shard-00002-1").exists)
   started = _descendants(process.pid)
   os.kill(process.pid, signal.SIGKILL)
   assert process.wait()[0] == -signal.SIGKILL
@@ -222,13 +248,13 @@ def test_ctrl_c_leaves_nothing(command, tmp_path):
     env=_quiet(),
     start_new_session=True,  # As a terminal's, whose Ctrl-C goes to all of it.
   )
-  part = re.compile(r"out\.shard-\d+\.partial")
+  part = re.compile(r"out\.partial\.tmp-shard-\d+-0")
   _wait_until(lambda: any(map(part.match, os.listdir(tmp_path))))
   os.killpg(process.pid, signal.SIGINT)
   log, _ = process.communicate()
   assert process.returncode == 130, log
   assert len(log.splitlines()) == 2
-  assert log.splitlines()[1].endswith("starts anew; no file is half-written.")
+  assert log.splitlines()[1].endswith("start again; no file is half-written.")
   assert os.listdir(tmp_path) == []
 
 
@@ -310,7 +336,7 @@ def test_beam_writes_the_same_records(command, sharded, tmp_path):
     rows, wanted = _rows(tmp_path / path.name), _rows(path)
     assert _sorted(rows) == _sorted(wanted)
   count = sum(len(_rows(path)) for path in paths)
-  assert f"{count} instances of " in log
+  assert f"{count:,} instances of " in log
 
 
 @needs_beam
@@ -320,8 +346,8 @@ def test_an_error_in_beam_is_one_line(command, tmp_path):
   flags = command(tmp_path / "out", input_file=text, shard_mb=1e-6)
   _, log = scripts.fork(SCRIPT, *flags, "--runner=FnApiRunner", status=2)
   *_, line = log.splitlines()
-  assert line.startswith(f"error: no text in {text} but")
-  assert line.endswith("raise --shard_mb if it is set")
+  assert line.startswith(f"error: {text} has 0 documents with text")
+  assert line.endswith("--next_sentence_prediction=false")
   assert "Traceback" not in log
   assert os.listdir(tmp_path) == ["text.txt"]
 
@@ -355,44 +381,44 @@ def test_what_beam_does_not_know_either_is_an_error(command, tmp_path):
 OUTPUT = "--output_file=FILES/out"
 
 ERRORS = {
-  "no input": ({"input_file": None}, ["--input_file is missing"]),
-  "input is unset": ({"input_file": ""}, ["--input_file is missing"]),
+  "no input": ({"input_file": None}, ["--input_file is required"]),
+  "input is unset": ({"input_file": ""}, ["--input_file is required"]),
   "no such input": (
     {"input_file": "FILES/nowhere"},
-    ["--input_file=FILES/nowhere", "there is no file", "pass paths"],
+    ["--input_file=FILES/nowhere", "no file matches", "pass paths"],
   ),
   "one of the patterns fits nothing": (
     {"input_file": "FILES/good.txt,FILES/*.text"},
-    ["there is no file FILES/*.text", "pass paths"],
+    ["no file matches FILES/*.text", "pass paths"],
   ),
   "input is a folder": (
     {"input_file": "FILES/folder"},
-    ["there is no file FILES/folder", "pass paths"],
+    ["no file matches FILES/folder", "pass paths"],
   ),
-  "no output": ({"output_file": None}, ["--output_file is missing"]),
+  "no output": ({"output_file": None}, ["--output_file is required"]),
   "no output folder": (
     {"output_file": "FILES/nowhere/out"},
-    ["there is no folder FILES/nowhere", "make it"],
+    ["no such folder FILES/nowhere", "create it"],
   ),
   "output is a folder": (
     {"output_file": "FILES/folder"},
-    ["'FILES/folder' is no file", "pass the path of one"],
+    ["'FILES/folder' is not a file", "pass the path of a file"],
   ),
   "output is below a file": (
     {"output_file": "FILES/good.txt/out"},
-    ["there is no folder FILES/good.txt", "pass another"],
+    ["no such folder FILES/good.txt", "pass another"],
   ),
   "one output is empty": (
     {"output_file": "FILES/out,"},
-    [f"{OUTPUT},: '' is no file"],
+    [f"{OUTPUT},: '' is not a file"],
   ),
   "output is an input": (
     {"output_file": "FILES/out,FILES/folder/../good.txt"},
-    ["good.txt is read from", "pass another path"],
+    ["good.txt is an input", "pass another path"],
   ),
   "output is the vocabulary": (
     {"output_file": "FILES/vocab.txt"},
-    ["vocab.txt is read from", "pass another path"],
+    ["vocab.txt is an input", "pass another path"],
   ),
   "output is a device": (
     {"output_file": "/dev/null"},
@@ -400,15 +426,15 @@ ERRORS = {
   ),
   "output would be written aside over an input": (
     {"input_file": "FILES/a.partial", "output_file": "FILES/a"},
-    ["FILES/a.partial is read from", "pass another path"],
+    ["FILES/a.partial is an input", "pass another path"],
   ),
   "output is what another is written aside to": (
     {"output_file": "FILES/out,FILES/out.partial"},
-    ["FILES/out.partial is written on the way", "pass another path"],
+    ["FILES/out.partial is a temporary file", "pass another path"],
   ),
   "output comes twice": (
     {"output_file": "FILES/out,FILES/folder/../out"},
-    ["out comes twice", "pass another path"],
+    ["out is given twice", "pass another path"],
   ),
   "not UTF-8": (
     {"input_file": "FILES/good.txt,FILES/latin1.txt"},
@@ -420,17 +446,17 @@ ERRORS = {
   ),
   "no text": (
     {"input_file": "FILES/blank.txt"},
-    ["no text in FILES/blank.txt", "one sentence a line"],
+    ["no text in FILES/blank.txt", "one sentence per line"],
   ),
   "no text but what is dropped": (
     {"input_file": "FILES/control.txt"},
-    ["no text in FILES/control.txt", "drops"],
+    ["FILES/control.txt has 0 documents", "tokenizer keeps"],
   ),
   "one document": (
     {"input_file": "FILES/one.txt"},
     ["FILES/one.txt", "empty lines", "--next_sentence_prediction=false"],
   ),
-  "no vocabulary": ({"vocab_file": None}, ["--vocab_file is missing"]),
+  "no vocabulary": ({"vocab_file": None}, ["--vocab_file is required"]),
   "vocabulary without [MASK]": (
     {"vocab_file": "FILES/no_mask.txt"},
     ["no_mask.txt has no line [MASK]", "pass the vocab.txt", "--no_masking"],
@@ -465,7 +491,7 @@ ERRORS = {
   "no workers": ({"num_workers": 0}, ["--num_workers=0"]),
   "equal rows": (
     {"no_masking": True, "dupe_factor": 5, "max_predictions_per_seq": None},
-    ["--dupe_factor=5", "--no_masking", "leave one of them out"],
+    ["--dupe_factor=5", "--no_masking", "omit one of them"],
   ),
   "whole words unmasked": (
     {
@@ -473,11 +499,11 @@ ERRORS = {
       "do_whole_word_mask": True,
       "max_predictions_per_seq": None,
     },
-    ["--do_whole_word_mask", "--no_masking", "leave one of them out"],
+    ["--do_whole_word_mask", "--no_masking", "omit one of them"],
   ),
   "predictions unmasked": (
     {"no_masking": True},
-    ["--max_predictions_per_seq", "--no_masking", "leave one of them out"],
+    ["--max_predictions_per_seq", "--no_masking", "omit one of them"],
   ),
   "unknown flag": ({"dupe_facto": 2}, ["dupe_facto", "dupe_factor"]),
 }

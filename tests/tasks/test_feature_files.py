@@ -94,9 +94,9 @@ def documented(kind, path, n=None, dtype="float32"):
   Returns:
     The names they define.
   """
-  blocks = re.findall("(?:^    .*\n)+", feature_files.__doc__, re.MULTILINE)
-  (block,) = [b for b in blocks if f'"out.{kind}"' in b]
-  code = "\n".join(line[4:] for line in block.splitlines())
+  text = pathlib.Path(__file__).parents[2] / "docs" / "features.md"
+  blocks = re.findall("```py\n(.*?)```", text.read_text("utf-8"), re.DOTALL)
+  (code,) = [b for b in blocks if f'"out.{kind}"' in b]
   code = code.replace(f'"out.{kind}"', "path").replace("LAYERS", "2")
   code = code.replace("tf.float32", f"tf.{dtype}")
   names = {

@@ -505,11 +505,6 @@ class TestPieces:
 
 
 class TestErrors:
-  @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
-  def test_settings(self, name):
-    with pytest.raises(ValueError, match=f"^--{name}=0 is less than 1$"):
-      DecodingSettings(**{name: 0})
-
   @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
   @pytest.mark.parametrize("side", ["start_logits", "end_logits"])
   def test_not_finite(self, side, value):

@@ -1,5 +1,6 @@
 """The Estimator: every row once, whatever is interrupted, on any devices."""
 
+import gc
 import itertools
 import json
 import logging
@@ -456,6 +457,17 @@ def test_the_users_errors_pass_through_the_input(tmp_path):
       UserError, match=r"^x.tf_record changed; copy it again$"
     ):
       use()
+
+
+def test_many_models_in_one_process_are_no_retracing(tmp_path, caplog):
+  tf.get_logger().addHandler(caplog.handler)
+  for number in range(7):
+    model, _ = toy_model.toy(tmp_path / str(number))
+    assert len(list(model.predict(toy_model.input_fn_of([1, 2]), 2))) == 2
+    del model
+    gc.collect()
+  tf.get_logger().removeHandler(caplog.handler)
+  assert "retracing" not in caplog.text
 
 
 def test_a_batch_is_divided_evenly():

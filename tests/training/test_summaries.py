@@ -37,7 +37,6 @@ def test_what_was_written_last_is_read(parts):
       for tag, step, value in points:
         writer.write(step, {tag: value})
         expected.setdefault(tag.replace(" ", "_"), {})[step] = value
-      writer.close()
     assert summaries.read_scalars(folder) == {
       tag: sorted(curve.items()) for tag, curve in expected.items()
     }
@@ -60,7 +59,7 @@ def test_numbers_of_any_type_are_on_disk_at_once(tmp_path):
 
 
 def test_nothing_written_is_no_file(tmp_path):
-  summaries.Summaries(str(tmp_path / "new")).close()
+  summaries.Summaries(str(tmp_path / "new"))
   assert _files(tmp_path) == []
   assert summaries.read_scalars(tmp_path) == {}
 
@@ -78,7 +77,6 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
     writer.write(step, {"loss": step})
     (name,) = _files(tmp_path / "whole")
     sizes.append((tmp_path / "whole" / name).stat().st_size)
-  writer.close()
   cut = tmp_path / "cut"
   for size in range(sizes[1], sizes[2]):
     shutil.rmtree(cut, ignore_errors=True)
@@ -87,7 +85,6 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
     assert summaries.read_scalars(cut) == {"loss": [(0, 0.0), (1, 1.0)]}
   later = summaries.Summaries(str(cut))
   later.write(2, {"loss": 5})
-  later.close()
   assert summaries.read_scalars(cut)["loss"] == [(0, 0.0), (1, 1.0), (2, 5.0)]
 
 
