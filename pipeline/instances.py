@@ -232,12 +232,11 @@ def create_instances_from_document(
   """The instances of one pass over a document, in order.
 
   Args:
-    all_documents: Documents, or lists of sentences, which are lists of pieces.
-      Pieces are str, or any objects that represent them.
+    all_documents: Documents, or lists of sentences, which are lists of pieces:
+      str, or any objects that represent them.
     document_index: the document. Random next sentences come from the others.
     max_seq_length: S, maximum length of an instance with [CLS] and [SEP].
-    short_seq_prob: probability that the instances are shorter than S, because
-      shorter sequences also occur in later use.
+    short_seq_prob: probability that the instances are shorter than S.
     masked_lm_prob: fraction of the pieces to predict.
     max_predictions_per_seq: P, maximum number of predictions; 0 masks nothing.
     vocab_words: the pieces that random replacements are drawn from.
@@ -259,15 +258,8 @@ def create_instances_from_document(
   for text_a, text_b, is_random_next in texts(
     all_documents, document_index, room, target, rng
   ):
-    tokens = [cls, *text_a, sep]
-    segment_ids = [0] * len(tokens)
-    candidates = [*range(1, len(tokens) - 1)]
-    if text_b:
-      candidates += range(len(tokens), len(tokens) + len(text_b))
-      tokens += text_b
-      tokens.append(sep)
-      segment_ids += [1] * (len(text_b) + 1)
-    tokens, positions, labels = create_masked_lm_predictions(
+    tokens, segment_ids, candidates = _joined(text_a, text_b, cls, sep)
+    masked = create_masked_lm_predictions(
       tokens,
       masked_lm_prob,
       max_predictions_per_seq,
@@ -277,10 +269,23 @@ def create_instances_from_document(
       candidates,
       mask,
     )
-    instances.append(
-      TrainingInstance(tokens, segment_ids, positions, labels, is_random_next)
-    )
+    tokens, *predictions = masked
+    made = TrainingInstance(tokens, segment_ids, *predictions, is_random_next)
+    instances.append(made)
   return instances
+
+
+def _joined(text_a, text_b, cls, sep):
+  """[CLS] A [SEP] B [SEP], its segment ids, and the positions of text."""
+  tokens = [cls, *text_a, sep]
+  segment_ids = [0] * len(tokens)
+  candidates = [*range(1, len(tokens) - 1)]
+  if text_b:
+    candidates += range(len(tokens), len(tokens) + len(text_b))
+    tokens += text_b
+    tokens.append(sep)
+    segment_ids += [1] * (len(text_b) + 1)
+  return tokens, segment_ids, candidates
 
 
 def _pairs(documents, index, room, target, rng):
