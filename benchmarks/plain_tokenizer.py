@@ -1,6 +1,6 @@
-"""The tokenizer as one writes it first: every character of every word, anew.
+"""A straightforward tokenizer without a cache, for comparison.
 
-The other side of benchmarks; its pieces are FullTokenizer's.
+Its pieces equal those of FullTokenizer.
 """
 
 import unicodedata

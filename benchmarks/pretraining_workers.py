@@ -1,11 +1,11 @@
-"""Pre-training data of a large corpus: one worker process against two.
+"""Compares one worker process with two on a large corpus.
 
     python benchmarks/pretraining_workers.py VOCAB_FILE TEXT_FILE [MB] [ROUNDS]
 
-The text is repeated to so many MB (200), and create_pretraining_data.py makes
-data of it in shards of 4 MB, by one worker and by two in turn. Says instances
-a second, the whole command from its start on, the ratio, and the largest share
-of memory that its processes held together. Their files must be equal.
+Repeats the text to a corpus of this size (200 MB) and runs
+create_pretraining_data.py on shards of 4 MB with one and with two workers by
+turns. Prints instances per second of the whole command, the ratio, and the peak
+memory of all processes. The output files must be equal.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ FLAGS = (
 
 
 def repeated(text_file, megabytes, folder):
-  """A file of the text, as often as makes so many MB."""
+  """A file of this size with repetitions of the text."""
   text = pathlib.Path(text_file).read_bytes().rstrip(b"\n") + b"\n\n"
   path = folder / "corpus.txt"
   with open(path, "wb") as writer:
@@ -40,7 +40,7 @@ def repeated(text_file, megabytes, folder):
 
 
 def memory(pid):
-  """MB that a process and those it started hold; what they share once."""
+  """MB of a process and its descendants, counting shared memory once."""
   parents = {}
   for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
     try:
@@ -63,7 +63,7 @@ def memory(pid):
 
 
 def run(workers, vocab_file, corpus, output):
-  """Seconds of the command, its instances, and its peak of memory in MB."""
+  """Seconds, instances and peak memory in MB of the command."""
   start = time.perf_counter()
   process = subprocess.Popen(
     [
@@ -83,14 +83,15 @@ def run(workers, vocab_file, corpus, output):
   def watch():
     while process.poll() is None:
       peaks.append(memory(process.pid))
-      time.sleep(4)  # To look takes a worker's time.
+      time.sleep(4)  # Measuring takes time from the workers.
 
   threading.Thread(target=watch).start()
   log = process.stderr.read()
   process.wait()
   seconds = time.perf_counter() - start
   assert process.returncode == 0, log
-  instances = int(log.split(" instances of ")[0].split()[-1])
+  count = log.split(" instances of ")[0].split()[-1]
+  instances = int(count.replace(",", ""))
   return seconds, instances, max(peaks)
 
 

@@ -1,9 +1,9 @@
-"""FullTokenizer against the obvious way to write it.
+"""Compares FullTokenizer with a straightforward implementation.
 
     python benchmarks/tokenizer.py VOCAB_FILE TEXT_FILE
 
-Both sides cut every line of the text, in turn, on one core; their pieces must
-be equal.
+Both sides tokenize all lines of the text by turns on one core. Their pieces
+must be equal.
 """
 
 import os
@@ -23,12 +23,12 @@ REPETITIONS = 5
 
 
 def plain(vocab_file):
-  """A tokenizer function that goes through every character every time."""
+  """A tokenizer function that examines every character of every word."""
   return plain_tokenizer.make_tokenizer(vocab_file)
 
 
 def remembering(vocab_file):
-  """FullTokenizer, whose dictionary is empty at the start of each run."""
+  """A new FullTokenizer, with an empty cache."""
   return tokenization.FullTokenizer(vocab_file, do_lower_case=True).tokenize
 
 
