@@ -44,6 +44,8 @@ def _has_avx512():
 
 if "TF_ENABLE_ONEDNN_OPTS" not in os.environ and _has_avx512():
   os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
-# Respect an existing setting or a closed stderr.
-if "TF_CPP_MIN_LOG_LEVEL" not in os.environ and sys.stderr is not None:
+# Respect a setting that asks for notes, and a closed stderr.
+if (
+  os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") == "3" and sys.stderr is not None
+):
   _load_tensorflow_quietly()

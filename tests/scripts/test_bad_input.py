@@ -492,11 +492,11 @@ TABLE_ROWS = {
   ),
   "table is missing": (
     {**CUSTOM, "train_file": f"{TABLES}/nowhere.csv"},
-    [f"no file {TABLES}/nowhere.csv", "correct the path"],
+    [f"{TABLES}/nowhere.csv: no such file", "check the path"],
   ),
   "development table is missing": (
     {**CUSTOM, "dev_file": "nowhere.csv", "do_eval": True},
-    ["no file nowhere.csv", "correct the path"],
+    ["nowhere.csv: no such file", "check the path"],
   ),
   "table is a folder": (
     {**CUSTOM, "train_file": TABLES},

@@ -133,7 +133,7 @@ def test_evaluation_is_the_originals(evaluated, files, goldens, tmp_path):
   expected = _results(tmp_path)
   assert expected.keys() == RESULTS
   assert results[8] == pytest.approx(expected, rel=1e-5)
-  assert "Read 447 records in 1 file" in log
+  assert "Checked 447 records in 1 file" in log
   assert "--eval_input_file" not in log  # Nothing was trained on the records.
 
 
@@ -150,8 +150,9 @@ def test_the_log_tells_what_happens(trained):
   folder, output = trained
   assert "Training for 12 steps of 8 rows, 0.215 epochs of 447 rows" in output
   shapes = checkpoints.Checkpoint(str(folder / "bert_model.ckpt")).shapes
+  shapes.pop("global_step")
   count = sum(map(np.prod, shapes.values()))
-  assert f"{count:,} parameters" in output
+  assert f"{int(count):,} parameters" in output
   assert "loaded 30 variables; 0 initialized" in output
   for step in (3, 6, 9, 12):
     line = next(x for x in output.splitlines() if f"step {step}/12" in x)
@@ -186,7 +187,7 @@ def test_output_dir_is_a_release(trained, files):
     name: shape
     for name, shape in golden.shapes.items()
     if not name.startswith("bert/encoder/layer_1/")
-  }
+  } | {"global_step": []}
   vocab = (files / "model" / "vocab.txt").read_bytes()
   assert (folder / "vocab.txt").read_bytes() == vocab
   config = json.loads((folder / "bert_config.json").read_text())
@@ -317,7 +318,7 @@ def test_it_starts_from_nothing(files, tmp_path):
   _, loss = summaries.read_scalars(tmp_path)["loss"][0]
   assert loss == pytest.approx(np.log(1001) + np.log(2), abs=0.7)
   assert not (tmp_path / "vocab.txt").exists()
-  assert "records of 2 files" in log
+  assert "records in 2 files" in log
 
 
 def test_other_records_in_output_dir_are_an_error(trained, files):
