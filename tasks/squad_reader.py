@@ -50,6 +50,8 @@ class Reader:
     batch_size: int = 8,
     precision: str = "float32",
   ):
+    if not isinstance(model, (str, os.PathLike)) or not os.fspath(model):
+      raise UserError(f"{model!r} is not a model; pass the path of its folder")
     prefix = checkpoints.find_checkpoint(os.fspath(model))
     folder = os.path.dirname(prefix) or "."
     config = bert_config or model_folder.load_config(folder)

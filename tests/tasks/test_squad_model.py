@@ -404,3 +404,9 @@ def test_assets_are_json():
     "max_query_length": 64,
     "version_2_with_negative": False,
   }
+
+
+@pytest.mark.parametrize("model", ["", None])
+def test_a_reader_needs_a_model(model):
+  with pytest.raises(UserError, match="is not a model; pass the path"):
+    Reader(model)
