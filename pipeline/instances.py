@@ -10,6 +10,7 @@ code: equal text, settings and seed give the instances of the original.
 import bisect
 import contextlib
 import dataclasses
+import functools
 import itertools
 import random
 import re
@@ -24,6 +25,9 @@ SPECIALS = ("[CLS]", "[SEP]", "[MASK]")
 
 # What SentencePiece puts before the first piece of a word.
 _WORD_START = "\u2581"
+
+# From a byte to whether its first bit is 0.
+_FIRST_BIT_IS_0 = bytes(byte < 128 for byte in range(256))
 
 
 @dataclasses.dataclass(slots=True)
@@ -277,14 +281,13 @@ def create_instances_from_document(
 
 def _joined(text_a, text_b, cls, sep):
   """[CLS] A [SEP] B [SEP], its segment ids, and the positions of text."""
-  tokens = [cls, *text_a, sep]
-  segment_ids = [0] * len(tokens)
-  candidates = [*range(1, len(tokens) - 1)]
-  if text_b:
-    candidates += range(len(tokens), len(tokens) + len(text_b))
-    tokens += text_b
-    tokens.append(sep)
-    segment_ids += [1] * (len(text_b) + 1)
+  middle = len(text_a) + 1
+  if not text_b:
+    return [cls, *text_a, sep], [0] * (middle + 1), list(range(1, middle))
+  tokens = [cls, *text_a, sep, *text_b, sep]
+  segment_ids = [0] * (middle + 1) + [1] * (len(text_b) + 1)
+  candidates = list(range(1, len(tokens) - 1))
+  del candidates[middle - 1]
   return tokens, segment_ids, candidates
 
 
@@ -351,13 +354,21 @@ def truncate_seq_pair(
   its start or its end, so that neither end of a text is favoured.
   """
   size_a, size_b = len(tokens_a), len(tokens_b)
-  draw = rng.random
-  from_start = [draw() < 0.5 for _ in range(size_a + size_b - max_num_tokens)]
+  surplus = size_a + size_b - max_num_tokens
+  if surplus <= 0:
+    return
+  # `rng.random()` takes two words of 32 bits; the first bit of the first word
+  # says whether it is below a half.
+  words = rng.getrandbits(64 * surplus).to_bytes(8 * surplus, "little")
+  from_start = words[3::8].translate(_FIRST_BIT_IS_0)
   # The longer list is cut until both are equally long. Then they alternate.
-  longer = from_start[: abs(size_a - size_b)]
-  rest = from_start[len(longer) :]
+  difference = min(abs(size_a - size_b), surplus)
+  longer, rest = from_start[:difference], from_start[difference:]
   lost_a, lost_b = rest[1::2], rest[::2]
-  (lost_a if size_a > size_b else lost_b).extend(longer)
+  if size_a > size_b:
+    lost_a += longer
+  else:
+    lost_b += longer
   for tokens, lost in ((tokens_a, lost_a), (tokens_b, lost_b)):
     start = sum(lost)
     tokens[:] = tokens[start : start + len(tokens) - len(lost)]
@@ -403,13 +414,14 @@ def create_masked_lm_predictions(
     candidates = _whole_words(tokens, candidates, wanted, rng, continuations)
   else:
     shuffle(candidates, rng)
+  positions = candidates[:wanted]
   draw = rng.random
-  for position in candidates[:wanted]:
+  for position in positions:
     if draw() < 0.8:
       output[position] = mask
     elif draw() >= 0.5:
       output[position] = vocab_words[_random_below(len(vocab_words), rng)]
-  positions = sorted(candidates[:wanted])
+  positions.sort()
   return output, positions, [tokens[position] for position in positions]
 
 
@@ -497,25 +509,31 @@ def encode_instance(
   feature = records.encode_feature
   # A number below 128 takes one byte.
   padding = bytes(max_seq_length - size)
+  segment_ids = bytes(instance.segment_ids) + padding
   features = [
     feature("input_ids", b"".join(instance.tokens) + padding),
-    feature("input_mask", b"\1" * size + padding),
+    _ones("input_mask", size, max_seq_length),
   ]
   if max_predictions_per_seq:
     unused = bytes(max_predictions_per_seq - count)
     positions = records.encode_ints(instance.masked_lm_positions)
-    weights = records.encode_floats((1.0,)) * count + unused * 4
     features += [
       feature("masked_lm_ids", b"".join(instance.masked_lm_labels) + unused),
       feature("masked_lm_positions", positions + unused),
-      feature("masked_lm_weights", weights, is_float=True),
+      _ones("masked_lm_weights", count, max_predictions_per_seq, True),
     ]
   if instance.is_random_next is not None:
-    label = bytes([instance.is_random_next])
-    features.append(feature("next_sentence_labels", label))
-  segment_ids = bytes(instance.segment_ids) + padding
+    features.append(_ones("next_sentence_labels", instance.is_random_next, 1))
   features.append(feature("segment_ids", segment_ids))
   return records.encode_example(features)
+
+
+@functools.lru_cache(2**12)
+def _ones(name, count, size, is_float=False):
+  """The encoded feature of `count` ones, then zeros up to `size`."""
+  numbers = [1] * count + [0] * (size - count)
+  encode = records.encode_floats if is_float else records.encode_ints
+  return records.encode_feature(name, encode(numbers), is_float)
 
 
 def write_instance_to_example_files(

@@ -30,8 +30,6 @@ POSITION = "position"
 HEADER_BYTES = 12
 FRAME_BYTES = 16
 
-_BYTES = [bytes([number]) for number in range(256)]
-
 
 class Feature(NamedTuple):
   """Shape and type of one feature of a row.
@@ -118,16 +116,29 @@ def _field(tag, content):
   return tag + varint(len(content)) + content
 
 
-@functools.lru_cache(2**16)
+class _Varints(dict):
+  """The encoding of each small number that has occurred."""
+
+  def __missing__(self, number):
+    if 0 <= number < 128:
+      encoded = bytes([number])
+    else:
+      rest = number & 2**64 - 1
+      encoded = bytes([rest & 127 | 128]) + self[rest >> 7]
+    if 0 <= number < 2**17:  # Ids recur; others would fill the memory.
+      self[number] = encoded
+    return encoded
+
+
+_varints = _Varints()
+
+
 def varint(number: int) -> bytes:
   """An integer as protocol buffers encode it: 7 bits a byte, low bits first.
 
   Negative numbers are encoded as their two's complement in 64 bits.
   """
-  if 0 <= number < 128:
-    return _BYTES[number]
-  number &= 2**64 - 1
-  return _BYTES[number & 127 | 128] + varint(number >> 7)
+  return _varints[number]
 
 
 def encode_ints(values: Sequence[int]) -> bytes:
@@ -136,7 +147,11 @@ def encode_ints(values: Sequence[int]) -> bytes:
     encoded = bytes(values)
   except ValueError:  # A value is negative or does not fit one byte.
     encoded = b"\x80"
-  return encoded if encoded.isascii() else b"".join(map(varint, values))
+  return (
+    encoded
+    if encoded.isascii()
+    else b"".join(map(_varints.__getitem__, values))
+  )
 
 
 def encode_floats(values: Sequence[float]) -> bytes:
