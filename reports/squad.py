@@ -6,7 +6,6 @@ questions that the reader selects.
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from reports import html
@@ -37,7 +36,7 @@ class AnsweredQuestion:
     f1: F1, from 0 to 1.
     probability: the model's probability of its answer.
     loss: -log of the model's probability of a right answer; infinite if none is
-      a candidate, None if unknown.
+      a candidate.
     null_odds: log odds of no answer against the best answer, or None.
     nbest: (text, probability) of the candidates, best first.
   """
@@ -52,7 +51,7 @@ class AnsweredQuestion:
   exact: float
   f1: float
   probability: float
-  loss: float | None
+  loss: float
   null_odds: float | None
   nbest: Sequence[tuple[str, float]]
 
@@ -87,9 +86,7 @@ def write_page(
       `best_null_score_diff_threshold`.
   """
   # Of equal losses, the most probable answer comes first.
-  questions = sorted(
-    questions, key=lambda q: (_descending(q.loss), _descending(q.probability))
-  )
+  questions = sorted(questions, key=lambda q: (-q.loss, -q.probability))
   contexts = {q.context: None for q in questions}
   indices = {context: i for i, context in enumerate(contexts)}
   data = {
@@ -107,13 +104,6 @@ def write_page(
   )
   header = _scores(scores, len(questions))
   html.write(path, html.document(title, header, body, _CSS, _SCRIPT))
-
-
-def _descending(number):
-  """A sort key for the largest first; unknown numbers count as infinite."""
-  if number is None or math.isnan(number):
-    return -math.inf
-  return -number
 
 
 def _scores(scores, count):
@@ -188,7 +178,6 @@ def _filter(questions):
 def _described(question, context):
   """A question for the script, with numbers as the reader sees them."""
   q = question
-  is_known = q.loss is not None and not math.isnan(q.loss)
   return {
     "id": q.qas_id,
     "title": q.title,
@@ -200,7 +189,7 @@ def _described(question, context):
     "exact": html.short(int(q.exact)),
     "f1": html.short(q.f1),
     "probability": html.short(q.probability),
-    "loss": html.short(q.loss) if is_known else "unknown",
+    "loss": html.short(q.loss),
     "odds": None if q.null_odds is None else html.short(q.null_odds),
     "runs": _runs(q),
     "nbest": [[t, html.short(p)] for t, p in q.nbest[:_MAX_CANDIDATES]],
