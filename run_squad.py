@@ -15,14 +15,11 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 import dataclasses
 import functools
 
-import quiet_start  # Before TensorFlow.
+import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError
 from tasks import squad_model, squad_reader
-
-# Names that users import from here.
-# ruff: noqa: F401
 from tasks.squad import (
   FeatureWriter,
   InputFeatures,
@@ -37,12 +34,27 @@ from tasks.squad_reader import Reader
 from training import common_flags, model_folder, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
+# Names that users import from here.
+__all__ = [
+  "FeatureWriter",
+  "InputFeatures",
+  "RawResult",
+  "Reader",
+  "SquadExample",
+  "convert_examples_to_features",
+  "create_model",
+  "get_final_text",
+  "model_fn_builder",
+  "read_squad_examples",
+  "write_predictions",
+]
+
 FLAGS = flags.FLAGS
 
 # Flag, default, help.
 _FLAGS = (
-  ("train_file", None, "Questions to train on: SQuAD's JSON, also with .gz."),
-  ("predict_file", None, "Questions to predict, and to evaluate on."),
+  ("train_file", None, "Training questions: a SQuAD JSON file, or .json.gz."),
+  ("predict_file", None, "Questions to answer, and to evaluate on."),
   ("interactive", False, "Ask for texts and questions, and answer them."),
   ("doc_stride", 128, "Stride, in pieces, between windows of a long text."),
   ("max_query_length", 64, "Longer questions are truncated to this length."),
@@ -53,9 +65,9 @@ _FLAGS = (
   (
     "null_score_diff_threshold",
     "0.0",
-    "Predict no answer if it scores higher than the best answer by more than "
-    "this. auto selects the value with the best F1 on --predict_file; if that "
-    "has no answers, the value selected before.",
+    "Predict no answer if its score exceeds that of the best answer by more "
+    "than this. auto selects the value with the best F1 on --predict_file; if "
+    "that file has no answers, it uses the value selected before.",
   ),
   ("verbose_logging", False, "Accepted for compatibility; has no effect."),
 )
@@ -77,14 +89,12 @@ def define_flags() -> None:
 def splits() -> dict[str, str]:
   """The data splits that are read, each with the flag of its file."""
   in_training = FLAGS.do_train and common_flags.evaluates_in_training()
-  wanted = {
-    "train": ("train_file", FLAGS.do_train),
-    "dev": ("predict_file", FLAGS.do_eval or in_training),
-    "test": ("predict_file", FLAGS.do_predict),
-  }
-  return {
-    split: flag for split, (flag, is_wanted) in wanted.items() if is_wanted
-  }
+  found = {"train": "train_file"} if FLAGS.do_train else {}
+  if FLAGS.do_eval or in_training:
+    found["dev"] = "predict_file"
+  if FLAGS.do_predict:
+    found["test"] = "predict_file"
+  return found
 
 
 def check_flags() -> None:
@@ -106,16 +116,15 @@ def check_flags() -> None:
 
 
 def reading_settings(folder: str | None) -> ReadingSettings:
-  """How to read: as the flags say, or by default as the trained model does.
+  """The ReadingSettings of the flags; by default those of the trained model.
 
   Args:
     folder: the folder of the weights.
   """
-  names = [field.name for field in dataclasses.fields(ReadingSettings)]
   given = {
-    name: FLAGS[name].value
-    for name in names
-    if not FLAGS[name].using_default_value
+    field.name: FLAGS[field.name].value
+    for field in dataclasses.fields(ReadingSettings)
+    if not FLAGS[field.name].using_default_value
   }
   return squad_model.read_settings(None if FLAGS.do_train else folder, **given)
 

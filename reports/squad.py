@@ -85,7 +85,7 @@ def write_page(
       `null_score_diff_threshold`, and the threshold with the best F1,
       `best_null_score_diff_threshold`.
   """
-  # Of equal losses, the most probable answer comes first.
+  # If losses are equal, the most probable answer comes first.
   questions = sorted(questions, key=lambda q: (-q.loss, -q.probability))
   contexts = {q.context: None for q in questions}
   indices = {context: i for i, context in enumerate(contexts)}

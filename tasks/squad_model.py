@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -30,14 +30,7 @@ from tasks.squad_decoding import (
   write_answers,
 )
 from training import estimator, model_folder
-from training.task import (
-  Evaluation,
-  Optimization,
-  Outputs,
-  RowSet,
-  Task,
-  build_model_fn,
-)
+from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 
 # Files of a model folder: how the model reads, and the best threshold found.
 SETTINGS_NAME = "squad.json"
@@ -135,36 +128,6 @@ def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
   return logits + padding * modeling.MASKED_SCORE
 
 
-def model_fn_builder(
-  bert_config: modeling.BertConfig,
-  init_checkpoint: str | None,
-  learning_rate: float,
-  num_train_steps: int | None,
-  num_warmup_steps: int | None,
-  use_tpu: bool,
-  use_one_hot_embeddings: bool,
-  precision: str = "float32",
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of SQuAD, for `estimator.Estimator`, with the original loss.
-
-  Args:
-    bert_config: a BertConfig.
-    init_checkpoint: initial weights, or None.
-    learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-    use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings, precision: see BertModel.
-  """
-  del use_tpu
-  return build_model_fn(
-    SquadTask({}, None, ReadingSettings()),
-    bert_config,
-    init_checkpoint,
-    Optimization(learning_rate, num_train_steps, num_warmup_steps),
-    use_one_hot_embeddings,
-    precision,
-  )
-
-
 class SquadTask(Task):
   """SQuAD 1.1 or 2.0.
 
@@ -247,7 +210,9 @@ class SquadTask(Task):
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the file to train on and the file to answer."""
     return {
-      "train" if split == "train" else "dev": _sha256(path)
+      "train" if split == "train" else "dev": hashlib.sha256(
+        files.read_bytes(path)
+      ).hexdigest()
       for split, path in self._paths.items()
     }
 
@@ -288,14 +253,9 @@ class SquadTask(Task):
   ) -> Evaluation | None:
     """Writes the files of answers and, if answers are known, answer.html."""
     answers, evaluation = self._answer(rows, predictions)
-    path, nbest_path, odds_path, page_path = (
-      os.path.join(folder, name)
-      for name in (
-        "predictions.json",
-        "nbest_predictions.json",
-        "null_odds.json",
-        "answer.html",
-      )
+    path, nbest_path, odds_path = (
+      os.path.join(folder, f"{name}.json")
+      for name in ("predictions", "nbest_predictions", "null_odds")
     )
     write_answers(answers, path, nbest_path, odds_path if self._is_v2 else None)
     logging.info("%s: %s", path, plural(len(answers), "answer"))
@@ -305,7 +265,7 @@ class SquadTask(Task):
     scores = {**evaluation.results, **evaluation.details}
     del scores["predict_file"]
     squad_report.write_page(
-      page_path,
+      os.path.join(folder, "answer.html"),
       f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
       [
         squad_scoring.answered_question(e, answers[e.qas_id], self._is_v2)
@@ -352,13 +312,13 @@ class SquadTask(Task):
   def report(
     self, folder: str, evaluations: Sequence[Evaluation], record: Mapping
   ) -> None:
-    """Writes the best threshold."""
+    """Stores the threshold with the best F1."""
     for evaluation in evaluations if self._is_v2 else ():
       best = evaluation.details[f"best_{_THRESHOLD_KEY}"]
       logging.info(
-        "Predicted no answer above null_score_diff_threshold=%g. F1 is best "
-        "with %g, stored in %s. (best_f1_thresh and best_exact_thresh are the "
-        "official script's, for the predictions as they are.)",
+        "Predicted no answer above null_score_diff_threshold=%g. The best "
+        "threshold is %g, stored in %s. (best_f1_thresh and best_exact_thresh "
+        "are those of the official script, for the final predictions.)",
         evaluation.details[_THRESHOLD_KEY],
         best,
         write_threshold(folder, best),
@@ -370,12 +330,14 @@ class SquadTask(Task):
     return {SETTINGS_NAME: content + "\n"}
 
 
-def _sha256(path):
-  return hashlib.sha256(files.read_bytes(path)).hexdigest()
+# The loss is the original's.
+model_fn_builder = model_fn_builder_of(
+  lambda config: SquadTask({}, None, ReadingSettings())
+)
 
 
 def _remove_scores(folder, path, examples):
-  """Deletes the scores of earlier predictions, and says why there are none."""
+  """Deletes scores of earlier predictions, and logs why there are none."""
   unknown = [e for e in examples if not e.answers]
   logging.info(
     "%s: not scored, because %d of %s have no answer; the first is %s",
@@ -405,11 +367,12 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
   path = os.path.join(model_dir or "", SETTINGS_NAME)
   values = dataclasses.asdict(ReadingSettings())
   found = model_folder.read_json(path, dict) if model_dir else None
-  for name, value in values.items() if found is not None else ():
-    if type(found.get(name)) is not type(value):
-      reason = f"{name}={found.get(name)!r}"
-      raise UserError(model_folder.damaged(path, reason))
-    values[name] = found[name]
+  if found is not None:
+    for name, value in values.items():
+      if type(found.get(name)) is not type(value):
+        reason = f"{name}={found.get(name)!r}"
+        raise UserError(model_folder.damaged(path, reason))
+      values[name] = found[name]
   settings = ReadingSettings(**{**values, **given})
   settings.room_for_text(settings.max_query_length)
   return settings
@@ -454,7 +417,7 @@ def write_threshold(model_dir: str, threshold: float) -> str:
 
 
 def read_threshold(folders: Iterable[str | None]) -> float:
-  """The stored threshold, from the first of some folders that has one.
+  """The stored threshold of the first folder that has one.
 
   Raises:
     UserError: there is none, or the file is damaged.
@@ -468,12 +431,12 @@ def read_threshold(folders: Iterable[str | None]) -> float:
     threshold = found.get(_THRESHOLD_KEY)
     if type(threshold) not in (int, float):
       raise UserError(
-        f"{path} is damaged; predict a file with answers to write it again"
+        f"{path} is damaged; predict a file with answers to replace it"
       )
     logging.info("null_score_diff_threshold=%g, from %s", threshold, path)
     return threshold
   raise UserError(
     f"--null_score_diff_threshold=auto: no {THRESHOLD_NAME} in "
-    f"{' or '.join(folders)}; predict a file with answers first, which writes "
-    f"it, or pass a number"
+    f"{' or '.join(folders)}; pass a number, or first predict a file with "
+    f"answers"
   )

@@ -270,9 +270,9 @@ def test_the_best_threshold_is_found_and_stored(trained_v2, files):
 
   assert predictions == answers(threshold)
   assert (
-    f"Predicted no answer above null_score_diff_threshold={threshold:g}. F1 is "
-    f"best with {threshold:g}, stored in {out}/null_threshold.json. "
-    f"(best_f1_thresh and best_exact_thresh are the official script's, "
+    f"Predicted no answer above null_score_diff_threshold={threshold:g}. The "
+    f"best threshold is {threshold:g}, stored in {out}/null_threshold.json. "
+    f"(best_f1_thresh and best_exact_thresh are those of the official script, "
   ) in log
   exact, f1 = _scores(predictions, dev)
   for other in (*odds.values(), min(odds.values()) - 1):
@@ -516,7 +516,7 @@ def test_names_that_users_import(tmp_path):
     "run_squad.read_squad_examples, run_squad.convert_examples_to_features, "
     "run_squad.create_model, run_squad.model_fn_builder, run_squad.RawResult, "
     "run_squad.write_predictions, run_squad.get_final_text, "
-    "run_squad.FeatureWriter, run_squad.Reader"
+    "run_squad.FeatureWriter, run_squad.Reader; from run_squad import *"
   )
   scripts.fork(script)
 
