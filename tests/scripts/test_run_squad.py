@@ -324,9 +324,14 @@ def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   changes = {
     "init_checkpoint": folder,
     "null_score_diff_threshold": "auto",
+    "predict_file": files / "dev_v2.json",
     **READ_BACK,
   }
-  _fork(files, out, "--do_predict", **_v2(files, **changes))
+  _fork(files, out, "--do_predict", **changes)
+  flags = _read(out / "flags.json")["flags"]
+  settings = _read(folder / "squad.json")
+  assert {name: flags[name] for name in settings} == settings
+  assert settings["version_2_with_negative"]
   assert (out / "answer.html").exists()
   stored = _read(out / "null_threshold.json")
   (out / "null_threshold.json").write_text('{"null_score_diff_threshold": 1e9}')
@@ -338,18 +343,6 @@ def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   assert "test.json: not scored, because 12 of 12 questions have no ans" in log
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
     assert not (out / name).exists()
-
-
-def test_the_record_says_how_the_model_reads(trained_v2, files, tmp_path):
-  folder, _ = trained_v2
-  out = tmp_path / "out"
-  changes = {"init_checkpoint": folder, **READ_BACK}
-  changes["predict_file"] = files / "dev_v2.json"
-  _fork(files, out, "--do_predict", **changes)
-  flags = _read(out / "flags.json")["flags"]
-  settings = _read(folder / "squad.json")
-  assert {name: flags[name] for name in settings} == settings
-  assert settings["version_2_with_negative"]
 
 
 def test_other_windows_are_another_training(trained, files):
@@ -405,6 +398,9 @@ def test_the_best_by_f1_is_kept(kept):
   assert _eval_results(out)["global_step"] == history["best_step"]
   curve = summaries.read_scalars(out)["dev/f1"]
   assert [step for step, _ in curve] == [s for s, _ in history["evaluations"]]
+  # The rows to evaluate on were predicted, too.
+  assert f"{out}/eval.tf_record: " in log
+  assert not (out / "predict.tf_record").exists()
   assert re.search(r"step 3, dev set: exact_match [\d.]+, f1 [\d.]+\n", log)
 
 
