@@ -20,14 +20,14 @@ _PREDICTED, _GOLD = 1, 2
 
 @dataclasses.dataclass
 class AnsweredQuestion:
-  """A question with the model's answer and the right ones.
+  """A question with the model's answer and the correct ones.
 
   Attributes:
     qas_id: the question's id.
     title: title of the article.
     question: the question.
     context: the paragraph that the question is about.
-    prediction: the answer, empty for no answer.
+    prediction: the model's answer, "" for no answer.
     prediction_span: (start, end) of the answer in the context, in characters,
       or None.
     golds: (text, start in the context or None) of each right answer; empty for
@@ -81,9 +81,9 @@ def write_page(
     title: heading of the page.
     questions: all questions of the data set.
     scores: dict from the names of the official scripts to scores in percent,
-      thresholds and counts. It may also have the threshold in use,
-      `null_score_diff_threshold`, and the threshold with the best F1,
-      `best_null_score_diff_threshold`.
+      thresholds and counts. For SQuAD 2.0, also `null_score_diff_threshold`,
+      the threshold in use, and `best_null_score_diff_threshold`, the one with
+      the best F1.
   """
   # If losses are equal, the most probable answer comes first.
   questions = sorted(questions, key=lambda q: (-q.loss, -q.probability))
@@ -134,16 +134,14 @@ def _scores(scores, count):
 
 def _thresholds(scores):
   """A paragraph on the threshold above which a question has no answer."""
-  used = scores.get("null_score_diff_threshold")
-  best = scores.get("best_null_score_diff_threshold")
-  sentences = []
-  if used is not None:
-    sentences.append(
-      f"Questions whose null odds exceed {html.data(used)} get no answer."
-    )
-  if best is not None:
-    sentences.append(f"The threshold with the best F1 is {html.data(best)}.")
-  return f"<p>{' '.join(sentences)}</p>\n" if sentences else ""
+  if "null_score_diff_threshold" not in scores:
+    return ""
+  used = html.data(scores["null_score_diff_threshold"])
+  best = html.data(scores["best_null_score_diff_threshold"])
+  return (
+    f"<p>Questions whose null odds exceed {used} get no answer. The threshold "
+    f"with the best F1 is {best}.</p>\n"
+  )
 
 
 def _filter(questions):

@@ -85,16 +85,11 @@ def create_model(
   Returns:
     start_logits, end_logits, each float [B, S].
   """
-  return compute_logits(
-    modeling.BertModel(
-      bert_config,
-      is_training,
-      input_ids,
-      input_mask,
-      segment_ids,
-      use_one_hot_embeddings,
-    )
+  sequences = (input_ids, input_mask, segment_ids)
+  bert = modeling.BertModel(
+    bert_config, is_training, *sequences, use_one_hot_embeddings
   )
+  return compute_logits(bert)
 
 
 def span_loss(

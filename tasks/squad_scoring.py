@@ -204,6 +204,10 @@ def answered_question(
     for candidate in answer.nbest
     if normalize_answer(candidate.text) in correct
   )
+  loss = math.inf
+  if correct_probability:
+    # The sum may exceed 1 because of rounding.
+    loss = -math.log(min(correct_probability, 1.0))
   probabilities = {c.text: c.probability for c in answer.nbest}
   return AnsweredQuestion(
     qas_id=example.qas_id,
@@ -216,10 +220,7 @@ def answered_question(
     exact=exact,
     f1=f1_score,
     probability=probabilities.get(answer.text, 0.0),
-    # Rounding may take the sum above 1.
-    loss=-math.log(min(correct_probability, 1.0))
-    if correct_probability
-    else math.inf,
+    loss=loss,
     null_odds=answer.null_odds,
     nbest=[(c.text, c.probability) for c in answer.nbest],
   )
