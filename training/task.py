@@ -87,7 +87,8 @@ class Task:
     pads_training: whether training batches are padded to the full length
       unless --pad_to_max_length says otherwise.
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
-    has_eval_loss: whether `outputs` has a loss in evaluation.
+    has_eval_loss: whether `outputs` has a loss in evaluation. If not, the mode
+      of an evaluation is PREDICT.
   """
 
   name = ""
