@@ -15,14 +15,11 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 import dataclasses
 import functools
 
-import quiet_start  # Before TensorFlow.
+import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError
 from tasks import squad_model, squad_reader
-
-# Names that users import from here.
-# ruff: noqa: F401
 from tasks.squad import (
   FeatureWriter,
   InputFeatures,
@@ -31,26 +28,33 @@ from tasks.squad import (
   convert_examples_to_features,
   read_squad_examples,
 )
-from tasks.squad_decoding import (
-  DecodingSettings,
-  RawResult,
-  get_final_text,
-  write_predictions,
-)
+from tasks.squad_decoding import RawResult, get_final_text, write_predictions
 from tasks.squad_model import SquadTask, create_model, model_fn_builder
 from tasks.squad_reader import Reader
 from training import common_flags, model_folder, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
-FLAGS = flags.FLAGS
+# Names that users import from here.
+__all__ = [
+  "FeatureWriter",
+  "InputFeatures",
+  "RawResult",
+  "Reader",
+  "SquadExample",
+  "convert_examples_to_features",
+  "create_model",
+  "get_final_text",
+  "model_fn_builder",
+  "read_squad_examples",
+  "write_predictions",
+]
 
-# Number of answers that --interactive shows by default.
-_SHOWN = 5
+FLAGS = flags.FLAGS
 
 # Flag, default, help.
 _FLAGS = (
-  ("train_file", None, "Questions to train on: SQuAD's JSON, also with .gz."),
-  ("predict_file", None, "Questions to predict, and to evaluate on."),
+  ("train_file", None, "Training questions: a SQuAD JSON file, or .json.gz."),
+  ("predict_file", None, "Questions to answer, and to evaluate on."),
   ("interactive", False, "Ask for texts and questions, and answer them."),
   ("doc_stride", 128, "Stride, in pieces, between windows of a long text."),
   ("max_query_length", 64, "Longer questions are truncated to this length."),
@@ -61,15 +65,9 @@ _FLAGS = (
   (
     "null_score_diff_threshold",
     "0.0",
-    "Predict no answer if it scores higher than the best answer by more than "
-    "this. auto selects the value with the best F1 on --predict_file; if that "
-    "has no answers, the value selected before.",
-  ),
-  (
-    "exact_answer_text",
-    False,
-    "Copy answers from the text character by character, instead of aligning "
-    "words as the original does.",
+    "Predict no answer if its score exceeds that of the best answer by more "
+    "than this. auto selects the value with the best F1 on --predict_file; if "
+    "that file has no answers, it uses the value selected before.",
   ),
   ("verbose_logging", False, "Accepted for compatibility; has no effect."),
 )
@@ -91,14 +89,12 @@ def define_flags() -> None:
 def splits() -> dict[str, str]:
   """The data splits that are read, each with the flag of its file."""
   in_training = FLAGS.do_train and common_flags.evaluates_in_training()
-  wanted = {
-    "train": ("train_file", FLAGS.do_train),
-    "dev": ("predict_file", FLAGS.do_eval or in_training),
-    "test": ("predict_file", FLAGS.do_predict),
-  }
-  return {
-    split: flag for split, (flag, is_wanted) in wanted.items() if is_wanted
-  }
+  found = {"train": "train_file"} if FLAGS.do_train else {}
+  if FLAGS.do_eval or in_training:
+    found["dev"] = "predict_file"
+  if FLAGS.do_predict:
+    found["test"] = "predict_file"
+  return found
 
 
 def check_flags() -> None:
@@ -120,25 +116,17 @@ def check_flags() -> None:
 
 
 def reading_settings(folder: str | None) -> ReadingSettings:
-  """How to read: as the flags say, or by default as the trained model does.
+  """The ReadingSettings of the flags; by default those of the trained model.
 
   Args:
     folder: the folder of the weights.
   """
-  names = [field.name for field in dataclasses.fields(ReadingSettings)]
   given = {
-    name: FLAGS[name].value
-    for name in names
-    if not FLAGS[name].using_default_value
+    field.name: FLAGS[field.name].value
+    for field in dataclasses.fields(ReadingSettings)
+    if not FLAGS[field.name].using_default_value
   }
   return squad_model.read_settings(None if FLAGS.do_train else folder, **given)
-
-
-def null_threshold(reading: ReadingSettings) -> float | None:
-  """--null_score_diff_threshold; None to select the best."""
-  return squad_model.parse_threshold(
-    FLAGS.null_score_diff_threshold, reading.version_2_with_negative
-  )
 
 
 def make_experiment() -> Experiment:
@@ -156,10 +144,9 @@ def make_experiment() -> Experiment:
   reading = reading_settings(folder)
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer, reading.max_seq_length)
-  decoding = DecodingSettings.of(
+  decoding = squad_model.decoding_settings(
     tokenizer,
     reading,
-    FLAGS.exact_answer_text,
     n_best_size=FLAGS.n_best_size,
     max_answer_length=FLAGS.max_answer_length,
   )
@@ -168,9 +155,10 @@ def make_experiment() -> Experiment:
     tokenizer,
     reading,
     decoding,
-    null_threshold(reading),
+    squad_model.parse_threshold(
+      FLAGS.null_score_diff_threshold, reading.version_2_with_negative
+    ),
     [FLAGS.output_dir, folder],
-    FLAGS.spm_model_file or FLAGS.vocab_file,
     padding_competes=FLAGS.pad_to_max_length is not False,
     epoch_counts_rows=FLAGS.count_steps_on_windows,
   )
@@ -189,26 +177,27 @@ def load_reader() -> Reader:
   Raises:
     UserError: there is no trained model.
   """
-  model, config, tokenizer = FLAGS.output_dir, None, None
-  if not (model and squad_reader.is_trained(model)):
-    model = FLAGS.init_checkpoint
-    if not model:
-      raise UserError(
-        f"--output_dir={FLAGS.output_dir} does not hold a trained model; pass "
-        f"the --output_dir of a finished training, or --init_checkpoint"
-      )
-    if FLAGS.vocab_file or FLAGS.spm_model_file:
-      tokenizer = common_flags.load_tokenizer()
+  is_trained = FLAGS.output_dir and squad_reader.is_trained(FLAGS.output_dir)
+  model = FLAGS.output_dir if is_trained else FLAGS.init_checkpoint
+  if not model:
+    raise UserError(
+      f"--output_dir={FLAGS.output_dir} does not hold a trained model; pass "
+      f"the --output_dir of a finished training, or --init_checkpoint"
+    )
   folder = model_folder.weights_folder("", model)
   reading = reading_settings(folder)
-  if model == FLAGS.init_checkpoint and FLAGS.bert_config_file:
+  config, tokenizer = None, None
+  if not is_trained and (FLAGS.vocab_file or FLAGS.spm_model_file):
+    tokenizer = common_flags.load_tokenizer()
+  if not is_trained and FLAGS.bert_config_file:
     config = common_flags.load_config(tokenizer, reading.max_seq_length)
-  threshold = null_threshold(reading)
+  threshold = squad_model.parse_threshold(
+    FLAGS.null_score_diff_threshold, reading.version_2_with_negative
+  )
   if threshold is None:
     threshold = squad_model.read_threshold([folder])
   decoding = {
-    # At least the default, because probabilities depend on the number.
-    "n_best_size": max(FLAGS.n_best_size, FLAGS["n_best_size"].default),
+    "n_best_size": FLAGS.n_best_size,
     "max_answer_length": FLAGS.max_answer_length,
     "null_score_diff_threshold": threshold,
   }
@@ -218,29 +207,21 @@ def load_reader() -> Reader:
     tokenizer,
     reading,
     decoding,
-    FLAGS.exact_answer_text,
     FLAGS.predict_batch_size,
     FLAGS.precision,
   )
 
 
-def converse() -> None:
-  """Answers questions on the terminal."""
-  common_flags.check_exclusive(
-    "interactive", "do_train", "do_eval", "do_predict"
-  )
-  common_flags.require_positive("predict_batch_size")
-  flag = FLAGS["n_best_size"]
-  shown = _SHOWN if flag.using_default_value else flag.value
-  squad_reader.converse(load_reader(), shown)
-
-
 def main() -> None:
   if FLAGS.interactive:
-    converse()
-    return
-  check_flags()
-  make_experiment().run()
+    common_flags.check_exclusive(
+      "interactive", "do_train", "do_eval", "do_predict"
+    )
+    common_flags.require_positive("predict_batch_size")
+    squad_reader.converse(load_reader())
+  else:
+    check_flags()
+    make_experiment().run()
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ def plain_features(example, tokenizer, length, stride, max_query, is_training):
   """
   query = tokenizer.tokenize(example.question_text)[:max_query]
   pieces = [
-    (piece, number, word)
+    (piece, word)
     for word, text in enumerate(example.doc_tokens)
-    for number, piece in enumerate(tokenizer.tokenize(text))
+    for piece in tokenizer.tokenize(text)
   ]
   room = length - len(query) - 3
   spans = []
@@ -49,21 +49,20 @@ def plain_features(example, tokenizer, length, stride, max_query, is_training):
       0,
       number,
       tokens,
-      {first + n: pieces[i][2] for n, i in enumerate(span)},
+      {first + n: pieces[i][1] for n, i in enumerate(span)},
       {first + n: best[i] == number for n, i in enumerate(span)},
       sequences.padded(ids, length),
       sequences.padded([1] * len(tokens), length),
       sequences.padded(segments, length),
       *where,
       example.is_impossible,
-      pieces[span[0]][1],
     )
 
 
 def _answer_places(example, pieces, tokenizer):
   """Indices of the answer's pieces, or of all pieces of its words."""
   words = range(example.start_position, example.end_position + 1)
-  of_words = [i for i, piece in enumerate(pieces) if piece[2] in words]
+  of_words = [i for i, piece in enumerate(pieces) if piece[1] in words]
   wanted = tokenizer.tokenize(example.orig_answer_text)
   spots = [
     of_words[i : i + len(wanted)]

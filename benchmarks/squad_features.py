@@ -27,17 +27,13 @@ from tasks import squad
 
 ROUNDS = 5
 QUESTIONS = 10_000
-MAX_SEQ_LENGTH = 384
-DOC_STRIDE = 128
-MAX_QUERY_LENGTH = 64
+SETTINGS = squad.ReadingSettings()
 
 
 def ours(examples, tokenizer):
   """The windows that `squad.iterate_windows` makes."""
   return itertools.chain.from_iterable(
-    squad.iterate_windows(
-      examples, tokenizer, MAX_SEQ_LENGTH, DOC_STRIDE, MAX_QUERY_LENGTH, True
-    )
+    squad.iterate_windows(examples, tokenizer, SETTINGS, True)
   )
 
 
@@ -46,7 +42,12 @@ def plain(examples, tokenizer):
   unique_id = squad.FIRST_UNIQUE_ID
   for index, example in enumerate(examples):
     for features in plain_squad.plain_features(
-      example, tokenizer, MAX_SEQ_LENGTH, DOC_STRIDE, MAX_QUERY_LENGTH, True
+      example,
+      tokenizer,
+      SETTINGS.max_seq_length,
+      SETTINGS.doc_stride,
+      SETTINGS.max_query_length,
+      True,
     ):
       features.unique_id = unique_id
       features.example_index = index

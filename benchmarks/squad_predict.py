@@ -53,7 +53,9 @@ def main(bert_dir, squad_file, rounds=3):
   tokenizer = tokenization.FullTokenizer(f"{bert_dir}/vocab.txt")
   examples = squad.read_squad_examples(squad_file, is_training=False)
   windows = list(
-    itertools.chain.from_iterable(settings.windows(examples, tokenizer, False))
+    itertools.chain.from_iterable(
+      squad.iterate_windows(examples, tokenizer, settings, False)
+    )
   )
   lengths = [len(window.tokens) for window in windows]
   print(

@@ -6,7 +6,6 @@ questions that the reader selects.
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from reports import html
@@ -21,14 +20,14 @@ _PREDICTED, _GOLD = 1, 2
 
 @dataclasses.dataclass
 class AnsweredQuestion:
-  """A question with the model's answer and the right ones.
+  """A question with the model's answer and the correct ones.
 
   Attributes:
     qas_id: the question's id.
     title: title of the article.
     question: the question.
     context: the paragraph that the question is about.
-    prediction: the answer, empty for no answer.
+    prediction: the model's answer, "" for no answer.
     prediction_span: (start, end) of the answer in the context, in characters,
       or None.
     golds: (text, start in the context or None) of each right answer; empty for
@@ -37,7 +36,7 @@ class AnsweredQuestion:
     f1: F1, from 0 to 1.
     probability: the model's probability of its answer.
     loss: -log of the model's probability of a right answer; infinite if none is
-      a candidate, None if unknown.
+      a candidate.
     null_odds: log odds of no answer against the best answer, or None.
     nbest: (text, probability) of the candidates, best first.
   """
@@ -52,7 +51,7 @@ class AnsweredQuestion:
   exact: float
   f1: float
   probability: float
-  loss: float | None
+  loss: float
   null_odds: float | None
   nbest: Sequence[tuple[str, float]]
 
@@ -82,14 +81,12 @@ def write_page(
     title: heading of the page.
     questions: all questions of the data set.
     scores: dict from the names of the official scripts to scores in percent,
-      thresholds and counts. It may also have the threshold in use,
-      `null_score_diff_threshold`, and the threshold with the best F1,
-      `best_null_score_diff_threshold`.
+      thresholds and counts. For SQuAD 2.0, also `null_score_diff_threshold`,
+      the threshold in use, and `best_null_score_diff_threshold`, the one with
+      the best F1.
   """
-  # Of equal losses, the most probable answer comes first.
-  questions = sorted(
-    questions, key=lambda q: (_descending(q.loss), _descending(q.probability))
-  )
+  # If losses are equal, the most probable answer comes first.
+  questions = sorted(questions, key=lambda q: (-q.loss, -q.probability))
   contexts = {q.context: None for q in questions}
   indices = {context: i for i, context in enumerate(contexts)}
   data = {
@@ -107,13 +104,6 @@ def write_page(
   )
   header = _scores(scores, len(questions))
   html.write(path, html.document(title, header, body, _CSS, _SCRIPT))
-
-
-def _descending(number):
-  """A sort key for the largest first; unknown numbers count as infinite."""
-  if number is None or math.isnan(number):
-    return -math.inf
-  return -number
 
 
 def _scores(scores, count):
@@ -144,16 +134,14 @@ def _scores(scores, count):
 
 def _thresholds(scores):
   """A paragraph on the threshold above which a question has no answer."""
-  used = scores.get("null_score_diff_threshold")
-  best = scores.get("best_null_score_diff_threshold")
-  sentences = []
-  if used is not None:
-    sentences.append(
-      f"Questions whose null odds exceed {html.data(used)} get no answer."
-    )
-  if best is not None:
-    sentences.append(f"The threshold with the best F1 is {html.data(best)}.")
-  return f"<p>{' '.join(sentences)}</p>\n" if sentences else ""
+  if "null_score_diff_threshold" not in scores:
+    return ""
+  used = html.data(scores["null_score_diff_threshold"])
+  best = html.data(scores["best_null_score_diff_threshold"])
+  return (
+    f"<p>Questions whose null odds exceed {used} get no answer. The threshold "
+    f"with the best F1 is {best}.</p>\n"
+  )
 
 
 def _filter(questions):
@@ -188,7 +176,6 @@ def _filter(questions):
 def _described(question, context):
   """A question for the script, with numbers as the reader sees them."""
   q = question
-  is_known = q.loss is not None and not math.isnan(q.loss)
   return {
     "id": q.qas_id,
     "title": q.title,
@@ -200,7 +187,7 @@ def _described(question, context):
     "exact": html.short(int(q.exact)),
     "f1": html.short(q.f1),
     "probability": html.short(q.probability),
-    "loss": html.short(q.loss) if is_known else "unknown",
+    "loss": html.short(q.loss),
     "odds": None if q.null_odds is None else html.short(q.null_odds),
     "runs": _runs(q),
     "nbest": [[t, html.short(p)] for t, p in q.nbest[:_MAX_CANDIDATES]],

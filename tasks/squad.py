@@ -9,12 +9,10 @@ is read in several overlapping windows (Devlin et al. 2019, sections 4.2 and
 import bisect
 import contextlib
 import dataclasses
-import gzip
+import functools
 import itertools
 import json
 import re
-import unicodedata
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -36,9 +34,6 @@ _TYPE_NAMES |= {int: "a whole number", bool: "true or false"}
 # Words whose pieces are cached, about 100 MB.
 _MAX_CACHED_WORDS = 2**18
 
-# SentencePiece marks the start of a word with it.
-WORD_START = "\u2581"
-
 
 @dataclasses.dataclass(frozen=True)
 class ReadingSettings:
@@ -49,9 +44,6 @@ class ReadingSettings:
     doc_stride: number of pieces between the starts of two windows.
     max_query_length: longer questions are truncated to as many pieces.
     version_2_with_negative: whether questions may have no answer.
-
-  Raises:
-    UserError: the windows of a long question would not overlap.
   """
 
   max_seq_length: int = 384
@@ -59,21 +51,27 @@ class ReadingSettings:
   max_query_length: int = 64
   version_2_with_negative: bool = False
 
-  def __post_init__(self):
-    _room_for_text(self.max_seq_length, self.doc_stride, self.max_query_length)
+  def room_for_text(self, query_length: int) -> int:
+    """Number of a paragraph's pieces that fit beside a question.
 
-  def windows(
-    self, examples: Iterable["SquadExample"], tokenizer, is_training: bool
-  ) -> Iterator[list["InputFeatures"]]:
-    """Yields the windows of each question; see `iterate_windows`."""
-    return iterate_windows(
-      examples,
-      tokenizer,
-      self.max_seq_length,
-      self.doc_stride,
-      self.max_query_length,
-      is_training,
-    )
+    Raises:
+      UserError: windows of that size would not overlap.
+    """
+    room = self.max_seq_length - query_length - 3
+    if room < 2:
+      raise UserError(
+        f"--max_seq_length={self.max_seq_length} leaves no room for text "
+        f"beside a question of {plural(query_length, 'piece')} and 3 special "
+        f"tokens; raise it or lower --max_query_length"
+      )
+    if not 0 < self.doc_stride < room:
+      raise UserError(
+        f"--doc_stride={self.doc_stride} is not between 1 and {room - 1}: "
+        f"windows with {room} pieces of text, as --max_seq_length="
+        f"{self.max_seq_length} leaves beside a question of {query_length}, "
+        f"would not overlap"
+      )
+    return room
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +155,6 @@ class InputFeatures:
       not contain the whole answer; None for prediction.
     end_position: position of its last piece, likewise.
     is_impossible: whether the paragraph does not answer the question.
-    cut_pieces: number of pieces of the window's first word that come before
-      the window.
   """
 
   unique_id: int
@@ -173,7 +169,6 @@ class InputFeatures:
   start_position: int | None = None
   end_position: int | None = None
   is_impossible: bool | None = None
-  cut_pieces: int = 0
 
 
 # Reading files.
@@ -197,234 +192,130 @@ def read_squad_examples(
     UserError: the file is missing, has another layout or the same id twice, or
       the last argument does not suit it.
   """
-  parser = _Parser(input_file, is_training, version_2_with_negative)
-  examples = list(parser.examples(_read_json(input_file)))
-  parser.report(examples)
+  examples, lost, locations = [], [], {}
+  is_version_1 = True
+  for where, question, paragraph in _questions(input_file):
+    example = _parse_question(where, question, paragraph)
+    is_version_1 &= "is_impossible" not in question
+    if example.is_impossible and not version_2_with_negative:
+      raise UserError(
+        f'{where} has "is_impossible": true; pass --version_2_with_negative'
+      )
+    if example.qas_id in locations:
+      raise UserError(
+        f"{where} has the same id as {locations[example.qas_id]}, "
+        f"{shortened(example.qas_id)!r}; change one"
+      )
+    locations[example.qas_id] = where
+    if is_training and not _set_answer(where, question, example):
+      lost.append(example)
+    else:
+      examples.append(example)
+  if lost:
+    logging.warning(
+      "%s: leaving out %s whose answer is not found at its answer_start; the "
+      "first is %s, answer %r",
+      input_file,
+      plural(len(lost), "question"),
+      lost[0].qas_id,
+      shortened(lost[0].answers[0]),
+    )
+  if not examples:
+    raise UserError(
+      f"{input_file}: no questions to use; pass a file with questions"
+    )
+  # A file to predict may lack both answers and "is_impossible".
+  has_answers = is_training or any(e.answers for e in examples)
+  if version_2_with_negative and has_answers and is_version_1:
+    raise UserError(
+      f'{input_file}: no question has "is_impossible", as in SQuAD 1.1; pass '
+      f"--version_2_with_negative=False"
+    )
+  logging.info("%s: %s", input_file, plural(len(examples), "question"))
   return examples
 
 
-def _read_json(path):
-  if not files.isfile(path):
-    raise UserError(f"{path}: no such file; check the path")
-  content = files.read_bytes(path)
-  if path.lower().endswith(".gz"):
-    try:
-      content = gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-      raise UserError(
-        f"{path} is not a complete gzip file: {error}; download it again"
-      ) from error
-  text = text_files.decode_utf8(path, content)
+def _questions(path):
+  """Yields the location, the JSON object and the Paragraph of each question."""
+  text = text_files.read_text(path)
   try:
-    return json.loads(text)
+    content = json.loads(text)
   except (ValueError, RecursionError) as error:
-    where, problem = path, str(error)
-    if isinstance(error, json.JSONDecodeError):
-      where = f"{path}:{error.lineno}"
-      problem = f"{error.msg} (column {error.colno})"
     raise UserError(
-      f"{where}: invalid JSON: {problem}; pass a file in SQuAD's layout"
+      f"{path}: invalid JSON: {error}; pass a file in SQuAD's layout"
     ) from error
-
-
-class _Parser:
-  """Turns the JSON of a file into examples.
-
-  Attributes:
-    locations: dict from the id of each question to its location in the file.
-    not_found: (id, answer) of each question that is left out because its answer
-      is not in the paragraph.
-    misplaced: (id, answer) of each other question whose answer does not start
-      at `answer_start`.
-    has_impossible: whether any question has the key "is_impossible".
-  """
-
-  def __init__(self, path, is_training, version_2_with_negative):
-    self.path = path
-    self.is_training = is_training
-    self.version_2_with_negative = version_2_with_negative
-    self.locations = {}
-    self.not_found = []
-    self.misplaced = []
-    self.has_impossible = False
-
-  def examples(self, content):
-    """Yields the SquadExamples of the file's content."""
-    for i, article in enumerate(self.get("the file", content, "data", list)):
-      paragraphs = self.get(f"data[{i}]", article, "paragraphs", list)
-      title = article.get("title")
-      for j, parent in enumerate(paragraphs):
-        where = f"data[{i}].paragraphs[{j}]"
-        paragraph = Paragraph.of(
-          self.get(where, parent, "context", str),
-          title if isinstance(title, str) else "",
-        )
-        for k, question in enumerate(self.get(where, parent, "qas", list)):
-          example = self.example(f"{where}.qas[{k}]", question, paragraph)
-          if self.is_usable(example):
-            yield example
-
-  def example(self, where, question, paragraph):
-    """The SquadExample of a question."""
-    example = SquadExample(
-      self.unique_id(where, question),
-      self.get(where, question, "question", str),
-      paragraph.doc_tokens,
-      is_impossible=self.is_impossible(where, question),
-      paragraph=paragraph,
-    )
-    answers = []
-    if "answers" in question:
-      answers = self.get(where, question, "answers", list)
-    example.answers = tuple(
-      self.get(f"{where}.answers[{i}]", answer, "text", str)
-      for i, answer in enumerate(answers)
-    )
-    starts = [answer.get("answer_start") for answer in answers]
-    example.answer_starts = tuple(
-      start if type(start) is int else None for start in starts
-    )
-    if self.is_training and example.is_impossible:
-      example.orig_answer_text = ""
-      example.start_position = example.end_position = -1
-    elif self.is_training:
-      self.locate_answer(where, example, answers)
-    return example
-
-  def locate_answer(self, where, example, answers):
-    """Sets the answer to train on, and the words that it spans."""
-    if not answers:
-      self.fail(
-        f"{where} has no answer to train on; add one, or set "
-        f'"is_impossible": true and pass --version_2_with_negative'
+  for i, article in enumerate(_get(f"{path}: the file", content, "data", list)):
+    where = f"{path}: data[{i}]"
+    for j, parent in enumerate(_get(where, article, "paragraphs", list)):
+      inner = f"{where}.paragraphs[{j}]"
+      paragraph = Paragraph.of(
+        _get(inner, parent, "context", str), str(article.get("title", ""))
       )
-    where = f"{where}.answers[0]"
-    start = self.get(where, answers[0], "answer_start", int)
-    paragraph = example.paragraph
-    size = len(paragraph.context)
-    if not 0 <= start < size:
-      self.fail(
-        f'{where}: "answer_start" is {start} in a context of '
-        f"{plural(size, 'character')}; count from 0"
-      )
-    example.orig_answer_text = example.answers[0]
-    end = min(start + len(example.answers[0]), size)
-    example.start_position, example.end_position = (
-      bisect.bisect_right(paragraph.char_starts, offset) - 1
-      for offset in (start, end - 1)
-    )
+      for k, question in enumerate(_get(inner, parent, "qas", list)):
+        yield f"{inner}.qas[{k}]", question, paragraph
 
-  def is_usable(self, example):
-    """Whether to keep an example; notes answers that are not in their place."""
-    answers = example.answers
-    if self.is_training:
-      if example.is_impossible:
-        return True
-      answers = answers[:1]
-      span = slice(example.start_position, example.end_position + 1)
-      words = tokenization.whitespace_tokenize(answers[0])
-      found = " ".join(example.doc_tokens[span])
-      if not words or " ".join(words) not in found:
-        self.not_found.append((example.qas_id, answers[0]))
-        return False
-    context = example.paragraph.context
-    for answer, start in zip(answers, example.answer_starts, strict=False):
-      if start is not None and (
-        start < 0 or not context.startswith(answer, start)
-      ):
-        self.misplaced.append((example.qas_id, answer))
-        break
+
+def _get(where, parent, key, *types):
+  """The value of a key, which must have one of the types, in an object."""
+  if not isinstance(parent, dict) or key not in parent:
+    raise UserError(f'{where} has no "{key}"; pass a file in SQuAD\'s layout')
+  value = parent[key]
+  # isinstance would accept a bool as an int.
+  if type(value) not in types:
+    raise UserError(
+      f'{where}: "{key}" is {shortened(json.dumps(value))}, not '
+      f"{_TYPE_NAMES[types[0]]}"
+    )
+  # Half of a surrogate pair, which UTF-8 cannot represent, becomes "?".
+  is_text = isinstance(value, str)
+  return value.encode("utf-8", "replace").decode() if is_text else value
+
+
+def _parse_question(where, question, paragraph):
+  """The SquadExample of a question, without the answer to train on."""
+  qas_id = str(_get(where, question, "id", str, int))
+  is_impossible, answers = False, []
+  if "is_impossible" in question:
+    is_impossible = _get(where, question, "is_impossible", bool)
+  if "answers" in question:
+    answers = _get(where, question, "answers", list)
+  texts = [
+    _get(f"{where}.answers[{i}]", answer, "text", str)
+    for i, answer in enumerate(answers)
+  ]
+  starts = [answer.get("answer_start") for answer in answers]
+  return SquadExample(
+    qas_id,
+    _get(where, question, "question", str),
+    paragraph.doc_tokens,
+    is_impossible=is_impossible,
+    paragraph=paragraph,
+    answers=tuple(texts),
+    answer_starts=tuple(s if type(s) is int else None for s in starts),
+  )
+
+
+def _set_answer(where, question, example):
+  """Sets the answer to train on; returns whether it is in the paragraph."""
+  if example.is_impossible:
+    example.orig_answer_text = ""
+    example.start_position = example.end_position = -1
     return True
-
-  def unique_id(self, where, question):
-    """The id of a question; a number, as some tools write, becomes a string."""
-    found = str(self.get(where, question, "id", str, int))
-    if found in self.locations:
-      self.fail(
-        f"{self.locations[found]} and {where} have the same id "
-        f"{shortened(found)!r}; change one"
-      )
-    self.locations[found] = where
-    return found
-
-  def is_impossible(self, where, question):
-    """The value of "is_impossible"; False if it is missing."""
-    if "is_impossible" not in question:
-      return False
-    self.has_impossible = True
-    answer = self.get(where, question, "is_impossible", bool)
-    if answer and not self.version_2_with_negative:
-      self.fail(
-        f'{where} has "is_impossible": true; pass --version_2_with_negative'
-      )
-    return answer
-
-  def get(self, where, parent, key, *types):
-    """The value of a key, which must have one of the types, in an object."""
-    if not isinstance(parent, dict):
-      self.fail(
-        f"{where} is {_describe(parent)}, not {_TYPE_NAMES[dict]} with "
-        f'"{key}"; pass a file in SQuAD\'s layout'
-      )
-    if key not in parent:
-      self.fail(f'{where} has no "{key}"; pass a file in SQuAD\'s layout')
-    value = parent[key]
-    # isinstance would accept a bool as an int.
-    if type(value) not in types:
-      self.fail(
-        f'{where}: "{key}" is {_describe(value)}, not {_TYPE_NAMES[types[0]]}'
-      )
-    if isinstance(value, str):
-      try:
-        value.encode()
-      except UnicodeEncodeError as error:
-        self.fail(
-          f'{where}: "{key}" contains half of a surrogate pair, '
-          f"\\u{ord(value[error.start]):04x}; remove it"
-        )
-    return value
-
-  def fail(self, problem):
-    raise UserError(f"{self.path}: {problem}")
-
-  def report(self, examples):
-    """Logs what was read; raises UserError if it cannot be used."""
-    if not self.locations:
-      self.fail('no questions under "data"; pass a file with questions')
-    # A file to predict may lack both answers and "is_impossible".
-    has_answers = self.is_training or any(e.answers for e in examples)
-    if self.version_2_with_negative and has_answers and not self.has_impossible:
-      self.fail(
-        'no question has "is_impossible", as in SQuAD 1.1; pass '
-        "--version_2_with_negative=False"
-      )
-    self.warn("leaving out", self.not_found, "is not found")
-    self.warn("keeping", self.misplaced, "does not start")
-    if not examples:
-      self.fail(
-        "no question is left to train on, because no answer is found at its "
-        "answer_start; correct these"
-      )
-    logging.info("%s: %s", self.path, plural(len(examples), "question"))
-
-  def warn(self, verb, questions, problem):
-    if questions:
-      qas_id, answer = questions[0]
-      logging.warning(
-        "%s: %s %s whose answer %s at its answer_start; the first is %s, "
-        "answer %r",
-        self.path,
-        verb,
-        plural(len(questions), "question"),
-        problem,
-        qas_id,
-        shortened(answer),
-      )
-
-
-def _describe(value):
-  name = _TYPE_NAMES[type(value)] if isinstance(value, dict | list) else None
-  return name or shortened(json.dumps(value))
+  if not example.answers:
+    raise UserError(
+      f"{where} has no answer to train on; add one, or set "
+      f'"is_impossible": true and pass --version_2_with_negative'
+    )
+  answer = example.orig_answer_text = example.answers[0]
+  where = f"{where}.answers[0]"
+  start = _get(where, question["answers"][0], "answer_start", int)
+  example.start_position, example.end_position = (
+    bisect.bisect_right(example.paragraph.char_starts, offset) - 1
+    for offset in (start, start + len(answer) - 1)
+  )
+  span = slice(max(example.start_position, 0), example.end_position + 1)
+  words = tokenization.whitespace_tokenize(answer)
+  return bool(words) and " ".join(words) in " ".join(example.doc_tokens[span])
 
 
 # Windows.
@@ -437,28 +328,24 @@ class _Pieces:
     tokens: the pieces.
     ids: their ids.
     words: index of each piece's word.
-    starts: index of each word's first piece; for a word without pieces, of the
-      next piece.
+    starts: index of each word's first piece (of the next piece if the word has
+      none), and the number of pieces.
   """
 
-  def __init__(self, doc_tokens, tokenizer, pieces_of):
-    self.tokens, self.words, self.starts = [], [], []
+  def __init__(self, doc_tokens, tokenize, tokenizer):
+    self.tokens, self.words, self.starts = [], [], [0]
     for index, word in enumerate(doc_tokens):
-      pieces = pieces_of.get(word)
-      if pieces is None:
-        pieces = pieces_of[word] = tokenizer.tokenize(word)
-      self.starts.append(len(self.tokens))
+      pieces = tokenize(word)
       self.tokens += pieces
       self.words += [index] * len(pieces)
+      self.starts.append(len(self.tokens))
     self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
 
 
 def iterate_windows(
   examples: Iterable[SquadExample],
-  tokenizer,
-  max_seq_length: int,
-  doc_stride: int,
-  max_query_length: int,
+  tokenizer: tokenization.FullTokenizer,
+  settings: ReadingSettings,
   is_training: bool,
 ) -> Iterator[list[InputFeatures]]:
   """Yields the windows of each question.
@@ -468,39 +355,33 @@ def iterate_windows(
   Args:
     examples: SquadExamples; for training, each with an answer or impossible.
     tokenizer: a FullTokenizer.
-    max_seq_length, doc_stride, max_query_length: see ReadingSettings.
+    settings: ReadingSettings.
     is_training: whether to set the positions of the answer.
 
   Raises:
     UserError: the windows of a question would not overlap.
   """
-  doc_tokens, pieces, pieces_of = None, None, {}
+  tokenize = functools.lru_cache(_MAX_CACHED_WORDS)(tokenizer.tokenize)
+  doc_tokens, pieces = None, None
   unique_ids = itertools.count(FIRST_UNIQUE_ID)
   for index, example in enumerate(examples):
     if example.doc_tokens is not doc_tokens:
       doc_tokens = example.doc_tokens
-      if len(pieces_of) > _MAX_CACHED_WORDS:
-        pieces_of.clear()
-      pieces = _Pieces(doc_tokens, tokenizer, pieces_of)
-    query = tokenizer.tokenize(example.question_text)[:max_query_length]
-    question = ["[CLS]", *query, "[SEP]"]
-    windows = _windows(
-      pieces,
-      question,
-      tokenizer.convert_tokens_to_ids(question),
-      max_seq_length,
-      doc_stride,
-    )
+      pieces = _Pieces(doc_tokens, tokenize, tokenizer)
+    query = tokenizer.tokenize(example.question_text)
+    query = query[: settings.max_query_length]
+    windows = _windows(pieces, query, tokenizer, settings)
     answer = None
     if is_training and not example.is_impossible:
       answer = _answer_span(example, pieces, tokenizer)
-    for start, features in windows:
+    for features in windows:
       features.unique_id = next(unique_ids)
       features.example_index = index
       features.is_impossible = example.is_impossible
       if is_training:
-        _set_answer(features, answer, start, len(question))
-    yield [features for _, features in windows]
+        start = features.doc_span_index * settings.doc_stride
+        _set_positions(features, answer, len(query) + 2 - start)
+    yield windows
 
 
 def _answer_span(example, pieces, tokenizer):
@@ -510,30 +391,43 @@ def _answer_span(example, pieces, tokenizer):
   the answer's own pieces occur among those of its words, they are the span.
   """
   first = pieces.starts[example.start_position]
-  last = len(pieces.tokens) - 1
-  if example.end_position + 1 < len(pieces.starts):
-    last = pieces.starts[example.end_position + 1] - 1
+  last = pieces.starts[example.end_position + 1] - 1
   answer = tokenizer.tokenize(example.orig_answer_text)
-  if not answer:
-    return first, last
   tokens, size = pieces.tokens, len(answer)
-  for start in range(first, last - size + 2):
+  for start in range(first, last - size + 2) if answer else ():
     if tokens[start] == answer[0] and tokens[start : start + size] == answer:
       return start, start + size - 1
   return first, last
 
 
-def _windows(pieces, question, question_ids, max_seq_length, doc_stride):
-  """A list of (index of the first piece, InputFeatures) without the answer."""
-  room = _room_for_text(max_seq_length, doc_stride, len(question) - 2)
+def _set_positions(features, answer, offset):
+  """Sets the answer's positions in a window; 0 unless it contains all of it.
+
+  Args:
+    features: InputFeatures.
+    answer: indices of the answer's first and last piece, or None.
+    offset: position minus index of a piece.
+  """
+  positions = [piece + offset for piece in answer or ()]
+  if not answer or not set(positions) <= features.token_to_orig_map.keys():
+    positions = [0, 0]
+  features.start_position, features.end_position = positions
+
+
+def _windows(pieces, query, tokenizer, settings):
+  """The InputFeatures of a question, without its numbers and its answer."""
+  room = settings.room_for_text(len(query))
+  question = ["[CLS]", *query, "[SEP]"]
+  question_ids = tokenizer.convert_tokens_to_ids(question)
   size, first = len(pieces.tokens), len(question)
-  starts = range(0, max(size - room, 0) + doc_stride, doc_stride)[:size]
+  stride = settings.doc_stride
+  starts = range(0, max(size - room, 0) + stride, stride)[:size]
   owners = _owners(size, room, starts) if len(starts) > 1 else None
   windows = []
   for span, start in enumerate(starts):
     end = min(start + room, size)
     last = first + end - start  # Position of the second [SEP].
-    padding = [0] * (max_seq_length - last - 1)
+    padding = [0] * (settings.max_seq_length - last - 1)
     words = dict(zip(range(first, last), pieces.words[start:end], strict=True))
     if owners is None:
       is_max_context = dict.fromkeys(words, True)
@@ -550,28 +444,9 @@ def _windows(pieces, question, question_ids, max_seq_length, doc_stride):
       [*question_ids, *pieces.ids[start:end], question_ids[-1], *padding],
       [1] * (last + 1) + padding,
       [0] * first + [1] * (end - start + 1) + padding,
-      cut_pieces=start - pieces.starts[words[first]],
     )
-    windows.append((start, features))
+    windows.append(features)
   return windows
-
-
-def _room_for_text(max_seq_length, doc_stride, query_length):
-  """Number of pieces beside a question; UserError unless windows overlap."""
-  room = max_seq_length - query_length - 3
-  if room < 2:
-    raise UserError(
-      f"--max_seq_length={max_seq_length} leaves no room for text beside a "
-      f"question of {plural(query_length, 'piece')} and 3 special tokens; "
-      f"raise it or lower --max_query_length"
-    )
-  if not 0 < doc_stride < room:
-    raise UserError(
-      f"--doc_stride={doc_stride} is not between 1 and {room - 1}: windows "
-      f"with {room} pieces of text, as --max_seq_length={max_seq_length} "
-      f"leaves beside a question of {query_length}, would not overlap"
-    )
-  return room
 
 
 def _owners(size, room, starts):
@@ -592,25 +467,9 @@ def _owners(size, room, starts):
   return owners
 
 
-def _set_answer(features, answer, start, first):
-  """Sets the answer's positions in a window on the pieces from `start` on.
-
-  Args:
-    features: InputFeatures.
-    answer: indices of the answer's first and last piece, or None.
-    start: index of the window's first piece.
-    first: its position in the window.
-  """
-  features.start_position = features.end_position = 0
-  if answer:
-    begin, end = first + answer[0] - start, first + answer[1] - start
-    if first <= begin and end < first + len(features.token_to_orig_map):
-      features.start_position, features.end_position = begin, end
-
-
 def convert_examples_to_features(
   examples: Iterable[SquadExample],
-  tokenizer,
+  tokenizer: tokenization.FullTokenizer,
   max_seq_length: int,
   doc_stride: int,
   max_query_length: int,
@@ -618,14 +477,8 @@ def convert_examples_to_features(
   output_fn: Callable[[InputFeatures], object],
 ) -> None:
   """Calls `output_fn` with each window; see `iterate_windows`."""
-  for windows in iterate_windows(
-    examples,
-    tokenizer,
-    max_seq_length,
-    doc_stride,
-    max_query_length,
-    is_training,
-  ):
+  settings = ReadingSettings(max_seq_length, doc_stride, max_query_length)
+  for windows in iterate_windows(examples, tokenizer, settings, is_training):
     for features in windows:
       output_fn(features)
 
@@ -644,16 +497,14 @@ def feature_spec(max_seq_length: int, is_training: bool) -> records.Spec:
   return spec
 
 
-def feature_row(features: InputFeatures) -> Mapping[str, list[int]]:
+def feature_row(features: InputFeatures) -> Mapping[str, object]:
   """The row of a window, by feature name."""
   return {
-    "unique_ids": [features.unique_id],
-    "input_ids": features.input_ids,
-    "input_mask": features.input_mask,
-    "segment_ids": features.segment_ids,
-    "start_positions": [features.start_position],
-    "end_positions": [features.end_position],
-    "is_impossible": [int(bool(features.is_impossible))],
+    **vars(features),
+    "unique_ids": features.unique_id,
+    "start_positions": features.start_position,
+    "end_positions": features.end_position,
+    "is_impossible": int(bool(features.is_impossible)),
   }
 
 
@@ -684,105 +535,3 @@ class FeatureWriter(contextlib.ExitStack):
     row = records.encode_row(feature_row(feature), spec)
     self._file.write(records.framed(row))
     self.num_features += 1
-
-
-# From pieces back to the characters of the paragraph.
-
-
-def exact_text(
-  example: SquadExample, feature: InputFeatures, start: int, end: int, tokenizer
-) -> str:
-  """The characters of the paragraph from one piece to another.
-
-  Args:
-    example: the question.
-    feature: one of its windows.
-    start: position of the first piece, a key of `token_to_orig_map`.
-    end: position of the last piece.
-    tokenizer: the FullTokenizer that split the words.
-  """
-  paragraph = example.paragraph
-  begin, _ = _piece_span(paragraph, feature, start, tokenizer)
-  _, end = _piece_span(paragraph, feature, end, tokenizer)
-  return paragraph.context[begin:end]
-
-
-def _piece_span(paragraph, feature, position, tokenizer):
-  """Offsets in the context where a piece begins and ends."""
-  words = feature.token_to_orig_map
-  word = words[position]
-  first = position
-  while words.get(first - 1) == word:
-    first -= 1
-  index = position - first
-  if first - 1 not in words:
-    index += feature.cut_pieces
-  begin, end = piece_spans(paragraph.doc_tokens[word], tokenizer)[index]
-  offset = paragraph.char_starts[word]
-  return offset + begin, offset + end
-
-
-def piece_spans(word: str, tokenizer) -> list[tuple[int, int]]:
-  """Offsets in a word where each of its pieces begins and ends.
-
-  A character that the tokenizer drops belongs to no piece, but an accent
-  belongs to the piece of its letter. A character that becomes several may
-  belong to several pieces. If SentencePiece changes the word beyond
-  recognition, each piece spans all of it.
-
-  Args:
-    word: a text.
-    tokenizer: the FullTokenizer that splits it.
-  """
-  text, origins = _kept_characters(word, tokenizer)
-  if _is_sentencepiece(tokenizer):
-    parts = [
-      piece.replace(WORD_START, "") for piece in tokenizer.tokenize(word)
-    ]
-    if "".join(parts) != text:
-      return [(0, len(word))] * len(parts)
-    sizes = [len(part) for part in parts]
-  else:
-    tokens = tokenizer.basic_tokenizer.tokenize(word)
-    cut = tokenizer.wordpiece_tokenizer
-    sizes = [size for token in tokens for size in _piece_sizes(token, cut)]
-  spans = []
-  for size, end in zip(sizes, itertools.accumulate(sizes), strict=True):
-    # An empty piece lies before the next character.
-    begin = origins[end][0] if end < len(origins) else len(word)
-    chars = origins[end - size : end]
-    begins, ends = [c[0] for c in chars], [c[1] for c in chars]
-    spans.append((min(begins, default=begin), max(ends, default=begin)))
-  return spans
-
-
-def _piece_sizes(token, wordpiece_tokenizer):
-  """Number of characters of each piece of a token."""
-  pieces = wordpiece_tokenizer.tokenize(token)
-  if pieces == [wordpiece_tokenizer.unk_token]:
-    return [len(token)]
-  return [len(pieces[0])] + [len(piece) - len("##") for piece in pieces[1:]]
-
-
-def _kept_characters(word, tokenizer):
-  """The characters of a cleaned word, and for each its span in the word."""
-  basic = tokenizer.basic_tokenizer
-  text, origins = "", []
-  newest = 0  # Index of the first one that comes from the latest character.
-  for index, char in enumerate(word):
-    kept = "".join(basic.tokenize(char))
-    if _is_sentencepiece(tokenizer):
-      kept = unicodedata.normalize("NFKC", kept).replace(" ", "")
-    if kept:
-      newest = len(origins)
-      text += kept
-      origins += [(index, index + 1)] * len(kept)
-    elif basic.do_lower_case and unicodedata.category(char) == "Mn":
-      origins[newest:] = [(begin, index + 1) for begin, _ in origins[newest:]]
-  return text, origins
-
-
-def _is_sentencepiece(tokenizer):
-  return isinstance(
-    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
-  )

@@ -10,8 +10,7 @@ import hashlib
 import json
 import math
 import os
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -22,17 +21,16 @@ import variables
 from errors import UserError, plural
 from pipeline import files
 from reports import squad as squad_report
-from tasks import squad, squad_decoding, squad_scoring
+from tasks import squad, squad_scoring
 from tasks.squad import ReadingSettings
-from training import estimator, model_folder
-from training.task import (
-  Evaluation,
-  Optimization,
-  Outputs,
-  RowSet,
-  Task,
-  build_model_fn,
+from tasks.squad_decoding import (
+  DecodingSettings,
+  RawResult,
+  answer_question,
+  write_answers,
 )
+from training import estimator, model_folder
+from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 
 # Files of a model folder: how the model reads, and the best threshold found.
 SETTINGS_NAME = "squad.json"
@@ -41,10 +39,6 @@ _THRESHOLD_KEY = "null_score_diff_threshold"
 
 # The value of --null_score_diff_threshold that selects the best.
 AUTO = "auto"
-
-# Increase it if the same questions would give other windows. Files of windows
-# from earlier versions are then written again.
-_WINDOWS_VERSION = 1
 
 
 def variable_shapes(config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -91,16 +85,11 @@ def create_model(
   Returns:
     start_logits, end_logits, each float [B, S].
   """
-  return compute_logits(
-    modeling.BertModel(
-      bert_config,
-      is_training,
-      input_ids,
-      input_mask,
-      segment_ids,
-      use_one_hot_embeddings,
-    )
+  sequences = (input_ids, input_mask, segment_ids)
+  bert = modeling.BertModel(
+    bert_config, is_training, *sequences, use_one_hot_embeddings
   )
+  return compute_logits(bert)
 
 
 def span_loss(
@@ -119,55 +108,19 @@ def span_loss(
       loss does not depend on the amount of padding. None includes it, as the
       original does.
   """
-  losses = []
-  for logits, positions in (
-    (start_logits, start_positions),
-    (end_logits, end_positions),
-  ):
-    if input_mask is not None:
-      logits = mask_padding(logits, input_mask)
-    losses.append(
-      tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=tf.cast(positions, tf.int32), logits=logits
-      )
-    )
-  return tf.reduce_mean(tf.stack(losses))
+  logits = tf.stack([start_logits, end_logits])  # [2, B, S]
+  if input_mask is not None:
+    logits = mask_padding(logits, input_mask)
+  positions = tf.cast(tf.stack([start_positions, end_positions]), tf.int32)
+  return tf.reduce_mean(
+    tf.nn.sparse_softmax_cross_entropy_with_logits(positions, logits)
+  )
 
 
 def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-  """Logits [B, S] that are very low at padding positions."""
+  """Logits [..., B, S] that are very low at padding positions."""
   padding = 1.0 - tf.cast(input_mask, tf.float32)
   return logits + padding * modeling.MASKED_SCORE
-
-
-def model_fn_builder(
-  bert_config: modeling.BertConfig,
-  init_checkpoint: str | None,
-  learning_rate: float,
-  num_train_steps: int | None,
-  num_warmup_steps: int | None,
-  use_tpu: bool,
-  use_one_hot_embeddings: bool,
-  precision: str = "float32",
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of SQuAD, for `estimator.Estimator`, with the original loss.
-
-  Args:
-    bert_config: a BertConfig.
-    init_checkpoint: initial weights, or None.
-    learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-    use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings, precision: see BertModel.
-  """
-  del use_tpu
-  return build_model_fn(
-    SquadTask({}, None, ReadingSettings()),
-    bert_config,
-    init_checkpoint,
-    Optimization(learning_rate, num_train_steps, num_warmup_steps),
-    use_one_hot_embeddings,
-    precision,
-  )
 
 
 class SquadTask(Task):
@@ -183,7 +136,6 @@ class SquadTask(Task):
       with the best F1, or, for questions without answers, the one that was
       selected before.
     threshold_folders: model folders to search for the latter.
-    tokenizer_file: the file of the tokenizer.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
     epoch_counts_rows: whether an epoch is counted in windows; the original
@@ -198,10 +150,9 @@ class SquadTask(Task):
     paths: Mapping[str, str],
     tokenizer: tokenization.FullTokenizer | None,
     reading: ReadingSettings,
-    decoding: squad_decoding.DecodingSettings | None = None,
+    decoding: DecodingSettings | None = None,
     threshold: float | None = 0.0,
     threshold_folders: Iterable[str | None] = (),
-    tokenizer_file: str = "",
     padding_competes: bool = True,
     epoch_counts_rows: bool = False,
   ):
@@ -217,11 +168,9 @@ class SquadTask(Task):
     self._decoding = decoding
     self._threshold = threshold
     self._threshold_folders = threshold_folders
-    self._tokenizer_file = tokenizer_file
     self._padding_competes = padding_competes
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(squad.read_squad_examples)
-    self._hash = functools.cache(_sha256)
 
   # Text to rows.
 
@@ -244,8 +193,8 @@ class SquadTask(Task):
     self, examples: Iterable[squad.SquadExample], is_training: bool
   ) -> Iterator[list[Mapping]]:
     """Yields a row for each window of a question."""
-    for windows in self._reading.windows(
-      examples, self._tokenizer, is_training
+    for windows in squad.iterate_windows(
+      examples, self._tokenizer, self._reading, is_training
     ):
       yield list(map(squad.feature_row, windows))
 
@@ -253,27 +202,12 @@ class SquadTask(Task):
     """The three sequences [S], the window's id, and the answer's position."""
     return squad.feature_spec(self._reading.max_seq_length, is_training)
 
-  def cache_key(self, split: str) -> str:
-    """SHA-256 of questions, tokenizer and reading settings."""
-    parts = [
-      _WINDOWS_VERSION,
-      unicodedata.unidata_version,
-      self._hash(self._paths[split]),
-      self._hash(self._tokenizer_file),
-      self._tokenizer.basic_tokenizer.do_lower_case,
-      dataclasses.astuple(self._reading),
-      split == "train",
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-  def record_name(self, split: str) -> str:
-    """The original's: train or eval."""
-    return "train" if split == "train" else "eval"
-
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the file to train on and the file to answer."""
     return {
-      "train" if split == "train" else "dev": self._hash(path)
+      "train" if split == "train" else "dev": hashlib.sha256(
+        files.read_bytes(path)
+      ).hexdigest()
       for split, path in self._paths.items()
     }
 
@@ -298,101 +232,91 @@ class SquadTask(Task):
     # Otherwise padding could be among the n best starts and ends, and its
     # amount depends on the other rows of the batch.
     logits = (mask_padding(part, mask) for part in logits)
-    result = squad_decoding.RawResult(features["unique_ids"], *logits)
+    result = RawResult(features["unique_ids"], *logits)
     return Outputs(predictions=result._asdict())
 
   # Numbers to answers.
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> "ScoredAnswers":
+  ) -> Evaluation:
     """Exact match and F1."""
-    return self._score(rows, self._answer(rows, predictions))
+    return self._answer(rows, predictions)[1]
 
   def write_predictions(
     self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> "ScoredAnswers | None":
-    """Writes predictions.json, nbest_predictions.json and null_odds.json."""
+  ) -> Evaluation | None:
+    """Writes the files of answers and, if answers are known, answer.html."""
+    answers, evaluation = self._answer(rows, predictions)
     path, nbest_path, odds_path = (
       os.path.join(folder, f"{name}.json")
       for name in ("predictions", "nbest_predictions", "null_odds")
     )
-    with squad_decoding.answer_writer(
-      None, nbest_path, odds_path if self._is_v2 else None
-    ) as write:
-      answered = self._answer(rows, predictions, write)
-    scores = None
-    if squad_scoring.has_answers(rows.examples, self._is_v2):
-      scores = self._score(rows, answered, answered)
-    else:
+    write_answers(answers, path, nbest_path, odds_path if self._is_v2 else None)
+    logging.info("%s: %s", path, plural(len(answers), "answer"))
+    if not evaluation:
       _remove_scores(folder, self._paths[rows.split], rows.examples)
-    threshold = scores.threshold if scores else self._threshold
-    with squad_decoding.answer_writer(path, None) as write:
-      for a in answered:
-        text = a.prediction(threshold)
-        write(a.example.qas_id, a.answer._replace(text=text))
-    logging.info("%s: %s", path, plural(len(answered), "answer"))
-    return scores
+      return None
+    scores = {**evaluation.results, **evaluation.details}
+    del scores["predict_file"]
+    squad_report.write_page(
+      os.path.join(folder, "answer.html"),
+      f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
+      [
+        squad_scoring.answered_question(e, answers[e.qas_id], self._is_v2)
+        for e in rows.examples
+      ],
+      scores,
+    )
+    return evaluation
 
-  def _answer(self, rows, predictions, write=None):
-    """A list of each question's Answered; `write` gets ids and answers."""
-    answered = []
+  def _answer(self, rows, predictions):
+    """The Answers by id, and their Evaluation if the true ones are known."""
+    answers = {}
     # The windows are made again, because records do not contain tokens.
-    windows = self._reading.windows(rows.examples, self._tokenizer, False)
+    windows = squad.iterate_windows(
+      rows.examples, self._tokenizer, self._reading, False
+    )
     for example, features, results in zip(
       rows.examples, windows, predictions, strict=True
     ):
-      answer = squad_decoding.answer_question(
-        example,
-        features,
-        [squad_decoding.RawResult(**result) for result in results],
-        self._decoding,
+      results = [RawResult(**result) for result in results]
+      answers[example.qas_id] = answer_question(
+        example, features, results, self._decoding
       )
-      if write:
-        write(example.qas_id, answer)
-      answered.append(squad_scoring.Answered.of(example, answer, self._is_v2))
-    return answered
-
-  def _score(self, rows, answered, shown=None):
-    """The ScoredAnswers of all questions; `shown` go on the page."""
-    details = {"predict_file": self._paths[rows.split]}
     threshold = self._threshold
-    if self._is_v2:
-      best = squad_scoring.find_best_threshold(answered)
+    details = {"predict_file": self._paths[rows.split]}
+    is_scored = squad_scoring.has_answers(rows.examples, self._is_v2)
+    golds = {e.qas_id: e.answers for e in rows.examples}
+    odds = {name: a.null_odds for name, a in answers.items()}
+    if is_scored and self._is_v2:
+      texts = {name: a.best_text for name, a in answers.items()}
+      best = squad_scoring.best_threshold(golds, texts, odds)
       threshold = best if threshold is None else threshold
       details |= {_THRESHOLD_KEY: threshold, f"best_{_THRESHOLD_KEY}": best}
-    texts = {a.example.qas_id: a.prediction(threshold) for a in answered}
-    results = squad_scoring.evaluate(answered, texts)
-    return ScoredAnswers(results, details, threshold, shown)
+    answers = {name: a.at_threshold(threshold) for name, a in answers.items()}
+    if not is_scored:
+      return answers, None
+    texts = {name: a.text for name, a in answers.items()}
+    if self._is_v2:
+      results = squad_scoring.evaluate_v2(golds, texts, odds)
+    else:
+      results = squad_scoring.evaluate_v1(golds, texts)
+    return answers, Evaluation(results, details)
 
   def report(
-    self, folder: str, evaluations: Sequence["ScoredAnswers"], record: Mapping
+    self, folder: str, evaluations: Sequence[Evaluation], record: Mapping
   ) -> None:
-    """Writes the best threshold, and answer.html on written predictions."""
-    for scores in evaluations:
-      if self._is_v2:
-        best = scores.details[f"best_{_THRESHOLD_KEY}"]
-        logging.info(
-          "Predicted no answer above null_score_diff_threshold=%g. F1 is best "
-          "with %g, stored in %s. (best_f1_thresh and best_exact_thresh are "
-          "the official script's, for the predictions as they are.)",
-          scores.threshold,
-          best,
-          write_threshold(folder, best),
-        )
-      if scores.answered is None:
-        continue
-      shown = {**scores.results, **scores.details}
-      for name in ("global_step", "predict_file"):
-        del shown[name]
-      squad_report.write_page(
-        os.path.join(folder, "answer.html"),
-        f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
-        (
-          squad_scoring.page_question(a, a.prediction(scores.threshold))
-          for a in scores.answered
-        ),
-        shown,
+    """Stores the threshold with the best F1."""
+    for evaluation in evaluations if self._is_v2 else ():
+      best = evaluation.details[f"best_{_THRESHOLD_KEY}"]
+      logging.info(
+        "Predicted no answer above null_score_diff_threshold=%g. The best "
+        "threshold is %g, stored in %s. (best_f1_thresh and best_exact_thresh "
+        "are those of the official script, for the final predictions.)",
+        evaluation.details[_THRESHOLD_KEY],
+        best,
+        write_threshold(folder, best),
       )
 
   def assets(self) -> dict[str, str]:
@@ -401,25 +325,14 @@ class SquadTask(Task):
     return {SETTINGS_NAME: content + "\n"}
 
 
-@dataclasses.dataclass
-class ScoredAnswers(Evaluation):
-  """An Evaluation of SQuAD.
-
-  Attributes:
-    threshold: the null_score_diff_threshold of the predictions.
-    answered: the questions of written predictions, for the page; else None.
-  """
-
-  threshold: float = 0.0
-  answered: Sequence[squad_scoring.Answered] | None = None
-
-
-def _sha256(path):
-  return hashlib.sha256(files.read_bytes(path)).hexdigest()
+# The loss is the original's.
+model_fn_builder = model_fn_builder_of(
+  lambda config: SquadTask({}, None, ReadingSettings())
+)
 
 
 def _remove_scores(folder, path, examples):
-  """Deletes the scores of earlier predictions, and says why there are none."""
+  """Deletes scores of earlier predictions, and logs why there are none."""
   unknown = [e for e in examples if not e.answers]
   logging.info(
     "%s: not scored, because %d of %s have no answer; the first is %s",
@@ -429,10 +342,8 @@ def _remove_scores(folder, path, examples):
     unknown[0].qas_id,
   )
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
-    earlier = os.path.join(folder, name)
-    if files.exists(earlier):
-      files.remove(earlier)
-      logging.info("Deleted %s, the scores of earlier predictions", earlier)
+    if files.exists(os.path.join(folder, name)):
+      files.remove(os.path.join(folder, name))
 
 
 # Files of a model folder.
@@ -446,19 +357,31 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
     **given: fields to use instead.
 
   Raises:
-    UserError: the folder's file is damaged.
+    UserError: the folder's file is damaged, or windows would not overlap.
   """
-  defaults = dataclasses.asdict(ReadingSettings())
   path = os.path.join(model_dir or "", SETTINGS_NAME)
+  values = dataclasses.asdict(ReadingSettings())
   found = model_folder.read_json(path, dict) if model_dir else None
-  if found is None:
-    return ReadingSettings(**given)
-  for name, value in defaults.items():
-    if type(found.get(name)) is not type(value):
-      reason = f"{name}={found.get(name)!r}"
-      raise UserError(model_folder.damaged(path, reason))
-  trained = {name: found[name] for name in defaults}
-  return ReadingSettings(**{**trained, **given})
+  if found is not None:
+    for name, value in values.items():
+      if type(found.get(name)) is not type(value):
+        reason = f"{name}={found.get(name)!r}"
+        raise UserError(model_folder.damaged(path, reason))
+      values[name] = found[name]
+  settings = ReadingSettings(**{**values, **given})
+  settings.room_for_text(settings.max_query_length)
+  return settings
+
+
+def decoding_settings(
+  tokenizer: tokenization.FullTokenizer, reading: ReadingSettings, **fields
+) -> DecodingSettings:
+  """The DecodingSettings for a tokenizer and ReadingSettings."""
+  return DecodingSettings(
+    do_lower_case=tokenizer.basic_tokenizer.do_lower_case,
+    version_2_with_negative=reading.version_2_with_negative,
+    **fields,
+  )
 
 
 def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:
@@ -467,21 +390,16 @@ def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:
   Raises:
     UserError: it is not a number, or not 0 in SQuAD 1.1.
   """
-  flag = f"--{_THRESHOLD_KEY}"
-  if text != AUTO:
-    try:
-      threshold = float(text)
-    except ValueError:
-      threshold = math.nan
-    if not math.isfinite(threshold):
-      raise UserError(
-        f"{flag}={text} is not a finite number; pass one, or {AUTO}"
-      )
-  if version_2_with_negative:
-    return None if text == AUTO else threshold
-  if text == AUTO or threshold:
-    raise UserError(f"{flag}={text} needs --version_2_with_negative; omit it")
-  return 0.0
+  flag = f"--{_THRESHOLD_KEY}={text}"
+  try:
+    threshold = None if text == AUTO else float(text)
+  except ValueError:
+    threshold = math.nan
+  if threshold is not None and not math.isfinite(threshold):
+    raise UserError(f"{flag} is not a finite number; pass one, or {AUTO}")
+  if threshold != 0 and not version_2_with_negative:
+    raise UserError(f"{flag} needs --version_2_with_negative; omit it")
+  return threshold
 
 
 def write_threshold(model_dir: str, threshold: float) -> str:
@@ -494,7 +412,7 @@ def write_threshold(model_dir: str, threshold: float) -> str:
 
 
 def read_threshold(folders: Iterable[str | None]) -> float:
-  """The stored threshold, from the first of some folders that has one.
+  """The stored threshold of the first folder that has one.
 
   Raises:
     UserError: there is none, or the file is damaged.
@@ -508,12 +426,12 @@ def read_threshold(folders: Iterable[str | None]) -> float:
     threshold = found.get(_THRESHOLD_KEY)
     if type(threshold) not in (int, float):
       raise UserError(
-        f"{path} is damaged; predict a file with answers to write it again"
+        f"{path} is damaged; predict a file with answers to replace it"
       )
     logging.info("null_score_diff_threshold=%g, from %s", threshold, path)
     return threshold
   raise UserError(
     f"--null_score_diff_threshold=auto: no {THRESHOLD_NAME} in "
-    f"{' or '.join(folders)}; predict a file with answers first, which writes "
-    f"it, or pass a number"
+    f"{' or '.join(folders)}; pass a number, or first predict a file with "
+    f"answers"
   )

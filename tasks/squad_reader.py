@@ -11,10 +11,14 @@ import modeling
 import tokenization
 from errors import UserError
 from pipeline import files, records, text_files
-from tasks import squad, squad_decoding, squad_model
+from tasks import squad, squad_model
 from tasks.squad import ReadingSettings
+from tasks.squad_decoding import Answer, Candidate, RawResult, answer_question
 from training import checkpoints, model_folder
 from training.predictor import Predictor
+
+# Number of answers shown on the terminal.
+_SHOWN = 5
 
 
 class Reader:
@@ -26,8 +30,7 @@ class Reader:
     tokenizer: its FullTokenizer. Default: from the model's folder.
     settings: its ReadingSettings. Default: from the model's folder, or those
       of the original.
-    decoding: fields of `squad_decoding.DecodingSettings`.
-    exact_answer_text: whether to copy answers character by character.
+    decoding: fields of DecodingSettings.
     batch_size: windows per batch.
     precision: "float32" or "bfloat16".
 
@@ -46,7 +49,6 @@ class Reader:
     tokenizer: tokenization.FullTokenizer | None = None,
     settings: ReadingSettings | None = None,
     decoding: Mapping | None = None,
-    exact_answer_text: bool = False,
     batch_size: int = 8,
     precision: str = "float32",
   ):
@@ -59,8 +61,8 @@ class Reader:
       folder, getattr(config, "do_lower_case", True)
     )
     self.settings = settings or squad_model.read_settings(folder)
-    self.decoding = squad_decoding.DecodingSettings.of(
-      self._tokenizer, self.settings, exact_answer_text, **(decoding or {})
+    self.decoding = squad_model.decoding_settings(
+      self._tokenizer, self.settings, **(decoding or {})
     )
 
     def compute(config, features):
@@ -81,9 +83,7 @@ class Reader:
       batch_size=batch_size,
     )
 
-  def __call__(
-    self, question: str, context: str
-  ) -> list[squad_decoding.Candidate]:
+  def __call__(self, question: str, context: str) -> list[Candidate]:
     """The n best answers in a text, best first.
 
     The candidate "" means that the text does not answer the question.
@@ -93,7 +93,7 @@ class Reader:
     """
     return self.answer(question, context).nbest
 
-  def answer(self, question: str, context: str) -> squad_decoding.Answer:
+  def answer(self, question: str, context: str) -> Answer:
     """Like `__call__`, with the answer that the threshold decides."""
     if not (isinstance(question, str) and isinstance(context, str)):
       raise UserError("pass question and text as str")
@@ -101,19 +101,17 @@ class Reader:
     example = squad.SquadExample(
       "", question, paragraph.doc_tokens, paragraph=paragraph
     )
-    (windows,) = self.settings.windows([example], self._tokenizer, False)
+    (windows,) = squad.iterate_windows(
+      [example], self._tokenizer, self.settings, False
+    )
     if not (windows and self._tokenizer.tokenize(question)):
       raise UserError("question or text contains no words; pass some")
     logits = self._predictor([vars(window) for window in windows])
+    unique_ids = [window.unique_id for window in windows]
     results = map(
-      squad_decoding.RawResult,
-      (window.unique_id for window in windows),
-      logits["start_logits"],
-      logits["end_logits"],
+      RawResult, unique_ids, logits["start_logits"], logits["end_logits"]
     )
-    return squad_decoding.answer_question(
-      example, windows, list(results), self.decoding
-    )
+    return answer_question(example, windows, list(results), self.decoding)
 
 
 def is_trained(model_dir: str) -> bool:
@@ -124,7 +122,6 @@ def is_trained(model_dir: str) -> bool:
 
 def converse(
   reader: Reader,
-  shown: int,
   read: Callable[[str], str] = input,
   write: Callable[[str], object] = print,
 ) -> None:
@@ -134,7 +131,6 @@ def converse(
 
   Args:
     reader: a Reader.
-    shown: number of candidates shown for each question.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a line.
   """
@@ -147,29 +143,19 @@ def converse(
       return
     try:
       if context is None:
-        context = _read_text(line) if line else None
+        context = text_files.read_text(line) if line else None
       elif not line:
         context = None
       else:
-        write(_describe(reader.answer(line, context), shown))
+        write(_describe(reader.answer(line, context)))
     except UserError as error:
       write(f"error: {error}")
 
 
-def _read_text(path):
-  """The content of a text file with words."""
-  if not files.isfile(path):
-    raise UserError(f"{path}: no such file; enter the path of a text file")
-  text = text_files.decode_utf8(path, files.read_bytes(path))
-  if not text.strip():
-    raise UserError(f"{path} is empty; enter the path of another file")
-  return text
-
-
-def _describe(answer, shown):
+def _describe(answer):
   """The answer, and its candidates with their probabilities."""
   lines = [_one_line(answer.text)]
-  for candidate in answer.nbest[:shown]:
+  for candidate in answer.nbest[:_SHOWN]:
     lines.append(f"  {candidate.probability:6.1%}  {_one_line(candidate.text)}")
   return "\n".join(lines)
 

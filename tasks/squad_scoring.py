@@ -10,19 +10,15 @@ import math
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from reports import squad as squad_report
+from reports.squad import AnsweredQuestion
 from tasks.squad import SquadExample
 from tasks.squad_decoding import Answer
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-
-# Candidates of each question that are kept for the page.
-_KEPT_CANDIDATES = 5
 
 
 def normalize_answer(text: str) -> str:
@@ -186,66 +182,6 @@ def best_threshold(
   return float(np.append(below_all, odds[is_last])[np.argmax(sums)])
 
 
-# Questions with their answers.
-
-
-class Answered(NamedTuple):
-  """A question with the model's answer.
-
-  Attributes:
-    example: the question.
-    answer: the answer; of its candidates, those that are still needed.
-    span: (start, end) of `answer.best_text` in the paragraph, in characters, or
-      None.
-    correct_probability: total probability of the correct candidates; None if
-      the correct answer is unknown.
-  """
-
-  example: SquadExample
-  answer: Answer
-  span: tuple[int, int] | None
-  correct_probability: float | None
-
-  @classmethod
-  def of(
-    cls, example: SquadExample, answer: Answer, version_2_with_negative: bool
-  ) -> "Answered":
-    """Completes an answer."""
-    kept = [
-      candidate
-      for rank, candidate in enumerate(answer.nbest)
-      if rank < _KEPT_CANDIDATES or candidate.text in ("", answer.best_text)
-    ]
-    probability = None
-    if example.answers or version_2_with_negative:
-      correct = set(map(normalize_answer, example.answers or [""]))
-      probability = sum(
-        candidate.probability
-        for candidate in answer.nbest
-        if normalize_answer(candidate.text) in correct
-      )
-    span = _char_span(example.paragraph, answer)
-    return cls(example, answer._replace(nbest=kept), span, probability)
-
-  def prediction(self, threshold: float) -> str:
-    """The answer; "" if the null odds are above the threshold."""
-    odds = self.answer.null_odds
-    is_null = odds is not None and odds > threshold
-    return "" if is_null else self.answer.best_text
-
-
-def _char_span(paragraph, answer):
-  """Offsets of the best text in the paragraph, which may contain it twice."""
-  if answer.words is None:
-    return None
-  first, last = answer.words
-  start = paragraph.char_starts[first]
-  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
-  found = paragraph.context.find(answer.best_text, start, end)
-  # The original joins words by one blank, whatever is between them.
-  return (found, found + len(answer.best_text)) if found >= 0 else (start, end)
-
-
 def has_answers(
   examples: Sequence[SquadExample], version_2_with_negative: bool
 ) -> bool:
@@ -256,64 +192,47 @@ def has_answers(
   return all(e.answers for e in examples)
 
 
-def find_best_threshold(answered: Sequence[Answered]) -> float:
-  """The threshold with the best F1; see `best_threshold`."""
-  return best_threshold(
-    {a.example.qas_id: a.example.answers for a in answered},
-    {a.example.qas_id: a.answer.best_text for a in answered},
-    {a.example.qas_id: a.answer.null_odds for a in answered},
-  )
-
-
-def evaluate(
-  answered: Sequence[Answered], predictions: Mapping[str, str]
-) -> dict[str, float]:
-  """Exact match and F1 by the rules of SQuAD, in percent.
-
-  Args:
-    answered: all questions.
-    predictions: texts by id; "" for no answer.
-  """
-  answers = {a.example.qas_id: a.example.answers for a in answered}
-  null_odds = {a.example.qas_id: a.answer.null_odds for a in answered}
-  if None in null_odds.values():
-    return evaluate_v1(answers, predictions)
-  return evaluate_v2(answers, predictions, null_odds)
-
-
-def page_question(
-  answered: Answered, prediction: str
-) -> squad_report.AnsweredQuestion:
-  """A question and its prediction as `reports.squad.write_page` takes them."""
-  example, answer = answered.example, answered.answer
+def answered_question(
+  example: SquadExample, answer: Answer, version_2_with_negative: bool
+) -> AnsweredQuestion:
+  """A question with its Answer and scores, for `reports.squad.write_page`."""
   starts = example.answer_starts or [None] * len(example.answers)
-  golds = dict.fromkeys(zip(example.answers, starts, strict=True))
-  context = example.paragraph.context
-  exact, f1_score = score(
-    prediction, example.answers, answer.null_odds is not None
+  exact, f1_score = score(answer.text, example.answers, version_2_with_negative)
+  correct = set(map(normalize_answer, example.answers or [""]))
+  correct_probability = sum(
+    candidate.probability
+    for candidate in answer.nbest
+    if normalize_answer(candidate.text) in correct
   )
+  loss = math.inf
+  if correct_probability:
+    # The sum may exceed 1 because of rounding.
+    loss = -math.log(min(correct_probability, 1.0))
   probabilities = {c.text: c.probability for c in answer.nbest}
-  correct = answered.correct_probability
-  return squad_report.AnsweredQuestion(
+  return AnsweredQuestion(
     qas_id=example.qas_id,
     title=example.paragraph.title,
     question=example.question_text,
-    context=context,
-    prediction=prediction,
-    prediction_span=answered.span if prediction else None,
-    golds=[(text, _gold_start(context, text, at)) for text, at in golds],
+    context=example.paragraph.context,
+    prediction=answer.text,
+    prediction_span=_char_span(example.paragraph, answer),
+    golds=list(dict.fromkeys(zip(example.answers, starts, strict=True))),
     exact=exact,
     f1=f1_score,
-    probability=probabilities.get(prediction, 0.0),
-    # Rounding may take the sum above 1.
-    loss=-math.log(min(correct, 1.0)) if correct else math.inf,
+    probability=probabilities.get(answer.text, 0.0),
+    loss=loss,
     null_odds=answer.null_odds,
     nbest=[(c.text, c.probability) for c in answer.nbest],
   )
 
 
-def _gold_start(context, text, start):
-  """Offset of a reference answer; None if the file's is wrong and unclear."""
-  if start is not None and start >= 0 and context.startswith(text, start):
-    return start
-  return context.find(text) if context.count(text) == 1 else None
+def _char_span(paragraph, answer):
+  """Offsets of the answer in the paragraph, or None; see AnsweredQuestion."""
+  if answer.words is None or not answer.text:
+    return None
+  first, last = answer.words
+  start = paragraph.char_starts[first]
+  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
+  found = paragraph.context.find(answer.text, start, end)
+  # The original joins words by one blank, whatever is between them.
+  return (found, found + len(answer.text)) if found >= 0 else (start, end)

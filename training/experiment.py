@@ -233,6 +233,9 @@ class Experiment:
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set unless they are cached."""
     task, is_training = self._task, split == "train"
+    for rows in self._row_sets.get("dev") or ():
+      if split == "test" and rows.examples is examples:
+        return dataclasses.replace(rows, split=split)
     path = os.path.join(
       self._settings.output_dir, f"{task.record_name(split)}{suffix}.tf_record"
     )
@@ -421,6 +424,8 @@ class Experiment:
     """The task's Evaluation of a data set, with loss and step."""
     losses = []
     mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
+    if not self._task.has_eval_loss:  # The program of the prediction will do.
+      mode = estimator.ModeKeys.PREDICT
     predictions = _by_example(
       _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
     )

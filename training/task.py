@@ -87,7 +87,8 @@ class Task:
     pads_training: whether training batches are padded to the full length
       unless --pad_to_max_length says otherwise.
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
-    has_eval_loss: whether `outputs` has a loss in evaluation.
+    has_eval_loss: whether `outputs` has a loss in evaluation. If not, the mode
+      of an evaluation is PREDICT.
   """
 
   name = ""
@@ -249,6 +250,47 @@ def build_model_fn(
     )
 
   return model_fn
+
+
+def model_fn_builder_of(
+  make_task: Callable[[modeling.BertConfig], Task],
+) -> Callable[..., Callable[..., estimator.EstimatorSpec]]:
+  """The original's `model_fn_builder` for a task.
+
+  Args:
+    make_task: creates the task for a BertConfig.
+  """
+
+  def model_fn_builder(
+    bert_config,
+    init_checkpoint,
+    learning_rate,
+    num_train_steps,
+    num_warmup_steps,
+    use_tpu,
+    use_one_hot_embeddings,
+    precision="float32",
+  ):
+    """The `model_fn` of a task, for `estimator.Estimator`.
+
+    Args:
+      bert_config: a BertConfig.
+      init_checkpoint: initial weights, or None.
+      learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
+      use_tpu: has no effect; the strategy knows the device.
+      use_one_hot_embeddings, precision: see BertModel.
+    """
+    del use_tpu
+    return build_model_fn(
+      make_task(bert_config),
+      bert_config,
+      init_checkpoint,
+      Optimization(learning_rate, num_train_steps, num_warmup_steps),
+      use_one_hot_embeddings,
+      precision,
+    )
+
+  return model_fn_builder
 
 
 def _score(task, **predictions):

@@ -240,11 +240,12 @@ class TestSettings:
   )
   def test_windows_that_would_not_overlap(self, changes, part):
     with pytest.raises(UserError, match=part):
-      ReadingSettings(**{**vars(SMALL), **changes})
+      squad_model.read_settings(None, **{**vars(SMALL), **changes})
 
   def test_the_least_that_overlaps(self):
-    ReadingSettings(max_seq_length=32, doc_stride=20, max_query_length=8)
-    ReadingSettings(max_seq_length=13, doc_stride=1, max_query_length=8)
+    for length, stride in ((32, 20), (13, 1)):
+      reading = ReadingSettings(length, stride, max_query_length=8)
+      assert reading.room_for_text(8) == stride + 1
 
   def test_they_come_back(self, tmp_path):
     folder = str(tmp_path)
@@ -298,7 +299,7 @@ class TestSettings:
 
 class TestReader:
   def test_candidates_by_hand(self, golden, values, folder, tokenizer):
-    reader = Reader(str(folder), exact_answer_text=True)
+    reader = Reader(str(folder))
     context = "Many years before this the city was under some states ."
     found = reader("what was this ?", context)
     pieces = tokenizer.tokenize(context)
@@ -370,6 +371,8 @@ class TestReader:
     typed = [
       str(tmp_path / "none"),
       str(tmp_path / "empty"),
+      "what was this ?",
+      "",
       str(text),
       "what was\tthis ?",
       "",
@@ -385,13 +388,13 @@ class TestReader:
       except StopIteration:
         raise EOFError from None
 
-    squad_reader.converse(Reader(str(folder)), 2, read, shown.append)
-    assert [p[0] for p in prompts] == list("cccqqcqq")
+    squad_reader.converse(Reader(str(folder)), read, shown.append)
+    assert [p[0] for p in prompts] == list("ccqqcqqcqq")
     assert f"{tmp_path}/none: no such file" in shown[0]
-    assert f"{tmp_path}/empty is empty" in shown[1]
+    assert "text contains no words" in shown[1]
     assert shown[-1] == ""  # Ends the line of the last prompt.
     for answer in shown[2:-1]:
-      best, first, second = answer.splitlines()
+      best, first, second, *_ = answer.splitlines()
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
 

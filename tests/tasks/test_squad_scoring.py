@@ -19,7 +19,7 @@ CONTEXT = "The north city and\n\nthe north time"
 
 @pytest.fixture
 def asked(goldens):
-  """A function from logits of words, and from truths, to an Answered."""
+  """A function from logits of words, and from truths, to (example, answer)."""
 
   tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
@@ -29,7 +29,7 @@ def asked(goldens):
     example = squad.SquadExample(
       "id", "which ?", paragraph.doc_tokens, paragraph=paragraph, **truth
     )
-    (windows,) = SMALL.windows([example], tokenizer, False)
+    (windows,) = squad.iterate_windows([example], tokenizer, SMALL, False)
     (window,) = windows
     position = {w: p for p, w in window.token_to_orig_map.items()} | {-1: 0}
     logits = np.full([2, 32], -9.0, np.float32)
@@ -43,67 +43,59 @@ def asked(goldens):
     answer = squad_decoding.answer_question(
       example, windows, [result], settings
     )
-    return squad_scoring.Answered.of(example, answer, version_2)
+    return example, answer
 
   return ask
 
 
-class TestAnswers:
+def page_question(asked, text=None):
+  """The question of the page, with another prediction."""
+  example, answer = asked
+  if text is not None:
+    answer = answer._replace(text=text)
+  is_v2 = answer.null_odds is not None
+  return squad_scoring.answered_question(example, answer, is_v2)
+
+
+class TestAnsweredQuestion:
   @pytest.mark.parametrize(("word", "span"), [(1, (4, 9)), (5, (24, 29))])
-  def test_the_place_of_a_word_that_comes_twice(self, asked, word, span):
-    answered = asked({word: 5}, {word: 5})
-    assert answered.answer.best_text == "north"
-    assert answered.span == span
+  def test_span_of_a_word_that_occurs_twice(self, asked, word, span):
+    question = page_question(asked({word: 5}, {word: 5}, answers=("x",)))
+    assert question.prediction == "north"
+    assert question.prediction_span == span
     assert CONTEXT[slice(*span)] == "north"
 
-  def test_the_place_of_an_answer_over_two_lines(self, asked):
-    answered = asked({3: 5}, {4: 5})
-    assert answered.answer.best_text == "and the"
-    assert CONTEXT[slice(*answered.span)] == "and\n\nthe"
+  def test_span_of_an_answer_over_two_lines(self, asked):
+    question = page_question(asked({3: 5}, {4: 5}, answers=("x",)))
+    assert question.prediction == "and the"
+    assert CONTEXT[slice(*question.prediction_span)] == "and\n\nthe"
 
-  def test_the_probability_of_what_is_right(self, asked):
+  def test_probability_of_correct_candidates(self, asked):
     # Two starts and two ends.
-    answered = asked({1: 3, 5: 2}, {1: 3, 6: 1}, answers=("the North!", "none"))
-    sums = {c.text: c.start_logit + c.end_logit for c in answered.answer.nbest}
+    found = asked({1: 3, 5: 2}, {1: 3, 6: 1}, answers=("the North!", "none"))
+    sums = {c.text: c.start_logit + c.end_logit for c in found[1].nbest}
     weights = np.exp(list(sums.values()))
     expected = np.exp(sums["north"]) / weights.sum()
-    assert answered.correct_probability == pytest.approx(expected)
-    question = squad_scoring.page_question(answered, "north")
+    question = page_question(found)
     assert question.loss == pytest.approx(-math.log(expected))
     assert question.probability == pytest.approx(expected)
     assert (question.exact, question.f1) == (1, 1)
     assert question.golds == [("the North!", None), ("none", None)]
     assert (question.title, question.context) == ("Colours", CONTEXT)
 
-  def test_a_gold_answer_that_stands_once_has_its_place(self, asked):
-    answered = asked({1: 3}, {1: 3}, answers=("time", "time", "north"))
-    question = squad_scoring.page_question(answered, "north")
-    assert question.golds == [("time", CONTEXT.index("time")), ("north", None)]
-
-  def test_a_gold_answer_stands_where_the_file_says(self, asked):
+  def test_golds_have_the_offsets_of_the_file(self, asked):
     second = CONTEXT.rindex("north")
-    answered = asked(
-      {1: 3},
-      {1: 3},
-      answers=("north", "north", "time"),
-      answer_starts=(second, -1, 0),
-    )
-    question = squad_scoring.page_question(answered, "north")
-    # A wrong place counts for nothing.
-    time = CONTEXT.index("time")
-    assert question.golds == [
-      ("north", second),
-      ("north", None),
-      ("time", time),
-    ]
+    texts, starts = ("north", "north", "time"), (second, second, None)
+    found = asked({1: 3}, {1: 3}, answers=texts, answer_starts=starts)
+    assert page_question(found).golds == [("north", second), ("time", None)]
 
   @pytest.mark.parametrize(
     ("version_2", "golds", "prediction", "exact", "f1"),
     [
-      # Of 1.1, an answer without words is never found word by word.
+      # In 1.1, an answer without words has F1 0.
       (False, ("the",), "a", 1, 0),
       (False, ("the", "North"), "north", 1, 1),
-      # Of 2.0, it does not count beside one that has words.
+      # In 2.0, it is ignored beside one that has words.
       (True, ("the north", "The"), "", 0, 0),
       (True, ("The",), "", 1, 1),
       (True, (), "", 1, 1),
@@ -113,67 +105,52 @@ class TestAnswers:
   def test_the_page_scores_as_the_whole_set(
     self, asked, version_2, golds, prediction, exact, f1
   ):
-    answered = asked({1: 3, -1: 0}, {1: 3, -1: 0}, version_2, answers=golds)
-    question = squad_scoring.page_question(answered, prediction)
+    found = asked({1: 3, -1: 0}, {1: 3, -1: 0}, version_2, answers=golds)
+    question = page_question(found, prediction)
     assert (question.exact, question.f1) == (exact, f1)
-    results = squad_scoring.evaluate([answered], {"id": prediction})
+    run = {"id": golds}, {"id": prediction}
+    if version_2:
+      results = squad_scoring.evaluate_v2(*run, {"id": found[1].null_odds})
+    else:
+      results = squad_scoring.evaluate_v1(*run)
     key = "exact" if version_2 else "exact_match"
     assert (results[key], results["f1"]) == (100 * exact, 100 * f1)
 
-  def test_what_has_answers_is_not_impossible(self, asked):
-    # As the official script has it, whatever else the file says.
-    answered = asked(
-      {1: 3, -1: 0}, {1: 3, -1: 0}, True, answers=("north",), is_impossible=True
-    )
-    results = squad_scoring.evaluate([answered], {"id": "north"})
-    assert (results["exact"], results["HasAns_total"]) == (100, 1)
-
-  def test_an_example_without_its_paragraph(self, goldens):
+  def test_an_example_without_its_paragraph(self):
     example = squad.SquadExample("id", "which ?", ["the", "north"])
     assert example.paragraph.context == "the north"
     assert example.paragraph.char_starts == [0, 4]
 
   def test_nothing_right_among_the_candidates(self, asked):
-    answered = asked({1: 3}, {1: 3}, answers=("green",))
-    assert answered.correct_probability == 0
-    question = squad_scoring.page_question(answered, "north")
+    question = page_question(asked({1: 3}, {1: 3}, answers=("green",)))
     assert (question.loss, question.exact) == (math.inf, 0)
 
   def test_no_answer_is_right(self, asked):
-    answered = asked({1: 3, -1: 1}, {1: 3, -1: 2}, True, is_impossible=True)
-    assert answered.answer.null_odds == pytest.approx(-3)
-    found = [answered.prediction(t) for t in (-4, -3.5, -3, 0)]
-    assert found == ["", "", "north", "north"]
-    null = next(c for c in answered.answer.nbest if not c.text)
-    assert answered.correct_probability == null.probability
-    question = squad_scoring.page_question(answered, "")
+    found = asked({1: 3, -1: 1}, {1: 3, -1: 2}, True, is_impossible=True)
+    _, answer = found
+    assert answer.null_odds == pytest.approx(-3)
+    texts = [answer.at_threshold(t).text for t in (-4, -3.5, -3, 0)]
+    assert texts == ["", "", "north", "north"]
+    null = next(c for c in answer.nbest if not c.text)
+    question = page_question(found, "")
+    assert question.loss == pytest.approx(-math.log(null.probability))
     assert (question.golds, question.exact) == ([], 1)
     assert question.prediction_span is None
     assert question.null_odds == pytest.approx(-3)
 
-  def test_what_can_be_scored(self, asked):
-    unknown = asked({1: 3}, {1: 3}).example
-    known = asked({1: 3}, {1: 3}, answers=("north",)).example
-    null = asked({1: 3}, {1: 3}, True, is_impossible=True).example
-    assert unknown.answers == ()
-    assert asked({1: 3}, {1: 3}).correct_probability is None
-    for examples, is_v2, expected in (
-      ([known], False, True),
-      ([known, unknown], False, False),
-      ([unknown, null], True, True),
-      ([unknown], True, False),
-    ):
-      assert squad_scoring.has_answers(examples, is_v2) == expected
 
-  def test_scores(self, asked):
-    right = asked({1: 3}, {1: 3}, answers=("north",))
-    results = squad_scoring.evaluate([right], {"id": "north city"})
-    # One word of two, one of one: 2 * 1 / (2 + 1).
-    assert results == {"exact_match": 0, "f1": pytest.approx(200 / 3)}
-    sure = asked({1: 3, -1: 9}, {1: 3, -1: 9}, True, is_impossible=True)
-    assert squad_scoring.find_best_threshold([sure]) < 12
-    results = squad_scoring.evaluate([sure], {"id": "north"})
-    assert (results["exact"], results["best_exact"]) == (0, 100)
+def test_what_can_be_scored():
+  unknown, known, null = (
+    squad.SquadExample("id", "which ?", ["north"], **truth)
+    for truth in ({}, {"answers": ("north",)}, {"is_impossible": True})
+  )
+  for examples, is_v2, expected in (
+    ([known], False, True),
+    ([known, unknown], False, False),
+    ([unknown, null], True, True),
+    ([unknown], True, False),
+  ):
+    assert squad_scoring.has_answers(examples, is_v2) == expected
 
 
 class TestTextScores:
