@@ -30,7 +30,7 @@ from tasks.examples import (
   feature_row,
   feature_spec,
   label_id,
-  unlabelled,
+  without_label,
 )
 from training import estimator, metrics, model_folder, summaries
 from training.task import Optimization, Outputs, RowSet, Task, build_model_fn
@@ -200,7 +200,7 @@ class ClassificationTask(Task):
     """The InputExamples of a split; the test split has no labels."""
     sets = self._processor.get_example_sets(self._data_dir, split)
     if split == "test":
-      sets = {suffix: list(map(unlabelled, sets[suffix])) for suffix in sets}
+      sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
     for suffix, examples in sets.items():
       self._hashes[split + suffix] = content_hash(examples)
       for example in examples if split != "test" else ():
