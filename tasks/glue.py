@@ -1,10 +1,9 @@
 """GLUE's tasks, and SNLI, XNLI and IMDB: files, labels and metrics.
 
-Each task is a row of `TASKS`, which its processor follows. The files are those
-of GLUE's download script.
+Each task is a row of `TASKS`, and `GlueProcessor` reads its files. They are
+those of GLUE's download script.
 """
 
-import collections
 import dataclasses
 import functools
 import os
@@ -57,8 +56,7 @@ class Folders:
   """A data set with a folder for each label and a file for each text.
 
   Attributes:
-    names: candidates for the name of the data set's folder, in order of
-      preference.
+    names: the name of the data set's folder, and those used if it is missing.
   """
 
   names: tuple[str, ...]
@@ -77,7 +75,7 @@ class Task:
     train, dev, test: the data sets, by the suffix of their result files. The
       first one is what the processor's getters read.
     kind: a key of `labels.KINDS`.
-    metrics: keys of `metrics.METRICS`.
+    metrics: keys of `metrics.METRICS`; the first is the default of --keep_best.
     submission: file names for GLUE's leaderboard, by suffix of the test set;
       None for tasks outside GLUE.
     renamed_labels: dict from alternative spellings of labels to labels.
@@ -85,7 +83,7 @@ class Task:
     has_broken_rows: whether some rows of the distributed files lack columns.
     model_of: the task whose model predicts this task's test set; such a task
       has no training and development sets.
-    folders: candidates for the name of the task's folder; default: its name.
+    folders: possible names of the task's folder; default: its name.
   """
 
   name: str
@@ -140,7 +138,7 @@ _ROWS = (
     "CoLA",
     _BINARY,
     **_three_sets(3, None, 1, header=False, test=Split("test.tsv", 1)),
-    metrics=("matthews", "accuracy"),
+    metrics=("accuracy", "matthews"),
     submission={"": "CoLA.tsv"},
   ),
   # Sentiment of a film review's sentence (Socher et al. 2013).
@@ -164,7 +162,7 @@ _ROWS = (
     (),
     **_three_sets(7, 8, 9),
     kind="regression",
-    metrics=("pearson", "spearman"),
+    metrics=("pearson", "spearman", "mse"),
     submission={"": "STS-B.tsv"},
   ),
   # Whether two questions on Quora have the same meaning.
@@ -233,13 +231,13 @@ class GlueProcessor(DataProcessor):
   task: Task
 
   def get_train_examples(self, data_dir: str) -> list[InputExample]:
-    return self.read_split(data_dir, "train")
+    return self._read(data_dir, "train")
 
   def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-    return self.read_split(data_dir, "dev")
+    return self._read(data_dir, "dev")
 
   def get_test_examples(self, data_dir: str) -> list[InputExample]:
-    return self.read_split(data_dir, "test")
+    return self._read(data_dir, "test")
 
   def get_labels(self) -> list[str]:
     return list(self.task.labels)
@@ -247,32 +245,11 @@ class GlueProcessor(DataProcessor):
   def get_example_sets(
     self, data_dir: str, set_type: str
   ) -> dict[str, list[InputExample]]:
-    return {
-      suffix: self.read_split(data_dir, set_type, suffix)
-      for suffix in self._splits(set_type)
-    }
+    suffixes = getattr(self.task, set_type) or [""]
+    return {name: self._read(data_dir, set_type, name) for name in suffixes}
 
-  def read_split(
-    self, data_dir: str, set_type: str, suffix: str = ""
-  ) -> list[InputExample]:
-    """The InputExamples of a data set.
-
-    Args:
-      data_dir: the task's folder.
-      set_type: "train", "dev" or "test".
-      suffix: selects one of the data sets of that type.
-
-    Raises:
-      UserError: the task has no such data set, or a file is missing or wrong.
-    """
-    split = self._splits(set_type)[suffix]
-    read = self._read_folders if isinstance(split, Folders) else self._read_file
-    path, examples = read(split, data_dir, set_type)
-    if not examples:
-      raise UserError(f"{path} has no examples; download it again")
-    return examples
-
-  def _splits(self, set_type):
+  def _read(self, data_dir, set_type, suffix=""):
+    """The InputExamples of a data set."""
     splits = getattr(self.task, set_type)
     if not splits:
       raise UserError(
@@ -281,7 +258,12 @@ class GlueProcessor(DataProcessor):
         f"--do_predict with --init_checkpoint of a model trained on "
         f"{self.task.model_of}"
       )
-    return splits
+    split = splits[suffix]
+    read = self._read_folders if isinstance(split, Folders) else self._read_file
+    path, examples = read(split, data_dir, set_type)
+    if not examples:
+      raise UserError(f"{path} has no examples; download it again")
+    return examples
 
   def _read_file(self, split, data_dir, set_type):
     """The path of a Split's file, and its InputExamples."""
@@ -294,31 +276,30 @@ class GlueProcessor(DataProcessor):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
-    examples = []
-    skipped = collections.Counter()
+    label_type = label_types.make_label_type(self.task.kind, self.task.labels)
+    examples, skipped = [], 0
     for number, line in enumerate(self._read_tsv(path)):
       if split.header and number == 0:
         continue
       if split.only and line[split.only[0]] != split.only[1]:
         continue
-      reason = self._reason_to_skip(split, line)
-      if reason:
-        skipped[reason] += 1
+      if split.label is not None and self._is_skipped(split, line):
+        skipped += 1
         continue
       where = f"{path}:{number + 1}"
-      examples.append(self._example(split, where, set_name, number, line))
-    for reason, count in skipped.items():
-      logging.info("%s: skipped %s %s", path, plural(count, "row"), reason)
+      example = self._example(split, where, set_name, number, line)
+      if split.label is not None:
+        label_id(example, label_type)  # Checks the label.
+      examples.append(example)
+    if skipped:
+      logging.info("%s: skipped %s", path, plural(skipped, "unusable row"))
     return path, examples
 
-  def _reason_to_skip(self, split, line):
-    if split.label is None:
-      return None  # A leaderboard expects a prediction for each row.
+  def _is_skipped(self, split, line):
+    """Whether a row with a label column lacks columns or has no label."""
     if len(line) < split.width:
-      return "with missing columns" if self.task.has_broken_rows else None
-    if line[split.label] == self.task.no_label:
-      return f"with the label {self.task.no_label}"
-    return None
+      return self.task.has_broken_rows
+    return line[split.label] == self.task.no_label
 
   def _example(self, split, where, set_name, number, line):
     if len(line) < split.width:
@@ -331,54 +312,44 @@ class GlueProcessor(DataProcessor):
     if split.label is not None:
       label = line[split.label]
       label = self.task.renamed_labels.get(label, label)
-    example = InputExample(
+    return InputExample(
       guid=f"{set_name}-{name}",
       text_a=line[split.text_a],
       text_b=None if split.text_b is None else line[split.text_b],
       label=label,
       where=where,
     )
-    if split.label is not None:
-      label_id(example, self._label_type)  # Checks the label.
-    return example
-
-  @functools.cached_property
-  def _label_type(self):
-    return label_types.make_label_type(self.task.kind, self.task.labels)
 
   def _read_folders(self, folders, data_dir, set_type):
     """The path of a data set's folder, and its InputExamples by label."""
-    candidates = [os.path.join(data_dir, name) for name in folders.names]
-    path = next(filter(files.isdir, candidates), candidates[-1])
-    if path != candidates[0]:
+    name = next(
+      (name for name in folders.names if files.isdir(f"{data_dir}/{name}")),
+      folders.names[-1],
+    )
+    if name != folders.names[0]:
       logging.info(
         "--data_dir=%s has no folder %s; evaluating on the %s set",
         data_dir,
         folders.names[0],
-        os.path.basename(path),
+        name,
       )
+    path = os.path.join(data_dir, name)
     examples = []
     for label in self.task.labels:
       folder = os.path.join(path, label)
       if not files.isdir(folder):
         raise UserError(
-          f"--data_dir={data_dir} has no folder "
-          f"{os.path.basename(path)}/{label}; pass the folder of the task's "
-          f"files"
+          f"--data_dir={data_dir} has no folder {name}/{label}; pass the "
+          f"folder of the task's files"
         )
-      for name in sorted(files.listdir(folder), key=_by_number):
-        if name.endswith(".txt"):
-          file = os.path.join(folder, name)
-          text = text_files.decode_utf8(file, files.read_bytes(file))
-          guid = f"{set_type}-{label}/{name.removesuffix('.txt')}"
-          examples.append(InputExample(guid, text, None, label, file))
+      for file in sorted(files.listdir(folder)):
+        stem, extension = os.path.splitext(file)
+        if extension == ".txt":
+          where = os.path.join(folder, file)
+          text = text_files.decode_utf8(where, files.read_bytes(where))
+          guid = f"{set_type}-{label}/{stem}"
+          examples.append(InputExample(guid, text, None, label, where))
     return path, examples
-
-
-def _by_number(file):
-  """Sorts 9_1.txt before 10_1.txt, and names without a number last."""
-  number = re.match(r"[0-9]+", file)
-  return (0, int(number[0]), file) if number else (1, 0, file)
 
 
 class XnliProcessor(GlueProcessor):
@@ -399,19 +370,17 @@ class XnliProcessor(GlueProcessor):
     self.task = _xnli(language)
 
 
-def _processor(task):
-  """A GlueProcessor for a task."""
-  name = f"{_plain(task.name).capitalize()}Processor"
-  return type(name, (GlueProcessor,), {"task": task})
-
-
 def _plain(name):
   return re.sub("[-_]", "", name.lower())
 
 
-PROCESSORS = {key: _processor(task) for key, task in TASKS.items()} | {
-  "xnli": XnliProcessor
-}
+# Key -> class; to add a task of your own, add its DataProcessor.
+PROCESSORS = {
+  key: type(
+    f"{_plain(key).capitalize()}Processor", (GlueProcessor,), {"task": task}
+  )
+  for key, task in TASKS.items()
+} | {"xnli": XnliProcessor}
 ColaProcessor = PROCESSORS["cola"]
 MnliProcessor = PROCESSORS["mnli"]
 MrpcProcessor = PROCESSORS["mrpc"]
@@ -420,10 +389,10 @@ MrpcProcessor = PROCESSORS["mrpc"]
 def find_task(
   name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
 ) -> str:
-  """The key of a task; case, hyphens and underscores do not matter.
+  """The key of a task; case, hyphens and underscores are ignored.
 
   Args:
-    name: the name that the user gave, such as SST2 for sst-2.
+    name: a name such as SST2 for sst-2.
     processors: dict from key to processor.
 
   Raises:
@@ -442,12 +411,7 @@ def find_task(
 
 
 def task_folder(data_dir: str, task: Task) -> str:
-  """The folder of a task within the folder of several tasks.
-
-  Args:
-    data_dir: folder of several tasks.
-    task: a row of `TASKS`.
-  """
+  """The folder of a task's files within a folder of several tasks."""
   for name in task.folders:
     folder = os.path.join(data_dir, name)
     paths = [os.path.join(folder, split.file) for split in task.test.values()]
@@ -464,13 +428,11 @@ def submission_lines(task: Task, predictions: Iterable[float]) -> str:
     predictions: label ids or, for a regression, numbers, which are clipped to
       STS-B's scale of 0 to 5; one for each row of a test set.
   """
-  return "index\tprediction\n" + "".join(
-    f"{index}\t{_submitted(task, prediction)}\n"
-    for index, prediction in enumerate(predictions)
-  )
-
-
-def _submitted(task, prediction):
-  if task.kind == label_types.Regression.kind:
-    return f"{min(max(float(prediction), 0.0), 5.0):.3f}"
-  return task.labels[int(prediction)]
+  lines = ["index\tprediction\n"]
+  for index, prediction in enumerate(predictions):
+    if task.labels:
+      answer = task.labels[int(prediction)]
+    else:
+      answer = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+    lines.append(f"{index}\t{answer}\n")
+  return "".join(lines)

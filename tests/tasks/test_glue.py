@@ -345,7 +345,7 @@ class TestRowsLeftOut:
     assert read(glue.PROCESSORS["qqp"](), set_type, tmp_path) == [
       (f"{set_type}-3", "Why?", "How so?", "0")
     ]
-    assert logged == [f"{path}: skipped 2 rows with missing columns"]
+    assert logged == [f"{path}: skipped 2 unusable rows"]
 
   def test_whole_rows_are_not_logged(self, tmp_path, logged):
     names, line, *_ = LAYOUTS["qqp"]
@@ -373,7 +373,7 @@ class TestRowsLeftOut:
     assert read(glue.PROCESSORS["snli"](), "dev", tmp_path) == [
       ("dev-2", "A dog runs.", "A dog moves.", "entailment")
     ]
-    assert logged == [f"{path}: skipped 1 row with the label -"]
+    assert logged == [f"{path}: skipped 1 unusable row"]
 
   def test_nothing_but_such_rows(self, tmp_path):
     names, line, *_ = LAYOUTS["snli"]
@@ -404,8 +404,8 @@ class TestImdb:
       ("train-pos/0_9", "Good.", None, "pos"),
     ]
     assert read(processor, "test", tmp_path) == [
-      ("test-neg/9_4", "Dé", None, "neg"),
       ("test-neg/10_1", "C", None, "neg"),
+      ("test-neg/9_4", "Dé", None, "neg"),
       ("test-pos/0_8", "B", None, "pos"),
       ("test-pos/1_10", "A", None, "pos"),
     ]
@@ -468,8 +468,8 @@ class TestTable:
 
   def test_metrics_of_the_paper(self):
     # GLUE's table 1.
-    assert glue.TASKS["cola"].metrics[0] == "matthews"
-    assert glue.TASKS["sts-b"].metrics == ("pearson", "spearman")
+    assert glue.TASKS["cola"].metrics == ("accuracy", "matthews")
+    assert glue.TASKS["sts-b"].metrics == ("pearson", "spearman", "mse")
     for key in ("mrpc", "qqp"):
       assert set(glue.TASKS[key].metrics) == {"accuracy", "f1"}
 
