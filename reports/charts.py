@@ -85,6 +85,12 @@ def figure(
   )
 
 
+def diagonal(axes, start: float, end: float) -> None:
+  """Draws a dotted line from (start, start) to (end, end)."""
+  line = {"color": INK, "linestyle": ":", "linewidth": 1}
+  axes.plot([start, end], [start, end], **line)
+
+
 def _svg(key, label, size, draw):
   """A chart in the page's colors and font."""
   metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))

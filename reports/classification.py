@@ -1,7 +1,6 @@
 """report.html: the learning curves, metrics and errors of a classifier."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,9 +22,9 @@ class Evaluation:
 
   Attributes:
     name: the data set, such as "development set".
-    label_type: what the outputs stand for, see `tasks.labels`; its `kind`,
-      `labels`, `default_metrics`, `predictions` and `answer` are used.
-    results: dict from metric, such as `eval_accuracy`, to number.
+    label_type: a `LabelType` of `tasks.labels`.
+    results: dict from metric, such as `eval_accuracy`, to number. The header
+      shows those that start with `eval_`, in this order.
     label_ids: the true labels, in the form of `label_type.predictions`.
     probabilities: float [rows, C]; for a regression the numbers [rows, 1].
     losses: float [rows].
@@ -110,10 +109,11 @@ def _page(title, evaluations, history, record):
 
 
 def _key_figures(evaluation):
-  results = evaluation.results
-  wanted = [f"eval_{name}" for name in evaluation.label_type.default_metrics]
-  shown = [key for key in (*wanted, "eval_loss") if key in results]
-  figures = [(_name(key), html.data(results[key])) for key in shown]
+  figures = [
+    (_name(key), html.data(value))
+    for key, value in evaluation.results.items()
+    if key.startswith("eval_")
+  ]
   figures.append(("examples", html.data(len(evaluation.examples))))
   if evaluation.kind != "regression":
     figures.append(("wrong", html.data(len(evaluation.errors))))
@@ -164,17 +164,10 @@ def _curves(history):
 
 
 def _curve(key, title, lines):
-  facts = []
-  for name, points in lines.items():
-    values = [value for _, value in points if math.isfinite(value)]
-    step, last = points[-1]
-    fact = f"{name}: " if len(lines) > 1 else ""
-    fact += f"{last:.4g} at step {step:,}"
-    if values:
-      fact += f", range {min(values):.4g} to {max(values):.4g}"
-    if len(values) < len(points):
-      fact += f", {len(points) - len(values)} not finite"
-    facts.append(fact)
+  caption = "; ".join(
+    f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
+    for name, points in lines.items()
+  )
 
   def draw(figure):
     from matplotlib import ticker
@@ -196,7 +189,7 @@ def _curve(key, title, lines):
     if len(lines) > 1:
       axes.legend()
 
-  return charts.figure(key, title, "; ".join(facts), (4.2, 2.5), draw)
+  return charts.figure(key, title, caption, (4.2, 2.5), draw)
 
 
 # One data set.
@@ -206,7 +199,7 @@ def _evaluation(key, evaluation):
   if not len(evaluation.label_ids):
     return "<p>The data set is empty.</p>"
   if evaluation.kind == "regression":
-    return _regression_charts(key, evaluation) + _errors(evaluation)
+    return _regression_chart(key, evaluation) + _errors(evaluation)
   labels = evaluation.label_type.labels
   report = metrics.label_report(
     evaluation.label_ids, evaluation.predictions, labels
@@ -272,94 +265,61 @@ def _confused_pairs(counts, shares, labels):
 def _calibration(key, evaluation):
   if evaluation.kind == "multilabel":
     subject, share = "each label of each example", "share with the label"
-    counted = "labels"
     probabilities = evaluation.probabilities.ravel()
     correct = evaluation.label_ids.ravel() == 1
   else:
     subject, share = "the predicted label", "share correct"
-    counted = "examples"
-    probabilities = _predicted_probability(evaluation)
+    probabilities = evaluation.probabilities.max(axis=1)
     correct = evaluation.predictions == evaluation.label_ids
   finite = np.isfinite(probabilities)
   if not finite.any():
     return "<h3>Calibration</h3><p>No probability is a number.</p>"
   bins = metrics.calibration(probabilities[finite], correct[finite])
   error = bins["expected_calibration_error"]
-  names = ("count", "mean_confidence", "accuracy")
-  filled = [
-    (f"{low:.1f} to {low + 0.1:.1f}", *row)
-    for low, *row in zip(bins["edges"], *(bins[n] for n in names), strict=False)
-    if row[0]
-  ]
+  points = zip(bins["mean_confidence"], bins["accuracy"], strict=True)
+  filled = [point for point in points if None not in point]
 
   def draw(figure):
     above, below = figure.subplots(
       2, sharex=True, gridspec_kw={"height_ratios": [3, 1]}
     )
-    above.plot([0, 1], [0, 1], color=charts.INK, linestyle=":", linewidth=1)
-    _, _, x, y = zip(*filled, strict=True)
-    above.plot(x, y, color=charts.BLUE, marker="o", markersize=5)
+    charts.diagonal(above, 0, 1)
+    above.plot(*zip(*filled, strict=True), color=charts.BLUE, marker="o")
     above.set(xlim=(0, 1), ylim=(-0.02, 1.02), ylabel=share)
     below.stairs(bins["count"], bins["edges"], fill=True, color=charts.BLUE)
-    below.set(xlabel="probability", ylabel=counted)
+    below.set(xlabel="probability", ylabel="number")
 
-  columns = ["probability", f"#{counted}", "#mean probability", f"#{share}"]
-  rows = [
-    [html.row_head(name), *map(html.number_cell, row)] for name, *row in filled
-  ]
   caption = f"On the dotted line, the probability is the {share}; below it, "
   caption += "the model is overconfident."
   return (
     "<h3>Calibration</h3>"
     f"<p>The expected calibration error is {html.data(error)}.</p>"
     + charts.figure(key, f"Probability of {subject}", caption, (4.6, 3.8), draw)
-    + "<details><summary>The numbers of the chart</summary>"
-    + f"{html.table('Calibration', columns, rows)}</details>"
   )
 
 
-def _regression_charts(key, evaluation):
+def _regression_chart(key, evaluation):
   true = np.asarray(evaluation.label_ids, np.float64)
   predicted = evaluation.predictions
   finite = np.flatnonzero(np.isfinite(predicted))
   if not len(finite):
     return "<p>No prediction is finite.</p>"
-  errors = (predicted - true)[finite]
   drawn = finite[:: -(-len(finite) // _MAX_POINTS)]
 
-  def scatter(figure):
+  def draw(figure):
     axes = figure.add_subplot()
     values = np.concatenate([true[finite], predicted[finite]])
-    ends = [values.min(), values.max()]
-    axes.plot(ends, ends, color=charts.INK, linestyle=":", linewidth=1)
+    charts.diagonal(axes, values.min(), values.max())
     color = {"color": charts.BLUE, "alpha": 0.45, "linewidths": 0}
     axes.scatter(true[drawn], predicted[drawn], s=16, **color)
     axes.set(xlabel="true", ylabel="predicted")
 
-  def histogram(figure):
-    axes = figure.add_subplot()
-    axes.hist(errors, bins=30, color=charts.BLUE, rwidth=0.92)
-    axes.axvline(0, color=charts.INK, linestyle=":", linewidth=1)
-    axes.set(xlabel="predicted − true", ylabel="examples")
-
-  shown = f"{len(drawn):,} of {len(true):,} examples; equal on the dotted line"
-  mean, deviation = html.short(errors.mean()), html.short(errors.std())
-  spread = f"mean {mean}, standard deviation {deviation}"
-  size = (4.2, 3.4)
-  return (
-    '<div class="grid">'
-    + charts.figure(
-      f"{key}-values", "Predicted and true values", shown, size, scatter
-    )
-    + charts.figure(f"{key}-errors", "Errors", spread, size, histogram)
-    + "</div>"
+  caption = (
+    f"{len(drawn):,} of {len(true):,} examples; equal on the dotted line"
   )
-
-
-def _predicted_probability(evaluation):
-  """The probability of each row's predicted label, float [rows]."""
-  rows = np.arange(len(evaluation.probabilities))
-  return evaluation.probabilities[rows, evaluation.predictions]
+  return charts.figure(
+    key, "Predicted and true values", caption, (4.2, 3.4), draw
+  )
 
 
 # Errors, with their texts.
@@ -367,58 +327,33 @@ def _predicted_probability(evaluation):
 
 def _errors(evaluation):
   wrong, predictions = evaluation.errors, evaluation.predictions
-  total = f"{len(wrong):,} of {len(predictions):,} examples are wrong"
-  if evaluation.kind == "classification":
-    title, by = "Most confident errors", "probability"
-    ranks = _predicted_probability(evaluation)
-    columns = {"#probability": lambda row: html.number_cell(ranks[row])}
-  elif evaluation.kind == "multilabel":
-    title, by = "Errors with the largest loss", "loss"
-    ranks = evaluation.losses
-    columns = {
-      "#probability of wrong labels": lambda row: _wrong_labels(
-        evaluation, row
-      ),
-      "#loss": lambda row: html.number_cell(ranks[row]),
-    }
-  else:
-    title, by = "Largest errors", "error"
-    total = f"{len(wrong):,} examples"  # Hardly a number is exact.
-    errors = predictions - evaluation.label_ids
-    ranks = np.abs(errors)
-    columns = {"#error": lambda row: html.number_cell(errors[row])}
+  title = "Errors with the largest loss"
   if not len(wrong):
     return f"<h3>{title}</h3><p>No example is wrong.</p>"
-  ranks = np.where(np.isnan(ranks), np.inf, ranks)
-  shown = wrong[np.argsort(-ranks[wrong], kind="stable")][:_MAX_ERRORS]
+  losses = np.where(np.isnan(evaluation.losses), np.inf, evaluation.losses)
+  shown = wrong[np.argsort(-losses[wrong], kind="stable")][:_MAX_ERRORS]
   answer = evaluation.label_type.answer
+  columns = ["id", "text", "true", "predicted", "#loss"]
   rows = [
     [
       _text_cell(evaluation.examples[row].guid),
       _texts_cell(evaluation.examples[row]),
       _text_cell(answer(evaluation.label_ids[row]) or "none"),
       _text_cell(answer(predictions[row]) or "none"),
-      *(cell(row) for cell in columns.values()),
+      html.number_cell(evaluation.losses[row]),
     ]
     for row in shown
   ]
+  if evaluation.kind == "classification":
+    columns.append("#probability")
+    for cells, row in zip(rows, shown, strict=True):
+      cells.append(html.number_cell(evaluation.probabilities[row].max()))
+  total = f"{len(wrong):,} of {len(predictions):,} predictions are wrong"
   if len(shown) < len(wrong):
     total += f"; the table has the first {len(shown)}"
-  columns = ["id", "text", "true", "predicted", *columns]
-  return f"<h3>{title}</h3><p>{total}, sorted by {by}.</p>" + html.table(
+  return f"<h3>{title}</h3><p>{total}, sorted by loss.</p>" + html.table(
     title, columns, rows, "errors"
   )
-
-
-def _wrong_labels(evaluation, row):
-  """A cell with the wrong labels of a row and their probabilities."""
-  unequal = evaluation.predictions[row] != evaluation.label_ids[row]
-  items = "".join(
-    f"<li>{html.escape(evaluation.label_type.labels[i])} "
-    f"{html.data(evaluation.probabilities[row, i])}</li>"
-    for i in np.flatnonzero(unequal)
-  )
-  return f'<td class="number"><ul>{items}</ul></td>'
 
 
 def _record(record):
@@ -482,7 +417,6 @@ nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
 .errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
 .errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }
-.errors ul { margin: 0; padding: 0; list-style: none; white-space: normal; }
 .text p { margin: 0; white-space: pre-wrap; max-height: 12rem;
   overflow: auto; }
 .text p + p { margin-top: .5rem; padding-top: .5rem;
