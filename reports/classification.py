@@ -45,9 +45,12 @@ class Evaluation:
     self.losses = np.asarray(self.losses, np.float64)
 
   @property
-  def kind(self) -> str:
-    """The kind of label type: classification, multilabel or regression."""
-    return self.label_type.kind
+  def details(self) -> dict:
+    """The scores of each label, and the confusion of labels; {} for numbers."""
+    labels = self.label_type.labels
+    if not labels:
+      return {}
+    return metrics.label_report(self.label_ids, self.predictions, labels)
 
   @property
   def predictions(self) -> np.ndarray:
@@ -115,7 +118,7 @@ def _key_figures(evaluation):
     if key.startswith("eval_")
   ]
   figures.append(("examples", html.data(len(evaluation.examples))))
-  if evaluation.kind != "regression":
+  if evaluation.label_type.kind != "regression":
     figures.append(("wrong", html.data(len(evaluation.errors))))
   name = html.escape(evaluation.name)
   return f'<p class="set" dir="auto">{name}</p>\n' + html.key_figures(figures)
@@ -198,17 +201,14 @@ def _curve(key, title, lines):
 def _evaluation(key, evaluation):
   if not len(evaluation.label_ids):
     return "<p>The data set is empty.</p>"
-  if evaluation.kind == "regression":
+  if evaluation.label_type.kind == "regression":
     return _regression_chart(key, evaluation) + _errors(evaluation)
-  labels = evaluation.label_type.labels
-  report = metrics.label_report(
-    evaluation.label_ids, evaluation.predictions, labels
-  )
-  parts = [_label_table(report["labels"])]
-  if evaluation.kind == "classification":
-    parts.append(_confusion(np.array(report["confusion_matrix"]), labels))
-  parts += [_calibration(key, evaluation), _errors(evaluation)]
-  return "".join(parts)
+  details = evaluation.details
+  page = _label_table(details["labels"])
+  if "confusion_matrix" in details:
+    counts = np.array(details["confusion_matrix"])
+    page += _confusion(counts, evaluation.label_type.labels)
+  return page + _calibration(key, evaluation) + _errors(evaluation)
 
 
 def _label_table(report):
@@ -263,7 +263,7 @@ def _confused_pairs(counts, shares, labels):
 
 
 def _calibration(key, evaluation):
-  if evaluation.kind == "multilabel":
+  if evaluation.label_type.kind == "multilabel":
     subject, share = "each label of each example", "share with the label"
     probabilities = evaluation.probabilities.ravel()
     correct = evaluation.label_ids.ravel() == 1
@@ -344,7 +344,7 @@ def _errors(evaluation):
     ]
     for row in shown
   ]
-  if evaluation.kind == "classification":
+  if evaluation.label_type.kind == "classification":
     columns.append("#probability")
     for cells, row in zip(rows, shown, strict=True):
       cells.append(html.number_cell(evaluation.probabilities[row].max()))
@@ -357,11 +357,9 @@ def _errors(evaluation):
 
 
 def _record(record):
-  parts = []
+  page = ""
   for key, values in record.items():
-    if not isinstance(values, Mapping):
-      values = {key: values}
-    title = key.capitalize()
+    title = html.escape(key.capitalize())
     columns = ["file", "SHA-256"] if key == "data" else ["name", "value"]
     rows = [
       [
@@ -370,10 +368,8 @@ def _record(record):
       ]
       for name, value in values.items()
     ]
-    if rows:
-      parts.append(f"<h3>{html.escape(title)}</h3>")
-      parts.append(html.table(title, columns, rows))
-  return "".join(parts) or "<p>There is no record.</p>"
+    page += f"<h3>{title}</h3>" + html.table(title, columns, rows)
+  return page
 
 
 # Pieces of the page.

@@ -308,11 +308,11 @@ def test_labels_names_and_flags_are_text(write):
       results={"<eval>": 1.0},
     ),
     history={"dev/<u>$_": [(1, 1.0)], '"odd"': [(1, 2.0)]},
-    record={"flags": {"<u>": "<u>"}, "command": "<u>"},
+    record={"flags": {"<u>": "<u>"}},
   )
   assert not {"i", "u", "eval"} & {tag for tag, _ in page.tags}
   assert page.tables["Labels"][2][0] == '"&amp;$x^$'
-  assert page.tables["Command"][1] == ["command", "<u>"]
+  assert page.tables["Flags"][1] == ["<u>", "<u>"]
 
 
 def test_half_of_a_surrogate_pair_breaks_nothing(write):
@@ -353,7 +353,6 @@ def test_nothing_to_show(write):
   text = "".join(write(empty, history={"loss": []}, record={}).text)
   assert "There is no training history" in text
   assert "The data set is empty." in text
-  assert "There is no record." in text
   assert "Nothing was evaluated." in "".join(write().text)
 
 
