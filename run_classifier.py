@@ -10,7 +10,7 @@
 import dataclasses
 import sys
 
-import quiet_start  # noqa: F401  # Before TensorFlow.
+import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import UserError

@@ -14,8 +14,7 @@ from absl import logging
 
 from errors import UserError, did_you_mean, plural
 from pipeline import files, text_files
-from tasks import labels as label_types
-from tasks.examples import DataProcessor, InputExample, label_id
+from tasks.examples import DataProcessor, InputExample
 
 XNLI_LANGUAGES = (
   "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",
@@ -52,17 +51,13 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
-class Folders:
-  """A data set with a folder for each label and a file for each text.
+class Folder:
+  """A data set with a subfolder for each label and a file for each text."""
 
-  Attributes:
-    names: the name of the data set's folder, and those used if it is missing.
-  """
-
-  names: tuple[str, ...]
+  name: str
 
 
-DataSets = dict[str, Split | Folders]
+DataSets = dict[str, Split | Folder]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,9 +210,9 @@ _ROWS = (
   Task(
     "IMDB",
     ("neg", "pos"),
-    train={"": Folders(("train",))},
-    dev={"": Folders(("dev", "test"))},
-    test={"": Folders(("test",))},
+    train={"": Folder("train")},
+    dev={"": Folder("test")},
+    test={"": Folder("test")},
   ),
 )
 TASKS = {task.name.lower(): task for task in _ROWS}
@@ -259,14 +254,18 @@ class GlueProcessor(DataProcessor):
         f"{self.task.model_of}"
       )
     split = splits[suffix]
-    read = self._read_folders if isinstance(split, Folders) else self._read_file
-    path, examples = read(split, data_dir, set_type)
+    if isinstance(split, Folder):
+      path = os.path.join(data_dir, split.name)
+      examples = self._read_folder(split, data_dir, set_type)
+    else:
+      path = os.path.join(data_dir, split.file)
+      examples = self._read_file(split, data_dir, set_type)
     if not examples:
       raise UserError(f"{path} has no examples; download it again")
     return examples
 
   def _read_file(self, split, data_dir, set_type):
-    """The path of a Split's file, and its InputExamples."""
+    """The InputExamples of a Split."""
     path = os.path.join(data_dir, split.file)
     if not files.exists(path):
       raise UserError(
@@ -276,7 +275,6 @@ class GlueProcessor(DataProcessor):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
-    label_type = label_types.make_label_type(self.task.kind, self.task.labels)
     examples, skipped = [], 0
     for number, line in enumerate(self._read_tsv(path)):
       if split.header and number == 0:
@@ -286,14 +284,10 @@ class GlueProcessor(DataProcessor):
       if split.label is not None and self._is_skipped(split, line):
         skipped += 1
         continue
-      where = f"{path}:{number + 1}"
-      example = self._example(split, where, set_name, number, line)
-      if split.label is not None:
-        label_id(example, label_type)  # Checks the label.
-      examples.append(example)
+      examples.append(self._example(split, path, set_name, number, line))
     if skipped:
       logging.info("%s: skipped %s", path, plural(skipped, "unusable row"))
-    return path, examples
+    return examples
 
   def _is_skipped(self, split, line):
     """Whether a row with a label column lacks columns or has no label."""
@@ -301,7 +295,8 @@ class GlueProcessor(DataProcessor):
       return self.task.has_broken_rows
     return line[split.label] == self.task.no_label
 
-  def _example(self, split, where, set_name, number, line):
+  def _example(self, split, path, set_name, number, line):
+    where = f"{path}:{number + 1}"
     if len(line) < split.width:
       raise UserError(
         f"{where}: {plural(len(line), 'column')}, expected {split.width} or "
@@ -320,26 +315,14 @@ class GlueProcessor(DataProcessor):
       where=where,
     )
 
-  def _read_folders(self, folders, data_dir, set_type):
-    """The path of a data set's folder, and its InputExamples by label."""
-    name = next(
-      (name for name in folders.names if files.isdir(f"{data_dir}/{name}")),
-      folders.names[-1],
-    )
-    if name != folders.names[0]:
-      logging.info(
-        "--data_dir=%s has no folder %s; evaluating on the %s set",
-        data_dir,
-        folders.names[0],
-        name,
-      )
-    path = os.path.join(data_dir, name)
+  def _read_folder(self, split, data_dir, set_type):
+    """The InputExamples of a Folder, by label."""
     examples = []
     for label in self.task.labels:
-      folder = os.path.join(path, label)
+      folder = os.path.join(data_dir, split.name, label)
       if not files.isdir(folder):
         raise UserError(
-          f"--data_dir={data_dir} has no folder {name}/{label}; pass the "
+          f"--data_dir={data_dir} has no folder {split.name}/{label}; pass the "
           f"folder of the task's files"
         )
       for file in sorted(files.listdir(folder)):
@@ -349,7 +332,7 @@ class GlueProcessor(DataProcessor):
           text = text_files.decode_utf8(where, files.read_bytes(where))
           guid = f"{set_type}-{label}/{stem}"
           examples.append(InputExample(guid, text, None, label, where))
-    return path, examples
+    return examples
 
 
 class XnliProcessor(GlueProcessor):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from errors import UserError, listing
+from errors import UserError, did_you_mean, listing
 from pipeline import records
 
 # Separates the labels of one example, in files and in predictions.
@@ -259,4 +259,5 @@ def split_labels(label: str) -> list[str]:
 
 
 def _unknown(label, labels):
-  return f"label {label!r} is not one of {listing(labels)}"
+  known = listing(labels) + did_you_mean(str(label), labels)
+  return f"label {label!r} is not one of {known}"

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from errors import UserError, did_you_mean, listing, plural, shortened
+from errors import UserError, listing, plural, shortened
 from pipeline.tables import read_table
 from tasks.examples import DataProcessor, InputExample
 from tasks.labels import (
-  KINDS,
   LABEL_SEPARATOR,
   Classification,
   Multilabel,
@@ -53,7 +52,8 @@ class TableProcessor(DataProcessor):
     data_dir: folder of relative paths. The methods ignore their `data_dir`.
 
   Raises:
-    UserError: `dev_fraction` is wrong.
+    UserError: `dev_fraction` is wrong. The methods raise it if a flag is
+      missing or a file is wrong.
   """
 
   train_file: str | None = None
@@ -71,8 +71,6 @@ class TableProcessor(DataProcessor):
   data_dir: str | None = None
 
   def __post_init__(self):
-    if self.kind not in KINDS:
-      raise ValueError(f"kind={self.kind!r} is not one of {', '.join(KINDS)}")
     if not 0 < self.dev_fraction < 1:
       raise UserError(
         f"--dev_fraction={self.dev_fraction} must be between 0 and 1"
@@ -82,29 +80,17 @@ class TableProcessor(DataProcessor):
   def get_train_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the training file that are not for development.
-
-    Raises:
-      UserError: see `get_dev_examples`.
-    """
-    return self._labeled("train") if self.dev_file else self._split[0]
+    """The rows of the training file that are not for development."""
+    return self._read("train") if self.dev_file else self._split[0]
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
-    """The rows of the development file, or a fraction of the training file.
-
-    Raises:
-      UserError: a flag is missing, a file is wrong, or a label is unknown.
-    """
-    return self._labeled("dev") if self.dev_file else self._split[1]
+    """The rows of the development file, or a fraction of the training file."""
+    return self._read("dev") if self.dev_file else self._split[1]
 
   def get_test_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the test file, without labels.
-
-    Raises:
-      UserError: see `get_dev_examples`.
-    """
+    """The rows of the test file, without labels."""
     return self._read("test")
 
   def get_labels(self) -> list[str]:
@@ -157,26 +143,12 @@ class TableProcessor(DataProcessor):
       self._cache[set_type] = self._examples(table, set_type != "test")
     return self._cache[set_type]
 
-  def _labeled(self, set_type):
-    """The InputExamples of a file, whose labels must be known."""
-    examples = self._read(set_type)
-    labels = self.get_labels()
-    known = set(labels)
-    for example in examples:
-      for name in _labels_of(example, self.kind):
-        if name not in known:
-          raise UserError(
-            f"{example}: label {name!r} is not one of {listing(labels)}"
-            f"{did_you_mean(name, labels)}"
-          )
-    return examples
-
   @functools.cached_property
   def _split(self):
     """The InputExamples for training and for development."""
     if not self.train_file:
       raise UserError("--train_file is required, or --dev_file to evaluate")
-    examples, path = self._labeled("train"), self._path("train")
+    examples, path = self._read("train"), self._path("train")
     if len(examples) < 2:
       raise UserError(
         f"{path} has one row, too few for a development set; add rows or pass "
@@ -221,43 +193,28 @@ class TableProcessor(DataProcessor):
 
   def _field(self, field, value, cell):
     """The value of a cell as a field of InputExample."""
-    if field == "label":
-      return self._label(value, cell)
-    if field == "guid":
-      name = _plain(value)
-      if not name:
-        raise UserError(f"{cell} has no text or number; add an id")
-      return name
-    if not isinstance(value, str):
-      raise UserError(
-        f"{cell} is {_as_json(value)}; pass text between quotation marks"
-      )
-    return value
-
-  def _label(self, value, cell):
-    """A label as text, "a|b" for several."""
-    several = self.kind == Multilabel.kind
+    several = field == "label" and self.kind == Multilabel.kind
     is_list = several and isinstance(value, list)
     parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
+      shown = "missing" if value is None else shortened(json.dumps(value))
       raise UserError(
-        f"{cell} is {_as_json(value)}; pass text, a number, true or false"
+        f"{cell} is {shown}; pass text, a number, true or false"
         f"{', or a list of them' * several}"
       )
-    label = LABEL_SEPARATOR.join(parts)
-    if several:
+    if field.startswith("text"):
+      return parts[0]
+    label = LABEL_SEPARATOR.join(parts).strip()
+    if several:  # "a|b".
       return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
     if not label:
-      raise UserError(f"{cell} is empty; add a label, or remove the row")
-    if self.kind == Regression.kind and _number(label) is None:
+      raise UserError(f"{cell} is empty; fill it, or remove the row")
+    is_number = field == "label" and self.kind == Regression.kind
+    if is_number and _number(label) is None:
       raise UserError(
         f"{cell} is {shortened(label)!r}, but --regression needs numbers"
       )
     return label
-
-
-def _as_json(value):
-  return "missing" if value is None else shortened(json.dumps(value))
 
 
 def split_examples(
@@ -345,7 +302,7 @@ def _frequencies(examples, kind):
 def _plain(value):
   """The text of a str, bool or finite number; None for any other value."""
   if isinstance(value, str):
-    return value.strip()
+    return value
   if isinstance(value, bool):
     return "true" if value else "false"
   is_finite = isinstance(value, float) and math.isfinite(value)
