@@ -85,10 +85,9 @@ def figure(
   )
 
 
-def diagonal(axes, start: float, end: float) -> None:
-  """Draws a dotted line from (start, start) to (end, end)."""
-  line = {"color": INK, "linestyle": ":", "linewidth": 1}
-  axes.plot([start, end], [start, end], **line)
+def diagonal(axes) -> None:
+  """Draws the dotted line where x is y."""
+  axes.axline((0, 0), slope=1, color=INK, linestyle=":", linewidth=1)
 
 
 def _svg(key, label, size, draw):

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from reports import charts, html
 from training import metrics
@@ -71,7 +70,7 @@ def write_report(
   history: Mapping[str, Sequence[tuple[int, float]]],
   record: Mapping,
 ) -> None:
-  """Writes the page. Without matplotlib, logs a message instead.
+  """Writes the page.
 
   Args:
     path: the file to write.
@@ -81,15 +80,6 @@ def write_report(
       precedes metrics of the development set.
     record: the content of flags.json.
   """
-  try:
-    import matplotlib.figure  # noqa: F401
-  except ImportError:
-    logging.info("pip install matplotlib to get report.html")
-    return
-  html.write(path, _page(title, evaluations, history, record))
-
-
-def _page(title, evaluations, history, record):
   sections = [
     ("Learning curves", _curves(history)),
     ("Metrics", _metric_table(evaluations)),
@@ -108,7 +98,7 @@ def _page(title, evaluations, history, record):
     f"<main>\n{content}</main>\n"
   )
   header = "".join(map(_key_figures, evaluations))
-  return html.document(title, header, body, charts.CSS + _CSS)
+  html.write(path, html.document(title, header, body, charts.CSS + _CSS))
 
 
 def _key_figures(evaluation):
@@ -177,10 +167,8 @@ def _curve(key, title, lines):
 
     axes = figure.add_subplot()
     for name, points in lines.items():
-      steps, values = np.array(points, np.float64).T
       axes.plot(
-        steps,
-        np.where(np.isfinite(values), values, np.nan),
+        *zip(*points, strict=True),
         color=charts.BLUE if name == "training" else charts.ORANGE,
         label=name,
         marker="o" if len(points) <= 25 else None,
@@ -199,8 +187,6 @@ def _curve(key, title, lines):
 
 
 def _evaluation(key, evaluation):
-  if not len(evaluation.label_ids):
-    return "<p>The data set is empty.</p>"
   if evaluation.label_type.kind == "regression":
     return _regression_chart(key, evaluation) + _errors(evaluation)
   details = evaluation.details
@@ -271,10 +257,7 @@ def _calibration(key, evaluation):
     subject, share = "the predicted label", "share correct"
     probabilities = evaluation.probabilities.max(axis=1)
     correct = evaluation.predictions == evaluation.label_ids
-  finite = np.isfinite(probabilities)
-  if not finite.any():
-    return "<h3>Calibration</h3><p>No probability is a number.</p>"
-  bins = metrics.calibration(probabilities[finite], correct[finite])
+  bins = metrics.calibration(probabilities, correct)
   error = bins["expected_calibration_error"]
   points = zip(bins["mean_confidence"], bins["accuracy"], strict=True)
   filled = [point for point in points if None not in point]
@@ -283,7 +266,7 @@ def _calibration(key, evaluation):
     above, below = figure.subplots(
       2, sharex=True, gridspec_kw={"height_ratios": [3, 1]}
     )
-    charts.diagonal(above, 0, 1)
+    charts.diagonal(above)
     above.plot(*zip(*filled, strict=True), color=charts.BLUE, marker="o")
     above.set(xlim=(0, 1), ylim=(-0.02, 1.02), ylabel=share)
     below.stairs(bins["count"], bins["edges"], fill=True, color=charts.BLUE)
@@ -299,24 +282,19 @@ def _calibration(key, evaluation):
 
 
 def _regression_chart(key, evaluation):
-  true = np.asarray(evaluation.label_ids, np.float64)
-  predicted = evaluation.predictions
-  finite = np.flatnonzero(np.isfinite(predicted))
-  if not len(finite):
-    return "<p>No prediction is finite.</p>"
-  drawn = finite[:: -(-len(finite) // _MAX_POINTS)]
+  count = len(evaluation.label_ids)
+  step = -(-count // _MAX_POINTS)
+  true = evaluation.label_ids[::step]
+  predicted = evaluation.predictions[::step]
 
   def draw(figure):
     axes = figure.add_subplot()
-    values = np.concatenate([true[finite], predicted[finite]])
-    charts.diagonal(axes, values.min(), values.max())
+    charts.diagonal(axes)
     color = {"color": charts.BLUE, "alpha": 0.45, "linewidths": 0}
-    axes.scatter(true[drawn], predicted[drawn], s=16, **color)
+    axes.scatter(true, predicted, s=16, **color)
     axes.set(xlabel="true", ylabel="predicted")
 
-  caption = (
-    f"{len(drawn):,} of {len(true):,} examples; equal on the dotted line"
-  )
+  caption = f"{len(true):,} of {count:,} examples; equal on the dotted line"
   return charts.figure(
     key, "Predicted and true values", caption, (4.2, 3.4), draw
   )

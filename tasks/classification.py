@@ -22,7 +22,6 @@ from reports import classification as classification_report
 from tasks import glue, prediction_files, tabular
 from tasks import labels as label_types
 from tasks.examples import (
-  LONG_TEXT,
   DataProcessor,
   InputExample,
   content_hash,
@@ -391,12 +390,8 @@ def read_assets(
   settings = {"kind": "classification", "mean": 0.0, "deviation": 1.0}
   settings |= defaults
   path = os.path.join(folder, SETTINGS_NAME)
-  for name, value in (model_folder.read_json(path, dict) or {}).items():
-    is_known = name != "long_text" or value in LONG_TEXT
-    if name in settings:
-      if type(value) is not type(settings[name]) or not is_known:
-        raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
-      settings[name] = value
+  found = model_folder.read_json(path, dict) or {}
+  settings |= {name: found[name] for name in settings.keys() & found.keys()}
   reading = Reading(**{name: settings.pop(name) for name in defaults})
   labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
   if labels is None:

@@ -132,12 +132,7 @@ class Classifier:
 
 
 def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
-  """Writes a table of predictions for the lines of a text file.
-
-  Args:
-    classifier: a Classifier.
-    path: the file, or - for standard input.
-    writer: receives the table.
+  """Writes a table of predictions for the lines of a file, or of stdin ("-").
 
   Raises:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.

@@ -116,15 +116,7 @@ class DataProcessor:
   def get_example_sets(
     self, data_dir: str, set_type: str
   ) -> Mapping[str, Sequence[InputExample]]:
-    """All data sets of one type.
-
-    Args:
-      data_dir: the task's folder.
-      set_type: "train", "dev" or "test".
-
-    Returns:
-      Dict from the suffix of a data set's result files to its InputExamples.
-    """
+    """The "train", "dev" or "test" sets by the suffix of their result files."""
     getter = getattr(self, f"get_{set_type}_examples")
     return {"": getter(data_dir)}
 
@@ -191,14 +183,8 @@ def convert_example(
     do not overlap. A pair has as many windows as its text with more windows;
     those of the other text are repeated.
 
-  Args:
-    example: InputExample or PaddingInputExample.
-    label_type: encodes the label; None is encoded as `label_type.no_label`.
-    max_seq_length, tokenizer: S, and a FullTokenizer.
-    long_text: one of LONG_TEXT. Windows need an S of 5 or more.
-
-  Raises:
-    UserError: the label is unknown.
+  Windows need a `max_seq_length` of 5 or more. A label of None is encoded as
+  `label_type.no_label`. See `convert_single_example` for the arguments.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length
@@ -284,13 +270,7 @@ def file_based_convert_examples_to_features(
 ) -> None:
   """Writes the features of examples to a TFRecord file.
 
-  Args:
-    examples: InputExamples.
-    label_list, max_seq_length, tokenizer: see `convert_single_example`.
-    output_file: path of the file.
-
-  Raises:
-    UserError: a label is unknown.
+  See `convert_single_example`.
   """
   label_type = label_types.as_label_type(label_list)
   rows = (
@@ -319,18 +299,14 @@ def file_based_input_fn_builder(
   drop_remainder: bool,
   label_type: label_types.LabelType | None = None,
 ) -> Callable[[Mapping], tf.data.Dataset]:
-  """An `input_fn(params)` that reads a file of features.
+  """An `input_fn` that reads a file of features; see `input_fn_from_file`.
 
   Args:
     input_file: TFRecord file of `file_based_convert_examples_to_features`.
     seq_length: S of the file.
     is_training: whether rows are shuffled and repeated.
-    drop_remainder: whether to drop the last batch if it is not full.
+    drop_remainder: whether to drop an incomplete last batch.
     label_type: the label type; None for one label per row.
-
-  Returns:
-    A function from a dict with `batch_size` to a `tf.data.Dataset` of feature
-    dicts; see `inputs.input_fn_from_file`.
   """
   spec = feature_spec(seq_length, label_type)
   return inputs.input_fn_from_file(

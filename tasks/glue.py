@@ -372,14 +372,12 @@ MrpcProcessor = PROCESSORS["mrpc"]
 def find_task(
   name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
 ) -> str:
-  """The key of a task; case, hyphens and underscores are ignored.
+  """The key of a task, such as sst-2 for "SST2".
 
-  Args:
-    name: a name such as SST2 for sst-2.
-    processors: dict from key to processor.
+  Case, hyphens and underscores are ignored.
 
   Raises:
-    UserError: there is no such task.
+    UserError: `processors` has no such key.
   """
   if name in processors:
     return name

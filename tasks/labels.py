@@ -39,6 +39,14 @@ class LabelType:
   def __init__(self, labels: Sequence[str]):
     self.labels = list(labels)
     self.num_outputs = len(self.labels)
+    self._ids = {label: i for i, label in enumerate(self.labels)}
+
+  def _id(self, label):
+    """The index of a label."""
+    if label not in self._ids:
+      known = listing(self.labels) + did_you_mean(str(label), self.labels)
+      raise UserError(f"label {label!r} is not one of {known}")
+    return self._ids[label]
 
   def encode(self, label: str) -> int | float | list[int]:
     """The encoded label: an index, 0 and 1 for each label [C], or a number.
@@ -46,7 +54,6 @@ class LabelType:
     Raises:
       UserError: the label is unknown, or is not a number.
     """
-    raise NotImplementedError
 
   def per_example_loss(
     self,
@@ -61,19 +68,15 @@ class LabelType:
       label_ids: encoded labels [B, ...].
       weights: [C], weight of the examples that have each label, or None.
     """
-    raise NotImplementedError
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
     """Label weights [C] that balance the encoded labels of a training set."""
-    raise NotImplementedError
 
   def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
     """The probability of each label, or the predicted numbers, float [B, C]."""
-    raise NotImplementedError
 
   def predictions(self, probabilities: np.ndarray) -> np.ndarray:
     """The predicted labels, encoded as by `encode`, or the numbers [rows]."""
-    raise NotImplementedError
 
   def truth(self, label_ids: np.ndarray) -> np.ndarray:
     """Encoded labels in the form that `predictions` returns."""
@@ -81,7 +84,6 @@ class LabelType:
 
   def answer(self, prediction: int | float | Sequence[int]) -> str:
     """The text of one of `predictions`."""
-    raise NotImplementedError
 
 
 class Classification(LabelType):
@@ -90,14 +92,8 @@ class Classification(LabelType):
   kind = "classification"
   default_metrics = ("accuracy",)
 
-  def __init__(self, labels: Sequence[str]):
-    super().__init__(labels)
-    self._ids = {label: i for i, label in enumerate(self.labels)}
-
   def encode(self, label):
-    if label not in self._ids:
-      raise UserError(_unknown(label, self.labels))
-    return self._ids[label]
+    return self._id(label)
 
   def per_example_loss(self, logits, label_ids, weights=None):
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
@@ -138,11 +134,8 @@ class Multilabel(LabelType):
     self.no_label = [0] * self.num_outputs
 
   def encode(self, label):
-    given = split_labels(label)
-    for name in given:
-      if name not in self.labels:
-        raise UserError(_unknown(name, self.labels))
-    return [int(name in given) for name in self.labels]
+    given = set(map(self._id, split_labels(label)))
+    return [int(i in given) for i in range(self.num_outputs)]
 
   def per_example_loss(self, logits, label_ids, weights=None):
     loss = tf.nn.weighted_cross_entropy_with_logits(
@@ -227,10 +220,7 @@ def make_label_type(
 ) -> LabelType:
   """The label type of a kind: classification, multilabel or regression.
 
-  Args:
-    kind: one of KINDS.
-    labels: the labels; not used for a regression.
-    mean, deviation: scale of a regression.
+  A regression has `mean` and `deviation` instead of `labels`.
 
   Raises:
     ValueError: the kind is unknown.
@@ -256,8 +246,3 @@ def predicted_text(label_type: LabelType, probabilities: np.ndarray) -> str:
 def split_labels(label: str) -> list[str]:
   """The labels in a text such as "angry|short"; none in an empty one."""
   return [part.strip() for part in label.split(LABEL_SEPARATOR) if part.strip()]
-
-
-def _unknown(label, labels):
-  known = listing(labels) + did_you_mean(str(label), labels)
-  return f"label {label!r} is not one of {known}"

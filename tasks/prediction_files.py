@@ -21,13 +21,7 @@ def header(label_type: label_types.LabelType) -> list[str]:
 def table_row(
   label_type: label_types.LabelType, name: str, probabilities: np.ndarray
 ) -> list[str]:
-  """One prediction under these columns.
-
-  Args:
-    label_type: the label type.
-    name: id of the example.
-    probabilities: float [C].
-  """
+  """These columns for the example `name` with probabilities [C]."""
   answer = label_types.predicted_text(label_type, probabilities)
   if not label_type.labels:
     return [name, answer]

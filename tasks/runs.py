@@ -236,15 +236,10 @@ def _check_labels(request, label_type, trained, folder):
 def write_results(
   output_dir: str, runs: Sequence[Run], results: Sequence[Mapping[str, float]]
 ) -> str:
-  """Writes results.tsv, each task's metrics over its seeds.
+  """Writes results.tsv, a table of each task's metrics over its seeds.
 
-  Args:
-    output_dir: the folder.
-    runs: Runs.
-    results: the metrics of each.
-
-  Returns:
-    The same table as text.
+  Returns the same table as text with aligned columns. `results` contains the
+  metrics of each Run.
   """
   found = collections.defaultdict(dict)
   for run, metrics_of_run in zip(runs, results, strict=True):
