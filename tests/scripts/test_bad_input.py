@@ -584,7 +584,7 @@ TABLE_ROWS = {
   ),
   "an empty label": (
     {**CUSTOM, "train_file": f"{TABLES}/no_label.tsv"},
-    [f"{TABLES}/no_label.tsv:2", "--label_column=label is empty", "add"],
+    [f"{TABLES}/no_label.tsv:2", "--label_column=label is empty", "fill it"],
   ),
   "a number is none": (
     {**CUSTOM, "regression": True},
