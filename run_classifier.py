@@ -10,14 +10,12 @@
 import dataclasses
 import sys
 
-import quiet_start  # Before TensorFlow.
+import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import UserError
 from tasks import classifier, runs
 
-# Names that users import from here.
-# ruff: noqa: F401
 from tasks.classification import create_model, model_fn_builder
 from tasks.classifier import Classifier
 from tasks.examples import (
@@ -42,6 +40,16 @@ from tasks.glue import (
 from training import common_flags, experiment, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
+# Names that users import from here.
+__all__ = [
+  "LONG_TEXT", "PROCESSORS", "Classifier", "ColaProcessor", "DataProcessor",
+  "InputExample", "InputFeatures", "MnliProcessor", "MrpcProcessor",
+  "PaddingInputExample", "XnliProcessor", "convert_examples_to_features",
+  "convert_single_example", "create_model",
+  "file_based_convert_examples_to_features", "file_based_input_fn_builder",
+  "input_fn_builder", "model_fn_builder",
+]  # fmt: skip
+
 FLAGS = flags.FLAGS
 
 # The arguments of `tabular.TableProcessor`: flag, default, help.
@@ -56,6 +64,10 @@ _TABLE_FLAGS = (
   ("id_column", None, "Column of the row's id. Default: the row number."),
   ("header", True, "Whether the first line names the columns, else 0, 1, ..."),
   ("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file."),
+)
+_KIND_FLAGS = (
+  ("regression", False, "Labels are numbers."),
+  ("multilabel", False, "A row may have several labels, separated by |."),
 )
 
 
@@ -119,13 +131,9 @@ def _define_task_flags():
 
 def _define_table_flags():
   define = {bool: flags.DEFINE_bool, float: flags.DEFINE_float}
-  for name, default, text in _TABLE_FLAGS:
+  for name, default, text in (*_TABLE_FLAGS, *_KIND_FLAGS):
     text = f"For --task_name={runs.CUSTOM}. {text}"
     define.get(type(default), flags.DEFINE_string)(name, default, text)
-  flags.DEFINE_bool("regression", False, "Labels are numbers.")
-  flags.DEFINE_bool(
-    "multilabel", False, "A row may have several labels, separated by |."
-  )
 
 
 def check_flags() -> None:
@@ -133,19 +141,13 @@ def check_flags() -> None:
   common_flags.require("task_name", "output_dir")
   common_flags.check_fine_tuning_flags()
   common_flags.check_exclusive("regression", "multilabel")
-  if FLAGS.seed + FLAGS.num_seeds > 2**31:
-    raise UserError(
-      f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on exceeds "
-      f"{2**31 - 1}; lower --seed"
-    )
   if FLAGS.long_text == "mean_windows" and FLAGS.max_seq_length < 5:
     raise UserError(
       f"--max_seq_length={FLAGS.max_seq_length} leaves no room for "
       f"--long_text=mean_windows; pass 5 or more"
     )
   if runs.CUSTOM not in map(str.lower, FLAGS.task_name):
-    table = [name for name, *_ in _TABLE_FLAGS]
-    for name in (*table, "regression", "multilabel"):
+    for name, *_ in (*_TABLE_FLAGS, *_KIND_FLAGS):
       if not FLAGS[name].using_default_value:
         raise UserError(
           f"--{name} is for --task_name={runs.CUSTOM} only; omit it"

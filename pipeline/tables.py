@@ -8,12 +8,8 @@ import json
 import os
 import re
 
-from absl import logging
-
 from errors import UserError, did_you_mean, listing, plural, shortened
-from pipeline import files, text_files
-
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+from pipeline import text_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,13 +20,14 @@ class Table:
     path: the file.
     names: names of the columns; None if the file has no header. For JSON Lines,
       the keys of all objects in order of their first appearance.
-    rows: a list of str for each row; for JSON Lines, a dict.
+    rows: a list for each row. Its values are str; for JSON Lines, any JSON
+      values, and None for a key that the object lacks.
     lines: the line on which each row starts, counted from 1.
   """
 
   path: str
   names: list[str] | None
-  rows: list
+  rows: list[list]
   lines: list[int]
 
   def column_index(self, column: str | int, flag: str) -> int:
@@ -44,39 +41,28 @@ class Table:
     Raises:
       UserError: there is no such column.
     """
-    column = str(column)
-    width = len(self.rows[0] if self.names is None else self.names)
+    column, width = str(column), len(self.rows[0])
     if self.names is not None and column in self.names:
       return self.names.index(column)
-    problem = f"{self.path} has no such column"
-    if re.fullmatch(r"-?[0-9]{1,9}", column):
-      if -width <= int(column) < width:
-        return int(column) % width
-      problem = f"{self.path} has {plural(width, 'column')}"
+    if re.fullmatch(r"-?[0-9]{1,9}", column) and -width <= int(column) < width:
+      return int(column) % width
     if self.names is None:
-      remedy = (
-        f"it is read without a header, so pass an index, 0 to {width - 1}, or "
-        f"-1 for the last column"
-      )
+      remedy = f"without a header, pass an index from {-width} to {width - 1}"
     else:
       remedy = f"its columns are {listing(self.names)}"
       remedy += did_you_mean(column, self.names)
     if width == 1:
       remedy += "; .tsv files separate columns by tabs, .csv files by commas"
-    raise UserError(f"--{flag}={column}: {problem}; {remedy}")
-
-  def column(self, index: int) -> list:
-    """The values of a column; None for a key that a JSON object lacks."""
-    if isinstance(self.rows[0], dict):
-      return [row.get(self.names[index]) for row in self.rows]
-    return [row[index] for row in self.rows]
+    raise UserError(
+      f"--{flag}={column}: {self.path} has no such column; {remedy}"
+    )
 
 
 def read_table(path: str | os.PathLike, header: bool = True) -> Table:
   """Reads a .tsv, .csv, .jsonl or .json file, or one of these with .gz.
 
-  The text is UTF-8, with or without a byte order mark. Quotation marks are text
-  in TSV files. In CSV files they quote, and quoted fields may hold line breaks.
+  The text is UTF-8, with or without a byte order mark. Quotation marks have no
+  meaning in TSV files. In CSV files, quoted fields may contain line breaks.
   JSON files have one object per line. Empty lines at the end are ignored, in
   JSON files everywhere.
 
@@ -85,12 +71,10 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
     header: whether the first line of a TSV or CSV file names the columns.
 
   Raises:
-    UserError: the file is missing, broken or without rows, or the rows differ
+    UserError: the file is missing, damaged or without rows, or the rows differ
       in their number of columns. The message has the file and the line.
   """
   path = os.fspath(path)
-  if files.isdir(path):
-    raise UserError(f"{path} is a folder; pass a file in it")
   extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
   if extension not in _READERS:
     raise UserError(
@@ -101,8 +85,9 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
   if not rows:
     raise UserError(f"{path} is empty; give a file with rows")
   if isinstance(rows[0], dict):
-    keys = dict.fromkeys(key for row in rows for key in row)
-    return Table(path, list(keys), rows, lines)
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    rows = [[row.get(name) for name in names] for row in rows]
+    return Table(path, names, rows, lines)
   names = rows[0]
   if header and names in ([], [""]):
     raise UserError(f"{path}:1: the header is empty; name the columns there")
@@ -121,7 +106,8 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
 
 def _read_tsv(path, text):
   rows = [line.split("\t") for line in text_files.split_lines(text)]
-  _drop_empty_end(path, rows, [""])
+  while rows and rows[-1] == [""]:
+    rows.pop()
   return rows, list(range(1, len(rows) + 1))
 
 
@@ -141,17 +127,9 @@ def _read_csv(path, text):
       f"{path}:{start}: {error} in the row that starts here; close each "
       f"quotation mark, and double those inside of quotes"
     ) from error
-  _drop_empty_end(path, rows, [])
-  return rows, lines[: len(rows)]
-
-
-def _drop_empty_end(path, rows, empty):
-  before = len(rows)
-  while rows and rows[-1] == empty:
+  while rows and not rows[-1]:
     rows.pop()
-  if len(rows) < before:
-    count = plural(before - len(rows), "empty line")
-    logging.info("%s: ignoring %s at the end", path, count)
+  return rows, lines[: len(rows)]
 
 
 def _read_json_lines(path, text):
@@ -160,38 +138,22 @@ def _read_json_lines(path, text):
     if not line.strip(" \t\r"):
       continue
     try:
-      rows.append(_parse_object(line))
+      row = json.loads(line)
+      if "\\u" in line:  # UTF-8 cannot encode half of a surrogate pair.
+        json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-      problem = str(error)
-      if isinstance(error, json.JSONDecodeError):
-        problem = f"{error.msg} (column {error.colno})"
+      problem = str(error).replace("line 1 column", "column")
       raise UserError(
-        f"{path}:{number}: {problem}; write one whole JSON object a line, such "
+        f"{path}:{number}: {problem}; write one JSON object per line, such "
         f'as {{"text": "...", "label": "..."}}'
       ) from error
+    if not isinstance(row, dict):
+      raise UserError(
+        f"{path}:{number}: {shortened(line.strip())} is no JSON object"
+      )
+    rows.append(row)
     lines.append(number)
   return rows, lines
-
-
-def _parse_object(line):
-  """The dict of a line of JSON; ValueError if it is anything else."""
-  parsed = json.loads(line, object_pairs_hook=_unique_keys)
-  if not isinstance(parsed, dict):
-    raise ValueError(f"{shortened(line.strip())} is no object")
-  if _SURROGATE_ESCAPE.search(line):
-    try:
-      json.dumps(parsed, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-      raise ValueError("a \\u escape is half of a surrogate pair") from error
-  return parsed
-
-
-def _unique_keys(pairs):
-  parsed = dict(pairs)
-  if len(parsed) < len(pairs):
-    (key, _), *_ = collections.Counter(k for k, _ in pairs).most_common(1)
-    raise ValueError(f"the key {key!r} occurs twice")
-  return parsed
 
 
 _READERS = {
@@ -216,18 +178,3 @@ def _check_widths(path, extension, rows, lines):
       f"{path}:{line}: {plural(len(row), 'column')} where the first line has "
       f"{width}; {remedy}"
     )
-
-
-def parse_line(line: str) -> tuple[str, str | None]:
-  """Splits a line into text_a and text_b, or None without a tab.
-
-  Raises:
-    UserError: there is more than one tab.
-  """
-  text_a, *rest = line.removesuffix("\n").removesuffix("\r").split("\t")
-  if len(rest) > 1:
-    raise UserError(
-      f"{len(rest) + 1} columns in {shortened(line)!r}; give one text, or two "
-      f"separated by a tab"
-    )
-  return text_a, rest[0] if rest else None

@@ -85,6 +85,11 @@ def figure(
   )
 
 
+def diagonal(axes) -> None:
+  """Draws the dotted line where x is y."""
+  axes.axline((0, 0), slope=1, color=INK, linestyle=":", linewidth=1)
+
+
 def _svg(key, label, size, draw):
   """A chart in the page's colors and font."""
   metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -1,12 +1,10 @@
 """report.html: the learning curves, metrics and errors of a classifier."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from reports import charts, html
 from training import metrics
@@ -23,9 +21,9 @@ class Evaluation:
 
   Attributes:
     name: the data set, such as "development set".
-    label_type: what the outputs stand for, see `tasks.labels`; its `kind`,
-      `labels`, `default_metrics`, `predictions` and `answer` are used.
-    results: dict from metric, such as `eval_accuracy`, to number.
+    label_type: a `LabelType` of `tasks.labels`.
+    results: dict from metric, such as `eval_accuracy`, to number. The header
+      shows those that start with `eval_`, in this order.
     label_ids: the true labels, in the form of `label_type.predictions`.
     probabilities: float [rows, C]; for a regression the numbers [rows, 1].
     losses: float [rows].
@@ -46,9 +44,12 @@ class Evaluation:
     self.losses = np.asarray(self.losses, np.float64)
 
   @property
-  def kind(self) -> str:
-    """The kind of label type: classification, multilabel or regression."""
-    return self.label_type.kind
+  def details(self) -> dict:
+    """The scores of each label, and the confusion of labels; {} for numbers."""
+    labels = self.label_type.labels
+    if not labels:
+      return {}
+    return metrics.label_report(self.label_ids, self.predictions, labels)
 
   @property
   def predictions(self) -> np.ndarray:
@@ -69,7 +70,7 @@ def write_report(
   history: Mapping[str, Sequence[tuple[int, float]]],
   record: Mapping,
 ) -> None:
-  """Writes the page. Without matplotlib, logs a message instead.
+  """Writes the page.
 
   Args:
     path: the file to write.
@@ -79,15 +80,6 @@ def write_report(
       precedes metrics of the development set.
     record: the content of flags.json.
   """
-  try:
-    import matplotlib.figure  # noqa: F401
-  except ImportError:
-    logging.info("pip install matplotlib to get report.html")
-    return
-  html.write(path, _page(title, evaluations, history, record))
-
-
-def _page(title, evaluations, history, record):
   sections = [
     ("Learning curves", _curves(history)),
     ("Metrics", _metric_table(evaluations)),
@@ -106,16 +98,17 @@ def _page(title, evaluations, history, record):
     f"<main>\n{content}</main>\n"
   )
   header = "".join(map(_key_figures, evaluations))
-  return html.document(title, header, body, charts.CSS + _CSS)
+  html.write(path, html.document(title, header, body, charts.CSS + _CSS))
 
 
 def _key_figures(evaluation):
-  results = evaluation.results
-  wanted = [f"eval_{name}" for name in evaluation.label_type.default_metrics]
-  shown = [key for key in (*wanted, "eval_loss") if key in results]
-  figures = [(_name(key), html.data(results[key])) for key in shown]
+  figures = [
+    (_name(key), html.data(value))
+    for key, value in evaluation.results.items()
+    if key.startswith("eval_")
+  ]
   figures.append(("examples", html.data(len(evaluation.examples))))
-  if evaluation.kind != "regression":
+  if evaluation.label_type.kind != "regression":
     figures.append(("wrong", html.data(len(evaluation.errors))))
   name = html.escape(evaluation.name)
   return f'<p class="set" dir="auto">{name}</p>\n' + html.key_figures(figures)
@@ -164,27 +157,18 @@ def _curves(history):
 
 
 def _curve(key, title, lines):
-  facts = []
-  for name, points in lines.items():
-    values = [value for _, value in points if math.isfinite(value)]
-    step, last = points[-1]
-    fact = f"{name}: " if len(lines) > 1 else ""
-    fact += f"{last:.4g} at step {step:,}"
-    if values:
-      fact += f", range {min(values):.4g} to {max(values):.4g}"
-    if len(values) < len(points):
-      fact += f", {len(points) - len(values)} not finite"
-    facts.append(fact)
+  caption = "; ".join(
+    f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
+    for name, points in lines.items()
+  )
 
   def draw(figure):
     from matplotlib import ticker
 
     axes = figure.add_subplot()
     for name, points in lines.items():
-      steps, values = np.array(points, np.float64).T
       axes.plot(
-        steps,
-        np.where(np.isfinite(values), values, np.nan),
+        *zip(*points, strict=True),
         color=charts.BLUE if name == "training" else charts.ORANGE,
         label=name,
         marker="o" if len(points) <= 25 else None,
@@ -196,26 +180,21 @@ def _curve(key, title, lines):
     if len(lines) > 1:
       axes.legend()
 
-  return charts.figure(key, title, "; ".join(facts), (4.2, 2.5), draw)
+  return charts.figure(key, title, caption, (4.2, 2.5), draw)
 
 
 # One data set.
 
 
 def _evaluation(key, evaluation):
-  if not len(evaluation.label_ids):
-    return "<p>The data set is empty.</p>"
-  if evaluation.kind == "regression":
-    return _regression_charts(key, evaluation) + _errors(evaluation)
-  labels = evaluation.label_type.labels
-  report = metrics.label_report(
-    evaluation.label_ids, evaluation.predictions, labels
-  )
-  parts = [_label_table(report["labels"])]
-  if evaluation.kind == "classification":
-    parts.append(_confusion(np.array(report["confusion_matrix"]), labels))
-  parts += [_calibration(key, evaluation), _errors(evaluation)]
-  return "".join(parts)
+  if evaluation.label_type.kind == "regression":
+    return _regression_chart(key, evaluation) + _errors(evaluation)
+  details = evaluation.details
+  page = _label_table(details["labels"])
+  if "confusion_matrix" in details:
+    counts = np.array(details["confusion_matrix"])
+    page += _confusion(counts, evaluation.label_type.labels)
+  return page + _calibration(key, evaluation) + _errors(evaluation)
 
 
 def _label_table(report):
@@ -270,96 +249,55 @@ def _confused_pairs(counts, shares, labels):
 
 
 def _calibration(key, evaluation):
-  if evaluation.kind == "multilabel":
+  if evaluation.label_type.kind == "multilabel":
     subject, share = "each label of each example", "share with the label"
-    counted = "labels"
     probabilities = evaluation.probabilities.ravel()
     correct = evaluation.label_ids.ravel() == 1
   else:
     subject, share = "the predicted label", "share correct"
-    counted = "examples"
-    probabilities = _predicted_probability(evaluation)
+    probabilities = evaluation.probabilities.max(axis=1)
     correct = evaluation.predictions == evaluation.label_ids
-  finite = np.isfinite(probabilities)
-  if not finite.any():
-    return "<h3>Calibration</h3><p>No probability is a number.</p>"
-  bins = metrics.calibration(probabilities[finite], correct[finite])
+  bins = metrics.calibration(probabilities, correct)
   error = bins["expected_calibration_error"]
-  names = ("count", "mean_confidence", "accuracy")
-  filled = [
-    (f"{low:.1f} to {low + 0.1:.1f}", *row)
-    for low, *row in zip(bins["edges"], *(bins[n] for n in names), strict=False)
-    if row[0]
-  ]
+  points = zip(bins["mean_confidence"], bins["accuracy"], strict=True)
+  filled = [point for point in points if None not in point]
 
   def draw(figure):
     above, below = figure.subplots(
       2, sharex=True, gridspec_kw={"height_ratios": [3, 1]}
     )
-    above.plot([0, 1], [0, 1], color=charts.INK, linestyle=":", linewidth=1)
-    _, _, x, y = zip(*filled, strict=True)
-    above.plot(x, y, color=charts.BLUE, marker="o", markersize=5)
+    charts.diagonal(above)
+    above.plot(*zip(*filled, strict=True), color=charts.BLUE, marker="o")
     above.set(xlim=(0, 1), ylim=(-0.02, 1.02), ylabel=share)
     below.stairs(bins["count"], bins["edges"], fill=True, color=charts.BLUE)
-    below.set(xlabel="probability", ylabel=counted)
+    below.set(xlabel="probability", ylabel="number")
 
-  columns = ["probability", f"#{counted}", "#mean probability", f"#{share}"]
-  rows = [
-    [html.row_head(name), *map(html.number_cell, row)] for name, *row in filled
-  ]
   caption = f"On the dotted line, the probability is the {share}; below it, "
   caption += "the model is overconfident."
   return (
     "<h3>Calibration</h3>"
     f"<p>The expected calibration error is {html.data(error)}.</p>"
     + charts.figure(key, f"Probability of {subject}", caption, (4.6, 3.8), draw)
-    + "<details><summary>The numbers of the chart</summary>"
-    + f"{html.table('Calibration', columns, rows)}</details>"
   )
 
 
-def _regression_charts(key, evaluation):
-  true = np.asarray(evaluation.label_ids, np.float64)
-  predicted = evaluation.predictions
-  finite = np.flatnonzero(np.isfinite(predicted))
-  if not len(finite):
-    return "<p>No prediction is finite.</p>"
-  errors = (predicted - true)[finite]
-  drawn = finite[:: -(-len(finite) // _MAX_POINTS)]
+def _regression_chart(key, evaluation):
+  count = len(evaluation.label_ids)
+  step = -(-count // _MAX_POINTS)
+  true = evaluation.label_ids[::step]
+  predicted = evaluation.predictions[::step]
 
-  def scatter(figure):
+  def draw(figure):
     axes = figure.add_subplot()
-    values = np.concatenate([true[finite], predicted[finite]])
-    ends = [values.min(), values.max()]
-    axes.plot(ends, ends, color=charts.INK, linestyle=":", linewidth=1)
+    charts.diagonal(axes)
     color = {"color": charts.BLUE, "alpha": 0.45, "linewidths": 0}
-    axes.scatter(true[drawn], predicted[drawn], s=16, **color)
+    axes.scatter(true, predicted, s=16, **color)
     axes.set(xlabel="true", ylabel="predicted")
 
-  def histogram(figure):
-    axes = figure.add_subplot()
-    axes.hist(errors, bins=30, color=charts.BLUE, rwidth=0.92)
-    axes.axvline(0, color=charts.INK, linestyle=":", linewidth=1)
-    axes.set(xlabel="predicted − true", ylabel="examples")
-
-  shown = f"{len(drawn):,} of {len(true):,} examples; equal on the dotted line"
-  mean, deviation = html.short(errors.mean()), html.short(errors.std())
-  spread = f"mean {mean}, standard deviation {deviation}"
-  size = (4.2, 3.4)
-  return (
-    '<div class="grid">'
-    + charts.figure(
-      f"{key}-values", "Predicted and true values", shown, size, scatter
-    )
-    + charts.figure(f"{key}-errors", "Errors", spread, size, histogram)
-    + "</div>"
+  caption = f"{len(true):,} of {count:,} examples; equal on the dotted line"
+  return charts.figure(
+    key, "Predicted and true values", caption, (4.2, 3.4), draw
   )
-
-
-def _predicted_probability(evaluation):
-  """The probability of each row's predicted label, float [rows]."""
-  rows = np.arange(len(evaluation.probabilities))
-  return evaluation.probabilities[rows, evaluation.predictions]
 
 
 # Errors, with their texts.
@@ -367,66 +305,39 @@ def _predicted_probability(evaluation):
 
 def _errors(evaluation):
   wrong, predictions = evaluation.errors, evaluation.predictions
-  total = f"{len(wrong):,} of {len(predictions):,} examples are wrong"
-  if evaluation.kind == "classification":
-    title, by = "Most confident errors", "probability"
-    ranks = _predicted_probability(evaluation)
-    columns = {"#probability": lambda row: html.number_cell(ranks[row])}
-  elif evaluation.kind == "multilabel":
-    title, by = "Errors with the largest loss", "loss"
-    ranks = evaluation.losses
-    columns = {
-      "#probability of wrong labels": lambda row: _wrong_labels(
-        evaluation, row
-      ),
-      "#loss": lambda row: html.number_cell(ranks[row]),
-    }
-  else:
-    title, by = "Largest errors", "error"
-    total = f"{len(wrong):,} examples"  # Hardly a number is exact.
-    errors = predictions - evaluation.label_ids
-    ranks = np.abs(errors)
-    columns = {"#error": lambda row: html.number_cell(errors[row])}
+  title = "Errors with the largest loss"
   if not len(wrong):
     return f"<h3>{title}</h3><p>No example is wrong.</p>"
-  ranks = np.where(np.isnan(ranks), np.inf, ranks)
-  shown = wrong[np.argsort(-ranks[wrong], kind="stable")][:_MAX_ERRORS]
+  losses = np.where(np.isnan(evaluation.losses), np.inf, evaluation.losses)
+  shown = wrong[np.argsort(-losses[wrong], kind="stable")][:_MAX_ERRORS]
   answer = evaluation.label_type.answer
+  columns = ["id", "text", "true", "predicted", "#loss"]
   rows = [
     [
       _text_cell(evaluation.examples[row].guid),
       _texts_cell(evaluation.examples[row]),
       _text_cell(answer(evaluation.label_ids[row]) or "none"),
       _text_cell(answer(predictions[row]) or "none"),
-      *(cell(row) for cell in columns.values()),
+      html.number_cell(evaluation.losses[row]),
     ]
     for row in shown
   ]
+  if evaluation.label_type.kind == "classification":
+    columns.append("#probability")
+    for cells, row in zip(rows, shown, strict=True):
+      cells.append(html.number_cell(evaluation.probabilities[row].max()))
+  total = f"{len(wrong):,} of {len(predictions):,} predictions are wrong"
   if len(shown) < len(wrong):
     total += f"; the table has the first {len(shown)}"
-  columns = ["id", "text", "true", "predicted", *columns]
-  return f"<h3>{title}</h3><p>{total}, sorted by {by}.</p>" + html.table(
+  return f"<h3>{title}</h3><p>{total}, sorted by loss.</p>" + html.table(
     title, columns, rows, "errors"
   )
 
 
-def _wrong_labels(evaluation, row):
-  """A cell with the wrong labels of a row and their probabilities."""
-  unequal = evaluation.predictions[row] != evaluation.label_ids[row]
-  items = "".join(
-    f"<li>{html.escape(evaluation.label_type.labels[i])} "
-    f"{html.data(evaluation.probabilities[row, i])}</li>"
-    for i in np.flatnonzero(unequal)
-  )
-  return f'<td class="number"><ul>{items}</ul></td>'
-
-
 def _record(record):
-  parts = []
+  page = ""
   for key, values in record.items():
-    if not isinstance(values, Mapping):
-      values = {key: values}
-    title = key.capitalize()
+    title = html.escape(key.capitalize())
     columns = ["file", "SHA-256"] if key == "data" else ["name", "value"]
     rows = [
       [
@@ -435,10 +346,8 @@ def _record(record):
       ]
       for name, value in values.items()
     ]
-    if rows:
-      parts.append(f"<h3>{html.escape(title)}</h3>")
-      parts.append(html.table(title, columns, rows))
-  return "".join(parts) or "<p>There is no record.</p>"
+    page += f"<h3>{title}</h3>" + html.table(title, columns, rows)
+  return page
 
 
 # Pieces of the page.
@@ -482,7 +391,6 @@ nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
 .errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
 .errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }
-.errors ul { margin: 0; padding: 0; list-style: none; white-space: normal; }
 .text p { margin: 0; white-space: pre-wrap; max-height: 12rem;
   overflow: auto; }
 .text p + p { margin-top: .5rem; padding-top: .5rem;

@@ -22,7 +22,6 @@ from reports import classification as classification_report
 from tasks import glue, prediction_files, tabular
 from tasks import labels as label_types
 from tasks.examples import (
-  LONG_TEXT,
   DataProcessor,
   InputExample,
   content_hash,
@@ -30,7 +29,7 @@ from tasks.examples import (
   feature_row,
   feature_spec,
   label_id,
-  unlabelled,
+  without_label,
 )
 from training import estimator, metrics, model_folder, summaries
 from training.task import Optimization, Outputs, RowSet, Task, build_model_fn
@@ -194,31 +193,23 @@ class ClassificationTask(Task):
     self._submission_dir = submission_dir
     self._hashes = {}
 
-  # Text to rows.
+  # Input.
 
   def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
     """The InputExamples of a split; the test split has no labels."""
     sets = self._processor.get_example_sets(self._data_dir, split)
     if split == "test":
-      sets = {suffix: list(map(unlabelled, sets[suffix])) for suffix in sets}
+      sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
     for suffix, examples in sets.items():
       self._hashes[split + suffix] = content_hash(examples)
-      for example in examples if split != "test" else ():
-        label_id(example, self._label_type)
-    if split == "train":
-      (examples,) = sets.values()
-      is_pair = any(e.text_b is not None for e in examples[:1])
-      self.reading = dataclasses.replace(self.reading, is_pair=is_pair)
-      if self._balances_labels:
-        self._balance(examples)
+      if split != "test":
+        label_ids = [label_id(e, self._label_type) for e in examples]
+      if split == "train":
+        is_pair = any(e.text_b is not None for e in examples[:1])
+        self.reading = dataclasses.replace(self.reading, is_pair=is_pair)
+        if self._balances_labels:
+          self._label_weights = self._label_type.balanced_weights(label_ids)
     return sets
-
-  def _balance(self, examples):
-    """Weights labels in training by the inverse of their frequency."""
-    if not self._label_type.labels:
-      raise UserError("--class_weights=balanced needs labels, not numbers")
-    ids = np.array([label_id(e, self._label_type) for e in examples])
-    self._label_weights = self._label_type.balanced_weights(ids)
 
   def features(
     self, examples: Iterable[InputExample], is_training: bool
@@ -266,7 +257,7 @@ class ClassificationTask(Task):
     """SHA-256 of each data set."""
     return self._hashes
 
-  # Rows to numbers.
+  # Model.
 
   def variable_shapes(
     self, config: modeling.BertConfig
@@ -292,11 +283,11 @@ class ClassificationTask(Task):
     }
     return Outputs(per_example_loss=loss, predictions=predictions)
 
-  # Numbers to answers.
+  # Evaluation and prediction.
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> "ScoredSet":
+  ) -> classification_report.Evaluation:
     """The task's metrics, and the predictions for the report."""
     label_type = self._label_type
     logits, label_ids = [], []
@@ -313,7 +304,7 @@ class ClassificationTask(Task):
     loss = float(np.mean(losses, dtype=np.float64))
     results = metrics.compute(self.metrics, truth, answers)
     results |= {"eval_loss": loss, "loss": loss}
-    page = classification_report.Evaluation(
+    return classification_report.Evaluation(
       rows.name,
       label_type,
       results,
@@ -322,7 +313,6 @@ class ClassificationTask(Task):
       losses,
       rows.examples,
     )
-    return ScoredSet(results, page)
 
   def write_predictions(
     self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
@@ -346,13 +336,16 @@ class ClassificationTask(Task):
       )
 
   def report(
-    self, folder: str, evaluations: Sequence["ScoredSet"], record: Mapping
+    self,
+    folder: str,
+    evaluations: Sequence[classification_report.Evaluation],
+    record: Mapping,
   ) -> None:
     """Writes report.html."""
     classification_report.write_report(
       os.path.join(folder, "report.html"),
       f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
-      [evaluation.page for evaluation in evaluations],
+      evaluations,
       summaries.read_scalars(folder),
       record,
     )
@@ -360,24 +353,6 @@ class ClassificationTask(Task):
   def assets(self) -> dict[str, str]:
     """labels.json and classifier.json."""
     return assets(self._label_type, self.reading)
-
-
-@dataclasses.dataclass
-class ScoredSet:
-  """A task's Evaluation, as the report takes it."""
-
-  results: dict[str, float]
-  page: classification_report.Evaluation
-
-  @property
-  def details(self) -> dict:
-    """Metrics per label, and the confusion of labels."""
-    labels = self.page.label_type.labels
-    if not labels:
-      return {}
-    return metrics.label_report(
-      self.page.label_ids, self.page.predictions, labels
-    )
 
 
 def _mean_logits(group):
@@ -411,29 +386,17 @@ def read_assets(
   """
   if not folder:
     return None, Reading()
-  settings = {
-    "kind": "classification",
-    **dataclasses.asdict(Reading()),
-    "mean": 0.0,
-    "deviation": 1.0,
-  }
+  defaults = dataclasses.asdict(Reading())
+  settings = {"kind": "classification", "mean": 0.0, "deviation": 1.0}
+  settings |= defaults
   path = os.path.join(folder, SETTINGS_NAME)
-  for name, value in (model_folder.read_json(path, dict) or {}).items():
-    if name in settings and type(value) is not type(settings[name]):
-      raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
-    settings[name] = value
-  names = [field.name for field in dataclasses.fields(Reading)]
-  reading = Reading(**{name: settings[name] for name in names})
-  if reading.long_text not in LONG_TEXT:
-    raise UserError(
-      model_folder.damaged(path, f"long_text={reading.long_text!r}")
-    )
+  found = model_folder.read_json(path, dict) or {}
+  settings |= {name: found[name] for name in settings.keys() & found.keys()}
+  reading = Reading(**{name: settings.pop(name) for name in defaults})
   labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
   if labels is None:
     return None, reading
-  scale = settings["mean"], settings["deviation"]
   try:
-    label_type = label_types.make_label_type(settings["kind"], labels, *scale)
+    return label_types.make_label_type(labels=labels, **settings), reading
   except ValueError as error:
     raise UserError(model_folder.damaged(path, error)) from error
-  return label_type, reading

@@ -11,13 +11,16 @@ from typing import BinaryIO, NamedTuple, TextIO
 import numpy as np
 
 import modeling
-from errors import UserError
-from pipeline import files, records, tables, text_files
+from errors import UserError, plural
+from pipeline import files, records, text_files
 from tasks import classification, prediction_files
 from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
 from training import model_folder
 from training.predictor import Predictor
+
+# Lines that are answered together.
+_MAX_LINES = 1024
 
 
 class Prediction(NamedTuple):
@@ -88,7 +91,15 @@ class Classifier:
       UserError: a text is not a pair and the model was trained on pairs, or
         the reverse; or `texts` is a str instead of a list.
     """
-    return [self._prediction(row) for row in self.probabilities(texts).tolist()]
+    predictions = []
+    for row in self.probabilities(texts).tolist():
+      if self.label_type.labels:
+        label = label_types.predicted_text(self.label_type, row)
+        by_label = dict(zip(self.label_type.labels, row, strict=True))
+        predictions.append(Prediction(label, by_label))
+      else:
+        predictions.append(Prediction(row[0], {}))
+    return predictions
 
   def probabilities(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
     """The probability of each label, float32 [texts, C].
@@ -119,21 +130,9 @@ class Classifier:
     means = np.stack([np.mean(group, axis=0) for group in by_text])
     return np.asarray(self.label_type.probabilities(means))
 
-  def _prediction(self, row):
-    names = self.label_type.labels
-    if not names:
-      return Prediction(row[0], {})
-    label = label_types.predicted_text(self.label_type, row)
-    return Prediction(label, dict(zip(names, row, strict=True)))
-
 
 def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
-  """Writes a table of predictions for the lines of a text file.
-
-  Args:
-    classifier: a Classifier.
-    path: the file, or - for standard input.
-    writer: where the table goes.
+  """Writes a table of predictions for the lines of a file, or of stdin ("-").
 
   Raises:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.
@@ -157,55 +156,42 @@ def answer_lines(
 ) -> None:
   """Writes a table of predictions for lines of text as they arrive.
 
-  Lines that are available are answered together; a line that arrives alone is
-  answered at once.
-
   Args:
     classifier: a Classifier.
     reader: UTF-8 lines: a text, or two separated by a tab.
-    writer: where the table goes.
+    writer: receives the table.
     name: name of the reader in messages.
 
   Raises:
-    UserError: a line is not UTF-8, or has another number of texts. The lines
-      before it are answered.
+    UserError: a line is not UTF-8, or has another number of texts.
   """
+  label_type = classifier.label_type
   table = prediction_files.table_writer(writer)
-  table.writerow(prediction_files.header(classifier.label_type))
+  table.writerow(prediction_files.header(label_type))
   writer.flush()
   number = 0
-  at_a_time = prediction_files.ROWS_AT_A_TIME
-  for lines in text_files.lines_as_they_come(reader, at_a_time):
-    texts, error = [], None
-    for line in lines:
-      where = f"{name}:{number + len(texts) + 1}"
-      try:
-        texts.append(_parse(line, where, classifier.is_pair))
-      except UserError as wrong:
-        error = wrong
-        break
+  for lines in text_files.lines_as_they_come(reader, _MAX_LINES):
+    texts = [
+      _parse(line, f"{name}:{i}", classifier.is_pair)
+      for i, line in enumerate(lines, number + 1)
+    ]
     for row in classifier.probabilities(texts):
-      table.writerow(
-        prediction_files.table_row(classifier.label_type, str(number), row)
-      )
+      table.writerow(prediction_files.table_row(label_type, str(number), row))
       number += 1
     writer.flush()
-    if error:
-      raise error
 
 
 def _parse(line: bytes, where: str, is_pair: bool) -> tuple[str, ...]:
+  """The texts of a line."""
   text = text_files.decode_line(line, where).rstrip("\r\n")
-  try:
-    text_a, text_b = tables.parse_line(text)
-  except UserError as error:
-    raise UserError(f"{where}: {error}") from error
-  if is_pair != (text_b is not None):
-    found, wanted = "one text", "two texts, separated by a tab,"
-    if not is_pair:
-      found, wanted = "a tab", "one text, without a tab,"
-    raise UserError(f"{where}: {found}; the model needs {wanted} per line")
-  return (text_a, text_b) if is_pair else (text_a,)
+  texts = tuple(text.split("\t"))
+  if len(texts) != 1 + is_pair:
+    wanted = "two texts, separated by a tab" if is_pair else "one text"
+    raise UserError(
+      f"{where}: {plural(len(texts), 'text')}, separated by tabs; the model "
+      f"needs {wanted}, per line"
+    )
+  return texts
 
 
 def converse(

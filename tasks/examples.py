@@ -1,10 +1,11 @@
-"""Labelled texts, and the features that a classifier reads.
+"""Labeled texts, and their features for a classifier.
 
 Subclass `DataProcessor` to read a task of your own.
 """
 
 import copy
 import csv
+import dataclasses
 import hashlib
 import io
 import itertools
@@ -20,18 +21,18 @@ from tasks import labels as label_types
 from training import inputs
 
 # How long texts are read (Sun et al. 2019, How to Fine-Tune BERT for Text
-# Classification?, section 5.3.1): their beginning; their beginning and end; or
-# all of it in windows, whose logits are averaged.
+# Classification?, section 5.3.1); see `convert_example`.
 LONG_TEXT = ("head", "head_tail", "mean_windows")
 
-# The fraction that "head_tail" takes from the beginning of a text, as there.
+# The fraction of the beginning in "head_tail", as in that paper.
 HEAD_PART = 128 / 510
 
 
+@dataclasses.dataclass(eq=False)
 class InputExample:
-  """A labelled text or pair of texts.
+  """A labeled text or pair of texts.
 
-  Args:
+  Attributes:
     guid: id of the example, unique in its data set.
     text_a: the text.
     text_b: the second text of a pair, or None.
@@ -39,19 +40,11 @@ class InputExample:
     where: its source, "path:line", or None.
   """
 
-  def __init__(
-    self,
-    guid: str,
-    text_a: str,
-    text_b: str | None = None,
-    label: str | None = None,
-    where: str | None = None,
-  ):
-    self.guid = guid
-    self.text_a = text_a
-    self.text_b = text_b
-    self.label = label
-    self.where = where
+  guid: str
+  text_a: str
+  text_b: str | None = None
+  label: str | None = None
+  where: str | None = None
 
   def __str__(self) -> str:
     """Its name in messages."""
@@ -62,10 +55,11 @@ class PaddingInputExample:
   """A row that fills up a batch and is not evaluated."""
 
 
+@dataclasses.dataclass(eq=False)
 class InputFeatures:
   """The features of an example.
 
-  Args:
+  Attributes:
     input_ids: word piece ids [S], padded with 0.
     input_mask: [S], 1 for word pieces and 0 for padding.
     segment_ids: [S], 0 for the first text and 1 for the second.
@@ -74,21 +68,12 @@ class InputFeatures:
     was_cut: whether the text was truncated.
   """
 
-  def __init__(
-    self,
-    input_ids: Sequence[int],
-    input_mask: Sequence[int],
-    segment_ids: Sequence[int],
-    label_id: int | list[int] | float,
-    is_real_example: bool = True,
-    was_cut: bool = False,
-  ):
-    self.input_ids = input_ids
-    self.input_mask = input_mask
-    self.segment_ids = segment_ids
-    self.label_id = label_id
-    self.is_real_example = is_real_example
-    self.was_cut = was_cut
+  input_ids: Sequence[int]
+  input_mask: Sequence[int]
+  segment_ids: Sequence[int]
+  label_id: int | list[int] | float
+  is_real_example: bool = True
+  was_cut: bool = False
 
 
 def feature_spec(
@@ -96,7 +81,7 @@ def feature_spec(
 ) -> records.Spec:
   """The spec of a classifier's rows; the default is one label per row."""
   sequence = records.sequence_feature(seq_length)
-  label = label_type.label_feature() if label_type else records.Feature()
+  label = label_type.label_feature if label_type else records.Feature()
   return {
     **dict.fromkeys(records.SEQUENCES, sequence),
     "label_ids": label,
@@ -131,38 +116,24 @@ class DataProcessor:
   def get_example_sets(
     self, data_dir: str, set_type: str
   ) -> Mapping[str, Sequence[InputExample]]:
-    """All data sets of one type.
-
-    Args:
-      data_dir: the task's folder.
-      set_type: "train", "dev" or "test".
-
-    Returns:
-      Dict from the suffix of a data set's result files to its InputExamples.
-    """
+    """The "train", "dev" or "test" sets by the suffix of their result files."""
     getter = getattr(self, f"get_{set_type}_examples")
     return {"": getter(data_dir)}
 
   @classmethod
   def _read_tsv(cls, input_file, quotechar=None):
-    """The lines of a tab-separated file, each a list of str.
+    """The lines of a tab-separated UTF-8 file, each a list of str.
 
     Args:
-      input_file: path of a UTF-8 file, with or without a byte order mark.
-      quotechar: character that quotes a field; None to read quotation marks as
-        text.
+      input_file: path of the file.
+      quotechar: character that quotes a field; None for no quoting.
     """
     text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
     if quotechar is None:
       return [line.split("\t") for line in text_files.split_lines(text)]
     csv.field_size_limit(2**31 - 1)
-    rows = csv.reader(
-      io.StringIO(text, newline=""), delimiter="\t", quotechar=quotechar
-    )
-    try:
-      return list(rows)
-    except csv.Error as error:
-      raise UserError(f"{input_file}:{rows.line_num}: {error}") from error
+    reader = io.StringIO(text, newline="")
+    return list(csv.reader(reader, delimiter="\t", quotechar=quotechar))
 
 
 def convert_single_example(
@@ -185,11 +156,9 @@ def convert_single_example(
   Raises:
     UserError: the label is unknown.
   """
-  features = convert_example(
-    example, label_types.as_label_type(label_list), max_seq_length, tokenizer
-  )[0]
-  is_real = isinstance(example, InputExample)
-  if ex_index < 5 and is_real and logging.level_debug():
+  label_type = label_types.as_label_type(label_list)
+  (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
+  if ex_index < 5 and features.is_real_example and logging.level_debug():
     ids = features.input_ids[: sum(features.input_mask)]
     tokens = " ".join(tokenizer.convert_ids_to_tokens(ids))
     logging.debug("%s: %s -> %s", example.guid, tokens, example.label)
@@ -210,18 +179,12 @@ def convert_example(
 
   - "head" keeps the beginning;
   - "head_tail" keeps the beginning, HEAD_PART of the share, and the end;
-  - "mean_windows" splits the text into as few equal parts as possible, which
-    do not overlap. A pair has as many windows as its text with more parts; the
-    parts of the other text are repeated.
+  - "mean_windows" splits the text into as few equal windows as possible, which
+    do not overlap. A pair has as many windows as its text with more windows;
+    those of the other text are repeated.
 
-  Args:
-    example: InputExample or PaddingInputExample.
-    label_type: encodes the label; None is encoded as `label_type.no_label`.
-    max_seq_length, tokenizer: S, and a FullTokenizer.
-    long_text: one of LONG_TEXT.
-
-  Raises:
-    UserError: the label is unknown, or S is too short for windows.
+  Windows need a `max_seq_length` of 5 or more. A label of None is encoded as
+  `label_type.no_label`. See `convert_single_example` for the arguments.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length
@@ -232,81 +195,54 @@ def convert_example(
   texts = [tokenizer.tokenize(example.text_a)]
   texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
   room = max_seq_length - (3 if texts[1] else 2)
-  if long_text == "mean_windows" and room < 2:
-    raise UserError(
-      f"--max_seq_length={max_seq_length} is too short for "
-      f"--long_text=mean_windows; pass 5 or more"
-    )
   shares = sequences.share_room(*map(len, texts), room)
-  parts_a, parts_b = (
-    _parts(text, share, long_text)
-    for text, share in zip(texts, shares, strict=True)
-  )
+  parts_a, parts_b = map(_parts, texts, shares, [long_text] * 2)
   was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
   count = max(len(parts_a), len(parts_b))
-  return [
-    _features(
-      parts_a[i * len(parts_a) // count],
-      parts_b[i * len(parts_b) // count],
-      label,
-      max_seq_length,
-      tokenizer,
-      was_cut,
-    )
-    for i in range(count)
-  ]
-
-
-def _features(tokens_a, tokens_b, label, max_seq_length, tokenizer, was_cut):
-  first = ["[CLS]", *tokens_a, "[SEP]"]
-  second = [*tokens_b, "[SEP]"] if tokens_b else []
-  return InputFeatures(
-    *(
+  windows = []
+  for i in range(count):
+    part_b = parts_b[i * len(parts_b) // count]
+    first = ["[CLS]", *parts_a[i * len(parts_a) // count], "[SEP]"]
+    second = [*part_b, "[SEP]"] if part_b else []
+    input_ids, input_mask, segment_ids = (
       sequences.padded(values, max_seq_length)
       for values in (
         tokenizer.convert_tokens_to_ids(first + second),
         [1] * (len(first) + len(second)),
         [0] * len(first) + [1] * len(second),
       )
-    ),
-    label,
-    was_cut=was_cut,
-  )
+    )
+    windows.append(
+      InputFeatures(input_ids, input_mask, segment_ids, label, was_cut=was_cut)
+    )
+  return windows
 
 
 def _parts(tokens, room, long_text):
-  """The parts of a text that are read, each at most `room` long."""
+  """The windows of a text, each at most `room` long."""
   size = len(tokens)
-  if long_text == "mean_windows":
-    count = -(-size // room) if size else 1
-    ends = [size * i // count for i in range(count + 1)]
-    return [tokens[i:j] for i, j in itertools.pairwise(ends)]
   if size <= room or long_text == "head":
     return [tokens[:room]]
-  if long_text != "head_tail":
-    raise ValueError(
-      f"long_text={long_text!r} is not one of {', '.join(LONG_TEXT)}"
-    )
-  head = round(room * HEAD_PART)
-  return [tokens[:head] + tokens[size - (room - head) :]]
+  if long_text == "head_tail":
+    head = round(room * HEAD_PART)
+    return [tokens[:head] + tokens[size - (room - head) :]]
+  count = -(-size // room)
+  ends = [size * i // count for i in range(count + 1)]
+  return [tokens[i:j] for i, j in itertools.pairwise(ends)]
 
 
 def label_id(
-  example: InputExample, label_list: label_types.LabelType | Sequence[str]
+  example: InputExample, label_type: label_types.LabelType
 ) -> int | list[int] | float:
   """The encoded label of an example.
 
-  Args:
-    example: an InputExample.
-    label_list: the labels, in the order of their ids, or a label type.
-
   Raises:
-    UserError: the label is missing or unknown.
+    UserError: the label is missing or unknown; the message names the example.
   """
   if example.label is None:
     raise UserError(f"{example} has no label; add one")
   try:
-    return label_types.as_label_type(label_list).encode(example.label)
+    return label_type.encode(example.label)
   except UserError as error:
     raise UserError(f"{example}: {error}") from error
 
@@ -334,13 +270,7 @@ def file_based_convert_examples_to_features(
 ) -> None:
   """Writes the features of examples to a TFRecord file.
 
-  Args:
-    examples: InputExamples.
-    label_list, max_seq_length, tokenizer: see `convert_single_example`.
-    output_file: path of the file.
-
-  Raises:
-    UserError: a label is unknown.
+  See `convert_single_example`.
   """
   label_type = label_types.as_label_type(label_list)
   rows = (
@@ -369,24 +299,18 @@ def file_based_input_fn_builder(
   drop_remainder: bool,
   label_type: label_types.LabelType | None = None,
 ) -> Callable[[Mapping], tf.data.Dataset]:
-  """An `input_fn(params)` that reads a file of features.
+  """An `input_fn` that reads a file of features; see `input_fn_from_file`.
 
   Args:
     input_file: TFRecord file of `file_based_convert_examples_to_features`.
     seq_length: S of the file.
     is_training: whether rows are shuffled and repeated.
-    drop_remainder: whether to drop the last batch if it is not full.
+    drop_remainder: whether to drop an incomplete last batch.
     label_type: the label type; None for one label per row.
-
-  Returns:
-    A function from a dict with `batch_size` to a `tf.data.Dataset` of feature
-    dicts; see `inputs.input_fn_from_file`.
   """
+  spec = feature_spec(seq_length, label_type)
   return inputs.input_fn_from_file(
-    input_file,
-    feature_spec(seq_length, label_type),
-    is_training,
-    drop_remainder,
+    input_file, spec, is_training, drop_remainder
   )
 
 
@@ -404,7 +328,7 @@ def input_fn_builder(
   return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
 
 
-def unlabelled(example: InputExample) -> InputExample:
+def without_label(example: InputExample) -> InputExample:
   """A copy of an example without its label."""
   example = copy.copy(example)
   example.label = None

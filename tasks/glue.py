@@ -1,10 +1,9 @@
 """GLUE's tasks, and SNLI, XNLI and IMDB: files, labels and metrics.
 
-Each task is a row of `TASKS`, which its processor follows. The files are those
-of GLUE's download script.
+Each task is a row of `TASKS`, and `GlueProcessor` reads its files. They are
+those of GLUE's download script.
 """
 
-import collections
 import dataclasses
 import functools
 import os
@@ -15,8 +14,7 @@ from absl import logging
 
 from errors import UserError, did_you_mean, plural
 from pipeline import files, text_files
-from tasks import labels as label_types
-from tasks.examples import DataProcessor, InputExample, label_id
+from tasks.examples import DataProcessor, InputExample
 
 XNLI_LANGUAGES = (
   "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",
@@ -53,18 +51,13 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
-class Folders:
-  """A data set with a folder for each label and a file for each text.
+class Folder:
+  """A data set with a subfolder for each label and a file for each text."""
 
-  Attributes:
-    names: candidates for the name of the data set's folder, in order of
-      preference.
-  """
-
-  names: tuple[str, ...]
+  name: str
 
 
-DataSets = dict[str, Split | Folders]
+DataSets = dict[str, Split | Folder]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Task:
     train, dev, test: the data sets, by the suffix of their result files. The
       first one is what the processor's getters read.
     kind: a key of `labels.KINDS`.
-    metrics: keys of `metrics.METRICS`.
+    metrics: keys of `metrics.METRICS`; the first is the default of --keep_best.
     submission: file names for GLUE's leaderboard, by suffix of the test set;
       None for tasks outside GLUE.
     renamed_labels: dict from alternative spellings of labels to labels.
@@ -85,7 +78,7 @@ class Task:
     has_broken_rows: whether some rows of the distributed files lack columns.
     model_of: the task whose model predicts this task's test set; such a task
       has no training and development sets.
-    folders: candidates for the name of the task's folder; default: its name.
+    folders: possible names of the task's folder; default: its name.
   """
 
   name: str
@@ -140,7 +133,7 @@ _ROWS = (
     "CoLA",
     _BINARY,
     **_three_sets(3, None, 1, header=False, test=Split("test.tsv", 1)),
-    metrics=("matthews", "accuracy"),
+    metrics=("accuracy", "matthews"),
     submission={"": "CoLA.tsv"},
   ),
   # Sentiment of a film review's sentence (Socher et al. 2013).
@@ -164,7 +157,7 @@ _ROWS = (
     (),
     **_three_sets(7, 8, 9),
     kind="regression",
-    metrics=("pearson", "spearman"),
+    metrics=("pearson", "spearman", "mse"),
     submission={"": "STS-B.tsv"},
   ),
   # Whether two questions on Quora have the same meaning.
@@ -217,9 +210,9 @@ _ROWS = (
   Task(
     "IMDB",
     ("neg", "pos"),
-    train={"": Folders(("train",))},
-    dev={"": Folders(("dev", "test"))},
-    test={"": Folders(("test",))},
+    train={"": Folder("train")},
+    dev={"": Folder("test")},
+    test={"": Folder("test")},
   ),
 )
 TASKS = {task.name.lower(): task for task in _ROWS}
@@ -233,13 +226,13 @@ class GlueProcessor(DataProcessor):
   task: Task
 
   def get_train_examples(self, data_dir: str) -> list[InputExample]:
-    return self.read_split(data_dir, "train")
+    return self._read(data_dir, "train")
 
   def get_dev_examples(self, data_dir: str) -> list[InputExample]:
-    return self.read_split(data_dir, "dev")
+    return self._read(data_dir, "dev")
 
   def get_test_examples(self, data_dir: str) -> list[InputExample]:
-    return self.read_split(data_dir, "test")
+    return self._read(data_dir, "test")
 
   def get_labels(self) -> list[str]:
     return list(self.task.labels)
@@ -247,32 +240,11 @@ class GlueProcessor(DataProcessor):
   def get_example_sets(
     self, data_dir: str, set_type: str
   ) -> dict[str, list[InputExample]]:
-    return {
-      suffix: self.read_split(data_dir, set_type, suffix)
-      for suffix in self._splits(set_type)
-    }
+    suffixes = getattr(self.task, set_type) or [""]
+    return {name: self._read(data_dir, set_type, name) for name in suffixes}
 
-  def read_split(
-    self, data_dir: str, set_type: str, suffix: str = ""
-  ) -> list[InputExample]:
-    """The InputExamples of a data set.
-
-    Args:
-      data_dir: the task's folder.
-      set_type: "train", "dev" or "test".
-      suffix: selects one of the data sets of that type.
-
-    Raises:
-      UserError: the task has no such data set, or a file is missing or wrong.
-    """
-    split = self._splits(set_type)[suffix]
-    read = self._read_folders if isinstance(split, Folders) else self._read_file
-    path, examples = read(split, data_dir, set_type)
-    if not examples:
-      raise UserError(f"{path} has no examples; download it again")
-    return examples
-
-  def _splits(self, set_type):
+  def _read(self, data_dir, set_type, suffix=""):
+    """The InputExamples of a data set."""
     splits = getattr(self.task, set_type)
     if not splits:
       raise UserError(
@@ -281,10 +253,19 @@ class GlueProcessor(DataProcessor):
         f"--do_predict with --init_checkpoint of a model trained on "
         f"{self.task.model_of}"
       )
-    return splits
+    split = splits[suffix]
+    if isinstance(split, Folder):
+      path = os.path.join(data_dir, split.name)
+      examples = self._read_folder(split, data_dir, set_type)
+    else:
+      path = os.path.join(data_dir, split.file)
+      examples = self._read_file(split, data_dir, set_type)
+    if not examples:
+      raise UserError(f"{path} has no examples; download it again")
+    return examples
 
   def _read_file(self, split, data_dir, set_type):
-    """The path of a Split's file, and its InputExamples."""
+    """The InputExamples of a Split."""
     path = os.path.join(data_dir, split.file)
     if not files.exists(path):
       raise UserError(
@@ -294,33 +275,28 @@ class GlueProcessor(DataProcessor):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
-    examples = []
-    skipped = collections.Counter()
+    examples, skipped = [], 0
     for number, line in enumerate(self._read_tsv(path)):
       if split.header and number == 0:
         continue
       if split.only and line[split.only[0]] != split.only[1]:
         continue
-      reason = self._reason_to_skip(split, line)
-      if reason:
-        skipped[reason] += 1
+      if split.label is not None and self._is_skipped(split, line):
+        skipped += 1
         continue
-      where = f"{path}:{number + 1}"
-      examples.append(self._example(split, where, set_name, number, line))
-    for reason, count in skipped.items():
-      logging.info("%s: skipped %s %s", path, plural(count, "row"), reason)
-    return path, examples
+      examples.append(self._example(split, path, set_name, number, line))
+    if skipped:
+      logging.info("%s: skipped %s", path, plural(skipped, "unusable row"))
+    return examples
 
-  def _reason_to_skip(self, split, line):
-    if split.label is None:
-      return None  # A leaderboard expects a prediction for each row.
+  def _is_skipped(self, split, line):
+    """Whether a row with a label column lacks columns or has no label."""
     if len(line) < split.width:
-      return "with missing columns" if self.task.has_broken_rows else None
-    if line[split.label] == self.task.no_label:
-      return f"with the label {self.task.no_label}"
-    return None
+      return self.task.has_broken_rows
+    return line[split.label] == self.task.no_label
 
-  def _example(self, split, where, set_name, number, line):
+  def _example(self, split, path, set_name, number, line):
+    where = f"{path}:{number + 1}"
     if len(line) < split.width:
       raise UserError(
         f"{where}: {plural(len(line), 'column')}, expected {split.width} or "
@@ -331,54 +307,32 @@ class GlueProcessor(DataProcessor):
     if split.label is not None:
       label = line[split.label]
       label = self.task.renamed_labels.get(label, label)
-    example = InputExample(
+    return InputExample(
       guid=f"{set_name}-{name}",
       text_a=line[split.text_a],
       text_b=None if split.text_b is None else line[split.text_b],
       label=label,
       where=where,
     )
-    if split.label is not None:
-      label_id(example, self._label_type)  # Checks the label.
-    return example
 
-  @functools.cached_property
-  def _label_type(self):
-    return label_types.make_label_type(self.task.kind, self.task.labels)
-
-  def _read_folders(self, folders, data_dir, set_type):
-    """The path of a data set's folder, and its InputExamples by label."""
-    candidates = [os.path.join(data_dir, name) for name in folders.names]
-    path = next(filter(files.isdir, candidates), candidates[-1])
-    if path != candidates[0]:
-      logging.info(
-        "--data_dir=%s has no folder %s; evaluating on the %s set",
-        data_dir,
-        folders.names[0],
-        os.path.basename(path),
-      )
+  def _read_folder(self, split, data_dir, set_type):
+    """The InputExamples of a Folder, by label."""
     examples = []
     for label in self.task.labels:
-      folder = os.path.join(path, label)
+      folder = os.path.join(data_dir, split.name, label)
       if not files.isdir(folder):
         raise UserError(
-          f"--data_dir={data_dir} has no folder "
-          f"{os.path.basename(path)}/{label}; pass the folder of the task's "
-          f"files"
+          f"--data_dir={data_dir} has no folder {split.name}/{label}; pass the "
+          f"folder of the task's files"
         )
-      for name in sorted(files.listdir(folder), key=_by_number):
-        if name.endswith(".txt"):
-          file = os.path.join(folder, name)
-          text = text_files.decode_utf8(file, files.read_bytes(file))
-          guid = f"{set_type}-{label}/{name.removesuffix('.txt')}"
-          examples.append(InputExample(guid, text, None, label, file))
-    return path, examples
-
-
-def _by_number(file):
-  """Sorts 9_1.txt before 10_1.txt, and names without a number last."""
-  number = re.match(r"[0-9]+", file)
-  return (0, int(number[0]), file) if number else (1, 0, file)
+      for file in sorted(files.listdir(folder)):
+        stem, extension = os.path.splitext(file)
+        if extension == ".txt":
+          where = os.path.join(folder, file)
+          text = text_files.decode_utf8(where, files.read_bytes(where))
+          guid = f"{set_type}-{label}/{stem}"
+          examples.append(InputExample(guid, text, None, label, where))
+    return examples
 
 
 class XnliProcessor(GlueProcessor):
@@ -399,19 +353,17 @@ class XnliProcessor(GlueProcessor):
     self.task = _xnli(language)
 
 
-def _processor(task):
-  """A GlueProcessor for a task."""
-  name = f"{_plain(task.name).capitalize()}Processor"
-  return type(name, (GlueProcessor,), {"task": task})
-
-
 def _plain(name):
   return re.sub("[-_]", "", name.lower())
 
 
-PROCESSORS = {key: _processor(task) for key, task in TASKS.items()} | {
-  "xnli": XnliProcessor
-}
+# Key -> class; to add a task of your own, add its DataProcessor.
+PROCESSORS = {
+  key: type(
+    f"{_plain(key).capitalize()}Processor", (GlueProcessor,), {"task": task}
+  )
+  for key, task in TASKS.items()
+} | {"xnli": XnliProcessor}
 ColaProcessor = PROCESSORS["cola"]
 MnliProcessor = PROCESSORS["mnli"]
 MrpcProcessor = PROCESSORS["mrpc"]
@@ -420,14 +372,12 @@ MrpcProcessor = PROCESSORS["mrpc"]
 def find_task(
   name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
 ) -> str:
-  """The key of a task; case, hyphens and underscores do not matter.
+  """The key of a task, such as sst-2 for "SST2".
 
-  Args:
-    name: the name that the user gave, such as SST2 for sst-2.
-    processors: dict from key to processor.
+  Case, hyphens and underscores are ignored.
 
   Raises:
-    UserError: there is no such task.
+    UserError: `processors` has no such key.
   """
   if name in processors:
     return name
@@ -442,12 +392,7 @@ def find_task(
 
 
 def task_folder(data_dir: str, task: Task) -> str:
-  """The folder of a task within the folder of several tasks.
-
-  Args:
-    data_dir: folder of several tasks.
-    task: a row of `TASKS`.
-  """
+  """The folder of a task's files within a folder of several tasks."""
   for name in task.folders:
     folder = os.path.join(data_dir, name)
     paths = [os.path.join(folder, split.file) for split in task.test.values()]
@@ -464,13 +409,11 @@ def submission_lines(task: Task, predictions: Iterable[float]) -> str:
     predictions: label ids or, for a regression, numbers, which are clipped to
       STS-B's scale of 0 to 5; one for each row of a test set.
   """
-  return "index\tprediction\n" + "".join(
-    f"{index}\t{_submitted(task, prediction)}\n"
-    for index, prediction in enumerate(predictions)
-  )
-
-
-def _submitted(task, prediction):
-  if task.kind == label_types.Regression.kind:
-    return f"{min(max(float(prediction), 0.0), 5.0):.3f}"
-  return task.labels[int(prediction)]
+  lines = ["index\tprediction\n"]
+  for index, prediction in enumerate(predictions):
+    if task.labels:
+      answer = task.labels[int(prediction)]
+    else:
+      answer = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+    lines.append(f"{index}\t{answer}\n")
+  return "".join(lines)

@@ -10,53 +10,50 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from errors import UserError, listing
+from errors import UserError, did_you_mean, listing
 from pipeline import records
 
 # Separates the labels of one example, in files and in predictions.
 LABEL_SEPARATOR = "|"
 
 
-class _Labels:
-  """Base class of the label types that choose among labels."""
+class LabelType:
+  """Base class of label types.
+
+  Args:
+    labels: the labels, in the order of the model's outputs.
+
+  Attributes:
+    kind: name of the type, a key of KINDS.
+    default_metrics: metrics of tasks that name none; keys of `metrics.METRICS`.
+    num_outputs: number of logits of an example, C.
+    label_feature: spec of an encoded label.
+    no_label: encodes an unknown label.
+  """
+
+  kind: str
+  default_metrics: Sequence[str]
+  label_feature = records.Feature()
+  no_label: int | float | list[int] = 0
 
   def __init__(self, labels: Sequence[str]):
     self.labels = list(labels)
     self.num_outputs = len(self.labels)
-
-  def truth(self, label_ids: np.ndarray) -> np.ndarray:
-    """Encoded labels as `predictions` returns them."""
-    return label_ids
-
-
-class Classification(_Labels):
-  """One of several labels: softmax and cross-entropy.
-
-  Args:
-    labels: the labels, in the order of the model's outputs.
-  """
-
-  kind = "classification"
-  default_metrics = ("accuracy",)
-  no_label = 0  # Encodes an unknown label.
-
-  def __init__(self, labels: Sequence[str]):
-    super().__init__(labels)
     self._ids = {label: i for i, label in enumerate(self.labels)}
 
-  def label_feature(self) -> records.Feature:
-    """The spec of an encoded label."""
-    return records.Feature()
+  def _id(self, label):
+    """The index of a label."""
+    if label not in self._ids:
+      known = listing(self.labels) + did_you_mean(str(label), self.labels)
+      raise UserError(f"label {label!r} is not one of {known}")
+    return self._ids[label]
 
-  def encode(self, label: str) -> int:
-    """The index of a label.
+  def encode(self, label: str) -> int | float | list[int]:
+    """The encoded label: an index, 0 and 1 for each label [C], or a number.
 
     Raises:
-      UserError: the label is unknown.
+      UserError: the label is unknown, or is not a number.
     """
-    if label not in self._ids:
-      raise UserError(_unknown(label, self.labels))
-    return self._ids[label]
 
   def per_example_loss(
     self,
@@ -64,13 +61,41 @@ class Classification(_Labels):
     label_ids: tf.Tensor,
     weights: Sequence[float] | None = None,
   ) -> tf.Tensor:
-    """Cross-entropy float [B].
+    """The loss of each row, float [B].
 
     Args:
       logits: float [B, C].
-      label_ids: integer [B].
-      weights: [C], weight of the examples of each label, or None.
+      label_ids: encoded labels [B, ...].
+      weights: [C], weight of the examples that have each label, or None.
     """
+
+  def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
+    """Label weights [C] that balance the encoded labels of a training set."""
+
+  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+    """The probability of each label, or the predicted numbers, float [B, C]."""
+
+  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
+    """The predicted labels, encoded as by `encode`, or the numbers [rows]."""
+
+  def truth(self, label_ids: np.ndarray) -> np.ndarray:
+    """Encoded labels in the form that `predictions` returns."""
+    return label_ids
+
+  def answer(self, prediction: int | float | Sequence[int]) -> str:
+    """The text of one of `predictions`."""
+
+
+class Classification(LabelType):
+  """One of several labels: softmax and cross-entropy."""
+
+  kind = "classification"
+  default_metrics = ("accuracy",)
+
+  def encode(self, label):
+    return self._id(label)
+
+  def per_example_loss(self, logits, label_ids, weights=None):
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=label_ids, logits=logits
     )
@@ -78,35 +103,26 @@ class Classification(_Labels):
       return loss
     return loss * tf.gather(tf.constant(weights, loss.dtype), label_ids)
 
-  def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
-    """Weights [C] that give each label the same total weight.
-
-    Args:
-      label_ids: integer [rows], of the training set.
-    """
+  def balanced_weights(self, label_ids):
     counts = np.bincount(label_ids, minlength=self.num_outputs)
     return [len(label_ids) / (self.num_outputs * max(n, 1)) for n in counts]
 
-  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-    """Softmax [B, C] of logits [B, C]."""
+  def probabilities(self, logits):
     return tf.nn.softmax(logits)
 
-  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
-    """The index of the most probable label, integer [rows]."""
+  def predictions(self, probabilities):
     return np.argmax(probabilities, axis=-1)
 
-  def answer(self, prediction: int) -> str:
-    """The text of one of `predictions`."""
+  def answer(self, prediction):
     return self.labels[int(prediction)]
 
 
-class Multilabel(_Labels):
+class Multilabel(LabelType):
   """Any number of labels: a sigmoid and a binary cross-entropy for each.
 
-  In text, labels are separated by `|`; "" stands for no label.
-
-  Args:
-    labels: the labels, in the order of the model's outputs.
+  In text, labels are separated by `|`; "" stands for no label. A label is
+  predicted if its probability is above 0.5. The loss of a row is the mean over
+  the labels.
   """
 
   kind = "multilabel"
@@ -114,37 +130,14 @@ class Multilabel(_Labels):
 
   def __init__(self, labels: Sequence[str]):
     super().__init__(labels)
+    self.label_feature = records.Feature((self.num_outputs,))
     self.no_label = [0] * self.num_outputs
 
-  def label_feature(self) -> records.Feature:
-    """The spec of encoded labels."""
-    return records.Feature((self.num_outputs,))
+  def encode(self, label):
+    given = set(map(self._id, split_labels(label)))
+    return [int(i in given) for i in range(self.num_outputs)]
 
-  def encode(self, label: str) -> list[int]:
-    """1 for each of the given labels and 0 for the others, [C].
-
-    Raises:
-      UserError: a label is unknown.
-    """
-    given = split_labels(label)
-    for name in given:
-      if name not in self.labels:
-        raise UserError(_unknown(name, self.labels))
-    return [int(name in given) for name in self.labels]
-
-  def per_example_loss(
-    self,
-    logits: tf.Tensor,
-    label_ids: tf.Tensor,
-    weights: Sequence[float] | None = None,
-  ) -> tf.Tensor:
-    """Binary cross-entropy, averaged over the labels, float [B].
-
-    Args:
-      logits: float [B, C].
-      label_ids: integer [B, C], 0 or 1.
-      weights: [C], weight of the examples that have the label, or None.
-    """
+  def per_example_loss(self, logits, label_ids, weights=None):
     loss = tf.nn.weighted_cross_entropy_with_logits(
       labels=tf.cast(label_ids, logits.dtype),
       logits=logits,
@@ -152,33 +145,23 @@ class Multilabel(_Labels):
     )
     return tf.reduce_mean(loss, axis=-1)
 
-  def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
-    """Weights [C] that balance examples with and without each label.
+  def balanced_weights(self, label_ids):
+    # A label that all rows or no rows have cannot be balanced.
+    rows, counts = len(label_ids), np.sum(label_ids, axis=0).tolist()
+    return [(rows - n) / n if 0 < n < rows else 1.0 for n in counts]
 
-    The weight of a label that all rows or no rows have is 1.
-
-    Args:
-      label_ids: integer [rows, C], 0 or 1, of the training set.
-    """
-    given = np.sum(label_ids, axis=0)
-    rows = len(label_ids)
-    return [(rows - n) / n if 0 < n < rows else 1.0 for n in given.tolist()]
-
-  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-    """The probability of each label [B, C], for logits [B, C]."""
+  def probabilities(self, logits):
     return tf.sigmoid(logits)
 
-  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
-    """1 for labels with a probability above 0.5, integer [rows, C]."""
+  def predictions(self, probabilities):
     return (np.asarray(probabilities) > 0.5).astype(np.int64)
 
-  def answer(self, prediction: Sequence[int]) -> str:
-    """The text of one of `predictions`."""
+  def answer(self, prediction):
     given = [name for name, p in zip(self.labels, prediction, strict=True) if p]
     return LABEL_SEPARATOR.join(given)
 
 
-class Regression:
+class Regression(LabelType):
   """A number: one output and a squared error.
 
   The model learns (number - mean) / deviation, because numbers far from 0 or
@@ -191,24 +174,16 @@ class Regression:
 
   kind = "regression"
   default_metrics = ("pearson", "spearman", "mse")
-  labels = ()
-  num_outputs = 1
+  label_feature = records.Feature(dtype="float32")
   no_label = 0.0
 
   def __init__(self, mean: float = 0.0, deviation: float = 1.0):
+    super().__init__([])
+    self.num_outputs = 1
     self.mean = mean
     self.deviation = deviation
 
-  def label_feature(self) -> records.Feature:
-    """The spec of an encoded number."""
-    return records.Feature(dtype="float32")
-
-  def encode(self, label: str) -> float:
-    """The number that the text of a label gives, standardized.
-
-    Raises:
-      UserError: it is not a finite number.
-    """
+  def encode(self, label):
     try:
       number = float(label)
     except (TypeError, ValueError):
@@ -217,37 +192,26 @@ class Regression:
       raise UserError(f"label {label!r} is not a number")
     return (number - self.mean) / self.deviation
 
-  def per_example_loss(
-    self, logits: tf.Tensor, label_ids: tf.Tensor, weights: None = None
-  ) -> tf.Tensor:
-    """Squared error float [B].
-
-    Args:
-      logits: float [B, 1].
-      label_ids: float [B].
-      weights: None; numbers have no weights.
-    """
-    del weights
+  def per_example_loss(self, logits, label_ids, weights=None):
+    del weights  # Numbers have none.
     return tf.square(logits[:, 0] - tf.cast(label_ids, logits.dtype))
 
-  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-    """The predicted numbers [B, 1]; they have no probability."""
+  def balanced_weights(self, label_ids):
+    raise UserError("--class_weights=balanced needs labels, not numbers")
+
+  def probabilities(self, logits):
     return logits * self.deviation + self.mean
 
-  def truth(self, label_ids: np.ndarray) -> np.ndarray:
-    """The numbers that were encoded, float [rows]."""
+  def truth(self, label_ids):
     return np.asarray(label_ids) * self.deviation + self.mean
 
-  def predictions(self, probabilities: np.ndarray) -> np.ndarray:
-    """The predicted numbers, float [rows]."""
+  def predictions(self, probabilities):
     return np.asarray(probabilities)[:, 0]
 
-  def answer(self, prediction: float) -> str:
-    """The text of one of `predictions`."""
+  def answer(self, prediction):
     return f"{float(prediction):.4f}"
 
 
-LabelType = Classification | Multilabel | Regression
 KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}
 
 
@@ -256,10 +220,7 @@ def make_label_type(
 ) -> LabelType:
   """The label type of a kind: classification, multilabel or regression.
 
-  Args:
-    kind: one of KINDS.
-    labels: the labels; not used for a regression.
-    mean, deviation: scale of a regression.
+  A regression has `mean` and `deviation` instead of `labels`.
 
   Raises:
     ValueError: the kind is unknown.
@@ -285,7 +246,3 @@ def predicted_text(label_type: LabelType, probabilities: np.ndarray) -> str:
 def split_labels(label: str) -> list[str]:
   """The labels in a text such as "angry|short"; none in an empty one."""
   return [part.strip() for part in label.split(LABEL_SEPARATOR) if part.strip()]
-
-
-def _unknown(label, labels):
-  return f"label {label!r} is not one of {listing(labels)}"

@@ -1,8 +1,7 @@
 """Tables of a classifier's predictions."""
 
-import contextlib
 import csv
-import itertools
+import io
 import os
 from collections.abc import Iterable
 from typing import TextIO
@@ -13,9 +12,6 @@ from pipeline import files
 from tasks import labels as label_types
 from tasks.examples import InputExample
 
-# Rows that are computed and written together.
-ROWS_AT_A_TIME = 1024
-
 
 def header(label_type: label_types.LabelType) -> list[str]:
   """The columns: id, label, and the probability of each label."""
@@ -25,13 +21,7 @@ def header(label_type: label_types.LabelType) -> list[str]:
 def table_row(
   label_type: label_types.LabelType, name: str, probabilities: np.ndarray
 ) -> list[str]:
-  """One prediction under these columns.
-
-  Args:
-    label_type: what the outputs stand for.
-    name: id of the example.
-    probabilities: float [C].
-  """
+  """These columns for the example `name` with probabilities [C]."""
   answer = label_types.predicted_text(label_type, probabilities)
   if not label_type.labels:
     return [name, answer]
@@ -55,33 +45,24 @@ def write_predictions(
   Args:
     output_dir: the folder.
     suffix: part of the files' names.
-    label_type: what the outputs stand for.
+    label_type: the label type.
     examples: the examples; their guids are the ids.
     logits: float [C] for each example.
 
   Returns:
-    The label_type's prediction for each example.
+    The label type's prediction for each example.
   """
-  predictions = []
-  with contextlib.ExitStack() as stack:
-
-    def open_output(name):
-      path = os.path.join(output_dir, f"{name}{suffix}.tsv")
-      partial = stack.enter_context(files.atomic_write(path))
-      return stack.enter_context(files.open_file(partial, "w"))
-
-    plain, named = map(open_output, ("test_results", "test_predictions"))
-    table = table_writer(named)
-    table.writerow(header(label_type))
-    plain.write("")  # A remote file is created by the first write.
-    rows = zip(examples, logits, strict=True)
-    while chunk := list(itertools.islice(rows, ROWS_AT_A_TIME)):
-      chunk_examples, chunk_logits = zip(*chunk, strict=True)
-      probabilities = np.asarray(
-        label_type.probabilities(np.stack(chunk_logits))
-      )
-      predictions += label_type.predictions(probabilities).tolist()
-      for example, row in zip(chunk_examples, probabilities, strict=True):
-        plain.write("\t".join(map(str, row)) + "\n")
-        table.writerow(table_row(label_type, example.guid, row))
-  return predictions
+  logits = np.reshape(list(logits), [-1, label_type.num_outputs])
+  probabilities = np.asarray(label_type.probabilities(logits))
+  predictions = io.StringIO()
+  table = table_writer(predictions)
+  table.writerow(header(label_type))
+  for example, row in zip(examples, probabilities, strict=True):
+    table.writerow(table_row(label_type, example.guid, row))
+  results = ["\t".join(map(str, row)) + "\n" for row in probabilities]
+  for name, text in (
+    ("test_results", "".join(results)),
+    ("test_predictions", predictions.getvalue()),
+  ):
+    files.write_file(os.path.join(output_dir, f"{name}{suffix}.tsv"), text)
+  return label_type.predictions(probabilities).tolist()

@@ -54,6 +54,7 @@ class Run:
 
   Attributes:
     task: key of its processor.
+    name: name of the task as GLUE writes it, or else its key.
     data_dir: folder of its files.
     output_dir: folder of its results.
     submission_dir: folder of the files for GLUE's leaderboard.
@@ -63,17 +64,13 @@ class Run:
   """
 
   task: str
+  name: str
   data_dir: str | None
   output_dir: str
   submission_dir: str
   seed: int
   init_checkpoint: str | None
   splits: tuple[str, ...]
-
-  @property
-  def name(self) -> str:
-    """The task's name as GLUE writes it, or else its key."""
-    return folder_of(self.task)
 
 
 def plan(request: Request) -> list[Run]:
@@ -89,22 +86,11 @@ def plan(request: Request) -> list[Run]:
   if CUSTOM not in tasks and not request.data_dir:
     raise UserError("--data_dir is required; pass a value")
   runs = []
-  seeds = range(request.seed, request.seed + request.num_seeds)
-  for seed in seeds:
+  for seed in range(request.seed, request.seed + request.num_seeds):
     folder = request.output_dir
-    if len(seeds) > 1:
+    if request.num_seeds > 1:
       folder = os.path.join(folder, f"seed-{seed}")
-    for task in tasks:
-      run = Run(
-        task,
-        request.data_dir,
-        folder,
-        os.path.join(folder, "glue_submission"),
-        seed,
-        request.init_checkpoint,
-        request.splits,
-      )
-      runs.append(_with_subfolders(tasks, run))
+    runs += [_make_run(request, tasks, task, folder, seed) for task in tasks]
   return [run for run in runs if run.splits]
 
 
@@ -120,40 +106,35 @@ def _find_tasks(names):
   return tasks
 
 
-def _with_subfolders(tasks, run):
-  """The Run with a subfolder for its task if there are several tasks.
-
-  Without training and --init_checkpoint it starts from the model in its folder.
-  """
-  changes = {}
+def _make_run(request, tasks, task, folder, seed):
+  """The Run of one of several tasks; `folder` has the results of all."""
+  data_dir, output_dir = request.data_dir, folder
+  row = glue.TASKS.get(task)
+  name = row.name if row else task
   if len(tasks) > 1:
-    changes["output_dir"] = os.path.join(run.output_dir, run.name)
-    changes["data_dir"] = os.path.join(run.data_dir, run.name)
-    if run.task in glue.TASKS:
-      task = glue.TASKS[run.task]
-      changes["data_dir"] = glue.task_folder(run.data_dir, task)
-  model = _model_of(run.task)
-  if model in tasks:
-    changes["init_checkpoint"] = os.path.join(
-      run.output_dir, folder_of(model), checkpoints.RELEASE_NAME
+    output_dir = os.path.join(folder, name)
+    data_dir = (
+      glue.task_folder(data_dir, row) if row else os.path.join(data_dir, name)
     )
-    changes["splits"] = tuple(name for name in run.splits if name == "test")
-  run = dataclasses.replace(run, **changes)
-  if "train" in run.splits:
-    return run
-  weights = model_folder.initial_weights(run.output_dir, run.init_checkpoint)
-  return dataclasses.replace(run, init_checkpoint=weights)
-
-
-def folder_of(task: str) -> str:
-  """The name of a task's folder: as GLUE writes it, or else its key."""
-  return glue.TASKS[task].name if task in glue.TASKS else task
-
-
-def _model_of(task):
-  """The task whose model predicts this one, or None for its own."""
-  name = task in glue.TASKS and glue.TASKS[task].model_of
-  return glue.find_task(name) if name else None
+  init_checkpoint, splits = request.init_checkpoint, request.splits
+  if row and row.model_of and glue.find_task(row.model_of) in tasks:
+    # The model of another task of this command predicts this one.
+    init_checkpoint = os.path.join(
+      folder, row.model_of, checkpoints.RELEASE_NAME
+    )
+    splits = tuple(split for split in splits if split == "test")
+  if "train" not in splits:
+    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+  return Run(
+    task,
+    name,
+    data_dir,
+    output_dir,
+    os.path.join(folder, "glue_submission"),
+    seed,
+    init_checkpoint,
+    splits,
+  )
 
 
 def check_examples(request: Request, run: Run) -> None:
@@ -176,14 +157,13 @@ def make_task(
   trains = "train" in run.splits
   known = None if trains else trained
   processor = _make_processor(request, run, known)
-  task = getattr(processor, "task", None)
-  kind = getattr(task, "kind", getattr(processor, "kind", "classification"))
-  label_type = _make_label_type(kind, processor, known, run)
+  label_type = _make_label_type(processor, known)
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
-  names = [*label_type.default_metrics, *getattr(task, "metrics", ())]
-  if isinstance(processor, tabular.TableProcessor) and label_type.labels:
+  task = getattr(processor, "task", None)
+  names = [*getattr(task, "metrics", label_type.default_metrics)]
+  if run.task == CUSTOM and label_type.kind == label_types.Classification.kind:
     names.append("f1_macro")
   reading = classification.Reading() if trains else trained_reading
   given = {
@@ -198,7 +178,7 @@ def make_task(
     run.data_dir,
     tokenizer,
     dataclasses.replace(reading, **given),
-    list(dict.fromkeys(names)),
+    names,
     request.class_weights == "balanced" and trains,
     run.submission_dir,
   )
@@ -225,15 +205,17 @@ def _make_processor(
   )
 
 
-def _make_label_type(kind, processor, trained, run):
+def _make_label_type(processor, trained):
   """The label type of a task; the numbers of tables are standardized."""
-  is_custom = isinstance(processor, tabular.TableProcessor)
-  if not (is_custom and kind == label_types.Regression.kind):
+  kind = getattr(
+    getattr(processor, "task", processor), "kind", "classification"
+  )
+  is_table = isinstance(processor, tabular.TableProcessor)
+  if not is_table or kind != label_types.Regression.kind:
     return label_types.make_label_type(kind, processor.get_labels())
   if trained:
     return trained
-  examples = processor.get_train_examples(run.data_dir)
-  numbers = [float(example.label) for example in examples]
+  numbers = [float(example.label) for example in processor.get_train_examples()]
   scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
   return label_types.Regression(np.mean(numbers).item(), scale)
 
@@ -254,15 +236,10 @@ def _check_labels(request, label_type, trained, folder):
 def write_results(
   output_dir: str, runs: Sequence[Run], results: Sequence[Mapping[str, float]]
 ) -> str:
-  """Writes results.tsv, each task's metrics over its seeds.
+  """Writes results.tsv, a table of each task's metrics over its seeds.
 
-  Args:
-    output_dir: the folder.
-    runs: Runs.
-    results: the metrics of each.
-
-  Returns:
-    The same table as text.
+  Returns the same table as text with aligned columns. `results` contains the
+  metrics of each Run.
   """
   found = collections.defaultdict(dict)
   for run, metrics_of_run in zip(runs, results, strict=True):

@@ -1,7 +1,8 @@
-"""Your own labelled texts, from TSV, CSV or JSON Lines files."""
+"""Your own labeled texts, from TSV, CSV or JSON Lines files."""
 
 import collections
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -10,11 +11,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from errors import UserError, did_you_mean, listing, plural, shortened
+from errors import UserError, listing, plural, shortened
 from pipeline.tables import read_table
 from tasks.examples import DataProcessor, InputExample
 from tasks.labels import (
-  KINDS,
   LABEL_SEPARATOR,
   Classification,
   Multilabel,
@@ -22,13 +22,21 @@ from tasks.labels import (
   split_labels,
 )
 
+# Flags that name columns, and the fields of an InputExample.
+_FIELDS = {
+  "text_a_column": "text_a",
+  "text_b_column": "text_b",
+  "label_column": "label",
+  "id_column": "guid",
+}
+
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class TableProcessor(DataProcessor):
   """Reads the data sets of a task from tables; arguments are named as flags.
 
-  Without a `dev_file`, a fraction of the training file is the development set.
-  Spaces around labels are removed.
+  Each file is read once. Without a `dev_file`, a fraction of the training file
+  is the development set. Spaces around labels are removed.
 
   Args:
     train_file, dev_file, test_file: see `read_table`; None if not needed. The
@@ -41,10 +49,11 @@ class TableProcessor(DataProcessor):
     split_seed: selects the rows of that development set.
     labels: the labels of a trained model; None to collect the labels of the
       training file.
-    data_dir: folder of relative paths, unless a method is given another.
+    data_dir: folder of relative paths. The methods ignore their `data_dir`.
 
   Raises:
-    UserError: `dev_fraction` is wrong.
+    UserError: `dev_fraction` is wrong. The methods raise it if a flag is
+      missing or a file is wrong.
   """
 
   train_file: str | None = None
@@ -62,47 +71,29 @@ class TableProcessor(DataProcessor):
   data_dir: str | None = None
 
   def __post_init__(self):
-    if self.kind not in KINDS:
-      raise ValueError(f"kind={self.kind!r} is not one of {', '.join(KINDS)}")
     if not 0 < self.dev_fraction < 1:
       raise UserError(
         f"--dev_fraction={self.dev_fraction} must be between 0 and 1"
       )
-    self._cache = {}  # (data set or other content, path) -> content
+    self._cache = {}  # Data set -> InputExamples.
 
   def get_train_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the training file that are not for development.
-
-    Raises:
-      UserError: see `get_dev_examples`.
-    """
-    if self.dev_file:
-      return self._labelled("train", data_dir)
-    return self._split(data_dir)[0]
+    """The rows of the training file that are not for development."""
+    return self._read("train") if self.dev_file else self._split[0]
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
-    """The rows of the development file, or a fraction of the training file.
-
-    Raises:
-      UserError: a flag is missing, a file is wrong, or a label is unknown.
-    """
-    if self.dev_file:
-      return self._labelled("dev", data_dir)
-    return self._split(data_dir)[1]
+    """The rows of the development file, or a fraction of the training file."""
+    return self._read("dev") if self.dev_file else self._split[1]
 
   def get_test_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the test file, without labels.
+    """The rows of the test file, without labels."""
+    return self._read("test")
 
-    Raises:
-      UserError: see `get_dev_examples`.
-    """
-    return list(self._read("test", data_dir))
-
-  def get_labels(self, data_dir: str | None = None) -> list[str]:
+  def get_labels(self) -> list[str]:
     """The labels of the trained model or of the training file; [] for numbers.
 
     The labels of a file are sorted, as numbers if all of them are numbers.
@@ -112,29 +103,21 @@ class TableProcessor(DataProcessor):
     """
     if self.kind == Regression.kind:
       return []
-    if self.labels is not None:
-      return list(self.labels)
+    return list(self._found_labels if self.labels is None else self.labels)
+
+  @functools.cached_property
+  def _found_labels(self):
+    """The labels of the training file."""
     if not self.train_file:
       raise UserError(
         "--train_file is required, unless --output_dir or --init_checkpoint "
         "holds a trained model"
       )
-    key = "labels", self._path("train", data_dir)
-    if key not in self._cache:
-      self._cache[key] = self._collect_labels(data_dir)
-    return list(self._cache[key])
-
-  def _collect_labels(self, data_dir):
-    found = {
-      name
-      for example in self._read("train", data_dir)
-      for name in _labels_of(example, self.kind)
-    }
+    found = set(_frequencies(self._read("train"), self.kind))
     needed = 1 if self.kind == Multilabel.kind else 2
     if len(found) < needed:
       raise UserError(
-        f"--label_column={self.label_column} of "
-        f"{self._path('train', data_dir)} has "
+        f"--label_column={self.label_column} of {self._path('train')} has "
         f"{f'only the label {min(found)!r}' if found else 'no label'}, but "
         f"{self.kind} needs {needed} or more; pass another column or add rows"
       )
@@ -143,142 +126,95 @@ class TableProcessor(DataProcessor):
       return sorted(found)
     return sorted(found, key=lambda name: (numbers[name], name))
 
-  def _path(self, set_type, data_dir):
+  def _path(self, set_type):
     file = getattr(self, f"{set_type}_file")
     if not file:
       verb = {"train": "train on", "dev": "evaluate on", "test": "predict"}
       raise UserError(
         f"--{set_type}_file is required; pass the file to {verb[set_type]}"
       )
-    folder = self.data_dir if data_dir is None else data_dir
-    return os.path.join(folder, file) if folder and "://" not in file else file
+    is_relative = self.data_dir and "://" not in file
+    return os.path.join(self.data_dir, file) if is_relative else file
 
-  def _read(self, set_type, data_dir):
+  def _read(self, set_type):
     """The InputExamples of a file."""
-    path = self._path(set_type, data_dir)
-    if (set_type, path) not in self._cache:
-      table = read_table(path, self.header)
-      self._cache[set_type, path] = self._examples(table, set_type != "test")
-    return self._cache[set_type, path]
+    if set_type not in self._cache:
+      table = read_table(self._path(set_type), self.header)
+      self._cache[set_type] = self._examples(table, set_type != "test")
+    return self._cache[set_type]
 
-  def _labelled(self, set_type, data_dir):
-    """The InputExamples of a file, whose labels must be known."""
-    examples = self._read(set_type, data_dir)
-    labels = self.get_labels(data_dir)
-    known = set(labels)
-    for example in examples:
-      for name in _labels_of(example, self.kind):
-        if name not in known:
-          raise UserError(
-            f"{example}: label {name!r} is not one of {listing(labels)}"
-            f"{did_you_mean(name, labels)}"
-          )
-    return list(examples)
-
-  def _split(self, data_dir):
+  @functools.cached_property
+  def _split(self):
     """The InputExamples for training and for development."""
     if not self.train_file:
       raise UserError("--train_file is required, or --dev_file to evaluate")
-    key = "split", self._path("train", data_dir)
-    if key not in self._cache:
-      examples = self._labelled("train", data_dir)
-      if len(examples) < 2:
-        raise UserError(
-          f"{key[1]} has one row, too few for a development set; add rows or "
-          f"pass --dev_file"
-        )
-      train, dev = self._cache[key] = split_examples(
-        examples, self.kind, self.dev_fraction, self.split_seed
+    examples, path = self._read("train"), self._path("train")
+    if len(examples) < 2:
+      raise UserError(
+        f"{path} has one row, too few for a development set; add rows or pass "
+        f"--dev_file"
       )
-      logging.info(
-        "%s: %s for training, %d for evaluation as there is no --dev_file",
-        key[1],
-        plural(len(train), "row"),
-        len(dev),
-      )
-    return tuple(map(list, self._cache[key]))
+    train, dev = split_examples(
+      examples, self.kind, self.dev_fraction, self.split_seed
+    )
+    logging.info(
+      "%s: %s for training, %d for evaluation as there is no --dev_file",
+      path,
+      plural(len(train), "row"),
+      len(dev),
+    )
+    return train, dev
 
   def _examples(self, table, with_labels):
     """The InputExamples of a Table."""
-    readers = {
-      "text_a_column": ("text_a", _read_text),
-      "text_b_column": ("text_b", _read_text),
-      "label_column": ("label", self._read_label),
-      "id_column": ("guid", _read_id),
-    }
-    if not with_labels:
-      del readers["label_column"]
-    columns, flag_of = [], {}
-    for flag, (field, read) in readers.items():
+    columns = []
+    for flag, field in _FIELDS.items():
       name = getattr(self, flag)
-      if name is None:
-        continue
-      index = table.column_index(name, flag)
-      # A text may also be the id of its example.
-      other = flag_of.setdefault(index, flag) if field != "guid" else flag
-      if other != flag:
-        raise UserError(
-          f"--{other}={getattr(self, other)} and --{flag}={name} are the same "
-          f"column of {table.path}; pass two columns"
-        )
-      columns.append((field, read, f"--{flag}={name}", table.column(index)))
+      if name is not None and (with_labels or field != "label"):
+        index = table.column_index(name, flag)
+        columns.append((field, f"--{flag}={name}", index))
     examples = []
-    for number, line in enumerate(table.lines):
+    for row, line in zip(table.rows, table.lines, strict=True):
       where = f"{table.path}:{line}"
-      fields = {
-        field: read(values[number], f"{where}: {flag}")
-        for field, read, flag, values in columns
-      }
-      examples.append(
-        InputExample(**{"guid": str(number), **fields}, where=where)
+      fields = {"guid": str(len(examples)), "where": where}
+      for field, flag, index in columns:
+        fields[field] = self._field(field, row[index], f"{where}: {flag}")
+      examples.append(InputExample(**fields))
+    empty = [e.where for e in examples if not e.text_a.strip()]
+    if empty:
+      logging.warning(
+        "%s: the text of %d of %s is empty, starting with %s",
+        table.path,
+        len(empty),
+        plural(len(examples), "row"),
+        empty[0],
       )
-    _warn_of_empty_texts(table.path, examples)
     return examples
 
-  def _read_label(self, value, cell):
-    """A label as text, "a|b" for several."""
-    several = self.kind == Multilabel.kind
+  def _field(self, field, value, cell):
+    """The value of a cell as a field of InputExample."""
+    several = field == "label" and self.kind == Multilabel.kind
     is_list = several and isinstance(value, list)
     parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
+      shown = "missing" if value is None else shortened(json.dumps(value))
       raise UserError(
-        f"{cell} is {_as_json(value)}; pass text, a number, true or false"
+        f"{cell} is {shown}; pass text, a number, true or false"
         f"{', or a list of them' * several}"
       )
-    if is_list and any(LABEL_SEPARATOR in part for part in parts):
-      raise UserError(
-        f"{cell} is {_as_json(value)}, but {LABEL_SEPARATOR} separates labels; "
-        f"rename the label"
-      )
-    label = LABEL_SEPARATOR.join(parts)
-    if several:
+    if field.startswith("text"):
+      return parts[0]
+    label = LABEL_SEPARATOR.join(parts).strip()
+    if several:  # "a|b".
       return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
     if not label:
-      raise UserError(f"{cell} is empty; add a label, or remove the row")
-    if self.kind == Regression.kind and _number(label) is None:
+      raise UserError(f"{cell} is empty; fill it, or remove the row")
+    is_number = field == "label" and self.kind == Regression.kind
+    if is_number and _number(label) is None:
       raise UserError(
         f"{cell} is {shortened(label)!r}, but --regression needs numbers"
       )
     return label
-
-
-def _as_json(value):
-  return "missing" if value is None else shortened(json.dumps(value))
-
-
-def _read_text(value, cell):
-  if not isinstance(value, str):
-    raise UserError(
-      f"{cell} is {_as_json(value)}; pass text between quotation marks"
-    )
-  return value
-
-
-def _read_id(value, cell):
-  name = _plain(value)
-  if not name:
-    raise UserError(f"{cell} has no text or number; add an id")
-  return name
 
 
 def split_examples(
@@ -291,7 +227,7 @@ def split_examples(
   unless too few others remain. Numbers are split at random.
 
   Args:
-    examples: two or more labelled examples.
+    examples: two or more labeled examples.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set, which is rounded up.
     seed: seed of the split.
@@ -301,39 +237,22 @@ def split_examples(
   """
   count = len(examples)
   dev_size = min(math.ceil(dev_fraction * count), count - 1)
-  frequency = _frequencies(examples, kind)
-  strata = [
-    min(
-      _labels_of(example, kind),
-      key=lambda name: (frequency[name], name),
-      default="",
-    )
-    for example in examples
-  ]
-  sizes = collections.Counter(strata)
+  labels = [_labels_of(example, kind) or [""] for example in examples]
+  frequency = collections.Counter(name for names in labels for name in names)
+  strata = [min(names, key=lambda n: (frequency[n], n)) for names in labels]
   rng = np.random.default_rng(seed)
   order = rng.permutation(count).tolist()
-  several = [
-    i for i in order if max(frequency[strata[i]], sizes[strata[i]]) > 1
-  ]
+  several = [i for i in order if frequency[strata[i]] > 1]
   drawn = several if len(several) >= dev_size else order
   # Take examples at equal distances from a list sorted by label. scikit-learn's
   # split requires two examples of each label, and each label in both parts.
-  first = {}
-  for i in drawn:
-    first.setdefault(strata[i], len(first))
-  drawn = sorted(drawn, key=lambda i: first[strata[i]])
+  drawn = sorted(drawn, key=lambda i: strata[i])
   start = int(rng.integers(len(drawn)))
   dev = {drawn[(start + i * len(drawn)) // dev_size] for i in range(dev_size)}
   return (
     [example for i, example in enumerate(examples) if i not in dev],
     [examples[i] for i in sorted(dev)],
   )
-
-
-def _frequencies(examples, kind):
-  """The number of examples that have each label."""
-  return collections.Counter(n for e in examples for n in _labels_of(e, kind))
 
 
 def log_labels_seen_once(train: Iterable[InputExample], kind: str) -> None:
@@ -354,34 +273,16 @@ def log_duplicates(
   """Logs how many development examples have the texts of training examples."""
   seen = {(example.text_a, example.text_b) for example in train}
   found = [e for e in dev if (e.text_a, e.text_b) in seen]
-  if not found:
-    logging.info(
-      "%s: none of the %s is in the training set",
-      task,
-      plural(len(dev), "development example"),
-    )
-    return
-  logging.warning(
-    "%s: %d of the %s (%.1f %%) are also in the training set, starting with "
-    "%s; the metrics are too optimistic",
-    task,
-    len(found),
-    plural(len(dev), "development example"),
-    100 * len(found) / len(dev),
-    found[0],
+  message = (
+    f"{task}: {len(found)} of the {plural(len(dev), 'development example')} ("
+    f"{100 * len(found) / max(len(dev), 1):.1f} %) are also in the training set"
   )
-
-
-def _warn_of_empty_texts(path, examples):
-  empty = [e.where for e in examples if not e.text_a.strip()]
-  if empty:
+  if found:
     logging.warning(
-      "%s: the text of %d of %s is empty, starting with %s",
-      path,
-      len(empty),
-      plural(len(examples), "row"),
-      empty[0],
+      "%s, starting with %s; the metrics are too optimistic", message, found[0]
     )
+  else:
+    logging.info(message)
 
 
 def _labels_of(example, kind):
@@ -393,10 +294,15 @@ def _labels_of(example, kind):
   return [example.label]
 
 
+def _frequencies(examples, kind):
+  """The number of examples that have each label."""
+  return collections.Counter(n for e in examples for n in _labels_of(e, kind))
+
+
 def _plain(value):
   """The text of a str, bool or finite number; None for any other value."""
   if isinstance(value, str):
-    return value.strip()
+    return value
   if isinstance(value, bool):
     return "true" if value else "false"
   is_finite = isinstance(value, float) and math.isfinite(value)

@@ -5,7 +5,6 @@ import gzip
 import io
 import itertools
 import json
-import logging
 import re
 
 import hypothesis
@@ -19,12 +18,6 @@ BOM = b"\xef\xbb\xbf"
 EXTENSIONS = (".tsv", ".csv", ".jsonl", ".json")
 
 
-def values(table):
-  """A Table's rows as lists."""
-  columns = [table.column(place) for place in range(len(table.names))]
-  return [list(row) for row in zip(*columns, strict=True)]
-
-
 class TestReadTable:
   @pytest.mark.parametrize("packed", ["", ".gz"])
   @pytest.mark.parametrize("extension", EXTENSIONS)
@@ -33,7 +26,7 @@ class TestReadTable:
     path = write_rows(tmp_path, f"x{extension}{packed}", names, rows)
     table = tables.read_table(path)
     assert table.names == names
-    assert values(table) == rows
+    assert table.rows == rows
     first = 1 if "json" in extension else 2
     assert table.lines == [first, first + 1]
 
@@ -53,22 +46,20 @@ class TestReadTable:
     content = mark + newline.join(lines) + end
     table = tables.read_table(write(tmp_path, "x" + extension, content))
     assert table.names == ["text", "label"]
-    assert values(table) == [["a", "b"], ["c", "d"]]
+    assert table.rows == [["a", "b"], ["c", "d"]]
     assert table.lines == [len(lines) - 1, len(lines)]
 
   @pytest.mark.parametrize("extension", [".tsv", ".csv"])
   @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  def test_empty_lines_at_the_end(self, tmp_path, extension, newline, caplog):
+  def test_empty_lines_at_the_end(self, tmp_path, extension, newline):
     content = f"a{newline}1{newline}" + newline * 3
-    with caplog.at_level(logging.INFO, "absl"):
-      table = tables.read_table(write(tmp_path, "x" + extension, content))
+    table = tables.read_table(write(tmp_path, "x" + extension, content))
     assert table.rows == [["1"]]
-    assert "ignoring 3 empty lines at the end" in caplog.text
 
   def test_empty_lines_within(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
     table = tables.read_table(path)
-    assert (table.rows, table.lines) == ([{"a": 1}, {"a": 2}], [2, 5])
+    assert (table.rows, table.lines) == ([[1], [2]], [2, 5])
     path = write(tmp_path, "x.tsv", "a\n\nb\n")
     assert tables.read_table(path).rows == [[""], ["b"]]
 
@@ -89,7 +80,7 @@ class TestReadTable:
     path = write(tmp_path, "x.jsonl", '{"a": 1}\n{"b": null, "a": [2]}\n')
     table = tables.read_table(path, header=False)
     assert table.names == ["a", "b"]
-    assert values(table) == [[1, None], [[2], None]]
+    assert table.rows == [[1, None], [[2], None]]
 
   def test_without_header(self, tmp_path):
     table = tables.read_table(write(tmp_path, "x.csv", "a,b\nc,d\n"), False)
@@ -137,22 +128,21 @@ BROKEN = {
   "JSON cut off": (
     "x.jsonl",
     '{"a": 1}\n\n{"a": 2, "b',
-    "{path}:3: .* \\(column 10\\); write one whole JSON object a line",
+    "{path}:3: .*: column 10 .*; write one JSON object per line",
   ),
-  "list": ("x.json", '[{"a": 1}]', "{path}:1: .* is no object; write one"),
-  "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is no object"),
+  "list": ("x.json", '[{"a": 1}]', "{path}:1: .* is no JSON object"),
+  "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is no JSON object"),
   "written over lines": (
     "x.json",
     '{\n"a": 1\n}',
-    "{path}:1: .*column 2.; write",
+    "{path}:1: .*column 2 .*; write",
   ),
   "two objects": ("x.json", '{"a": 1} {"a": 2}', "{path}:1: Extra data"),
-  "key twice": ("x.json", '{"b": 0, "a": 1, "a": 2}', "{path}:1: the key 'a'"),
   "too deep": ("x.json", "[" * 200_000, "{path}:1: .*; write one"),
   "half a character": (
     "x.json",
     f'{{"a": "{HALF}"}}',
-    r"{path}:1: a \\u escape is half of a surrogate pair",
+    r"{path}:1: .* can't encode character .*; write one",
   ),
   "Latin-1": (
     "x.csv",
@@ -225,8 +215,9 @@ class TestErrorsOfFiles:
       tables.read_table(path)
 
   def test_folder(self, tmp_path):
-    with raises(re.escape(str(tmp_path)), "{path} is a folder"):
-      tables.read_table(tmp_path)
+    (tmp_path / "x.tsv").mkdir()
+    with pytest.raises(ValueError, match=r"/x\.tsv: no such file"):
+      tables.read_table(tmp_path / "x.tsv")
 
   def test_without_header(self, tmp_path):
     path = write(tmp_path, "x.tsv", "1\t2\n3\n")
@@ -258,8 +249,8 @@ class TestPlace:
   @pytest.mark.parametrize(
     ("column", "message"),
     [
-      ("4", "--label_column=4: .*/x.csv has 4 columns; its columns are 'id'"),
-      (-5, "--label_column=-5: .*/x.csv has 4 columns"),
+      ("4", "--label_column=4: .*/x.csv has no such column; its columns are"),
+      (-5, "--label_column=-5: .*/x.csv has no such column"),
       (
         "text",
         "--label_column=text: .*/x.csv has no such column; its columns are "
@@ -279,8 +270,11 @@ class TestPlace:
     table = tables.read_table(write(tmp_path, "x.csv", "a,1\nb,2\n"), False)
     assert table.column_index("-1", "text_a_column") == 1
     for column, message in (
-      ("a", "--text_a_column=a: .*without a header, so pass an index, 0 to 1"),
-      ("2", "--text_a_column=2: .* has 2 columns; .* 0 to 1"),
+      (
+        "a",
+        "--text_a_column=a: .*; without a header, pass an index from -2 to",
+      ),
+      ("2", "--text_a_column=2: .* no such column; .* -2 to 1"),
     ):
       with pytest.raises(ValueError, match=message):
         table.column_index(column, "text_a_column")
@@ -380,10 +374,8 @@ class TestRoundTrips:
   def test_json_lines(self, folder, rows, ensure_ascii, newline):
     lines = [json.dumps(row, ensure_ascii=ensure_ascii) for row in rows]
     read = tables.read_table(write(folder, "x.jsonl", newline.join(lines)))
-    assert read.rows == rows
     assert sorted(read.names) == sorted(set(itertools.chain(*rows)))
-    for place, name in enumerate(read.names):
-      assert read.column(place) == [row.get(name) for row in rows]
+    assert read.rows == [[row.get(name) for name in read.names] for row in rows]
 
   @hypothesis.given(st.binary(max_size=60), st.sampled_from(EXTENSIONS))
   def test_anything_else_is_a_value_error(self, folder, content, extension):
@@ -395,24 +387,3 @@ class TestRoundTrips:
     else:
       is_ours = len(table.rows) == len(table.lines) > 0
     assert is_ours
-
-
-class TestParseLine:
-  @pytest.mark.parametrize(
-    ("line", "parsed"),
-    [
-      ("a b", ("a b", None)),
-      ("a b\n", ("a b", None)),
-      ("a\r\n", ("a", None)),
-      ("a\tb", ("a", "b")),
-      ("a\t\n", ("a", "")),
-      ('"a, \u2028', ('"a, \u2028', None)),
-      ("", ("", None)),
-    ],
-  )
-  def test_texts(self, line, parsed):
-    assert tables.parse_line(line) == parsed
-
-  def test_too_many(self):
-    with pytest.raises(ValueError, match=r"^3 columns in 'a.*c.*'; give"):
-      tables.parse_line("a\tb\tc\n")

@@ -48,10 +48,6 @@ FLAG_ROWS = {
     {"class_weights": "equal"},
     ["--class_weights=equal", "<none|balanced>"],
   ),
-  "seeds beyond the last": (
-    {"seed": 2**31 - 1, "num_seeds": 2},
-    ["--num_seeds=2", "--seed=2147483647", "lower"],
-  ),
   "negative seed": ({"seed": -1}, ["--seed=-1"]),
   "no seeds": ({"num_seeds": 0}, ["--num_seeds=0"]),
   "negative eval_steps": ({"eval_steps": -1}, ["--eval_steps=-1"]),
@@ -433,7 +429,7 @@ OUTPUT_ROWS = {
   ),
   "file to answer has three texts": (
     {**USE, "predict_file": "FILES/three_texts.txt"},
-    ["FILES/three_texts.txt:1", "3 columns", "a b\\tc\\td"],
+    ["FILES/three_texts.txt:1", "3 texts", "two texts"],
   ),
   "file to answer is not UTF-8": (
     {**USE, "predict_file": "FILES/latin1_pairs.txt"},
@@ -500,7 +496,7 @@ TABLE_ROWS = {
   ),
   "table is a folder": (
     {**CUSTOM, "train_file": TABLES},
-    [f"{TABLES} is a folder", "pass a file"],
+    [f"{TABLES} has none of the known extensions", "export or convert"],
   ),
   "table of another format": (
     {**CUSTOM, "train_file": f"{TABLES}/rows.xlsx"},
@@ -524,15 +520,15 @@ TABLE_ROWS = {
   ),
   "JSON is cut": (
     {**CUSTOM, "train_file": f"{TABLES}/cut.jsonl"},
-    [f"{TABLES}/cut.jsonl:3", "column", "one whole JSON object a line"],
+    [f"{TABLES}/cut.jsonl:3", "column", "one JSON object per line"],
   ),
   "JSON is malformed": (
     {**CUSTOM, "train_file": f"{TABLES}/malformed.jsonl"},
-    [f"{TABLES}/malformed.jsonl:2", "one whole JSON object a line"],
+    [f"{TABLES}/malformed.jsonl:2", "one JSON object per line"],
   ),
   "JSON is no object": (
     {**CUSTOM, "train_file": f"{TABLES}/list.jsonl"},
-    [f"{TABLES}/list.jsonl:1", "no object", "one whole JSON object a line"],
+    [f"{TABLES}/list.jsonl:1", "is no JSON object"],
   ),
   "a text is null": (
     {**CUSTOM, "train_file": f"{TABLES}/null.jsonl"},
@@ -568,15 +564,11 @@ TABLE_ROWS = {
   ),
   "no such column number": (
     {**CUSTOM, "header": False, "text_a_column": 0, "label_column": 3},
-    ["--label_column=3", "3 columns", "0 to 2"],
+    ["--label_column=3", "no such column", "from -3 to 2"],
   ),
   "names without a header": (
     {**CUSTOM, "header": False},
-    ["--text_a_column=text", "without a header", "0 to 2"],
-  ),
-  "one column twice": (
-    {**CUSTOM, "text_b_column": "text"},
-    ["--text_a_column=text", "--text_b_column=text", "same column", "pass two"],
+    ["--text_a_column=text", "without a header", "from -3 to 2"],
   ),
   "unknown label in a table": (
     {**CUSTOM, "dev_file": f"{TABLES}/bad_label.tsv", "do_eval": True},
@@ -592,7 +584,7 @@ TABLE_ROWS = {
   ),
   "an empty label": (
     {**CUSTOM, "train_file": f"{TABLES}/no_label.tsv"},
-    [f"{TABLES}/no_label.tsv:2", "--label_column=label is empty", "add"],
+    [f"{TABLES}/no_label.tsv:2", "--label_column=label is empty", "fill it"],
   ),
   "a number is none": (
     {**CUSTOM, "regression": True},

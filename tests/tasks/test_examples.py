@@ -408,14 +408,6 @@ class TestLongText:
       assert bool(a) == bool(size_a)
       assert bool(b) == bool(size_b)
 
-  def test_no_room_for_windows(self):
-    with pytest.raises(ValueError, match=r"max_seq_length=4 .* pass 5 or more"):
-      convert(9, 9, 4, "mean_windows")
-
-  def test_unknown(self):
-    with pytest.raises(ValueError, match="'tail' is not one of head, head_t"):
-      convert(9, 0, 6, "tail")
-
 
 class TestLabelTypes:
   def encode(self, label_type, label):

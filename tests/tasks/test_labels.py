@@ -32,7 +32,7 @@ class TestClassification:
     assert self.label_type.num_outputs == 3
     assert self.label_type.labels == THREE
     assert self.label_type.default_metrics == ("accuracy",)
-    feature = self.label_type.label_feature()
+    feature = self.label_type.label_feature
     assert (feature.shape, feature.dtype) == ((), "int64")
 
   def test_labels_and_places(self):
@@ -103,7 +103,7 @@ class TestMultilabel:
   def test_outputs(self):
     assert self.label_type.num_outputs == 3
     assert self.label_type.no_label == [0, 0, 0]
-    feature = self.label_type.label_feature()
+    feature = self.label_type.label_feature
     assert (feature.shape, feature.dtype) == ((3,), "int64")
 
   @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ class TestRegression:
       1,
       [],
     )
-    feature = self.label_type.label_feature()
+    feature = self.label_type.label_feature
     assert (feature.shape, feature.dtype) == ((), "float32")
 
   @pytest.mark.parametrize(
