@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from reports import charts, html
+from reports import charts, html, training_page
 from training import metrics
 
 _MAX_ERRORS = 50
-_MAX_MATRIX_LABELS = 20
-_MAX_CONFUSIONS = 20
 _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 
@@ -52,6 +50,14 @@ class Evaluation:
     return metrics.label_report(self.label_ids, self.predictions, labels)
 
   @property
+  def counts(self) -> dict[str, int]:
+    """The number of examples, and of wrong predictions if they are labels."""
+    counts = {"examples": len(self.examples)}
+    if self.label_type.labels:
+      counts["wrong"] = len(self.errors)
+    return counts
+
+  @property
   def predictions(self) -> np.ndarray:
     """The predicted labels, [rows] or [rows, C]."""
     return self.label_type.predictions(self.probabilities)
@@ -80,107 +86,9 @@ def write_report(
       precedes metrics of the development set.
     record: the content of flags.json.
   """
-  sections = [
-    ("Learning curves", _curves(history)),
-    ("Metrics", _metric_table(evaluations)),
-  ]
-  for number, evaluation in enumerate(evaluations, 1):
-    name = evaluation.name[:1].upper() + evaluation.name[1:]
-    sections.append((name, _evaluation(f"set-{number}", evaluation)))
-  sections.append(("Flags and versions", _record(record)))
-  links = content = ""
-  for number, (heading, section) in enumerate(sections, 1):
-    key, heading = f"section-{number}", html.escape(heading)
-    links += f'<li><a href="#{key}">{heading}</a></li>'
-    content += f'<section id="{key}"><h2>{heading}</h2>{section}</section>\n'
-  body = (
-    f'<nav aria-label="Contents"><ol>{links}</ol></nav>\n'
-    f"<main>\n{content}</main>\n"
+  training_page.write(
+    path, title, evaluations, _evaluation, history, record, _CSS
   )
-  header = "".join(map(_key_figures, evaluations))
-  html.write(path, html.document(title, header, body, charts.CSS + _CSS))
-
-
-def _key_figures(evaluation):
-  figures = [
-    (_name(key), html.data(value))
-    for key, value in evaluation.results.items()
-    if key.startswith("eval_")
-  ]
-  figures.append(("examples", html.data(len(evaluation.examples))))
-  if evaluation.label_type.kind != "regression":
-    figures.append(("wrong", html.data(len(evaluation.errors))))
-  name = html.escape(evaluation.name)
-  return f'<p class="set" dir="auto">{name}</p>\n' + html.key_figures(figures)
-
-
-def _metric_table(evaluations):
-  if not evaluations:
-    return "<p>Nothing was evaluated.</p>"
-  keys = dict.fromkeys(key for e in evaluations for key in sorted(e.results))
-  rows = [
-    [html.row_head(f"<code>{html.escape(key)}</code>")]
-    + [
-      html.number_cell(e.results[key])
-      if key in e.results
-      else '<td class="number">–</td>'
-      for e in evaluations
-    ]
-    for key in keys
-  ]
-  columns = ["metric", *(f"#{e.name}" for e in evaluations)]
-  return html.table("Metrics", columns, rows)
-
-
-# Learning curves.
-
-
-def _curves(history):
-  charts_of = {}  # Title of a chart -> name of a line -> points.
-  # Loss comes first, then the development set.
-  for tag in sorted(
-    history, key=lambda tag: (tag != "loss", not tag.startswith("dev/"), tag)
-  ):
-    name = "development" if tag.startswith("dev/") else "training"
-    title = _name(tag.removeprefix("dev/"))
-    if name == "development" and title != "loss":
-      title = f"development: {title}"
-    if len(history[tag]):
-      charts_of.setdefault(title.capitalize(), {})[name] = history[tag]
-  if not charts_of:
-    return "<p>There is no training history.</p>"
-  figures = [
-    _curve(f"curve-{number}", title, lines)
-    for number, (title, lines) in enumerate(charts_of.items())
-  ]
-  return f'<div class="grid">{"".join(figures)}</div>'
-
-
-def _curve(key, title, lines):
-  caption = "; ".join(
-    f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
-    for name, points in lines.items()
-  )
-
-  def draw(figure):
-    from matplotlib import ticker
-
-    axes = figure.add_subplot()
-    for name, points in lines.items():
-      axes.plot(
-        *zip(*points, strict=True),
-        color=charts.BLUE if name == "training" else charts.ORANGE,
-        label=name,
-        marker="o" if len(points) <= 25 else None,
-        markersize=3.5,
-      )
-    axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
-    axes.ticklabel_format(axis="y", scilimits=(-3, 5))
-    if len(lines) > 1:
-      axes.legend()
-
-  return charts.figure(key, title, caption, (4.2, 2.5), draw)
 
 
 # One data set.
@@ -190,62 +98,11 @@ def _evaluation(key, evaluation):
   if evaluation.label_type.kind == "regression":
     return _regression_chart(key, evaluation) + _errors(evaluation)
   details = evaluation.details
-  page = _label_table(details["labels"])
+  page = training_page.label_table(details["labels"])
   if "confusion_matrix" in details:
     counts = np.array(details["confusion_matrix"])
-    page += _confusion(counts, evaluation.label_type.labels)
+    page += training_page.confusion(counts, evaluation.label_type.labels)
   return page + _calibration(key, evaluation) + _errors(evaluation)
-
-
-def _label_table(report):
-  rows = [
-    [html.row_head(html.escape(label))]
-    + [_bar_cell(scores[name]) for name in ("precision", "recall", "f1")]
-    + [html.number_cell(scores["support"])]
-    for label, scores in report.items()
-  ]
-  columns = ["label", "#precision", "#recall", "#F1", "#support"]
-  return "<h3>Labels</h3>" + html.table("Labels", columns, rows)
-
-
-def _confusion(counts, labels):
-  shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
-  if len(labels) > _MAX_MATRIX_LABELS:
-    return _confused_pairs(counts, shares, labels)
-  rows = [
-    [html.row_head(html.escape(label))]
-    + [
-      f'<td class="number {"hit" if i == j else "miss"}" '
-      f'style="--share:{shares[i, j]:.3f}">{counts[i, j]:,}'
-      f"<small>{shares[i, j]:.0%}</small></td>"
-      for j in range(len(labels))
-    ]
-    for i, label in enumerate(labels)
-  ]
-  columns = ["true ↓ predicted →", *(f"#{label}" for label in labels)]
-  return (
-    "<h3>Confusion matrix</h3><p>Rows are true labels, columns are predicted "
-    "labels. Each cell shows the number of examples and its share of the row."
-    "</p>" + html.table("Confusion matrix", columns, rows, "matrix")
-  )
-
-
-def _confused_pairs(counts, shares, labels):
-  wrong = counts - np.diag(np.diag(counts))
-  order = np.argsort(-wrong, axis=None, kind="stable")[:_MAX_CONFUSIONS]
-  rows = [
-    [
-      _text_cell(labels[i]),
-      _text_cell(labels[j]),
-      html.number_cell(int(wrong[i, j])),
-      _bar_cell(shares[i, j]),
-    ]
-    for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
-    if wrong[i, j]
-  ]
-  title = "Most confused labels"
-  columns = ["true", "predicted", "#examples", "#share of the true label"]
-  return f"<h3>{title}</h3>" + html.table(title, columns, rows)
 
 
 def _calibration(key, evaluation):
@@ -314,10 +171,10 @@ def _errors(evaluation):
   columns = ["id", "text", "true", "predicted", "#loss"]
   rows = [
     [
-      _text_cell(evaluation.examples[row].guid),
+      training_page.text_cell(evaluation.examples[row].guid),
       _texts_cell(evaluation.examples[row]),
-      _text_cell(answer(evaluation.label_ids[row]) or "none"),
-      _text_cell(answer(predictions[row]) or "none"),
+      training_page.text_cell(answer(evaluation.label_ids[row]) or "none"),
+      training_page.text_cell(answer(predictions[row]) or "none"),
       html.number_cell(evaluation.losses[row]),
     ]
     for row in shown
@@ -334,40 +191,6 @@ def _errors(evaluation):
   )
 
 
-def _record(record):
-  page = ""
-  for key, values in record.items():
-    title = html.escape(key.capitalize())
-    columns = ["file", "SHA-256"] if key == "data" else ["name", "value"]
-    rows = [
-      [
-        html.row_head(f"<code>{html.escape(name)}</code>"),
-        f"<td><code>{html.escape(value)}</code></td>",
-      ]
-      for name, value in values.items()
-    ]
-    page += f"<h3>{title}</h3>" + html.table(title, columns, rows)
-  return page
-
-
-# Pieces of the page.
-
-
-def _name(key):
-  """The name of a metric or tag in words."""
-  return key.removeprefix("eval_").replace("_", " ")
-
-
-def _text_cell(text):
-  return f'<td dir="auto">{html.escape(text)}</td>'
-
-
-def _bar_cell(share):
-  """A number from 0 to 1 above a bar of that length."""
-  number = html.data(share)
-  return f'<td class="number bar" style="--share:{share:.3f}">{number}</td>'
-
-
 def _texts_cell(example):
   texts = [example.text_a, *filter(None, [example.text_b])]
   parts = [f'<p dir="auto">{html.escape(text)}</p>' for text in texts]
@@ -375,19 +198,6 @@ def _texts_cell(example):
 
 
 _CSS = """
-.set { color: var(--faint); margin: 1rem 0 .4rem; }
-nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
-  margin: 1.75rem 0 0; padding: 0; list-style: none; }
-.bar { min-width: 6.5rem; background: linear-gradient(to right,
-  rgb(var(--hit) / .75) calc(var(--share) * 100%), rgb(var(--hit) / .15) 0)
-  center bottom .2rem / calc(100% - 1.6rem) .2rem no-repeat; }
-.matrix td, .matrix thead th.number { text-align: center; min-width: 4rem;
-  max-width: 9rem; overflow-wrap: break-word; }
-.matrix small { display: block; font-size: .75rem; opacity: .8; }
-.hit { background: rgb(var(--hit) / calc(var(--share) * .5)); }
-.miss { background: rgb(var(--miss) / calc(var(--share) * .6)); }
-.matrix tbody th { white-space: nowrap; vertical-align: middle;
-  background: var(--card); position: sticky; left: 0; }
 .errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
 .errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }
