@@ -426,7 +426,8 @@ class TestScript:
         {"output_file": "folder"},
         "--output_file=folder: .folder. is not a file",
       ),
-      ({"output_file": "text.txt"}, "--output_file=text.txt .*--input_file"),
+      ({"output_file": "text.txt"}, "--output_file=text.txt: .* is an input"),
+      ({"update_config": "text.txt"}, "--update_config=text.txt: .* an input"),
       ({"input_file": "blank.txt"}, "blank.txt has no words"),
       ({"input_file": "latin1.txt"}, r"latin1.txt:2: .*UTF-8"),
       ({"input_file": "cut.gz"}, "cut.gz is not a whole gzip file"),
@@ -450,8 +451,8 @@ class TestScript:
         "--update_config=none.json: no such file",
       ),
       (
-        {"update_config": "text.txt"},
-        "text.txt is not a valid model configuration",
+        {"update_config": "blank.txt"},
+        "blank.txt is not a valid model configuration",
       ),
       (
         {"update_config": "list.json"},
