@@ -9,7 +9,6 @@ files.
 """
 
 import collections
-import importlib
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -151,9 +150,10 @@ def learn_wordpiece(
     The special pieces, the characters, and the merged pieces by frequency.
 
   Raises:
-    UserError: `vocab_size` is too small, or a package is not installed.
+    UserError: `vocab_size` is too small.
   """
-  tokenizers = _import("tokenizers>=0.20.2")
+  import tokenizers
+
   longest = tokenization.WordpieceTokenizer(()).max_input_chars_per_word
   words = {word: n for word, n in words.items() if len(word) <= longest}
   characters = _count_characters(words)
@@ -192,17 +192,6 @@ def _count_characters(words):
   return characters
 
 
-def _import(requirement):
-  """A package that only one kind of vocabulary needs."""
-  name = re.match(r"\w+", requirement)[0]
-  try:
-    return importlib.import_module(name)
-  except ImportError as error:
-    raise UserError(
-      f"package {name} is not installed; run pip install '{requirement}'"
-    ) from error
-
-
 def _too_small(vocab_size, minimum):
   return UserError(
     f"--vocab_size={vocab_size} has no room for the special pieces, "
@@ -230,10 +219,10 @@ def learn_sentencepiece(
     The content of the model file.
 
   Raises:
-    UserError: `vocab_size` is too small, there is too little text, or a package
-      is not installed.
+    UserError: `vocab_size` is too small, or there is too little text.
   """
-  sentencepiece = _import("sentencepiece>=0.2.0")
+  import sentencepiece
+
   characters = _count_characters(words)
   characters["\u2581"] += sum(words.values())  # The start of each word.
   kept = sum(n for n in characters.values() if n >= min_frequency)

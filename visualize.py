@@ -102,13 +102,8 @@ def read_texts(
 ) -> tuple[list[str], list[int]]:
   """The tokens of a text or pair, and the segment of each.
 
-  Args:
-    texts: one or two texts.
-    tokenizer: a FullTokenizer.
-    limit: largest number of tokens, with [CLS] and [SEP].
-
   Raises:
-    UserError: a text has no tokens, or there are too many.
+    UserError: a text has no tokens, or there are more than `limit` in all.
   """
   tokens, segment_ids = ["[CLS]"], [0]
   for segment, text in enumerate(texts):

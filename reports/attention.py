@@ -72,7 +72,9 @@ Tab and the arrow keys.</p>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
-<p id="help"></p>
+<p>Lines show the strongest weights, bars and numbers the mean weight that a
+token receives. Point at a token, or move to it with Tab and the arrow keys, to
+see all its weights, to 0.00002.</p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>
@@ -297,14 +299,6 @@ function drawLines(pairs) {
   }).join("");
 }
 
-function explain() {
-  const lines = size * size > maxLines ?
-    `Lines show the ${maxLines} strongest weights` : "Lines show the weights";
-  $("help").textContent = `${lines}, bars and numbers the mean weight that a ` +
-    "token receives. Point at a token, or move to it with Tab and the arrow " +
-    "keys, to see all its weights, to 0.00002.";
-}
-
 async function start() {
   $("state").textContent = "Reading the weights …";
   numbers = await unpack();
@@ -312,7 +306,6 @@ async function start() {
   document.querySelector("main").hidden = false;
   makeMaps();
   makeTokens();
-  explain();
   showHead(0);
 }
 

@@ -51,7 +51,7 @@ def read_texts(path: str) -> Iterator[Iterable[Text]]:
     lines = text_files.read_lines(path)
     first = next(lines, None)
     if first is None:
-      raise _no_line(path)
+      raise UserError(f"{path} is empty; pass one text per line")
     yield map(parse_line, itertools.chain([first], lines))
   else:  # Such as <(command) in a shell.
     with open(path, "rb") as reader:
@@ -67,11 +67,7 @@ def _blocks_of_pipe(reader, name):
     ]
     number += len(lines)
   if not number:
-    raise _no_line(name)
-
-
-def _no_line(name):
-  return UserError(f"{name} is empty; pass one text per line")
+    raise UserError(f"{name} is empty; pass one text per line")
 
 
 def format_of(path: str) -> str:

@@ -103,7 +103,6 @@ class FeatureExtractor:
     layers: the chosen layers; empty with pooling="pooled".
     is_pooled: whether a text has a single vector.
     vector_shape: of a token's values, (layers, H), or of a text's vector.
-    max_seq_length, dtype: as above.
 
   Raises:
     UserError: an argument is wrong, or the checkpoint does not fit.

@@ -123,8 +123,6 @@ def test_the_script_draws_the_strongest_weights(tmp_path):
   drawn = _as_drawn(path)
   assert re.search('<h2 id="head">Layer 0, head 0</h2>', drawn)
   assert drawn.count("</line>") == 150 < 20 * 20
-  assert "Lines show the 150 strongest weights" in drawn
-  assert "to 0.00002" in drawn
   # A line is 9 wide at a weight of 1, and of equal ones the first are drawn.
   widths = re.findall(r'<line [^>]*stroke-width="([\d.]+)">', drawn)
   assert widths.count("4.500") == 20

@@ -7,7 +7,6 @@ import os
 import pathlib
 import random
 import re
-import sys
 import tempfile
 
 import pytest
@@ -264,19 +263,6 @@ class TestReport:
     tokenizer = wordpiece_tokenizer(["[UNK]", "a"])
     assert "held out" in build_vocab.report(tokenizer, {})
     assert "frequent" not in build_vocab.report(tokenizer, {"a": 1})
-
-
-@pytest.mark.parametrize(
-  ("learn", "package"),
-  [
-    (build_vocab.learn_wordpiece, "tokenizers"),
-    (build_vocab.learn_sentencepiece, "sentencepiece"),
-  ],
-)
-def test_a_missing_package_is_named(learn, package, monkeypatch):
-  monkeypatch.setitem(sys.modules, package, None)
-  with pytest.raises(ValueError, match=f"pip install '{package}>="):
-    learn({"a": 2}, 100)
 
 
 class TestSampleText:
