@@ -137,14 +137,12 @@ def main() -> None:
       lines += len(window)
       truncated += sum(found.is_cut for found in window)
       del window  # Free it before the next is computed.
-  seconds = time.monotonic() - start
   logging.info(
-    "Wrote the features of %s to %s in %.1f s (%.0f lines/s); %d truncated to "
+    "Wrote the features of %s to %s in %.1f s; %d truncated to "
     "--max_seq_length=%d",
     plural(lines, "line"),
     FLAGS.output_file,
-    seconds,
-    lines / seconds,
+    time.monotonic() - start,
     truncated,
     FLAGS.max_seq_length,
   )

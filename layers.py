@@ -88,10 +88,8 @@ def masked_softmax(
 ) -> tf.Tensor:
   """float32 softmax(scale * scores) over the positions that a mask allows.
 
-  Args:
-    scores: [B, N, F, T].
-    mask: [B, F, T], 1 for allowed and 0 for other positions; None for no mask.
-    scale: float.
+  `scores` is [B, N, F, T]. `mask` is [B, F, T], 1 for allowed positions and 0
+  for others, or None.
   """
   scores = tf.cast(scores, tf.float32) * scale
   if mask is not None:
@@ -110,11 +108,8 @@ def dropout(
   Outside v1 graphs, which use `tf.nn.dropout`, the mask is a function of the
   seed, and the probability is rounded to a multiple of 2**-16.
 
-  Args:
-    input_tensor: float, any shape.
-    dropout_prob: probability; None or 0 for no dropout.
-    seed: int32 [2]; by default the next `variables.dropout_seed()` of the
-      current scope.
+  The seed, int32 [2], is by default the next `variables.dropout_seed()` of the
+  current scope.
   """
   if not dropout_prob:
     return input_tensor

@@ -319,16 +319,13 @@ def embedding_postprocessor(
   """Adds segment and position embeddings (figure 2); LayerNorm and dropout.
 
   Args:
-    input_tensor: float [B, S, H], word embeddings.
+    input_tensor: float [B, S, H], word embeddings; the result has this shape.
     use_token_type, use_position_embeddings: what to add.
     token_type_ids: integer [B, S].
     token_type_vocab_size, max_position_embeddings: lengths of the tables.
     token_type_embedding_name, position_embedding_name: their names.
     initializer_range: standard deviation of new tables.
     dropout_prob: dropout of the result.
-
-  Returns:
-    float [B, S, H].
 
   Raises:
     ValueError: `token_type_ids` is missing, or S is more than
@@ -503,11 +500,7 @@ class BlockWeights(NamedTuple):
 def block_weights(
   config: BertConfig, precision: str = "float32"
 ) -> BlockWeights:
-  """Requests a block's variables in the current scope.
-
-  Returns:
-    Their values; kernels and biases are cast to `precision`.
-  """
+  """Requests a block's variables; casts kernels and biases to `precision`."""
   hidden, wide = config.hidden_size, config.intermediate_size
   initializer = create_initializer(config.initializer_range)
 
@@ -541,8 +534,7 @@ def transformer_block(
   Args:
     x: float [B, S, H].
     mask: [B, S, S], 0 where attention is not allowed.
-    weights: see `block_weights`.
-    config: a BertConfig.
+    weights, config: its weights and sizes.
     seed: see `variables.dropout_seed`.
     first_only: whether to compute the first position only.
 
@@ -582,11 +574,7 @@ def transformer_block(
 def stack_weights(
   config: BertConfig, precision: str = "float32"
 ) -> list[tuple[BlockWeights, tf.Tensor | None]]:
-  """Requests the variables of all blocks in the current scope.
-
-  Returns:
-    Weights and dropout seed of each block, lowest first.
-  """
+  """Weights and dropout seed of each block, lowest first."""
   drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
   blocks = []
   for index in range(config.num_hidden_layers):
@@ -614,11 +602,9 @@ def transformer_model(
   Args:
     input_tensor: float [B, S, H].
     attention_mask: [B, S, S], 0 where attention is not allowed.
-    hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
-      hidden_dropout_prob, attention_probs_dropout_prob, initializer_range: see
-      BertConfig.
     intermediate_act_fn: activation of the feed-forward layers.
     do_return_all_layers: whether to return the outputs of all blocks.
+    others: see BertConfig.
 
   Returns:
     float [B, S, H], or a list of them, lowest block first.
@@ -675,8 +661,7 @@ def get_assignment_map_from_checkpoint(
 ) -> tuple[dict[str, str], dict[str, int]]:
   """The variables that a checkpoint contains, for v1's `init_from_checkpoint`.
 
-  Returns:
-    {name: name}, and {name: 1} with each name and the same name and `:0`.
+  Returns {name: name}, and {name: 1} with each name and the same name and `:0`.
   """
   # The name of a variable may end in the number of its tensor.
   wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}

@@ -152,9 +152,7 @@ def attention_probs(
 def read_sentences(
   path: str, labeled: bool
 ) -> tuple[list[str], list[str] | None]:
-  """The sentences of a file, and their labels if lines have labels.
-
-  Skips blank lines.
+  """The sentences of a file without blank lines, and their labels, if any.
 
   Raises:
     UserError: a line has no label, or there are fewer than 3 sentences.

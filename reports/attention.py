@@ -66,15 +66,15 @@ _BODY = """<p id="state" role="status">This page needs JavaScript.</p>
 <h2 id="overview">All heads</h2>
 <p>Each row is a layer, the lowest first; each column is a head; both are
 counted from 0. In a map, the tokens of the rows attend to those of the columns;
-opacity is the square root of the weight. Select a head with the mouse, or with
-Tab and the arrow keys.</p>
+opacity is the square root of the weight. Select a head with the mouse or the
+Tab key.</p>
 <div id="maps" role="group" aria-label="Heads by layer"></div>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
 <p>Lines show the strongest weights, bars and numbers the mean weight that a
-token receives. Point at a token, or move to it with Tab and the arrow keys, to
-see all its weights, to 0.00002.</p>
+token receives. Point at a token, or move to it with the Tab key, to see all its
+weights, to 0.00002.</p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>
@@ -169,23 +169,6 @@ function element(name, parent, fields = {}) {
   return Object.assign(made, fields);
 }
 
-// Tab reaches one of the buttons, and arrow keys the others.
-function useArrows(parent, all, columns) {
-  const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns,
-    ArrowDown: columns };
-  all.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
-  parent.addEventListener("focusin", (event) => {
-    for (const button of all) button.tabIndex = -1;
-    event.target.tabIndex = 0;
-  });
-  parent.addEventListener("keydown", (event) => {
-    const next = all[all.indexOf(event.target) + moves[event.key]];
-    if (!next) return;
-    event.preventDefault();
-    next.focus();
-  });
-}
-
 function makeMaps() {
   const grid = $("maps");
   grid.style.gridTemplateColumns = `2.2em repeat(${heads}, minmax(0, 3.25rem))`;
@@ -203,7 +186,6 @@ function makeMaps() {
     }
   }
   maps.forEach((button, head) => drawMap(button.firstChild, head));
-  useArrows(grid, maps, heads);
   for (const kind of ["click", "focusin"]) {
     grid.addEventListener(kind, (event) => {
       const head = maps.indexOf(event.target.closest("button"));
@@ -245,7 +227,6 @@ function makeTokens() {
     element("span", button, { className: "value" });
     return button;
   }));
-  useArrows($("tokens"), buttons, 2);
   for (const kind of ["mouseover", "mouseout", "focusin", "focusout"]) {
     $("tokens").addEventListener(kind, drawHead);
   }

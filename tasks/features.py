@@ -207,15 +207,11 @@ class FeatureExtractor:
 
     Texts of similar length within a window share a batch. A window ends with
     its block, so all features of a block are yielded before the next block is
-    requested.
+    requested. See `__call__` for errors.
 
     Args:
       blocks: the texts, in blocks as they arrive.
       progress: called after each batch with the number of its texts.
-
-    Raises:
-      UserError: an item is neither a text nor a pair, or a vector is not
-        finite.
     """
     vector_bytes = 4 * int(np.prod(self.vector_shape))
     for block in blocks:
