@@ -3,15 +3,13 @@
     python build_vocab.py --input_file=wiki.txt.gz --output_file=vocab.txt \\
       --vocab_size=30522
 
-Words are split like the tokenizer splits them. Every 50th line is held out to
-report how well the vocabulary covers new text. The same text and flags give the
-same file.
+Text is split into words as by the tokenizer. Every 50th line is held out to
+report how well the vocabulary covers new text. Equal text and flags give equal
+files.
 """
 
 import collections
-import importlib
 import io
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -28,10 +26,10 @@ FLAGS = flags.FLAGS
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50
 
-# Number of lines in which equal strings are counted before they are split.
+# Equal strings in this number of lines are counted before they are split.
 _COUNTED_LINES = 2**16
 
-# The WordPiece trainer takes words instead of counts; this many per string.
+# The WordPiece trainer reads words, not counts: up to this many per string.
 _REPEATED_WORDS = 1000
 
 
@@ -61,7 +59,7 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     "num_unused",
     99,
-    "Number of pieces [unused0], [unused1], ... that never occur in text. They "
+    "Number of pieces [unused0], [unused1], ..., which never occur in text and "
     "can be replaced by words of a new domain.",
     lower_bound=0,
   )
@@ -80,7 +78,7 @@ def define_flags() -> None:
 
 
 class WordCounts(NamedTuple):
-  """Counts of words to learn from and of held-out ones, and of all lines."""
+  """Counts of the words to learn from, the held-out words, and the lines."""
 
   words: collections.Counter
   heldout: collections.Counter
@@ -90,7 +88,7 @@ class WordCounts(NamedTuple):
 def word_splitter(
   model_type: str, do_lower_case: bool = True
 ) -> Callable[[str], list[str]]:
-  """A function that splits text into the words that a model looks up."""
+  """A function that splits text into the words that are split into pieces."""
   if model_type == "wordpiece":
     return tokenization.BasicTokenizer(do_lower_case).tokenize
   if do_lower_case:
@@ -103,10 +101,10 @@ def count_words(
 ) -> WordCounts:
   """Counts the words of lines, holding out every 50th line with text.
 
-  Only a part of the lines is held in memory.
+  Memory use depends on the number of distinct words, not of lines.
   """
-  counts = (collections.Counter(), collections.Counter())
-  strings = (collections.Counter(), collections.Counter())
+  counts = collections.Counter(), collections.Counter()
+  strings = collections.Counter(), collections.Counter()
 
   def split_strings():
     for words, counted in zip(counts, strings, strict=True):
@@ -144,24 +142,25 @@ def learn_wordpiece(
     words: counts of words.
     vocab_size: maximum number of pieces.
     num_unused: number of pieces [unused0], ... among them.
-    min_frequency: of a merged piece and of a character. Words with a rarer
-      character are ignored, because the tokenizer could not split them.
+    min_frequency: minimum number of occurrences of a merged piece, and of a
+      character. Words with a rarer character are ignored, because the tokenizer
+      could not split them.
 
   Returns:
     The special pieces, the characters, and the merged pieces by frequency.
 
   Raises:
-    UserError: `vocab_size` is too small, or a package is not installed.
+    UserError: `vocab_size` is too small.
   """
-  tokenizers = _import("tokenizers>=0.20.2")
+  import tokenizers
+
   longest = tokenization.WordpieceTokenizer(()).max_input_chars_per_word
   words = {word: n for word, n in words.items() if len(word) <= longest}
-  rare = {
-    char for char, n in _count_characters(words).items() if n < min_frequency
-  }
+  characters = _count_characters(words)
+  rare = {char for char, n in characters.items() if n < min_frequency}
   words = {word: n for word, n in words.items() if rare.isdisjoint(word)}
-  # The trainer breaks ties by its numbering of characters, which varies from
-  # run to run unless the alphabet is given.
+  # The trainer breaks ties by the ids of characters, which vary from run to run
+  # unless the alphabet is given.
   alphabet = sorted({char for word in words for char in word})
   alphabet += sorted({"##" + char for word in words for char in word[1:]})
   given = special_pieces(num_unused) + alphabet
@@ -193,17 +192,6 @@ def _count_characters(words):
   return characters
 
 
-def _import(requirement):
-  """A package that only one kind of vocabulary needs."""
-  name = re.match(r"\w+", requirement)[0]
-  try:
-    return importlib.import_module(name)
-  except ImportError as error:
-    raise UserError(
-      f"package {name} is not installed; run pip install '{requirement}'"
-    ) from error
-
-
 def _too_small(vocab_size, minimum):
   return UserError(
     f"--vocab_size={vocab_size} has no room for the special pieces, "
@@ -222,18 +210,19 @@ def learn_sentencepiece(
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
   Args:
+    words, vocab_size, num_unused: see `learn_wordpiece`.
     model_type: "unigram" or "bpe".
-    min_frequency: of a character; rarer ones become [UNK].
-    others: see `learn_wordpiece`.
+    min_frequency: minimum number of occurrences of a character. Rarer ones
+      become [UNK].
 
   Returns:
     The content of the model file.
 
   Raises:
-    UserError: `vocab_size` is too small, there is too little text, or a package
-      is not installed.
+    UserError: `vocab_size` is too small, or there is too little text.
   """
-  sentencepiece = _import("sentencepiece>=0.2.0")
+  import sentencepiece
+
   characters = _count_characters(words)
   characters["\u2581"] += sum(words.values())  # The start of each word.
   kept = sum(n for n in characters.values() if n >= min_frequency)
@@ -246,13 +235,13 @@ def learn_sentencepiece(
       input_format="tsv",
       model_writer=model,
       model_type=model_type,
-      # With room for the special pieces, its error has the minimum size.
+      # With less, its error message lacks the minimum size.
       vocab_size=max(vocab_size, len(specials)),
       hard_vocab_limit=False,
-      # The rarest characters are dropped. The trainer accepts no less.
+      # The trainer drops the rarest characters, but accepts no less than 0.98.
       character_coverage=max(kept / (characters.total() or 1), 0.98),
       max_sentence_length=2**16,  # Longer words are ignored.
-      num_threads=16,  # It changes the result, so it is not the core count.
+      num_threads=16,  # The result depends on it.
       bos_id=-1,
       eos_id=-1,
       pad_id=0,
@@ -276,44 +265,26 @@ def report(
   tokenizer: tokenization.FullTokenizer, words: Mapping[str, int]
 ) -> str:
   """How well a tokenizer covers held-out words, given their counts."""
+  if not words:
+    return f"no lines held out, because there are fewer than {HELDOUT_LINES}"
   split = tokenizer.wordpiece_tokenizer.tokenize
   unknown = tokenizer.wordpiece_tokenizer.unk_token
-  total = num_pieces = 0
-  missed = collections.Counter()
-  for word, count in words.items():
-    pieces = split(word)
-    total += count
-    num_pieces += count * len(pieces)
-    if unknown in pieces:
-      missed[word] = count
-  if not total:
-    return f"no lines held out, because there are fewer than {HELDOUT_LINES}"
+  total = sum(words.values())
+  num_pieces = sum(n * len(split(word)) for word, n in words.items())
+  missed = {word: n for word, n in words.items() if unknown in split(word)}
   characters = _count_characters(words)
   known = sum(n for c, n in characters.items() if unknown not in split(c))
-  lines = [
-    f"{total:,} held-out words: {1 - missed.total() / total:.2%} fully known, "
-    f"{known / characters.total():.2%} of characters known, "
+  text = (
+    f"{total:,} held-out words: {1 - sum(missed.values()) / total:.2%} fully "
+    f"known, {known / characters.total():.2%} of characters known, "
     f"{num_pieces / total:.2f} pieces per word"
-  ]
+  )
   if missed:
     # By count, and alphabetically for equal counts.
     ranked = sorted(missed.items(), key=lambda item: (-item[1], item[0]))
     listed = " ".join(f"{word} ({n:,})" for word, n in ranked[:10])
-    lines.append(f"most frequent words that are not fully known: {listed}")
-  return "\n".join(lines)
-
-
-def input_files() -> list[str]:
-  """The files to read; UserError if a file to write is among them."""
-  paths = common_flags.find_files("input_file")
-  inputs = {os.path.realpath(path) for path in paths}
-  for name in ("output_file", "update_config"):
-    if os.path.realpath(FLAGS[name].value or "") in inputs:
-      raise UserError(
-        f"--{name}={FLAGS[name].value} is also a file of --input_file; pass "
-        f"another"
-      )
-  return paths
+    text += f"\nmost frequent words that are not fully known: {listed}"
+  return text
 
 
 def read_words(paths: Sequence[str]) -> WordCounts:
@@ -330,16 +301,6 @@ def read_words(paths: Sequence[str]) -> WordCounts:
   return counts
 
 
-def load_config():
-  """The BertConfig to update, or None."""
-  if not FLAGS.update_config:
-    return None
-  import modeling  # Loads TensorFlow.
-
-  common_flags.require_file("update_config")
-  return modeling.BertConfig.from_json_file(FLAGS.update_config)
-
-
 def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
   """Writes the vocabulary that the flags describe; returns its tokenizer."""
   path, sizes = FLAGS.output_file, (FLAGS.num_unused, FLAGS.min_frequency)
@@ -352,11 +313,24 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
   return tokenization.FullTokenizer(None, FLAGS.do_lower_case, path)
 
 
-def main() -> None:
+def check_flags() -> list[str]:
+  """Checks the files in the flags; returns those to read."""
   common_flags.require("output_file")
-  common_flags.check_output_files("output_file", [FLAGS.output_file], [])
-  config = load_config()
-  paths = input_files()
+  paths = common_flags.find_files("input_file")
+  common_flags.check_output_files("output_file", [FLAGS.output_file], paths)
+  if FLAGS.update_config:
+    common_flags.require_file("update_config")
+    config = [FLAGS.update_config]
+    common_flags.check_output_files("update_config", config, paths)
+  return paths
+
+
+def main() -> None:
+  paths = check_flags()
+  if FLAGS.update_config:
+    import modeling  # Loads TensorFlow.
+
+    config = modeling.BertConfig.from_json_file(FLAGS.update_config)
   logging.info("Counting words in %s", plural(len(paths), "file"))
   counts = read_words(paths)
   logging.info(
@@ -372,7 +346,7 @@ def main() -> None:
       plural(size, "piece"),
       FLAGS.vocab_size,
     )
-  if config:
+  if FLAGS.update_config:
     config.vocab_size = size
     files.write_file(FLAGS.update_config, config.to_json_string())
   learned = size - len(special_pieces(FLAGS.num_unused))

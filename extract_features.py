@@ -41,16 +41,13 @@ def define_flags() -> None:
     "text, or a pair, A ||| B.",
   )
   flags.DEFINE_string(
-    "output_file", None, "File to write; - is standard output."
-  )
-  flags.DEFINE_enum(
-    "output_format",
+    "output_file",
     None,
-    feature_files.FORMATS,
-    "Format of --output_file. Default: by its extension, or jsonl.",
+    "File to write, by its extension in the format .npz, .parquet, or else "
+    "JSON Lines; - is standard output.",
   )
   flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "float16"], "Type in the binary formats."
+    "dtype", "float32", ["float32", "float16"], "Type in .npz and .parquet."
   )
   flags.DEFINE_integer("batch_size", 32, "Lines per batch.", lower_bound=1)
   flags.DEFINE_bool(
@@ -90,8 +87,8 @@ def define_flags() -> None:
   )
 
 
-def check_flags() -> str:
-  """Checks the files in the flags; returns the output format."""
+def check_flags() -> None:
+  """Checks the files in the flags."""
   common_flags.require("input_file", "output_file", "init_checkpoint")
   if FLAGS.input_file != feature_files.STREAM:
     common_flags.require_file("input_file")
@@ -101,11 +98,7 @@ def check_flags() -> str:
       [FLAGS.output_file],
       [FLAGS.input_file, *common_flags.model_files()],
     )
-  file_format = FLAGS.output_format or feature_files.format_of(
-    FLAGS.output_file
-  )
-  feature_files.check_output(FLAGS.output_file, file_format, FLAGS.dtype)
-  return file_format
+  feature_files.check_output(FLAGS.output_file, FLAGS.dtype)
 
 
 def load_extractor() -> FeatureExtractor:
@@ -130,14 +123,12 @@ def load_extractor() -> FeatureExtractor:
 
 
 def main() -> None:
-  file_format = check_flags()
+  check_flags()
   extractor = load_extractor()
   start = time.monotonic()
   lines = truncated = 0
   with (
-    feature_files.open_features(
-      FLAGS.output_file, file_format, extractor
-    ) as write,
+    feature_files.open_features(FLAGS.output_file, extractor) as write,
     progress.bar(unit="line") as bar,
   ):
     texts = feature_files.read_texts(FLAGS.input_file)
@@ -146,14 +137,12 @@ def main() -> None:
       lines += len(window)
       truncated += sum(found.is_cut for found in window)
       del window  # Free it before the next is computed.
-  seconds = time.monotonic() - start
   logging.info(
-    "Wrote the features of %s to %s in %.1f s (%.0f lines/s); %d truncated to "
+    "Wrote the features of %s to %s in %.1f s; %d truncated to "
     "--max_seq_length=%d",
     plural(lines, "line"),
     FLAGS.output_file,
-    seconds,
-    lines / seconds,
+    time.monotonic() - start,
     truncated,
     FLAGS.max_seq_length,
   )

@@ -88,10 +88,8 @@ def masked_softmax(
 ) -> tf.Tensor:
   """float32 softmax(scale * scores) over the positions that a mask allows.
 
-  Args:
-    scores: [B, N, F, T].
-    mask: [B, F, T], 1 for allowed and 0 for other positions; None for no mask.
-    scale: float.
+  `scores` is [B, N, F, T]. `mask` is [B, F, T], 1 for allowed positions and 0
+  for others, or None.
   """
   scores = tf.cast(scores, tf.float32) * scale
   if mask is not None:
@@ -110,11 +108,8 @@ def dropout(
   Outside v1 graphs, which use `tf.nn.dropout`, the mask is a function of the
   seed, and the probability is rounded to a multiple of 2**-16.
 
-  Args:
-    input_tensor: float, any shape.
-    dropout_prob: probability; None or 0 for no dropout.
-    seed: int32 [2]; by default the next `variables.dropout_seed()` of the
-      current scope.
+  The seed, int32 [2], is by default the next `variables.dropout_seed()` of the
+  current scope.
   """
   if not dropout_prob:
     return input_tensor
@@ -145,15 +140,8 @@ def dense(
 ) -> tf.Tensor:
   """activation(x W + b), with variables `name/kernel` and `name/bias`.
 
-  Args:
-    input_tensor: float [rows, width].
-    units: width of the result.
-    activation: function or None.
-    initializer: initializer of the kernel; the bias starts at 0.
-    name: scope of the variables.
-
-  Returns:
-    [rows, units] in the input's dtype.
+  Returns [rows, units] in the dtype of `input_tensor`, float [rows, width]. The
+  bias starts at 0.
   """
   assert_rank(input_tensor, 2)
   shape = [input_tensor.shape[-1], units]
@@ -186,8 +174,7 @@ def affine(
 
 def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
   """Layer normalization over the last axis (Ba et al. 2016), in float32."""
-  width = input_tensor.shape[-1]
-  return normalize(input_tensor, norm_weights(name, width))
+  return normalize(input_tensor, norm_weights(name, input_tensor.shape[-1]))
 
 
 def norm_weights(name: str | None, width: int) -> Pair:
@@ -275,10 +262,9 @@ def reshape_to_matrix(input_tensor: tf.Tensor) -> tf.Tensor:
   Raises:
     ValueError: the tensor is a scalar or a vector.
   """
-  rank = input_tensor.shape.rank
-  if rank < 2:
+  if input_tensor.shape.rank < 2:
     raise ValueError(f"a tensor of shape {input_tensor.shape} has no rows")
-  if rank == 2:
+  if input_tensor.shape.rank == 2:
     return input_tensor
   return tf.reshape(input_tensor, [-1, input_tensor.shape[-1]])
 

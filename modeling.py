@@ -232,8 +232,7 @@ class BertModel:
     if index == self._last and not first_only:
       # The first position has the same dropout in all outputs.
       x = tf.concat([self._layer(index, True)[0], x[:, 1:]], axis=1)
-    # Kept eagerly, probabilities take more memory than everything else.
-    return x, None if self._graph is None else probs
+    return x, probs
 
   @_once
   def get_pooled_output(self) -> tf.Tensor:
@@ -254,19 +253,8 @@ class BertModel:
     return [*(tf.cast(x, tf.float32) for x in lower), self.sequence_output]
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """The attention of all layers, L times float [B, N, S, S], lowest first.
-
-    These are the probabilities before dropout. Eager mode computes them again
-    on each call, from the inputs and weights of the forward pass.
-    """
-    layers, heads = range(self._last + 1), self._config.num_attention_heads
-    if self._graph is not None:
-      return [self._layer(index)[1] for index in layers]
-    inputs = [self._layer(index - 1)[0] for index in layers]
-    return [
-      attention(x, x, self._mask(), block.attention, heads)[1]
-      for x, (block, _) in zip(inputs, self._blocks, strict=True)
-    ]
+    """L times float [B, N, S, S], before dropout, lowest layer first."""
+    return [self._layer(index)[1] for index in range(self._last + 1)]
 
   def get_embedding_output(self) -> tf.Tensor:
     """float [B, S, H]: the first layer's input."""
@@ -289,13 +277,12 @@ def embedding_lookup(
   word_embedding_name: str = "word_embeddings",
   use_one_hot_embeddings: bool = False,
 ) -> tuple[tf.Tensor, tf.Variable]:
-  """The embeddings of word pieces.
+  """The embeddings of word pieces, and their table `word_embedding_name`.
 
   Args:
     input_ids: integer [B, S], or [B, S, n] to concatenate n embeddings.
     vocab_size, embedding_size: V, H.
     initializer_range: standard deviation of a new table.
-    word_embedding_name: name of the table.
     use_one_hot_embeddings: whether to look up by a matrix product.
 
   Returns:
@@ -332,16 +319,13 @@ def embedding_postprocessor(
   """Adds segment and position embeddings (figure 2); LayerNorm and dropout.
 
   Args:
-    input_tensor: float [B, S, H], word embeddings.
+    input_tensor: float [B, S, H], word embeddings; the result has this shape.
     use_token_type, use_position_embeddings: what to add.
     token_type_ids: integer [B, S].
     token_type_vocab_size, max_position_embeddings: lengths of the tables.
     token_type_embedding_name, position_embedding_name: their names.
     initializer_range: standard deviation of new tables.
     dropout_prob: dropout of the result.
-
-  Returns:
-    float [B, S, H].
 
   Raises:
     ValueError: `token_type_ids` is missing, or S is more than
@@ -408,34 +392,34 @@ def attention(
 
 
 def attention_of_first(
-  queries_of: tf.Tensor,
-  values_of: tf.Tensor,
+  x: tf.Tensor,
   mask: tf.Tensor | None,
   weights: AttentionWeights,
   num_heads: int,
   dropout_prob: float = 0.0,
   seed: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """`attention` from one position, F = 1, without any key or value.
+  """`attention` from the first of [B, T, H], F = 1, without any key or value.
 
   The score q'(K x + k) of an input x equals (K'q)'x + q'k, and the context
   sum p (V x + v) equals V sum(p x) + sum(p) v, where sum(p) may differ from 1
   because of dropout. So the query is projected to the space of the inputs, and
   their weighted sum to the space of the values.
   """
-  query = affine(reshape_to_matrix(queries_of), weights.query)
-  query = split_heads(query, queries_of, num_heads)  # [B, N, F, D]
+  query = affine(x[:, 0], weights.query)
+  query = split_heads(query, x[:, :1], num_heads)  # [B, N, F, D]
   heads = [num_heads, query.shape[-1]]
   (key_kernel, key_bias), (value_kernel, value_bias) = (
     (tf.reshape(kernel, [-1, *heads]), tf.reshape(bias, heads))
     for kernel, bias in (weights.key, weights.value)
   )
   query_of_inputs = tf.einsum("bnfd,hnd->bnfh", query, key_kernel)
-  scores = tf.einsum("bnfh,bth->bnft", query_of_inputs, values_of)
+  scores = tf.einsum("bnfh,bth->bnft", query_of_inputs, x)
   scores += tf.einsum("bnfd,nd->bnf", query, key_bias)[..., tf.newaxis]
+  mask = None if mask is None else mask[:, :1]
   probs = masked_softmax(scores, mask, scale=1 / math.sqrt(query.shape[-1]))
-  used = dropout(tf.cast(probs, values_of.dtype), dropout_prob, seed)
-  sums = tf.einsum("bnft,bth->bnfh", used, values_of)
+  used = dropout(tf.cast(probs, x.dtype), dropout_prob, seed)
+  sums = tf.einsum("bnft,bth->bnfh", used, x)
   context = tf.einsum("bnfh,hnd->bnfd", sums, value_kernel)
   context += tf.einsum("bnft,nd->bnfd", used, value_bias)
   return merge_heads(context), probs
@@ -516,11 +500,7 @@ class BlockWeights(NamedTuple):
 def block_weights(
   config: BertConfig, precision: str = "float32"
 ) -> BlockWeights:
-  """Requests a block's variables in the current scope.
-
-  Returns:
-    Their values; kernels and biases are cast to `precision`.
-  """
+  """Requests a block's variables; casts kernels and biases to `precision`."""
   hidden, wide = config.hidden_size, config.intermediate_size
   initializer = create_initializer(config.initializer_range)
 
@@ -554,8 +534,7 @@ def transformer_block(
   Args:
     x: float [B, S, H].
     mask: [B, S, S], 0 where attention is not allowed.
-    weights: see `block_weights`.
-    config: a BertConfig.
+    weights, config: its weights and sizes.
     seed: see `variables.dropout_seed`.
     first_only: whether to compute the first position only.
 
@@ -563,10 +542,6 @@ def transformer_block(
     float [B, S, H] and attention probabilities [B, N, S, S]; with `first_only`
     [B, 1, H] and [B, N, 1, S].
   """
-  queries_of, attend = x, attention
-  if first_only:
-    queries_of, attend = x[:, :1], attention_of_first
-    mask = None if mask is None else mask[:, :1]
 
   def seed_of(site):
     site += 3 * first_only
@@ -576,31 +551,30 @@ def transformer_block(
     output = dropout(sublayer, config.hidden_dropout_prob, seed_of(site))
     return normalize(output + residual, norm)
 
-  context, probs = attend(
-    queries_of,
-    x,
+  settings = (
     mask,
     weights.attention,
     config.num_attention_heads,
     config.attention_probs_dropout_prob,
     seed_of(0),
   )
-  y = reshape_to_matrix(queries_of)  # On a TPU a reshape is not free.
+  if first_only:
+    context, probs = attention_of_first(x, *settings)
+    x = x[:, :1]
+  else:
+    context, probs = attention(x, x, *settings)
+  y = reshape_to_matrix(x)  # On a TPU a reshape is not free.
   output = affine(context, weights.attention_output)
   y = add_and_norm(output, y, weights.attention_norm, 1)
   wide = affine(y, weights.intermediate, get_activation(config.hidden_act))
   y = add_and_norm(affine(wide, weights.output), y, weights.output_norm, 2)
-  return reshape_from_matrix(y, get_shape_list(queries_of)), probs
+  return reshape_from_matrix(y, get_shape_list(x)), probs
 
 
 def stack_weights(
   config: BertConfig, precision: str = "float32"
 ) -> list[tuple[BlockWeights, tf.Tensor | None]]:
-  """Requests the variables of all blocks in the current scope.
-
-  Returns:
-    Weights and dropout seed of each block, lowest first.
-  """
+  """Weights and dropout seed of each block, lowest first."""
   drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
   blocks = []
   for index in range(config.num_hidden_layers):
@@ -628,11 +602,9 @@ def transformer_model(
   Args:
     input_tensor: float [B, S, H].
     attention_mask: [B, S, S], 0 where attention is not allowed.
-    hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
-      hidden_dropout_prob, attention_probs_dropout_prob, initializer_range: see
-      BertConfig.
     intermediate_act_fn: activation of the feed-forward layers.
     do_return_all_layers: whether to return the outputs of all blocks.
+    others: see BertConfig.
 
   Returns:
     float [B, S, H], or a list of them, lowest block first.
@@ -689,8 +661,7 @@ def get_assignment_map_from_checkpoint(
 ) -> tuple[dict[str, str], dict[str, int]]:
   """The variables that a checkpoint contains, for v1's `init_from_checkpoint`.
 
-  Returns:
-    {name: name}, and {name: 1} with each name and the same name and `:0`.
+  Returns {name: name}, and {name: 1} with each name and the same name and `:0`.
   """
   # The name of a variable may end in the number of its tensor.
   wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}

@@ -27,9 +27,6 @@ def learning_rate_schedule(
     init_lr: peak of the warmup, and start of the decay at step 0.
     num_train_steps: number of updates after which the rate is 0.
     num_warmup_steps: number of warmup updates; None or 0 for no warmup.
-
-  Returns:
-    float32 scalar.
   """
   step = tf.cast(step, tf.float32)
   # The original multiplies by the reciprocal, which rounds differently.
@@ -223,16 +220,12 @@ class AdamWeightDecayOptimizer:
     direction, next_m, next_v = adam_direction(
       grad, m, v, self.beta_1, self.beta_2, self.epsilon
     )
-    if self._decays(variables.name_of(variable)):
+    name = variables.name_of(variable)
+    excluded = self.exclude_from_weight_decay or []
+    if not any(re.search(pattern, name) for pattern in excluded):
       direction += self.weight_decay_rate * variable
     return [
       variable.assign_sub(self.learning_rate * direction),
       m.assign(next_m),
       v.assign(next_v),
     ]
-
-  def _decays(self, name):
-    excluded = self.exclude_from_weight_decay or []
-    return bool(self.weight_decay_rate) and not any(
-      re.search(pattern, name) for pattern in excluded
-    )

@@ -182,8 +182,7 @@ class FullTokenizer:
 class BasicTokenizer:
   """Cleans text and splits it at whitespace, ideographs and punctuation.
 
-  Args:
-    do_lower_case: lower-case and strip accents.
+  With `do_lower_case`, it also lower-cases text and strips accents.
   """
 
   def __init__(self, do_lower_case: bool = True):
@@ -281,10 +280,6 @@ class SentencePieceTokenizer:
     model_file: a model with the pieces [CLS], [SEP] and [MASK].
     do_lower_case: lower-case and strip accents first.
 
-  Attributes:
-    vocab: OrderedDict from piece to id.
-    unk_token: the piece of unknown text.
-
   Raises:
     UserError: the file is not a model, or lacks one of these pieces.
   """
@@ -328,18 +323,12 @@ def _is_whitespace(char):
 
 
 def _is_control(char):
-  """Whether `char` is a control or format character, except tab and newlines.
-
-  Private, surrogate and unassigned characters stay in the text.
-  """
+  """Whether `char` is a control or format character, but no tab or newline."""
   return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def _is_punctuation(char):
-  """Whether `char` is in a Unicode category P*, or an ASCII symbol.
-
-  ASCII symbols include `$`, `+` and `^`, which are not in P*.
-  """
+  """Whether `char` is of a Unicode category P*, or an ASCII symbol like $."""
   if char.isascii():
     return char.isprintable() and not char.isalnum() and char != " "
   return unicodedata.category(char).startswith("P")

@@ -64,13 +64,11 @@ class VariableStore:
     dtype: tf.DType = tf.float32,
     trainable: bool = True,
   ) -> tf.Variable:
-    """Returns the variable called `name`; creates it if necessary.
+    """Returns the variable of that full name; creates it if necessary.
 
     Args:
-      name: full name, including scopes.
-      shape: list of ints.
+      name, shape, dtype, trainable: properties of the variable.
       initializer: callable (shape, dtype) -> tensor, or None for zeros.
-      dtype, trainable: properties of a new variable.
 
     Raises:
       ValueError: the variable or its initial value has another shape.
@@ -232,12 +230,9 @@ def dropout_seed(site: str | None = None) -> tf.Tensor | None:
   It depends on the store's seed, the site's full name, global step, micro-batch
   and replica only. So a block that is computed again drops the same units.
 
-  Args:
-    site: name within the current scope. By default, sites are numbered from 0
-      whenever a scope is entered.
-
-  Returns:
-    The seed, or None in a v1 graph, where TensorFlow seeds each operation.
+  `site` is a name within the current scope. By default, sites are numbered from
+  0 whenever a scope is entered. Returns None in a v1 graph, where TensorFlow
+  seeds each operation.
   """
   if in_v1_graph():
     return None

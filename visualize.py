@@ -3,13 +3,12 @@ r"""Shows what a model does with text.
     python visualize.py attention --text="The cat sat on the mat" \
       --output_file=attention.html ...
     python visualize.py embeddings --input_file=sentences.txt \
-      --output_dir=/tmp/map ...
+      --output_file=map.png ...
 
 The first command writes a page with the attention of every head. The second
 maps the sentences of a file, one per line, by the mean vector of their tokens
-in the last layer: `embeddings.png`, and files for
-`tensorboard --logdir=/tmp/map`. Both require --vocab_file, --bert_config_file
-and --init_checkpoint.
+in the last layer. Both require --vocab_file, --bert_config_file and
+--init_checkpoint.
 """
 
 import os
@@ -31,10 +30,10 @@ from training import common_flags, model_folder, predictor, startup
 
 FLAGS = flags.FLAGS
 
-# Each command with its own flags: required ones, and optional ones.
+# Each command with its own flags, of which the first is required.
 COMMANDS = {
-  "attention": (("text", "output_file"), ("text_b",)),
-  "embeddings": (("input_file", "output_dir"), ("labels", "method")),
+  "attention": ("text", "text_b"),
+  "embeddings": ("input_file", "labels", "method"),
 }
 
 
@@ -43,15 +42,16 @@ def define_flags() -> None:
   if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
     sys.argv[1] = f"--command={sys.argv[1]}"
   flags.DEFINE_enum(
-    "command", None, list(COMMANDS), "What to show; --command= is optional."
+    "command", None, list(COMMANDS), "What to show; the first argument."
   )
   flags.DEFINE_string("text", None, "attention: the text.")
   flags.DEFINE_string("text_b", None, "attention: the second text of a pair.")
-  flags.DEFINE_string("output_file", None, "attention: the page to write.")
   flags.DEFINE_string(
     "input_file", None, "embeddings: UTF-8 text, one sentence per line."
   )
-  flags.DEFINE_string("output_dir", None, "embeddings: folder of the map.")
+  flags.DEFINE_string(
+    "output_file", None, "The HTML page of attention, or the PNG of embeddings."
+  )
   flags.DEFINE_bool(
     "labels",
     False,
@@ -71,27 +71,23 @@ def define_flags() -> None:
 
 
 def check_flags() -> None:
-  """Checks the command, its flags and its output files."""
+  """Checks the command, its flags and its files."""
   if not FLAGS.command:
     raise UserError(
       f"no command; run python visualize.py {' or '.join(COMMANDS)} --..."
     )
-  for command, (required, optional) in COMMANDS.items():
-    for name in (*required, *optional):
+  for command, names in COMMANDS.items():
+    for name in names:
       if command != FLAGS.command and FLAGS[name].present:
         raise UserError(
           f"--{name} is a flag of {command}, not of {FLAGS.command}; omit it"
         )
-  common_flags.require(*COMMANDS[FLAGS.command][0])
-  common_flags.require("init_checkpoint")
+  required = COMMANDS[FLAGS.command][0]
+  common_flags.require(required, "output_file", "init_checkpoint")
+  if FLAGS.input_file:
+    common_flags.require_file("input_file")
   inputs = [FLAGS.input_file, *common_flags.model_files()]
-  if FLAGS.output_file:
-    common_flags.check_output_files("output_file", [FLAGS.output_file], inputs)
-  if FLAGS.output_dir:
-    common_flags.check_output_folder(FLAGS.output_dir)
-    if files.isdir(FLAGS.output_dir):
-      paths = [os.path.join(FLAGS.output_dir, n) for n in embedding_map.FILES]
-      common_flags.check_output_files("output_dir", paths, inputs)
+  common_flags.check_output_files("output_file", [FLAGS.output_file], inputs)
 
 
 def load_model() -> model_folder.Model:
@@ -106,13 +102,8 @@ def read_texts(
 ) -> tuple[list[str], list[int]]:
   """The tokens of a text or pair, and the segment of each.
 
-  Args:
-    texts: one or two texts.
-    tokenizer: a FullTokenizer.
-    limit: largest number of tokens, with [CLS] and [SEP].
-
   Raises:
-    UserError: a text has no tokens, or there are too many.
+    UserError: a text has no tokens, or there are more than `limit` in all.
   """
   tokens, segment_ids = ["[CLS]"], [0]
   for segment, text in enumerate(texts):
@@ -161,9 +152,7 @@ def attention_probs(
 def read_sentences(
   path: str, labeled: bool
 ) -> tuple[list[str], list[str] | None]:
-  """The sentences of a file, and their labels if lines have labels.
-
-  Skips blank lines.
+  """The sentences of a file without blank lines, and their labels, if any.
 
   Raises:
     UserError: a line has no label, or there are fewer than 3 sentences.
@@ -193,27 +182,28 @@ def show_attention() -> None:
   texts = [FLAGS.text] + ([] if FLAGS.text_b is None else [FLAGS.text_b])
   model = load_model()
   tokens, segment_ids = read_texts(texts, model.tokenizer, FLAGS.max_seq_length)
-  layers = model.config.num_hidden_layers
-  heads = model.config.num_attention_heads
-  attention.check_size(layers, heads, len(tokens))
   probs = attention_probs(model, tokens, segment_ids, FLAGS.precision)
   attention.write_page(FLAGS.output_file, texts, tokens, segment_ids, probs)
+  layers, heads = probs.shape[:2]
   print(
     f"{FLAGS.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
     f"heads"
   )
 
 
-def show_embeddings() -> None:
-  """Writes the map of a file of sentences."""
-  common_flags.require_file("input_file")
-  sentences, labels = read_sentences(FLAGS.input_file, FLAGS.labels)
+def mean_vectors(
+  model: model_folder.Model,
+  sentences: Sequence[str],
+  max_seq_length: int = 128,
+  precision: str = "float32",
+) -> np.ndarray:
+  """The mean vector of each sentence in the last layer, float32 [rows, H]."""
   extractor = features.FeatureExtractor(
-    load_model(),
+    model,
     layers=(-1,),
     pooling="mean",
-    max_seq_length=FLAGS.max_seq_length,
-    precision=FLAGS.precision,
+    max_seq_length=max_seq_length,
+    precision=precision,
   )
   found = extractor(sentences)
   truncated = sum(text.is_cut for text in found)
@@ -221,19 +211,23 @@ def show_embeddings() -> None:
     logging.warning(
       "%s truncated to --max_seq_length=%d",
       plural(truncated, "sentence"),
-      FLAGS.max_seq_length,
+      max_seq_length,
     )
-  vectors = np.stack([text.vector for text in found])
-  points, axes = embedding_map.project(vectors, FLAGS.method)
-  files.makedirs(FLAGS.output_dir)
-  chart = os.path.join(FLAGS.output_dir, embedding_map.CHART)
-  title = os.path.basename(FLAGS.input_file)
-  embedding_map.write_chart(chart, points, axes, sentences, labels, title)
-  embedding_map.write_projector(FLAGS.output_dir, vectors, sentences, labels)
-  print(
-    f"{chart}: {len(sentences)} sentences; to see the vectors, run "
-    f"tensorboard --logdir={FLAGS.output_dir}"
+  return np.stack([text.vector for text in found])
+
+
+def show_embeddings() -> None:
+  """Writes the map of a file of sentences."""
+  sentences, labels = read_sentences(FLAGS.input_file, FLAGS.labels)
+  vectors = mean_vectors(
+    load_model(), sentences, FLAGS.max_seq_length, FLAGS.precision
   )
+  points, axes = embedding_map.project(vectors, FLAGS.method)
+  title = os.path.basename(FLAGS.input_file)
+  embedding_map.write_chart(
+    FLAGS.output_file, points, axes, sentences, labels, title
+  )
+  print(f"{FLAGS.output_file}: {plural(len(sentences), 'sentence')}")
 
 
 def main() -> None:

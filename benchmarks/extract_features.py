@@ -147,8 +147,7 @@ class OriginalWay:
 
 
 def write_ours(extractor, texts, path):
-  kind = feature_files.format_of(path)
-  with feature_files.open_features(path, kind, extractor) as write:
+  with feature_files.open_features(path, extractor) as write:
     for window in extractor.windows([texts]):
       write(window)
 

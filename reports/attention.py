@@ -10,28 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from errors import UserError
 from reports import html
 
-# A page with more weights than this has them as multiples of 1/65535, which
-# halves its size.
-_MAX_EXACT = 2**20
+# Weights are written as multiples of 1/65535.
 _STEPS = 2**16 - 1
-
-# Not every browser can read a page with more weights.
-_MAX_WEIGHTS = 2**27
-
-
-def check_size(layers: int, heads: int, tokens: int) -> None:
-  """Raises UserError if a page would have too many weights for a browser."""
-  weights = layers * heads * tokens**2
-  if weights > _MAX_WEIGHTS:
-    limit = int((_MAX_WEIGHTS / (layers * heads)) ** 0.5)
-    raise UserError(
-      f"{tokens} tokens in {layers} layers of {heads} heads have {weights:,} "
-      f"weights, more than a browser can show; shorten the text to {limit} "
-      f"tokens"
-    )
 
 
 def write_page(
@@ -48,25 +30,10 @@ def write_page(
     texts: the text, or the two texts of a pair.
     tokens: S word pieces and special tokens.
     segment_ids: [S], 0 for the first text and 1 for the second.
-    probs: float [L, N, S, S], see `BertModel.get_all_attention_probs`. If there
-      are more than a million, the page has them to within 0.00001.
-
-  Raises:
-    UserError: a number is not a probability, or there are too many, see
-      `check_size`.
+    probs: float [L, N, S, S] from 0 to 1, see
+      `BertModel.get_all_attention_probs`. The page has them to within 0.00001.
   """
-  layers, heads, *square = probs.shape
-  if square != [len(tokens)] * 2 or len(segment_ids) != len(tokens):
-    raise ValueError(
-      f"{len(tokens)} tokens and {len(segment_ids)} segment ids do not fit "
-      f"attention probabilities of shape {probs.shape}"
-    )
-  check_size(layers, heads, len(tokens))
-  if not ((probs >= 0) & (probs < 1.001)).all():  # False for NaN, too.
-    raise UserError(
-      "an attention probability is not a number from 0 to 1; pass another "
-      "checkpoint"
-    )
+  layers, heads = probs.shape[:2]
   header = "".join(
     f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
   )
@@ -78,27 +45,19 @@ def write_page(
       ("tokens", len(tokens)),
     )
   )
+  numbers = np.rint(np.minimum(probs, 1) * _STEPS).astype("<u2")
+  # A higher level would save a tenth and take five times as long.
+  packed = zlib.compress(numbers.tobytes(), 1)
   data = {
     "tokens": list(tokens),
     "segments": list(map(int, segment_ids)),
     "layers": layers,
     "heads": heads,
-    **_packed(probs),
+    "steps": _STEPS,
+    "weights": base64.b64encode(packed).decode(),
   }
   body = _BODY + html.json_block("attention", data)
   html.write(path, html.document("Attention", header, body, _STYLE, _SCRIPT))
-
-
-def _packed(probs):
-  """The weights, deflated and in base64, as multiples of 1 / steps."""
-  if probs.size <= _MAX_EXACT:
-    steps, numbers = 1, probs.astype("<f4")
-  else:
-    steps = _STEPS
-    numbers = np.rint(np.minimum(probs, 1) * steps).astype("<u2")
-  # A higher level would save a tenth and take five times as long.
-  packed = zlib.compress(numbers.tobytes(), 1)
-  return {"steps": steps, "weights": base64.b64encode(packed).decode()}
 
 
 _BODY = """<p id="state" role="status">This page needs JavaScript.</p>
@@ -107,13 +66,15 @@ _BODY = """<p id="state" role="status">This page needs JavaScript.</p>
 <h2 id="overview">All heads</h2>
 <p>Each row is a layer, the lowest first; each column is a head; both are
 counted from 0. In a map, the tokens of the rows attend to those of the columns;
-opacity is the square root of the weight. Select a head with the mouse, or with
-Tab and the arrow keys.</p>
+opacity is the square root of the weight. Select a head with the mouse or the
+Tab key.</p>
 <div id="maps" role="group" aria-label="Heads by layer"></div>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
-<p id="help"></p>
+<p>Lines show the strongest weights, bars and numbers the mean weight that a
+token receives. Point at a token, or move to it with the Tab key, to see all its
+weights, to 0.00002.</p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>
@@ -192,8 +153,6 @@ let strongest = [];  // Its strongest weights, as from * size + to.
 
 const weightOf = (from, to) =>
   numbers[(shown * size + from) * size + to] / steps;
-const exact = (weight) =>
-  steps === 1 ? weight.toPrecision(6) : weight.toFixed(5);
 
 async function unpack() {
   const binary = atob(weights);
@@ -202,29 +161,12 @@ async function unpack() {
   const stream = new Blob([bytes]).stream().pipeThrough(
     new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
-  return steps === 1 ? new Float32Array(buffer) : new Uint16Array(buffer);
+  return new Uint16Array(buffer);
 }
 
 function element(name, parent, fields = {}) {
   const made = parent.appendChild(document.createElement(name));
   return Object.assign(made, fields);
-}
-
-// Tab reaches one of the buttons, and arrow keys the others.
-function useArrows(parent, all, columns) {
-  const moves = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns,
-    ArrowDown: columns };
-  all.forEach((button, i) => { button.tabIndex = i ? -1 : 0; });
-  parent.addEventListener("focusin", (event) => {
-    for (const button of all) button.tabIndex = -1;
-    event.target.tabIndex = 0;
-  });
-  parent.addEventListener("keydown", (event) => {
-    const next = all[all.indexOf(event.target) + moves[event.key]];
-    if (!next) return;
-    event.preventDefault();
-    next.focus();
-  });
 }
 
 function makeMaps() {
@@ -244,7 +186,6 @@ function makeMaps() {
     }
   }
   maps.forEach((button, head) => drawMap(button.firstChild, head));
-  useArrows(grid, maps, heads);
   for (const kind of ["click", "focusin"]) {
     grid.addEventListener(kind, (event) => {
       const head = maps.indexOf(event.target.closest("button"));
@@ -286,7 +227,6 @@ function makeTokens() {
     element("span", button, { className: "value" });
     return button;
   }));
-  useArrows($("tokens"), buttons, 2);
   for (const kind of ["mouseover", "mouseout", "focusin", "focusout"]) {
     $("tokens").addEventListener(kind, drawHead);
   }
@@ -325,7 +265,7 @@ function drawHead() {
     other.classList.toggle("selected", other === button);
     other.style.setProperty("--share", weight ?? 0);
     other.lastChild.textContent = weight === null ? "" :
-      button ? exact(weight) : weight.toFixed(4);
+      weight.toFixed(button ? 5 : 4);
   });
 }
 
@@ -340,15 +280,6 @@ function drawLines(pairs) {
   }).join("");
 }
 
-function explain() {
-  const lines = size * size > maxLines ?
-    `Lines show the ${maxLines} strongest weights` : "Lines show the weights";
-  $("help").textContent = `${lines}, bars and numbers the mean weight that a ` +
-    "token receives. Point at a token, or move to it with Tab and the arrow " +
-    "keys, to see all its weights " +
-    (steps === 1 ? "with 6 digits." : "to 0.00002.");
-}
-
 async function start() {
   $("state").textContent = "Reading the weights …";
   numbers = await unpack();
@@ -356,7 +287,6 @@ async function start() {
   document.querySelector("main").hidden = false;
   makeMaps();
   makeTokens();
-  explain();
   showHead(0);
 }
 

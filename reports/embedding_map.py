@@ -1,14 +1,11 @@
-"""Maps of vectors: a projection to the plane, as a chart and for TensorBoard.
+"""Maps of vectors: a projection to the plane, as a chart.
 
     points, axes = project(vectors, "pca")
     write_chart("map.png", points, axes, texts, labels)
-    write_projector("projector", vectors, texts, labels)
 
-`tensorboard --logdir=projector` shows the vectors in its projector.
 scikit-learn is imported only on use.
 """
 
-import os
 import unicodedata
 from collections.abc import Sequence
 
@@ -19,12 +16,6 @@ from pipeline import files
 from reports import charts
 
 METHODS = ("pca", "tsne")
-
-# The files of a map: the chart, and those of TensorBoard's projector.
-CHART = "embeddings.png"
-_VECTORS, _METADATA = "tensors.tsv", "metadata.tsv"
-_CONFIG = "projector_config.pbtxt"
-FILES = (CHART, _VECTORS, _METADATA, _CONFIG)
 
 # All points of a map of up to 40 are numbered, and 30 points of a larger one.
 _MAX_NUMBERED = 40
@@ -44,7 +35,7 @@ _SIZE = (11, 6.8)  # Inches.
 
 
 def project(
-  vectors: np.ndarray, method: str = "pca", seed: int = 1
+  vectors: np.ndarray, method: str = "pca"
 ) -> tuple[np.ndarray, tuple[str, str]]:
   """Projects vectors to the plane.
 
@@ -53,21 +44,15 @@ def project(
     method: "pca", the plane of greatest variance, or "tsne" (van der Maaten and
       Hinton, 2008), which preserves neighbourhoods. Its perplexity is 30, but
       at most a third of the number of other points.
-    seed: the seed of t-SNE.
 
   Returns:
-    The points, float64 [rows, 2], and the names of the axes.
+    The points, float [rows, 2], and the names of the axes.
 
   Raises:
-    UserError: all rows are equal, there are fewer than 3, or one is not finite.
+    UserError: all rows are equal.
   """
   from sklearn import decomposition, manifold
 
-  if len(vectors) < 3:
-    raise UserError(f"a map needs at least 3 sentences, got {len(vectors)}")
-  vectors = np.asarray(vectors, np.float64)
-  if not np.isfinite(vectors).all():
-    raise UserError("a vector is not finite; pass another checkpoint")
   # Vectors of equal texts may differ by rounding, as batches differ in length.
   if np.ptp(vectors, axis=0).max() <= 1e-5 * np.abs(vectors).max():
     raise UserError("all vectors are equal; pass different sentences")
@@ -80,10 +65,10 @@ def project(
     )
   perplexity = min(30.0, (len(vectors) - 1) / 3)
   tsne = manifold.TSNE(
-    2, perplexity=perplexity, init="pca", random_state=seed, n_jobs=1
+    2, perplexity=perplexity, init="pca", random_state=1, n_jobs=1
   )
-  points = tsne.fit_transform(vectors.astype(np.float32)).astype(np.float64)
-  return points, (f"t-SNE, perplexity {perplexity:.3g}", "")
+  axes = f"t-SNE, perplexity {perplexity:.3g}", ""
+  return tsne.fit_transform(vectors), axes
 
 
 def write_chart(
@@ -158,12 +143,16 @@ def _draw_points(plane, points, axes, texts, labels):
 
 def _numbered(plane, points):
   """The points to number: lists of those that share a number."""
+  from sklearn import cluster
+
   placed = plane.transData.transform(points) * 72 / plane.figure.dpi
   order = range(len(points))
-  if len(points) > _MAX_NUMBERED:
-    order = _far_apart(placed, _NUMBERED_OF_MANY)
+  if len(points) > _MAX_NUMBERED:  # Choose points far from each other.
+    _, order = cluster.kmeans_plusplus(
+      placed, _NUMBERED_OF_MANY, random_state=1
+    )
   groups = []
-  for i in order:
+  for i in dict.fromkeys(order):  # Equal points may be chosen twice.
     for members in groups:
       if np.linalg.norm(placed[i] - placed[members[0]]) < _NUMBER_SIZE:
         members.append(i)
@@ -171,17 +160,6 @@ def _numbered(plane, points):
     else:
       groups.append([i])
   return groups
-
-
-def _far_apart(points, number):
-  """Indices of points, each the farthest from those before it."""
-  found = []
-  distances = np.linalg.norm(points - points.mean(axis=0), axis=1)
-  while len(found) < number and distances.max() > 0:
-    found.append(int(distances.argmax()))
-    from_it = np.linalg.norm(points - points[found[-1]], axis=1)
-    distances = np.minimum(distances, from_it) if found[1:] else from_it
-  return found
 
 
 def _draw_key(side, key):
@@ -209,42 +187,3 @@ def _drawable(text, otherwise):
     if ord(char) not in known or unicodedata.bidirectional(char) in ("R", "AL"):
       return otherwise
   return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
-
-
-def write_projector(
-  folder: str,
-  vectors: np.ndarray,
-  texts: Sequence[str],
-  labels: Sequence[str] | None = None,
-) -> None:
-  """Writes the files of TensorBoard's projector into an existing folder.
-
-  Args:
-    folder: the folder.
-    vectors: float [rows, H].
-    texts: the text of each row.
-    labels: the label of each row, or None.
-  """
-  rows = ("\t".join(f"{x:.8g}" for x in row) for row in vectors.tolist())
-  columns = [texts]
-  head = ""  # TensorBoard reads a heading only if there are several columns.
-  if labels:
-    columns = [labels, texts]
-    head = "label\ttext\n"
-  # White space would end a cell or a row.
-  cells = [[" ".join(t.split()) or " " for t in column] for column in columns]
-  metadata = ("\t".join(row) for row in zip(*cells, strict=True))
-  config = (
-    'embeddings {\n  tensor_name: "sentences"\n'
-    f'  tensor_path: "{_VECTORS}"\n  metadata_path: "{_METADATA}"\n}}\n'
-  )
-  # Without a configuration, no mixture of old and new files is ever shown.
-  config_path = os.path.join(folder, _CONFIG)
-  if files.exists(config_path):
-    files.remove(config_path)
-  for name, content in (
-    (_VECTORS, "".join(f"{row}\n" for row in rows)),
-    (_METADATA, head + "".join(f"{row}\n" for row in metadata)),
-    (_CONFIG, config),
-  ):
-    files.write_file(os.path.join(folder, name), content)

@@ -12,7 +12,7 @@ extract.vectors(["a text", "another"])  # float32 [texts, H]
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +27,7 @@ LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
 
-# The poolings over all tokens, which can leave out [CLS] and [SEP].
+# The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
 # The variables of the pooler, which some encoders lack.
@@ -57,30 +57,20 @@ class Features:
 
   Attributes:
     tokens: its word pieces, with [CLS] and [SEP].
-    orig_to_tok_map: for each word of the text (of a pair, first those of its
-      first text), the index in `tokens` of its first piece, or -1 if it has
-      none: it was cut off, or consists of characters that the tokenizer drops.
-      White space separates words; control characters do not. None if pooled.
+    orig_to_tok_map: for each word of the text (or of both texts of a pair), the
+      index in `tokens` of its first piece. It is -1 if the word was cut off, or
+      consists of characters that the tokenizer drops. White space separates
+      words; control characters do not.
     values: [tokens, layers, H] in the extractor's dtype; None if pooled.
     vector: [H], or [layers * H] for concatenated layers; None if not pooled.
     is_cut: whether the text was longer than `max_seq_length`.
   """
 
   tokens: list[str]
-  orig_to_tok_map: list[int] | None
+  orig_to_tok_map: list[int]
   values: np.ndarray | None
   vector: np.ndarray | None
   is_cut: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class _Row:
-  """A text as the model reads it."""
-
-  tokens: list[str]
-  orig_to_tok_map: list[int] | None
-  is_cut: bool
-  inputs: Mapping[str, list[int]]
 
 
 class FeatureExtractor:
@@ -88,8 +78,8 @@ class FeatureExtractor:
 
   Args:
     model: the folder of a model, see `model_folder.find_model`, or a Model.
-    layers: indices of layers, as in a list: -1 is the highest, 0 the lowest.
-      Default: the four highest, or all of a smaller model.
+    layers: indices of layers: -1 is the highest, 0 the lowest. Default: the
+      four highest, or all layers of a smaller model.
     pooling: "none" gives a vector of each token and layer. The others give one
       vector of the text: "cls", of the token [CLS]; "pooled", the pooler's
       output for [CLS], without regard to `layers`; "mean" or "max" of all
@@ -105,8 +95,6 @@ class FeatureExtractor:
     batch_size: texts per batch.
     precision, use_one_hot_embeddings: see `modeling.BertModel`.
     strategy, pad_to_max_length: see `predictor.Predictor`.
-    do_lower_case: whether the model in a folder reads lower-cased text;
-      default: see `model_folder.find_model`.
     dtype: "float32" or "float16", the type of the results; `precision` is that
       of the computation.
 
@@ -115,7 +103,6 @@ class FeatureExtractor:
     layers: the chosen layers; empty with pooling="pooled".
     is_pooled: whether a text has a single vector.
     vector_shape: of a token's values, (layers, H), or of a text's vector.
-    max_seq_length, dtype: as above.
 
   Raises:
     UserError: an argument is wrong, or the checkpoint does not fit.
@@ -135,7 +122,6 @@ class FeatureExtractor:
     use_one_hot_embeddings: bool = False,
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
-    do_lower_case: bool | None = None,
     dtype: str = "float32",
   ):
     _check_pooling(pooling, layer_combination, normalize, exclude_special)
@@ -146,9 +132,7 @@ class FeatureExtractor:
     if max_seq_length < 3:
       raise UserError(f"--max_seq_length={max_seq_length} is less than 3")
     if not isinstance(model, model_folder.Model):
-      model = model_folder.find_model(os.fspath(model), do_lower_case)
-    elif do_lower_case is not None:
-      raise UserError("do_lower_case is for a folder; a Model has a tokenizer")
+      model = model_folder.find_model(os.fspath(model))
     self.config, self.tokenizer = model.config, model.tokenizer
     self.is_pooled = pooling != "none"
     self.max_seq_length = max_seq_length
@@ -212,8 +196,7 @@ class FeatureExtractor:
         'another, such as "mean"'
       )
     rows = [features.vector for features in self(texts)]
-    shape = [len(rows), *self.vector_shape]
-    return np.array(rows, self.dtype).reshape(shape)
+    return np.reshape(rows, [len(rows), *self.vector_shape]).astype(self.dtype)
 
   def windows(
     self,
@@ -222,38 +205,35 @@ class FeatureExtractor:
   ) -> Iterator[list[Features]]:
     """Yields the features of any number of texts, in order, in bounded memory.
 
-    Texts are sorted by length within a window. A window ends with its block, so
-    a block is answered before the next one is requested.
+    Texts of similar length within a window share a batch. A window ends with
+    its block, so all features of a block are yielded before the next block is
+    requested. See `__call__` for errors.
 
     Args:
       blocks: the texts, in blocks as they arrive.
       progress: called after each batch with the number of its texts.
-
-    Raises:
-      UserError: an item is neither a text nor a pair, or a vector is not
-        finite.
     """
-    per_vector = 4 * int(np.prod(self.vector_shape))
+    vector_bytes = 4 * int(np.prod(self.vector_shape))
     for block in blocks:
       rows, size = [], 0
       for text in block:
-        row = self._read(text)
-        rows.append(row)
-        size += per_vector * (1 if self.is_pooled else len(row.tokens))
+        found, row = self._tokenize(text)
+        rows.append((found, row))
+        size += vector_bytes * (1 if self.is_pooled else len(found.tokens))
         if len(rows) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
-          yield self._compute_window(rows, progress)
+          yield self._run(rows, progress)
           rows, size = [], 0
       if rows:
-        yield self._compute_window(rows, progress)
+        yield self._run(rows, progress)
 
-  def _read(self, text):
-    """The _Row of a text or pair."""
+  def _tokenize(self, text):
+    """The Features of a text or pair without numbers, and the model's input."""
     pair = (text,) if isinstance(text, str) else text
     is_pair = isinstance(pair, tuple | list) and len(pair) in (1, 2)
     if not is_pair or not all(isinstance(part, str) for part in pair):
       raise UserError(f"expected a text or a pair of texts, got {text!r:.80}")
-    pieces_a, starts_a = self._pieces(pair[0])
-    pieces_b, starts_b = self._pieces(pair[1]) if pair[1:] else ([], [])
+    pieces_a, starts_a = align(self.tokenizer, pair[0])
+    pieces_b, starts_b = align(self.tokenizer, "".join(pair[1:]))
     size = len(pieces_a) + len(pieces_b)
     room = self.max_seq_length - (3 if pieces_b else 2)
     sequences.truncate_pair(pieces_a, pieces_b, room)
@@ -263,36 +243,21 @@ class FeatureExtractor:
       tokens += [*pieces_b, "[SEP]"]
     words = [s + 1 if 0 <= s < len(pieces_a) else -1 for s in starts_a]
     words += [s + length_a if 0 <= s < len(pieces_b) else -1 for s in starts_b]
-    return _Row(
-      tokens,
-      None if self.is_pooled else words,
-      len(pieces_a) + len(pieces_b) < size,
-      {
-        "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
-        "input_mask": [1] * len(tokens),
-        "segment_ids": [0] * length_a + [1] * (len(tokens) - length_a),
-      },
-    )
+    is_cut = len(pieces_a) + len(pieces_b) < size
+    row = {
+      "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
+      "input_mask": [1] * len(tokens),
+      "segment_ids": [0] * length_a + [1] * (len(tokens) - length_a),
+    }
+    return Features(tokens, words, None, None, is_cut), row
 
-  def _pieces(self, text):
-    """As `align`; without words if pooled, as nothing reads them then."""
-    if self.is_pooled:
-      return self.tokenizer.tokenize(text), []
-    return align(self.tokenizer, text)
-
-  def _compute_window(self, rows, progress):
-    """The Features of _Rows."""
-    arrays = self._predictor([row.inputs for row in rows], progress)["vectors"]
-    is_pooled = self.is_pooled
+  def _run(self, rows, progress):
+    """Computes the numbers of a window, whose rows are from `_tokenize`."""
+    arrays = self._predictor([row for _, row in rows], progress)["vectors"]
+    field = "vector" if self.is_pooled else "values"
     return [
-      Features(
-        row.tokens,
-        row.orig_to_tok_map,
-        None if is_pooled else self._converted(array),
-        self._converted(array) if is_pooled else None,
-        row.is_cut,
-      )
-      for row, array in zip(rows, arrays, strict=True)
+      dataclasses.replace(found, **{field: self._converted(array)})
+      for (found, _), array in zip(rows, arrays, strict=True)
     ]
 
   def _converted(self, array):
@@ -331,12 +296,11 @@ class FeatureExtractor:
 
   def _counted(self, features):
     """Float [B, S], 1 for the tokens that pooling counts."""
-    counted = tf.cast(features["input_mask"], tf.float32)
+    counted = features["input_mask"] > 0
     if self._exclude_special:
       for special in ("[CLS]", "[SEP]"):
-        is_other = features["input_ids"] != self.tokenizer.vocab[special]
-        counted *= tf.cast(is_other, tf.float32)
-    return counted
+        counted &= features["input_ids"] != self.tokenizer.vocab[special]
+    return tf.cast(counted, tf.float32)
 
 
 def align(

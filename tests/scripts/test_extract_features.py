@@ -61,11 +61,6 @@ ROWS = {
     },
     ["--output_file=FILES/model/bert_model.ckpt.data", "is an input"],
   ),
-  "format of standard output": (
-    {"output_file": "-", "output_format": "npz"},
-    ["--output_file=- --output_format=npz", "is for jsonl"],
-  ),
-  "unknown format": ({"output_format": "csv"}, ["--output_format=csv", "npz"]),
   "dtype of text": ({"dtype": "float16"}, ["--dtype=float16", "npz"]),
   "layer out of range": (
     {"layers": "-1,-3"},
@@ -259,15 +254,6 @@ def test_gzip_in_and_out(tmp_path, files, goldens):
   assert_golden(gzip.decompress(output.read_bytes()).decode(), goldens)
 
 
-def test_formats_and_types_by_flag(tmp_path, files):
-  output = tmp_path / "features"
-  flags = {"output_format": "npz", "dtype": "float16"}
-  scripts.fork(SCRIPT, *command(files, output, **flags))
-  with np.load(output) as file:
-    assert file["values"].dtype == np.float16
-    assert file["values"].shape[1:] == (2, 32)
-
-
 def test_vectors(tmp_path, files):
   output = tmp_path / "out.npz"
   flags = {
@@ -276,11 +262,13 @@ def test_vectors(tmp_path, files):
     "normalize": True,
     "exclude_special": True,
     "precision": "bfloat16",
+    "dtype": "float16",
   }
   scripts.fork(SCRIPT, *command(files, output, **flags))
   with np.load(output) as found:
     lengths = np.linalg.norm(found["vectors"], axis=1)
     assert found["vectors"].shape == (4, 64)
+    assert found["vectors"].dtype == np.float16
   np.testing.assert_allclose(lengths, [1, 1, 0, 1], atol=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""visualize.py, and maps of vectors, against arithmetic."""
+"""visualize.py: what it computes, what it writes, and how it fails."""
 
 import base64
 import json
@@ -17,7 +17,6 @@ import modeling
 import tokenization
 import variables
 import visualize
-from reports import embedding_map
 from training import checkpoints, model_folder
 
 SENTENCES = ["the cat sat", "a dog ran", "it was late", "the end", "no more"]
@@ -78,9 +77,8 @@ def test_attention_of_a_pair(tmp_path, goldens, flags):
   model = _bert(goldens, _ids(goldens, tokens), shown["segments"])
   expected = np.concatenate(model.get_all_attention_probs())
   packed = zlib.decompress(base64.b64decode(shown["weights"]))
-  weights = np.frombuffer(packed, "<f4").reshape(expected.shape)
-  np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
-  np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=0, atol=1e-5)
+  weights = np.frombuffer(packed, "<u2").reshape(expected.shape) / 65535
+  np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
   layers, heads = expected.shape[:2]
   assert f"{len(tokens)} tokens, {layers} layers of {heads} heads" in out
 
@@ -91,14 +89,11 @@ def test_attention_is_computed_once(goldens, monkeypatch):
   monkeypatch.setattr(
     tf.nn, "softmax", lambda x: calls.append(x.shape) or softmax(x)
   )
-  folder = goldens / "model"
-  config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"), True)
-  model = model_folder.Model(config, tokenizer, str(folder / "bert_model.ckpt"))
+  model = _model(goldens)
   tokens = ["[CLS]", "the", "end", "[SEP]"]
   found = visualize.attention_probs(model, tokens, [0, 0, 0, 1])
   # The position of [CLS] stands apart in the last layer.
-  assert len(calls) == config.num_hidden_layers + 1
+  assert len(calls) == model.config.num_hidden_layers + 1
   bert = _bert(goldens, _ids(goldens, tokens), [0, 0, 0, 1])
   expected = np.concatenate(bert.get_all_attention_probs())
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
@@ -124,64 +119,55 @@ def test_help_lists_the_flags_of_the_model():
   }
 
 
-def test_embeddings_with_labels(tmp_path, goldens, flags):
-  labels = ["pets", "pets", "rest", "rest", "rest"]
-  lines = map("\t".join, zip(labels, SENTENCES, strict=True))
-  source, out = tmp_path / "in.txt", tmp_path / "new" / "map"
-  source.write_text("\r\n".join(lines), "utf-8")
-  scripts.fork(
-    "visualize.py",
-    "embeddings",
-    f"--input_file={source}",
-    f"--output_dir={out}",
-    "--labels",
-    *flags,
-  )
-  assert {path.name for path in out.iterdir()} == {*embedding_map.FILES}
-  head, *rows = (out / "metadata.tsv").read_text("utf-8").splitlines()
-  assert head == "label\ttext"
-  assert rows == source.read_text("utf-8").splitlines()
-  vectors = np.loadtxt(out / "tensors.tsv", delimiter="\t")
+def _model(goldens):
+  folder = goldens / "model"
+  config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"), True)
+  return model_folder.Model(config, tokenizer, str(folder / "bert_model.ckpt"))
+
+
+def test_a_map_is_of_mean_vectors(goldens):
+  found = visualize.mean_vectors(_model(goldens), SENTENCES)
   # Words of the vocabulary, each a piece of its own.
   tokens = ["[CLS]", "the", "end", "[SEP]"]
-  model = _bert(goldens, _ids(goldens, tokens), [0] * 4)
-  expected = np.mean(model.get_sequence_output()[0], axis=0)
-  np.testing.assert_allclose(vectors[3], expected, rtol=0, atol=1e-5)
+  bert = _bert(goldens, _ids(goldens, tokens), [0] * 4)
+  expected = np.mean(bert.get_sequence_output()[0], axis=0)
+  np.testing.assert_allclose(found[3], expected, rtol=0, atol=1e-5)
 
 
-def test_embeddings_by_tsne(tmp_path, flags, sentences):
+def test_labels_are_parted_from_sentences(tmp_path):
+  path = tmp_path / "in.txt"
+  path.write_bytes(b"pets\tthe cat\r\n\tno\tlabel\r\n\npets\ta dog")
+  found = visualize.read_sentences(str(path), labeled=True)
+  assert found == (["the cat", "no\tlabel", "a dog"], ["pets", "", "pets"])
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_embeddings(tmp_path, flags, method):
+  source, output = tmp_path / "in.txt", tmp_path / "map.png"
+  lines = [f"label {n % 2}\t{text}" for n, text in enumerate(SENTENCES)]
+  source.write_text("\n".join(lines), "utf-8")
   out, _ = scripts.fork(
     "visualize.py",
     "embeddings",
-    f"--input_file={sentences}",
-    f"--output_dir={tmp_path / 'map'}",
-    "--method=tsne",
+    f"--input_file={source}",
+    f"--output_file={output}",
+    f"--method={method}",
+    "--labels",
     *flags,
   )
-  assert "5 sentences" in out
-  assert f"tensorboard --logdir={tmp_path / 'map'}" in out
-  metadata = (tmp_path / "map" / "metadata.tsv").read_text("utf-8")
-  assert metadata.splitlines() == SENTENCES
+  assert out == f"{output}: 5 sentences\n"
+  assert output.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
 ATTENTION = {"text": "the cat", "output_file": "out.html"}
-EMBEDDINGS = {"input_file": "sentences.txt", "output_dir": "map"}
+EMBEDDINGS = {"input_file": "sentences.txt", "output_file": "map.png"}
 
 
 def _refused(*arguments):
   """The one line that a command ends with."""
   (line,) = scripts.fork("visualize.py", *arguments, status=2)[1].splitlines()
   return line
-
-
-@pytest.mark.parametrize("name", embedding_map.FILES)
-def test_a_map_does_not_replace_what_it_is_of(tmp_path, flags, name):
-  source = tmp_path / name
-  source.write_text("\n".join(SENTENCES), "utf-8")
-  changes = [f"--input_file={source}", f"--output_dir={tmp_path}"]
-  line = _refused("embeddings", *flags, *changes)
-  assert line.startswith(f"error: --output_dir={tmp_path}: {source} is an")
-  assert source.read_text("utf-8") == "\n".join(SENTENCES)
 
 
 def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
@@ -217,11 +203,8 @@ def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
     ("embeddings", {"input_file": "same.txt"}, "all vectors are equal"),
     ("embeddings", {"input_file": "latin.txt"}, "latin.txt:2: byte 7"),
     ("embeddings", {"labels": "true"}, "sentences.txt:1: 'the cat sat' is not"),
-    (
-      "embeddings",
-      {"output_dir": "two.txt"},
-      "two.txt is not a writable folder",
-    ),
+    ("embeddings", {"output_file": "two.txt/map"}, "no such folder two.txt"),
+    ("embeddings", {"output_file": "sentences.txt"}, "is an input"),
     ("embeddings", {"method": "umap"}, "pca|tsne"),
   ],
 )

