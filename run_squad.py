@@ -170,7 +170,6 @@ def make_experiment() -> Experiment:
     decoding,
     null_threshold(reading),
     [FLAGS.output_dir, folder],
-    FLAGS.spm_model_file or FLAGS.vocab_file,
     padding_competes=FLAGS.pad_to_max_length is not False,
     epoch_counts_rows=FLAGS.count_steps_on_windows,
   )

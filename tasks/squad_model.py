@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -41,10 +40,6 @@ _THRESHOLD_KEY = "null_score_diff_threshold"
 
 # The value of --null_score_diff_threshold that selects the best.
 AUTO = "auto"
-
-# Increase it if the same questions would give other windows. Files of windows
-# from earlier versions are then written again.
-_WINDOWS_VERSION = 1
 
 
 def variable_shapes(config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -183,7 +178,6 @@ class SquadTask(Task):
       with the best F1, or, for questions without answers, the one that was
       selected before.
     threshold_folders: model folders to search for the latter.
-    tokenizer_file: the file of the tokenizer.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
     epoch_counts_rows: whether an epoch is counted in windows; the original
@@ -201,7 +195,6 @@ class SquadTask(Task):
     decoding: squad_decoding.DecodingSettings | None = None,
     threshold: float | None = 0.0,
     threshold_folders: Iterable[str | None] = (),
-    tokenizer_file: str = "",
     padding_competes: bool = True,
     epoch_counts_rows: bool = False,
   ):
@@ -217,7 +210,6 @@ class SquadTask(Task):
     self._decoding = decoding
     self._threshold = threshold
     self._threshold_folders = threshold_folders
-    self._tokenizer_file = tokenizer_file
     self._padding_competes = padding_competes
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(squad.read_squad_examples)
@@ -252,23 +244,6 @@ class SquadTask(Task):
   def feature_spec(self, is_training: bool) -> dict:
     """The three sequences [S], the window's id, and the answer's position."""
     return squad.feature_spec(self._reading.max_seq_length, is_training)
-
-  def cache_key(self, split: str) -> str:
-    """SHA-256 of questions, tokenizer and reading settings."""
-    parts = [
-      _WINDOWS_VERSION,
-      unicodedata.unidata_version,
-      self._hash(self._paths[split]),
-      self._hash(self._tokenizer_file),
-      self._tokenizer.basic_tokenizer.do_lower_case,
-      dataclasses.astuple(self._reading),
-      split == "train",
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-  def record_name(self, split: str) -> str:
-    """The original's: train or eval."""
-    return "train" if split == "train" else "eval"
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the file to train on and the file to answer."""

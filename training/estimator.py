@@ -11,6 +11,7 @@ checkpoints.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -489,13 +490,14 @@ def check_batch_size(name: str, batch_size: int, replicas: int) -> None:
     )
 
 
+@functools.cache
 def make_strategy(
   use_tpu: bool,
   tpu_name: str | None = None,
   tpu_zone: str | None = None,
   gcp_project: str | None = None,
 ) -> tf.distribute.Strategy | None:
-  """Returns the strategy for this machine's devices.
+  """The strategy for this machine's devices, one per process.
 
   Args:
     use_tpu: connect to a TPU and use all its cores.

@@ -7,11 +7,9 @@
 `training/task.py` defines the interface of a task.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +33,9 @@ from training import (
 from training.task import Optimization, RowSet, Task, build_model_fn
 
 FLAGS = flags.FLAGS
+
+# Names of the files of rows, by split.
+_RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
 class ModelFiles(NamedTuple):
@@ -106,7 +107,7 @@ class Settings:
     Raises:
       UserError: there is no such TPU.
     """
-    return make_strategy(
+    return estimator.make_strategy(
       self.use_tpu, self.tpu_name, self.tpu_zone, self.gcp_project
     )
 
@@ -155,6 +156,9 @@ class Experiment:
         f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
       )
     check_batch_sizes(settings)
+    if files.isdir(settings.output_dir):
+      with checkpoints.lock_folder(settings.output_dir):
+        pass  # Fail before reading the data if another process uses it.
     self._row_sets = {split: task.row_sets(split) for split in settings.splits}
     self._examples = {
       split: task.examples(split)
@@ -167,7 +171,8 @@ class Experiment:
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics."""
     settings, task = self._settings, self._task
-    with locked_folder(settings.output_dir):
+    files.makedirs(settings.output_dir)
+    with checkpoints.lock_folder(settings.output_dir):
       self._read_output_dir()  # Another process may have just left it.
       record = run_record.keep_record(
         settings.output_dir,
@@ -231,39 +236,32 @@ class Experiment:
   # Rows.
 
   def _write_rows(self, split, suffix, examples):
-    """Writes the rows of a data set unless they are cached."""
+    """Writes the rows of a data set to a file in the output folder."""
     task, is_training = self._task, split == "train"
     path = os.path.join(
-      self._settings.output_dir, f"{task.record_name(split)}{suffix}.tf_record"
+      self._settings.output_dir, f"{_RECORD_NAMES[split]}{suffix}.tf_record"
     )
     spec = task.feature_spec(is_training)
-    key = task.cache_key(split)
-    counts = _cached_counts(path, key)
-    is_reused = counts is not None
-    if not is_reused:
-      counts = []
+    counts = []
 
-      def rows():
-        for rows_of_example in task.features(examples, is_training):
-          counts.append(len(rows_of_example))
-          yield from rows_of_example
+    def rows():
+      for rows_of_example in task.features(examples, is_training):
+        counts.append(len(rows_of_example))
+        yield from rows_of_example
 
-      _delete_metadata(path)
-      records.write_records(path, rows(), spec)
-      _write_metadata(path, key, counts)
+    num_rows = records.write_records(path, rows(), spec)
     logging.info(
-      "%s: %s of %s%s",
+      "%s: %s of %s",
       path,
-      plural(sum(counts), "row"),
+      plural(num_rows, "row"),
       plural(len(counts), "example"),
-      ", written earlier" if is_reused else "",
     )
     return RowSet(
       split,
       suffix,
       examples,
       inputs.input_fn_from_file(path, spec, is_training, is_training),
-      sum(counts),
+      num_rows,
       None if set(counts) <= {1} else np.array(counts, np.int64),
     )
 
@@ -466,56 +464,7 @@ def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
     yield group
 
 
-# A cached file of rows has a metadata file beside it, PATH.json, with its cache
-# key. It is deleted before the rows are replaced and written after them, so it
-# never describes another file.
-
-
-def _cached_counts(path, key):
-  """The numbers of rows per example in a file made from `key`, or None."""
-  if key is None or not (files.isfile(path) and files.isfile(path + ".json")):
-    return None
-  try:
-    metadata = json.loads(files.read_bytes(path + ".json"))
-    is_same = metadata["key"] == key and metadata["bytes"] == files.size(path)
-    return list(metadata["rows_per_example"]) if is_same else None
-  except (ValueError, TypeError, KeyError):
-    return None
-
-
-def _delete_metadata(path):
-  if files.exists(path + ".json"):
-    files.remove(path + ".json")
-
-
-def _write_metadata(path, key, counts):
-  if key is not None:
-    metadata = {
-      "key": key,
-      "bytes": files.size(path),
-      "rows_per_example": counts,
-    }
-    files.write_file(path + ".json", json.dumps(metadata) + "\n")
-
-
 # Checks.
-
-
-@contextlib.contextmanager
-def locked_folder(path: str) -> Iterator[None]:
-  """Creates an output folder, and locks it against other processes.
-
-  Raises:
-    UserError: it cannot be created, or another process uses it.
-  """
-  try:
-    files.makedirs(path)
-  except OSError as error:
-    raise UserError(
-      f"--output_dir={path} cannot be created: {error.strerror}; pass another"
-    ) from error
-  with checkpoints.lock_folder(path):
-    yield
 
 
 def check_init_checkpoint(
@@ -597,14 +546,3 @@ def check_batch_sizes(settings: Settings) -> None:
   ):
     if is_used:
       estimator.check_batch_size(f"--{name}", getattr(settings, name), replicas)
-
-
-@functools.cache
-def make_strategy(
-  use_tpu: bool,
-  tpu_name: str | None,
-  tpu_zone: str | None,
-  gcp_project: str | None,
-) -> tf.distribute.Strategy | None:
-  """The one strategy of this process; see `estimator.make_strategy`."""
-  return estimator.make_strategy(use_tpu, tpu_name, tpu_zone, gcp_project)

@@ -122,14 +122,6 @@ class Task:
     """Existing rows of a split; None to make them from `examples`."""
     return None
 
-  def cache_key(self, split: str) -> str | None:
-    """Cache key of a split's file of rows; None disables caching."""
-    return None
-
-  def record_name(self, split: str) -> str:
-    """The name of a split's TFRecord file, without suffix and extension."""
-    return {"train": "train", "dev": "eval", "test": "predict"}[split]
-
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs warnings about the data before training starts."""
 

@@ -281,31 +281,6 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
 
 
-def test_rows_are_made_again_only_if_their_source_changed(tmp_path):
-  class Cached(Tagging):
-    key = "one"
-    made = 0
-
-    def cache_key(self, split):
-      return self.key
-
-    def features(self, examples, is_training):
-      self.made += 1
-      yield from super().features(examples, is_training)
-
-  task = Cached(TOKENS)
-  run(task, tmp_path, "train")
-  assert task.made == 1
-  run(task, tmp_path, "train")
-  assert task.made == 1
-  with open(tmp_path / "train.tf_record", "ab") as file:
-    file.write(b"x")
-  run(task, tmp_path, "train")
-  task.key = "two"
-  run(task, tmp_path, "train")
-  assert task.made == 3
-
-
 def test_rows_of_an_example_stay_together(tmp_path):
   class Windows(Tagging):
     groups = ()
