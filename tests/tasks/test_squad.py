@@ -18,7 +18,7 @@ from benchmarks import plain_squad
 from errors import UserError
 from pipeline import records, sequences
 from tasks import squad
-from training import inputs
+from training import record_files
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 
@@ -562,7 +562,7 @@ class TestRecords:
     writer.process_feature(windows[0])
     writer.close()
     spec = squad.feature_spec(16, True)
-    assert len(inputs.Rows.from_file(str(path), spec)) == 1
+    assert len(record_files.RecordFiles([path], spec)) == 1
 
 
 def window_of(context, tokenizer, length=120, stride=100):
