@@ -79,7 +79,7 @@ class Task:
   """Base class of tasks.
 
   A subclass implements the methods that raise NotImplementedError. `examples`
-  is called before the other methods.
+  is called before the other methods. docs/architecture.md lists all of them.
 
   Attributes:
     name: the task's name in messages and in flags.json.
@@ -126,7 +126,7 @@ class Task:
     """Logs warnings about the data before training starts."""
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of each data set that was read, for flags.json."""
+    """A hash of each data set that was read, by split, for flags.json."""
     return {}
 
   # Model.
@@ -156,8 +156,9 @@ class Task:
         it yields the predictions of its rows: a list of dicts of arrays. Axes
         in `cut_axes` are as long as in the row's batch, so lengths vary.
 
-    `loss`, where the task does not return it, and `global_step` are added to
-    the results.
+    The names of the results are those in `metrics`, or `eval_` and such a name.
+    Higher is better, unless the name contains `loss` or `mse`. `loss`, unless
+    the task returns it, and `global_step` are added.
     """
     raise NotImplementedError
 

@@ -1,5 +1,6 @@
 """An experiment on tasks whose rows have other shapes than a classifier's."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -231,6 +232,23 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
   assert not folder.exists()
 
 
+def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
+  @contextlib.contextmanager
+  def in_use(folder):
+    raise UserError(f"{folder} is in use")
+    yield
+
+  def read(split):
+    raise AssertionError("the data are read")
+
+  monkeypatch.setattr(checkpoints, "lock_folder", in_use)
+  task, model = Tagging(TOKENS), experiment.ModelFiles(CONFIG, {})
+  task.examples = task.row_sets = read
+  asked = settings(tmp_path, ("train",))
+  with pytest.raises(UserError, match="is in use"):
+    experiment.Experiment(task, model, asked)
+
+
 @pytest.mark.parametrize(
   ("splits", "refused"),
   [
@@ -239,14 +257,11 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
     (("train",), None),
   ],
 )
-def test_only_batches_in_use_must_suit_the_devices(
-  tmp_path, monkeypatch, splits, refused
-):
+def test_only_batches_in_use_must_suit_the_devices(tmp_path, splits, refused):
   class TwoDevices:
     num_replicas_in_sync = 2
 
-  monkeypatch.setattr(experiment.Settings, "strategy", TwoDevices)
-  asked = settings(tmp_path, splits)
+  asked = settings(tmp_path, splits, strategy=TwoDevices)
   if refused is None:
     experiment.check_batch_sizes(asked)
     return
