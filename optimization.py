@@ -7,7 +7,7 @@ decay is decoupled from the moments (Loshchilov & Hutter 2019).
 import re
 from collections.abc import Iterable, Sequence
 
-import variables  # First: it loads TensorFlow without its start-up notes.
+import variables  # First: it loads TensorFlow without its start-up messages.
 import tensorflow as tf
 
 

@@ -14,6 +14,7 @@ import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import UserError
+from pipeline import files
 from tasks import classifier, runs
 
 from tasks.classification import create_model, model_fn_builder
@@ -37,7 +38,7 @@ from tasks.glue import (
   MrpcProcessor,
   XnliProcessor,
 )
-from training import common_flags, experiment, startup
+from training import checkpoints, common_flags, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
 # Names that users import from here.
@@ -242,7 +243,8 @@ def main() -> None:
       runs.check_examples(request, run)  # Its model does not exist yet.
     else:
       make_experiment(request, run)
-  with experiment.locked_folder(FLAGS.output_dir):
+  files.makedirs(FLAGS.output_dir)
+  with checkpoints.lock_folder(FLAGS.output_dir):
     results = [make_experiment(request, run).run() for run in planned]
     if FLAGS.do_eval:
       print(runs.write_results(FLAGS.output_dir, planned, results))

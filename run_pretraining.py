@@ -15,10 +15,10 @@ import functools
 from collections.abc import Mapping, Sequence
 
 import quiet_start  # noqa: F401  Before TensorFlow.
-from absl import flags
+from absl import flags, logging
 
 import tokenization
-from errors import UserError
+from errors import UserError, plural
 from pipeline import instances
 from tasks import dynamic_masking
 from tasks.pretraining import (
@@ -28,7 +28,7 @@ from tasks.pretraining import (
   get_next_sentence_output,
   model_fn_builder,
 )
-from training import common_flags, shuffled_records, startup
+from training import common_flags, record_files, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
 # The original's names.
@@ -137,7 +137,7 @@ def record_flags() -> dict[str, str]:
   return flag_of
 
 
-def check_layout(files: Mapping[str, Sequence[str]]) -> shuffled_records.Layout:
+def check_layout(files: Mapping[str, Sequence[str]]) -> record_files.Layout:
   """The layout of all files, which the other flags must match.
 
   Args:
@@ -149,7 +149,7 @@ def check_layout(files: Mapping[str, Sequence[str]]) -> shuffled_records.Layout:
   layouts = {}
   for name, paths in files.items():
     try:
-      layouts |= {path: shuffled_records.describe(path) for path in paths}
+      layouts |= {path: record_files.describe(path) for path in paths}
     except UserError as error:
       raise UserError(
         f"{error}; --{name} takes files of create_pretraining_data.py"
@@ -216,11 +216,17 @@ def main() -> None:
 
   @functools.cache  # The same files are read once.
   def read(*names):
-    return shuffled_records.RecordFiles(names, spec, vocab_size)
+    found = record_files.RecordFiles(names, spec, vocab_size)
+    count = plural(len(found), "record")
+    logging.info("Checked %s in %s", count, plural(len(names), "file"))
+    return found
 
   task = PretrainingTask(
     config,
-    {split: read(*files[name]) for split, name in flag_of.items()},
+    {
+      split: functools.partial(read, *files[name])
+      for split, name in flag_of.items()
+    },
     layout.next_sentence_prediction,
     FLAGS.max_eval_steps * FLAGS.eval_batch_size,
     mask_batch,

@@ -21,14 +21,14 @@ def dynamic_masking(
   do_whole_word_mask: bool,
   seed: int,
 ) -> Callable[[Mapping[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]:
-  """What masks rows as they come, for `shuffled_records`' input functions.
+  """Returns a function that masks batches, for the functions of `inputs`.
 
-  A row is masked by what is drawn from (seed, ordinal), its number in the whole
-  training; so each epoch has new masks, and a run that is taken up again has
-  the masks that it would have had.
+  The masks of a row are drawn from (seed, ordinal), its number in the whole
+  training. So each epoch has new masks, and a continued training has the same
+  masks as one that was not interrupted.
 
   Args:
-    tokenizer: that of the records.
+    tokenizer: the FullTokenizer of the records.
     masked_lm_prob, do_whole_word_mask: as `instances` takes them.
     max_predictions_per_seq: P.
     seed: int.
@@ -39,7 +39,7 @@ def dynamic_masking(
     `masked_lm_ids` and `masked_lm_weights` [B, P].
 
   Raises:
-    ValueError: the vocabulary has no [MASK].
+    UserError: the vocabulary has no [MASK].
   """
   if _MASK not in tokenizer.vocab:
     raise UserError(
@@ -68,9 +68,9 @@ def dynamic_masking(
 
 
 def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
-  """The function that `dynamic_masking` returns.
+  """A masked batch; see `dynamic_masking`.
 
-  `mask_row` masks ids in place, and returns positions and what stood there.
+  `mask_row` masks ids in place, and returns positions and the original ids.
   """
   input_ids = features["input_ids"]
   shape = [input_ids.shape[0], max_predictions_per_seq]
@@ -81,9 +81,9 @@ def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
     weights = np.zeros_like(labels, np.float32)
     ends = np.sum(input_mask, axis=1)
     for row, ordinal in enumerate(ordinals.tolist()):
-      chosen, stood_there = mask_row(masked[row, : ends[row]], ordinal)
+      chosen, original = mask_row(masked[row, : ends[row]], ordinal)
       positions[row, : len(chosen)] = chosen
-      labels[row, : len(chosen)] = stood_there
+      labels[row, : len(chosen)] = original
       weights[row, : len(chosen)] = 1.0
     return masked, positions, labels, weights
 

@@ -322,7 +322,7 @@ def input_fn_builder(
   label_type: label_types.LabelType | None = None,
 ) -> Callable[[Mapping], tf.data.Dataset]:
   """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
-  rows = inputs.Rows.from_features(
+  rows = inputs.Rows(
     map(feature_row, features), feature_spec(seq_length, label_type)
   )
   return inputs.input_fn_from_rows(rows, is_training, drop_remainder)

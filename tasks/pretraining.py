@@ -1,12 +1,12 @@
 """BERT's pre-training objectives: masked words and next sentences.
 
-Devlin et al. (2019), section 3.1. P is the number of masked positions that a
-row has room for; unused ones have weight 0. Rows without `next_sentence_labels`
-are trained on masked words alone.
+Devlin et al. (2019), section 3.1. P is the maximum number of masked
+positions per row; unused ones have weight 0. Rows without
+`next_sentence_labels` are trained on masked words alone.
 
     model_fn = model_fn_builder(config, None, 1e-4, 100000, 10000, False, False)
     model = estimator.Estimator(model_fn, estimator.RunConfig("/tmp/bert"))
-    model.train(shuffled_records.training_input_fn(files), 32, 100000)
+    model.train(inputs.input_fn_from_rows(files, True), 32, 100000)
 """
 
 import collections
@@ -19,8 +19,7 @@ from absl import logging
 
 import modeling
 import variables
-from errors import plural
-from training import estimator, inputs, shuffled_records
+from training import estimator, inputs, record_files
 from training.task import (
   Evaluation,
   Optimization,
@@ -30,7 +29,7 @@ from training.task import (
   build_model_fn,
 )
 
-# Keeps a mean over no weight at all at 0.
+# Added to the sum of weights, so that a mean without weights is 0.
 _EPSILON = 1e-5
 
 
@@ -89,8 +88,8 @@ def get_masked_lm_output(
     input_tensor: float [B, S, H], the last layer.
     output_weights: float [V, H], the table of word embeddings.
     positions: integer [B, P].
-    label_ids: integer [B, P], the pieces that stood there.
-    label_weights: float [B, P], 0 where a row has no more to predict.
+    label_ids: integer [B, P], the original pieces.
+    label_weights: float [B, P], 0 for unused positions.
 
   Returns:
     loss (scalar, their weighted mean), per_example_loss [B * P], log_probs
@@ -106,13 +105,9 @@ def get_masked_lm_output(
     bias = variables.get_variable(
       "output_bias", [bert_config.vocab_size], tf.compat.v1.zeros_initializer()
     )
-  logits = tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
-  per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=tf.reshape(label_ids, [-1]), logits=logits
-  )
+  losses, log_probs = _cross_entropy(x, output_weights, bias, label_ids)
   weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
-  loss = _weighted_mean(per_example_loss, weights)
-  return loss, per_example_loss, tf.nn.log_softmax(logits)
+  return _weighted_mean(losses, weights), losses, log_probs
 
 
 def get_next_sentence_output(
@@ -137,14 +132,17 @@ def get_next_sentence_output(
     bias = variables.get_variable(
       "output_bias", [2], tf.compat.v1.zeros_initializer()
     )
-  logits = tf.nn.bias_add(
-    tf.matmul(input_tensor, weights, transpose_b=True), bias
-  )
-  per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+  losses, log_probs = _cross_entropy(input_tensor, weights, bias, labels)
+  return tf.reduce_mean(losses), losses, log_probs
+
+
+def _cross_entropy(x, weights, bias, labels):
+  """Losses of the labels, and log-probabilities of all classes."""
+  logits = tf.nn.bias_add(tf.matmul(x, weights, transpose_b=True), bias)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.reshape(labels, [-1]), logits=logits
   )
-  loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, tf.nn.log_softmax(logits)
+  return losses, tf.nn.log_softmax(logits)
 
 
 def model_fn_builder(
@@ -182,7 +180,8 @@ class PretrainingTask(Task):
 
   Args:
     config: a BertConfig.
-    records_of: dict from split, "train" and "dev", to RecordFiles.
+    read: dict from split, "train" and "dev", to a function that returns its
+      RecordFiles.
     next_sentence_prediction: whether the records have next-sentence labels.
     max_eval_rows: number of records to evaluate on; None for all.
     mask_batch: masks batches as they are read; see `dynamic_masking`.
@@ -193,42 +192,39 @@ class PretrainingTask(Task):
   def __init__(
     self,
     config: modeling.BertConfig,
-    records_of: Mapping[str, shuffled_records.RecordFiles],
+    read: Mapping[str, Callable[[], record_files.RecordFiles]],
     next_sentence_prediction: bool,
     max_eval_rows: int | None = None,
     mask_batch: inputs.Transform | None = None,
   ):
     self._config = config
-    self._records_of = records_of
+    self._read = read
     self._next_sentence_prediction = next_sentence_prediction
     self._max_eval_rows = max_eval_rows
     self._mask_batch = mask_batch
 
   def row_sets(self, split: str) -> list[RowSet]:
     """The records of a split."""
-    found = self._records_of[split]
-    if split == "train":
-      input_fn = shuffled_records.training_input_fn(found, self._mask_batch)
-    else:
-      input_fn = shuffled_records.evaluation_input_fn(
-        found, self._max_eval_rows, self._mask_batch
-      )
+    found = self._read[split]()
+    input_fn = inputs.input_fn_from_rows(
+      found,
+      is_training=split == "train",
+      transform=self._mask_batch,
+      max_rows=self._max_eval_rows or len(found),
+    )
     return [RowSet(split, "", None, input_fn, len(found))]
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of the records of each split."""
-    return {name: r.fingerprint for name, r in self._records_of.items()}
+    """The fingerprint of the records of each split."""
+    return {split: read().fingerprint for split, read in self._read.items()}
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs the sizes of model and data."""
-    shapes = modeling.variable_shapes(self._config)
-    shapes |= self.variable_shapes(self._config)
+    """Logs the model size, and warns if both splits have the same records."""
+    config = self._config
+    shapes = modeling.variable_shapes(config) | self.variable_shapes(config)
     logging.info("%s parameters", f"{sum(map(math.prod, shapes.values())):,}")
-    train, dev = map(self._records_of.get, ("train", "dev"))
-    if train:
-      count = plural(len(train), "record")
-      logging.info("%s in %s", count, plural(len(train.paths), "file"))
-    if train and train is dev:
+    hashes = self.data_hashes()
+    if "train" in hashes and hashes["train"] == hashes.get("dev"):
       logging.warning(
         "Evaluating on the training records; pass others as --eval_input_file"
       )
@@ -242,12 +238,47 @@ class PretrainingTask(Task):
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
-    """The sum of both losses; for evaluation, the losses of each row."""
-    if mode == estimator.ModeKeys.TRAIN:
-      loss, accuracies = _training_loss(self._config, bert, features)
-      return Outputs(loss=loss, logged=accuracies)
-    loss, predictions = _evaluation(self._config, bert, features)
-    return Outputs(loss=loss, predictions=predictions)
+    """The sum of both losses; loss and accuracy of each prediction."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    weights = features["masked_lm_weights"]
+    if not is_training:
+      is_real = tf.cast(features["is_real_example"], tf.float32)
+      weights *= is_real[:, tf.newaxis]
+    sequence = bert.get_sequence_output()
+    # A batch is cut to its longest row, and other programs may fill positions
+    # up with ones behind that.
+    last = modeling.get_shape_list(sequence)[1] - 1
+    loss, losses, log_probs = get_masked_lm_output(
+      self._config,
+      sequence,
+      bert.get_embedding_table(),
+      tf.minimum(features["masked_lm_positions"], last),
+      features["masked_lm_ids"],
+      weights,
+    )
+    is_correct = _is_best(log_probs, features["masked_lm_ids"], weights)
+    # Replicas' losses are averaged, whatever number of masks each of them has.
+    share = _share_of_replicas(weights) if is_training else 1.0
+    loss *= share
+    logged = {"masked LM accuracy": share * _weighted_mean(is_correct, weights)}
+    predictions = {
+      "masked_lm_weights": weights,
+      "masked_lm_loss": tf.reshape(losses, tf.shape(weights)),
+      "masked_lm_accuracy": is_correct,
+    }
+    if "next_sentence_labels" in features:
+      labels = features["next_sentence_labels"]
+      mean, losses, log_probs = get_next_sentence_output(
+        self._config, bert.get_pooled_output(), labels
+      )
+      is_correct = _is_best(log_probs, labels, losses)
+      if not is_training:
+        mean = estimator.mean_over_real_rows(losses, features)
+      loss += mean
+      logged["next sentence accuracy"] = tf.reduce_mean(is_correct)
+      predictions["next_sentence_loss"] = losses
+      predictions["next_sentence_accuracy"] = is_correct
+    return Outputs(loss=loss, predictions=predictions, logged=logged)
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
@@ -257,97 +288,23 @@ class PretrainingTask(Task):
     Masked LM means are over masked pieces, next-sentence means over rows.
     """
     sums = collections.defaultdict(float)
+    counts = collections.defaultdict(float)
     for (row,) in predictions:
-      weights = row["masked_lm_weights"].astype(np.float64)
-      sums["pieces"] += np.sum(weights)
-      sums["rows"] += 1
+      masked = row.pop("masked_lm_weights").astype(np.float64)
       for name, values in row.items():
-        if name == "masked_lm_ids":
-          continue
-        if name.startswith("masked_lm_"):
-          sums[name] += float(np.sum(values * weights))
-        else:
-          sums[name] += float(values)
-    results = {}
-    for task, count in (("masked_lm", "pieces"), ("next_sentence", "rows")):
-      for metric, name in (("accuracy", "correct"), ("loss", "losses")):
-        if f"{task}_{name}" in sums:
-          mean = sums[f"{task}_{name}"] / max(sums[count], _EPSILON)
-          results[f"{task}_{metric}"] = mean
-    return Evaluation(results)
+        weights = masked if name.startswith("masked_lm") else np.float64(1)
+        sums[name] += float(np.sum(values * weights))
+        counts[name] += float(np.sum(weights))
+    return Evaluation(
+      {name: sums[name] / max(counts[name], _EPSILON) for name in sums}
+    )
 
 
-def _training_loss(bert_config, model, features):
-  """The sum of the tasks' losses, and a dict of accuracies for the log."""
-  weights = features["masked_lm_weights"]
-  loss, _, predicted = _masked_lm(bert_config, model, features, weights)
-  # Replicas' losses are averaged, whatever number of masks each of them has.
-  share = _share_of_replicas(weights)
-  is_correct = _is_equal(predicted, features["masked_lm_ids"])
-  accuracies = {
-    "masked LM accuracy": share * _weighted_mean(is_correct, weights)
-  }
-  loss *= share
-  if "next_sentence_labels" in features:
-    next_loss, _, is_correct = _next_sentence(bert_config, model, features)
-    loss += next_loss
-    accuracies["next sentence accuracy"] = tf.reduce_mean(is_correct)
-  return loss, accuracies
-
-
-def _evaluation(bert_config, model, features):
-  """The loss of a batch, and the losses and correct answers of its rows."""
-  is_real = tf.cast(features["is_real_example"], tf.float32)
-  weights = features["masked_lm_weights"] * is_real[:, tf.newaxis]
-  loss, losses, predicted = _masked_lm(bert_config, model, features, weights)
-  arrays = {
-    "masked_lm_weights": weights,
-    "masked_lm_losses": losses,
-    "masked_lm_correct": _is_equal(predicted, features["masked_lm_ids"]),
-    "masked_lm_ids": predicted,
-  }
-  if "next_sentence_labels" in features:
-    _, losses, is_correct = _next_sentence(bert_config, model, features)
-    loss += estimator.mean_over_real_rows(losses, features)
-    arrays |= {
-      "next_sentence_losses": losses,
-      "next_sentence_correct": is_correct,
-    }
-  return loss, arrays
-
-
-def _masked_lm(bert_config, model, features, weights):
-  """Loss (scalar), losses and most probable pieces, each [B, P]."""
-  sequence = model.get_sequence_output()
-  # A batch is cut to its longest row, and other programs may fill positions up
-  # with ones behind that.
-  last = modeling.get_shape_list(sequence)[1] - 1
-  loss, losses, log_probs = get_masked_lm_output(
-    bert_config,
-    sequence,
-    model.get_embedding_table(),
-    tf.minimum(features["masked_lm_positions"], last),
-    features["masked_lm_ids"],
-    weights,
-  )
-  shape = tf.shape(weights)
-  predicted = tf.argmax(log_probs, axis=-1, output_type=tf.int32)
-  return loss, tf.reshape(losses, shape), tf.reshape(predicted, shape)
-
-
-def _next_sentence(bert_config, model, features):
-  """Loss (scalar), losses, and 1 where the answer is right, each [B]."""
-  labels = tf.reshape(features["next_sentence_labels"], [-1])
-  loss, losses, log_probs = get_next_sentence_output(
-    bert_config, model.get_pooled_output(), labels
-  )
-  predicted = tf.argmax(log_probs, axis=-1, output_type=tf.int32)
-  return loss, losses, _is_equal(predicted, labels)
-
-
-def _is_equal(predicted, labels):
-  """1 where they are, else 0, float."""
-  return tf.cast(tf.equal(predicted, tf.cast(labels, tf.int32)), tf.float32)
+def _is_best(log_probs, labels, like):
+  """1.0 where a label is the most probable class, else 0.0; shaped `like`."""
+  best = tf.reshape(tf.argmax(log_probs, axis=-1), tf.shape(like))
+  labels = tf.cast(tf.reshape(labels, tf.shape(like)), best.dtype)
+  return tf.cast(tf.equal(best, labels), tf.float32)
 
 
 def _weighted_mean(values, weights):
@@ -355,10 +312,10 @@ def _weighted_mean(values, weights):
 
 
 def _share_of_replicas(weights):
-  """The weights' sum in proportion to its mean over all replicas.
+  """The sum of the weights, relative to its mean over all replicas.
 
-  Replicas' weighted means, each times this, have as their mean the one over the
-  weights of all replicas.
+  The mean of the replicas' weighted means, each multiplied by this, is the
+  weighted mean over all replicas.
   """
   replica = tf.distribute.get_replica_context()
   if replica is None or replica.num_replicas_in_sync == 1:

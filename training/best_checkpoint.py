@@ -7,11 +7,13 @@
         best.add(step, model.evaluate(dev_input_fn, 8), model.weights)
       return best.stop_reason
 
-    train(model, input_fn, 32, max_steps, evaluate, 100, best, release_files)
+    model.train(input_fn, 32, max_steps, evaluate, 100)
+    model.use(best.checkpoint)
 
 A run that was killed and started again ends as if it had not been killed.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -23,7 +25,7 @@ from absl import logging
 
 from errors import UserError, plural
 from pipeline import files
-from training import checkpoints, estimator, metrics
+from training import checkpoints, metrics
 
 
 class BestCheckpoint:
@@ -62,7 +64,9 @@ class BestCheckpoint:
     # If the run died between writing the weights of an evaluation and its
     # entry in the history, the weights on disk have no known value. Training
     # repeats that evaluation.
-    step = self._step_on_disk()
+    step = None
+    with contextlib.suppress(UserError):
+      step = checkpoints.Checkpoint(self._prefix).step
     self.best_value = dict(self.evaluations).get(step)
     self.best_step = None if self.best_value is None else step
 
@@ -125,17 +129,15 @@ class BestCheckpoint:
       )
       self.best_step, self.best_value = step, value
     self._write_history()
-    self._log(step, value)
+    logging.info(
+      "step %d: %s %s, best %s at step %s",
+      step,
+      self._metric,
+      _shown(value),
+      _shown(self.best_value),
+      self.best_step,
+    )
     return self.stop_reason
-
-  def _log(self, step, value):
-    shown = "not finite" if value is None else f"{value:.4f}"
-    best = "no best yet"
-    if self.best_step == step:
-      best = "the best so far"
-    elif self.best_step is not None:
-      best = f"best {self.best_value:.4f} at step {self.best_step}"
-    logging.info("step %d: %s %s, %s", step, self._metric, shown, best)
 
   def _name_among(self, results):
     for name in (self._metric, f"eval_{self._metric}"):
@@ -150,9 +152,8 @@ class BestCheckpoint:
   def _is_better(self, value):
     if value is None or self.best_value is None:
       return value is not None
-    if metrics.is_lower_better(self._metric):
-      return value < self.best_value
-    return value > self.best_value
+    sign = -1 if metrics.is_lower_better(self._metric) else 1
+    return sign * value > sign * self.best_value
 
   def _read_history(self, last_step):
     if not files.exists(self._path):
@@ -179,15 +180,6 @@ class BestCheckpoint:
     self._metric = metric
     return evaluations
 
-  def _step_on_disk(self):
-    """Step of the weights in `best_model.ckpt`, or None if it is unreadable."""
-    if not checkpoints.exists(self._prefix):
-      return None
-    try:
-      return checkpoints.Checkpoint(self._prefix).step
-    except UserError:
-      return None
-
   def _write_history(self):
     history = {
       "metric": self._metric,
@@ -198,34 +190,8 @@ class BestCheckpoint:
     files.write_file(self._path, json.dumps(history) + "\n")
 
 
-def train(
-  model: estimator.Estimator,
-  input_fn: estimator.InputFn,
-  batch_size: int,
-  num_train_steps: int,
-  evaluate: estimator.Evaluate | None,
-  eval_steps: int,
-  best_checkpoint: BestCheckpoint | None,
-  release_files: Mapping[str, str | bytes],
-) -> None:
-  """Trains, and writes the best weights as a released model.
-
-  Args:
-    model: an Estimator.
-    input_fn, batch_size, num_train_steps, evaluate, eval_steps: see
-      `Estimator.train`.
-    best_checkpoint: where `evaluate` keeps the best weights, or None to
-      release the last ones.
-    release_files: see `checkpoints.write_release`.
-  """
-  if not best_checkpoint:
-    delete_history(model.model_dir)
-  model.train(input_fn, batch_size, num_train_steps, evaluate, eval_steps)
-  if best_checkpoint and best_checkpoint.checkpoint:
-    model.use(best_checkpoint.checkpoint)
-  weights = {**model.weights, "global_step": np.int64(model.global_step)}
-  checkpoints.write_release(model.model_dir, weights, release_files)
-  logging.info("The trained model is in %s", model.model_dir)
+def _shown(value):
+  return "not finite" if value is None else f"{value:.4f}"
 
 
 def delete_history(model_dir: str) -> None:

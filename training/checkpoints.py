@@ -111,13 +111,11 @@ def training_checkpoints(model_dir: str) -> list[str]:
   """
   if not tf.io.gfile.isdir(model_dir):
     return []
-  steps = [
-    re.fullmatch(rf"{re.escape(TRAINING_NAME)}-(\d+)\.index", name)
-    for name in tf.io.gfile.listdir(model_dir)
-  ]
+  names = "\n".join(tf.io.gfile.listdir(model_dir))
+  steps = re.findall(rf"(?m)^{re.escape(TRAINING_NAME)}-(\d+)\.index$", names)
   return [
     os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
-    for step in sorted(int(match[1]) for match in steps if match)
+    for step in sorted(map(int, steps))
   ]
 
 
@@ -232,10 +230,10 @@ def compare(
       f"{list(wanted[wrong[0]])} in the model; pass the bert_config.json that "
       f"came with the checkpoint"
     )
-  if wrong:
-    missing = [name for name in wrong if name not in checkpoint]
+  missing = [name for name in wrong if name not in checkpoint]
+  if missing:
     raise UserError(
-      f"checkpoint {checkpoint.prefix} lacks {wrong[0]} and "
+      f"checkpoint {checkpoint.prefix} lacks {missing[0]} and "
       f"{plural(len(missing) - 1, 'more variable')} of the model; pass a BERT "
       f"checkpoint and the bert_config.json that came with it"
     )
@@ -244,6 +242,19 @@ def compare(
     sorted(wanted.keys() - loaded),
     sorted(shapes.keys() - loaded),
   )
+
+
+def load_weights(
+  path: str, wanted: Mapping[str, Sequence[int]], optional: Container[str] = ()
+) -> Checkpoint:
+  """The Checkpoint that `path` refers to; see `find_checkpoint` and `compare`.
+
+  Optional variables that it lacks, or holds in another shape, are `skipped`.
+  """
+  checkpoint = Checkpoint(find_checkpoint(path), weights_only=True)
+  _, missing, _ = compare(checkpoint, wanted, optional)
+  checkpoint.skipped = frozenset(missing)
+  return checkpoint
 
 
 def initialize_from(
@@ -289,12 +300,9 @@ def log_initialization(store: variables.VariableStore) -> None:
   loaded, initialized, unused = compare(checkpoint, wanted, optional=wanted)
   initialized = [n for n in initialized if not is_training_state(n)]
   logging.info(
-    "%s: loaded %s; %d initialized (new in this task), %d in the checkpoint "
-    "unused",
-    checkpoint.prefix,
-    plural(len(loaded), "variable"),
-    len(initialized),
-    len(unused),
+    f"{checkpoint.prefix}: loaded {plural(len(loaded), 'variable')}; "
+    f"{len(initialized)} initialized (new in this task), {len(unused)} in the "
+    f"checkpoint unused"
   )
   logging.debug("loaded: %s", " ".join(loaded))
   logging.debug("initialized: %s", " ".join(initialized))
@@ -452,13 +460,7 @@ def write_release(
   weights: Mapping[str, tf.Tensor | tf.Variable],
   contents: Mapping[str, str | bytes],
 ) -> None:
-  """Writes the files that an unzipped BERT release consists of.
-
-  Args:
-    output_dir: an existing folder.
-    weights: dict from name to tensor or variable.
-    contents: dict from file name to content: configuration, vocabulary, labels.
-  """
+  """Writes `weights` and other files, by name, as in an unzipped release."""
   for name, content in contents.items():
     files.write_file(os.path.join(output_dir, name), content)
   write_checkpoint(os.path.join(output_dir, RELEASE_NAME), weights)

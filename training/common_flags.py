@@ -238,8 +238,7 @@ def check_output_files(
   """
   taken = {os.path.realpath(path): "is an input" for path in read if path}
   for path in paths:
-    folder, base = os.path.split(path)
-    folder = folder or "."
+    folder, base = os.path.dirname(path) or ".", os.path.basename(path)
     is_local = not files.is_remote(path)
     problem = None
     if not base or files.isdir(path):
@@ -315,21 +314,17 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     require("vocab_file")
     require_file("vocab_file")
     text_files.decode_utf8(FLAGS.vocab_file, files.read_bytes(FLAGS.vocab_file))
-  _check_casing(FLAGS.do_lower_case, given("init_checkpoint"))
+  try:
+    tokenization.validate_case_matches_checkpoint(
+      FLAGS.do_lower_case, given("init_checkpoint")
+    )
+  except ValueError as error:
+    raise UserError(str(error)) from error
   tokenizer = tokenization.FullTokenizer(
     FLAGS.vocab_file, FLAGS.do_lower_case, FLAGS.spm_model_file
   )
   _check_vocabulary(tokenizer)
   return tokenizer
-
-
-def _check_casing(do_lower_case, init_checkpoint):
-  try:
-    tokenization.validate_case_matches_checkpoint(
-      do_lower_case, init_checkpoint
-    )
-  except ValueError as error:
-    raise UserError(str(error)) from error
 
 
 def _check_vocabulary(tokenizer):

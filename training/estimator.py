@@ -11,6 +11,7 @@ checkpoints.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,7 +42,8 @@ class EstimatorSpec:
     mode: a ModeKeys value.
     loss: scalar, the mean over the real rows of the batch; for TRAIN, and for
       EVAL if there are labels.
-    train_op: result of `create_optimizer`; for TRAIN.
+    train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
+      in a tf.function, the control dependencies of the update suffice.
     logged: dict of scalars for the log line and TensorBoard; for TRAIN.
     eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
       each tensor [B, ...] of the dict by keyword, as an array over all real
@@ -97,6 +99,9 @@ class Estimator:
       among the features, and the argument is None.
     config: a RunConfig.
     params: dict passed to `model_fn`, and, with more entries, to `input_fn`.
+
+  Attributes:
+    summaries: the Summaries, which write to TensorBoard.
   """
 
   def __init__(
@@ -110,7 +115,7 @@ class Estimator:
     self._params = dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
-    self._summaries = summaries.Summaries(config.model_dir)
+    self.summaries = summaries.Summaries(config.model_dir)
     self._programs = {}
     self._metric_fn, self._metric_names = None, ()
     self._is_initialization_logged = False
@@ -119,11 +124,6 @@ class Estimator:
     if resumed:
       self._store.initial_values = resumed
       logging.info("Continuing from %s", resumed.prefix)
-
-  @property
-  def model_dir(self) -> str:
-    """Folder of its checkpoints."""
-    return self._config.model_dir
 
   @property
   def global_step(self) -> int:
@@ -208,7 +208,7 @@ class Estimator:
         divided among the replicas, the loss is not finite, or a
         checkpoint cannot be written.
     """
-    with checkpoints.lock_folder(self.model_dir):
+    with checkpoints.lock_folder(self._config.model_dir):
       step = self._step
       self._remove_leftovers(step)
 
@@ -225,15 +225,15 @@ class Estimator:
       elif reason:
         _log_stop("Already stopped", step, max_steps, reason)
       else:
-        self._train(input_fn, batch_size, max_steps, evaluate, evaluates)
+        self._run_steps(input_fn, batch_size, max_steps, evaluate, evaluates)
 
-  def _train(self, input_fn, batch_size, max_steps, evaluate, evaluates):
+  def _run_steps(self, input_fn, batch_size, max_steps, evaluate, evaluates):
     """Makes the remaining updates; `evaluates` says after which to evaluate."""
     first_step = step = self._step
     dataset = self._dataset(
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
-    progress = summaries.Progress(step, max_steps, batch_size, self._summaries)
+    progress = summaries.Progress(step, max_steps, batch_size, self.summaries)
     program = self._program(ModeKeys.TRAIN, dataset)
     batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
     with contextlib.closing(progress):
@@ -273,6 +273,8 @@ class Estimator:
     Raises:
       UserError: there is no real row.
     """
+    # The metrics need all predictions at once. To score them as they come, as
+    # Experiment does, iterate over `predict`.
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     if not rows:
       raise UserError("there is no row to evaluate on")
@@ -284,17 +286,6 @@ class Estimator:
       losses = [row["batch_loss"] for row in rows]
       results["loss"] = float(np.mean(losses, dtype=np.float64))
     return {**results, "global_step": self.global_step}
-
-  def write_scalars(self, prefix: str, results: Mapping[str, float]) -> None:
-    """Writes the results of an evaluation to TensorBoard.
-
-    Args:
-      prefix: of the tags, such as `dev` for `dev/eval_accuracy`.
-      results: dict of numbers, with the `global_step` that they belong to.
-    """
-    scalars = {f"{prefix}/{name}": value for name, value in results.items()}
-    step = scalars.pop(f"{prefix}/global_step")
-    self._summaries.write(step, scalars)
 
   def predict(
     self, input_fn: InputFn, batch_size: int, mode: str = ModeKeys.PREDICT
@@ -408,12 +399,12 @@ class Estimator:
 
   def _remove_leftovers(self, step):
     """Cleans up after an interrupted run."""
-    checkpoints.remove_partial_files(self.model_dir)
-    newest = checkpoints.training_checkpoints(self.model_dir)[-1:]
+    checkpoints.remove_partial_files(self._config.model_dir)
+    newest = checkpoints.training_checkpoints(self._config.model_dir)[-1:]
     # If the newest is not ours it is damaged, and ours must not be deleted.
     if newest and newest[0].endswith(f"-{step}"):
       keep_max = self._config.keep_checkpoint_max
-      checkpoints.record_checkpoints(self.model_dir, keep_max)
+      checkpoints.record_checkpoints(self._config.model_dir, keep_max)
 
   def _log_initialization_once(self):
     if not self._is_initialization_logged:
@@ -427,7 +418,7 @@ class Estimator:
         f"must call create_optimizer once for TRAIN"
       )
     prefix = checkpoints.save_training_checkpoint(
-      self.model_dir,
+      self._config.model_dir,
       step,
       dict(self._store.items()),
       self._config.keep_checkpoint_max,
@@ -453,11 +444,9 @@ def _with_user_errors(batches: Iterable) -> Iterator:
 def _stack(arrays):
   """Arrays as one, the smaller ones padded with zeros at their ends."""
   shape = np.max([array.shape for array in arrays], axis=0).astype(int)
-  if all(array.shape == tuple(shape) for array in arrays):
-    return np.stack(arrays)
   stacked = np.zeros((len(arrays), *shape), arrays[0].dtype)
-  for target, array in zip(stacked, arrays, strict=True):
-    target[tuple(map(slice, array.shape))] = array
+  for row, array in enumerate(arrays):
+    stacked[(row, *map(slice, array.shape))] = array
   return stacked
 
 
@@ -472,15 +461,12 @@ def mean_over_real_rows(
 
 
 def check_batch_size(name: str, batch_size: int, replicas: int) -> None:
-  """Checks that a batch can be divided evenly among replicas.
+  """Raises UserError unless a batch can be divided evenly among replicas.
 
   Args:
-    name: how the message names the batch size, such as `--eval_batch_size`.
+    name: of the batch size in the message, such as `--eval_batch_size`.
     batch_size: rows of a batch, over all replicas.
-    replicas: number of them.
-
-  Raises:
-    UserError: it cannot.
+    replicas: number of replicas.
   """
   if batch_size % replicas:
     raise UserError(
@@ -489,28 +475,26 @@ def check_batch_size(name: str, batch_size: int, replicas: int) -> None:
     )
 
 
+@functools.cache
 def make_strategy(
   use_tpu: bool,
   tpu_name: str | None = None,
   tpu_zone: str | None = None,
   gcp_project: str | None = None,
 ) -> tf.distribute.Strategy | None:
-  """Returns the strategy for this machine's devices.
+  """The strategy of this process: TPUStrategy, MirroredStrategy, or None.
 
   Args:
     use_tpu: connect to a TPU and use all its cores.
     tpu_name: name or `grpc://` address of the TPU; the local one when None.
     tpu_zone, gcp_project: where to look up the name.
 
-  Returns:
-    A TPUStrategy; a MirroredStrategy over several GPUs; else None.
-
   Raises:
     UserError: there is no such TPU.
   """
   if not use_tpu:
-    several = len(tf.config.list_physical_devices("GPU")) > 1
-    return tf.distribute.MirroredStrategy() if several else None
+    gpus = tf.config.list_physical_devices("GPU")
+    return tf.distribute.MirroredStrategy() if len(gpus) > 1 else None
   try:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu_name or "local", zone=tpu_zone, project=gcp_project
@@ -520,7 +504,6 @@ def make_strategy(
   except (tf.errors.OpError, ValueError, RuntimeError, ImportError) as error:
     raise UserError(
       f"--use_tpu=True --tpu_name={tpu_name}: no TPU found "
-      f"({str(error).splitlines()[0]}); check the name, or leave out "
-      f"--use_tpu"
+      f"({str(error).splitlines()[0]}); check the name, or omit --use_tpu"
     ) from error
   return tf.distribute.TPUStrategy(resolver)

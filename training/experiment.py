@@ -7,11 +7,9 @@
 `training/task.py` defines the interface of a task.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +34,9 @@ from training.task import Optimization, RowSet, Task, build_model_fn
 
 FLAGS = flags.FLAGS
 
+# Names of the files of rows, by split.
+_RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
+
 
 class ModelFiles(NamedTuple):
   """The model of an experiment.
@@ -57,6 +58,7 @@ class Settings:
   Attributes:
     splits: the splits to read: any of "train", "dev" and "test".
     flags: all flags by name, for flags.json.
+    strategy: the strategy for the devices; None for one device.
   """
 
   splits: tuple[str, ...]
@@ -75,9 +77,7 @@ class Settings:
   precision: str
   flags: Mapping[str, object]
   use_tpu: bool = False
-  tpu_name: str | None = None
-  tpu_zone: str | None = None
-  gcp_project: str | None = None
+  strategy: tf.distribute.Strategy | None = None
   predict_batch_size: int = 8
   num_train_epochs: float | None = None
   num_train_steps: int | None = None
@@ -91,34 +91,26 @@ class Settings:
     """Settings from the flags; `changes` override values.
 
     flags.json records the values that are used.
-    """
-    names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
-    fields = {name: FLAGS[name].value for name in names}
-    fields |= {k: v for k, v in changes.items() if k in names}
-    fields["tpu_name"] = FLAGS.tpu_name or FLAGS.master
-    recorded = common_flags.flag_values() | changes
-    return cls(splits=tuple(splits), flags=recorded, **fields)
-
-  @property
-  def strategy(self) -> tf.distribute.Strategy | None:
-    """The strategy for the devices; None for one device.
 
     Raises:
       UserError: there is no such TPU.
     """
-    return make_strategy(
-      self.use_tpu, self.tpu_name, self.tpu_zone, self.gcp_project
+    names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
+    fields = {name: FLAGS[name].value for name in names}
+    fields |= {k: v for k, v in changes.items() if k in names}
+    fields["strategy"] = estimator.make_strategy(
+      FLAGS.use_tpu,
+      FLAGS.tpu_name or FLAGS.master,
+      FLAGS.tpu_zone,
+      FLAGS.gcp_project,
     )
+    recorded = common_flags.flag_values() | changes
+    return cls(splits=tuple(splits), flags=recorded, **fields)
 
   @property
   def do_train(self) -> bool:
     """Whether to train."""
     return "train" in self.splits
-
-  @property
-  def do_predict(self) -> bool:
-    """Whether to predict."""
-    return "test" in self.splits
 
   @property
   def evaluates_in_training(self) -> bool:
@@ -155,6 +147,9 @@ class Experiment:
         f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
       )
     check_batch_sizes(settings)
+    if files.isdir(settings.output_dir):
+      with checkpoints.lock_folder(settings.output_dir):
+        pass  # Fail before reading the data if another process uses it.
     self._row_sets = {split: task.row_sets(split) for split in settings.splits}
     self._examples = {
       split: task.examples(split)
@@ -167,7 +162,8 @@ class Experiment:
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics."""
     settings, task = self._settings, self._task
-    with locked_folder(settings.output_dir):
+    files.makedirs(settings.output_dir)
+    with checkpoints.lock_folder(settings.output_dir):
       self._read_output_dir()  # Another process may have just left it.
       record = run_record.keep_record(
         settings.output_dir,
@@ -177,10 +173,12 @@ class Experiment:
         settings.do_train,
         self._is_trained,
       )
+      uses_dev = settings.do_eval or settings.evaluates_in_training
       for split, examples in self._examples.items():
         self._row_sets[split] = [
           self._write_rows(split, suffix, examples[suffix])
           for suffix in examples
+          if split != "dev" or uses_dev
         ]
       task.log_data(self._row_sets)
       model = self._build_estimator()
@@ -200,10 +198,9 @@ class Experiment:
 
   def _read_output_dir(self):
     """Checks what an earlier run left in the folder."""
-    settings = self._settings
+    settings, config = self._settings, self._model.config
     self._is_trained = check_output_dir(
-      self._model.config,
-      self._task.variable_shapes(self._model.config),
+      modeling.variable_shapes(config) | self._task.variable_shapes(config),
       settings.output_dir,
       settings.do_train,
     )
@@ -211,71 +208,57 @@ class Experiment:
 
   def _make_best_checkpoint(self):
     """The BestCheckpoint of the training, or None if no flag needs one."""
-    settings, metrics = self._settings, self._task.metrics
-    keeps = settings.keep_best or settings.early_stopping_patience
-    wanted = settings.keep_best or (metrics[0] if metrics else None)
-    known = [*metrics, "loss"] if self._task.has_eval_loss else metrics
-    if settings.keep_best and wanted.removeprefix("eval_") not in known:
+    settings, task = self._settings, self._task
+    metric = (settings.keep_best or "").removeprefix("eval_")
+    known = [*task.metrics, *(["loss"] if task.has_eval_loss else [])]
+    if settings.keep_best and metric not in known:
       raise UserError(
-        f"--keep_best={wanted} is not a metric of {self._task.name}; pass one "
-        f"of {', '.join(known)}"
+        f"--keep_best={settings.keep_best} is not a metric of {task.name}; "
+        f"pass one of {', '.join(known)}"
       )
+    keeps = metric or settings.early_stopping_patience
     if not (keeps and settings.do_train):
       return None
     return best_checkpoint.BestCheckpoint(
       settings.output_dir,
-      wanted.removeprefix("eval_"),
+      metric or task.metrics[0],
       settings.early_stopping_patience,
     )
 
   # Rows.
 
   def _write_rows(self, split, suffix, examples):
-    """Writes the rows of a data set unless they are cached."""
+    """Writes the rows of a data set to a file in the output folder."""
     task, is_training = self._task, split == "train"
     for rows in self._row_sets.get("dev") or ():
       if split == "test" and rows.examples is examples:
         return dataclasses.replace(rows, split=split)
     path = os.path.join(
-      self._settings.output_dir, f"{task.record_name(split)}{suffix}.tf_record"
+      self._settings.output_dir, f"{_RECORD_NAMES[split]}{suffix}.tf_record"
     )
     spec = task.feature_spec(is_training)
-    key = task.cache_key(split)
-    counts = _cached_counts(path, key)
-    is_reused = counts is not None
-    if not is_reused:
-      counts = []
+    counts = []
 
-      def rows():
-        for rows_of_example in task.features(examples, is_training):
-          counts.append(len(rows_of_example))
-          yield from rows_of_example
+    def rows():
+      for rows_of_example in task.features(examples, is_training):
+        counts.append(len(rows_of_example))
+        yield from rows_of_example
 
-      _delete_metadata(path)
-      records.write_records(path, rows(), spec)
-      _write_metadata(path, key, counts)
+    num_rows = records.write_records(path, rows(), spec)
     logging.info(
-      "%s: %s of %s%s",
+      "%s: %s of %s",
       path,
-      plural(sum(counts), "row"),
+      plural(num_rows, "row"),
       plural(len(counts), "example"),
-      ", written earlier" if is_reused else "",
     )
     return RowSet(
       split,
       suffix,
       examples,
       inputs.input_fn_from_file(path, spec, is_training, is_training),
-      sum(counts),
+      num_rows,
       None if set(counts) <= {1} else np.array(counts, np.int64),
     )
-
-  def _padded_input_fn(self, rows):
-    """The training `input_fn`, padded as task and --pad_to_max_length say."""
-    pads = self._settings.pad_to_max_length
-    if pads is None and self._task.pads_training:
-      return lambda params: rows.input_fn({**params, "pad_to_max_length": True})
-    return rows.input_fn
 
   # Training.
 
@@ -284,29 +267,22 @@ class Experiment:
     if not examples:
       raise UserError(f"{self._task.name} has no example to train on")
     count = len(examples)
-    if self._task.epoch_counts_rows and not self._steps_of(count):
+    if self._task.epoch_counts_rows and not self._num_steps(count):
       # Convert the examples only if needed: each may have several rows.
       count = sum(map(len, self._task.features(examples, is_training=True)))
-    self._count_train_steps(count)
+    self._check_num_steps(count)
 
-  def _steps_of(self, count):
-    """Number of steps of the training, with `count` rows in an epoch."""
-    if self._settings.num_train_steps is not None:
-      return self._settings.num_train_steps
-    epochs = self._settings.num_train_epochs
-    return int(count / self._settings.train_batch_size * epochs)
+  def _num_steps(self, count):
+    """Number of training steps, with `count` rows or examples in an epoch."""
+    settings = self._settings
+    if settings.num_train_steps is not None:
+      return settings.num_train_steps
+    epochs = settings.num_train_epochs
+    return int(count / settings.train_batch_size * epochs)
 
-  def _count_train_steps(self, count):
-    """Number of training steps and of warm-up steps.
-
-    Args:
-      count: number of rows, or of examples, in an epoch.
-
-    Raises:
-      UserError: the training set is smaller than a batch.
-    """
-    settings, steps = self._settings, self._steps_of(count)
-    if steps < 1:
+  def _check_num_steps(self, count):
+    settings = self._settings
+    if self._num_steps(count) < 1:
       unit = "row" if self._task.epoch_counts_rows else "example"
       raise UserError(
         f"--num_train_epochs={settings.num_train_epochs} over "
@@ -314,9 +290,6 @@ class Experiment:
         f"--train_batch_size={settings.train_batch_size}; raise the number of "
         f"epochs or lower the batch size"
       )
-    if settings.num_warmup_steps is not None:
-      return steps, settings.num_warmup_steps
-    return steps, int(steps * settings.warmup_proportion)
 
   def _build_estimator(self):
     settings = self._settings
@@ -324,12 +297,13 @@ class Experiment:
     if settings.do_train:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
-      self._num_train_steps, warmup = self._count_train_steps(
-        rows.num_rows if counts_rows else len(rows.examples)
-      )
-      update = Optimization(
-        settings.learning_rate, self._num_train_steps, warmup
-      )
+      count = rows.num_rows if counts_rows else len(rows.examples)
+      self._check_num_steps(count)
+      steps = self._num_train_steps = self._num_steps(count)
+      warmup = settings.num_warmup_steps
+      if warmup is None:
+        warmup = int(steps * settings.warmup_proportion)
+      update = Optimization(settings.learning_rate, steps, warmup)
     model_fn = build_model_fn(
       self._task,
       self._model.config,
@@ -352,8 +326,7 @@ class Experiment:
 
   def _get_weights(self, model):
     """Trains the model, or loads the best weights of an earlier training."""
-    folder = self._settings.output_dir
-    best = checkpoints.best_checkpoint(folder)
+    best = checkpoints.best_checkpoint(self._settings.output_dir)
     if self._settings.do_train:
       self._train(model)
     elif self._is_trained and best:
@@ -362,17 +335,18 @@ class Experiment:
   def _train(self, model):
     """Trains, and turns `output_dir` into a model folder."""
     settings = self._settings
-    folder = settings.output_dir
     for name, content in self._task.assets().items():
       # Written first: without them a checkpoint cannot be used.
-      files.write_file(os.path.join(folder, name), content)
-    evaluate_at, eval_steps = None, 0
+      files.write_file(os.path.join(settings.output_dir, name), content)
+    evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)
       epochs = settings.num_train_epochs or 1
-      epoch = math.ceil(self._num_train_steps / epochs)
-      eval_steps = settings.eval_steps or epoch
+      eval_steps = eval_steps or math.ceil(self._num_train_steps / epochs)
     (rows,) = self._row_sets["train"]
+    input_fn = rows.input_fn
+    if settings.pad_to_max_length is None and self._task.pads_training:
+      input_fn = _padded(input_fn)
     logging.info(
       "Training for %s of %s, %.3g epochs of %s",
       plural(self._num_train_steps, "step"),
@@ -380,16 +354,18 @@ class Experiment:
       self._num_train_steps * settings.train_batch_size / rows.num_rows,
       plural(rows.num_rows, "row"),
     )
-    best_checkpoint.train(
-      model,
-      self._padded_input_fn(rows),
-      settings.train_batch_size,
-      self._num_train_steps,
-      evaluate_at,
-      eval_steps,
-      self._best,
-      self._model.contents,
+    steps, best = self._num_train_steps, self._best
+    if not best:
+      best_checkpoint.delete_history(settings.output_dir)
+    size = settings.train_batch_size
+    model.train(input_fn, size, steps, evaluate_at, eval_steps)
+    if best and best.checkpoint:
+      model.use(best.checkpoint)
+    weights = {**model.weights, "global_step": np.int64(model.global_step)}
+    checkpoints.write_release(
+      settings.output_dir, weights, self._model.contents
     )
+    logging.info("The trained model is in %s", settings.output_dir)
 
   def _evaluate_at(self, model, step):
     """Evaluates after `step` updates; returns a reason to stop, or None."""
@@ -399,14 +375,11 @@ class Experiment:
     for rows in self._row_sets["dev"]:
       results = self._evaluate(model, rows).results
       first = first or results
-      model.write_scalars(
-        "dev",
-        {
-          name if name == "global_step" else name + rows.suffix: value
-          for name, value in results.items()
-        },
+      step = results.pop("global_step")
+      model.summaries.write(
+        step, {f"dev/{n}{rows.suffix}": v for n, v in results.items()}
       )
-      shown = sorted(results.keys() - {"global_step", "loss"})
+      shown = sorted(results.keys() - {"loss"})
       if metrics := self._task.metrics:
         known = (*metrics, "loss")
         shown = [name for name in shown if name.removeprefix("eval_") in known]
@@ -451,6 +424,10 @@ class Experiment:
     run_record.write_results(stem, evaluation.results, evaluation.details)
 
 
+def _padded(input_fn):
+  return lambda params: input_fn({**params, "pad_to_max_length": True})
+
+
 def _collect_losses(rows, losses):
   """Yields the rows, and appends the loss that each has to a list."""
   for row in rows:
@@ -471,56 +448,7 @@ def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
     yield group
 
 
-# A cached file of rows has a metadata file beside it, PATH.json, with its cache
-# key. It is deleted before the rows are replaced and written after them, so it
-# never describes another file.
-
-
-def _cached_counts(path, key):
-  """The numbers of rows per example in a file made from `key`, or None."""
-  if key is None or not (files.isfile(path) and files.isfile(path + ".json")):
-    return None
-  try:
-    metadata = json.loads(files.read_bytes(path + ".json"))
-    is_same = metadata["key"] == key and metadata["bytes"] == files.size(path)
-    return list(metadata["rows_per_example"]) if is_same else None
-  except (ValueError, TypeError, KeyError):
-    return None
-
-
-def _delete_metadata(path):
-  if files.exists(path + ".json"):
-    files.remove(path + ".json")
-
-
-def _write_metadata(path, key, counts):
-  if key is not None:
-    metadata = {
-      "key": key,
-      "bytes": files.size(path),
-      "rows_per_example": counts,
-    }
-    files.write_file(path + ".json", json.dumps(metadata) + "\n")
-
-
 # Checks.
-
-
-@contextlib.contextmanager
-def locked_folder(path: str) -> Iterator[None]:
-  """Creates an output folder, and locks it against other processes.
-
-  Raises:
-    UserError: it cannot be created, or another process uses it.
-  """
-  try:
-    files.makedirs(path)
-  except OSError as error:
-    raise UserError(
-      f"--output_dir={path} cannot be created: {error.strerror}; pass another"
-    ) from error
-  with checkpoints.lock_folder(path):
-    yield
 
 
 def check_init_checkpoint(
@@ -528,88 +456,57 @@ def check_init_checkpoint(
   head_shapes: Mapping[str, list[int]],
   init_checkpoint: str | None,
 ) -> bool:
-  """Raises UserError unless a checkpoint fits the model.
-
-  Args:
-    config: a BertConfig.
-    head_shapes: name and shape of the task's own variables, which the
-      checkpoint may lack.
-    init_checkpoint: a prefix or folder, or None.
+  """Raises UserError unless a checkpoint, if there is one, fits the model.
 
   Returns:
-    Whether the checkpoint has the task's variables, too.
+    Whether it has the task's own variables, `head_shapes`, too.
   """
   if init_checkpoint is None:
     return False
   if not init_checkpoint:
     raise UserError("--init_checkpoint is empty; pass a path, or omit it")
-  checkpoint = checkpoints.Checkpoint(
-    checkpoints.find_checkpoint(init_checkpoint)
-  ).verify()
   wanted = {**modeling.variable_shapes(config), **head_shapes}
-  _, missing, _ = checkpoints.compare(checkpoint, wanted, optional=head_shapes)
-  return not missing
+  weights = checkpoints.load_weights(init_checkpoint, wanted, head_shapes)
+  return not weights.verify().skipped
 
 
 def check_output_dir(
-  config: modeling.BertConfig,
-  head_shapes: Mapping[str, list[int]],
-  output_dir: str,
-  do_train: bool,
+  shapes: Mapping[str, list[int]], output_dir: str, do_train: bool
 ) -> bool:
   """Raises UserError if an output folder holds another model.
 
-  Args:
-    config: a BertConfig.
-    head_shapes: name and shape of the task's own variables.
-    output_dir: the folder.
-    do_train: whether to train in it.
-
   Returns:
-    Whether it holds a valid checkpoint of a training.
+    Whether it holds a valid checkpoint of a training of the variables `shapes`.
   """
   common_flags.check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest = checkpoints.latest_valid(output_dir)
-  if do_train and not newest and files.exists(release + ".index"):
-    raise UserError(
-      f"--output_dir={output_dir} holds a model, {release}, which training "
-      f"would overwrite; pass another folder"
-    )
-  shapes = newest.shapes if newest else {}
-  wanted = {**modeling.variable_shapes(config), **head_shapes}
-  for name, shape in wanted.items() if newest else ():
-    if shapes.get(name) != shape:
-      difference = f"{name} is missing"
-      if name in shapes:
-        difference = f"{name} has shape {shapes[name]}, expected {shape}"
+  if not newest:
+    if do_train and checkpoints.exists(release):
       raise UserError(
-        f"--output_dir={output_dir} holds another model: {difference}; pass "
-        f"another folder"
+        f"--output_dir={output_dir} holds a model, {release}, which training "
+        f"would overwrite; pass another folder"
       )
-  return newest is not None
+    return False
+  for name, shape in shapes.items():
+    found = newest.shapes.get(name)
+    if found != shape:
+      difference = f"has shape {found}, expected {shape}"
+      raise UserError(
+        f"--output_dir={output_dir} holds another model: {name} "
+        f"{'is missing' if found is None else difference}; pass another folder"
+      )
+  return True
 
 
 def check_batch_sizes(settings: Settings) -> None:
   """Raises UserError unless each batch size suits the number of devices."""
-  strategy = settings.strategy
-  replicas = strategy.num_replicas_in_sync if strategy else 1
+  replicas = getattr(settings.strategy, "num_replicas_in_sync", 1)
   evaluates = settings.do_eval or settings.evaluates_in_training
   for name, is_used in (
     ("train_batch_size", settings.do_train),
     ("eval_batch_size", evaluates),
-    ("predict_batch_size", settings.do_predict),
+    ("predict_batch_size", "test" in settings.splits),
   ):
     if is_used:
       estimator.check_batch_size(f"--{name}", getattr(settings, name), replicas)
-
-
-@functools.cache
-def make_strategy(
-  use_tpu: bool,
-  tpu_name: str | None,
-  tpu_zone: str | None,
-  gcp_project: str | None,
-) -> tf.distribute.Strategy | None:
-  """The one strategy of this process; see `estimator.make_strategy`."""
-  return estimator.make_strategy(use_tpu, tpu_name, tpu_zone, gcp_project)

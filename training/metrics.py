@@ -49,10 +49,7 @@ def f1_macro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
   from sklearn import metrics
 
   if np.ndim(label_ids) == 2:
-    columns = zip(
-      np.transpose(label_ids), np.transpose(predictions), strict=True
-    )
-    return float(np.mean([f1(*pair) for pair in columns]))
+    return float(np.mean([f1(*c) for c in _columns(label_ids, predictions)]))
   return float(
     metrics.f1_score(label_ids, predictions, average="macro", zero_division=0)
   )
@@ -93,29 +90,22 @@ def _correlation(statistic, label_ids, predictions):
   with warnings.catch_warnings():
     # Nearly constant numbers cause a warning, but the result is usable.
     warnings.simplefilter("ignore")
-    return float(
-      statistic(
-        np.asarray(label_ids, np.float64), np.asarray(predictions, np.float64)
-      )[0]
-    )
+    pair = np.asarray([label_ids, predictions], np.float64)
+    return float(statistic(*pair)[0])
+
+
+def _columns(label_ids, predictions):
+  """Labels and predictions, [rows] each, of each of C labels."""
+  return zip(np.transpose(label_ids), np.transpose(predictions), strict=True)
 
 
 def _is_constant(values):
   return np.unique(values).size < 2
 
 
+_ALL = accuracy, f1, f1_micro, f1_macro, matthews, pearson, spearman, mse
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-  metric.__name__: metric
-  for metric in (
-    accuracy,
-    f1,
-    f1_micro,
-    f1_macro,
-    matthews,
-    pearson,
-    spearman,
-    mse,
-  )
+  metric.__name__: metric for metric in _ALL
 }
 
 
@@ -161,8 +151,7 @@ def label_report(
       "labels": dict(zip(names, scores, strict=True)),
       "confusion_matrix": _confusion(label_ids, predictions, indices),
     }
-  pairs = zip(np.transpose(label_ids), np.transpose(predictions), strict=True)
-  columns = dict(zip(names, pairs, strict=True))
+  columns = dict(zip(names, _columns(label_ids, predictions), strict=True))
   return {
     "labels": {name: _scores(*pair, [1])[0] for name, pair in columns.items()},
     "confusion_matrices": {

@@ -3,9 +3,8 @@
     predictor = Predictor(model_folder.find_model(folder), compute, head_shapes)
     predictor(rows)["logits"]  # float32 [rows, C]
 
-Everything that answers from a model folder computes here: `compute` builds the
-graph of its task, and the Predictor loads the weights, checks them, and forms
-the batches.
+`compute` builds the graph of a task. The Predictor loads and checks the
+weights, and forms the batches.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ import modeling
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, model_folder
+from training import checkpoints, estimator, model_folder
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -73,15 +72,14 @@ class Predictor:
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
     _check_vocabulary(model)
-    self._store = variables.VariableStore(
-      initial_values=_load_weights(model, head_shapes or {}, optional)
-    )
+    wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
+    weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
+    self._store = variables.VariableStore(initial_values=weights)
     self._program = tf.function(
       self._run, input_signature=[self._signature()], autograph=False
     )
     with self._strategy.scope():  # Tracing reads the weights.
-      program = self._program.get_concrete_function()
-    self._outputs = program.structured_outputs
+      self._outputs = self._program.get_concrete_function().structured_outputs
     for name, output in self._outputs.items():
       if name not in self._output_axes and None in output.shape[1:]:
         raise ValueError(
@@ -112,7 +110,7 @@ class Predictor:
     """
     rank = len(self._spec["input_mask"].shape)
     sizes = [_used_size(row["input_mask"], rank) for row in rows]
-    # The longest come first, so that the threads end at about the same time.
+    # Longest first, so that the threads end at about the same time.
     order = sorted(range(len(rows)), key=lambda i: sizes[i][::-1], reverse=True)
     batches = [
       order[start : start + self._batch_size]
@@ -132,21 +130,15 @@ class Predictor:
         for i, values in zip(batch, output, strict=False):
           results[name][i] = self._cut(name, values, sizes[i])
 
-    for batch, _ in zip(batches, self._in_threads(run, batches), strict=True):
-      progress(len(batch))
-    return results
-
-  def _in_threads(self, run, batches):
-    """Yields run(batch) for each batch, in order.
-
-    Two batches at a time use cores that one leaves idle.
-    """
+    # Two batches at a time use cores that one leaves idle.
     with (
       futures.ThreadPoolExecutor(1 if self._is_full else 2) as pool,
       # After an error, or Ctrl-C, the batches that have not begun are dropped.
-      contextlib.closing(pool.map(run, batches)) as results,
+      contextlib.closing(pool.map(run, batches)) as finished,
     ):
-      yield from results
+      for batch, _ in zip(batches, finished, strict=True):
+        progress(len(batch))
+    return results
 
   def _call_program(self, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
@@ -229,21 +221,7 @@ class Predictor:
     size = self._batch_size
     if not isinstance(size, numbers.Integral) or size < 1:
       raise UserError(f"--batch_size={size!r} is not a whole number above 0")
-    if size % self._replicas:
-      raise UserError(
-        f"--batch_size={size} does not divide by {self._replicas} devices; "
-        f"pass a multiple of {self._replicas}"
-      )
-
-
-def _load_weights(model, head_shapes, optional):
-  """The checkpoint, without the optional variables that do not fit."""
-  prefix = checkpoints.find_checkpoint(model.checkpoint)
-  weights = checkpoints.Checkpoint(prefix, weights_only=True)
-  wanted = {**modeling.variable_shapes(model.config), **head_shapes}
-  _, missing, _ = checkpoints.compare(weights, wanted, optional=optional)
-  weights.skipped = frozenset(missing)
-  return weights
+    estimator.check_batch_size("--batch_size", size, self._replicas)
 
 
 def _check_vocabulary(model):

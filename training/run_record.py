@@ -89,7 +89,7 @@ def keep_record(
     continues: whether the folder holds a checkpoint to continue from.
 
   Returns:
-    What the file now holds.
+    The content of the file.
 
   Raises:
     UserError: a training that continues has another task, other examples or
@@ -123,9 +123,8 @@ def write_results(
 
 
 def _write_json(path, content):
-  files.write_file(
-    path, json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-  )
+  text = json.dumps(content, indent=2, ensure_ascii=False)
+  files.write_file(path, text + "\n")
 
 
 def _read(path):
@@ -159,10 +158,6 @@ def _compare(output_dir, earlier, record):
   for name in sorted(before.keys() & now.keys()):
     if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
       logging.warning(
-        "--%s=%s: the training in %s began with %s; to start a new training, "
-        "pass another --output_dir",
-        name,
-        now[name],
-        output_dir,
-        before[name],
+        f"--{name}={now[name]}: the training in {output_dir} began with "
+        f"{before[name]}; to start a new training, pass another --output_dir"
       )

@@ -137,14 +137,16 @@ class Progress:
     if not count:
       return
     # Reading a loss waits for its step to end, so read it before the clock.
-    scalars = {"loss": self._mean("loss")}
+    scalars = {
+      name: np.mean([results[name].numpy() for results in self._results])
+      for name in self._results[-1]
+    }
     seconds = time.monotonic() - self._since
     if not np.isfinite(scalars["loss"]):
       raise UserError(
         f"the loss is {scalars['loss']} within {plural(count, 'step')} after "
         f"step {self._step}; lower --learning_rate or look for damaged input"
       )
-    scalars |= {name: self._mean(name) for name in self._results[-1]}
     if "learning rate" in scalars:
       # The current one, not the mean.
       scalars["learning rate"] = self._results[-1]["learning rate"].numpy()
@@ -168,6 +170,3 @@ class Progress:
     self._bar.set_postfix_str(shown + rate, refresh=False)
     self._summaries.write(self._step, scalars)
     self.restart_clock()
-
-  def _mean(self, name):
-    return np.mean([results[name].numpy() for results in self._results])

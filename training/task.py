@@ -79,7 +79,7 @@ class Task:
   """Base class of tasks.
 
   A subclass implements the methods that raise NotImplementedError. `examples`
-  is called before the other methods.
+  is called before the other methods. docs/architecture.md lists all of them.
 
   Attributes:
     name: the task's name in messages and in flags.json.
@@ -123,19 +123,11 @@ class Task:
     """Existing rows of a split; None to make them from `examples`."""
     return None
 
-  def cache_key(self, split: str) -> str | None:
-    """Cache key of a split's file of rows; None disables caching."""
-    return None
-
-  def record_name(self, split: str) -> str:
-    """The name of a split's TFRecord file, without suffix and extension."""
-    return {"train": "train", "dev": "eval", "test": "predict"}[split]
-
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs warnings about the data before training starts."""
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of each data set that was read, for flags.json."""
+    """A hash of each data set that was read, by split, for flags.json."""
     return {}
 
   # Model.
@@ -165,8 +157,9 @@ class Task:
         it yields the predictions of its rows: a list of dicts of arrays. Axes
         in `cut_axes` are as long as in the row's batch, so lengths vary.
 
-    `loss`, where the task does not return it, and `global_step` are added to
-    the results.
+    The names of the results are those in `metrics`, or `eval_` and such a name.
+    Higher is better, unless the name contains `loss` or `mse`. `loss`, unless
+    the task returns it, and `global_step` are added.
     """
     raise NotImplementedError
 

@@ -310,7 +310,10 @@ def test_the_best_is_released_and_patience_ends_the_training(kept):
   # Every second step, until two evaluations in a row were no better.
   assert steps == [*range(2, best + 5, 2)]
   assert f"Stopped at step {best + 4} of 40" in log
-  assert f"step {best}: loss {min(losses):.4f}, the best so far" in log
+  assert (
+    f"step {best}: loss {min(losses):.4f}, "
+    f"best {min(losses):.4f} at step {best}" in log
+  )
   released = _weights(folder / "bert_model.ckpt")
   wanted = _weights(folder / f"model.ckpt-{best}")
   assert released.keys() == wanted.keys()

@@ -475,7 +475,11 @@ ERRORS = {
     ["bert_model.ckpt does not fit", "bert_config.json"],
   ),
   "no checkpoint": (
-    {"init_checkpoint": "FILES/none.ckpt"},
+    # Found before the records are read.
+    {
+      "init_checkpoint": "FILES/none.ckpt",
+      "input_file": "FILES/corrupted.tfrecord",
+    },
     ["no checkpoint FILES/none.ckpt"],
   ),
   "nothing trained to evaluate": (

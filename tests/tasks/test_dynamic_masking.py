@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tokenization
 from pipeline import instances, records, sequences
 from tasks import dynamic_masking
-from training import shuffled_records
+from training import inputs, record_files
 
 ADDED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
@@ -138,13 +138,13 @@ def _unmasked_files(folder, tokenizer, texts):
     for i in range(len(texts))
   ]
   records.write_records(str(folder / "rows"), rows, spec)
-  return shuffled_records.RecordFiles([str(folder / "rows")], spec, 1001)
+  return record_files.RecordFiles([str(folder / "rows")], spec, 1001)
 
 
 def test_masking_keeps_static_shapes(tokenizer, tmp_path):
   files = _unmasked_files(tmp_path, tokenizer, [range(20, 40), range(20, 24)])
   transform = dynamic_masking.dynamic_masking(tokenizer, 0.15, 6, False, 1)
-  input_fn = shuffled_records.training_input_fn(files, transform)
+  input_fn = inputs.input_fn_from_rows(files, True, transform=transform)
   for pad, length in ((True, 32), (False, None)):
     dataset = input_fn({"batch_size": 4, "pad_to_max_length": pad})
     shapes = {k: v.shape.as_list() for k, v in dataset.element_spec.items()}
@@ -160,7 +160,9 @@ def test_evaluation_masks_rows_alike_in_batches_of_any_size(
   transform = dynamic_masking.dynamic_masking(tokenizer, 0.3, 6, False, 1)
   found = []
   for batch_size in (2, 7):
-    input_fn = shuffled_records.evaluation_input_fn(files, None, transform)
+    input_fn = inputs.input_fn_from_rows(
+      files, False, transform=transform, max_rows=len(files)
+    )
     rows = {}
     for batch in input_fn({"batch_size": batch_size}):
       for i, index in enumerate(batch["row_index"].numpy()):

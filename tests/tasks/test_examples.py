@@ -422,7 +422,8 @@ class TestLabelTypes:
     }
     spec = feature_spec(8, label_type)
     record = records.encode_row(row, spec)
-    label_ids = inputs.parse([record], spec)["label_ids"]
+    batch = inputs.read_batch([record], [0], [True], spec)
+    label_ids = batch["label_ids"]
     return label_ids.dtype, label_ids.numpy()[0].tolist()
 
   @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import modeling
 import variables
 from pipeline import instances, records
 from tasks import pretraining
-from training import checkpoints, estimator, shuffled_records
+from training import checkpoints, estimator, inputs, record_files
 
 NAMES = (
   "input_ids",
@@ -250,7 +250,7 @@ def _record_files(golden, folder, spec):
   ]
   path = str(folder / "rows.tfrecord")
   records.write_records(path, rows, spec)
-  return shuffled_records.RecordFiles([path], spec, golden.config.vocab_size)
+  return record_files.RecordFiles([path], spec, golden.config.vocab_size)
 
 
 @pytest.mark.parametrize(("batch_size", "has_next"), [(3, True), (8, False)])
@@ -260,7 +260,7 @@ def test_evaluation_is_over_real_rows(golden, tmp_path, batch_size, has_next):
   model = estimator.Estimator(
     _model_fn(golden), estimator.RunConfig(str(tmp_path / "run"))
   )
-  input_fn = shuffled_records.evaluation_input_fn(files)
+  input_fn = inputs.input_fn_from_rows(files, False, max_rows=len(files))
   results = model.evaluate(input_fn, batch_size)
   losses = golden.arrays["forward/masked_lm_example_loss"].reshape([ROWS, P])
   weights = golden.inputs["masked_lm_weights"]
@@ -290,7 +290,7 @@ def test_evaluation_is_over_real_rows(golden, tmp_path, batch_size, has_next):
   best = np.argmax(outputs["masked_lm_log_probs"], axis=1).reshape([ROWS, P])
   right = (best == golden.inputs["masked_lm_ids"]) * weights
   assert accuracy == pytest.approx(right.sum() / 15)
-  found = [row["masked_lm_correct"] for row in model.predict(input_fn, 3)]
+  found = [row["masked_lm_accuracy"] for row in model.predict(input_fn, 3)]
   np.testing.assert_array_equal(found * weights, right)
   is_head = [name.startswith("cls/seq_relationship") for name in model.weights]
   assert any(is_head) == has_next

@@ -18,7 +18,7 @@ from benchmarks import plain_squad
 from errors import UserError
 from pipeline import records, sequences
 from tasks import squad
-from training import inputs
+from training import record_files
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 
@@ -537,4 +537,4 @@ class TestRecords:
     writer.process_feature(windows[0])
     writer.close()
     spec = squad.feature_spec(16, True)
-    assert len(inputs.Rows.from_file(str(path), spec)) == 1
+    assert len(record_files.RecordFiles([str(path)], spec)) == 1

@@ -243,7 +243,7 @@ def test_curves_are_of_the_log_lines(tmp_path):
   assert all(rate > 0 for _, rate in curves["examples/s"])
   resumed, _ = toy_model.toy(tmp_path, log_steps=4)
   resumed.train(toy_model.TRAIN, 4, 8)
-  resumed.write_scalars("dev", {"eval_accuracy": 0.5, "global_step": 8})
+  resumed.summaries.write(8, {"dev/eval_accuracy": 0.5})
   curves = summaries.read_scalars(tmp_path)
   assert curves["loss"][-2:] == [(7, 6), (8, 7)]
   assert curves["dev/eval_accuracy"] == [(8, 0.5)]
@@ -581,7 +581,7 @@ for one_hot in (False, True):
     metrics = model.evaluate(dev, 4)
     assert metrics == between[1] != between[0]
     assert traces.count("eval") == strategy.num_replicas_in_sync, traces
-    model.use(checkpoints.training_checkpoints(model.model_dir)[0])
+    model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
     assert model.evaluate(dev, 4) == between[0]
     results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
   print(json.dumps(results))

@@ -1,5 +1,6 @@
 """An experiment on tasks whose rows have other shapes than a classifier's."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -231,6 +232,23 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
   assert not folder.exists()
 
 
+def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
+  @contextlib.contextmanager
+  def in_use(folder):
+    raise UserError(f"{folder} is in use")
+    yield
+
+  def read(split):
+    raise AssertionError("the data are read")
+
+  monkeypatch.setattr(checkpoints, "lock_folder", in_use)
+  task, model = Tagging(TOKENS), experiment.ModelFiles(CONFIG, {})
+  task.examples = task.row_sets = read
+  asked = settings(tmp_path, ("train",))
+  with pytest.raises(UserError, match="is in use"):
+    experiment.Experiment(task, model, asked)
+
+
 @pytest.mark.parametrize(
   ("splits", "refused"),
   [
@@ -239,14 +257,11 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
     (("train",), None),
   ],
 )
-def test_only_batches_in_use_must_suit_the_devices(
-  tmp_path, monkeypatch, splits, refused
-):
+def test_only_batches_in_use_must_suit_the_devices(tmp_path, splits, refused):
   class TwoDevices:
     num_replicas_in_sync = 2
 
-  monkeypatch.setattr(experiment.Settings, "strategy", TwoDevices)
-  asked = settings(tmp_path, splits)
+  asked = settings(tmp_path, splits, strategy=TwoDevices)
   if refused is None:
     experiment.check_batch_sizes(asked)
     return
@@ -279,31 +294,6 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   best = checkpoints.Checkpoint(str(tmp_path / "best_model.ckpt"))
   released = checkpoints.Checkpoint(str(tmp_path / "bert_model.ckpt"))
   np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
-
-
-def test_rows_are_made_again_only_if_their_source_changed(tmp_path):
-  class Cached(Tagging):
-    key = "one"
-    made = 0
-
-    def cache_key(self, split):
-      return self.key
-
-    def features(self, examples, is_training):
-      self.made += 1
-      yield from super().features(examples, is_training)
-
-  task = Cached(TOKENS)
-  run(task, tmp_path, "train")
-  assert task.made == 1
-  run(task, tmp_path, "train")
-  assert task.made == 1
-  with open(tmp_path / "train.tf_record", "ab") as file:
-    file.write(b"x")
-  run(task, tmp_path, "train")
-  task.key = "two"
-  run(task, tmp_path, "train")
-  assert task.made == 3
 
 
 def test_rows_of_an_example_stay_together(tmp_path):

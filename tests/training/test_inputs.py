@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from errors import UserError, did_you_mean, listing, shortened
 from pipeline import files, records, sequences, text_files
-from training import inputs
+from training import inputs, record_files
 
 SEQ_LENGTH = 20
 SPEC = {
@@ -111,7 +111,7 @@ def make_row(number, length):
 
 
 def make_rows(lengths):
-  return inputs.Rows.from_features(
+  return inputs.Rows(
     [make_row(number, length) for number, length in enumerate(lengths)], SPEC
   )
 
@@ -179,7 +179,7 @@ class TestShareRoom:
 class TestEncodeRow:
   def test_what_tensorflow_reads(self):
     record = records.encode_row(make_row(7, 3), SPEC)
-    row = as_numpy(inputs.parse_int64([record], SPEC))
+    row = as_numpy(record_files.parse_int64([record], SPEC))
     assert row["input_ids"].tolist() == [[7, 7, 7] + [0] * 17]
     assert row["label_ids"].tolist() == [1]
     assert row["weights"].tolist() == [[3.5, -1.0]]
@@ -217,7 +217,7 @@ class TestWriteRecords:
     rows = [make_row(number, number) for number in range(9)]
     assert records.write_records(path, rows, SPEC) == 9
     written = list(tf.data.TFRecordDataset(path))
-    read = as_numpy(inputs.parse_int64(written, SPEC))
+    read = as_numpy(record_files.parse_int64(written, SPEC))
     assert {name: values.tolist() for name, values in read.items()} == {
       name: [row[name] for row in rows] for name in SPEC
     }
@@ -237,7 +237,7 @@ class TestWriteRecords:
     path = str(tmp_path / "rows")
     for count in (5, 2):
       records.write_records(path, [make_row(0, 1)] * count, SPEC)
-      assert len(inputs.Rows.from_file(path, SPEC)) == count
+      assert len(record_files.RecordFiles([path], SPEC)) == count
 
   def test_nothing_is_left_of_a_wrong_row(self, tmp_path):
     rows = [make_row(0, 3), {**make_row(1, 3), "label_ids": [0, 1]}]
@@ -257,7 +257,7 @@ class TestWriteRecords:
     with pytest.raises(interruption):
       records.write_records(path, rows(), SPEC)
     assert os.listdir(tmp_path) == ["rows"]
-    assert inputs.Rows.from_file(path, SPEC).lengths.tolist() == [3]
+    assert record_files.RecordFiles([path], SPEC).lengths.tolist() == [3]
 
 
 class TestRows:
@@ -273,7 +273,7 @@ class TestRows:
   def test_no_rows(self, tmp_path):
     path = str(tmp_path / "rows")
     records.write_records(path, [], SPEC)
-    assert len(inputs.Rows.from_file(path, SPEC)) == 0
+    assert len(record_files.RecordFiles([path], SPEC)) == 0
 
   @pytest.mark.parametrize("record", [b"\xff\xfe\n\x80", b"text", b"\x00"])
   def test_a_record_of_other_bytes(self, tmp_path, record):
@@ -283,7 +283,7 @@ class TestRows:
     with pytest.raises(
       ValueError, match=r"record 0 is not a tf\.train\.Example"
     ):
-      inputs.Rows.from_file(path, SPEC)
+      record_files.RecordFiles([path], SPEC)
 
 
 class TestRowsOfAFile:
@@ -294,7 +294,7 @@ class TestRowsOfAFile:
     return str(tmp_path / "rows")
 
   def test_they_are_read_in_any_order(self, path):
-    rows = inputs.Rows.from_file(path, SPEC)
+    rows = record_files.RecordFiles([path], SPEC)
     indices = [2999, 0, 7, 7, 1500]
     assert rows.read(indices) == [
       records.encode_row(make_row(i, 1 + i % SEQ_LENGTH), SPEC) for i in indices
@@ -303,26 +303,23 @@ class TestRowsOfAFile:
 
   def test_they_are_not_held(self, path):
     """What is held of a row are its length, size and offset."""
-    inputs.Rows.from_file(path, SPEC)  # TensorFlow's own memory comes first.
+    record_files.RecordFiles(
+      [path], SPEC
+    )  # TensorFlow's own memory comes first.
     tracemalloc.start()
-    rows = inputs.Rows.from_file(path, SPEC)
+    rows = record_files.RecordFiles([path], SPEC)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(rows) == 3000
     assert held < os.path.getsize(path) / 2
 
-  def test_a_copy_of_a_remote_file(self, path, monkeypatch):
-    monkeypatch.setattr(files, "is_remote", lambda path: True)
-    rows = inputs.Rows.from_file(path, SPEC)
-    assert rows.read([5]) == [records.encode_row(make_row(5, 6), SPEC)]
-
   def test_a_file_that_changes(self, path):
-    rows = inputs.Rows.from_file(path, SPEC)
+    rows = record_files.RecordFiles([path], SPEC)
     with open(path, "r+b") as file:
       file.seek(-50, os.SEEK_END)
       file.write(b"x")
-    assert rows.read([2998])
-    with pytest.raises(UserError, match="rows changed while it was read"):
+    assert rows.read([2047])
+    with pytest.raises(UserError, match="rows changed since this run began"):
       rows.read([2999])
 
 
@@ -384,7 +381,7 @@ class TestDamagedFiles:
 
   def assert_refused(self, path, message, spec=SPEC):
     with pytest.raises(UserError, match=rf"train\.tf_record{message}"):
-      inputs.Rows.from_file(str(path), spec)
+      record_files.RecordFiles([str(path)], spec)
 
   @pytest.mark.parametrize("place", [0, 8, 40, -1, -200])
   def test_a_changed_byte(self, path, place):
@@ -418,7 +415,7 @@ class TestDamagedFiles:
     path = tmp_path / "train.tf_record"
     rows = [make_row(0, 3)] * 3000
     records.write_records(str(path), rows, SPEC)
-    assert len(inputs.Rows.from_file(str(path), SPEC)) == 3000
+    assert len(record_files.RecordFiles([str(path)], SPEC)) == 3000
     content = bytearray(path.read_bytes())
     content[-200] ^= 0x10
     path.write_bytes(content)
@@ -428,9 +425,17 @@ class TestDamagedFiles:
 
 
 def take(lengths, batch_size, seed, count):
-  return list(
-    itertools.islice(inputs.training_batches(lengths, batch_size, seed), count)
+  parts = inputs.training_batches(
+    lengths, np.array([len(lengths)]), batch_size, seed
   )
+  batches = itertools.chain.from_iterable(batches for _, batches in parts)
+  return list(itertools.islice(batches, count))
+
+
+def evaluation_batches(*args):
+  return [
+    batch for _, made in inputs.evaluation_batches(*args) for batch in made
+  ]
 
 
 def spread(lengths, batches):
@@ -514,20 +519,20 @@ class TestEvaluationBatches:
     ]
     with pytest.MonkeyPatch.context() as patch:
       patch.setattr(inputs, "SORTED_ROWS", window)
-      *whole, last = inputs.evaluation_batches(lengths, batch_size)
+      *whole, last = evaluation_batches(lengths, batch_size)
     assert all(len(batch) == batch_size for batch in whole)
     assert 0 < len(last) <= batch_size
     assert np.concatenate([*whole, last]).tolist() == order
 
   def test_a_row_is_not_held_back_for_long(self):
     lengths = np.random.default_rng(0).integers(1, 50, size=10_000)
-    order = np.concatenate(inputs.evaluation_batches(lengths, 100))
+    order = np.concatenate(evaluation_batches(lengths, 100))
     assert sorted(order) == list(range(10_000))
     late = np.abs(np.arange(10_000) - order)
     assert late.max() < 4096
 
   def test_no_rows_no_batches(self):
-    assert inputs.evaluation_batches(np.zeros(0, np.int32), 4) == []
+    assert evaluation_batches(np.zeros(0, np.int32), 4) == []
 
 
 class TestInputFn:
@@ -583,7 +588,7 @@ class TestInputFn:
     # The last batch is filled up with its own rows.
     assert batches[1]["row_index"][3] == batches[1]["row_index"][0]
 
-  def test_rows_are_read_when_they_are_due(self):
+  def test_rows_are_read_when_they_are_due(self, monkeypatch):
     rows = make_rows([3] * 2000)
     taken = []
 
@@ -592,12 +597,13 @@ class TestInputFn:
       return serialized(indices)
 
     serialized, rows.read = rows.read, read
+    monkeypatch.setattr(inputs, "SORTED_ROWS", 100)
     dataset = inputs.input_fn_from_rows(rows, False)({"batch_size": 4})
     # What tf.data reads ahead of its own accord is left out.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     for count, _ in enumerate(dataset.take(50).with_options(options), 1):
-      assert len(taken) <= 4 * (count + 64)
+      assert len(taken) <= 4 * (count + 64) + 100
 
   def test_drop_remainder(self):
     batches = batches_of(

@@ -352,5 +352,5 @@ class TestModel:
 
   def test_a_batch_must_divide_among_devices(self, model):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with pytest.raises(ValueError, match="batch_size=3 does not divide by 2"):
+    with pytest.raises(ValueError, match="batch_size=3 cannot be divided"):
       predictor.Predictor(model, encode, batch_size=3, strategy=strategy)

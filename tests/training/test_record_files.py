@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import records, sequences
-from training import inputs, shuffled_records
-from training.shuffled_records import Layout, RecordFiles
+from training import inputs, record_files
+from training.record_files import Layout, RecordFiles
 
 SEQ_LENGTH = 12
 PREDICTIONS = 2
@@ -62,8 +62,8 @@ def write(folder, sizes, spec=SPEC):
 @contextlib.contextmanager
 def constants(block_rows, window_rows):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(inputs, "CHUNK_ROWS", block_rows)
-    patch.setattr(shuffled_records, "WINDOW_ROWS", window_rows)
+    patch.setattr(record_files, "CHUNK_ROWS", block_rows)
+    patch.setattr(inputs, "WINDOW_ROWS", window_rows)
     yield
 
 
@@ -94,12 +94,12 @@ def assert_same_batches(some, others):
 class TestDescribe:
   def test_masked_pairs(self, tmp_path):
     (path,) = write(tmp_path, [3])
-    layout = shuffled_records.describe(path)
+    layout = record_files.describe(path)
     assert layout == Layout(SEQ_LENGTH, PREDICTIONS, True)
 
   def test_unmasked_text(self, tmp_path):
     (path,) = write(tmp_path, [3], UNMASKED)
-    assert shuffled_records.describe(path) == Layout(SEQ_LENGTH, 0, False)
+    assert record_files.describe(path) == Layout(SEQ_LENGTH, 0, False)
 
   @pytest.mark.parametrize(
     ("content", "message"),
@@ -112,22 +112,22 @@ class TestDescribe:
   def test_other_files(self, tmp_path, content, message):
     path = tmp_path / "x"
     path.write_bytes(content)
-    assert message in refusal(shuffled_records.describe, path)
+    assert message in refusal(record_files.describe, path)
 
   def test_no_file(self, tmp_path):
-    there_is_none = refusal(shuffled_records.describe, tmp_path / "x")
+    there_is_none = refusal(record_files.describe, tmp_path / "x")
     assert there_is_none == f"{tmp_path}/x: no such file; check the path"
-    a_folder = refusal(shuffled_records.describe, tmp_path)
+    a_folder = refusal(record_files.describe, tmp_path)
     assert a_folder.startswith(f"{tmp_path}: no such file")
 
   def test_other_records(self, tmp_path):
     path = str(tmp_path / "x")
     spec = {"ids": records.Feature(), "text": records.Feature()}
     records.write_records(path, [{"ids": 1, "text": 2}], spec)
-    message = refusal(shuffled_records.describe, path)
+    message = refusal(record_files.describe, path)
     assert message.startswith(f"{path}: record 0 has no input_ids, but 'ids',")
     write_frames(path, [b"no protocol buffer"])
-    message = refusal(shuffled_records.describe, path)
+    message = refusal(record_files.describe, path)
     assert message.startswith(f"{path}: record 0 is not a tf.train.Example; ")
 
 
@@ -167,9 +167,12 @@ class TestRecordFiles:
 
   @pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
   def test_no_record(self, tmp_path, sizes):
-    paths = write(tmp_path, sizes)
-    message = refusal(RecordFiles, paths, SPEC, VOCAB_SIZE)
-    assert message.startswith("there is no record in ")
+    files = RecordFiles(write(tmp_path, sizes), SPEC, VOCAB_SIZE)
+    assert len(files) == len(files.block_sizes) == 0
+    assert files.read(np.zeros(0, np.int64)) == []
+    for is_training in (True, False):
+      input_fn = inputs.input_fn_from_rows(files, is_training)
+      assert batches_of(input_fn, {"batch_size": 2}) == []
 
   def test_one_file_is_not_there(self, tmp_path):
     paths = write(tmp_path, [3, 3])
@@ -371,9 +374,7 @@ BATCH_SIZES = st.integers(1, 9)
 
 def plan(block_sizes, batch_size, seed=0):
   lengths = np.array([length_of(n) for n in range(np.sum(block_sizes))])
-  return shuffled_records.shuffled_batches(
-    lengths, block_sizes, batch_size, seed
-  )
+  return inputs.training_batches(lengths, block_sizes, batch_size, seed)
 
 
 def first_batches(count, *args):
@@ -452,7 +453,7 @@ class TestTraining:
   def test_resumed_as_if_never_stopped(
     self, files, first_step, batch_size, seed
   ):
-    input_fn = shuffled_records.training_input_fn(files, add_ordinals)
+    input_fn = inputs.input_fn_from_rows(files, True, transform=add_ordinals)
     params = {"batch_size": batch_size, "seed": seed}
     with constants(4, 8):
       whole = batches_of(input_fn, params, first_step + 4)
@@ -460,7 +461,7 @@ class TestTraining:
     assert_same_batches(resumed, whole[first_step:])
 
   def test_rows_are_those_of_the_plan(self, files):
-    input_fn = shuffled_records.training_input_fn(files, add_ordinals)
+    input_fn = inputs.input_fn_from_rows(files, True, transform=add_ordinals)
     with constants(4, 8):
       batches = batches_of(input_fn, {"batch_size": 5, "seed": 3}, 20)
       expected = first_batches(20, files.block_sizes, 5, 3)
@@ -478,7 +479,7 @@ class TestTraining:
       assert batch["is_real_example"].all()
 
   def test_static_shapes(self, files):
-    input_fn = shuffled_records.training_input_fn(files, add_ordinals)
+    input_fn = inputs.input_fn_from_rows(files, True, transform=add_ordinals)
     dataset = input_fn({"batch_size": 2, "pad_to_max_length": True})
     shapes = {n: s.shape.as_list() for n, s in dataset.element_spec.items()}
     assert shapes["input_ids"] == [2, SEQ_LENGTH]
@@ -497,7 +498,7 @@ class TestTraining:
     with constants(4, 8):
       # 23 rows and no more make 7 batches of 3; two rows wait for the next.
       parts = itertools.islice(plan(files.block_sizes, 3), 6)
-      list(shuffled_records._load(files, parts, 0))
+      list(inputs.read_parts(files, parts))
     assert max(np.bincount(read)) <= 2
     epoch = read[:23]
     assert sorted(epoch) == list(range(23))
@@ -510,9 +511,9 @@ class TestTraining:
     with constants(4, 8):
       parts = list(itertools.islice(plan(files.block_sizes, 3), 6))
       steps = sum(len(batches) for _, batches in parts)
-      assert list(shuffled_records._load(files, parts, steps)) == []
+      assert list(inputs.read_parts(files, parts, steps)) == []
       with pytest.raises(AssertionError, match="reads"):
-        list(shuffled_records._load(files, parts, steps - 1))
+        list(inputs.read_parts(files, parts, steps - 1))
 
 
 def add_ordinals(features, ordinals):
@@ -561,8 +562,8 @@ class TestFilesThatChange:
     assert len(files.read(np.arange(6))) == 6
     assert refusal(files.read, np.arange(12)).startswith(path + message)
     for input_fn in (
-      shuffled_records.training_input_fn(files),
-      shuffled_records.evaluation_input_fn(files),
+      inputs.input_fn_from_rows(files, True),
+      inputs.input_fn_from_rows(files, False, max_rows=len(files)),
     ):
       with pytest.raises(tf.errors.OpError) as error:
         batches_of(input_fn, {"batch_size": 2}, 12)
@@ -574,8 +575,8 @@ class TestEvaluation:
   @settings(max_examples=15)
   @given(st.integers(1, 30), st.one_of(st.none(), st.integers(0, 30)))
   def test_rows_in_order(self, files, batch_size, max_rows):
-    input_fn = shuffled_records.evaluation_input_fn(
-      files, max_rows, add_ordinals
+    input_fn = inputs.input_fn_from_rows(
+      files, False, False, add_ordinals, 23 if max_rows is None else max_rows
     )
     with constants(4, 8):
       batches = batches_of(input_fn, {"batch_size": batch_size})
@@ -598,11 +599,13 @@ class TestEvaluation:
     assert seen == list(range(count))
 
   def test_again(self, files):
-    dataset = shuffled_records.evaluation_input_fn(files)({"batch_size": 4})
+    dataset = inputs.input_fn_from_rows(files, False, max_rows=len(files))(
+      {"batch_size": 4}
+    )
     assert len(list(dataset)) == len(list(dataset)) == 6
 
   def test_padded(self, files):
-    input_fn = shuffled_records.evaluation_input_fn(files, 2)
+    input_fn = inputs.input_fn_from_rows(files, False, max_rows=2)
     params = {"batch_size": 2, "pad_to_max_length": True}
     (batch,) = batches_of(input_fn, params)
     assert batch["input_ids"].shape == (2, SEQ_LENGTH)
