@@ -172,6 +172,34 @@ def affine(
   return tf.cast(activation(tf.cast(output, tf.float32)), output.dtype)
 
 
+def output_layer(
+  x: tf.Tensor, num_outputs: int, initializer_range: float = 0.02
+) -> tf.Tensor:
+  """Logits [..., C]: a task's linear layer on vectors [..., H].
+
+  The variables are `output_weights` [C, H] and `output_bias` [C].
+  """
+  weights = variables.get_variable(
+    "output_weights",
+    [num_outputs, x.shape[-1]],
+    create_initializer(initializer_range),
+  )
+  bias = variables.get_variable("output_bias", [num_outputs])
+  logits = tf.matmul(reshape_to_matrix(x), weights, transpose_b=True)
+  logits = tf.nn.bias_add(logits, bias)
+  return reshape_from_matrix(logits, get_shape_list(x))
+
+
+def output_shapes(
+  hidden_size: int, num_outputs: int, scope: str = ""
+) -> dict[str, list[int]]:
+  """Name and shape of the variables of an `output_layer` in a scope, `a/`."""
+  return {
+    f"{scope}output_weights": [num_outputs, hidden_size],
+    f"{scope}output_bias": [num_outputs],
+  }
+
+
 def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
   """Layer normalization over the last axis (Ba et al. 2016), in float32."""
   return normalize(input_tensor, norm_weights(name, input_tensor.shape[-1]))

@@ -232,7 +232,8 @@ class BertModel:
     if index == self._last and not first_only:
       # The first position has the same dropout in all outputs.
       x = tf.concat([self._layer(index, True)[0], x[:, 1:]], axis=1)
-    return x, probs
+    # Kept eagerly, probabilities take more memory than everything else.
+    return x, None if self._graph is None else probs
 
   @_once
   def get_pooled_output(self) -> tf.Tensor:
@@ -253,8 +254,19 @@ class BertModel:
     return [*(tf.cast(x, tf.float32) for x in lower), self.sequence_output]
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """L times float [B, N, S, S], before dropout, lowest layer first."""
-    return [self._layer(index)[1] for index in range(self._last + 1)]
+    """L times float [B, N, S, S], before dropout, lowest layer first.
+
+    Eager mode computes them again on each call, from the inputs and weights of
+    the forward pass.
+    """
+    layers, heads = range(self._last + 1), self._config.num_attention_heads
+    if self._graph is not None:
+      return [self._layer(index)[1] for index in layers]
+    inputs = [self._layer(index - 1)[0] for index in layers]
+    return [
+      attention(x, x, self._mask(), block.attention, heads)[1]
+      for x, (block, _) in zip(inputs, self._blocks, strict=True)
+    ]
 
   def get_embedding_output(self) -> tf.Tensor:
     """float [B, S, H]: the first layer's input."""
@@ -551,18 +563,16 @@ def transformer_block(
     output = dropout(sublayer, config.hidden_dropout_prob, seed_of(site))
     return normalize(output + residual, norm)
 
-  settings = (
-    mask,
-    weights.attention,
-    config.num_attention_heads,
-    config.attention_probs_dropout_prob,
-    seed_of(0),
-  )
+  heads, drop = config.num_attention_heads, config.attention_probs_dropout_prob
   if first_only:
-    context, probs = attention_of_first(x, *settings)
+    context, probs = attention_of_first(
+      x, mask, weights.attention, heads, drop, seed_of(0)
+    )
     x = x[:, :1]
   else:
-    context, probs = attention(x, x, *settings)
+    context, probs = attention(
+      x, x, mask, weights.attention, heads, drop, seed_of(0)
+    )
   y = reshape_to_matrix(x)  # On a TPU a reshape is not free.
   output = affine(context, weights.attention_output)
   y = add_and_norm(output, y, weights.attention_norm, 1)

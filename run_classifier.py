@@ -153,26 +153,15 @@ def check_flags() -> None:
         raise UserError(
           f"--{name} is for --task_name={runs.CUSTOM} only; omit it"
         )
-  if not wanted_splits():
+  if not common_flags.wanted_splits():
     raise UserError(
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --predict_file or --interactive"
     )
-  if FLAGS.dev_file and "dev" not in wanted_splits():
+  if FLAGS.dev_file and "dev" not in common_flags.wanted_splits():
     logging.warning(
       "--dev_file=%s is not used; add --do_eval or --eval_steps", FLAGS.dev_file
     )
-
-
-def wanted_splits() -> list[str]:
-  """The data splits that the flags need."""
-  in_training = FLAGS.do_train and common_flags.evaluates_in_training()
-  wanted = {
-    "train": FLAGS.do_train,
-    "dev": FLAGS.do_eval or in_training,
-    "test": FLAGS.do_predict,
-  }
-  return [split for split, is_wanted in wanted.items() if is_wanted]
 
 
 def make_request() -> runs.Request:
@@ -183,7 +172,8 @@ def make_request() -> runs.Request:
     if FLAGS[name].using_default_value and not FLAGS.do_train:
       values[name] = None
   table = {name: FLAGS[name].value for name, *_ in _TABLE_FLAGS}
-  return runs.Request(splits=tuple(wanted_splits()), table=table, **values)
+  splits = tuple(common_flags.wanted_splits())
+  return runs.Request(splits=splits, table=table, **values)
 
 
 def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:

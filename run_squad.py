@@ -88,13 +88,10 @@ def define_flags() -> None:
 
 def splits() -> dict[str, str]:
   """The data splits that are read, each with the flag of its file."""
-  in_training = FLAGS.do_train and common_flags.evaluates_in_training()
-  found = {"train": "train_file"} if FLAGS.do_train else {}
-  if FLAGS.do_eval or in_training:
-    found["dev"] = "predict_file"
-  if FLAGS.do_predict:
-    found["test"] = "predict_file"
-  return found
+  return {
+    split: "train_file" if split == "train" else "predict_file"
+    for split in common_flags.wanted_splits()
+  }
 
 
 def check_flags() -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import layers
 import modeling
 import tokenization
-import variables
 from errors import UserError, plural
 from pipeline import files
 from reports import classification as classification_report
@@ -32,7 +32,7 @@ from tasks.examples import (
   without_label,
 )
 from training import estimator, metrics, model_folder, summaries
-from training.task import Optimization, Outputs, RowSet, Task, build_model_fn
+from training.task import Outputs, RowSet, Task, model_fn_builder_of
 
 # The files of a classifier in a model folder, beside bert_config.json.
 LABELS_NAME = "labels.json"
@@ -54,33 +54,14 @@ class Reading:
   is_pair: bool = False
 
 
-def variable_shapes(
-  config: modeling.BertConfig, num_labels: int
-) -> dict[str, list[int]]:
-  """Name and shape of the variables that a classifier adds to BERT."""
-  return {
-    "output_weights": [num_labels, config.hidden_size],
-    "output_bias": [num_labels],
-  }
-
-
 def compute_logits(
   bert: modeling.BertModel, num_labels: int, is_training: bool
 ) -> tf.Tensor:
   """Logits [B, C] of BERT's pooled output."""
   pooled_output = bert.get_pooled_output()
   if is_training:
-    pooled_output = modeling.dropout(pooled_output, 0.1)
-  weights = variables.get_variable(
-    "output_weights",
-    [num_labels, pooled_output.shape[-1]],
-    modeling.create_initializer(0.02),
-  )
-  bias = variables.get_variable(
-    "output_bias", [num_labels], tf.compat.v1.zeros_initializer()
-  )
-  logits = tf.matmul(pooled_output, weights, transpose_b=True)
-  return tf.nn.bias_add(logits, bias)
+    pooled_output = layers.dropout(pooled_output, 0.1)
+  return layers.output_layer(pooled_output, num_labels)
 
 
 def create_model(
@@ -142,13 +123,17 @@ def model_fn_builder(
     use_tpu: has no effect; the strategy knows the device.
     use_one_hot_embeddings, precision: see BertModel.
   """
-  del use_tpu
   label_type = label_types.Classification([None] * num_labels)
-  return build_model_fn(
-    ClassificationTask("", None, label_type),
+  build = model_fn_builder_of(
+    lambda config: ClassificationTask("", None, label_type)
+  )
+  return build(
     bert_config,
     init_checkpoint,
-    Optimization(learning_rate, num_train_steps, num_warmup_steps),
+    learning_rate,
+    num_train_steps,
+    num_warmup_steps,
+    use_tpu,
     use_one_hot_embeddings,
     precision,
   )
@@ -263,7 +248,9 @@ class ClassificationTask(Task):
     self, config: modeling.BertConfig
   ) -> dict[str, list[int]]:
     """The output layer's weights [C, H] and bias [C]."""
-    return variable_shapes(config, self._label_type.num_outputs)
+    return layers.output_shapes(
+      config.hidden_size, self._label_type.num_outputs
+    )
 
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str

@@ -10,6 +10,7 @@ from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
+import layers
 import modeling
 from errors import UserError, plural
 from pipeline import files, records, text_files
@@ -78,7 +79,7 @@ class Classifier:
     self._predictor = Predictor(
       model,
       compute,
-      classification.variable_shapes(model.config, num_outputs),
+      layers.output_shapes(model.config.hidden_size, num_outputs),
       batch_size=batch_size,
     )
 

@@ -17,17 +17,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import layers
 import modeling
 import variables
 from training import estimator, inputs, record_files
-from training.task import (
-  Evaluation,
-  Optimization,
-  Outputs,
-  RowSet,
-  Task,
-  build_model_fn,
-)
+from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 
 # Added to the sum of weights, so that a mean without weights is 0.
 _EPSILON = 1e-5
@@ -46,8 +40,7 @@ def variable_shapes(
     "cls/predictions/output_bias": [bert_config.vocab_size],
   }
   if next_sentence_prediction:
-    shapes["cls/seq_relationship/output_weights"] = [2, hidden]
-    shapes["cls/seq_relationship/output_bias"] = [2]
+    shapes |= layers.output_shapes(hidden, 2, "cls/seq_relationship/")
   return shapes
 
 
@@ -105,7 +98,8 @@ def get_masked_lm_output(
     bias = variables.get_variable(
       "output_bias", [bert_config.vocab_size], tf.compat.v1.zeros_initializer()
     )
-  losses, log_probs = _cross_entropy(x, output_weights, bias, label_ids)
+  logits = tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
+  losses, log_probs = _cross_entropy(logits, label_ids)
   weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
   return _weighted_mean(losses, weights), losses, log_probs
 
@@ -124,55 +118,22 @@ def get_next_sentence_output(
     loss (scalar), per_example_loss [B], log_probs [B, 2].
   """
   with variables.variable_scope("cls/seq_relationship"):
-    weights = variables.get_variable(
-      "output_weights",
-      [2, bert_config.hidden_size],
-      modeling.create_initializer(bert_config.initializer_range),
-    )
-    bias = variables.get_variable(
-      "output_bias", [2], tf.compat.v1.zeros_initializer()
-    )
-  losses, log_probs = _cross_entropy(input_tensor, weights, bias, labels)
+    logits = layers.output_layer(input_tensor, 2, bert_config.initializer_range)
+  losses, log_probs = _cross_entropy(logits, labels)
   return tf.reduce_mean(losses), losses, log_probs
 
 
-def _cross_entropy(x, weights, bias, labels):
+def _cross_entropy(logits, labels):
   """Losses of the labels, and log-probabilities of all classes."""
-  logits = tf.nn.bias_add(tf.matmul(x, weights, transpose_b=True), bias)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.reshape(labels, [-1]), logits=logits
   )
   return losses, tf.nn.log_softmax(logits)
 
 
-def model_fn_builder(
-  bert_config: modeling.BertConfig,
-  init_checkpoint: str | None,
-  learning_rate: float,
-  num_train_steps: int,
-  num_warmup_steps: int | None,
-  use_tpu: bool,
-  use_one_hot_embeddings: bool,
-  precision: str = "float32",
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of pre-training, for `estimator.Estimator`.
-
-  Args:
-    bert_config: a BertConfig.
-    init_checkpoint: initial weights, or None.
-    learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-    use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings, precision: see BertModel.
-  """
-  del use_tpu
-  return build_model_fn(
-    PretrainingTask(bert_config, {}, True),
-    bert_config,
-    init_checkpoint,
-    Optimization(learning_rate, num_train_steps, num_warmup_steps),
-    use_one_hot_embeddings,
-    precision,
-  )
+model_fn_builder = model_fn_builder_of(
+  lambda config: PretrainingTask(config, {}, True)
+)
 
 
 class PretrainingTask(Task):

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 from absl import logging
 
+import layers
 import modeling
 import tokenization
 import variables
@@ -43,26 +44,14 @@ AUTO = "auto"
 
 def variable_shapes(config: modeling.BertConfig) -> dict[str, list[int]]:
   """Name and shape of the variables that SQuAD adds to BERT."""
-  return {
-    "cls/squad/output_weights": [2, config.hidden_size],
-    "cls/squad/output_bias": [2],
-  }
+  return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
 
 
 def compute_logits(bert: modeling.BertModel) -> tuple[tf.Tensor, tf.Tensor]:
   """Start and end logits, each float [B, S]."""
-  sequence_output = bert.get_sequence_output()
-  batch, seq, hidden = modeling.get_shape_list(sequence_output, expected_rank=3)
-  weights = variables.get_variable(
-    "cls/squad/output_weights", [2, hidden], modeling.create_initializer(0.02)
-  )
-  bias = variables.get_variable(
-    "cls/squad/output_bias", [2], tf.compat.v1.zeros_initializer()
-  )
-  rows = tf.reshape(sequence_output, [batch * seq, hidden])
-  logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
-  logits = tf.transpose(tf.reshape(logits, [batch, seq, 2]), [2, 0, 1])
-  start_logits, end_logits = tf.unstack(logits, axis=0)  # [B, S] each.
+  with variables.variable_scope("cls/squad"):
+    logits = layers.output_layer(bert.get_sequence_output(), 2)  # [B, S, 2]
+  start_logits, end_logits = tf.unstack(tf.transpose(logits, [2, 0, 1]))
   return start_logits, end_logits
 
 

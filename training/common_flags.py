@@ -219,6 +219,17 @@ def evaluates_in_training() -> bool:
   )
 
 
+def wanted_splits() -> list[str]:
+  """The data splits that the flags of a fine-tuning run need."""
+  in_training = FLAGS.do_train and evaluates_in_training()
+  wanted = {
+    "train": FLAGS.do_train,
+    "dev": FLAGS.do_eval or in_training,
+    "test": FLAGS.do_predict,
+  }
+  return [split for split, is_wanted in wanted.items() if is_wanted]
+
+
 def require_file(name: str) -> None:
   """Raises UserError unless this flag names a file that exists."""
   path = FLAGS[name].value

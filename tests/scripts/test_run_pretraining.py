@@ -10,10 +10,10 @@ import pytest
 import scripts
 import tiny_task
 
+import layers
 import modeling
 import tokenization
 from pipeline import instances
-from tasks import classification
 from training import checkpoints, experiment, summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
@@ -298,7 +298,7 @@ def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
 def test_a_classifier_starts_from_it(trained):
   folder, _ = trained
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-  shapes = classification.variable_shapes(config, 2)
+  shapes = layers.output_shapes(config.hidden_size, 2)
   has_head = experiment.check_init_checkpoint(config, shapes, str(folder))
   assert not has_head
 

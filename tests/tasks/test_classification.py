@@ -8,6 +8,7 @@ import tensorflow as tf
 from golden_classifier import LABEL_TYPES, golden_values, logits_of, sequences
 from scipy import special
 
+import layers
 import modeling
 import variables
 from errors import UserError
@@ -147,7 +148,7 @@ class TestCreateModel:
         golden.config, False, *sequences(golden), [0] * 4, 2, False
       )
     made = {name: v.shape.as_list() for name, v in store.items()}
-    shapes = classification.variable_shapes(golden.config, 2)
+    shapes = layers.output_shapes(golden.config.hidden_size, 2)
     assert made == {**modeling.variable_shapes(golden.config), **shapes}
     # Normal of deviation 0.02, redrawn beyond two of them; the bias is 0.
     weights = store["output_weights"].numpy()
@@ -158,7 +159,7 @@ class TestCreateModel:
 @pytest.fixture
 def no_dropout(monkeypatch):
   """Switches dropout off, as in the goldens."""
-  monkeypatch.setattr(modeling, "dropout", lambda x, *_: x)
+  monkeypatch.setattr(layers, "dropout", lambda x, *_: x)
 
 
 def golden_input_fn(golden, kind="classification", is_training=False):
