@@ -21,7 +21,14 @@ import layers
 import modeling
 import variables
 from training import estimator, inputs, record_files
-from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
+from training.task import (
+  Evaluation,
+  Outputs,
+  RowSet,
+  Task,
+  model_fn_builder_of,
+  weighted_mean,
+)
 
 # Added to the sum of weights, so that a mean without weights is 0.
 _EPSILON = 1e-5
@@ -66,6 +73,26 @@ def gather_indexes(
   )
 
 
+def masked_lm_logits(
+  bert_config: modeling.BertConfig,
+  input_tensor: tf.Tensor,
+  output_weights: tf.Tensor | tf.Variable,
+  positions: tf.Tensor,
+) -> tf.Tensor:
+  """Logits [B * P, V] of all word pieces; see `get_masked_lm_output`."""
+  x = gather_indexes(input_tensor, positions)
+  initializer = modeling.create_initializer(bert_config.initializer_range)
+  with variables.variable_scope("cls/predictions"):
+    with variables.variable_scope("transform"):
+      activation = modeling.get_activation(bert_config.hidden_act)
+      x = modeling.dense(x, bert_config.hidden_size, activation, initializer)
+      x = modeling.layer_norm(x)
+    bias = variables.get_variable(
+      "output_bias", [bert_config.vocab_size], tf.compat.v1.zeros_initializer()
+    )
+  return tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
+
+
 def get_masked_lm_output(
   bert_config: modeling.BertConfig,
   input_tensor: tf.Tensor,
@@ -88,20 +115,12 @@ def get_masked_lm_output(
     loss (scalar, their weighted mean), per_example_loss [B * P], log_probs
     [B * P, V].
   """
-  x = gather_indexes(input_tensor, positions)
-  initializer = modeling.create_initializer(bert_config.initializer_range)
-  with variables.variable_scope("cls/predictions"):
-    with variables.variable_scope("transform"):
-      activation = modeling.get_activation(bert_config.hidden_act)
-      x = modeling.dense(x, bert_config.hidden_size, activation, initializer)
-      x = modeling.layer_norm(x)
-    bias = variables.get_variable(
-      "output_bias", [bert_config.vocab_size], tf.compat.v1.zeros_initializer()
-    )
-  logits = tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
-  losses, log_probs = _cross_entropy(logits, label_ids)
+  logits = masked_lm_logits(
+    bert_config, input_tensor, output_weights, positions
+  )
+  losses = _cross_entropy(logits, label_ids)
   weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
-  return _weighted_mean(losses, weights), losses, log_probs
+  return _weighted_mean(losses, weights), losses, tf.nn.log_softmax(logits)
 
 
 def get_next_sentence_output(
@@ -119,16 +138,15 @@ def get_next_sentence_output(
   """
   with variables.variable_scope("cls/seq_relationship"):
     logits = layers.output_layer(input_tensor, 2, bert_config.initializer_range)
-  losses, log_probs = _cross_entropy(logits, labels)
-  return tf.reduce_mean(losses), losses, log_probs
+  losses = _cross_entropy(logits, labels)
+  return tf.reduce_mean(losses), losses, tf.nn.log_softmax(logits)
 
 
 def _cross_entropy(logits, labels):
-  """Losses of the labels, and log-probabilities of all classes."""
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+  """The loss of each label."""
+  return tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.reshape(labels, [-1]), logits=logits
   )
-  return losses, tf.nn.log_softmax(logits)
 
 
 model_fn_builder = model_fn_builder_of(
@@ -209,22 +227,21 @@ class PretrainingTask(Task):
     # A batch is cut to its longest row, and other programs may fill positions
     # up with ones behind that.
     last = modeling.get_shape_list(sequence)[1] - 1
-    loss, losses, log_probs = get_masked_lm_output(
+    logits = masked_lm_logits(
       self._config,
       sequence,
       bert.get_embedding_table(),
       tf.minimum(features["masked_lm_positions"], last),
-      features["masked_lm_ids"],
-      weights,
     )
-    is_correct = _is_best(log_probs, features["masked_lm_ids"], weights)
-    # Replicas' losses are averaged, whatever number of masks each of them has.
-    share = _share_of_replicas(weights) if is_training else 1.0
-    loss *= share
-    logged = {"masked LM accuracy": share * _weighted_mean(is_correct, weights)}
+    labels = features["masked_lm_ids"]
+    losses = tf.reshape(_cross_entropy(logits, labels), tf.shape(weights))
+    is_correct = _is_best(logits, labels, weights)
+    mean = weighted_mean if is_training else _weighted_mean
+    loss = mean(losses, weights)
+    logged = {"masked LM accuracy": mean(is_correct, weights)}
     predictions = {
       "masked_lm_weights": weights,
-      "masked_lm_loss": tf.reshape(losses, tf.shape(weights)),
+      "masked_lm_loss": losses,
       "masked_lm_accuracy": is_correct,
     }
     if "next_sentence_labels" in features:
@@ -261,25 +278,12 @@ class PretrainingTask(Task):
     )
 
 
-def _is_best(log_probs, labels, like):
+def _is_best(logits, labels, like):
   """1.0 where a label is the most probable class, else 0.0; shaped `like`."""
-  best = tf.reshape(tf.argmax(log_probs, axis=-1), tf.shape(like))
+  best = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(like))
   labels = tf.cast(tf.reshape(labels, tf.shape(like)), best.dtype)
   return tf.cast(tf.equal(best, labels), tf.float32)
 
 
 def _weighted_mean(values, weights):
   return tf.reduce_sum(values * weights) / (tf.reduce_sum(weights) + _EPSILON)
-
-
-def _share_of_replicas(weights):
-  """The sum of the weights, relative to its mean over all replicas.
-
-  The mean of the replicas' weighted means, each multiplied by this, is the
-  weighted mean over all replicas.
-  """
-  replica = tf.distribute.get_replica_context()
-  if replica is None or replica.num_replicas_in_sync == 1:
-    return 1.0
-  total = tf.reduce_sum(weights) + _EPSILON
-  return total / replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)

@@ -17,6 +17,10 @@ from pipeline import records
 from training import checkpoints, estimator
 
 
+# Added to a sum of weights, so that a mean without weights is 0.
+_EPSILON = 1e-5
+
+
 @dataclasses.dataclass
 class Outputs:
   """Loss and predictions for a batch.
@@ -310,3 +314,17 @@ def _loss(outputs, features, is_training):
   if is_training:
     return tf.reduce_mean(outputs.per_example_loss)
   return estimator.mean_over_real_rows(outputs.per_example_loss, features)
+
+
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+  """The mean of values by weight over a batch that replicas may share.
+
+  The losses of replicas are averaged. The mean of what each returns is the mean
+  over the weights of all.
+  """
+  total = tf.reduce_sum(weights) + _EPSILON
+  mean = tf.reduce_sum(values * weights) / total
+  replica = tf.distribute.get_replica_context()
+  if replica is None or replica.num_replicas_in_sync == 1:
+    return mean
+  return mean * total / replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)
