@@ -1,12 +1,12 @@
 """The Estimator: every row once, whatever is interrupted, on any devices."""
 
+import copy
 import gc
+import io
 import itertools
 import json
 import logging
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -56,6 +56,15 @@ def _input_fn(golden, is_training):
   return examples.input_fn_builder(_features(golden), 32, is_training, False)
 
 
+@pytest.fixture(scope="module")
+def small(golden):
+  """The golden model's first layer, which trains in half the time."""
+  first = copy.copy(golden)
+  first.config = copy.copy(golden.config)
+  first.config.num_hidden_layers = 1
+  return first
+
+
 def _weights(model):
   return {
     name: tf.convert_to_tensor(value).numpy()
@@ -63,26 +72,45 @@ def _weights(model):
   }
 
 
-def test_training_in_parts_is_training_at_once(golden, tmp_path):
-  whole = _estimator(golden, tmp_path / "whole")
-  whole.train(_input_fn(golden, True), 4, 6)
-  for stop in (1, 4, 6):
-    part = _estimator(golden, tmp_path / "parts")
-    part.train(_input_fn(golden, True), 4, stop)
+@pytest.fixture(scope="module")
+def whole(small, tmp_path_factory):
+  """The folder of six updates, the weights after them, and the log."""
+  folder, log = tmp_path_factory.mktemp("whole"), io.StringIO()
+  logger, handler = logging.getLogger("absl"), logging.StreamHandler(log)
+  level = logger.level
+  logger.addHandler(handler)
+  logger.setLevel(logging.INFO)
+  model = _estimator(
+    small, folder, log_steps=3, save_checkpoints_steps=1, keep_checkpoint_max=2
+  )
+  model.train(_input_fn(small, True), 4, 6)
+  logger.setLevel(level)
+  logger.removeHandler(handler)
+  return folder, _weights(model), log.getvalue()
+
+
+def test_training_in_parts_is_training_at_once(small, whole, tmp_path):
+  for stop in (4, 6):
+    part = _estimator(small, tmp_path / "parts")
+    part.train(_input_fn(small, True), 4, stop)
     assert part.global_step == stop
-  expected, actual = _weights(whole), _weights(part)
+  expected, actual = whole[1], _weights(part)
   assert expected.keys() == actual.keys()
   for name, value in expected.items():
     np.testing.assert_array_equal(value, actual[name], err_msg=name)
 
 
-def test_seeds_differ(golden, tmp_path):
-  weights = []
+def test_seeds_differ(small, tmp_path):
+  heads, weights = [], []
   for seed in (1, 2):
-    model = _estimator(golden, tmp_path / str(seed), seed=seed)
-    model.train(_input_fn(golden, True), 4, 1)
-    weights.append(_weights(model)["output_weights"])
-  assert np.abs(weights[0] - weights[1]).max() > 1e-3
+    model = _estimator(small, tmp_path / f"initial-{seed}", seed=seed)
+    model.evaluate(_input_fn(small, False), 4)
+    heads.append(_weights(model)["output_weights"])
+    model, _ = toy_model.toy(tmp_path / f"noise-{seed}", noise=0.1, seed=seed)
+    model.train(toy_model.TRAIN, 4, 1)
+    weights.append(_weights(model)["weight"])
+  assert np.abs(heads[0] - heads[1]).max() > 1e-3
+  assert abs(weights[0] - weights[1]) > 1e-3
 
 
 def _forward(golden):
@@ -170,14 +198,11 @@ def test_rows_come_before_the_input_ends(tmp_path):
   assert [row["sum"] for row in rows] == list(range(7))
 
 
-def test_only_the_newest_checkpoints_stay(golden, tmp_path):
-  model = _estimator(
-    golden, tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2
-  )
-  model.train(_input_fn(golden, True), 4, 5)
-  kept = checkpoints.training_checkpoints(str(tmp_path))
-  assert [path.rsplit("-")[-1] for path in kept] == ["4", "5"]
-  assert tf.train.latest_checkpoint(str(tmp_path)) == kept[-1]
+def test_only_the_newest_checkpoints_stay(whole):
+  folder, _, _ = whole
+  kept = checkpoints.training_checkpoints(str(folder))
+  assert [path.rsplit("-")[-1] for path in kept] == ["5", "6"]
+  assert tf.train.latest_checkpoint(str(folder)) == kept[-1]
 
 
 def test_nothing_to_evaluate_is_an_error(golden, tmp_path):
@@ -216,18 +241,16 @@ def test_a_loss_that_is_no_number_stops_training(golden, tmp_path):
   assert not checkpoints.training_checkpoints(str(tmp_path))
 
 
-def test_log_lines(golden, tmp_path, caplog):
-  with caplog.at_level(logging.INFO, "absl"):
-    _estimator(golden, tmp_path, log_steps=3).train(
-      _input_fn(golden, True), 4, 6
-    )
-    _estimator(golden, tmp_path).train(_input_fn(golden, True), 4, 6)
-  text = caplog.text
+def test_log_lines(small, whole, caplog):
+  folder, _, text = whole
   assert "step 3/6: loss " in text
   assert "step 6/6: loss " in text
   # The last update has the rate of step 5: 1e-3 * (1 - 5/6).
   assert "learning rate 0.000167" in text
-  assert "Nothing left to train: 6 of 6" in text
+  with caplog.at_level(logging.INFO, "absl"):
+    again = _estimator(small, folder, keep_checkpoint_max=2)
+    again.train(_input_fn(small, True), 4, 6)
+  assert "Nothing left to train: 6 of 6" in caplog.text
 
 
 def test_curves_are_of_the_log_lines(tmp_path):
@@ -412,20 +435,23 @@ def test_a_loss_is_optional(tmp_path):
   assert model.evaluate(input_fn, 2) == results
 
 
-def test_the_step_of_an_initial_checkpoint(golden, tmp_path):
+def test_the_step_of_an_initial_checkpoint(tmp_path):
   """It is reported until training starts, which counts from 0."""
-  weights = checkpoints.Checkpoint(golden.checkpoint, weights_only=True)
-  tensors = {name: weights[name] for name in weights.shapes}
   prefix = str(tmp_path / "model.ckpt-7")
-  checkpoints.write_checkpoint(prefix, {**tensors, "global_step": np.int64(7)})
-  model_fn = run_classifier.model_fn_builder(
-    golden.config, 3, prefix, 1e-3, 2, 0, False, False
+  checkpoints.write_checkpoint(
+    prefix, {"weight": np.float32(20), "global_step": np.int64(7)}
   )
+
+  def model_fn(features, labels, mode, params):
+    checkpoints.initialize_from(prefix, {})
+    return toy_model.model_fn(features, labels, mode, params)
+
   config = estimator.RunConfig(str(tmp_path / "run"))
-  model = estimator.Estimator(model_fn, config)
-  assert model.evaluate(_input_fn(golden, False), 4)["global_step"] == 7
+  model = estimator.Estimator(model_fn, config, {"target": 6})
+  results = model.evaluate(toy_model.input_fn_of([1, 2]), 2)
+  assert (results["eval_score"], results["global_step"]) == (-14, 7)
   assert model.global_step == 7
-  model.train(_input_fn(golden, True), 4, 2)
+  model.train(toy_model.TRAIN, 4, 2)
   assert model.global_step == 2
 
 
@@ -528,11 +554,10 @@ def test_use_of_a_checkpoint_that_does_not_fit(tmp_path):
 
 
 MIRRORED = """
-import json, sys
-sys.path[:0] = [{root!r}, {tests!r}]
-import pathlib, tempfile
+import json, pathlib, sys, tempfile
+sys.path.insert(0, {tests!r})
 import tensorflow as tf
-import golden_model, modeling, optimization
+import golden_model, modeling, optimization, variables
 from errors import UserError
 from tasks import examples
 from training import checkpoints, estimator
@@ -546,11 +571,18 @@ traces = []
 
 def model_fn(features, labels, mode, params):
   traces.append(mode)
+  # The embeddings are looked up, or multiplied; all other weights are dense.
   checkpoints.initialize_from(golden.checkpoint, {{}})
-  model = modeling.BertModel(
-      golden.config, True, features["input_ids"], features["input_mask"],
-      features["segment_ids"], use_one_hot_embeddings=params["one_hot"])
-  logits = model.get_pooled_output()[:, :3]
+  with variables.variable_scope("bert/embeddings"):
+    x, _ = modeling.embedding_lookup(
+        features["input_ids"], golden.config.vocab_size,
+        golden.config.hidden_size,
+        use_one_hot_embeddings=params["one_hot"])
+    x = modeling.embedding_postprocessor(
+        x, True, features["segment_ids"], golden.config.type_vocab_size,
+        max_position_embeddings=golden.config.max_position_embeddings,
+        dropout_prob=0.0)
+  logits = tf.reduce_mean(x, axis=1)[:, :3]
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=features["label_ids"], logits=logits)
   if mode == "train":
@@ -592,15 +624,11 @@ except UserError as error:
 """
 
 
-def test_two_devices_train_as_one(goldens):
-  code = MIRRORED.format(
-    root=str(scripts.ROOT),
-    tests=str(scripts.ROOT / "tests"),
-    goldens=str(goldens),
-  )
-  output = subprocess.run(
-    [sys.executable, "-c", code], check=True, capture_output=True, text=True
-  ).stdout
+def test_two_devices_train_as_one(goldens, tmp_path):
+  script = tmp_path / "two_devices.py"
+  tests = str(scripts.ROOT / "tests")
+  script.write_text(MIRRORED.format(tests=tests, goldens=str(goldens)))
+  output, _ = scripts.fork(script)
   *lines, error = output.splitlines()
   assert len(lines) == 2  # With and without one-hot embeddings.
   for line in lines:
