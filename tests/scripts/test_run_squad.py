@@ -10,6 +10,7 @@ import string
 import numpy as np
 import pytest
 import scripts
+import tiny_task
 
 from pipeline import records
 from tasks import squad_reader
@@ -23,8 +24,7 @@ ANSWERS = ("predictions.json", "nbest_predictions.json")
 def files(tmp_path_factory, goldens):
   """A folder with model/ as a release has it, and files of questions."""
   folder = tmp_path_factory.mktemp("files")
-  shutil.copytree(goldens / "model", folder / "model")
-  shutil.copy(goldens / "vocab.txt", folder / "model")
+  tiny_task.make_files(folder, goldens)
   for name in ("v1", "v2"):
     squad = json.loads((goldens / f"squad_{name}.json").read_text())
     for part, places in (("train", slice(4)), ("dev", slice(4, 7))):
@@ -156,7 +156,7 @@ def test_the_log_tells_what_happens(trained):
   assert "train_v1.json: 16 questions" in log
   assert f"{out}/train.tf_record: {windows} rows of 16 examples" in log
   assert f"Training for 12 steps of 4 rows, {48 / windows:.3g} epochs" in log
-  assert "loaded 39 variables; 2 initialized" in log
+  assert "loaded 23 variables; 2 initialized" in log
   assert "step 10/12: loss " in log
   assert f"{out}/predictions.json: 12 answers" in log
   assert f"{out}/eval_results.txt: exact_match = " in log
@@ -194,7 +194,11 @@ def test_output_dir_is_a_release(trained, files):
   released = checkpoints.Checkpoint(str(out / "bert_model.ckpt")).shapes
   golden = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
   assert released == {
-    **{n: s for n, s in golden.shapes.items() if n.startswith("bert/")},
+    **{
+      name: shape
+      for name, shape in golden.shapes.items()
+      if re.match("bert/(?!encoder/layer_1/)", name)
+    },
     "cls/squad/output_weights": [2, 32],
     "cls/squad/output_bias": [2],
     "global_step": [],
