@@ -18,7 +18,7 @@ from training.task import Evaluation, Outputs, Task
 CONFIG = modeling.BertConfig(
   vocab_size=20,
   hidden_size=8,
-  num_hidden_layers=2,
+  num_hidden_layers=1,
   num_attention_heads=2,
   intermediate_size=16,
   max_position_embeddings=16,
