@@ -5,13 +5,12 @@ import os
 import resource
 import signal
 import socket
-import subprocess
-import sys
 import textwrap
 import time
 
 import numpy as np
 import pytest
+import scripts
 import tensorflow as tf
 
 import variables
@@ -215,10 +214,9 @@ class TestKilledWriter:
   @classmethod
   def folders(cls, tmp_path_factory):
     folders = [tmp_path_factory.mktemp("killed") for _ in range(5)]
-    command = [sys.executable, "-c", textwrap.dedent(KILL_WRITERS), *folders]
-    root = os.path.dirname(os.path.dirname(checkpoints.__file__))
-    environment = {**os.environ, "PYTHONPATH": root}
-    subprocess.run(command, check=True, timeout=60, env=environment)
+    script = tmp_path_factory.mktemp("script") / "kill_writers.py"
+    script.write_text(textwrap.dedent(KILL_WRITERS))
+    scripts.fork(script, *folders)
     return [str(folder) for folder in folders]
 
   def assert_whole(self, prefix):
