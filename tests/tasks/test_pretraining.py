@@ -156,6 +156,8 @@ def test_twelve_updates_are_the_originals(golden, compiled):
   for name in finals:
     value = store[name.removeprefix(prefix)]
     np.testing.assert_allclose(value, golden.arrays[name], 1e-3, 1e-5)
+  assert store["global_step"].numpy() == 12
+  assert "bert/pooler/dense/bias/adam_m" in store
   # Fifteen masked words and four pairs.
   for name, count in (("masked LM", 15), ("next sentence", ROWS)):
     right = [outputs[f"{name} accuracy"] * count for outputs in logged]

@@ -171,6 +171,9 @@ class TestModelFn:
 
     losses = [float(step()) for _ in range(12)]
     np.testing.assert_allclose(losses, golden.arrays["squad/losses"], rtol=1e-5)
+    assert store["global_step"].numpy() == 12
+    # The pooler has no gradient, and so no slots.
+    assert "bert/pooler/dense/bias/adam_m" not in store
     names = [n for n in golden.arrays if n.startswith("squad/final/")]
     assert len(names) == 10
     for name in names:
