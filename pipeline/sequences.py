@@ -1,6 +1,8 @@
 """Sharing and filling a sequence of fixed length."""
 
+import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 
 def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
@@ -26,3 +28,33 @@ def truncate_pair(tokens_a: list, tokens_b: list, max_length: int) -> None:
 def padded(values: Sequence[int], length: int) -> list[int]:
   """`values` followed by zeros, a list of `length`."""
   return list(values) + [0] * (length - len(values))
+
+
+class Window(NamedTuple):
+  """Items `start` to `end` of a long list.
+
+  Overlapping windows share an item; the one in which it has most context owns
+  it. The window owns the items `first` to `last`, `last` excluded like `end`.
+  """
+
+  start: int
+  end: int
+  first: int
+  last: int
+
+
+def overlapping_windows(size: int, room: int, stride: int) -> list[Window]:
+  """The windows over a list of `size` items, each with at most `room` items.
+
+  Args:
+    size: number of items; one window suffices for `room` of them.
+    room: length of a window.
+    stride: distance between the starts of windows; the last one ends with the
+      list, so its distance may be smaller.
+  """
+  last_start = max(size - room, 0)
+  starts = [*range(0, last_start, stride), last_start]
+  # The item in the middle of an overlap has equal context in both windows.
+  edges = [(a + room + b) // 2 for a, b in itertools.pairwise(starts)]
+  ends = [min(start + room, size) for start in starts]
+  return list(map(Window, starts, ends, [0, *edges], [*edges, size]))

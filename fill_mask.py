@@ -1,0 +1,128 @@
+"""Fills [MASK] in texts with a pre-trained model, or scores texts without it.
+
+    python fill_mask.py --model_dir=$BERT_BASE_DIR --input_file=/tmp/input.txt
+
+Each line of the input is a text, or a pair of texts, `A ||| B`:
+- with [MASK], the likeliest word pieces are listed and filled in;
+- without, each word is scored by masking it, and the text by its
+  pseudo-log-likelihood (Salazar et al. 2020);
+- for a pair, the probability that B follows A is added.
+"""
+
+import contextlib
+import dataclasses
+import json
+import quiet_start  # noqa: F401  Before TensorFlow.
+from absl import flags
+
+from pipeline import files
+from tasks import feature_files, terminal
+from tasks.fill_mask import Filled, MaskFiller
+from training import common_flags, startup
+
+__all__ = ["Filled", "MaskFiller"]
+
+FLAGS = flags.FLAGS
+
+# Lines that are read and answered together.
+_LINES_AT_A_TIME = 256
+
+
+def define_flags() -> None:
+  """Defines this script's flags."""
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    "Folder of a pre-trained model: an unzipped release, or the --output_dir "
+    "of run_pretraining.py.",
+  )
+  flags.DEFINE_string(
+    "input_file",
+    None,
+    "UTF-8 text, plain or in gzip (.gz); - is standard input. Each line is a "
+    "text, or a pair, A ||| B.",
+  )
+  flags.DEFINE_string(
+    "output_file",
+    None,
+    "JSON Lines to write. Default: text on standard output.",
+  )
+  flags.DEFINE_bool("interactive", False, "Ask for texts and answer them.")
+  flags.DEFINE_integer(
+    "top_k", 5, "Number of pieces listed for each [MASK].", lower_bound=1
+  )
+  flags.DEFINE_integer(
+    "batch_size", 32, "Masked positions per batch.", lower_bound=1
+  )
+  flags.DEFINE_enum(
+    "precision", "float32", ["float32", "bfloat16"], "Precision of the layers."
+  )
+
+
+def check_flags() -> None:
+  """Raises UserError if a flag is missing or a file cannot be written."""
+  common_flags.require("model_dir")
+  common_flags.check_exclusive("input_file", "interactive")
+  if FLAGS.interactive:
+    return
+  common_flags.require("input_file")
+  if FLAGS.input_file != feature_files.STREAM:
+    common_flags.require_file("input_file")
+  if FLAGS.output_file:
+    common_flags.check_output_files(
+      "output_file", [FLAGS.output_file], [FLAGS.input_file]
+    )
+
+
+def describe(filled: Filled) -> str:
+  """The answer to a text, for a terminal."""
+  lines = [filled.text]
+  for number, candidates in enumerate(filled.masks, 1):
+    shown = ", ".join(f"{piece} {p:.1%}" for piece, p in candidates)
+    lines.append(f"  [MASK] {number}: {shown}")
+  if filled.words:
+    lines += [f"  {score:8.2f}  {word}" for word, score in filled.words]
+    lines.append(
+      f"  pseudo-log-likelihood {filled.pseudo_log_likelihood:.2f}, "
+      f"pseudo-perplexity {filled.pseudo_perplexity:.2f}"
+    )
+  if filled.next_sentence_probability is not None:
+    lines.append(f"  B follows A: {filled.next_sentence_probability:.1%}")
+  return "\n".join(lines)
+
+
+def to_json(filled: Filled) -> str:
+  """The answer to a text as one line of JSON."""
+  found = dataclasses.asdict(filled) | {
+    "pseudo_log_likelihood": filled.pseudo_log_likelihood,
+    "pseudo_perplexity": filled.pseudo_perplexity,
+  }
+  kept = {k: v for k, v in found.items() if v is not None and v != []}
+  return json.dumps(kept, ensure_ascii=False)
+
+
+def main() -> None:
+  check_flags()
+  filler = MaskFiller(
+    FLAGS.model_dir, FLAGS.top_k, FLAGS.batch_size, FLAGS.precision
+  )
+  if FLAGS.interactive:
+    terminal.converse(
+      lambda line: describe(filler([feature_files.parse_line(line)])[0])
+    )
+    return
+  with contextlib.ExitStack() as stack:
+    form, write = describe, print
+    if FLAGS.output_file:
+      path = stack.enter_context(files.atomic_write(FLAGS.output_file))
+      writer = stack.enter_context(files.open_file(path, "w"))
+      form, write = to_json, lambda line: writer.write(line + "\n")
+    for block in feature_files.read_texts(FLAGS.input_file):
+      texts = list(block)
+      for start in range(0, len(texts), _LINES_AT_A_TIME):
+        for filled in filler(texts[start : start + _LINES_AT_A_TIME]):
+          write(form(filled))
+
+
+if __name__ == "__main__":
+  startup.run(main, define_flags)

@@ -1,0 +1,195 @@
+"""Fine-tunes BERT to choose among continuations, evaluates it, and predicts.
+
+    python run_multiple_choice.py --do_train=true --do_eval=true \\
+      --train_file=$SWAG_DIR/train.csv --dev_file=$SWAG_DIR/val.csv \\
+      --vocab_file=$BERT_BASE_DIR/vocab.txt \\
+      --bert_config_file=$BERT_BASE_DIR/bert_config.json \\
+      --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt \\
+      --train_batch_size=16 --learning_rate=2e-5 --output_dir=/tmp/swag_output/
+"""
+
+from collections.abc import Sequence
+
+import quiet_start  # noqa: F401  Before TensorFlow.
+from absl import flags
+from scipy import special
+
+import layers
+import modeling
+from errors import UserError
+from pipeline import records
+from tasks import multiple_choice, terminal
+from tasks.multiple_choice import Example, MultipleChoiceTask
+from training import common_flags, model_folder, startup
+from training.experiment import Experiment, ModelFiles, Settings
+from training.predictor import Predictor
+
+__all__ = ["Chooser", "Example", "MultipleChoiceTask"]
+
+FLAGS = flags.FLAGS
+
+_ROWS = "SWAG's .csv, or .jsonl with context, question, choices and label."
+_SPLITS = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
+
+
+def define_flags() -> None:
+  """Defines this script's flags."""
+  common_flags.define_model_flags(max_seq_length=128)
+  common_flags.define_run_flags()
+  common_flags.define_fine_tuning_flags("accuracy or loss", "accuracy")
+  common_flags.define_tpu_flags()
+  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
+  flags.DEFINE_string("train_file", None, f"Rows to train on: {_ROWS}")
+  flags.DEFINE_string("dev_file", None, f"Rows to evaluate on: {_ROWS}")
+  flags.DEFINE_string(
+    "test_file", None, "Rows to predict, in one of these formats."
+  )
+  flags.DEFINE_bool("interactive", False, "Ask for choices and compare them.")
+
+
+class Chooser:
+  """A trained model for multiple choice, loaded once.
+
+  Args:
+    model_dir: the `output_dir` of a finished training.
+    batch_size: rows per batch.
+    precision: "float32" or "bfloat16".
+
+  Raises:
+    UserError: the folder does not hold such a model.
+  """
+
+  def __init__(
+    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+  ):
+    self._length = multiple_choice.read_assets(model_dir)
+    model = model_folder.find_model(model_dir)
+    self._tokenizer = model.tokenizer
+
+    def compute(config, features):
+      sequences = (features[name] for name in records.SEQUENCES)
+      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+      return {"scores": multiple_choice.compute_scores(bert, False)}
+
+    sequence = records.sequence_feature(self._length)
+    self._predictor = Predictor(
+      model,
+      compute,
+      layers.output_shapes(model.config.hidden_size, 1),
+      spec=dict.fromkeys(records.SEQUENCES, sequence),
+      batch_size=batch_size,
+    )
+
+  def __call__(
+    self, context: str, choices: Sequence[str], question: str = ""
+  ) -> list[float]:
+    """The probability of each choice.
+
+    Args:
+      context: the text before.
+      choices: two or more texts.
+      question: the beginning of all choices, or a question.
+
+    Raises:
+      UserError: there are fewer than two choices, or one is not a text.
+    """
+    if isinstance(choices, str) or len(choices) < 2:
+      raise UserError("pass a list of two choices or more")
+    if not all(isinstance(t, str) for t in (context, question, *choices)):
+      raise UserError("pass context, question and choices as str")
+    example = Example("", context, question, list(choices))
+    row = multiple_choice.make_row(example, self._tokenizer, self._length)
+    rows = [
+      {name: row[name][choice] for name in records.SEQUENCES}
+      for choice in range(len(choices))
+    ]
+    scores = self._predictor(rows)["scores"].astype(float)
+    return special.softmax(scores).tolist()
+
+  def describe(self, context: str, question: str, choices: str) -> str:
+    """The choices, separated by |, in order of their probability."""
+    texts = [choice.strip() for choice in choices.split("|")]
+    found = zip(self(context, texts, question), texts, strict=True)
+    return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])
+
+
+def wanted_splits() -> list[str]:
+  """The data splits that the flags need."""
+  in_training = FLAGS.do_train and common_flags.evaluates_in_training()
+  wanted = (FLAGS.do_train, FLAGS.do_eval or in_training, FLAGS.do_predict)
+  return [
+    split for split, is_wanted in zip(_SPLITS, wanted, strict=True) if is_wanted
+  ]
+
+
+def check_flags() -> None:
+  """Checks the flags that do not depend on files.
+
+  Raises:
+    UserError: a flag is wrong.
+  """
+  common_flags.require("output_dir")
+  common_flags.check_fine_tuning_flags()
+  if not wanted_splits():
+    raise UserError(
+      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      "trained model, --interactive"
+    )
+  for split in wanted_splits():
+    common_flags.require(_SPLITS[split])
+    common_flags.require_file(_SPLITS[split])
+
+
+def make_experiment() -> Experiment:
+  """The Experiment of the flags; its files are read and checked.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+  init_checkpoint, length = FLAGS.init_checkpoint, FLAGS.max_seq_length
+  if not FLAGS.do_train:
+    init_checkpoint = model_folder.initial_weights(
+      FLAGS.output_dir, init_checkpoint
+    )
+    if FLAGS["max_seq_length"].using_default_value:
+      length = multiple_choice.read_assets(
+        model_folder.weights_folder(FLAGS.output_dir, init_checkpoint)
+      )
+  tokenizer = common_flags.load_tokenizer()
+  examples = {
+    split: multiple_choice.read_examples(
+      FLAGS[_SPLITS[split]].value, split != "test"
+    )
+    for split in wanted_splits()
+  }
+  config = common_flags.load_config(tokenizer, length)
+  task = MultipleChoiceTask(examples, tokenizer, length)
+  settings = Settings.from_flags(
+    wanted_splits(), init_checkpoint=init_checkpoint, max_seq_length=length
+  )
+  model = ModelFiles(config, common_flags.release_files(config))
+  return Experiment(task, model, settings)
+
+
+def converse() -> None:
+  """Compares choices that the user types."""
+  common_flags.require("output_dir")
+  common_flags.require_positive("predict_batch_size")
+  common_flags.check_exclusive(
+    "interactive", "do_train", "do_eval", "do_predict"
+  )
+  chooser = Chooser(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
+  prompts = ("context> ", "question> ", "choices, separated by |> ")
+  terminal.converse(chooser.describe, prompts)
+
+
+def main() -> None:
+  if FLAGS.interactive:
+    converse()
+    return
+  check_flags()
+  make_experiment().run()
+
+
+if __name__ == "__main__":
+  startup.run(main, define_flags)

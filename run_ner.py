@@ -1,0 +1,286 @@
+"""Fine-tunes BERT to label words, evaluates it, and finds entities in text.
+
+    python run_ner.py --do_train=true --do_eval=true --data_dir=$CONLL_DIR \\
+      --vocab_file=$BERT_BASE_DIR/vocab.txt --do_lower_case=false \\
+      --bert_config_file=$BERT_BASE_DIR/bert_config.json \\
+      --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt \\
+      --output_dir=/tmp/ner_output/
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from absl import flags, logging
+
+import layers
+import modeling
+from errors import UserError, plural
+from pipeline import files, records, text_files
+from tasks import entities, tagged_text, tagging, terminal
+from tasks.entities import FoundEntity
+from tasks.tagging import Reading, TaggingTask
+from training import common_flags, model_folder, startup
+from training.experiment import Experiment, ModelFiles, Settings
+from training.predictor import Predictor
+
+__all__ = ["FoundEntity", "Reading", "Tagger", "TaggingTask"]
+
+FLAGS = flags.FLAGS
+
+_SENTENCES = (
+  "CoNLL columns (word first, label last) or JSON Lines with tokens and "
+  "labels; .gz too."
+)
+
+# Flag, default, help.
+_FLAGS = (
+  ("data_dir", None, "Folder with train.txt, dev.txt or valid.txt, test.txt."),
+  ("train_file", None, f"Sentences to train on: {_SENTENCES}"),
+  ("dev_file", None, f"Sentences to evaluate on: {_SENTENCES}"),
+  ("test_file", None, "Sentences to label, in one of these formats."),
+  ("label_all_tokens", False, "Train on all pieces of a word, not its first."),
+  (
+    "max_context",
+    False,
+    "Fill sequences up with the sentences before and after, if they are of the "
+    "same document. Their words are not labelled.",
+  ),
+  (
+    "predict_file",
+    None,
+    "Find the entities in each line of this text, or of standard input if -, "
+    "and print them as JSON.",
+  ),
+  ("interactive", False, "Ask for texts and find their entities."),
+)
+
+# The split that needs a file, and its names in --data_dir.
+_NAMES = {
+  "train": ("train.txt",),
+  "dev": ("dev.txt", "valid.txt"),
+  "test": ("test.txt",),
+}
+
+
+def define_flags() -> None:
+  """Defines this script's flags."""
+  common_flags.define_model_flags(128, "is read in windows")
+  common_flags.define_run_flags()
+  common_flags.define_fine_tuning_flags(
+    "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
+  )
+  common_flags.define_tpu_flags()
+  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
+  for name, default, text in _FLAGS:
+    is_bool = isinstance(default, bool)
+    define = flags.DEFINE_bool if is_bool else flags.DEFINE_string
+    define(name, default, text)
+
+
+class Tagger:
+  """A trained tagger, loaded once.
+
+  Args:
+    model_dir: the `output_dir` of a finished training.
+    batch_size: rows per batch.
+    precision: "float32" or "bfloat16".
+
+  Attributes:
+    labels: the labels of words.
+    scheme: how they mark entities, see `entities.find_scheme`, or None.
+
+  Raises:
+    UserError: the folder does not hold a trained tagger.
+  """
+
+  def __init__(
+    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+  ):
+    self.labels, self.scheme, self._reading = tagging.read_assets(model_dir)
+    model = model_folder.find_model(model_dir)
+    self._tokenizer = model.tokenizer
+
+    def compute(config, features):
+      sequences = (features[name] for name in records.SEQUENCES)
+      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+      logits = tagging.compute_logits(bert, len(self.labels), False)
+      predicted = tagging.word_predictions(logits)
+      return {**predicted, "marks": features["label_ids"]}
+
+    names = ("labels", "probabilities", "marks")
+    self._predictor = Predictor(
+      model,
+      compute,
+      layers.output_shapes(model.config.hidden_size, len(self.labels)),
+      spec=tagging.feature_spec(self._reading.max_seq_length),
+      output_axes=dict.fromkeys(names, (records.POSITION,)),
+      batch_size=batch_size,
+    )
+
+  def __call__(self, text: str) -> list[FoundEntity]:
+    """The entities in a text, in order; without a scheme, each labelled word.
+
+    Raises:
+      UserError: `text` is not a str.
+    """
+    if not isinstance(text, str):
+      raise UserError("pass a text as str")
+    return self.tag([text])[0]
+
+  def tag(self, texts: Sequence[str]) -> list[list[FoundEntity]]:
+    """The entities in each of several texts, computed in batches."""
+    spans = list(map(tagged_text.split_text, texts))
+    sentences = [
+      tagged_text.Sentence("", [t[a:b] for a, b in s], None, [], number)
+      for number, (t, s) in enumerate(zip(texts, spans, strict=True))
+    ]
+    groups = list(
+      tagging.make_rows(sentences, {}, self._tokenizer, self._reading)
+    )
+    outputs = self._predictor([row for group in groups for row in group])
+    rows = (
+      dict(zip(outputs, row, strict=True))
+      for row in zip(*outputs.values(), strict=True)
+    )
+    found = []
+    for text, span, group in zip(texts, spans, groups, strict=True):
+      words = tagging.join_windows([next(rows) for _ in group])
+      labels = [self.labels[index] for index in words["labels"]]
+      found.append(
+        entities.found_entities(
+          text, span, labels, words["probabilities"], self.scheme
+        )
+      )
+    return found
+
+
+def find_file(split: str) -> str:
+  """The file of a split, by its flag or in --data_dir.
+
+  Raises:
+    UserError: there is none.
+  """
+  path = FLAGS[f"{split}_file"].value
+  if path:
+    common_flags.require_file(f"{split}_file")
+    return path
+  if not FLAGS.data_dir:
+    raise UserError(f"--{split}_file is required; pass it, or --data_dir")
+  for name in _NAMES[split]:
+    path = os.path.join(FLAGS.data_dir, name)
+    if files.isfile(path):
+      return path
+  names = " or ".join(_NAMES[split])
+  raise UserError(
+    f"--data_dir={FLAGS.data_dir} has no {names}; pass --{split}_file"
+  )
+
+
+def wanted_splits() -> list[str]:
+  """The data splits that the flags need."""
+  in_training = FLAGS.do_train and common_flags.evaluates_in_training()
+  wanted = (FLAGS.do_train, FLAGS.do_eval or in_training, FLAGS.do_predict)
+  return [
+    split for split, is_wanted in zip(_NAMES, wanted, strict=True) if is_wanted
+  ]
+
+
+def make_task(tokenizer, folder: str | None) -> TaggingTask:
+  """The task, whose files are read; a trained model sets labels and reading.
+
+  Args:
+    tokenizer: a FullTokenizer.
+    folder: the folder of the trained model; None to train.
+  """
+  sentences = {
+    split: tagged_text.read_sentences(find_file(split), split != "test")
+    for split in wanted_splits()
+  }
+  names = [field.name for field in dataclasses.fields(Reading)]
+  given = {
+    name: FLAGS[name].value
+    for name in names
+    if FLAGS.do_train or not FLAGS[name].using_default_value
+  }
+  if FLAGS.do_train:
+    labels = tagged_text.find_labels(sentences["train"])
+    scheme = entities.find_scheme(s.labels for s in sentences["train"])
+    reading = Reading(**given)
+    logging.info(
+      "%s%s",
+      plural(len(labels), "label"),
+      f" that mark entities by {scheme}" if scheme else ", no entities",
+    )
+  else:
+    labels, scheme, reading = tagging.read_assets(folder)
+    reading = dataclasses.replace(reading, **given)
+  for split in sentences.keys() - {"test"}:
+    tagged_text.check_labels(sentences[split], labels)
+  return TaggingTask(sentences, labels, scheme, tokenizer, reading)
+
+
+def make_experiment() -> Experiment:
+  """The Experiment of the flags; its files are read and checked.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+  init_checkpoint, folder = FLAGS.init_checkpoint, None
+  if not FLAGS.do_train:
+    init_checkpoint = model_folder.initial_weights(
+      FLAGS.output_dir, init_checkpoint
+    )
+    folder = model_folder.weights_folder(FLAGS.output_dir, init_checkpoint)
+  tokenizer = common_flags.load_tokenizer()
+  task = make_task(tokenizer, folder)
+  reading = task.reading
+  config = common_flags.load_config(tokenizer, reading.max_seq_length)
+  settings = Settings.from_flags(
+    wanted_splits(),
+    init_checkpoint=init_checkpoint,
+    **dataclasses.asdict(reading),
+  )
+  model = ModelFiles(config, common_flags.release_files(config))
+  return Experiment(task, model, settings)
+
+
+def answer() -> None:
+  """Finds entities in --predict_file, or in what the user types."""
+  common_flags.require("output_dir")
+  common_flags.require_positive("predict_batch_size")
+  common_flags.check_exclusive(
+    "predict_file", "interactive", "do_train", "do_eval", "do_predict"
+  )
+  tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
+  if FLAGS.interactive:
+    terminal.converse(lambda text: describe(tagger(text)))
+    return
+  with text_files.open_lines("predict_file", FLAGS.predict_file) as reader:
+    for texts in reader:
+      for text, found in zip(texts, tagger.tag(texts), strict=True):
+        print(entities.to_json(text, found), flush=True)
+
+
+def describe(found: Sequence[FoundEntity]) -> str:
+  """The entities of a text, one per line."""
+  lines = (f"{e.type:8s} {e.probability:6.1%}  {e.text}" for e in found)
+  return "\n".join(lines) or "no entity"
+
+
+def main() -> None:
+  if FLAGS.predict_file or FLAGS.interactive:
+    answer()
+    return
+  common_flags.require("output_dir")
+  common_flags.check_fine_tuning_flags()
+  if not wanted_splits():
+    raise UserError(
+      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      "trained model, --predict_file or --interactive"
+    )
+  make_experiment().run()
+
+
+if __name__ == "__main__":
+  startup.run(main, define_flags)

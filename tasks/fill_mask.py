@@ -1,0 +1,304 @@
+"""What a pre-trained model predicts: masked words, and next sentences.
+
+    filler = MaskFiller("uncased_L-12_H-768_A-12")
+    filler(["The capital of France is [MASK]."])[0].text
+
+The model is asked as it was trained (Devlin et al. 2019, section 3.1). Scores
+of whole texts are those of Salazar et al. (2020), "Masked Language Model
+Scoring".
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+import modeling
+from errors import UserError
+from pipeline import instances, records
+from tasks import pretraining
+from training import checkpoints, model_folder
+from training.predictor import Predictor
+
+MASK = "[MASK]"
+_ENDS = ("[CLS]", "[SEP]")
+
+Text = str | tuple[str, str]
+
+
+@dataclasses.dataclass
+class Filled:
+  """What the model says about a text.
+
+  Attributes:
+    text: the text; with the likeliest pieces in place of [MASK], if it has any.
+    masks: for each [MASK], the likeliest pieces and their probabilities, as
+      (piece, probability).
+    words: without [MASK]: the words, as (word, log-probability).
+    next_sentence_probability: of a pair, the probability that B follows A; None
+      for a single text, or a model that was not trained on pairs.
+  """
+
+  text: str
+  masks: list[list[tuple[str, float]]]
+  words: list[tuple[str, float]]
+  num_pieces: int
+  next_sentence_probability: float | None
+
+  @property
+  def pseudo_log_likelihood(self) -> float | None:
+    """The sum of the words' log-probabilities; None for a text with [MASK]."""
+    return None if self.masks else math.fsum(score for _, score in self.words)
+
+  @property
+  def pseudo_perplexity(self) -> float | None:
+    """exp of the mean negative log-probability of a piece, or None."""
+    if self.masks or not self.num_pieces:
+      return None
+    return math.exp(-self.pseudo_log_likelihood / self.num_pieces)
+
+
+@dataclasses.dataclass
+class _Row:
+  """A text as the model reads it; `ids` [n] change as masks are filled."""
+
+  pieces: list[str]
+  ids: list[int]
+  segment_ids: list[int]
+  masks: list[int]  # Positions of [MASK].
+
+  def features(self, position, masked_id):
+    """The row of the text with one position masked."""
+    ids = list(self.ids)
+    label, ids[position] = ids[position], masked_id
+    return {
+      "input_ids": ids,
+      "input_mask": [1] * len(ids),
+      "segment_ids": self.segment_ids,
+      "masked_lm_positions": [position],
+      "masked_lm_ids": [label],
+    }
+
+
+class MaskFiller:
+  """A pre-trained model, loaded once.
+
+  Args:
+    model_dir: an unzipped release, or the `output_dir` of run_pretraining.py.
+    top_k: number of pieces listed for each [MASK].
+    batch_size: masked positions per batch.
+    precision: "float32" or "bfloat16".
+
+  Raises:
+    UserError: the folder holds no model, or its checkpoint no pre-training
+      heads.
+  """
+
+  def __init__(
+    self,
+    model_dir: str,
+    top_k: int = 5,
+    batch_size: int = 32,
+    precision: str = "float32",
+  ):
+    model = model_folder.find_model(model_dir)
+    self._tokenizer = model.tokenizer
+    self._continuations = instances.word_continuations(model.tokenizer)
+    vocab = model.tokenizer.vocab
+    if MASK not in vocab:
+      raise UserError(f"the vocabulary in {model_dir} has no {MASK}")
+    self._special = [vocab[name] for name in ("[CLS]", "[SEP]", MASK)]
+    self._pieces = {index: piece for piece, index in vocab.items()}
+    self._length = model.config.max_position_embeddings
+    shapes = pretraining.variable_shapes(model.config)
+    self._is_paired = _check_heads(model, shapes)
+    if not self._is_paired:
+      shapes = pretraining.variable_shapes(model.config, False)
+    count = min(top_k, len(vocab))
+
+    def compute(config, features):
+      return _compute(config, features, count, self._is_paired, precision)
+
+    sequence = records.sequence_feature(self._length)
+    self._predictor = Predictor(
+      model,
+      compute,
+      shapes,
+      spec={
+        **dict.fromkeys(records.SEQUENCES, sequence),
+        "masked_lm_positions": records.Feature((1,)),
+        "masked_lm_ids": records.Feature((1,)),
+      },
+      batch_size=batch_size,
+    )
+
+  def __call__(self, texts: Sequence[Text]) -> list[Filled]:
+    """What the model says about each text, or pair of texts.
+
+    Several masks are filled one after another, the surest first, so that each
+    piece takes those before into account; the listed pieces are predicted
+    before any is filled.
+
+    Raises:
+      UserError: a text is too long for the model, or has no words.
+    """
+    if isinstance(texts, str):
+      raise UserError("pass a list of texts, not a single text")
+    rows = list(map(self._read, texts))
+    first = self._ask(rows)
+    filled = []
+    for text, row, found in zip(texts, rows, first, strict=True):
+      masks, words = [], []
+      if row.masks:
+        masks = [self._candidates(answer) for answer in found]
+      else:
+        words = self._words(row, [answer["log_prob"] for answer in found])
+      count = len(row.ids) - 2 - row.segment_ids[-1]
+      follows = None
+      if self._is_paired and not isinstance(text, str):
+        follows = float(found[0]["next_sentence"])
+      filled.append(Filled(_joined(text), masks, words, count, follows))
+    self._fill(filled, rows, first)
+    return filled
+
+  def _read(self, text):
+    """A text or pair as the model reads it."""
+    parts = [text] if isinstance(text, str) else list(text)
+    pieces, segment_ids = ["[CLS]"], [0]
+    for segment, part in enumerate(parts):
+      for index, span in enumerate(part.split(MASK)):
+        found = [MASK] * (index > 0) + self._tokenizer.tokenize(span)
+        pieces += found
+      pieces.append("[SEP]")
+      segment_ids += [segment] * (len(pieces) - len(segment_ids))
+    if len(pieces) > self._length:
+      raise UserError(
+        f"{_joined(text)[:60]!r}... has {len(pieces)} pieces, more than the "
+        f"{self._length} positions of the model; split it"
+      )
+    if len(pieces) == 1 + len(parts):
+      raise UserError(f"the text {_joined(text)!r} has no words; pass some")
+    ids = self._tokenizer.convert_tokens_to_ids(pieces)
+    masks = [i for i, piece in enumerate(pieces) if piece == MASK]
+    return _Row(pieces, ids, segment_ids, masks)
+
+  def _ask(self, rows):
+    """For each row, the outputs at its masks, or at all its pieces."""
+    positions = [
+      row.masks or [i for i, p in enumerate(row.pieces) if p not in _ENDS]
+      for row in rows
+    ]
+    flat = [
+      row.features(position, self._special[2])
+      for row, chosen in zip(rows, positions, strict=True)
+      for position in chosen
+    ]
+    outputs = self._predictor(flat)
+    answers = iter(
+      [
+        dict(zip(outputs, values, strict=True))
+        for values in zip(*outputs.values(), strict=True)
+      ]
+    )
+    return [[next(answers) for _ in chosen] for chosen in positions]
+
+  def _fill(self, filled, rows, answers):
+    """Fills the masks of all rows, one of each at a time."""
+    open_rows = [i for i, row in enumerate(rows) if row.masks]
+    pieces = {i: {} for i in open_rows}
+    while open_rows:
+      for i in open_rows:
+        row, found = rows[i], answers[i]
+        best = max(
+          range(len(found)), key=lambda k: found[k]["probabilities"][0]
+        )
+        position = row.masks.pop(best)
+        row.ids[position] = int(found[best]["ids"][0])
+        pieces[i][position] = self._pieces[row.ids[position]]
+      open_rows = [i for i in open_rows if rows[i].masks]
+      again = self._ask([rows[i] for i in open_rows]) if open_rows else []
+      answers = dict(zip(open_rows, again, strict=True))
+    for i, by_position in pieces.items():
+      for _, piece in sorted(by_position.items()):
+        filled[i].text = _replaced(filled[i].text, piece)
+
+  def _candidates(self, answer):
+    """The likeliest pieces at a mask, and their probabilities."""
+    return [
+      (self._pieces.get(int(index), "?"), float(probability))
+      for index, probability in zip(
+        answer["ids"], answer["probabilities"], strict=True
+      )
+    ]
+
+  def _words(self, row, scores):
+    """The words of a text, each with the sum of its pieces' scores."""
+    words = []
+    pieces = (piece for piece in row.pieces if piece not in _ENDS)
+    for piece, score in zip(pieces, map(float, scores), strict=True):
+      if words and piece in self._continuations:
+        word, total = words[-1]
+        words[-1] = (word + piece.removeprefix("##"), total + score)
+      else:
+        words.append((piece.removeprefix("\u2581"), score))
+    return words
+
+
+def _check_heads(model, shapes):
+  """Whether the checkpoint has the next-sentence head, too.
+
+  Raises:
+    UserError: it lacks the head of masked words.
+  """
+  prefix = checkpoints.find_checkpoint(model.checkpoint)
+  known = checkpoints.Checkpoint(prefix, weights_only=True)
+  missing = [name for name in shapes if name not in known]
+  if any(name.startswith("cls/predictions") for name in missing):
+    raise UserError(
+      f"{prefix} has no {missing[0]}: it is not a pre-trained model with its "
+      f"heads; pass a released model, or the --output_dir of run_pretraining.py"
+    )
+  return not missing
+
+
+def _compute(config, features, count, is_paired, precision):
+  """The likeliest pieces at each row's position, and other probabilities."""
+  bert = modeling.BertModel(
+    config,
+    False,
+    *(features[name] for name in records.SEQUENCES),
+    precision=precision,
+  )
+  _, losses, log_probs = pretraining.get_masked_lm_output(
+    config,
+    bert.get_sequence_output(),
+    bert.get_embedding_table(),
+    features["masked_lm_positions"],
+    features["masked_lm_ids"],
+    tf.ones_like(features["masked_lm_ids"]),
+  )
+  best = tf.math.top_k(log_probs, count)
+  outputs = {
+    "ids": best.indices,
+    "probabilities": tf.exp(best.values),
+    "log_prob": -losses,
+  }
+  if is_paired:
+    _, _, log_probs = pretraining.get_next_sentence_output(
+      config, bert.get_pooled_output(), features["masked_lm_ids"] * 0
+    )
+    outputs["next_sentence"] = tf.exp(log_probs[:, 0])
+  return outputs
+
+
+def _joined(text):
+  return text if isinstance(text, str) else " ||| ".join(text)
+
+
+def _replaced(text, piece):
+  """The text with a piece in place of its first mask."""
+  before, after = text.split(MASK, 1)
+  if piece.startswith("##"):
+    return before.rstrip() + piece[2:] + after
+  return before + piece.removeprefix("\u2581") + after

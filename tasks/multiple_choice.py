@@ -1,0 +1,312 @@
+"""Multiple choice: a vector scores each of several continuations.
+
+Devlin et al. (2019), section 4.4. Each choice is a sequence of its own, `[CLS]
+context [SEP] question choice [SEP]`. Its score is the product of the pooled
+output and a vector; a softmax runs over the choices of a row.
+"""
+
+import dataclasses
+import hashlib
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import layers
+import modeling
+import tokenization
+from errors import UserError, plural
+from pipeline import files, records, sequences, tables
+from reports import multiple_choice as page
+from training import estimator, model_folder, summaries
+from training.task import Outputs, RowSet, Task
+
+SETTINGS_NAME = "multiple_choice.json"
+CHOICE = "choice"  # The axis of choices.
+
+_SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
+
+
+class Example(NamedTuple):
+  """A question with its choices.
+
+  Attributes:
+    where: file and line, for messages and results.
+    context: the text before.
+    question: the beginning of all choices, or a question; may be empty.
+    choices: two or more texts.
+    label: index of the right choice; None if it is not known.
+  """
+
+  where: str
+  context: str
+  question: str
+  choices: list[str]
+  label: int | None = None
+
+
+def read_examples(path: str, is_labelled: bool) -> list[Example]:
+  """The examples of a .csv file in SWAG's format, or of a .jsonl file.
+
+  Args:
+    path: the file, or a gzip file (.gz) of it.
+    is_labelled: whether each row has a `label`, which is read.
+
+  Raises:
+    UserError: the file is missing or wrong; the message has file and line.
+  """
+  table = tables.read_table(path)
+  names = table.names
+  is_swag = all(name in names for name in _SWAG_COLUMNS)
+  if not (is_swag or {"context", "choices"} <= set(names)):
+    raise UserError(
+      f"{path} has neither SWAG's columns, {', '.join(_SWAG_COLUMNS)}, nor "
+      f"context and choices; rename them"
+    )
+  if is_labelled and "label" not in names:
+    raise UserError(f"{path} has no label; add the index of the right choice")
+  return [
+    _example(
+      f"{path}:{number}",
+      dict(zip(names, row, strict=True)),
+      is_swag,
+      is_labelled,
+    )
+    for number, row in zip(table.lines, table.rows, strict=True)
+  ]
+
+
+def _example(where, row, is_swag, is_labelled):
+  """The Example of a row, a dict by column."""
+  context, question, choices = (
+    row.get(name) for name in ("context", "question", "choices")
+  )
+  if is_swag:
+    context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
+  question = question or ""
+  if not (isinstance(context, str) and isinstance(question, str)):
+    raise UserError(f"{where}: context and question are texts; correct them")
+  if not isinstance(choices, list) or len(choices) < 2:
+    raise UserError(f"{where}: choices are a list of two texts or more")
+  for number, choice in enumerate(choices):
+    if not isinstance(choice, str) or not choice.strip():
+      raise UserError(f"{where}: choice {number} is not a text; add it")
+  label = None
+  if is_labelled:
+    label = _label(where, row["label"], len(choices))
+  return Example(where, context, question, choices, label)
+
+
+def _label(where, value, count):
+  """The index that a label gives; UserError unless it is one of `count`."""
+  try:
+    label = int(value)
+  except (TypeError, ValueError):
+    label = -1
+  if not 0 <= label < count or isinstance(value, bool | float):
+    raise UserError(
+      f"{where}: label {value!r} is not the index of a choice, 0 to {count - 1}"
+    )
+  return label
+
+
+def make_row(
+  example: Example, tokenizer: tokenization.FullTokenizer, max_seq_length: int
+) -> dict[str, list]:
+  """The row of an example: its N sequences [N, S], and the label."""
+  columns = {name: [] for name in records.SEQUENCES}
+  context = tokenizer.tokenize(example.context)
+  question = tokenizer.tokenize(example.question)
+  for choice in example.choices:
+    text_a, text_b = list(context), question + tokenizer.tokenize(choice)
+    sequences.truncate_pair(text_a, text_b, max_seq_length - 3)
+    pieces = ["[CLS]", *text_a, "[SEP]", *text_b, "[SEP]"]
+    first = len(text_a) + 2
+    values = (
+      tokenizer.convert_tokens_to_ids(pieces),
+      [1] * len(pieces),
+      [0] * first + [1] * (len(pieces) - first),
+    )
+    for column, value in zip(columns.values(), values, strict=True):
+      column.append(sequences.padded(value, max_seq_length))
+  return {**columns, "label_ids": example.label or 0}
+
+
+def feature_spec(num_choices: int, max_seq_length: int) -> records.Spec:
+  """The three sequences [N, S], cut to a batch's most choices and pieces."""
+  feature = records.Feature(
+    (num_choices, max_seq_length), cut_axes=(CHOICE, records.POSITION)
+  )
+  return dict.fromkeys(records.SEQUENCES, feature)
+
+
+def compute_scores(bert: modeling.BertModel, is_training: bool) -> tf.Tensor:
+  """The score of each sequence: float [rows], from the pooled output."""
+  output = bert.get_pooled_output()
+  if is_training:
+    output = layers.dropout(output, 0.1)
+  return layers.output_layer(output, 1)[:, 0]
+
+
+class MultipleChoiceTask(Task):
+  """SWAG, or other questions with several choices.
+
+  Args:
+    examples: dict from split to its Examples.
+    tokenizer: a FullTokenizer.
+    max_seq_length: maximum length S of a choice with its context.
+  """
+
+  name = "multiple choice"
+  metrics = ("accuracy",)
+
+  def __init__(
+    self,
+    examples: Mapping[str, Sequence[Example]],
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+  ):
+    self._examples = examples
+    self._tokenizer = tokenizer
+    self._length = max_seq_length
+    self._num_choices = max(
+      len(e.choices) for found in examples.values() for e in found
+    )
+
+  def examples(self, split: str) -> dict[str, Sequence[Example]]:
+    """The Examples of a split."""
+    return {"": self._examples[split]}
+
+  def features(
+    self, examples: Iterable[Example], is_training: bool
+  ) -> Iterator[list[dict]]:
+    """Yields the row of each example, padded to the most choices of all."""
+    for example in examples:
+      row = make_row(example, self._tokenizer, self._length)
+      for name in records.SEQUENCES:
+        missing = self._num_choices - len(row[name])
+        row[name] += [[0] * self._length] * missing
+      yield [row]
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    """The spec of `feature_spec`, and the label."""
+    spec = feature_spec(self._num_choices, self._length)
+    return {**spec, "label_ids": records.Feature()}
+
+  def data_hashes(self) -> dict[str, str]:
+    """SHA-256 of the texts and labels of each split."""
+    return {
+      split: hashlib.sha256(
+        json.dumps([example[1:] for example in found]).encode()
+      ).hexdigest()
+      for split, found in self._examples.items()
+    }
+
+  def variable_shapes(
+    self, config: modeling.BertConfig
+  ) -> dict[str, list[int]]:
+    """The vector that scores choices [1, H], and a bias [1]."""
+    return layers.output_shapes(config.hidden_size, 1)
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """The scores of the choices [B, N], and the loss of each row."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    # The padding of a row with fewer choices gets no probability.
+    is_choice = tf.cast(features["input_mask"][:, :, 0], tf.float32)
+    scores = compute_scores(bert, is_training)
+    logits = tf.reshape(scores, tf.shape(is_choice)) + (is_choice - 1) * 1e9
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=features["label_ids"], logits=logits
+    )
+    predictions = {"probabilities": tf.nn.softmax(logits), "losses": losses}
+    return Outputs(losses, predictions=predictions)
+
+  def score(
+    self, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> "ScoredChoices":
+    """The accuracy."""
+    answers = []
+    for example, (row,) in zip(rows.examples, predictions, strict=True):
+      found = row["probabilities"][: len(example.choices)].tolist()
+      answers.append((example, found, float(row["losses"])))
+    return ScoredChoices(rows.name, answers)
+
+  def write_predictions(
+    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> None:
+    """Writes test_predictions.tsv: row, prediction and probabilities."""
+    path = f"{folder}/test_predictions.tsv"
+    names = [f"choice_{number}" for number in range(self._num_choices)]
+    with (
+      files.atomic_write(path) as partial,
+      files.open_file(partial, "w") as writer,
+    ):
+      table = csv.writer(writer, delimiter="\t", lineterminator="\n")
+      table.writerow(["id", "prediction", *names])
+      for number, (example, (row,)) in enumerate(
+        zip(rows.examples, predictions, strict=True)
+      ):
+        found = row["probabilities"][: len(example.choices)]
+        shown = [f"{probability:.6f}" for probability in found]
+        table.writerow([number, int(np.argmax(found)), *shown])
+    logging.info("%s: %s", path, plural(rows.num_rows, "row"))
+
+  def report(
+    self, folder: str, evaluations: Sequence["ScoredChoices"], record: Mapping
+  ) -> None:
+    """Writes report.html."""
+    name = os.path.basename(os.path.abspath(folder))
+    history = summaries.read_scalars(folder)
+    path = os.path.join(folder, "report.html")
+    page.write_report(path, name, evaluations, history, record)
+
+  def assets(self) -> dict[str, str]:
+    """multiple_choice.json."""
+    settings = {"max_seq_length": self._length}
+    return {SETTINGS_NAME: json.dumps(settings, indent=2) + "\n"}
+
+
+@dataclasses.dataclass
+class ScoredChoices:
+  """A task's Evaluation, as the report takes it.
+
+  Attributes:
+    name: the data set, such as "dev set".
+    answers: for each example, (Example, probabilities, loss).
+  """
+
+  name: str
+  answers: list[tuple[Example, list[float], float]]
+
+  def __post_init__(self):
+    right = [int(np.argmax(p)) == e.label for e, p, _ in self.answers]
+    loss = float(np.mean([loss for *_, loss in self.answers]))
+    self.results = {
+      "eval_accuracy": float(np.mean(right)),
+      "eval_loss": loss,
+      "loss": loss,
+    }
+    self.details = {"examples": len(right), "correct": sum(right)}
+
+
+def read_assets(folder: str) -> int:
+  """The maximum sequence length of the model in a folder.
+
+  Raises:
+    UserError: the folder holds no such model.
+  """
+  path = os.path.join(folder, SETTINGS_NAME)
+  settings = model_folder.read_json(path, dict)
+  if settings is None:
+    raise UserError(
+      f"{folder} does not hold a trained model for multiple choice; pass the "
+      f"--output_dir of a finished training"
+    )
+  return settings["max_seq_length"]

@@ -1,0 +1,318 @@
+"""A label for each word: a linear layer on BERT's vectors of the words.
+
+Devlin et al. (2019), section 5.3. The vector of a word is that of its first
+word piece. The labels mark entities (see `tagged_text`), or are any others,
+such as parts of speech.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import layers
+import modeling
+import tokenization
+from errors import UserError, plural
+from pipeline import files, records, sequences
+from reports import tagging as tagging_report
+from tasks import entities, tagged_text
+from tasks.tagged_text import Sentence
+from training import estimator, model_folder, summaries
+from training.task import Outputs, RowSet, Task, weighted_mean
+
+# The files of a tagger in a model folder, beside bert_config.json.
+LABELS_NAME = "labels.json"
+SETTINGS_NAME = "tagger.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """How a tagger reads sentences.
+
+  Attributes:
+    max_seq_length: maximum sequence length, S. Longer sentences are read in
+      overlapping windows.
+    label_all_tokens: train on all pieces of a word, not only the first.
+    max_context: fill the sequence up with the sentences before and after.
+  """
+
+  max_seq_length: int = 128
+  label_all_tokens: bool = False
+  max_context: bool = False
+
+
+def compute_logits(
+  bert: modeling.BertModel, num_labels: int, is_training: bool
+) -> tf.Tensor:
+  """Logits [B, S, C] of BERT's sequence output."""
+  output = bert.get_sequence_output()
+  if is_training:
+    output = layers.dropout(output, 0.1)
+  return layers.output_layer(output, num_labels)
+
+
+def word_predictions(logits: tf.Tensor) -> dict[str, tf.Tensor]:
+  """The likeliest label at each position, int32 [B, S], and its probability."""
+  probabilities = tf.nn.softmax(logits)
+  return {
+    "labels": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    "probabilities": tf.reduce_max(probabilities, axis=-1),
+  }
+
+
+def feature_spec(max_seq_length: int) -> records.Spec:
+  """The three sequences [S], and 1 + the label of each word [S].
+
+  `label_ids` is 0 at the positions that do not stand for a word.
+  """
+  names = (*records.SEQUENCES, "label_ids")
+  return dict.fromkeys(names, records.sequence_feature(max_seq_length))
+
+
+def make_rows(
+  sentences: Iterable[Sentence],
+  label_ids: Mapping[str, int],
+  tokenizer: tokenization.FullTokenizer,
+  reading: Reading,
+  is_training: bool = False,
+) -> Iterator[list[dict]]:
+  """Yields the rows of each sentence: one, or one for each window.
+
+  Args:
+    sentences: the sentences, in the order of the file.
+    label_ids: the index of each label.
+    tokenizer: a FullTokenizer.
+    reading: a Reading.
+    is_training: whether all pieces have labels, if the Reading says so.
+  """
+  vocab, size = tokenizer.vocab, reading.max_seq_length
+  cls, sep, unknown = (
+    vocab[piece]
+    for piece in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token)
+  )
+  labels_all = is_training and reading.label_all_tokens
+
+  def encode(sentence):
+    """The ids of a sentence, and 1 + the label of each that has one, or 0."""
+    ids, marks = [], []
+    labels = sentence.labels or [None] * len(sentence.words)
+    for word, label in zip(sentence.words, labels, strict=True):
+      pieces = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
+      pieces = pieces or [unknown]  # A word of control characters, say.
+      mark = 1 + label_ids.get(label, 0)
+      ids += pieces
+      marks += [mark] + [mark * labels_all] * (len(pieces) - 1)
+    return ids, marks
+
+  sentences = list(sentences)
+  encoded = list(map(encode, sentences))
+  room = size - 2
+  for index, (ids, marks) in enumerate(encoded):
+    before, after = [], []
+    if reading.max_context and len(ids) < room:
+      before, after = _context(sentences, encoded, index, room - len(ids))
+    rows = []
+    for window in sequences.overlapping_windows(len(ids), room, room // 2 or 1):
+      start, end, first, last = window
+      row = [cls, *before, *ids[start:end], *after, sep]
+      owned = [0] * (1 + len(before) + first - start) + marks[first:last]
+      columns = (row, [1] * len(row), [0] * len(row), owned)
+      names = (*records.SEQUENCES, "label_ids")
+      rows.append(
+        {
+          name: sequences.padded(column, size)
+          for name, column in zip(names, columns, strict=True)
+        }
+      )
+    yield rows
+
+
+def _context(sentences, encoded, index, room):
+  """The ids before and after a sentence in its document, `room` in total."""
+  document = sentences[index].document
+  sides = []
+  for step in (-1, 1):
+    found, other = [], index + step
+    while len(found) < room and 0 <= other < len(sentences):
+      if sentences[other].document != document:
+        break
+      ids = encoded[other][0]
+      found = ids + found if step < 0 else found + ids
+      other += step
+    sides.append(found)
+  before, after = sides
+  kept_before, kept_after = sequences.share_room(len(before), len(after), room)
+  return before[len(before) - kept_before :], after[:kept_after]
+
+
+class TaggingTask(Task):
+  """Named-entity recognition, or another label for each word.
+
+  Args:
+    sentences: dict from split to its Sentences.
+    labels: the labels, in the order of the model's outputs.
+    scheme: how they mark entities, see `entities.find_scheme`, or None.
+    tokenizer: a FullTokenizer.
+    reading: a Reading.
+  """
+
+  name = "NER"
+
+  def __init__(
+    self,
+    sentences: Mapping[str, Sequence[Sentence]],
+    labels: Sequence[str],
+    scheme: str | None,
+    tokenizer: tokenization.FullTokenizer,
+    reading: Reading,
+  ):
+    self._sentences = sentences
+    self._labels = list(labels)
+    self._scheme = scheme
+    self._tokenizer = tokenizer
+    self.reading = reading
+    self.metrics = ("accuracy",)
+    if scheme:
+      self.metrics = ("f1", "precision", "recall", "accuracy")
+
+  def examples(self, split: str) -> dict[str, Sequence[Sentence]]:
+    """The Sentences of a split."""
+    return {"": self._sentences[split]}
+
+  def features(
+    self, examples: Iterable[Sentence], is_training: bool
+  ) -> Iterator[list[dict]]:
+    """Yields the rows of each sentence."""
+    ids = {label: index for index, label in enumerate(self._labels)}
+    return make_rows(examples, ids, self._tokenizer, self.reading, is_training)
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    """The spec of `feature_spec`."""
+    return feature_spec(self.reading.max_seq_length)
+
+  def data_hashes(self) -> dict[str, str]:
+    """SHA-256 of the words and labels of each split."""
+    return {
+      split: hashlib.sha256(
+        json.dumps([(s.words, s.labels, s.document) for s in found]).encode()
+      ).hexdigest()
+      for split, found in self._sentences.items()
+    }
+
+  def variable_shapes(
+    self, config: modeling.BertConfig
+  ) -> dict[str, list[int]]:
+    """The output layer's weights [C, H] and bias [C]."""
+    return layers.output_shapes(config.hidden_size, len(self._labels))
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """The mean loss of the words; their labels, probabilities and losses."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    logits = compute_logits(bert, len(self._labels), is_training)
+    marks = features["label_ids"]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=tf.maximum(marks - 1, 0), logits=logits
+    )
+    if is_training:
+      weights = tf.cast(marks > 0, tf.float32)
+      return Outputs(loss=weighted_mean(losses, weights))
+    predictions = {"losses": losses, "marks": marks, **word_predictions(logits)}
+    return Outputs(predictions=predictions)
+
+  def score(
+    self, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> entities.TaggedSet:
+    """Precision, recall and F1 of the entities, and accuracy of the labels."""
+    tagged = []
+    for sentence, group in zip(rows.examples, predictions, strict=True):
+      words = join_windows(group)
+      predicted = [self._labels[index] for index in words["labels"]]
+      loss = float(np.sum(words["losses"]))
+      tagged.append(entities.TaggedSentence(*sentence[:3], predicted, loss))
+    return entities.TaggedSet(rows.name, tagged, self._labels, self._scheme)
+
+  def write_predictions(
+    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  ) -> None:
+    """Writes test_predictions.txt and entities.jsonl."""
+    paths = [f"{folder}/test_predictions.txt", f"{folder}/entities.jsonl"]
+    with contextlib.ExitStack() as stack:
+      enter = stack.enter_context
+      partial = [enter(files.atomic_write(path)) for path in paths]
+      columns, found = (enter(files.open_file(p, "w")) for p in partial)
+      for sentence, group in zip(rows.examples, predictions, strict=True):
+        words = join_windows(group)
+        labels = [self._labels[index] for index in words["labels"]]
+        if sentence.document_line:
+          columns.write(f"{sentence.document_line} {entities.OUTSIDE}\n\n")
+        for line, label in zip(sentence.lines, labels, strict=True):
+          separator = "\t" if "\t" in line else " "
+          columns.write(f"{line}{separator}{label}\n")
+        columns.write("\n")
+        text, spans = tagged_text.join_words(sentence.words)
+        found_here = entities.found_entities(
+          text, spans, labels, words["probabilities"], self._scheme
+        )
+        found.write(entities.to_json(text, found_here) + "\n")
+    logging.info("%s: %s", ", ".join(paths), plural(rows.num_rows, "sentence"))
+
+  def report(
+    self,
+    folder: str,
+    evaluations: Sequence[entities.TaggedSet],
+    record: Mapping,
+  ) -> None:
+    """Writes report.html."""
+    name = os.path.basename(os.path.abspath(folder))
+    history = summaries.read_scalars(folder)
+    path = os.path.join(folder, "report.html")
+    tagging_report.write_report(path, name, evaluations, history, record)
+
+  def assets(self) -> dict[str, str]:
+    """labels.json and tagger.json."""
+    settings = {"scheme": self._scheme, **dataclasses.asdict(self.reading)}
+    return {
+      LABELS_NAME: json.dumps(self._labels, ensure_ascii=False) + "\n",
+      SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
+    }
+
+
+def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
+  """The outputs of a sentence's rows at its words, in order: [words] each."""
+  keep = [row["marks"] > 0 for row in group]
+  return {
+    name: np.concatenate(
+      [row[name][k] for row, k in zip(group, keep, strict=True)]
+    )
+    for name in group[0].keys() - {"marks"}
+  }
+
+
+def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
+  """The labels, their scheme and the Reading that a model folder holds.
+
+  Raises:
+    UserError: the folder holds no tagger, or its files are damaged.
+  """
+  labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
+  path = os.path.join(folder, SETTINGS_NAME)
+  settings = model_folder.read_json(path, dict)
+  if labels is None or settings is None:
+    raise UserError(
+      f"{folder} does not hold a trained tagger; pass the --output_dir of a "
+      f"finished training"
+    )
+  try:
+    scheme = settings.pop("scheme")
+    return labels, scheme, Reading(**settings)
+  except (KeyError, TypeError) as error:
+    raise UserError(model_folder.damaged(path, str(error))) from error

@@ -1,0 +1,36 @@
+"""Overlapping windows over a long list."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import sequences
+
+
+@given(st.integers(0, 60), st.integers(1, 20), st.data())
+def test_each_item_is_owned_by_the_window_with_most_context(size, room, data):
+  stride = data.draw(st.integers(1, room))
+  windows = sequences.overlapping_windows(size, room, stride)
+  assert all(w.end - w.start <= room for w in windows)
+  owned = [i for w in windows for i in range(w.first, w.last)]
+  assert owned == list(range(size))
+  for window in windows:
+    for item in range(window.first, window.last):
+      context = [
+        min(item - w.start, w.end - 1 - item)
+        for w in windows
+        if w.start <= item < w.end
+      ]
+      own = min(item - window.start, window.end - 1 - item)
+      assert own == max(context)
+
+
+def test_a_short_list_has_one_window():
+  assert sequences.overlapping_windows(5, 5, 2) == [(0, 5, 0, 5)]
+  assert sequences.overlapping_windows(0, 5, 2) == [(0, 0, 0, 0)]
+
+
+def test_the_last_window_ends_with_the_list():
+  windows = sequences.overlapping_windows(11, 5, 4)
+  assert [(w.start, w.end) for w in windows] == [(0, 5), (4, 9), (6, 11)]
+  # Item 4 has no context left in the first window, nor any in the second.
+  assert [(w.first, w.last) for w in windows] == [(0, 4), (4, 7), (7, 11)]

@@ -1,0 +1,107 @@
+"""Entities in labels: equal to what seqeval finds and scores."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval import metrics as seqeval_metrics
+from seqeval.metrics.sequence_labeling import get_entities
+
+from tasks import entities
+
+LABELS = ["O", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]
+SEQUENCES = st.lists(st.sampled_from(LABELS), min_size=1, max_size=12)
+
+
+@given(SEQUENCES)
+def test_entities_are_those_of_seqeval(labels):
+  found = [(e.type, e.start, e.end - 1) for e in entities.entities(labels)]
+  assert found == get_entities(labels)
+
+
+# seqeval takes means over no type.
+@pytest.mark.filterwarnings("ignore:Mean of empty slice|invalid value")
+@given(st.lists(st.tuples(SEQUENCES, st.randoms()), min_size=1, max_size=5))
+def test_scores_are_those_of_seqeval(rows):
+  truth = [labels for labels, _ in rows]
+  predicted = [rng.choices(LABELS, k=len(labels)) for labels, rng in rows]
+  scores = entities.entity_scores(
+    [list(entities.entities(labels)) for labels in truth],
+    [list(entities.entities(labels)) for labels in predicted],
+  )
+  report = seqeval_metrics.classification_report(
+    truth, predicted, output_dict=True, zero_division=0
+  )
+  expected = {
+    name: values
+    for name, values in report.items()
+    if name not in ("macro avg", "weighted avg")
+  }
+  expected[entities.ALL] = expected.pop("micro avg")
+  assert scores.keys() == expected.keys()
+  for name, values in expected.items():
+    assert scores[name]["precision"] == pytest.approx(values["precision"])
+    assert scores[name]["recall"] == pytest.approx(values["recall"])
+    assert scores[name]["f1"] == pytest.approx(values["f1-score"])
+    assert scores[name]["support"] == values["support"]
+
+
+@pytest.mark.parametrize(
+  ("labels", "scheme"),
+  [
+    ("B-A I-A O B-B B-B", "IOB2"),
+    ("I-A I-A O I-B B-B", "IOB1"),
+    ("I-A O I-B", "IOB1"),
+    ("B-A E-A O S-B", "IOBES"),
+    ("B-A O B-B", "IOB2"),
+    ("DT NN VB", None),
+    ("O O", None),
+    ("B- O", None),
+    ("X-A O", None),
+  ],
+)
+def test_the_scheme_of_labels_is_recognised(labels, scheme):
+  assert entities.find_scheme([labels.split()]) == scheme
+
+
+def test_confusion_counts_entities_of_equal_words():
+  truth, predicted = ["B-A O B-B I-B B-A"], ["B-B O B-B I-B O"]
+  counts = entities.type_confusion(
+    *(
+      [list(entities.entities(row.split())) for row in rows]
+      for rows in (truth, predicted)
+    )
+  )
+  assert counts == {"A": {"B": 1, "": 1}, "B": {"B": 1}}
+
+
+def test_a_found_entity_has_the_probability_of_all_its_words():
+  text, spans = "Jim Henson spoke", [(0, 3), (4, 10), (11, 16)]
+  labels = ["B-PER", "I-PER", "O"]
+  found = entities.found_entities(text, spans, labels, [0.5, 0.5, 1], "IOB2")
+  assert found == [("Jim Henson", "PER", 0, 10, 0.25)]
+
+
+def test_without_a_scheme_each_word_is_found_with_its_label():
+  found = entities.found_entities("a b", [(0, 1), (2, 3)], "XY", [1, 0.5], None)
+  assert found == [("a", "X", 0, 1, 1), ("b", "Y", 2, 3, 0.5)]
+
+
+def test_results_of_a_set():
+  sentence = entities.TaggedSentence
+  scored = entities.TaggedSet(
+    "dev set",
+    [
+      sentence("f:1", ["a", "b"], ["B-A", "O"], ["B-A", "B-A"], 1.5),
+      sentence("f:4", ["c"], ["O"], ["O"], 0.0),
+    ],
+    ["B-A", "O"],
+    "IOB2",
+  )
+  assert scored.results == {
+    "eval_accuracy": pytest.approx(2 / 3),
+    "eval_loss": 0.5,
+    "loss": 0.5,
+    "eval_precision": 0.5,
+    "eval_recall": 1.0,
+    "eval_f1": pytest.approx(2 / 3),
+  }

@@ -1,0 +1,130 @@
+"""Files of labelled words."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from errors import UserError
+from tasks import tagged_text
+
+COLUMNS = """-DOCSTART- -X- O
+
+EU NNP B-ORG
+rejects VBZ O
+
+Peter NNP B-PER
+-DOCSTART- -X- O
+It PRP O
+"""
+
+
+def write(tmp_path, text, name="train.txt"):
+  path = tmp_path / name
+  path.write_text(text, encoding="utf-8")
+  return str(path)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_columns(tmp_path, zipped, end):
+  path = tmp_path / ("a.txt.gz" if zipped else "a.txt")
+  content = COLUMNS.replace("\n", end).encode()
+  path.write_bytes(gzip.compress(content) if zipped else content)
+  found = tagged_text.read_sentences(str(path), True)
+  assert [s.words for s in found] == [["EU", "rejects"], ["Peter"], ["It"]]
+  assert [s.labels for s in found] == [["B-ORG", "O"], ["B-PER"], ["O"]]
+  assert [s.document for s in found] == [1, 1, 2]
+  assert [s.where for s in found] == [f"{path}:{n}" for n in (3, 6, 8)]
+  assert found[0].lines == ["EU NNP B-ORG", "rejects VBZ O"]
+  marked = "-DOCSTART- -X- O"
+  assert [s.document_line for s in found] == [marked, None, marked]
+
+
+def test_words_may_contain_blanks_between_tabs(tmp_path):
+  path = write(tmp_path, "New York\tB-LOC\nis\tO\n")
+  (found,) = tagged_text.read_sentences(path, True)
+  assert found.words == ["New York", "is"]
+
+
+def test_unlabelled_columns(tmp_path):
+  (found,) = tagged_text.read_sentences(write(tmp_path, "a\nb\n\n\n"), False)
+  assert found.words == found.lines == ["a", "b"]
+  assert found.labels is None
+
+
+@pytest.mark.parametrize("key", ["labels", "ner_tags"])
+def test_json_lines(tmp_path, key):
+  rows = [
+    {"tokens": ["a", "b"], key: ["X", "Y"], "document": "d"},
+    {"tokens": ["c"], key: [3], "document": "d"},
+    {"tokens": ["e"], key: ["X"]},
+  ]
+  path = write(tmp_path, "\n".join(map(json.dumps, rows)), "a.jsonl")
+  found = tagged_text.read_sentences(path, True)
+  assert [s.words for s in found] == [["a", "b"], ["c"], ["e"]]
+  assert [s.labels for s in found] == [["X", "Y"], ["3"], ["X"]]
+  assert found[0].document == found[1].document != found[2].document
+
+
+@pytest.mark.parametrize(
+  ("name", "text", "problem"),
+  [
+    ("a.txt", "", "has no sentence"),
+    ("a.txt", "a O\nb X O\n", "a.txt:2: 3 columns, but 2"),
+    ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
+    ("a.txt", "a\tO\n\tO\n", "a.txt:2: a column is empty"),
+    ("a.jsonl", "{\n", "a.jsonl:1: invalid JSON"),
+    ("a.jsonl", '{"tokens": []}', "a.jsonl:1: expected an object with tokens"),
+    ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: expected"),
+    ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: expected labels"),
+    (
+      "a.jsonl",
+      '{"tokens": ["a", "b"], "labels": ["O"]}',
+      "one label for each of the 2 tokens",
+    ),
+  ],
+)
+def test_wrong_files(tmp_path, name, text, problem):
+  with pytest.raises(UserError, match=problem):
+    tagged_text.read_sentences(write(tmp_path, text, name), True)
+
+
+def test_an_unknown_label_is_named(tmp_path):
+  found = tagged_text.read_sentences(write(tmp_path, "a X\nb Y\n"), True)
+  assert tagged_text.find_labels(found) == ["X", "Y"]
+  with pytest.raises(UserError, match=r"train.txt:1: the word 'b' .* 'Y'"):
+    tagged_text.check_labels(found, ["X"])
+
+
+@pytest.mark.parametrize(
+  ("text", "words"),
+  [
+    ("Jim Henson was born.", "Jim|Henson|was|born|."),
+    ("He (a man) left the U.S. today!", "He|(|a|man|)|left|the|U.S.|today|!"),
+    ("Anna's 1996-08-22, e-mail a@b.de", "Anna|'s|1996-08-22|,|e-mail|a@b.de"),
+    ("他在北京 lives", "他|在|北|京|lives"),
+    ("", ""),
+  ],
+)
+def test_text_is_split_into_words(text, words):
+  found = [text[a:b] for a, b in tagged_text.split_text(text)]
+  assert "|".join(found) == words
+
+
+@given(st.text())
+def test_words_cover_the_text_except_blanks(text):
+  end, rest = 0, ""
+  for start, stop in tagged_text.split_text(text):
+    assert end <= start < stop
+    rest += text[end:start]
+    end = stop
+  assert not (rest + text[end:]).strip()
+
+
+@given(st.lists(st.text(min_size=1), min_size=1))
+def test_joined_words_are_found_at_their_offsets(words):
+  text, spans = tagged_text.join_words(words)
+  assert [text[a:b] for a, b in spans] == words

@@ -1,0 +1,184 @@
+"""Rows of labelled words: each word is labelled once, where most is around."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokenization
+from errors import UserError
+from tasks import tagging
+from tasks.tagged_text import Sentence
+from tasks.tagging import Reading
+from training.task import RowSet
+
+LABELS = {"O": 0, "X": 1}
+WORDS = ["unaffable", "the", "reading", "\x00", "mountains", "of"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+
+def sentence(words, labels=None, document=0):
+  return Sentence("f:1", list(words), labels, list(words), document)
+
+
+def rows_of(sentences, tokenizer, is_training=False, **reading):
+  made = tagging.make_rows(
+    sentences, LABELS, tokenizer, Reading(**reading), is_training
+  )
+  return list(made)
+
+
+def test_the_first_piece_has_the_label(tokenizer):
+  words = ["the", "unaffable", "reading"]
+  sizes = [len(tokenizer.tokenize(word)) for word in words]
+  assert sizes[1] > 1
+  labelled = sentence(words, ["O", "X", "O"])
+  ((row,),) = rows_of([labelled], tokenizer, max_seq_length=20)
+  pieces = [p for word in words for p in tokenizer.tokenize(word)]
+  ids = tokenizer.convert_tokens_to_ids(["[CLS]", *pieces, "[SEP]"])
+  padding = [0] * (20 - len(ids))
+  marks = [0, 1, 2, *[0] * (sizes[1] - 1), 1, *[0] * (sizes[2] - 1), 0]
+  assert row == {
+    "input_ids": ids + padding,
+    "input_mask": [1] * len(ids) + padding,
+    "segment_ids": [0] * 20,
+    "label_ids": marks + padding,
+  }
+  settings = {"max_seq_length": 20, "label_all_tokens": True}
+  ((row,),) = rows_of([labelled], tokenizer, True, **settings)
+  everywhere = [0, 1, *[2] * sizes[1], *[1] * sizes[2], 0]
+  assert row["label_ids"] == everywhere + padding
+  # Only training labels all pieces.
+  ((row,),) = rows_of([labelled], tokenizer, **settings)
+  assert row["label_ids"] == marks + padding
+
+
+@given(
+  st.lists(
+    st.tuples(st.sampled_from(WORDS), st.sampled_from("OX")), min_size=1
+  ),
+  st.integers(3, 24),
+)
+def test_every_word_has_one_label_in_order(tokenizer, pairs, max_seq_length):
+  words, labels = zip(*pairs, strict=True)
+  (rows,) = rows_of(
+    [sentence(words, list(labels))], tokenizer, max_seq_length=max_seq_length
+  )
+  marks = [mark for row in rows for mark in row["label_ids"] if mark]
+  assert marks == [1 + LABELS[label] for label in labels]
+  assert all(len(row["input_ids"]) == max_seq_length for row in rows)
+
+
+def test_context_is_from_the_same_document_and_unlabelled(tokenizer):
+  sentences = [
+    sentence(["the", "of"], document=1),
+    sentence(["of", "of"], document=2),
+    sentence(["the"], document=2),
+    sentence(["of"] * 9, document=2),
+  ]
+  rows = rows_of(sentences, tokenizer, max_seq_length=9, max_context=True)
+  the, of = tokenizer.convert_tokens_to_ids(["the", "of"])
+  ((first,), _, (third,), windows) = rows
+  assert first["input_ids"][1:4] == [the, of, tokenizer.vocab["[SEP]"]]
+  # Six pieces of context for "the": two before, and four of nine after.
+  assert third["input_ids"][1:8] == [of, of, the, of, of, of, of]
+  assert third["label_ids"] == [0, 0, 0, 1, 0, 0, 0, 0, 0]
+  # A sentence that fills the row alone is read in windows.
+  assert len(windows) == 2
+  assert [sum(row["label_ids"]) for row in windows] == [4, 5]
+
+
+def test_windows_are_joined_in_the_order_of_words():
+  group = [
+    {"marks": np.array([0, 1, 2, 0]), "labels": np.array([9, 1, 2, 9])},
+    {"marks": np.array([0, 0, 1]), "labels": np.array([9, 9, 3])},
+  ]
+  assert tagging.join_windows(group)["labels"].tolist() == [1, 2, 3]
+
+
+def test_predictions_keep_the_columns(tmp_path, tokenizer):
+  start = "-DOCSTART- -X- O"
+  sentences = [
+    Sentence("f:1", ["Jim", "H"], None, ["Jim\tN", "H\tN"], 1, start),
+    Sentence("f:4", ["of"], None, ["of IN"], 1),
+  ]
+  task = tagging.TaggingTask({}, ["B-A", "O"], "IOB2", tokenizer, Reading())
+  predictions = [
+    [
+      {
+        "marks": np.array([0, 1, 1, 0]),
+        "labels": np.array([1, 0, 1, 1]),
+        "probabilities": np.array([0.1, 0.75, 0.5, 0.1]),
+        "losses": np.zeros(4),
+      }
+    ],
+    [
+      {
+        "marks": np.array([0, 1]),
+        "labels": np.array([0, 1]),
+        "probabilities": np.array([0.1, 0.5]),
+        "losses": np.zeros(2),
+      }
+    ],
+  ]
+  rows = RowSet("test", "", sentences, None, 2)
+  task.write_predictions(str(tmp_path), rows, iter(predictions))
+  assert (tmp_path / "test_predictions.txt").read_text() == (
+    "-DOCSTART- -X- O O\n\nJim\tN\tB-A\nH\tN\tO\n\nof IN O\n\n"
+  )
+  lines = (tmp_path / "entities.jsonl").read_text().splitlines()
+  assert [json.loads(line) for line in lines] == [
+    {
+      "text": "Jim H",
+      "entities": [
+        {"text": "Jim", "type": "A", "start": 0, "end": 3, "probability": 0.75}
+      ],
+    },
+    {"text": "of", "entities": []},
+  ]
+
+
+def test_the_loss_is_the_mean_over_words(tokenizer):
+  sentences = [sentence(["a", "b"], ["O", "B-A"]), sentence(["c"], ["B-A"])]
+  task = tagging.TaggingTask({}, ["B-A", "O"], "IOB2", tokenizer, Reading())
+  row = {"probabilities": np.ones(3)}
+  predictions = [
+    [
+      {
+        **row,
+        "marks": np.array([0, 2, 1]),
+        "labels": np.array([1, 1, 0]),
+        "losses": np.array([9.0, 1.0, 2.0]),
+      }
+    ],
+    [
+      {
+        **row,
+        "marks": np.array([0, 1, 0]),
+        "labels": np.array([1, 1, 1]),
+        "losses": np.array([9.0, 3.0, 9.0]),
+      }
+    ],
+  ]
+  rows = types.SimpleNamespace(examples=sentences, name="dev set")
+  results = task.score(rows, iter(predictions)).results
+  assert results["eval_loss"] == 2.0
+  assert results["eval_accuracy"] == pytest.approx(2 / 3)
+  assert results["eval_precision"] == 1.0
+  assert results["eval_recall"] == 0.5
+
+
+def test_a_folder_without_a_tagger_is_refused(tmp_path):
+  with pytest.raises(UserError, match="does not hold a trained tagger"):
+    tagging.read_assets(str(tmp_path))
+  (tmp_path / "labels.json").write_text('["O"]')
+  (tmp_path / "tagger.json").write_text('{"scheme": null, "other": 1}')
+  with pytest.raises(UserError, match=r"tagger\.json is damaged"):
+    tagging.read_assets(str(tmp_path))
