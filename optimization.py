@@ -4,8 +4,9 @@ Unlike in Adam (Kingma & Ba 2015), the moments are not bias-corrected. Weight
 decay is decoupled from the moments (Loshchilov & Hutter 2019).
 """
 
+import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import variables  # First: it loads TensorFlow without its start-up messages.
 import tensorflow as tf
@@ -36,6 +37,37 @@ def learning_rate_schedule(
     warmup_rate = init_lr * (step * (1.0 / num_warmup_steps))
     rate = tf.where(step < float(num_warmup_steps), warmup_rate, rate)
   return rate
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRates:
+  """Multiples of the learning rate, by variable name.
+
+  The pooler and the task's own layers have the full rate. Each layer below has
+  `decay` times the rate of the one above, and the embeddings have the lowest
+  (Howard & Ruder 2018, section 3.2).
+
+  Attributes:
+    num_layers: L, number of layers of the encoder.
+    decay: 1 for equal rates.
+    frozen_layers: the embeddings and so many of the lowest layers are not
+      trained; None to train all.
+  """
+
+  num_layers: int
+  decay: float = 1.0
+  frozen_layers: int | None = None
+
+  def __call__(self, name: str) -> float:
+    """The multiple for a variable; 0 if it is frozen."""
+    layer = re.match(r"bert/encoder/layer_(\d+)/", name)
+    if not layer and not name.startswith("bert/embeddings/"):
+      return 1.0
+    # Embeddings count as the layer below layer 0.
+    index = int(layer[1]) if layer else -1
+    if self.frozen_layers is not None and index < self.frozen_layers:
+      return 0.0
+    return self.decay ** (self.num_layers - index)
 
 
 def create_optimizer(
@@ -72,8 +104,14 @@ def minimize(
   init_lr: float,
   num_train_steps: int,
   num_warmup_steps: int | None,
+  layer_rates: Callable[[str], float] = lambda name: 1.0,
 ) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
   """`create_optimizer` that also returns values for the log.
+
+  Args:
+    loss, init_lr, num_train_steps, num_warmup_steps: see `create_optimizer`.
+    layer_rates: from a variable's name to its multiple of the learning rate; a
+      variable with 0 is not trained.
 
   Returns:
     The operation, and a dict of scalars: `learning rate`, and `gradient norm`
@@ -86,19 +124,23 @@ def minimize(
   rate = learning_rate_schedule(
     tf.identity(step), init_lr, num_train_steps, num_warmup_steps
   )
-  tvars = variables.trainable_variables()
+  tvars = [
+    variable
+    for variable in variables.trainable_variables()
+    if layer_rates(variables.name_of(variable))
+  ]
   grads = tf.gradients(loss, tvars)
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
   if not pairs:
     raise ValueError("no trainable variable contributes to the loss")
   grads, tvars = zip(*pairs, strict=True)
-  norm = _clip_and_apply(grads, tvars, rate)
+  norm = _clip_and_apply(grads, tvars, rate, layer_rates)
   with tf.control_dependencies([norm]):
     train_op = tf.group(step.assign_add(1), name="train_op")
   return train_op, {"learning rate": rate, "gradient norm": norm}
 
 
-def _clip_and_apply(grads, tvars, rate):
+def _clip_and_apply(grads, tvars, rate, layer_rates):
   """Averages and clips gradients, updates variables; returns the norm."""
   # The gradient of a gather has one row for each token. The original computes
   # the norm of these rows before it sums the rows of repeated words.
@@ -120,6 +162,7 @@ def _clip_and_apply(grads, tvars, rate):
       rate,
       weight_decay_rate=0.01,
       exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+      layer_rates=layer_rates,
     )
     update = optimizer.apply_gradients(zip(clipped, tvars, strict=True))
     with tf.control_dependencies([update]):
@@ -168,6 +211,7 @@ class AdamWeightDecayOptimizer:
     exclude_from_weight_decay: regular expressions; a variable whose name
       matches one of them is not decayed.
     name: name of the update.
+    layer_rates: from a variable's name to its multiple of the learning rate.
   """
 
   def __init__(
@@ -179,6 +223,7 @@ class AdamWeightDecayOptimizer:
     epsilon: float = 1e-6,
     exclude_from_weight_decay: Sequence[str] | None = None,
     name: str = "AdamWeightDecayOptimizer",
+    layer_rates: Callable[[str], float] = lambda name: 1.0,
   ):
     self.learning_rate = learning_rate
     self.weight_decay_rate = weight_decay_rate
@@ -187,6 +232,7 @@ class AdamWeightDecayOptimizer:
     self.epsilon = epsilon
     self.exclude_from_weight_decay = exclude_from_weight_decay
     self.name = name
+    self.layer_rates = layer_rates
 
   def apply_gradients(
     self,
@@ -224,6 +270,9 @@ class AdamWeightDecayOptimizer:
     excluded = self.exclude_from_weight_decay or []
     if not any(re.search(pattern, name) for pattern in excluded):
       direction += self.weight_decay_rate * variable
+    multiple = self.layer_rates(name)
+    if multiple != 1.0:
+      direction *= multiple
     return [
       variable.assign_sub(self.learning_rate * direction),
       m.assign(next_m),

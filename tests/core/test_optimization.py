@@ -207,3 +207,38 @@ def test_a_loss_without_variables_is_an_error():
 def test_create_optimizer_is_not_for_eager_code():
   with variables.VariableStore(), pytest.raises(RuntimeError, match="function"):
     optimization.create_optimizer(tf.constant(1.0), 1.0, 1, 0, use_tpu=False)
+
+
+LAYERS = ("embeddings", "encoder/layer_0", "encoder/layer_1", "pooler")
+
+
+@pytest.mark.parametrize(
+  ("frozen", "expected"),
+  [
+    (None, [0.125, 0.25, 0.5, 1.0]),
+    (0, [0.0, 0.25, 0.5, 1.0]),
+    (1, [0.0, 0.0, 0.5, 1.0]),
+    (2, [0.0, 0.0, 0.0, 1.0]),
+  ],
+)
+def test_updates_follow_the_rates_of_layers(frozen, expected):
+  rates = optimization.LayerRates(2, 0.5, frozen)
+  names = [*(f"bert/{layer}/bias" for layer in LAYERS), "output_bias"]
+  expected = [*expected, 1.0]
+  assert list(map(rates, names)) == expected
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step():
+    with store:
+      weights = [variables.get_variable(name, []) for name in names]
+      loss = tf.add_n(weights) * 0.1
+      optimization.minimize(loss, 1.0, 10, None, rates)
+
+  step()
+  # All gradients are equal, so the updates differ by their rates alone.
+  updates = [float(store[name]) for name in names]
+  np.testing.assert_allclose(updates, np.multiply(expected, updates[-1]), 1e-6)
+  assert updates[-1] < 0
+  for name, rate in zip(names, expected, strict=True):
+    assert (f"{name}/adam_m" in store) == (rate > 0)
