@@ -11,6 +11,8 @@ Each line of the input is a text, or a pair of texts, `A ||| B`:
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
@@ -101,6 +103,10 @@ def to_json(filled: Filled) -> str:
   return json.dumps(kept, ensure_ascii=False)
 
 
+def _line_name(lines_before, index):
+  return f"{FLAGS.input_file}:{lines_before + index}"
+
+
 def main() -> None:
   check_flags()
   filler = MaskFiller(
@@ -117,11 +123,13 @@ def main() -> None:
       path = stack.enter_context(files.atomic_write(FLAGS.output_file))
       writer = stack.enter_context(files.open_file(path, "w"))
       form, write = to_json, lambda line: writer.write(line + "\n")
+    number = 0
     for block in feature_files.read_texts(FLAGS.input_file):
-      texts = list(block)
-      for start in range(0, len(texts), _LINES_AT_A_TIME):
-        for filled in filler(texts[start : start + _LINES_AT_A_TIME]):
+      lines = iter(block)
+      while texts := list(itertools.islice(lines, _LINES_AT_A_TIME)):
+        for filled in filler(texts, functools.partial(_line_name, number)):
           write(form(filled))
+        number += len(texts)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ Scoring".
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -133,8 +133,14 @@ class MaskFiller:
       batch_size=batch_size,
     )
 
-  def __call__(self, texts: Sequence[Text]) -> list[Filled]:
+  def __call__(
+    self, texts: Sequence[Text], where: Callable[[int], str] = "text {}".format
+  ) -> list[Filled]:
     """What the model says about each text, or pair of texts.
+
+    Args:
+      texts: texts or pairs.
+      where: from the number of a text, from 1, to its name in messages.
 
     Several masks are filled one after another, the surest first, so that each
     piece takes those before into account; the listed pieces are predicted
@@ -145,7 +151,7 @@ class MaskFiller:
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
-    rows = list(map(self._read, texts))
+    rows = [self._read(text, where(i)) for i, text in enumerate(texts, 1)]
     first = self._ask(rows)
     filled = []
     for text, row, found in zip(texts, rows, first, strict=True):
@@ -162,7 +168,7 @@ class MaskFiller:
     self._fill(filled, rows, first)
     return filled
 
-  def _read(self, text):
+  def _read(self, text, where):
     """A text or pair as the model reads it."""
     parts = [text] if isinstance(text, str) else list(text)
     pieces, segment_ids = ["[CLS]"], [0]
@@ -174,11 +180,11 @@ class MaskFiller:
       segment_ids += [segment] * (len(pieces) - len(segment_ids))
     if len(pieces) > self._length:
       raise UserError(
-        f"{_joined(text)[:60]!r}... has {len(pieces)} pieces, more than the "
-        f"{self._length} positions of the model; split it"
+        f"{where} has {len(pieces)} pieces, more than the {self._length} "
+        f"positions of the model; split it"
       )
     if len(pieces) == 1 + len(parts):
-      raise UserError(f"the text {_joined(text)!r} has no words; pass some")
+      raise UserError(f"{where} has no words; pass some, or omit it")
     ids = self._tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == MASK]
     return _Row(pieces, ids, segment_ids, masks)

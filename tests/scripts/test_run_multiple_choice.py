@@ -1,0 +1,143 @@
+"""run_multiple_choice.py from the shell, on the sample questions."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+import run_multiple_choice
+
+DATA = scripts.ROOT / "sample_data" / "multiple_choice"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
+def flags(files, out, **changes):
+  data = {
+    f"{split}_file": DATA / f"{split}.jsonl" for split in ("train", "dev")
+  }
+  changes = {"task_name": None, "data_dir": None, **data, **changes}
+  return tiny_task.flags(files, out, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+  """The folder of a training on rows with two to four choices."""
+  folder = tmp_path_factory.mktemp("trained")
+  rows = [
+    json.loads(line)
+    for line in (DATA / "train.jsonl").read_text().splitlines()[:40]
+  ]
+  for row in rows[::2]:
+    del row["choices"][row["label"] + 1 :]
+    if len(row["choices"]) < 2:
+      row["choices"].append("Nothing happens.")
+  for split, part in (("train", rows), ("dev", rows[:10]), ("test", rows[:10])):
+    tiny_task.write_lines(folder / f"{split}.jsonl", map(json.dumps, part))
+  out = folder / "out"
+  data = {f"{s}_file": folder / f"{s}.jsonl" for s in ("train", "dev", "test")}
+  scripts.fork(
+    "run_multiple_choice.py",
+    *flags(files, out, num_train_epochs=1, **data),
+    *("--do_train", "--do_eval", "--do_predict"),
+  )
+  return out, rows[:10]
+
+
+def test_accuracy_is_that_of_the_predictions(trained):
+  out, rows = trained
+  with open(out / "test_predictions.tsv", encoding="utf-8") as reader:
+    table = list(csv.DictReader(reader, delimiter="\t"))
+  right = 0
+  for row, found in zip(rows, table, strict=True):
+    shares = [float(found[f"choice_{i}"]) for i in range(len(row["choices"]))]
+    assert sum(shares) == pytest.approx(1, abs=1e-5)
+    assert int(found["prediction"]) == int(np.argmax(shares))
+    right += int(found["prediction"]) == row["label"]
+  results = json.loads((out / "eval_results.json").read_text())
+  assert (
+    f"eval_accuracy = {right / 10}" in (out / "eval_results.txt").read_text()
+  )
+  assert results["correct"] == right
+  assert "Olga" in (out / "report.html").read_text() or right == 10
+
+
+def test_the_chooser_gives_the_probabilities_of_the_script(trained):
+  out, rows = trained
+  chooser = run_multiple_choice.Chooser(str(out))
+  with open(out / "test_predictions.tsv", encoding="utf-8") as reader:
+    table = list(csv.DictReader(reader, delimiter="\t"))
+  for row, found in list(zip(rows, table, strict=True))[:3]:
+    shares = chooser(row["context"], row["choices"])
+    expected = [float(found[f"choice_{i}"]) for i in range(len(shares))]
+    np.testing.assert_allclose(shares, expected, atol=1e-5)
+
+
+def test_a_dialogue(trained):
+  out, _ = trained
+  text, _ = scripts.fork(
+    "run_multiple_choice.py",
+    *(f"--output_dir={out}", "--interactive"),
+    stdin="It rains.\n\nShe opens the umbrella. | She tunes the violin.\n",
+  )
+  shares = re.findall(r"([\d.]+)%  She", text)
+  assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
+
+
+def test_swag_is_read(files, tmp_path):
+  header = "id,startphrase,sent1,sent2,ending0,ending1,ending2,ending3,label"
+  row = "1,x,A man sits.,He,runs.,sleeps.,eats.,sings.,{}"
+  path = tmp_path / "val.csv"
+  tiny_task.write_lines(path, [header, *(row.format(i % 4) for i in range(8))])
+  out = tmp_path / "out"
+  data = {"train_file": path, "dev_file": path, "test_file": path}
+  scripts.fork(
+    "run_multiple_choice.py",
+    *flags(files, out, num_train_epochs=1, **data),
+    *("--do_train", "--do_eval"),
+  )
+  # Equal rows have every label twice, so one in four is right.
+  assert "eval_accuracy = 0.25\n" in (out / "eval_results.txt").read_text()
+
+
+ERRORS = {
+  "no choice": (
+    '{"context": "a", "choices": ["b"], "label": 0}',
+    ["two texts"],
+  ),
+  "empty choice": (
+    '{"context": "a", "choices": ["b", ""], "label": 0}',
+    ["choice 1 is not a text"],
+  ),
+  "label beyond the choices": (
+    '{"context": "a", "choices": ["b", "c"], "label": 2}',
+    ["label 2 is not the index of a choice, 0 to 1"],
+  ),
+  "no label": ('{"context": "a", "choices": ["b", "c"]}', ["has no label"]),
+  "no context": ('{"choices": ["b", "c"], "label": 0}', ["SWAG's columns"]),
+  "text as choices": (
+    '{"context": "a", "choices": "b", "label": 0}',
+    ["two texts"],
+  ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_users_error_is_one_line(files, tmp_path, name):
+  row, expected = ERRORS[name]
+  path = tmp_path / "train.jsonl"
+  tiny_task.write_lines(path, [row])
+  out = tmp_path / "out"
+  command = flags(files, out, train_file=path, do_train=True)
+  _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
+  (line,) = error.splitlines()
+  for part in ("train.jsonl", *expected):
+    assert part in line
+  assert not out.exists()

@@ -1,0 +1,150 @@
+"""run_ner.py from the shell, on the sample sentences."""
+
+import json
+import re
+
+import pytest
+import scripts
+import tiny_task
+
+DATA = scripts.ROOT / "sample_data" / "ner"
+TEXT = "Clara Santos moved from Oslo to Turin."
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
+def flags(files, out, **changes):
+  changes = {
+    "task_name": None,
+    "data_dir": DATA,
+    "max_seq_length": 32,
+  } | changes
+  return tiny_task.flags(files, out, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+  """The folder of a training that also evaluated and predicted, and its log."""
+  out = tmp_path_factory.mktemp("trained") / "out"
+  _, log = scripts.fork(
+    "run_ner.py",
+    *flags(files, out, num_train_epochs=1, max_context=True),
+    *("--do_train", "--do_eval", "--do_predict", "--keep_best=f1"),
+  )
+  return out, log
+
+
+def test_a_training_leaves_metrics_and_a_report(trained):
+  out, log = trained
+  assert "7 labels that mark entities by IOB2" in log
+  results = dict(
+    line.split(" = ")
+    for line in (out / "eval_results.txt").read_text().splitlines()
+  )
+  for name in ("accuracy", "f1", "precision", "recall"):
+    assert 0 <= float(results[f"eval_{name}"]) <= 1
+  details = json.loads((out / "eval_results.json").read_text())
+  assert details["entities"].keys() == {"all", "LOC", "ORG", "PER"}
+  labels = re.findall(r" B-(\w+)$", (DATA / "dev.txt").read_text(), re.M)
+  assert details["entities"]["all"]["support"] == len(labels)
+  assert "<mark" in (out / "report.html").read_text()
+
+
+def test_predictions_have_a_label_for_each_word(trained):
+  out, _ = trained
+  rows = (out / "test_predictions.txt").read_text().splitlines()
+  words = [row.split()[0] for row in rows if row]
+  expected = (DATA / "test.txt").read_text().split()
+  assert words == expected
+  known = json.loads((out / "labels.json").read_text())
+  assert {row.split()[1] for row in rows if row} <= set(known)
+  lines = (out / "entities.jsonl").read_text().splitlines()
+  assert len(lines) == 20
+  for row in map(json.loads, lines):
+    for entity in row["entities"]:
+      assert row["text"][entity["start"] : entity["end"]] == entity["text"]
+      assert 0 < entity["probability"] <= 1
+
+
+def test_plain_text_is_labelled_by_character(trained, tmp_path):
+  out, _ = trained
+  answer, _ = scripts.fork(
+    "run_ner.py", f"--output_dir={out}", "--predict_file=-", stdin=f"{TEXT}\n\n"
+  )
+  first, empty = map(json.loads, answer.splitlines())
+  assert first["text"] == TEXT
+  assert empty == {"text": "", "entities": []}
+  text, _ = scripts.fork(
+    "run_ner.py", f"--output_dir={out}", "--interactive", stdin=f"{TEXT}\n"
+  )
+  shown = re.findall(r"^(?:> )?(\w+) +[\d.]+%  (.*)$", text, re.M)
+  assert shown == [(e["type"], e["text"]) for e in first["entities"]]
+
+
+def test_parts_of_speech_are_labels_without_entities(files, tmp_path):
+  path = tmp_path / "tags.jsonl"
+  rows = [{"tokens": ["a", "city"], "labels": ["DT", "NN"]}] * 8
+  path.write_text("\n".join(map(json.dumps, rows)))
+  data = {"data_dir": None, "train_file": path, "dev_file": path}
+  _, log = scripts.fork(
+    "run_ner.py",
+    *flags(files, tmp_path / "out", **data, label_all_tokens=True),
+    *("--do_train", "--do_eval", "--num_train_epochs=1"),
+  )
+  assert "2 labels, no entities" in log
+  results = (tmp_path / "out" / "eval_results.txt").read_text()
+  assert "eval_accuracy = " in results
+  assert "eval_f1" not in results
+  details = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+  assert details["labels"]["NN"]["support"] == 8
+
+
+ERRORS = {
+  "no file of a split": (
+    {"data_dir": "FILES/model"},
+    ["--data_dir", "has no train.txt", "--train_file"],
+  ),
+  "no data": ({"data_dir": None}, ["--train_file is required", "--data_dir"]),
+  "missing file": ({"train_file": "FILES/no.txt"}, ["--train_file", "no such"]),
+  "column missing": (
+    {"train_file": "FILES/narrow.txt"},
+    ["narrow.txt:2: 1 columns, but 2"],
+  ),
+  "unknown label": (
+    {"dev_file": "FILES/unknown.txt", "do_eval": True},
+    ["unknown.txt:1", "'Oslo'", "B-CITY", "trained on"],
+  ),
+  "tokens and labels differ": (
+    {"train_file": "FILES/differ.jsonl"},
+    ["differ.jsonl:1", "one label for each of the 2 tokens"],
+  ),
+  "no metric": (
+    {"keep_best": "bleu"},
+    ["--keep_best=bleu", "f1, precision, recall, accuracy"],
+  ),
+  "not trained": ({"do_train": None, "do_eval": True}, ["trained tagger"]),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_users_error_is_one_line(files, tmp_path, name):
+  changes, expected = ERRORS[name]
+  tiny_task.write_lines(files / "narrow.txt", ["a O", "b"])
+  tiny_task.write_lines(files / "unknown.txt", ["Oslo B-CITY"])
+  tiny_task.write_lines(
+    files / "differ.jsonl", ['{"tokens": ["a", "b"], "labels": ["O"]}']
+  )
+  changes = {"do_train": True, **changes}
+  changes = {
+    k: v.replace("FILES", str(files)) if isinstance(v, str) else v
+    for k, v in changes.items()
+  }
+  out = tmp_path / "out"
+  _, error = scripts.fork("run_ner.py", *flags(files, out, **changes), status=2)
+  (line,) = error.splitlines()
+  for part in expected:
+    assert part in line
+  assert not out.exists()

@@ -1,0 +1,207 @@
+"""What a pre-trained model says about texts, against one row at a time."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+import variables
+from errors import UserError
+from tasks import pretraining
+from tasks.fill_mask import MaskFiller
+from training import checkpoints
+
+TEXT = "the city would be unaffable"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, golden, goldens):
+  """A release with pre-training heads."""
+  path = tmp_path_factory.mktemp("model")
+  rng = np.random.default_rng(3)
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+  values = {name: weights[name] for name in weights.shapes}
+  for name, shape in pretraining.variable_shapes(golden.config).items():
+    values[name] = rng.normal(0, 0.5, shape).astype(np.float32)
+  contents = {
+    "bert_config.json": golden.config.to_json_string(),
+    "vocab.txt": (goldens / "vocab.txt").read_bytes(),
+  }
+  checkpoints.write_release(str(path), values, contents)
+  return path, values
+
+
+@pytest.fixture(scope="module")
+def filler(folder):
+  return MaskFiller(str(folder[0]), top_k=4, batch_size=3)
+
+
+@pytest.fixture(scope="module")
+def ask(folder, golden):
+  """The log-probabilities at a position [V], and of the next sentence [2]."""
+  values = folder[1]
+
+  def ask(ids, segment_ids, position):
+    with variables.VariableStore(initial_values=values):
+      bert = modeling.BertModel(
+        golden.config,
+        False,
+        tf.constant([ids]),
+        tf.ones([1, len(ids)], tf.int32),
+        tf.constant([segment_ids]),
+      )
+      *_, words = pretraining.get_masked_lm_output(
+        golden.config,
+        bert.get_sequence_output(),
+        bert.get_embedding_table(),
+        [[position]],
+        [[0]],
+        [[1.0]],
+      )
+      *_, following = pretraining.get_next_sentence_output(
+        golden.config, bert.get_pooled_output(), [0]
+      )
+    return words[0].numpy(), following[0].numpy()
+
+  return ask
+
+
+def encode(filler, text):
+  """The ids of a text, in which _ stands for [MASK]."""
+  pieces = ["[CLS]"]
+  for word in text.split():
+    if word == "_":
+      pieces.append("[MASK]")
+    else:
+      pieces += filler._tokenizer.tokenize(word)
+  return filler._tokenizer.convert_tokens_to_ids([*pieces, "[SEP]"])
+
+
+def test_the_likeliest_pieces_of_a_mask(filler, ask):
+  (filled,) = filler(["the [MASK] would be"])
+  ids = encode(filler, "the _ would be")
+  words, _ = ask(ids, [0] * len(ids), 2)
+  best = np.argsort(-words)[:4]
+  pieces = {index: piece for piece, index in filler._tokenizer.vocab.items()}
+  assert [piece for piece, _ in filled.masks[0]] == [pieces[i] for i in best]
+  np.testing.assert_allclose(
+    [p for _, p in filled.masks[0]], np.exp(words[best]), rtol=1e-4
+  )
+  first = pieces[best[0]]
+  expected = f"the {first} would be"
+  if first.startswith("##"):
+    expected = f"the{first[2:]} would be"
+  assert filled.text == expected
+  assert filled.pseudo_perplexity is None
+  assert filled.next_sentence_probability is None
+
+
+def test_the_surest_of_several_masks_is_filled_first(filler, ask):
+  (filled,) = filler(["[MASK] city [MASK]"])
+  ids = encode(filler, "_ city _")
+  chosen = {}
+  while len(chosen) < 2:
+    open_masks = [i for i in (1, len(ids) - 2) if i not in chosen]
+    words = {i: ask(ids, [0] * len(ids), i)[0] for i in open_masks}
+    surest = max(open_masks, key=lambda i: words[i].max())
+    chosen[surest] = ids[surest] = int(np.argmax(words[surest]))
+  pieces = {index: piece for piece, index in filler._tokenizer.vocab.items()}
+  found = [pieces[chosen[i]].removeprefix("##") for i in sorted(chosen)]
+  assert filled.text.replace(" ", "") == f"{found[0]}city{found[1]}"
+  assert len(filled.masks) == 2
+
+
+def test_words_are_scored_by_masking_each_piece(filler, ask):
+  (filled,) = filler([TEXT])
+  ids = encode(filler, TEXT)
+  mask = filler._tokenizer.vocab["[MASK]"]
+  scores = []
+  for position in range(1, len(ids) - 1):
+    masked = [*ids[:position], mask, *ids[position + 1 :]]
+    words, _ = ask(masked, [0] * len(ids), position)
+    scores.append(float(words[ids[position]]))
+  assert filled.text == TEXT
+  assert [word for word, _ in filled.words] == TEXT.split()
+  np.testing.assert_allclose(
+    [score for _, score in filled.words[:4]], scores[:4], rtol=1e-4
+  )
+  np.testing.assert_allclose(filled.words[4][1], sum(scores[4:]), rtol=1e-4)
+  np.testing.assert_allclose(
+    filled.pseudo_log_likelihood, sum(scores), rtol=1e-4
+  )
+  perplexity = math.exp(-sum(scores) / len(scores))
+  np.testing.assert_allclose(filled.pseudo_perplexity, perplexity, rtol=1e-4)
+
+
+def test_a_pair_has_the_probability_that_b_follows(filler, ask):
+  (filled,) = filler([("the city", "it would [MASK]")])
+  first = encode(filler, "the city")
+  second = encode(filler, "it would _")[1:]
+  segments = [0] * len(first) + [1] * len(second)
+  _, following = ask([*first, *second], segments, len(segments) - 2)
+  assert filled.next_sentence_probability == pytest.approx(
+    math.exp(following[0]), rel=1e-4
+  )
+  assert filled.text.startswith("the city ||| it would")
+
+
+def test_texts_do_not_depend_on_their_batch(filler):
+  texts = ["the [MASK]", TEXT, ("a", "b"), "[MASK] [MASK] [MASK]"]
+  together = filler(texts)
+  for text, found in zip(texts, together, strict=True):
+    (alone,) = filler([text])
+    assert alone.text == found.text
+    for mine, other in zip(alone.masks, found.masks, strict=True):
+      assert [piece for piece, _ in mine] == [piece for piece, _ in other]
+
+
+@pytest.mark.parametrize(
+  ("texts", "problem"),
+  [
+    ("one text", "list of texts"),
+    (["the", ""], r"text 2 .* no words"),
+    (["the " * 127], r"text 1 .* 129 pieces, more than the 128"),
+  ],
+)
+def test_wrong_texts(filler, texts, problem):
+  with pytest.raises(UserError, match=problem):
+    filler(texts)
+
+
+def write_part(folder, release, skipped):
+  """Writes a release without the variables whose names contain a word."""
+  path, values = release
+  kept = {k: v for k, v in values.items() if skipped not in k}
+  contents = {
+    name: (path / name).read_bytes()
+    for name in ("bert_config.json", "vocab.txt")
+  }
+  checkpoints.write_release(str(folder), kept, contents)
+
+
+def test_a_model_without_heads_is_refused(tmp_path, folder):
+  write_part(tmp_path, folder, "cls/")
+  with pytest.raises(UserError, match="not a pre-trained model with its heads"):
+    MaskFiller(str(tmp_path))
+
+
+def test_a_model_without_next_sentences_fills_masks(tmp_path, folder, filler):
+  write_part(tmp_path, folder, "seq_relationship")
+  (found,) = MaskFiller(str(tmp_path))([("the", "[MASK] city")])
+  (expected,) = filler([("the", "[MASK] city")])
+  assert found.text == expected.text
+  assert found.next_sentence_probability is None
+
+
+def test_answers_are_json(filler):
+  import fill_mask
+
+  (filled,) = filler(["the [MASK]"])
+  assert json.loads(fill_mask.to_json(filled)) == {
+    "text": filled.text,
+    "masks": [[list(candidate) for candidate in filled.masks[0]]],
+    "num_pieces": 2,
+  }
