@@ -10,6 +10,7 @@ files.
 
 import collections
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from absl import flags, logging
 
 import tokenization
 from errors import UserError, plural
-from pipeline import files, progress, text_files
+from pipeline import files, new_pieces, progress, text_files
 from training import common_flags, startup
 
 FLAGS = flags.FLAGS
@@ -74,6 +75,25 @@ def define_flags() -> None:
     "update_config",
     None,
     "A bert_config.json whose vocab_size to set to the number of pieces.",
+  )
+  flags.DEFINE_string(
+    "extend",
+    None,
+    "A vocab.txt to extend by --num_new pieces, which take the places of "
+    "[unused0], [unused1], ..., and then follow at the end.",
+  )
+  flags.DEFINE_integer(
+    "num_new", 1000, "Number of pieces to add to --extend.", lower_bound=1
+  )
+  flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "The model of --extend, beside its bert_config.json. It is written to "
+    "--output_dir; the embedding of a new piece is the mean of those of the "
+    "pieces that it replaces.",
+  )
+  flags.DEFINE_string(
+    "output_dir", None, "Folder for the model with the extended vocabulary."
   )
 
 
@@ -313,10 +333,66 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
   return tokenization.FullTokenizer(None, FLAGS.do_lower_case, path)
 
 
+def extend_vocabulary(counts: WordCounts) -> str:
+  """Writes what --extend asks for; returns how well it covers the text."""
+  old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
+  logging.info("Choosing %s", plural(FLAGS.num_new, "piece"))
+  replaced = new_pieces.choose_pieces(
+    counts.words, old.wordpiece_tokenizer.tokenize, FLAGS.num_new
+  )
+  pieces = new_pieces.extend_vocabulary(list(old.vocab), list(replaced))
+  path = FLAGS.output_file
+  if FLAGS.init_checkpoint:
+    from tasks import extended_model  # Loads TensorFlow.
+
+    extended_model.write_extended_model(
+      FLAGS.init_checkpoint, FLAGS.output_dir, list(old.vocab), pieces, replaced
+    )
+    path = os.path.join(FLAGS.output_dir, "vocab.txt")
+  else:
+    files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
+  extended = tokenization.FullTokenizer(path, FLAGS.do_lower_case)
+  return (
+    f"{path}: {len(replaced):,} new pieces, {len(pieces):,} in total; the "
+    f"first are {', '.join(list(replaced)[:10])}\n"
+    f"before: {report(old, counts.heldout)}\n"
+    f"after:  {report(extended, counts.heldout)}"
+  )
+
+
+def check_extend_flags() -> None:
+  """Checks --extend and the flags that belong to it."""
+  if not FLAGS.extend:
+    for name in ("init_checkpoint", "output_dir"):
+      if FLAGS[name].value:
+        raise UserError(f"--{name} is for --extend only; omit it")
+    return
+  common_flags.require_file("extend")
+  if FLAGS.model_type != "wordpiece" or FLAGS.update_config:
+    raise UserError(
+      "--extend is for word pieces, and writes the configuration to "
+      "--output_dir; omit --model_type and --update_config"
+    )
+  if bool(FLAGS.init_checkpoint) != bool(FLAGS.output_dir):
+    raise UserError(
+      "--init_checkpoint and --output_dir belong together; pass both or none"
+    )
+  common_flags.check_exclusive("output_dir", "output_file")
+  if FLAGS.output_dir:
+    common_flags.check_output_folder(FLAGS.output_dir)
+    if files.exists(os.path.join(FLAGS.output_dir, "bert_config.json")):
+      raise UserError(
+        f"--output_dir={FLAGS.output_dir} holds a model; pass another folder"
+      )
+
+
 def check_flags() -> list[str]:
   """Checks the files in the flags; returns those to read."""
-  common_flags.require("output_file")
   paths = common_flags.find_files("input_file")
+  check_extend_flags()
+  if FLAGS.output_dir:
+    return paths
+  common_flags.require("output_file")
   common_flags.check_output_files("output_file", [FLAGS.output_file], paths)
   if FLAGS.update_config:
     common_flags.require_file("update_config")
@@ -333,6 +409,9 @@ def main() -> None:
     config = modeling.BertConfig.from_json_file(FLAGS.update_config)
   logging.info("Counting words in %s", plural(len(paths), "file"))
   counts = read_words(paths)
+  if FLAGS.extend:
+    print(extend_vocabulary(counts))
+    return
   logging.info(
     "Learning %s from %s",
     plural(FLAGS.vocab_size, "piece"),

@@ -18,7 +18,7 @@ import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import plural
-from pipeline import progress
+from pipeline import progress, text_files
 from tasks import feature_files, features
 from tasks.features import FeatureExtractor
 from training import common_flags, estimator, model_folder, startup
@@ -77,6 +77,13 @@ def define_flags() -> None:
     "How --pooling combines --layers: last takes the highest, concat "
     "concatenates them, mean takes their mean.",
   )
+  flags.DEFINE_enum(
+    "long_text",
+    features.LONG_TEXT[0],
+    features.LONG_TEXT,
+    "What is read of a text longer than --max_seq_length: its head, or all of "
+    "it in overlapping windows, over which --pooling takes the mean.",
+  )
   flags.DEFINE_bool(
     "normalize", False, "With --pooling, scale vectors to length 1."
   )
@@ -90,9 +97,9 @@ def define_flags() -> None:
 def check_flags() -> None:
   """Checks the files in the flags."""
   common_flags.require("input_file", "output_file", "init_checkpoint")
-  if FLAGS.input_file != feature_files.STREAM:
+  if FLAGS.input_file != text_files.STREAM:
     common_flags.require_file("input_file")
-  if FLAGS.output_file != feature_files.STREAM:
+  if FLAGS.output_file != text_files.STREAM:
     common_flags.check_output_files(
       "output_file",
       [FLAGS.output_file],
@@ -111,7 +118,7 @@ def load_extractor() -> FeatureExtractor:
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
     *("max_seq_length", "batch_size", "precision", "dtype"),
-    "use_one_hot_embeddings",
+    *("use_one_hot_embeddings", "long_text"),
   )
   return FeatureExtractor(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),

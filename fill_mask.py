@@ -17,9 +17,10 @@ import json
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
-from pipeline import files
+from pipeline import files, text_files
 from tasks import feature_files, terminal
-from tasks.fill_mask import Filled, MaskFiller
+from tasks.fill_mask import MaskFiller
+from tasks.masked_text import Filled
 from training import common_flags, startup
 
 __all__ = ["Filled", "MaskFiller"]
@@ -68,7 +69,7 @@ def check_flags() -> None:
   if FLAGS.interactive:
     return
   common_flags.require("input_file")
-  if FLAGS.input_file != feature_files.STREAM:
+  if FLAGS.input_file != text_files.STREAM:
     common_flags.require_file("input_file")
   if FLAGS.output_file:
     common_flags.check_output_files(

@@ -18,9 +18,10 @@ import layers
 import modeling
 from errors import UserError
 from pipeline import records
-from tasks import multiple_choice, terminal
-from tasks.multiple_choice import Example, MultipleChoiceTask
-from training import common_flags, model_folder, startup
+from tasks import choices, multiple_choice, terminal
+from tasks.choices import Example
+from tasks.multiple_choice import MultipleChoiceTask
+from training import common_flags, experiment, model_folder, startup
 from training.experiment import Experiment, ModelFiles, Settings
 from training.predictor import Predictor
 
@@ -113,15 +114,6 @@ class Chooser:
     return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])
 
 
-def wanted_splits() -> list[str]:
-  """The data splits that the flags need."""
-  in_training = FLAGS.do_train and common_flags.evaluates_in_training()
-  wanted = (FLAGS.do_train, FLAGS.do_eval or in_training, FLAGS.do_predict)
-  return [
-    split for split, is_wanted in zip(_SPLITS, wanted, strict=True) if is_wanted
-  ]
-
-
 def check_flags() -> None:
   """Checks the flags that do not depend on files.
 
@@ -130,12 +122,12 @@ def check_flags() -> None:
   """
   common_flags.require("output_dir")
   common_flags.check_fine_tuning_flags()
-  if not wanted_splits():
+  if not common_flags.wanted_splits():
     raise UserError(
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --interactive"
     )
-  for split in wanted_splits():
+  for split in common_flags.wanted_splits():
     common_flags.require(_SPLITS[split])
     common_flags.require_file(_SPLITS[split])
 
@@ -146,26 +138,21 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, length = FLAGS.init_checkpoint, FLAGS.max_seq_length
-  if not FLAGS.do_train:
-    init_checkpoint = model_folder.initial_weights(
-      FLAGS.output_dir, init_checkpoint
-    )
-    if FLAGS["max_seq_length"].using_default_value:
-      length = multiple_choice.read_assets(
-        model_folder.weights_folder(FLAGS.output_dir, init_checkpoint)
-      )
+  init_checkpoint, folder = experiment.find_weights()
+  length = FLAGS.max_seq_length
+  if not FLAGS.do_train and FLAGS["max_seq_length"].using_default_value:
+    length = multiple_choice.read_assets(folder)
   tokenizer = common_flags.load_tokenizer()
   examples = {
-    split: multiple_choice.read_examples(
-      FLAGS[_SPLITS[split]].value, split != "test"
-    )
-    for split in wanted_splits()
+    split: choices.read_examples(FLAGS[_SPLITS[split]].value, split != "test")
+    for split in common_flags.wanted_splits()
   }
   config = common_flags.load_config(tokenizer, length)
   task = MultipleChoiceTask(examples, tokenizer, length)
   settings = Settings.from_flags(
-    wanted_splits(), init_checkpoint=init_checkpoint, max_seq_length=length
+    common_flags.wanted_splits(),
+    init_checkpoint=init_checkpoint,
+    max_seq_length=length,
   )
   model = ModelFiles(config, common_flags.release_files(config))
   return Experiment(task, model, settings)

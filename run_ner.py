@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 from absl import flags, logging
 
-import layers
-import modeling
 from errors import UserError, plural
-from pipeline import files, records, text_files
+from pipeline import files, text_files
 from tasks import entities, tagged_text, tagging, terminal
 from tasks.entities import FoundEntity
-from tasks.tagging import Reading, TaggingTask
-from training import common_flags, model_folder, startup
+from tasks.tagged_rows import Reading
+from tasks.tagger import Tagger
+from tasks.tagging import TaggingTask
+from training import common_flags, experiment, startup
 from training.experiment import Experiment, ModelFiles, Settings
-from training.predictor import Predictor
 
+# For notebooks.
 __all__ = ["FoundEntity", "Reading", "Tagger", "TaggingTask"]
 
 FLAGS = flags.FLAGS
@@ -32,6 +32,9 @@ _SENTENCES = (
   "CoNLL columns (word first, label last) or JSON Lines with tokens and "
   "labels; .gz too."
 )
+
+# Lines of --predict_file that are read and labelled together.
+_MAX_LINES = 1000
 
 # Flag, default, help.
 _FLAGS = (
@@ -78,83 +81,6 @@ def define_flags() -> None:
     define(name, default, text)
 
 
-class Tagger:
-  """A trained tagger, loaded once.
-
-  Args:
-    model_dir: the `output_dir` of a finished training.
-    batch_size: rows per batch.
-    precision: "float32" or "bfloat16".
-
-  Attributes:
-    labels: the labels of words.
-    scheme: how they mark entities, see `entities.find_scheme`, or None.
-
-  Raises:
-    UserError: the folder does not hold a trained tagger.
-  """
-
-  def __init__(
-    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
-  ):
-    self.labels, self.scheme, self._reading = tagging.read_assets(model_dir)
-    model = model_folder.find_model(model_dir)
-    self._tokenizer = model.tokenizer
-
-    def compute(config, features):
-      sequences = (features[name] for name in records.SEQUENCES)
-      bert = modeling.BertModel(config, False, *sequences, precision=precision)
-      logits = tagging.compute_logits(bert, len(self.labels), False)
-      predicted = tagging.word_predictions(logits)
-      return {**predicted, "marks": features["label_ids"]}
-
-    names = ("labels", "probabilities", "marks")
-    self._predictor = Predictor(
-      model,
-      compute,
-      layers.output_shapes(model.config.hidden_size, len(self.labels)),
-      spec=tagging.feature_spec(self._reading.max_seq_length),
-      output_axes=dict.fromkeys(names, (records.POSITION,)),
-      batch_size=batch_size,
-    )
-
-  def __call__(self, text: str) -> list[FoundEntity]:
-    """The entities in a text, in order; without a scheme, each labelled word.
-
-    Raises:
-      UserError: `text` is not a str.
-    """
-    if not isinstance(text, str):
-      raise UserError("pass a text as str")
-    return self.tag([text])[0]
-
-  def tag(self, texts: Sequence[str]) -> list[list[FoundEntity]]:
-    """The entities in each of several texts, computed in batches."""
-    spans = list(map(tagged_text.split_text, texts))
-    sentences = [
-      tagged_text.Sentence("", [t[a:b] for a, b in s], None, [], number)
-      for number, (t, s) in enumerate(zip(texts, spans, strict=True))
-    ]
-    groups = list(
-      tagging.make_rows(sentences, {}, self._tokenizer, self._reading)
-    )
-    outputs = self._predictor([row for group in groups for row in group])
-    rows = (
-      dict(zip(outputs, row, strict=True))
-      for row in zip(*outputs.values(), strict=True)
-    )
-    found = []
-    for text, span, group in zip(texts, spans, groups, strict=True):
-      words = tagging.join_windows([next(rows) for _ in group])
-      labels = [self.labels[index] for index in words["labels"]]
-      found.append(
-        entities.found_entities(
-          text, span, labels, words["probabilities"], self.scheme
-        )
-      )
-    return found
-
-
 def find_file(split: str) -> str:
   """The file of a split, by its flag or in --data_dir.
 
@@ -177,15 +103,6 @@ def find_file(split: str) -> str:
   )
 
 
-def wanted_splits() -> list[str]:
-  """The data splits that the flags need."""
-  in_training = FLAGS.do_train and common_flags.evaluates_in_training()
-  wanted = (FLAGS.do_train, FLAGS.do_eval or in_training, FLAGS.do_predict)
-  return [
-    split for split, is_wanted in zip(_NAMES, wanted, strict=True) if is_wanted
-  ]
-
-
 def make_task(tokenizer, folder: str | None) -> TaggingTask:
   """The task, whose files are read; a trained model sets labels and reading.
 
@@ -195,7 +112,7 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
   """
   sentences = {
     split: tagged_text.read_sentences(find_file(split), split != "test")
-    for split in wanted_splits()
+    for split in common_flags.wanted_splits()
   }
   names = [field.name for field in dataclasses.fields(Reading)]
   given = {
@@ -226,18 +143,13 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = FLAGS.init_checkpoint, None
-  if not FLAGS.do_train:
-    init_checkpoint = model_folder.initial_weights(
-      FLAGS.output_dir, init_checkpoint
-    )
-    folder = model_folder.weights_folder(FLAGS.output_dir, init_checkpoint)
+  init_checkpoint, folder = experiment.find_weights()
   tokenizer = common_flags.load_tokenizer()
   task = make_task(tokenizer, folder)
   reading = task.reading
   config = common_flags.load_config(tokenizer, reading.max_seq_length)
   settings = Settings.from_flags(
-    wanted_splits(),
+    common_flags.wanted_splits(),
     init_checkpoint=init_checkpoint,
     **dataclasses.asdict(reading),
   )
@@ -256,8 +168,9 @@ def answer() -> None:
   if FLAGS.interactive:
     terminal.converse(lambda text: describe(tagger(text)))
     return
-  with text_files.open_lines("predict_file", FLAGS.predict_file) as reader:
-    for texts in reader:
+  with text_files.open_input(FLAGS.predict_file) as (reader, name):
+    for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+      texts = [text for _, text in lines]
       for text, found in zip(texts, tagger.tag(texts), strict=True):
         print(entities.to_json(text, found), flush=True)
 
@@ -274,7 +187,7 @@ def main() -> None:
     return
   common_flags.require("output_dir")
   common_flags.check_fine_tuning_flags()
-  if not wanted_splits():
+  if not common_flags.wanted_splits():
     raise UserError(
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --predict_file or --interactive"

@@ -31,7 +31,7 @@ from tasks.squad import (
 from tasks.squad_decoding import RawResult, get_final_text, write_predictions
 from tasks.squad_model import SquadTask, create_model, model_fn_builder
 from tasks.squad_reader import Reader
-from training import common_flags, model_folder, startup
+from training import common_flags, experiment, model_folder, startup
 from training.experiment import Experiment, ModelFiles, Settings
 
 # Names that users import from here.
@@ -132,12 +132,7 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint = FLAGS.init_checkpoint
-  if not FLAGS.do_train:
-    init_checkpoint = model_folder.initial_weights(
-      FLAGS.output_dir, init_checkpoint
-    )
-  folder = model_folder.weights_folder(FLAGS.output_dir, init_checkpoint)
+  init_checkpoint, folder = experiment.find_weights()
   reading = reading_settings(folder)
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer, reading.max_seq_length)

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import math
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -11,6 +12,9 @@ from errors import UserError
 from pipeline import files
 
 _CHUNK_BYTES = 2**20
+
+# The name of standard input, or standard output.
+STREAM = "-"
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -91,21 +95,51 @@ def _not_utf8(where, error, offset=0):
   )
 
 
+@contextlib.contextmanager
+def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
+  """Opens a text file, a gzip file of text, a pipe, or standard input ("-").
+
+  Yields:
+    A reader, and its name for messages.
+
+  Raises:
+    UserError: the file does not exist, or standard input is closed.
+  """
+  if path != STREAM:
+    with _open_uncompressed(path) as reader:
+      yield reader, path
+  elif sys.stdin is None:
+    raise UserError("standard input is closed; pass a file")
+  else:
+    yield sys.stdin.buffer, "standard input"
+
+
 def lines_as_they_come(
-  reader: BinaryIO, max_lines: int
-) -> Iterator[list[bytes]]:
+  reader: BinaryIO, name: str, max_lines: int
+) -> Iterator[list[tuple[str, str]]]:
   """Yields lists of the lines that have arrived, waiting for at least one.
 
   Args:
-    reader: a binary file or pipe. Lines end with \\n, which is removed.
+    reader: a binary file or pipe of UTF-8 text. Lines end with \\n or \\r\\n.
+    name: its name in messages.
     max_lines: maximum length of a list.
+
+  Yields:
+    For each line, where it is, NAME:NUMBER, and its text.
+
+  Raises:
+    UserError: a line is not UTF-8.
   """
+  number = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
   for lines in _line_lists(getattr(reader, "read1", reader.read)):
     for start in range(0, len(lines), max_lines):
-      yield [
-        line.removesuffix(b"\n") for line in lines[start : start + max_lines]
-      ]
+      found = []
+      for line in lines[start : start + max_lines]:
+        number += 1
+        where = f"{name}:{number}"
+        found.append((where, decode_line(line, where).rstrip("\r\n")))
+      yield found
 
 
 def _line_lists(read, copy_to=None):

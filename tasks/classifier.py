@@ -4,7 +4,6 @@ classifier = Classifier("/tmp/mrpc_output")
 classifier(["This movie is great!"])[0].label
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple, TextIO
 
@@ -13,8 +12,8 @@ import numpy as np
 import layers
 import modeling
 from errors import UserError, plural
-from pipeline import files, records, text_files
-from tasks import classification, prediction_files
+from pipeline import records, text_files
+from tasks import classification, prediction_files, terminal
 from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
 from training import model_folder
@@ -138,18 +137,13 @@ def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
   Raises:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.
   """
-  if path == "-":
-    if sys.stdin is None:
-      raise UserError("--predict_file=-: standard input is closed")
-    answer_lines(classifier, sys.stdin.buffer, writer, "standard input")
-    return
   if path.endswith((".csv", ".json", ".jsonl", ".gz")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass a table as "
       f"--test_file, with --task_name=custom and --do_predict"
     )
-  with files.open_file(path) as reader:
-    answer_lines(classifier, reader, writer, path)
+  with text_files.open_input(path) as (reader, name):
+    answer_lines(classifier, reader, writer, name)
 
 
 def answer_lines(
@@ -171,20 +165,16 @@ def answer_lines(
   table.writerow(prediction_files.header(label_type))
   writer.flush()
   number = 0
-  for lines in text_files.lines_as_they_come(reader, _MAX_LINES):
-    texts = [
-      _parse(line, f"{name}:{i}", classifier.is_pair)
-      for i, line in enumerate(lines, number + 1)
-    ]
+  for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+    texts = [_parse(text, where, classifier.is_pair) for where, text in lines]
     for row in classifier.probabilities(texts):
       table.writerow(prediction_files.table_row(label_type, str(number), row))
       number += 1
     writer.flush()
 
 
-def _parse(line: bytes, where: str, is_pair: bool) -> tuple[str, ...]:
+def _parse(text: str, where: str, is_pair: bool) -> tuple[str, ...]:
   """The texts of a line."""
-  text = text_files.decode_line(line, where).rstrip("\r\n")
   texts = tuple(text.split("\t"))
   if len(texts) != 1 + is_pair:
     wanted = "two texts, separated by a tab" if is_pair else "one text"
@@ -201,16 +191,14 @@ def converse(
   write: Callable[[str], object] = print,
 ) -> None:
   """Asks for texts until the input ends, and prints the predictions."""
-  prompts = ["first text> ", "second text> "] if classifier.is_pair else ["> "]
-  while True:
-    try:
-      texts = tuple(read(prompt) for prompt in prompts)
-    except EOFError:
-      write("")  # The shell's prompt starts on a new line.
-      return
-    if any(text.strip() for text in texts):
-      row = classifier.probabilities([texts])[0]
-      write(_describe(classifier.label_type, row))
+
+  def answer(*texts):
+    row = classifier.probabilities([texts])[0]
+    return _describe(classifier.label_type, row)
+
+  pair = ("first text> ", "second text> ")
+  prompts = pair if classifier.is_pair else ("> ",)
+  terminal.converse(answer, prompts, read, write)
 
 
 def _describe(label_type, probabilities):

@@ -179,6 +179,20 @@ class TaggedSentence(NamedTuple):
   predicted: Sequence[str]
   loss: float
 
+  def spans(self, scheme: str | None) -> tuple[list[Entity], list[Entity]]:
+    """The true and the predicted entities; without a scheme, wrong words."""
+    if scheme:
+      return list(entities(self.labels)), list(entities(self.predicted))
+    wrong = [
+      index
+      for index, label in enumerate(self.labels)
+      if label != self.predicted[index]
+    ]
+    return tuple(
+      [Entity(labels[index], index, index + 1) for index in wrong]
+      for labels in (self.labels, self.predicted)
+    )
+
 
 @dataclasses.dataclass
 class TaggedSet:
@@ -210,6 +224,12 @@ class TaggedSet:
       names = ("precision", "recall", "f1")
       found |= {f"eval_{name}": scores[name] for name in names}
     return found
+
+  @property
+  def counts(self) -> dict[str, int]:
+    """The number of sentences, and of those with a wrong label."""
+    wrong = sum(list(s.labels) != list(s.predicted) for s in self.sentences)
+    return {"sentences": len(self.sentences), "with errors": wrong}
 
   @functools.cached_property
   def details(self) -> dict:

@@ -17,9 +17,6 @@ from pipeline import files, text_files
 from tasks.features import FeatureExtractor, Features, Text
 from training import inputs
 
-# Standard input, or standard output.
-STREAM = "-"
-
 Write = Callable[[Sequence[Features]], None]
 
 
@@ -43,30 +40,22 @@ def read_texts(path: str) -> Iterator[Iterable[Text]]:
   Raises:
     UserError: a line is not UTF-8, a gzip file is damaged, or there is no line.
   """
-  if path == STREAM:
-    if sys.stdin is None:
-      raise UserError("--input_file=-: standard input is closed")
-    yield from _blocks_of_pipe(sys.stdin.buffer, "standard input")
-  elif files.is_remote(path) or os.path.isfile(path):
+  if files.is_remote(path) or os.path.isfile(path):
     lines = text_files.read_lines(path)
     first = next(lines, None)
     if first is None:
       raise UserError(f"{path} is empty; pass one text per line")
     yield map(parse_line, itertools.chain([first], lines))
-  else:  # Such as <(command) in a shell.
-    with open(path, "rb") as reader:
-      yield from _blocks_of_pipe(reader, path)
-
-
-def _blocks_of_pipe(reader, name):
-  number = 0
-  for lines in text_files.lines_as_they_come(reader, inputs.SORTED_ROWS):
-    yield [
-      parse_line(text_files.decode_line(line, f"{name}:{number + i}"))
-      for i, line in enumerate(lines, start=1)
-    ]
-    number += len(lines)
-  if not number:
+    return
+  is_empty = True
+  # A pipe, such as <(command) in a shell.
+  with text_files.open_input(path) as (reader, name):
+    for lines in text_files.lines_as_they_come(
+      reader, name, inputs.SORTED_ROWS
+    ):
+      yield [parse_line(text) for _, text in lines]
+      is_empty = False
+  if is_empty:
     raise UserError(f"{name} is empty; pass one text per line")
 
 
@@ -118,7 +107,7 @@ def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
     UserError: another process is writing the file, or its folder is read-only.
   """
   with contextlib.ExitStack() as stack:
-    if path == STREAM:
+    if path == text_files.STREAM:
       file = sys.stdout.buffer
     else:
       partial = stack.enter_context(files.atomic_write(path))

@@ -11,6 +11,7 @@ extract.vectors(["a text", "another"])  # float32 [texts, H]
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -26,6 +27,7 @@ from training import inputs, model_folder, predictor
 LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
+LONG_TEXT = ("head", "mean_windows")
 
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
@@ -91,7 +93,10 @@ class FeatureExtractor:
     normalize: with pooling, scale vectors to length 1; zero vectors stay zero.
     exclude_special: exclude [CLS] and [SEP] from mean, max and mean_sqrt_len. A
       text without other tokens gets a zero vector.
-    max_seq_length: number of tokens to which longer texts are cut.
+    max_seq_length: maximum number of tokens that the model reads at once.
+    long_text: "head" cuts a longer text. "mean_windows" reads a longer single
+      text in overlapping windows: a token has the vector of the window that
+      shows most around it, a text the mean of its windows' vectors.
     batch_size: texts per batch.
     precision, use_one_hot_embeddings: see `modeling.BertModel`.
     strategy, pad_to_max_length: see `predictor.Predictor`.
@@ -123,6 +128,7 @@ class FeatureExtractor:
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
     dtype: str = "float32",
+    long_text: str = "head",
   ):
     _check_pooling(pooling, layer_combination, normalize, exclude_special)
     if pooling == "pooled" and layers is not None:
@@ -136,6 +142,7 @@ class FeatureExtractor:
     self.config, self.tokenizer = model.config, model.tokenizer
     self.is_pooled = pooling != "none"
     self.max_seq_length = max_seq_length
+    self._reads_windows = long_text == "mean_windows"
     self.dtype = np.dtype(dtype).name
     self._pooling = pooling
     self._layer_combination = layer_combination
@@ -217,8 +224,8 @@ class FeatureExtractor:
     for block in blocks:
       rows, size = [], 0
       for text in block:
-        found, row = self._tokenize(text)
-        rows.append((found, row))
+        found, *parts = self._tokenize(text)
+        rows.append((found, *parts))
         size += vector_bytes * (1 if self.is_pooled else len(found.tokens))
         if len(rows) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
           yield self._run(rows, progress)
@@ -227,7 +234,7 @@ class FeatureExtractor:
         yield self._run(rows, progress)
 
   def _tokenize(self, text):
-    """The Features of a text or pair without numbers, and the model's input."""
+    """A text's Features without numbers, its rows, and their Windows."""
     pair = (text,) if isinstance(text, str) else text
     is_pair = isinstance(pair, tuple | list) and len(pair) in (1, 2)
     if not is_pair or not all(isinstance(part, str) for part in pair):
@@ -236,6 +243,12 @@ class FeatureExtractor:
     pieces_b, starts_b = align(self.tokenizer, "".join(pair[1:]))
     size = len(pieces_a) + len(pieces_b)
     room = self.max_seq_length - (3 if pieces_b else 2)
+    if self._reads_windows and not pieces_b:
+      windows = sequences.overlapping_windows(size, room, room // 2 or 1)
+      rows = [self._row(pieces_a[w.start : w.end], []) for w in windows]
+      words = [start + 1 if start >= 0 else -1 for start in starts_a]
+      tokens = ["[CLS]", *pieces_a, "[SEP]"]
+      return Features(tokens, words, None, None, False), rows, windows
     sequences.truncate_pair(pieces_a, pieces_b, room)
     tokens = ["[CLS]", *pieces_a, "[SEP]"]
     length_a = len(tokens)
@@ -244,21 +257,47 @@ class FeatureExtractor:
     words = [s + 1 if 0 <= s < len(pieces_a) else -1 for s in starts_a]
     words += [s + length_a if 0 <= s < len(pieces_b) else -1 for s in starts_b]
     is_cut = len(pieces_a) + len(pieces_b) < size
-    row = {
+    rows = [self._row(pieces_a, pieces_b)]
+    return Features(tokens, words, None, None, is_cut), rows, None
+
+  def _row(self, pieces_a, pieces_b):
+    """The model's input for a text, or a pair."""
+    tokens = ["[CLS]", *pieces_a, "[SEP]"]
+    length_a = len(tokens)
+    if pieces_b:
+      tokens += [*pieces_b, "[SEP]"]
+    return {
       "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
       "input_mask": [1] * len(tokens),
       "segment_ids": [0] * length_a + [1] * (len(tokens) - length_a),
     }
-    return Features(tokens, words, None, None, is_cut), row
 
-  def _run(self, rows, progress):
-    """Computes the numbers of a window, whose rows are from `_tokenize`."""
-    arrays = self._predictor([row for _, row in rows], progress)["vectors"]
+  def _run(self, texts, progress):
+    """Computes the numbers of texts, which are from `_tokenize`."""
+    flat = [row for _, rows, _ in texts for row in rows]
+    arrays = iter(self._predictor(flat, progress)["vectors"])
     field = "vector" if self.is_pooled else "values"
-    return [
-      dataclasses.replace(found, **{field: self._converted(array)})
-      for (found, _), array in zip(rows, arrays, strict=True)
+    results = []
+    for found, rows, windows in texts:
+      parts = list(itertools.islice(arrays, len(rows)))
+      array = parts[0] if len(parts) == 1 else self._joined(parts, windows)
+      results.append(
+        dataclasses.replace(found, **{field: self._converted(array)})
+      )
+    return results
+
+  def _joined(self, parts, windows):
+    """The values [tokens, L, H], or the vector [H*], of a text in windows."""
+    if self.is_pooled:
+      mean = np.mean(parts, axis=0)
+      length = np.linalg.norm(mean)
+      return mean / length if self._normalize and length else mean
+    # Before its pieces, a window has [CLS].
+    owned = [
+      part[1 + window.first - window.start : 1 + window.last - window.start]
+      for part, window in zip(parts, windows, strict=True)
     ]
+    return np.concatenate([parts[0][:1], *owned, parts[-1][-1:]])
 
   def _converted(self, array):
     """An array in `dtype`, and no view, which would keep the whole window."""

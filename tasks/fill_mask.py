@@ -8,8 +8,6 @@ of whole texts are those of Salazar et al. (2020), "Masked Language Model
 Scoring".
 """
 
-import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -18,67 +16,11 @@ import modeling
 from errors import UserError
 from pipeline import instances, records
 from tasks import pretraining
+from tasks.masked_text import MASK, Filled, Row, Text, joined, replaced
 from training import checkpoints, model_folder
 from training.predictor import Predictor
 
-MASK = "[MASK]"
 _ENDS = ("[CLS]", "[SEP]")
-
-Text = str | tuple[str, str]
-
-
-@dataclasses.dataclass
-class Filled:
-  """What the model says about a text.
-
-  Attributes:
-    text: the text; with the likeliest pieces in place of [MASK], if it has any.
-    masks: for each [MASK], the likeliest pieces and their probabilities, as
-      (piece, probability).
-    words: without [MASK]: the words, as (word, log-probability).
-    next_sentence_probability: of a pair, the probability that B follows A; None
-      for a single text, or a model that was not trained on pairs.
-  """
-
-  text: str
-  masks: list[list[tuple[str, float]]]
-  words: list[tuple[str, float]]
-  num_pieces: int
-  next_sentence_probability: float | None
-
-  @property
-  def pseudo_log_likelihood(self) -> float | None:
-    """The sum of the words' log-probabilities; None for a text with [MASK]."""
-    return None if self.masks else math.fsum(score for _, score in self.words)
-
-  @property
-  def pseudo_perplexity(self) -> float | None:
-    """exp of the mean negative log-probability of a piece, or None."""
-    if self.masks or not self.num_pieces:
-      return None
-    return math.exp(-self.pseudo_log_likelihood / self.num_pieces)
-
-
-@dataclasses.dataclass
-class _Row:
-  """A text as the model reads it; `ids` [n] change as masks are filled."""
-
-  pieces: list[str]
-  ids: list[int]
-  segment_ids: list[int]
-  masks: list[int]  # Positions of [MASK].
-
-  def features(self, position, masked_id):
-    """The row of the text with one position masked."""
-    ids = list(self.ids)
-    label, ids[position] = ids[position], masked_id
-    return {
-      "input_ids": ids,
-      "input_mask": [1] * len(ids),
-      "segment_ids": self.segment_ids,
-      "masked_lm_positions": [position],
-      "masked_lm_ids": [label],
-    }
 
 
 class MaskFiller:
@@ -164,7 +106,7 @@ class MaskFiller:
       follows = None
       if self._is_paired and not isinstance(text, str):
         follows = float(found[0]["next_sentence"])
-      filled.append(Filled(_joined(text), masks, words, count, follows))
+      filled.append(Filled(joined(text), masks, words, count, follows))
     self._fill(filled, rows, first)
     return filled
 
@@ -187,7 +129,7 @@ class MaskFiller:
       raise UserError(f"{where} has no words; pass some, or omit it")
     ids = self._tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == MASK]
-    return _Row(pieces, ids, segment_ids, masks)
+    return Row(pieces, ids, segment_ids, masks)
 
   def _ask(self, rows):
     """For each row, the outputs at its masks, or at all its pieces."""
@@ -227,7 +169,7 @@ class MaskFiller:
       answers = dict(zip(open_rows, again, strict=True))
     for i, by_position in pieces.items():
       for _, piece in sorted(by_position.items()):
-        filled[i].text = _replaced(filled[i].text, piece)
+        filled[i].text = replaced(filled[i].text, piece)
 
   def _candidates(self, answer):
     """The likeliest pieces at a mask, and their probabilities."""
@@ -296,15 +238,3 @@ def _compute(config, features, count, is_paired, precision):
     )
     outputs["next_sentence"] = tf.exp(log_probs[:, 0])
   return outputs
-
-
-def _joined(text):
-  return text if isinstance(text, str) else " ||| ".join(text)
-
-
-def _replaced(text, piece):
-  """The text with a piece in place of its first mask."""
-  before, after = text.split(MASK, 1)
-  if piece.startswith("##"):
-    return before.rstrip() + piece[2:] + after
-  return before + piece.removeprefix("\u2581") + after

@@ -11,7 +11,6 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,98 +20,14 @@ import layers
 import modeling
 import tokenization
 from errors import UserError, plural
-from pipeline import files, records, sequences, tables
+from pipeline import files, records, sequences
 from reports import multiple_choice as page
+from tasks.choices import Example
 from training import estimator, model_folder, summaries
 from training.task import Outputs, RowSet, Task
 
 SETTINGS_NAME = "multiple_choice.json"
 CHOICE = "choice"  # The axis of choices.
-
-_SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
-
-
-class Example(NamedTuple):
-  """A question with its choices.
-
-  Attributes:
-    where: file and line, for messages and results.
-    context: the text before.
-    question: the beginning of all choices, or a question; may be empty.
-    choices: two or more texts.
-    label: index of the right choice; None if it is not known.
-  """
-
-  where: str
-  context: str
-  question: str
-  choices: list[str]
-  label: int | None = None
-
-
-def read_examples(path: str, is_labelled: bool) -> list[Example]:
-  """The examples of a .csv file in SWAG's format, or of a .jsonl file.
-
-  Args:
-    path: the file, or a gzip file (.gz) of it.
-    is_labelled: whether each row has a `label`, which is read.
-
-  Raises:
-    UserError: the file is missing or wrong; the message has file and line.
-  """
-  table = tables.read_table(path)
-  names = table.names
-  is_swag = all(name in names for name in _SWAG_COLUMNS)
-  if not (is_swag or {"context", "choices"} <= set(names)):
-    raise UserError(
-      f"{path} has neither SWAG's columns, {', '.join(_SWAG_COLUMNS)}, nor "
-      f"context and choices; rename them"
-    )
-  if is_labelled and "label" not in names:
-    raise UserError(f"{path} has no label; add the index of the right choice")
-  return [
-    _example(
-      f"{path}:{number}",
-      dict(zip(names, row, strict=True)),
-      is_swag,
-      is_labelled,
-    )
-    for number, row in zip(table.lines, table.rows, strict=True)
-  ]
-
-
-def _example(where, row, is_swag, is_labelled):
-  """The Example of a row, a dict by column."""
-  context, question, choices = (
-    row.get(name) for name in ("context", "question", "choices")
-  )
-  if is_swag:
-    context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
-  question = question or ""
-  if not (isinstance(context, str) and isinstance(question, str)):
-    raise UserError(f"{where}: context and question are texts; correct them")
-  if not isinstance(choices, list) or len(choices) < 2:
-    raise UserError(f"{where}: choices are a list of two texts or more")
-  for number, choice in enumerate(choices):
-    if not isinstance(choice, str) or not choice.strip():
-      raise UserError(f"{where}: choice {number} is not a text; add it")
-  label = None
-  if is_labelled:
-    label = _label(where, row["label"], len(choices))
-  return Example(where, context, question, choices, label)
-
-
-def _label(where, value, count):
-  """The index that a label gives; UserError unless it is one of `count`."""
-  try:
-    label = int(value)
-  except (TypeError, ValueError):
-    label = -1
-  if not 0 <= label < count or isinstance(value, bool | float):
-    raise UserError(
-      f"{where}: label {value!r} is not the index of a choice, 0 to {count - 1}"
-    )
-  return label
 
 
 def make_row(
@@ -294,6 +209,7 @@ class ScoredChoices:
       "loss": loss,
     }
     self.details = {"examples": len(right), "correct": sum(right)}
+    self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
 
 
 def read_assets(folder: str) -> int:

@@ -78,6 +78,18 @@ def define_run_flags() -> None:
   flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.")
   flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate for Adam.")
   flags.DEFINE_integer(
+    "freeze_layers",
+    None,
+    "Do not train the embeddings and this number of the lowest layers; 0 "
+    "freezes the embeddings alone.",
+    lower_bound=0,
+  )
+  flags.DEFINE_float(
+    "layerwise_lr_decay",
+    1.0,
+    "Each layer has this fraction of the learning rate of the layer above.",
+  )
+  flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between checkpoints."
   )
   flags.DEFINE_integer(

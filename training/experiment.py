@@ -20,6 +20,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import modeling
+import optimization
 from errors import UserError, plural
 from pipeline import files, records
 from training import (
@@ -28,6 +29,7 @@ from training import (
   common_flags,
   estimator,
   inputs,
+  model_folder,
   run_record,
 )
 from training.task import Optimization, RowSet, Task, build_model_fn
@@ -85,6 +87,8 @@ class Settings:
   num_warmup_steps: int | None = None
   keep_best: str | None = None
   early_stopping_patience: int | None = None
+  freeze_layers: int | None = None
+  layerwise_lr_decay: float = 1.0
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -147,6 +151,7 @@ class Experiment:
         f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
       )
     check_batch_sizes(settings)
+    self._layer_rates()
     if files.isdir(settings.output_dir):
       with checkpoints.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
@@ -291,6 +296,24 @@ class Experiment:
         f"epochs or lower the batch size"
       )
 
+  def _layer_rates(self):
+    """The learning rates of layers, as the flags describe them."""
+    frozen, decay = (
+      self._settings.freeze_layers,
+      self._settings.layerwise_lr_decay,
+    )
+    num_layers = self._model.config.num_hidden_layers
+    if frozen is not None and frozen > num_layers:
+      raise UserError(
+        f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
+        f"model; lower it"
+      )
+    if not 0 < decay <= 1:
+      raise UserError(
+        f"--layerwise_lr_decay={decay} must be greater than 0 and at most 1"
+      )
+    return optimization.LayerRates(num_layers, decay, frozen)
+
   def _build_estimator(self):
     settings = self._settings
     update = None
@@ -303,7 +326,9 @@ class Experiment:
       warmup = settings.num_warmup_steps
       if warmup is None:
         warmup = int(steps * settings.warmup_proportion)
-      update = Optimization(settings.learning_rate, steps, warmup)
+      update = Optimization(
+        settings.learning_rate, steps, warmup, self._layer_rates()
+      )
     model_fn = build_model_fn(
       self._task,
       self._model.config,
@@ -446,6 +471,19 @@ def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
     if len(group) != count:
       raise ValueError(f"{row_set.name}: rows are missing at the end")
     yield group
+
+
+def find_weights() -> tuple[str | None, str | None]:
+  """The initial checkpoint of a run that the flags describe, and its folder.
+
+  A run that does not train uses the model in --output_dir, by default.
+  """
+  init_checkpoint, output_dir = FLAGS.init_checkpoint, FLAGS.output_dir
+  if not FLAGS.do_train:
+    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+  return init_checkpoint, model_folder.weights_folder(
+    output_dir, init_checkpoint
+  )
 
 
 # Checks.

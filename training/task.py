@@ -191,11 +191,13 @@ class Optimization:
     learning_rate: peak learning rate.
     num_train_steps: number of steps, after which the rate is 0.
     num_warmup_steps: number of warm-up steps.
+    layer_rates: from a variable's name to its multiple of the learning rate.
   """
 
   learning_rate: float
   num_train_steps: int
   num_warmup_steps: int | None
+  layer_rates: Callable[[str], float] = lambda name: 1.0
 
 
 def build_model_fn(
@@ -241,6 +243,7 @@ def build_model_fn(
       update.learning_rate,
       update.num_train_steps,
       update.num_warmup_steps,
+      update.layer_rates,
     )
     return estimator.EstimatorSpec(
       mode, loss, train_op, {**logged, **outputs.logged}

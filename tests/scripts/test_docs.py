@@ -42,8 +42,9 @@ SMALLER = {
   r"=(384|512)\b": "=128",
   r"--doc_stride=128": "--doc_stride=32",
   r"--num_train_epochs=2\.0": "--num_train_epochs=0.25",
+  r"--num_train_epochs=3\.0": "--num_train_epochs=0.5",
   r"=76\b": "=20",
-  r"--train_batch_size=(32|256)": "--train_batch_size=8",
+  r"--train_batch_size=(16|32|256)": "--train_batch_size=8",
   r"--num_train_steps=\d+": "--num_train_steps=4",
   r"--num_warmup_steps=\d+": "--num_warmup_steps=2",
   r"--vocab_size=30522": "--vocab_size=1000",
@@ -121,6 +122,8 @@ class Reader:
         "BERT_BASE_DIR": str(self.folder / "uncased_L-12_H-768_A-12"),
         "GLUE_DIR": str(self.folder / "glue"),
         "SQUAD_DIR": str(self.folder / "squad"),
+        "CONLL_DIR": str(scripts.ROOT / "sample_data/ner"),
+        "SWAG_DIR": str(self.folder / "swag"),
       },
       input=stdin,
       text=True,
@@ -161,6 +164,11 @@ def reader(tmp_path_factory, goldens):
         goldens / f"squad_v{version[0]}.json",
         folder / "squad" / f"{name}-v{version}.json",
       )
+  (folder / "swag").mkdir()
+  header = "id,sent1,sent2,ending0,ending1,ending2,ending3,label"
+  rows = [f"{i},A man sits.,He,runs.,sleeps.,eats.,sings.,0" for i in range(16)]
+  for name in ("train", "val"):
+    tiny_task.write_lines(folder / "swag" / f"{name}.csv", [header, *rows])
   for name in ("sample_text.txt", "sample_data"):
     (folder / name).symlink_to(scripts.ROOT / name)
   text = (scripts.ROOT / "sample_text.txt").read_bytes()
@@ -289,6 +297,9 @@ def test_every_block_is_run():
     "architecture.md",
     "classification.md",
     "features.md",
+    "fill-mask.md",
+    "multiple-choice.md",
+    "ner.md",
     "own-data.md",
     "pretraining.md",
     "squad.md",
@@ -377,6 +388,30 @@ def test_squad_runs(reader):
   assert (reader.folder / "squad2_base/null_threshold.json").exists()
   assert re.search(r"^ +\d+\.\d%  ", asked, re.M)
   assert 0 < float(in_python.split()[-1]) <= 1
+
+
+def test_ner_runs(reader):
+  answer, in_python = reader.read("ner.md")[-2:]
+  (row,) = map(json.loads, answer.splitlines())
+  shown = [f"{e['type']} {e['text']} " for e in row["entities"]]
+  assert len(in_python.splitlines()) == len(shown)
+  for line, start in zip(in_python.splitlines(), shown, strict=True):
+    assert line.startswith(start)
+
+
+def test_multiple_choice_runs(reader):
+  *_, in_python = reader.read("multiple-choice.md")
+  assert sum(json.loads(in_python)) == pytest.approx(1, abs=1e-5)
+  lines = (reader.folder / "choices_output/test_predictions.tsv").read_text()
+  assert len(lines.splitlines()) == 21
+
+
+def test_fill_mask_runs(reader):
+  shown, in_python = reader.read("fill-mask.md")
+  assert shown.count("  [MASK] ") == 3
+  assert "pseudo-perplexity" in shown
+  assert "B follows A" in shown
+  assert in_python.startswith("The capital of France is ")
 
 
 def test_features_run(reader):

@@ -488,3 +488,56 @@ class TestErrors:
   def test_layers_are_no_numbers(self, text):
     with pytest.raises(ValueError, match=f"--layers={text} is not a list"):
       features.parse_layers(text)
+
+
+LONG = "the game was played by the city during the first season after the war"
+
+
+def test_a_long_text_is_read_in_windows(model):
+  whole, windows = (
+    extractor(model, layers=[-1, 0], max_seq_length=7, long_text=long_text)
+    for long_text in ("head", "mean_windows")
+  )
+  pieces = model.tokenizer.tokenize(LONG)
+  assert len(pieces) > 10
+  (found,) = windows([LONG])
+  assert found.tokens == ["[CLS]", *pieces, "[SEP]"]
+  assert not found.is_cut
+  assert min(found.orig_to_tok_map) == 1
+  assert found.values.shape == (len(pieces) + 2, 2, 32)
+  # Windows of five pieces begin at every second piece, the last one earlier.
+  starts = [*range(0, len(pieces) - 5, 2), len(pieces) - 5]
+  texts = [" ".join(pieces[start : start + 5]) for start in starts]
+  parts = whole(texts)
+  for index in range(len(pieces)):
+    inside = [k for k, s in enumerate(starts) if s <= index < s + 5]
+    around = [min(index - starts[k], starts[k] + 4 - index) for k in inside]
+    candidates = [
+      parts[k].values[1 + index - starts[k]]
+      for k, context in zip(inside, around, strict=True)
+      if context == max(around)
+    ]
+    differences = [
+      np.abs(c - found.values[1 + index]).max() for c in candidates
+    ]
+    assert min(differences) < 1e-5
+  np.testing.assert_allclose(found.values[0], parts[0].values[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_vector_of_a_long_text_is_the_mean_of_its_windows(model, normalize):
+  options = {"pooling": "mean", "normalize": normalize, "max_seq_length": 7}
+  pieces = model.tokenizer.tokenize(LONG)
+  starts = [*range(0, len(pieces) - 5, 2), len(pieces) - 5]
+  parts = extractor(model, **options).vectors(
+    [" ".join(pieces[start : start + 5]) for start in starts]
+  )
+  expected = parts.mean(axis=0)
+  if normalize:
+    expected /= np.linalg.norm(expected)
+  long_text = extractor(model, **options, long_text="mean_windows")
+  short, found = long_text.vectors(["the", LONG])
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+  np.testing.assert_array_equal(
+    short, extractor(model, **options).vectors(["the"])[0]
+  )

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import tokenization
 from errors import UserError
-from tasks import tagging
+from tasks import tagged_rows, tagging
+from tasks.tagged_rows import Reading
 from tasks.tagged_text import Sentence
-from tasks.tagging import Reading
 from training.task import RowSet
 
 LABELS = {"O": 0, "X": 1}
@@ -29,7 +29,7 @@ def sentence(words, labels=None, document=0):
 
 
 def rows_of(sentences, tokenizer, is_training=False, **reading):
-  made = tagging.make_rows(
+  made = tagged_rows.make_rows(
     sentences, LABELS, tokenizer, Reading(**reading), is_training
   )
   return list(made)
@@ -100,7 +100,7 @@ def test_windows_are_joined_in_the_order_of_words():
     {"marks": np.array([0, 1, 2, 0]), "labels": np.array([9, 1, 2, 9])},
     {"marks": np.array([0, 0, 1]), "labels": np.array([9, 9, 3])},
   ]
-  assert tagging.join_windows(group)["labels"].tolist() == [1, 2, 3]
+  assert tagged_rows.join_windows(group)["labels"].tolist() == [1, 2, 3]
 
 
 def test_predictions_keep_the_columns(tmp_path, tokenizer):

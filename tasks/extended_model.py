@@ -1,0 +1,60 @@
+"""A pre-trained model for an extended vocabulary."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from errors import UserError
+from training import checkpoints, model_folder
+
+_TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+
+
+def write_extended_model(
+  init_checkpoint: str,
+  output_dir: str,
+  old: Sequence[str],
+  pieces: Sequence[str],
+  replaced: Mapping[str, Sequence[str]],
+) -> None:
+  """Writes a model whose table of word embeddings has rows for new pieces.
+
+  The embedding of a new piece is the mean of those of the pieces that it
+  replaces, and so is its bias in the masked-word head, if there is one.
+
+  Args:
+    init_checkpoint: prefix or folder of the model, beside its bert_config.json.
+    output_dir: folder to write, in the format of a release.
+    old, pieces: the vocabulary before and after.
+    replaced: from each new piece to the old ones that it replaces.
+
+  Raises:
+    UserError: there is no such model, or it has another vocabulary.
+  """
+  prefix = checkpoints.find_checkpoint(init_checkpoint)
+  config = model_folder.load_config(os.path.dirname(prefix) or ".")
+  if config.vocab_size < len(old):
+    raise UserError(
+      f"{prefix} has {config.vocab_size} embeddings, fewer than the {len(old)} "
+      f"pieces of --extend; pass the vocab.txt that came with the model"
+    )
+  checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
+  values = {name: checkpoint[name] for name in checkpoint.shapes}
+  index = {piece: number for number, piece in enumerate(old)}
+  config.vocab_size = max(config.vocab_size, len(pieces))
+  for name in _TABLES:
+    if name in values:
+      table = values[name]
+      grown = np.zeros([config.vocab_size, *table.shape[1:]], table.dtype)
+      grown[: len(table)] = table
+      for number, piece in enumerate(pieces):
+        if piece in replaced:
+          rows = [index[part] for part in replaced[piece]]
+          grown[number] = table[rows].mean(axis=0)
+      values[name] = grown
+  contents = {
+    "bert_config.json": config.to_json_string(),
+    "vocab.txt": "".join(f"{piece}\n" for piece in pieces),
+  }
+  checkpoints.write_release(output_dir, values, contents)

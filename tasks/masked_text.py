@@ -1,0 +1,76 @@
+"""Texts with masks: as a model reads them, and what it says about them."""
+
+import dataclasses
+import math
+
+MASK = "[MASK]"
+
+# A text, or a pair of texts.
+Text = str | tuple[str, str]
+
+
+@dataclasses.dataclass
+class Filled:
+  """What the model says about a text.
+
+  Attributes:
+    text: the text; with the likeliest pieces in place of [MASK], if it has any.
+    masks: for each [MASK], the likeliest pieces and their probabilities, as
+      (piece, probability).
+    words: without [MASK]: the words, as (word, log-probability).
+    next_sentence_probability: of a pair, the probability that B follows A; None
+      for a single text, or a model that was not trained on pairs.
+  """
+
+  text: str
+  masks: list[list[tuple[str, float]]]
+  words: list[tuple[str, float]]
+  num_pieces: int
+  next_sentence_probability: float | None
+
+  @property
+  def pseudo_log_likelihood(self) -> float | None:
+    """The sum of the words' log-probabilities; None for a text with [MASK]."""
+    return None if self.masks else math.fsum(score for _, score in self.words)
+
+  @property
+  def pseudo_perplexity(self) -> float | None:
+    """exp of the mean negative log-probability of a piece, or None."""
+    if self.masks or not self.num_pieces:
+      return None
+    return math.exp(-self.pseudo_log_likelihood / self.num_pieces)
+
+
+@dataclasses.dataclass
+class Row:
+  """A text as the model reads it; `ids` [n] change as masks are filled."""
+
+  pieces: list[str]
+  ids: list[int]
+  segment_ids: list[int]
+  masks: list[int]  # Positions of [MASK].
+
+  def features(self, position, masked_id):
+    """The row of the text with one position masked."""
+    ids = list(self.ids)
+    label, ids[position] = ids[position], masked_id
+    return {
+      "input_ids": ids,
+      "input_mask": [1] * len(ids),
+      "segment_ids": self.segment_ids,
+      "masked_lm_positions": [position],
+      "masked_lm_ids": [label],
+    }
+
+
+def joined(text: Text) -> str:
+  """The text, or both separated by |||."""
+  return text if isinstance(text, str) else " ||| ".join(text)
+
+
+def replaced(text: str, piece: str) -> str:
+  """The text with a piece in place of its first mask."""
+  before, after = text.split(MASK, 1)
+  if piece.startswith("##"):
+    return before.rstrip() + piece[2:] + after
+  return before + piece.removeprefix("\u2581") + after

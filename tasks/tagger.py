@@ -1,0 +1,90 @@
+"""A trained tagger: finds entities in plain text.
+
+tagger = Tagger("/tmp/ner_output")
+tagger("Jim Henson was born in Greenville.")[0].type
+"""
+
+from collections.abc import Sequence
+
+import layers
+import modeling
+from errors import UserError
+from pipeline import records
+from tasks import entities, tagged_rows, tagged_text, tagging
+from tasks.entities import FoundEntity
+from training import model_folder
+from training.predictor import Predictor
+
+
+class Tagger:
+  """A trained tagger, loaded once.
+
+  Args:
+    model_dir: the `output_dir` of a finished training.
+    batch_size: rows per batch.
+    precision: "float32" or "bfloat16".
+
+  Attributes:
+    labels: the labels of words.
+    scheme: how they mark entities, see `entities.find_scheme`, or None.
+
+  Raises:
+    UserError: the folder does not hold a trained tagger.
+  """
+
+  def __init__(
+    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+  ):
+    self.labels, self.scheme, self._reading = tagging.read_assets(model_dir)
+    model = model_folder.find_model(model_dir)
+    self._tokenizer = model.tokenizer
+
+    def compute(config, features):
+      sequences = (features[name] for name in records.SEQUENCES)
+      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+      logits = tagging.compute_logits(bert, len(self.labels), False)
+      predicted = tagging.word_predictions(logits)
+      return {**predicted, "marks": features["label_ids"]}
+
+    names = ("labels", "probabilities", "marks")
+    self._predictor = Predictor(
+      model,
+      compute,
+      layers.output_shapes(model.config.hidden_size, len(self.labels)),
+      spec=tagged_rows.feature_spec(self._reading.max_seq_length),
+      output_axes=dict.fromkeys(names, (records.POSITION,)),
+      batch_size=batch_size,
+    )
+
+  def __call__(self, text: str) -> list[FoundEntity]:
+    """The entities in a text, in order; without a scheme, each labelled word.
+
+    Raises:
+      UserError: `text` is not a str.
+    """
+    if not isinstance(text, str):
+      raise UserError("pass a text as str")
+    return self.tag([text])[0]
+
+  def tag(self, texts: Sequence[str]) -> list[list[FoundEntity]]:
+    """The entities in each of several texts, computed in batches."""
+    spans = list(map(tagged_text.split_text, texts))
+    sentences = [
+      tagged_text.Sentence("", [t[a:b] for a, b in s], None, [], number)
+      for number, (t, s) in enumerate(zip(texts, spans, strict=True))
+    ]
+    groups = list(
+      tagged_rows.make_rows(sentences, {}, self._tokenizer, self._reading)
+    )
+    outputs = self._predictor([row for group in groups for row in group])
+    words = tagged_rows.by_sentence(outputs, map(len, groups))
+    return [
+      entities.found_entities(
+        text,
+        span,
+        [self.labels[index] for index in found["labels"]],
+        found["probabilities"],
+        self.scheme,
+      )
+      for text, span, found in zip(texts, spans, words, strict=True)
+    ]
