@@ -76,6 +76,10 @@ def define_flags() -> None:
     None,
     "A bert_config.json whose vocab_size to set to the number of pieces.",
   )
+  _define_extend_flags()
+
+
+def _define_extend_flags():
   flags.DEFINE_string(
     "extend",
     None,

@@ -55,6 +55,10 @@ def define_flags() -> None:
     False,
     "Look up word pieces by a matrix product, which is faster on a TPU.",
   )
+  _define_vector_flags()
+
+
+def _define_vector_flags():
   flags.DEFINE_string(
     "layers",
     ",".join(map(str, features.LAYERS)),

@@ -11,9 +11,9 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from absl import flags, logging
+from absl import flags
 
-from errors import UserError, plural
+from errors import UserError
 from pipeline import files, text_files
 from tasks import entities, tagged_text, tagging, terminal
 from tasks.entities import FoundEntity
@@ -124,11 +124,6 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
     labels = tagged_text.find_labels(sentences["train"])
     scheme = entities.find_scheme(s.labels for s in sentences["train"])
     reading = Reading(**given)
-    logging.info(
-      "%s%s",
-      plural(len(labels), "label"),
-      f" that mark entities by {scheme}" if scheme else ", no entities",
-    )
   else:
     labels, scheme, reading = tagging.read_assets(folder)
     reading = dataclasses.replace(reading, **given)

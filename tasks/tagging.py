@@ -99,6 +99,13 @@ class TaggingTask(Task):
     """The spec of `feature_spec`."""
     return tagged_rows.feature_spec(self.reading.max_seq_length)
 
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs the number of labels, and how they mark entities."""
+    scheme = "no entities"
+    if self._scheme:
+      scheme = f"which mark entities by {self._scheme}"
+    logging.info("%s, %s", plural(len(self._labels), "label"), scheme)
+
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the words and labels of each split."""
     return {

@@ -39,7 +39,7 @@ def trained(files, tmp_path_factory):
 
 def test_a_training_leaves_metrics_and_a_report(trained):
   out, log = trained
-  assert "7 labels that mark entities by IOB2" in log
+  assert "7 labels, which mark entities by IOB2" in log
   results = dict(
     line.split(" = ")
     for line in (out / "eval_results.txt").read_text().splitlines()
