@@ -62,10 +62,10 @@ def _sentences(evaluation):
   rows = [
     [
       html.row_head(html.escape(sentence.where)),
-      f'<td class="text"><p dir="auto"><b>true</b> '
-      f"{_marked(sentence.words, true, predicted)}</p>"
-      f'<p dir="auto"><b>predicted</b> '
-      f"{_marked(sentence.words, predicted, true)}</p></td>",
+      '<td class="text">'
+      + _line("true", _marked(sentence.words, true, predicted))
+      + _line("predicted", _marked(sentence.words, predicted, true))
+      + "</td>",
       html.number_cell(sentence.loss, 2),
     ]
     for sentence, true, predicted in wrong[:_MAX_SENTENCES]
@@ -81,6 +81,10 @@ def _sentences(evaluation):
     '<mark class="hit">correct</mark> <mark class="miss">missed or wrong</mark>'
   )
   return f"<h3>{title}</h3><p>{text}. {legend}</p>" + table
+
+
+def _line(name, content):
+  return f'<p><b>{name}</b><span dir="auto">{content}</span></p>'
 
 
 def _marked(words: Sequence[str], spans: Iterable, others: Iterable) -> str:
@@ -103,7 +107,7 @@ mark.hit { background: rgb(var(--hit) / .22); }
 mark.miss { background: rgb(var(--miss) / .32); }
 mark small { font-size: .7rem; font-weight: 650; opacity: .8; }
 .errors .text { min-width: 22rem; max-width: 48rem; overflow-wrap: anywhere; }
-.text p { margin: 0; line-height: 1.7; }
-.text b { display: inline-block; min-width: 5.5rem; color: var(--faint);
-  font-size: .85rem; font-weight: 500; }
+.text p { margin: 0; line-height: 1.7; display: grid;
+  grid-template-columns: 5.5rem 1fr; }
+.text b { color: var(--faint); font-size: .85rem; font-weight: 500; }
 """

@@ -211,19 +211,15 @@ class TaggedSet:
 
   @functools.cached_property
   def results(self) -> dict[str, float]:
-    """Accuracy and loss of the labels, and the scores of the entities."""
+    """The scores of the entities, and accuracy and loss of the labels."""
     truth, predicted = self._joined()
     loss = sum(s.loss for s in self.sentences) / len(truth)
-    found = {
-      "eval_accuracy": float(np.mean(truth == predicted)),
-      "eval_loss": loss,
-      "loss": loss,
-    }
+    found = {}
     if self.scheme:
       scores = self.details["entities"][ALL]
-      names = ("precision", "recall", "f1")
-      found |= {f"eval_{name}": scores[name] for name in names}
-    return found
+      found = {f"eval_{n}": scores[n] for n in ("f1", "precision", "recall")}
+    found["eval_accuracy"] = float(np.mean(truth == predicted))
+    return found | {"eval_loss": loss, "loss": loss}
 
   @property
   def counts(self) -> dict[str, int]:

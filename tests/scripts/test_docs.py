@@ -407,7 +407,8 @@ def test_multiple_choice_runs(reader):
 
 
 def test_fill_mask_runs(reader):
-  shown, in_python = reader.read("fill-mask.md")
+  piped, shown, in_python = reader.read("fill-mask.md")
+  assert piped.count("[MASK] 1: ") == 1
   assert shown.count("  [MASK] ") == 3
   assert "pseudo-perplexity" in shown
   assert "B follows A" in shown
