@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from errors import UserError
+from pipeline import files
 from training import checkpoints, model_folder
 
 _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
@@ -57,4 +58,5 @@ def write_extended_model(
     "bert_config.json": config.to_json_string(),
     "vocab.txt": "".join(f"{piece}\n" for piece in pieces),
   }
+  files.makedirs(output_dir)
   checkpoints.write_release(output_dir, values, contents)

@@ -1,0 +1,113 @@
+"""A model for an extended vocabulary, and the script that makes it."""
+
+import re
+
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+from errors import UserError
+from pipeline import new_pieces
+from tasks import extended_model
+from training import checkpoints, model_folder
+
+WORD = "word_embeddings"
+
+
+@pytest.fixture
+def old(goldens):
+  return (goldens / "vocab.txt").read_text("utf-8").split("\n")[:-1]
+
+
+def test_a_new_embedding_is_the_mean_of_its_pieces(tmp_path, golden, old):
+  replaced = {"thecity": ["the", "##city"], "ofthe": ["of", "the", "##e"]}
+  old = [*old, "##city"] if "##city" not in old else old
+  config = golden.config
+  assert config.vocab_size >= len(old) - 1
+  old = old[: config.vocab_size]
+  replaced = {
+    piece: [part for part in parts if part in old]
+    for piece, parts in replaced.items()
+  }
+  (tmp_path / "in").mkdir()
+  before = checkpoints.Checkpoint(golden.checkpoint)
+  values = {name: before[name] for name in before.shapes}
+  contents = {"bert_config.json": config.to_json_string()}
+  checkpoints.write_release(str(tmp_path / "in"), values, contents)
+  pieces = new_pieces.extend_vocabulary(old, list(replaced))
+  out = tmp_path / "out"
+  extended_model.write_extended_model(
+    str(tmp_path / "in"), str(out), old, pieces, replaced
+  )
+  model = model_folder.find_model(str(out))
+  size = max(config.vocab_size, len(pieces))
+  assert model.config.vocab_size == size
+  assert list(model.tokenizer.vocab) == pieces
+  after = checkpoints.Checkpoint(checkpoints.find_checkpoint(str(out)))
+  index = {piece: number for number, piece in enumerate(old)}
+  for name in before.shapes:
+    if name.endswith((WORD, "predictions/output_bias")):
+      assert after[name].shape == (size, *before[name].shape[1:])
+      for number, piece in enumerate(pieces):
+        rows = [index[part] for part in replaced.get(piece, [piece])]
+        expected = before[name][rows].mean(axis=0)
+        np.testing.assert_allclose(after[name][number], expected, rtol=1e-6)
+    else:
+      np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_another_models_vocabulary_is_refused(tmp_path, golden, goldens, old):
+  contents = {"bert_config.json": golden.config.to_json_string()}
+  checkpoint = checkpoints.Checkpoint(golden.checkpoint)
+  values = {name: checkpoint[name] for name in checkpoint.shapes}
+  checkpoints.write_release(str(tmp_path), values, contents)
+  longer = [f"piece{i}" for i in range(golden.config.vocab_size + 1)]
+  with pytest.raises(UserError, match="fewer than the"):
+    extended_model.write_extended_model(
+      str(tmp_path), str(tmp_path / "out"), longer, longer, {}
+    )
+  assert not (tmp_path / "out").exists()
+
+
+def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
+  files = tiny_task.make_files(tmp_path, goldens)
+  line = "immunotherapy helps patients with lymphoma"
+  tiny_task.write_lines(tmp_path / "text.txt", [line] * 60)
+  vocab = files / "model" / "vocab.txt"
+  printed, _ = scripts.fork(
+    "build_vocab.py",
+    f"--extend={vocab}",
+    "--num_new=3",
+    f"--input_file={tmp_path}/text.txt",
+    f"--init_checkpoint={files}/model/bert_model.ckpt",
+    f"--output_dir={tmp_path}/out",
+  )
+  before, after = map(float, re.findall(r"([\d.]+) pieces per word", printed))
+  assert after < before
+  tokenizer = model_folder.find_model(str(tmp_path / "out")).tokenizer
+  found = tokenizer.tokenize(line)
+  assert "immunotherapy" in found
+  assert len(found) == pytest.approx(after * 5)
+
+
+@pytest.mark.parametrize(
+  ("flags", "expected"),
+  [
+    (["--init_checkpoint=x"], "--init_checkpoint is for --extend only"),
+    (["--extend=VOCAB", "--output_dir=x"], "belong together"),
+    (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
+    (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
+  ],
+)
+def test_wrong_flags(tmp_path, goldens, flags, expected):
+  tiny_task.write_lines(tmp_path / "text.txt", ["a text"])
+  flags = [flag.replace("VOCAB", str(goldens / "vocab.txt")) for flag in flags]
+  out = tmp_path / "vocab.txt"
+  command = [f"--input_file={tmp_path}/text.txt", *flags]
+  if "--output_dir=x" not in flags:
+    command.append(f"--output_file={out}")
+  _, error = scripts.fork("build_vocab.py", *command, status=2)
+  (line,) = error.splitlines()
+  assert expected in line
+  assert not out.exists()
