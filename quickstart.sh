@@ -50,6 +50,11 @@ echo "3. Pre-train: the loss falls as the model learns to predict masked words"
   --log_steps=50 \
   --output_dir="$output_dir/pretraining"
 
+echo "   What does the model put in place of [MASK]?"
+echo "The birds are [MASK] in the garden." | "$venv_python" fill_mask.py \
+  --model_dir="$output_dir/pretraining" \
+  --input_file=-
+
 echo "4. Fine-tune: is a sentence acceptable English?"
 "$venv_python" run_classifier.py \
   --task_name=CoLA \

@@ -72,6 +72,14 @@ FLAG_ROWS = {
     {"train_batch_size": 99},
     ["--train_batch_size=99", "--num_train_epochs=2.0", "lower"],
   ),
+  "more frozen layers than there are": (
+    {"freeze_layers": 2},
+    ["--freeze_layers=2", "1 layers", "lower"],
+  ),
+  "growing rates": (
+    {"layerwise_lr_decay": 1.5},
+    ["--layerwise_lr_decay=1.5", "at most 1"],
+  ),
   "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1", "greater"]),
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),

@@ -3,9 +3,12 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import scripts
 import tiny_task
+
+from training import checkpoints
 
 DATA = scripts.ROOT / "sample_data" / "ner"
 TEXT = "Clara Santos moved from Oslo to Turin."
@@ -92,8 +95,17 @@ def test_parts_of_speech_are_labels_without_entities(files, tmp_path):
   _, log = scripts.fork(
     "run_ner.py",
     *flags(files, tmp_path / "out", **data, label_all_tokens=True),
-    *("--do_train", "--do_eval", "--num_train_epochs=1"),
+    *("--do_train", "--do_eval", "--num_train_epochs=1", "--freeze_layers=1"),
   )
+  before = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
+  after = checkpoints.Checkpoint(str(tmp_path / "out" / "bert_model.ckpt"))
+  changed = [
+    name
+    for name in after.shapes
+    if name in before and not np.array_equal(after[name], before[name])
+  ]
+  # The encoder's only layer is frozen, and tagging does not read the pooler.
+  assert changed == []
   assert "2 labels, no entities" in log
   results = (tmp_path / "out" / "eval_results.txt").read_text()
   assert "eval_accuracy = " in results
