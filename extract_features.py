@@ -33,13 +33,8 @@ def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_tpu_flags()
+  common_flags.define_input_flag()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
-  flags.DEFINE_string(
-    "input_file",
-    None,
-    "UTF-8 text, plain or in gzip (.gz); - is standard input. Each line is a "
-    "text, or a pair, A ||| B.",
-  )
   flags.DEFINE_string(
     "output_file",
     None,

@@ -33,17 +33,13 @@ _LINES_AT_A_TIME = 256
 
 def define_flags() -> None:
   """Defines this script's flags."""
+  common_flags.define_input_flag()
+  flags.adopt_module_key_flags(common_flags)  # So that --help lists it too.
   flags.DEFINE_string(
     "model_dir",
     None,
     "Folder of a pre-trained model: an unzipped release, or the --output_dir "
     "of run_pretraining.py.",
-  )
-  flags.DEFINE_string(
-    "input_file",
-    None,
-    "UTF-8 text, plain or in gzip (.gz); - is standard input. Each line is a "
-    "text, or a pair, A ||| B.",
   )
   flags.DEFINE_string(
     "output_file",

@@ -201,13 +201,7 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
 
 def answer() -> None:
   """Predicts --predict_file or --interactive with the model in --output_dir."""
-  common_flags.require("output_dir")
-  common_flags.require_positive("predict_batch_size")
-  common_flags.check_exclusive(
-    "predict_file", "interactive", "do_train", "do_eval", "do_predict"
-  )
-  if FLAGS.predict_file and FLAGS.predict_file != "-":
-    common_flags.require_file("predict_file")
+  common_flags.check_question_flags("predict_file", "interactive")
   model = Classifier(
     FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision
   )

@@ -160,11 +160,7 @@ def make_experiment() -> Experiment:
 
 def converse() -> None:
   """Compares choices that the user types."""
-  common_flags.require("output_dir")
-  common_flags.require_positive("predict_batch_size")
-  common_flags.check_exclusive(
-    "interactive", "do_train", "do_eval", "do_predict"
-  )
+  common_flags.check_question_flags("interactive")
   chooser = Chooser(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
   prompts = ("context> ", "question> ", "choices, separated by |> ")
   terminal.converse(chooser.describe, prompts)

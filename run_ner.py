@@ -155,11 +155,7 @@ def make_experiment() -> Experiment:
 
 def answer() -> None:
   """Finds entities in --predict_file, or in what the user types."""
-  common_flags.require("output_dir")
-  common_flags.require_positive("predict_batch_size")
-  common_flags.check_exclusive(
-    "predict_file", "interactive", "do_train", "do_eval", "do_predict"
-  )
+  common_flags.check_question_flags("predict_file", "interactive")
   tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
   if FLAGS.interactive:
     terminal.converse(lambda text: describe(tagger(text)))

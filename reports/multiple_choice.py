@@ -1,35 +1,22 @@
 """report.html of multiple choice: curves, accuracy, and the surest errors."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reports import html, training_page
+from reports import html
 
 _MAX_ERRORS = 50
 
 
-def write_report(
-  path: str,
-  title: str,
-  evaluations: Sequence[Any],
-  history: Mapping[str, Sequence[tuple[int, float]]],
-  record: Mapping,
-) -> None:
-  """Writes the page.
+def section(key: str, evaluation: Any) -> str:
+  """The wrong choices, those with the highest probability first.
 
   Args:
-    path, title, history, record: see `training_page.write`.
-    evaluations: one for each data set; beside what `training_page.write` needs,
-      it has `answers`: the example, the probability of each choice, and the
-      loss.
+    key: unused; the section has no charts.
+    evaluation: has `answers`: for each row the example, the probability of each
+      choice, and the loss.
   """
-  training_page.write(path, title, evaluations, _errors, history, record, _CSS)
-
-
-def _errors(key, evaluation):
-  """The wrong choices, those with the highest probability first."""
   wrong = [
     (example, probabilities)
     for example, probabilities, _ in evaluation.answers
@@ -68,7 +55,7 @@ def _question(example, shares):
   )
 
 
-_CSS = """
+STYLE = """
 .errors .text { min-width: 20rem; max-width: 44rem; overflow-wrap: anywhere; }
 .text p { margin: 0; }
 .choices { list-style: none; margin: .3rem 0 0; padding: 0; }

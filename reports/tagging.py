@@ -10,26 +10,15 @@ from reports import html, training_page
 _MAX_SENTENCES = 100
 
 
-def write_report(
-  path: str,
-  title: str,
-  evaluations: Sequence[Any],
-  history: Mapping[str, Sequence[tuple[int, float]]],
-  record: Mapping,
-) -> None:
-  """Writes the page.
+def section(key: str, evaluation: Any) -> str:
+  """The scores and the errors of a data set.
 
   Args:
-    path, title, history, record: see `training_page.write`.
-    evaluations: one for each data set; beside what `training_page.write` needs,
-      it has `details`, the content of eval_results.json, and `sentences`, with
-      `where`, `words`, `loss`, and `spans()`: the true and the predicted
-      entities, as (type, first word, end).
+    key: unused; the section has no charts.
+    evaluation: has `details`, the content of eval_results.json, and
+      `sentences`, with `where`, `words`, `loss`, and `spans(scheme)`: the true
+      and the predicted entities, as (type, first word, end).
   """
-  training_page.write(path, title, evaluations, _section, history, record, _CSS)
-
-
-def _section(key, evaluation):
   details = evaluation.details
   if "entities" in details:
     page = training_page.label_table(details["entities"], "Entities")
@@ -101,7 +90,7 @@ def _marked(words: Sequence[str], spans: Iterable, others: Iterable) -> str:
   return " ".join([*parts, *map(html.escape, words[end:])])
 
 
-_CSS = """
+STYLE = """
 mark { color: inherit; border-radius: .3rem; padding: .05rem .3rem; }
 mark.hit { background: rgb(var(--hit) / .22); }
 mark.miss { background: rgb(var(--miss) / .32); }

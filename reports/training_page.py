@@ -1,11 +1,13 @@
 """The page of a training: curves, metrics, data sets, flags and versions."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from reports import charts, html
+from training import summaries
 
 _MAX_MATRIX_LABELS = 20
 _MAX_CONFUSIONS = 20
@@ -55,6 +57,26 @@ def write(
   header = "".join(map(_key_figures, evaluations))
   html.write(
     path, html.document(title, header, body, charts.CSS + _CSS + style)
+  )
+
+
+def write_run(
+  folder: str,
+  task_name: str,
+  evaluations: Sequence[Any],
+  section: Callable[[str, Any], str],
+  record: Mapping,
+  style: str = "",
+) -> None:
+  """Writes report.html of the run in a folder; see `write`."""
+  write(
+    os.path.join(folder, "report.html"),
+    f"{task_name}: {os.path.basename(os.path.abspath(folder))}",
+    evaluations,
+    section,
+    summaries.read_scalars(folder),
+    record,
+    style,
   )
 
 

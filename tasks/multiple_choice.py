@@ -22,8 +22,9 @@ import tokenization
 from errors import UserError, plural
 from pipeline import files, records, sequences
 from reports import multiple_choice as page
+from reports import training_page
 from tasks.choices import Example
-from training import estimator, model_folder, summaries
+from training import estimator, model_folder
 from training.task import Outputs, RowSet, Task
 
 SETTINGS_NAME = "multiple_choice.json"
@@ -177,10 +178,9 @@ class MultipleChoiceTask(Task):
     self, folder: str, evaluations: Sequence["ScoredChoices"], record: Mapping
   ) -> None:
     """Writes report.html."""
-    name = os.path.basename(os.path.abspath(folder))
-    history = summaries.read_scalars(folder)
-    path = os.path.join(folder, "report.html")
-    page.write_report(path, name, evaluations, history, record)
+    training_page.write_run(
+      folder, self.name, evaluations, page.section, record, page.STYLE
+    )
 
   def assets(self) -> dict[str, str]:
     """multiple_choice.json."""

@@ -22,10 +22,11 @@ import tokenization
 from errors import UserError, plural
 from pipeline import files, records
 from reports import tagging as tagging_report
+from reports import training_page
 from tasks import entities, tagged_rows, tagged_text
 from tasks.tagged_rows import Reading
 from tasks.tagged_text import Sentence
-from training import estimator, model_folder, summaries
+from training import estimator, model_folder
 from training.task import Outputs, RowSet, Task, weighted_mean
 
 # The files of a tagger in a model folder, beside bert_config.json.
@@ -181,10 +182,14 @@ class TaggingTask(Task):
     record: Mapping,
   ) -> None:
     """Writes report.html."""
-    name = os.path.basename(os.path.abspath(folder))
-    history = summaries.read_scalars(folder)
-    path = os.path.join(folder, "report.html")
-    tagging_report.write_report(path, name, evaluations, history, record)
+    training_page.write_run(
+      folder,
+      self.name,
+      evaluations,
+      tagging_report.section,
+      record,
+      tagging_report.STYLE,
+    )
 
   def assets(self) -> dict[str, str]:
     """labels.json and tagger.json."""

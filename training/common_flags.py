@@ -69,6 +69,16 @@ def define_text_flags(
   )
 
 
+def define_input_flag() -> None:
+  """Defines the flag for a file of texts."""
+  flags.DEFINE_string(
+    "input_file",
+    None,
+    "UTF-8 text, plain or in gzip (.gz); - is standard input. Each line is a "
+    "text, or a pair, A ||| B.",
+  )
+
+
 def define_run_flags() -> None:
   """Flags of training and of its output."""
   flags.DEFINE_string("output_dir", None, "Folder for checkpoints and results.")
@@ -222,6 +232,21 @@ def check_fine_tuning_flags() -> None:
     raise UserError(
       f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"
     )
+
+
+def check_question_flags(*names: str) -> None:
+  """Checks the flags of a command that asks the model in --output_dir.
+
+  Args:
+    names: the flags that ask, of which one is given. None of the flags for
+      training and its data may be given as well.
+  """
+  require("output_dir")
+  require_positive("predict_batch_size")
+  check_exclusive(*names, "do_train", "do_eval", "do_predict")
+  path = given("predict_file") if "predict_file" in names else None
+  if path and path != text_files.STREAM:
+    require_file("predict_file")
 
 
 def evaluates_in_training() -> bool:
