@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import json
+
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 

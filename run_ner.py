@@ -43,7 +43,11 @@ _FLAGS = (
   ("train_file", None, f"Sentences to train on: {_SENTENCES}"),
   ("dev_file", None, f"Sentences to evaluate on: {_SENTENCES}"),
   ("test_file", None, "Sentences to label, in one of these formats."),
-  ("label_all_tokens", False, "Train on all pieces of a word, not its first."),
+  (
+    "label_all_tokens",
+    False,
+    "Train on all pieces of a word, not only the first.",
+  ),
   (
     "max_context",
     False,

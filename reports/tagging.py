@@ -37,7 +37,7 @@ def _confusion(counts: Mapping[str, Mapping[str, int]]) -> str:
   types = [*types[1:], types[0]]  # No entity comes last.
   matrix = [[counts.get(a, {}).get(b, 0) for b in types] for a in types]
   names = [name or "no entity" for name in types]
-  return training_page.confusion(np.array(matrix), names)
+  return training_page.confusion(np.array(matrix), names, "entities")
 
 
 def _sentences(evaluation):

@@ -170,7 +170,9 @@ def label_table(scores: Mapping[str, Mapping], name: str = "Labels") -> str:
   return f"<h3>{name}</h3>" + html.table(name, columns, rows)
 
 
-def confusion(counts: np.ndarray, labels: Sequence[str]) -> str:
+def confusion(
+  counts: np.ndarray, labels: Sequence[str], unit: str = "examples"
+) -> str:
   """A confusion matrix [true, predicted]; of many labels, the worst pairs."""
   shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
   if len(labels) > _MAX_MATRIX_LABELS:
@@ -188,7 +190,8 @@ def confusion(counts: np.ndarray, labels: Sequence[str]) -> str:
   columns = ["true ↓ predicted →", *(f"#{label}" for label in labels)]
   return (
     "<h3>Confusion matrix</h3><p>Rows are true labels, columns are predicted "
-    "labels. Each cell shows the number of examples and its share of the row."
+    "labels. Each cell shows the number of "
+    f"{unit} and its share of the row."
     "</p>" + html.table("Confusion matrix", columns, rows, "matrix")
   )
 

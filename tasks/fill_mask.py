@@ -50,7 +50,7 @@ class MaskFiller:
     vocab = model.tokenizer.vocab
     if MASK not in vocab:
       raise UserError(f"the vocabulary in {model_dir} has no {MASK}")
-    self._special = [vocab[name] for name in ("[CLS]", "[SEP]", MASK)]
+    self._mask_id = vocab[MASK]
     self._pieces = {index: piece for piece, index in vocab.items()}
     self._length = model.config.max_position_embeddings
     shapes = pretraining.variable_shapes(model.config)
@@ -80,13 +80,13 @@ class MaskFiller:
   ) -> list[Filled]:
     """What the model says about each text, or pair of texts.
 
-    Args:
-      texts: texts or pairs.
-      where: from the number of a text, from 1, to its name in messages.
-
     Several masks are filled one after another, the surest first, so that each
     piece takes those before into account; the listed pieces are predicted
     before any is filled.
+
+    Args:
+      texts: texts or pairs.
+      where: from the number of a text, from 1, to its name in messages.
 
     Raises:
       UserError: a text is too long for the model, or has no words.
@@ -101,7 +101,7 @@ class MaskFiller:
       if row.masks:
         masks = [self._candidates(answer) for answer in found]
       else:
-        words = self._words(row, [answer["log_prob"] for answer in found])
+        words = self._words(row, [answer["log_prob"] for answer in found[1:]])
       count = len(row.ids) - 2 - row.segment_ids[-1]
       follows = None
       if self._is_paired and not isinstance(text, str):
@@ -116,8 +116,7 @@ class MaskFiller:
     pieces, segment_ids = ["[CLS]"], [0]
     for segment, part in enumerate(parts):
       for index, span in enumerate(part.split(MASK)):
-        found = [MASK] * (index > 0) + self._tokenizer.tokenize(span)
-        pieces += found
+        pieces += [MASK] * (index > 0) + self._tokenizer.tokenize(span)
       pieces.append("[SEP]")
       segment_ids += [segment] * (len(pieces) - len(segment_ids))
     if len(pieces) > self._length:
@@ -132,13 +131,17 @@ class MaskFiller:
     return Row(pieces, ids, segment_ids, masks)
 
   def _ask(self, rows):
-    """For each row, the outputs at its masks, or at all its pieces."""
+    """For each row, the outputs at its masks.
+
+    Without masks, those at [CLS], where the text is left as it is, and at all
+    pieces, each masked in turn.
+    """
     positions = [
-      row.masks or [i for i, p in enumerate(row.pieces) if p not in _ENDS]
+      row.masks or [0, *(i for i, p in enumerate(row.pieces) if p not in _ENDS)]
       for row in rows
     ]
     flat = [
-      row.features(position, self._special[2])
+      row.features(position, self._mask_id)
       for row, chosen in zip(rows, positions, strict=True)
       for position in chosen
     ]

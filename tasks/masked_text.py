@@ -18,6 +18,7 @@ class Filled:
     masks: for each [MASK], the likeliest pieces and their probabilities, as
       (piece, probability).
     words: without [MASK]: the words, as (word, log-probability).
+    num_pieces: number of word pieces, without [CLS] and [SEP].
     next_sentence_probability: of a pair, the probability that B follows A; None
       for a single text, or a model that was not trained on pairs.
   """
@@ -51,9 +52,11 @@ class Row:
   masks: list[int]  # Positions of [MASK].
 
   def features(self, position, masked_id):
-    """The row of the text with one position masked."""
+    """The row of the text with one position masked, unless it is [CLS]."""
     ids = list(self.ids)
-    label, ids[position] = ids[position], masked_id
+    label = ids[position]
+    if position:
+      ids[position] = masked_id
     return {
       "input_ids": ids,
       "input_mask": [1] * len(ids),

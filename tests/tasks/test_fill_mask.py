@@ -148,6 +148,19 @@ def test_a_pair_has_the_probability_that_b_follows(filler, ask):
   assert filled.text.startswith("the city ||| it would")
 
 
+def test_a_pair_is_judged_without_masks(filler, ask):
+  (filled,) = filler([("the city", "it would be")])
+  first = encode(filler, "the city")
+  second = encode(filler, "it would be")[1:]
+  segments = [0] * len(first) + [1] * len(second)
+  _, following = ask([*first, *second], segments, 0)
+  assert filled.next_sentence_probability == pytest.approx(
+    math.exp(following[0]), rel=1e-4
+  )
+  words = [word for word, _ in filled.words]
+  assert words == ["the", "city", "it", "would", "be"]
+
+
 def test_texts_do_not_depend_on_their_batch(filler):
   texts = ["the [MASK]", TEXT, ("a", "b"), "[MASK] [MASK] [MASK]"]
   together = filler(texts)
