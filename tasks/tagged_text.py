@@ -7,13 +7,12 @@ document. A JSON Lines file has an object with `tokens` and `labels` (or
 """
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from errors import UserError, shortened
-from pipeline import text_files
+from pipeline import tables, text_files
 
 _DOCUMENT = "-DOCSTART-"
 
@@ -116,16 +115,12 @@ def _check_columns(where, columns, width, is_labelled):
 
 def _read_json_lines(path, is_labelled):
   """Yields the sentences of a JSON Lines file."""
+  table = tables.read_table(path)
   names = {}
-  for number, line in enumerate(text_files.read_lines(path), 1):
-    if not line.strip():
-      continue
+  for number, values in zip(table.lines, table.rows, strict=True):
     where = f"{path}:{number}"
-    try:
-      row = json.loads(line)
-    except ValueError as error:
-      raise UserError(f"{where}: invalid JSON: {error}") from error
-    words = row.get("tokens") if isinstance(row, dict) else None
+    row = dict(zip(table.names, values, strict=True))
+    words = row.get("tokens")
     if not _is_list_of(words, str) or not all(map(str.strip, words)):
       raise UserError(
         f"{where}: expected an object with tokens, a list of words that are "
@@ -133,7 +128,7 @@ def _read_json_lines(path, is_labelled):
       )
     labels = None
     if is_labelled:
-      labels = row.get("labels", row.get("ner_tags"))
+      labels = row.get("labels") or row.get("ner_tags")
       if not _is_list_of(labels, str | int) or len(labels) != len(words):
         raise UserError(
           f"{where}: expected labels (or ner_tags), a list with one label for "
@@ -141,7 +136,10 @@ def _read_json_lines(path, is_labelled):
         )
       labels = list(map(str, labels))
     # Without the name of its document, a sentence is a document of its own.
-    document = names.setdefault(row.get("document", where), len(names))
+    name = row.get("document")
+    document = names.setdefault(
+      where if name is None else str(name), len(names)
+    )
     yield Sentence(where, words, labels, words, document)
 
 

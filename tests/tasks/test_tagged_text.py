@@ -58,8 +58,8 @@ def test_unlabelled_columns(tmp_path):
 @pytest.mark.parametrize("key", ["labels", "ner_tags"])
 def test_json_lines(tmp_path, key):
   rows = [
-    {"tokens": ["a", "b"], key: ["X", "Y"], "document": "d"},
-    {"tokens": ["c"], key: [3], "document": "d"},
+    {"tokens": ["a", "b"], key: ["X", "Y"], "document": 0},
+    {"tokens": ["c"], key: [3], "document": 0},
     {"tokens": ["e"], key: ["X"]},
   ]
   path = write(tmp_path, "\n".join(map(json.dumps, rows)), "a.jsonl")
@@ -76,7 +76,7 @@ def test_json_lines(tmp_path, key):
     ("a.txt", "a O\nb X O\n", "a.txt:2: 3 columns, but 2"),
     ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
     ("a.txt", "a\tO\n\tO\n", "a.txt:2: a column is empty"),
-    ("a.jsonl", "{\n", "a.jsonl:1: invalid JSON"),
+    ("a.jsonl", "{\n", "a.jsonl:1"),
     ("a.jsonl", '{"tokens": []}', "a.jsonl:1: expected an object with tokens"),
     ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: expected"),
     ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: expected labels"),
