@@ -142,6 +142,11 @@ def check_flags() -> None:
   common_flags.require("task_name", "output_dir")
   common_flags.check_fine_tuning_flags()
   common_flags.check_exclusive("regression", "multilabel")
+  if FLAGS.seed + FLAGS.num_seeds > 2**31:
+    raise UserError(
+      f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on exceeds "
+      f"{2**31 - 1}; lower --seed"
+    )
   if FLAGS.long_text == "mean_windows" and FLAGS.max_seq_length < 5:
     raise UserError(
       f"--max_seq_length={FLAGS.max_seq_length} leaves no room for "

@@ -48,6 +48,10 @@ FLAG_ROWS = {
     {"class_weights": "equal"},
     ["--class_weights=equal", "<none|balanced>"],
   ),
+  "seeds beyond the last": (
+    {"seed": 2**31 - 1, "num_seeds": 2},
+    ["--num_seeds=2", "--seed=2147483647", "lower"],
+  ),
   "negative seed": ({"seed": -1}, ["--seed=-1"]),
   "no seeds": ({"num_seeds": 0}, ["--num_seeds=0"]),
   "negative eval_steps": ({"eval_steps": -1}, ["--eval_steps=-1"]),
