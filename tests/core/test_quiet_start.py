@@ -12,7 +12,8 @@ import quiet_start as startup
 def _started(**environment):
   """oneDNN's variable after a first tensor, and what that has written."""
   code = (
-    "import os, modeling; modeling.tf.constant(1);"
+    "import os, sys, modeling; modeling.tf.constant(1);"
+    "assert 'keras' not in sys.modules;"
     "print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
   )
   kept = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
