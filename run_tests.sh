@@ -11,4 +11,5 @@ setup_venv requirements-dev.txt
 
 "$venv_python" -m ruff check .
 "$venv_python" -m ruff format --check .
-exec "$venv_python" -m pytest -n 2 "$@"
+# A file stays on one process, which builds its fixtures once.
+exec "$venv_python" -m pytest -n 2 --dist loadfile "$@"
