@@ -21,6 +21,7 @@ _SERVER = """
 import json, os, runpy, signal, sys, traceback
 sys.path.insert(0, {root!r})
 import extract_features, run_classifier, run_pretraining, run_squad, visualize
+import matplotlib.figure, sklearn.metrics, tqdm  # Scripts load these on use.
 
 def run(argv, cwd, streams):
   signal.alarm(300)  # A script that hangs fails its test.
