@@ -147,7 +147,7 @@ class FullTokenizer:
     if self._is_sentencepiece:
       return self.wordpiece_tokenizer.tokenize(text)
     text = convert_to_unicode(text)
-    if DROPPED_SEPARATORS.search(text):
+    if not text.isprintable():  # Faster than a search for one of them.
       text = DROPPED_SEPARATORS.sub("", text)
     pieces, cache = [], self._pieces_of_word
     for word in text.split():
@@ -158,12 +158,15 @@ class FullTokenizer:
     return pieces
 
   def _tokenize_word(self, word):
+    if word.isascii() and word.isalnum():  # Most words; nothing to split off.
+      tokens = [word.lower() if self.basic_tokenizer.do_lower_case else word]
+    else:
+      tokens = self.basic_tokenizer.tokenize(word)
+    pieces = []
+    for token in tokens:
+      pieces += self.wordpiece_tokenizer.tokenize_word(token)
     # Equal pieces are one object, which saves memory and cache misses.
-    pieces = [
-      sys.intern(piece)
-      for token in self.basic_tokenizer.tokenize(word)
-      for piece in self.wordpiece_tokenizer.tokenize(token)
-    ]
+    pieces = list(map(sys.intern, pieces))
     if len(word) <= _MAX_CACHED_LENGTH:
       if len(self._pieces_of_word) >= _MAX_CACHED_WORDS:
         self._pieces_of_word.clear()
@@ -249,13 +252,13 @@ class WordpieceTokenizer:
     """The pieces of the words of `text`."""
     pieces = []
     for word in convert_to_unicode(text).split():
-      pieces += self._split(word) or [self.unk_token]
+      pieces += self.tokenize_word(word)
     return pieces
 
-  def _split(self, word):
-    """The pieces of one word, or None."""
+  def tokenize_word(self, word: str) -> list[str]:
+    """The pieces of one word, or the unknown piece alone."""
     if len(word) > self.max_input_chars_per_word:
-      return None
+      return [self.unk_token]
     if word in self.vocab:
       return [word]
     pieces = []
@@ -269,7 +272,7 @@ class WordpieceTokenizer:
           start = end
           break
       else:
-        return None
+        return [self.unk_token]
     return pieces
 
 

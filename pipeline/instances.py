@@ -455,17 +455,16 @@ def _random_below(limit, rng):
 def shuffle(items: list, rng: random.Random) -> None:
   """`rng.shuffle(items)`: the same draws and order in half the time."""
   getrandbits = rng.getrandbits
-  last = len(items) - 1
+  # From the last index to the second, an item is swapped with a random one of
+  # those up to itself. For all indices of as many bits, as many are drawn.
+  index = len(items) - 1
   for bits in range(len(items).bit_length(), 1, -1):
-    # From the last index to the second, an item is swapped with a random one of
-    # the n up to itself. For all n of as many bits, this many are drawn.
     first = (1 << bits - 1) - 1
-    for index in range(last, first - 1, -1):
+    while index >= first:
       other = getrandbits(bits)
-      while other > index:
-        other = getrandbits(bits)
-      items[index], items[other] = items[other], items[index]
-    last = first - 1
+      if other <= index:
+        items[index], items[other] = items[other], items[index]
+        index -= 1
 
 
 def feature_spec(
