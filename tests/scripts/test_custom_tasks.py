@@ -12,7 +12,6 @@ import os
 import re
 import select
 import shutil
-import subprocess
 import sys
 import time
 
@@ -474,7 +473,6 @@ def test_a_share_is_evaluated_which_the_seed_chooses(numbers, files, tmp_path):
 
 ASK = """
 import json, sys
-sys.path.insert(0, {root!r})
 from run_classifier import Classifier
 answers = []
 for folder, texts in json.load(sys.stdin):
@@ -486,21 +484,16 @@ print(json.dumps(answers))
 """
 
 
-def test_python_gives_the_same_answers(pairs, multilabel, numbers):
+def test_python_gives_the_same_answers(pairs, multilabel, numbers, tmp_path):
   questions = [
     (pairs[0], [row[1:3] for row in pairs[2]]),
     (multilabel[0], [row["body"] for row in multilabel[1]]),
     (numbers, [f"{WORDS[i % 8]} {WORDS[i // 8]}" for i in range(20)]),
   ]
-  result = subprocess.run(
-    [sys.executable, "-c", ASK.format(root=str(scripts.ROOT))],
-    input=json.dumps(questions, default=str),
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  assert not result.stderr  # TensorFlow's start-up notes are not shown.
-  answers = json.loads(result.stdout)
+  script = tmp_path / "ask.py"
+  script.write_text(ASK)
+  printed, _ = scripts.fork(script, stdin=json.dumps(questions, default=str))
+  answers = json.loads(printed)
   for (folder, _), (rows, labelled) in zip(questions, answers, strict=True):
     wanted = np.loadtxt(folder / "test_results.tsv", ndmin=2)
     wanted = wanted.reshape(np.shape(rows))

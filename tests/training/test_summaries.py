@@ -27,7 +27,7 @@ POINTS = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=10)
 @hypothesis.given(parts=st.lists(POINTS, max_size=3))
 def test_what_was_written_last_is_read(parts):
   expected = {}
