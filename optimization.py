@@ -1,10 +1,12 @@
 """BERT's optimizer: Adam with decoupled weight decay, and its schedule.
 
-Unlike in Adam (Kingma & Ba 2015), the moments are not bias-corrected. Weight
-decay is decoupled from the moments (Loshchilov & Hutter 2019).
+Unlike in Adam (Kingma & Ba 2015), the moments are not bias-corrected by
+default. Weight decay is decoupled from the moments (Loshchilov & Hutter 2019).
+LAMB (You et al. 2020), for large batches, scales the update of each variable.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,22 +19,39 @@ def learning_rate_schedule(
   init_lr: float,
   num_train_steps: int,
   num_warmup_steps: int | None,
+  schedule: str = "linear",
 ) -> tf.Tensor:
-  """The learning rate of one update: linear warmup, then linear decay to 0.
+  """The learning rate of one update: linear warmup, then one of three courses.
 
-  The decay counts from step 0. So when warmup ends, the rate falls from almost
-  `init_lr` to `init_lr * (1 - num_warmup_steps / num_train_steps)`.
+  "linear", that of the original, falls to 0 and counts from step 0. So when
+  warmup ends, the rate falls from almost `init_lr` to
+  `init_lr * (1 - num_warmup_steps / num_train_steps)`. "cosine" falls from
+  `init_lr`, at the end of the warmup, to 0 along half a cosine (Loshchilov &
+  Hutter 2017, equation 5, without restarts). "constant" stays at `init_lr`.
 
   Args:
     step: integer scalar, the number of updates made before this one.
-    init_lr: peak of the warmup, and start of the decay at step 0.
-    num_train_steps: number of updates after which the rate is 0.
+    init_lr: peak of the rate.
+    num_train_steps: number of updates after which a falling rate is 0.
     num_warmup_steps: number of warmup updates; None or 0 for no warmup.
+    schedule: "linear", "cosine" or "constant".
+
+  Raises:
+    ValueError: there is no such schedule.
   """
   step = tf.cast(step, tf.float32)
-  # The original multiplies by the reciprocal, which rounds differently.
-  progress = tf.minimum(step, float(num_train_steps)) * (1.0 / num_train_steps)
-  rate = init_lr * (1.0 - progress)
+  if schedule == "linear":
+    # The original multiplies by the reciprocal, which rounds differently.
+    done = tf.minimum(step, float(num_train_steps)) * (1.0 / num_train_steps)
+    rate = init_lr * (1.0 - done)
+  elif schedule == "cosine":
+    warmup = num_warmup_steps or 0
+    done = (step - warmup) / max(num_train_steps - warmup, 1)
+    rate = init_lr * (0.5 + 0.5 * tf.cos(math.pi * tf.minimum(done, 1.0)))
+  elif schedule == "constant":
+    rate = init_lr * tf.ones_like(step)
+  else:
+    raise ValueError(f"schedule={schedule!r} is not linear, cosine or constant")
   if num_warmup_steps:
     warmup_rate = init_lr * (step * (1.0 / num_warmup_steps))
     rate = tf.where(step < float(num_warmup_steps), warmup_rate, rate)
@@ -70,6 +89,35 @@ class LayerRates:
     return self.decay ** (self.num_layers - index)
 
 
+@dataclasses.dataclass(frozen=True)
+class Optimization:
+  """How weights are updated. The defaults are those of the original.
+
+  Attributes:
+    learning_rate: peak learning rate.
+    num_train_steps, num_warmup_steps: see `learning_rate_schedule`.
+    layer_rates: from a variable's name to its multiple of the learning rate; a
+      variable with 0 is not trained.
+    optimizer: "adamw" or "lamb".
+    lr_schedule: see `learning_rate_schedule`.
+    adam_bias_correction: whether to correct the bias of the moments.
+    weight_decay: multiple of each weight added to its direction; LayerNorm and
+      biases are not decayed.
+    max_grad_norm: largest global norm of the gradients; larger ones are scaled
+      to it.
+  """
+
+  learning_rate: float
+  num_train_steps: int
+  num_warmup_steps: int | None
+  layer_rates: Callable[[str], float] = lambda name: 1.0
+  optimizer: str = "adamw"
+  lr_schedule: str = "linear"
+  adam_bias_correction: bool = False
+  weight_decay: float = 0.01
+  max_grad_norm: float = 1.0
+
+
 def create_optimizer(
   loss: tf.Tensor,
   init_lr: float,
@@ -95,23 +143,19 @@ def create_optimizer(
     RuntimeError: called in eager mode, which cannot differentiate a loss.
   """
   del use_tpu
-  train_op, _ = minimize(loss, init_lr, num_train_steps, num_warmup_steps)
+  update = Optimization(init_lr, num_train_steps, num_warmup_steps)
+  train_op, _ = minimize(loss, update)
   return train_op
 
 
 def minimize(
-  loss: tf.Tensor,
-  init_lr: float,
-  num_train_steps: int,
-  num_warmup_steps: int | None,
-  layer_rates: Callable[[str], float] = lambda name: 1.0,
+  loss: tf.Tensor, update: Optimization
 ) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
   """`create_optimizer` that also returns values for the log.
 
   Args:
-    loss, init_lr, num_train_steps, num_warmup_steps: see `create_optimizer`.
-    layer_rates: from a variable's name to its multiple of the learning rate; a
-      variable with 0 is not trained.
+    loss: scalar.
+    update: an Optimization.
 
   Returns:
     The operation, and a dict of scalars: `learning rate`, and `gradient norm`
@@ -121,27 +165,37 @@ def minimize(
     raise RuntimeError("call create_optimizer inside tf.function")
   step = variables.global_step()
   # In a v1 graph, only data dependencies put this read before the update.
+  steps_before = tf.identity(step)
   rate = learning_rate_schedule(
-    tf.identity(step), init_lr, num_train_steps, num_warmup_steps
+    steps_before,
+    update.learning_rate,
+    update.num_train_steps,
+    update.num_warmup_steps,
+    update.lr_schedule,
   )
   tvars = [
     variable
     for variable in variables.trainable_variables()
-    if layer_rates(variables.name_of(variable))
+    if update.layer_rates(variables.name_of(variable))
   ]
   grads = tf.gradients(loss, tvars)
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
   if not pairs:
     raise ValueError("no trainable variable contributes to the loss")
   grads, tvars = zip(*pairs, strict=True)
-  norm = _clip_and_apply(grads, tvars, rate, layer_rates)
+  count = steps_before + 1 if update.adam_bias_correction else None
+  norm = _clip_and_apply(grads, tvars, rate, count, update)
   with tf.control_dependencies([norm]):
     train_op = tf.group(step.assign_add(1), name="train_op")
   return train_op, {"learning rate": rate, "gradient norm": norm}
 
 
-def _clip_and_apply(grads, tvars, rate, layer_rates):
-  """Averages and clips gradients, updates variables; returns the norm."""
+def _clip_and_apply(grads, tvars, rate, count, update):
+  """Averages and clips gradients, updates variables; returns the norm.
+
+  `rate` is that of this update, and `count` its number for the correction of
+  the moments' bias, or None.
+  """
   # The gradient of a gather has one row for each token. The original computes
   # the norm of these rows before it sums the rows of repeated words.
   gathered = [isinstance(g, tf.IndexedSlices) for g in grads]
@@ -154,26 +208,29 @@ def _clip_and_apply(grads, tvars, rate, layer_rates):
   if several:
     dense, row_norms = _average_over_replicas(replica, dense, row_norms)
 
-  def clip_and_apply(dense, row_norms, rate):
+  def clip_and_apply(dense, row_norms, rate, count):
     tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]
     norm = tf.linalg.global_norm([*tables, *row_norms])
-    clipped, _ = tf.clip_by_global_norm(dense, 1.0, use_norm=norm)
-    optimizer = AdamWeightDecayOptimizer(
-      rate,
-      weight_decay_rate=0.01,
-      exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
-      layer_rates=layer_rates,
+    clipped, _ = tf.clip_by_global_norm(
+      dense, update.max_grad_norm, use_norm=norm
     )
-    update = optimizer.apply_gradients(zip(clipped, tvars, strict=True))
-    with tf.control_dependencies([update]):
+    optimizer = _OPTIMIZERS[update.optimizer](
+      rate,
+      weight_decay_rate=update.weight_decay,
+      exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+      layer_rates=update.layer_rates,
+      count=count,
+    )
+    applied = optimizer.apply_gradients(zip(clipped, tvars, strict=True))
+    with tf.control_dependencies([applied]):
       return tf.identity(norm)
 
   if variables.in_v1_graph() or several:
-    return clip_and_apply(dense, row_norms, rate)
+    return clip_and_apply(dense, row_norms, rate, count)
   # Compiled as one program, the update passes over each weight once, not ten
   # times.
   compiled = tf.function(clip_and_apply, jit_compile=True, autograph=False)
-  return compiled(dense, row_norms, rate)
+  return compiled(dense, row_norms, rate, count)
 
 
 def _average_over_replicas(replica, dense, row_norms):
@@ -193,15 +250,36 @@ def adam_direction(
   beta_1: float,
   beta_2: float,
   epsilon: float,
+  count: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Adam's direction without bias correction, and the new moments."""
+  """Adam's direction, and the new moments.
+
+  `count` is the number of this update, from 1, to correct the bias of the
+  moments (Kingma & Ba 2015, algorithm 1); None for no correction.
+  """
   m = beta_1 * m + (1.0 - beta_1) * grad
   v = beta_2 * v + (1.0 - beta_2) * tf.square(grad)
-  return m / (tf.sqrt(v) + epsilon), m, v
+  if count is None:
+    return m / (tf.sqrt(v) + epsilon), m, v
+  # 1 - beta^t, without the rounding error of a power that is close to 1.
+  updates = tf.cast(count, tf.float32)
+  rest_1, rest_2 = (
+    -tf.math.expm1(updates * math.log(beta)) for beta in (beta_1, beta_2)
+  )
+  return (m / rest_1) / (tf.sqrt(v / rest_2) + epsilon), m, v
+
+
+def trust_ratio(
+  weight: tf.Tensor | tf.Variable, direction: tf.Tensor
+) -> tf.Tensor:
+  """LAMB's ||weight|| / ||direction||, a scalar; 1 if one of them is 0."""
+  weight_norm, norm = tf.norm(weight), tf.norm(direction)
+  ratio = tf.math.divide_no_nan(weight_norm, norm)
+  return tf.where(ratio > 0, ratio, 1.0)
 
 
 class AdamWeightDecayOptimizer:
-  """Adam without bias correction, with decoupled weight decay.
+  """Adam with decoupled weight decay; by default without bias correction.
 
   Args:
     learning_rate: float or scalar tensor.
@@ -212,6 +290,7 @@ class AdamWeightDecayOptimizer:
       matches one of them is not decayed.
     name: name of the update.
     layer_rates: from a variable's name to its multiple of the learning rate.
+    count: see `adam_direction`.
   """
 
   def __init__(
@@ -224,6 +303,7 @@ class AdamWeightDecayOptimizer:
     exclude_from_weight_decay: Sequence[str] | None = None,
     name: str = "AdamWeightDecayOptimizer",
     layer_rates: Callable[[str], float] = lambda name: 1.0,
+    count: tf.Tensor | None = None,
   ):
     self.learning_rate = learning_rate
     self.weight_decay_rate = weight_decay_rate
@@ -233,6 +313,7 @@ class AdamWeightDecayOptimizer:
     self.exclude_from_weight_decay = exclude_from_weight_decay
     self.name = name
     self.layer_rates = layer_rates
+    self.count = count
 
   def apply_gradients(
     self,
@@ -264,12 +345,12 @@ class AdamWeightDecayOptimizer:
     m = variables.get_slot(variable, "adam_m")
     v = variables.get_slot(variable, "adam_v")
     direction, next_m, next_v = adam_direction(
-      grad, m, v, self.beta_1, self.beta_2, self.epsilon
+      grad, m, v, self.beta_1, self.beta_2, self.epsilon, self.count
     )
     name = variables.name_of(variable)
     excluded = self.exclude_from_weight_decay or []
     if not any(re.search(pattern, name) for pattern in excluded):
-      direction += self.weight_decay_rate * variable
+      direction = self._decay(direction, variable)
     multiple = self.layer_rates(name)
     if multiple != 1.0:
       direction *= multiple
@@ -278,3 +359,23 @@ class AdamWeightDecayOptimizer:
       m.assign(next_m),
       v.assign(next_v),
     ]
+
+  def _decay(self, direction, variable):
+    """The direction of a variable that is not excluded from weight decay."""
+    return direction + self.weight_decay_rate * variable
+
+
+class LambOptimizer(AdamWeightDecayOptimizer):
+  """LAMB: each update has the norm of its variable (You et al. 2020, alg. 2).
+
+  It has the arguments of AdamWeightDecayOptimizer. Variables that are excluded
+  from weight decay have Adam's update, as in the authors' code. Algorithm 2
+  corrects the bias of the moments; their code for BERT does not.
+  """
+
+  def _decay(self, direction, variable):
+    direction = super()._decay(direction, variable)
+    return trust_ratio(variable, direction) * direction
+
+
+_OPTIMIZERS = {"adamw": AdamWeightDecayOptimizer, "lamb": LambOptimizer}

@@ -99,15 +99,8 @@ def check_flags() -> None:
     UserError: a flag is wrong.
   """
   common_flags.require("output_dir")
-  common_flags.require_positive(
-    "train_batch_size",
-    "eval_batch_size",
-    "save_checkpoints_steps",
-    "log_steps",
-    "learning_rate",
-    "num_train_steps",
-    "max_eval_steps",
-  )
+  common_flags.check_run_flags()
+  common_flags.require_positive("num_train_steps", "max_eval_steps")
   if not (FLAGS.do_train or FLAGS.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
   if FLAGS.do_train and FLAGS.num_warmup_steps > FLAGS.num_train_steps:

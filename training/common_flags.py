@@ -86,7 +86,8 @@ def define_run_flags() -> None:
   flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
   flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.")
   flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.")
-  flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate for Adam.")
+  flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
+  define_optimizer_flags()
   flags.DEFINE_integer(
     "freeze_layers",
     None,
@@ -133,6 +134,40 @@ def define_run_flags() -> None:
     None,
     "Pad every batch to --max_seq_length instead of to its longest row. "
     "Default: True on a TPU and for training in run_squad.py, else False.",
+  )
+
+
+def define_optimizer_flags() -> None:
+  """Flags of the optimizer; their defaults are the original's."""
+  flags.DEFINE_enum(
+    "optimizer",
+    "adamw",
+    ["adamw", "lamb"],
+    "Adam with decoupled weight decay; or LAMB, for pre-training with batches "
+    "of thousands of rows.",
+  )
+  flags.DEFINE_enum(
+    "lr_schedule",
+    "linear",
+    ["linear", "constant", "cosine"],
+    "Course of the learning rate after its warm-up. linear and cosine fall to "
+    "0 at the last step.",
+  )
+  flags.DEFINE_bool(
+    "adam_bias_correction",
+    False,
+    "Correct the bias of the moments, as Adam does and BERT does not.",
+  )
+  flags.DEFINE_float(
+    "weight_decay",
+    0.01,
+    "Fraction of each weight, times the learning rate, that an update "
+    "subtracts. LayerNorm and biases are not decayed.",
+  )
+  flags.DEFINE_float(
+    "max_grad_norm",
+    1.0,
+    "Gradients with a larger global norm are scaled to this norm.",
   )
 
 
@@ -217,17 +252,27 @@ def require_positive(*names: str) -> None:
       )
 
 
-def check_fine_tuning_flags() -> None:
-  """Checks the numeric flags of a fine-tuning run."""
+def check_run_flags() -> None:
+  """Checks the numbers of `define_run_flags`."""
   require_positive(
     "train_batch_size",
     "eval_batch_size",
-    "predict_batch_size",
     "save_checkpoints_steps",
     "log_steps",
     "learning_rate",
-    "num_train_epochs",
+    "max_grad_norm",
   )
+  if not 0 <= FLAGS.weight_decay < math.inf:
+    raise UserError(
+      f"--weight_decay={FLAGS.weight_decay} must be a finite number of at "
+      f"least 0"
+    )
+
+
+def check_fine_tuning_flags() -> None:
+  """Checks the numeric flags of a fine-tuning run."""
+  check_run_flags()
+  require_positive("predict_batch_size", "num_train_epochs")
   if not 0 <= FLAGS.warmup_proportion <= 1:
     raise UserError(
       f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"

@@ -32,7 +32,7 @@ from training import (
   model_folder,
   run_record,
 )
-from training.task import Optimization, RowSet, Task, build_model_fn
+from training.task import RowSet, Task, build_model_fn
 
 FLAGS = flags.FLAGS
 
@@ -89,6 +89,11 @@ class Settings:
   early_stopping_patience: int | None = None
   freeze_layers: int | None = None
   layerwise_lr_decay: float = 1.0
+  optimizer: str = "adamw"
+  lr_schedule: str = "linear"
+  adam_bias_correction: bool = False
+  weight_decay: float = 0.01
+  max_grad_norm: float = 1.0
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -314,6 +319,24 @@ class Experiment:
       )
     return optimization.LayerRates(num_layers, decay, frozen)
 
+  def _optimization(self, steps):
+    """The Optimization of a training of that many steps."""
+    settings = self._settings
+    warmup = settings.num_warmup_steps
+    if warmup is None:
+      warmup = int(steps * settings.warmup_proportion)
+    return optimization.Optimization(
+      settings.learning_rate,
+      steps,
+      warmup,
+      self._layer_rates(),
+      optimizer=settings.optimizer,
+      lr_schedule=settings.lr_schedule,
+      adam_bias_correction=settings.adam_bias_correction,
+      weight_decay=settings.weight_decay,
+      max_grad_norm=settings.max_grad_norm,
+    )
+
   def _build_estimator(self):
     settings = self._settings
     update = None
@@ -323,12 +346,7 @@ class Experiment:
       count = rows.num_rows if counts_rows else len(rows.examples)
       self._check_num_steps(count)
       steps = self._num_train_steps = self._num_steps(count)
-      warmup = settings.num_warmup_steps
-      if warmup is None:
-        warmup = int(steps * settings.warmup_proportion)
-      update = Optimization(
-        settings.learning_rate, steps, warmup, self._layer_rates()
-      )
+      update = self._optimization(steps)
     model_fn = build_model_fn(
       self._task,
       self._model.config,

@@ -183,28 +183,11 @@ class Task:
     return {}
 
 
-@dataclasses.dataclass(frozen=True)
-class Optimization:
-  """How weights are updated.
-
-  Attributes:
-    learning_rate: peak learning rate.
-    num_train_steps: number of steps, after which the rate is 0.
-    num_warmup_steps: number of warm-up steps.
-    layer_rates: from a variable's name to its multiple of the learning rate.
-  """
-
-  learning_rate: float
-  num_train_steps: int
-  num_warmup_steps: int | None
-  layer_rates: Callable[[str], float] = lambda name: 1.0
-
-
 def build_model_fn(
   task: Task,
   config: modeling.BertConfig,
   init_checkpoint: str | None,
-  update: Optimization | None,
+  update: optimization.Optimization | None,
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
 ) -> Callable[..., estimator.EstimatorSpec]:
@@ -238,13 +221,7 @@ def build_model_fn(
         eval_metrics=(functools.partial(_score, task), outputs.predictions),
         predictions=outputs.predictions,
       )
-    train_op, logged = optimization.minimize(
-      loss,
-      update.learning_rate,
-      update.num_train_steps,
-      update.num_warmup_steps,
-      update.layer_rates,
-    )
+    train_op, logged = optimization.minimize(loss, update)
     return estimator.EstimatorSpec(
       mode, loss, train_op, {**logged, **outputs.logged}
     )
@@ -285,7 +262,9 @@ def model_fn_builder_of(
       make_task(bert_config),
       bert_config,
       init_checkpoint,
-      Optimization(learning_rate, num_train_steps, num_warmup_steps),
+      optimization.Optimization(
+        learning_rate, num_train_steps, num_warmup_steps
+      ),
       use_one_hot_embeddings,
       precision,
     )

@@ -1,4 +1,6 @@
-"""Schedule and Adam against the original's numbers and arithmetic."""
+"""Schedules, Adam and LAMB against the original's numbers and arithmetic."""
+
+import math
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import tensorflow as tf
 
 import optimization
 import variables
+from optimization import Optimization
 
 
 @pytest.mark.parametrize(("total", "warmup"), [(100, 10), (50, 0), (1000, 100)])
@@ -15,6 +18,27 @@ def test_learning_rates_are_the_originals(golden, total, warmup):
       tf.constant(int(step), tf.int64), 5e-5, total, warmup
     )
     np.testing.assert_allclose(rate, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_other_schedules_by_hand():
+  def rates(schedule, warmup):
+    return [
+      optimization.learning_rate_schedule(step, 8.0, 12, warmup, schedule)
+      for step in (0, 2, 4, 8, 12, 13)
+    ]
+
+  np.testing.assert_allclose(rates("constant", 4), [0, 4, 8, 8, 8, 8])
+  np.testing.assert_allclose(rates("constant", None), [8] * 6)
+  # Halfway between warm-up and end, at step 8, the cosine is 0.
+  np.testing.assert_allclose(
+    rates("cosine", 4), [0, 4, 8, 4, 0, 0], rtol=1e-6, atol=1e-6
+  )
+  without_warmup = [4 + 4 * math.cos(math.pi * x / 12) for x in (0, 2, 4, 8)]
+  np.testing.assert_allclose(
+    rates("cosine", 0), [*without_warmup, 0, 0], rtol=1e-6, atol=1e-6
+  )
+  with pytest.raises(ValueError, match="schedule='cubic'"):
+    rates("cubic", 0)
 
 
 @pytest.mark.parametrize("as_function", [False, True])
@@ -55,6 +79,77 @@ def test_first_update_by_hand():
   )
   np.testing.assert_allclose(store["weight/adam_m"], [0.3, -0.7], rtol=1e-5)
   np.testing.assert_allclose(store["weight/adam_v"], [0.009, 0.049], rtol=1e-5)
+
+
+def _adam_in_numpy(m, v, grad, step, is_corrected):
+  """The moments and the direction of algorithm 1 of Kingma & Ba (2015)."""
+  m = 0.9 * m + 0.1 * grad
+  v = 0.999 * v + 0.001 * grad**2
+  c1, c2 = (1 - 0.9**step, 1 - 0.999**step) if is_corrected else (1, 1)
+  return m, v, (m / c1) / (np.sqrt(v / c2) + 1e-6)
+
+
+def _lamb_in_numpy(weight, direction, decay):
+  """The update of algorithm 2 of You et al. (2020), without the rate."""
+  update = direction + decay * weight
+  norms = np.linalg.norm(weight), np.linalg.norm(update)
+  return update * (norms[0] / norms[1] if all(norms) else 1.0)
+
+
+@pytest.mark.parametrize("is_corrected", [False, True])
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_updates_are_the_papers(name, is_corrected):
+  rng = np.random.default_rng(0)
+  initial = {
+    "a/kernel": rng.normal(size=[4, 3]),
+    "b/kernel": 100 * rng.normal(size=[5]),
+    "zeros/kernel": np.zeros([3]),
+    "a/bias": rng.normal(size=[3]),
+    "a/LayerNorm/gamma": rng.normal(size=[3]),
+  }
+  weights = {
+    name: tf.Variable(value, dtype=tf.float32, name=name)
+    for name, value in initial.items()
+  }
+  expected = dict(initial)
+  moments = dict.fromkeys(initial, (0.0, 0.0))
+  optimizer_class = {
+    "adamw": optimization.AdamWeightDecayOptimizer,
+    "lamb": optimization.LambOptimizer,
+  }[name]
+  with variables.VariableStore():
+    for step in range(1, 6):
+      grads = {name: rng.normal(size=v.shape) for name, v in initial.items()}
+      optimizer = optimizer_class(
+        0.1,
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=["LayerNorm", "bias"],
+        count=tf.constant(step) if is_corrected else None,
+      )
+      optimizer.apply_gradients(
+        (tf.constant(grads[name], tf.float32), weights[name]) for name in grads
+      )
+      for key, grad in grads.items():
+        *moments[key], update = _adam_in_numpy(
+          *moments[key], grad, step, is_corrected
+        )
+        if key.endswith("kernel"):
+          before = expected[key]
+          if name == "lamb":
+            update = _lamb_in_numpy(before, update, 0.01)
+          else:
+            update = update + 0.01 * before
+        expected[key] = expected[key] - 0.1 * update
+        np.testing.assert_allclose(
+          weights[key], expected[key], rtol=2e-5, atol=2e-6, err_msg=key
+        )
+
+
+def test_trust_ratios_by_hand():
+  weight, zeros = tf.constant([3.0, 4.0]), tf.zeros([2])
+  assert optimization.trust_ratio(weight, tf.constant([0.0, 2.0])) == 2.5
+  assert optimization.trust_ratio(weight, zeros) == 1
+  assert optimization.trust_ratio(zeros, weight) == 1
 
 
 def test_weights_without_gradient_are_left_alone():
@@ -111,7 +206,9 @@ def test_minimize_logs_rate_and_norm():
   @tf.function(autograph=False)
   def step():
     with store:
-      _, logged = optimization.minimize(_lookup_loss(), 1e-3, 10, 4)
+      _, logged = optimization.minimize(
+        _lookup_loss(), Optimization(1e-3, 10, 4)
+      )
       return logged
 
   found = [step() for _ in range(6)]
@@ -135,7 +232,7 @@ def test_minimize_clips_by_the_norm_that_it_logs():
   @tf.function(autograph=False)
   def step():
     with store:
-      optimization.minimize(_lookup_loss(), 1.0, 10, None)
+      optimization.minimize(_lookup_loss(), Optimization(1.0, 10, None))
 
   step()
   expected = np.zeros([5, 2])
@@ -156,7 +253,8 @@ def test_minimize_leaves_a_small_gradient_as_it_is():
     with store:
       weight = variables.get_variable("kernel", [2])
       loss = tf.reduce_sum(weight * [0.3, 0.4])
-      return optimization.minimize(loss, 1.0, 10, None)[1]["gradient norm"]
+      _, logged = optimization.minimize(loss, Optimization(1.0, 10, None))
+      return logged["gradient norm"]
 
   np.testing.assert_allclose(step(), 0.5, rtol=1e-6)
   np.testing.assert_allclose(store["kernel/adam_m"], [0.03, 0.04], rtol=1e-5)
@@ -165,7 +263,9 @@ def test_minimize_leaves_a_small_gradient_as_it_is():
 def test_minimize_in_a_v1_session():
   v1 = tf.compat.v1
   with tf.Graph().as_default(), v1.Session() as session:
-    train_op, logged = optimization.minimize(_lookup_loss(), 1e-3, 10, 4)
+    train_op, logged = optimization.minimize(
+      _lookup_loss(), Optimization(1e-3, 10, 4)
+    )
     session.run(v1.global_variables_initializer())
     found = [session.run([logged, train_op])[0] for _ in range(3)]
     assert session.run(v1.train.get_global_step()) == 3
@@ -174,23 +274,53 @@ def test_minimize_in_a_v1_session():
   np.testing.assert_allclose([f["gradient norm"] for f in found], 85, rtol=1e-6)
 
 
-def test_create_optimizer_makes_the_update_of_minimize():
-  def run(update):
+@pytest.mark.parametrize("in_v1_graph", [False, True])
+def test_minimize_follows_the_settings(in_v1_graph):
+  update = Optimization(
+    0.1,
+    10,
+    None,
+    optimizer="lamb",
+    lr_schedule="constant",
+    adam_bias_correction=True,
+    weight_decay=0.5,
+    max_grad_norm=2.0,
+  )
+
+  def minimize():
+    ones = tf.compat.v1.ones_initializer()
+    kernel = variables.get_variable("kernel", [2], ones)
+    # The gradient of norm 50 is scaled to (1.2, -1.6).
+    loss = tf.reduce_sum(kernel * [30.0, -40.0])
+    return kernel, optimization.minimize(loss, update)[0]
+
+  if in_v1_graph:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+      kernel, train_op = minimize()
+      session.run(v1.global_variables_initializer())
+      for _ in range(2):
+        session.run(train_op)
+      weight = session.run(kernel)
+  else:
     store = variables.VariableStore()
 
     @tf.function(autograph=False)
     def step():
       with store:
-        update(_lookup_loss(), 0.1, 10, 2)
+        minimize()
 
-    for _ in range(3):
-      step()
-    return {name: v.numpy().tolist() for name, v in store.items()}
-
-  def create_optimizer(*args):
-    optimization.create_optimizer(*args, use_tpu=False)
-
-  assert run(create_optimizer) == run(optimization.minimize)
+    step()
+    step()
+    weight = store["kernel"].numpy()
+    np.testing.assert_allclose(
+      store["kernel/adam_m"], [0.19 * 1.2, -0.19 * 1.6], rtol=1e-5
+    )
+  expected = np.ones([2])
+  for _ in range(2):
+    # With corrected moments, the direction of a constant gradient is its sign.
+    expected -= 0.1 * _lamb_in_numpy(expected, np.array([1, -1]), 0.5)
+  np.testing.assert_allclose(weight, expected, rtol=1e-5)
 
 
 def test_a_loss_without_variables_is_an_error():
@@ -198,7 +328,7 @@ def test_a_loss_without_variables_is_an_error():
   def step():
     with variables.VariableStore():
       variables.get_variable("kernel", [2])
-      optimization.minimize(tf.constant(1.0), 1.0, 10, None)
+      optimization.minimize(tf.constant(1.0), Optimization(1.0, 10, None))
 
   with pytest.raises(ValueError, match="no trainable variable contributes"):
     step()
@@ -233,7 +363,7 @@ def test_updates_follow_the_rates_of_layers(frozen, expected):
     with store:
       weights = [variables.get_variable(name, []) for name in names]
       loss = tf.add_n(weights) * 0.1
-      optimization.minimize(loss, 1.0, 10, None, rates)
+      optimization.minimize(loss, Optimization(1.0, 10, None, rates))
 
   step()
   # All gradients are equal, so the updates differ by their rates alone.

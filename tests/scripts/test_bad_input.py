@@ -84,6 +84,17 @@ FLAG_ROWS = {
     {"layerwise_lr_decay": 1.5},
     ["--layerwise_lr_decay=1.5", "at most 1"],
   ),
+  "no optimizer": ({"optimizer": "sgd"}, ["--optimizer=sgd", "<adamw|lamb>"]),
+  "no schedule": (
+    {"lr_schedule": "step"},
+    ["--lr_schedule=step", "<linear|constant|cosine>"],
+  ),
+  "negative decay": (
+    {"weight_decay": -0.1},
+    ["--weight_decay=-0.1", "at least 0"],
+  ),
+  "decay is no number": ({"weight_decay": "nan"}, ["--weight_decay=nan"]),
+  "no gradient": ({"max_grad_norm": 0}, ["--max_grad_norm=0.0", "greater"]),
   "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1", "greater"]),
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
