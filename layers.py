@@ -131,6 +131,40 @@ def dropout(
   return input_tensor * (keep * scale)
 
 
+def recomputed(
+  function: Callable[..., tuple],
+) -> Callable[..., tuple[tf.Tensor, None]]:
+  """The function, which the backward pass computes again to save memory.
+
+  Between the passes, only its arguments stay in memory (Chen et al. 2016,
+  arXiv:1604.06174). It must depend on nothing else, and draw random numbers
+  from seeds that are arguments. Only its first result is returned.
+
+  Args:
+    function: takes tensors, nested tuples of tensors, or None.
+
+  Raises:
+    ValueError: a v1 graph is being built.
+  """
+  if variables.in_v1_graph():
+    raise ValueError("a v1 graph does not support gradient checkpointing")
+
+  def call(*args):
+    def first_result(*tensors):
+      left = iter(tensors)
+      filled = tf.nest.map_structure(
+        lambda a: a if a is None else next(left), args
+      )
+      return function(*filled)[0]
+
+    # TensorFlow makes the second computation wait for the upstream gradient, by
+    # a data dependency of all arguments, which XLA respects too.
+    tensors = [arg for arg in tf.nest.flatten(args) if arg is not None]
+    return tf.recompute_grad(first_result)(*tensors), None
+
+  return call
+
+
 def dense(
   input_tensor: tf.Tensor,
   units: int,

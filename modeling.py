@@ -33,7 +33,7 @@ from layers import assert_rank, get_shape_list
 from layers import create_attention_mask_from_input_mask, masked_softmax
 from layers import create_initializer, dropout, gelu, get_activation
 from layers import dense, layer_norm, layer_norm_and_dropout  # noqa: F401
-from layers import merge_heads, split_heads
+from layers import merge_heads, recomputed, split_heads
 from layers import reshape_from_matrix, reshape_to_matrix
 
 
@@ -150,6 +150,8 @@ class BertModel:
     scope: prefix of all variable names; "bert" if None.
     precision: "float32", or "bfloat16" for the products and activations of the
       layers. Weights, LayerNorm, softmax and all outputs are always float32.
+    gradient_checkpointing: whether training keeps the input of each layer only,
+      and computes the layer again in the backward pass. Not in a v1 graph.
 
   Raises:
     ValueError: `config` is not valid, a rank is not 2, or S is more than
@@ -166,6 +168,7 @@ class BertModel:
     use_one_hot_embeddings: bool = False,
     scope: str | None = None,
     precision: str = "float32",
+    gradient_checkpointing: bool = False,
   ):
     config.check()
     self._config = config = copy.copy(config)
@@ -180,6 +183,7 @@ class BertModel:
     self._input_mask = tf.convert_to_tensor(input_mask)
     self._precision, self._results = precision, {}
     self._last = config.num_hidden_layers - 1
+    self._recomputes = gradient_checkpointing and is_training
     self._graph = None
     if not tf.executing_eagerly():
       self._graph = tf.compat.v1.get_default_graph()
@@ -226,9 +230,13 @@ class BertModel:
       return tf.cast(self.embedding_output, self._precision), None
     x, _ = self._layer(index - 1)
     weights, seed = self._blocks[index]
-    x, probs = transformer_block(
-      x, self._mask(), weights, self._config, seed, first_only
-    )
+
+    def block(x, mask, weights, seed):
+      return transformer_block(x, mask, weights, self._config, seed, first_only)
+
+    if self._recomputes:
+      block = recomputed(block)
+    x, probs = block(x, self._mask(), weights, seed)
     if index == self._last and not first_only:
       # The first position has the same dropout in all outputs.
       x = tf.concat([self._layer(index, True)[0], x[:, 1:]], axis=1)
@@ -256,11 +264,11 @@ class BertModel:
   def get_all_attention_probs(self) -> list[tf.Tensor]:
     """L times float [B, N, S, S], before dropout, lowest layer first.
 
-    Eager mode computes them again on each call, from the inputs and weights of
-    the forward pass.
+    Eager mode and gradient checkpointing compute them again on each call, from
+    the inputs and weights of the forward pass.
     """
     layers, heads = range(self._last + 1), self._config.num_attention_heads
-    if self._graph is not None:
+    if self._graph is not None and not self._recomputes:
       return [self._layer(index)[1] for index in layers]
     inputs = [self._layer(index - 1)[0] for index in layers]
     return [

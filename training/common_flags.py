@@ -118,6 +118,12 @@ def define_run_flags() -> None:
     "at all otherwise.",
     lower_bound=0,
   )
+  flags.DEFINE_bool(
+    "gradient_checkpointing",
+    False,
+    "Compute each layer again in the backward pass instead of keeping its "
+    "activations. Takes less memory and about a third more time.",
+  )
   flags.DEFINE_integer(
     "iterations_per_loop", 1000, "Accepted for compatibility; has no effect."
   )

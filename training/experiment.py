@@ -94,6 +94,7 @@ class Settings:
   adam_bias_correction: bool = False
   weight_decay: float = 0.01
   max_grad_norm: float = 1.0
+  gradient_checkpointing: bool = False
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -354,6 +355,7 @@ class Experiment:
       update,
       settings.use_tpu,
       settings.precision,
+      settings.gradient_checkpointing,
     )
     pads = settings.pad_to_max_length
     config = estimator.RunConfig(

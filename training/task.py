@@ -190,6 +190,7 @@ def build_model_fn(
   update: optimization.Optimization | None,
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
+  gradient_checkpointing: bool = False,
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -198,7 +199,7 @@ def build_model_fn(
     config: a BertConfig.
     init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
-    use_one_hot_embeddings, precision: as BertModel takes them.
+    use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
   """
 
   def model_fn(features, labels, mode, params):
@@ -211,6 +212,7 @@ def build_model_fn(
       *(_as_sequences(features[name]) for name in records.SEQUENCES),
       use_one_hot_embeddings,
       precision=precision,
+      gradient_checkpointing=gradient_checkpointing,
     )
     outputs = task.outputs(bert, features, mode)
     loss = _loss(outputs, features, is_training)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import layers
 import modeling
 import optimization
 import variables
@@ -794,6 +795,93 @@ def test_a_block_that_is_computed_again_drops_the_same_units(golden):
   np.testing.assert_array_equal(first, again)
   assert np.abs(first - other).max() > 0.1
   assert np.abs(first[:, :1] - at_first).max() > 0.1
+
+
+def test_checkpointing_changes_no_gradient(golden):
+  fields = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
+  config = modeling.BertConfig.from_dict(golden.config.to_dict() | fields)
+  graphs = []
+
+  @tf.function(autograph=False)
+  def run(checkpointing):
+    graphs.append(tf.compat.v1.get_default_graph())
+    with golden.store() as store:
+      model = modeling.BertModel(
+        config,
+        True,
+        golden.inputs["input_ids"][:, :16],
+        golden.inputs["input_mask"][:, :16],
+        gradient_checkpointing=checkpointing,
+      )
+      loss = tf.reduce_mean(model.pooled_output * tf.range(32.0))
+      grads = tf.gradients(loss, store.trainable())
+    names = map(variables.name_of, store.trainable())
+    return {"loss": loss, **dict(zip(names, grads, strict=True))}
+
+  expected, actual = run(False), run(True)
+  assert len(expected) == 1 + len(modeling.variable_shapes(config))
+  for name, value in expected.items():
+    np.testing.assert_allclose(
+      tf.convert_to_tensor(actual[name]),
+      tf.convert_to_tensor(value),
+      rtol=1e-6,
+      atol=1e-6,
+      err_msg=name,
+    )
+  counts = [
+    sum(operation.type == "Softmax" for operation in graph.get_operations())
+    for graph in graphs
+  ]
+  assert counts == [2, 4]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_recomputed_layer_drops_the_same_units(jit_compile):
+  def layer(x, weights, seed):
+    return (layers.dropout(layers.affine(x, weights, tf.tanh), 0.5, seed),)
+
+  @tf.function(jit_compile=jit_compile, autograph=False)
+  def gradients(x, kernel, bias, seed):
+    results = []
+    for function in (layer, layers.recomputed(layer)):
+      hidden = function(x, (kernel, bias), seed)[0]
+      output = function(hidden, (kernel, bias), seed + 1)[0]
+      loss = tf.reduce_sum(tf.square(output))
+      results.append([output, *tf.gradients(loss, [x, kernel, bias])])
+    return results
+
+  rng = np.random.default_rng(0)
+  values = [rng.normal(size=shape) for shape in ([4, 8], [8, 8], [8])]
+  values = [tf.constant(value, tf.float32) for value in values]
+  expected, actual = gradients(*values, tf.constant([3, 4]))
+  for value, same in zip(expected, actual, strict=True):
+    assert np.any(value)
+    np.testing.assert_allclose(value, same, rtol=1e-6, atol=1e-6)
+
+
+def test_a_recomputed_function_takes_nested_arguments():
+  def function(x, mask, weights):
+    assert mask is None
+    return x * weights[0] + x * x * weights[1][0], "left out"
+
+  x, a, b = (tf.constant(value) for value in (3.0, 5.0, 7.0))
+  with tf.GradientTape() as tape:
+    tape.watch([x, a, b])
+    y, rest = layers.recomputed(function)(x, None, (a, (b,)))
+  assert (y, rest) == (3 * 5 + 9 * 7, None)
+  assert tape.gradient(y, [x, a, b]) == [5 + 6 * 7, 3, 9]
+
+
+def test_checkpointing_is_not_for_v1_graphs(golden):
+  with tf.Graph().as_default():
+    model = modeling.BertModel(
+      golden.config,
+      True,
+      tf.ones([1, 8], tf.int32),
+      gradient_checkpointing=True,
+    )
+    with pytest.raises(ValueError, match="v1 graph does not support"):
+      model.get_pooled_output()
 
 
 def test_dropout_does_not_depend_on_what_else_is_built():
