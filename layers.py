@@ -138,7 +138,8 @@ def recomputed(
 
   Between the passes, only its arguments stay in memory (Chen et al. 2016,
   arXiv:1604.06174). It must depend on nothing else, and draw random numbers
-  from seeds that are arguments. Only its first result is returned.
+  from seeds that are arguments. Only its first result is returned. Gradients
+  are those of `tf.gradients`, inside `tf.function`.
 
   Args:
     function: takes tensors, nested tuples of tensors, or None.
@@ -150,17 +151,25 @@ def recomputed(
     raise ValueError("a v1 graph does not support gradient checkpointing")
 
   def call(*args):
-    def first_result(*tensors):
+    def compute(tensors):
       left = iter(tensors)
-      filled = tf.nest.map_structure(
-        lambda a: a if a is None else next(left), args
-      )
-      return function(*filled)[0]
+      filled = (arg if arg is None else next(left) for arg in flat)
+      return function(*tf.nest.pack_sequence_as(args, list(filled)))[0]
 
-    # TensorFlow makes the second computation wait for the upstream gradient, by
-    # a data dependency of all arguments, which XLA respects too.
-    tensors = [arg for arg in tf.nest.flatten(args) if arg is not None]
-    return tf.recompute_grad(first_result)(*tensors), None
+    @tf.custom_gradient
+    def first_result(*tensors):
+      def gradient(upstream):
+        # Nothing may be computed again before the backward pass gets here. XLA
+        # ignores control dependencies, so the arguments depend on the gradient.
+        element = tf.reshape(upstream, [-1])[0]
+        zero = tf.where(element == element, 0.0, math.nan)
+        later = [x + tf.cast(zero, x.dtype) for x in tensors]
+        return tf.gradients(compute(later), later, upstream)
+
+      return compute(tensors), gradient
+
+    flat = tf.nest.flatten(args)
+    return first_result(*(arg for arg in flat if arg is not None)), None
 
   return call
 

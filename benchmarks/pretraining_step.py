@@ -16,9 +16,11 @@ import tensorflow as tf
 import training_step
 
 import variables
+from optimization import Optimization
 from tasks import pretraining
 from training import estimator
 from training import startup
+from training.task import build_model_fn
 
 PREDICTIONS = 20
 
@@ -32,11 +34,16 @@ def forward_flop(config, batch, length):
   return layers * config.num_hidden_layers + masked
 
 
-def build_step(config, precision, batch, length):
+def build_step(config, precision, batch, length, gradient_checkpointing=False):
   """A function that makes one update on fixed random rows."""
   store = variables.VariableStore()
-  model_fn = pretraining.model_fn_builder(
-    config, None, 1e-4, 1000, 10, False, False, precision
+  model_fn = build_model_fn(
+    pretraining.PretrainingTask(config, {}, True),
+    config,
+    None,
+    Optimization(1e-4, 1000, 10),
+    precision=precision,
+    gradient_checkpointing=gradient_checkpointing,
   )
   rng = np.random.default_rng(0)
 
