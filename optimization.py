@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import variables  # First: it loads TensorFlow without its start-up messages.
 import tensorflow as tf
@@ -105,6 +106,8 @@ class Optimization:
       biases are not decayed.
     max_grad_norm: largest global norm of the gradients; larger ones are scaled
       to it.
+    gradient_accumulation_steps: number of micro-batches that a batch is divided
+      into; see `training/micro_batches.py`.
   """
 
   learning_rate: float
@@ -116,6 +119,7 @@ class Optimization:
   adam_bias_correction: bool = False
   weight_decay: float = 0.01
   max_grad_norm: float = 1.0
+  gradient_accumulation_steps: int = 1
 
 
 def create_optimizer(
@@ -148,21 +152,73 @@ def create_optimizer(
   return train_op
 
 
+class Gradients(NamedTuple):
+  """Gradients of a loss, before replicas average theirs.
+
+  Attributes:
+    variables: the n variables that contribute to the loss.
+    dense: n tensors, each shaped like its variable.
+    row_norms: by name, for variables that are only read by gathers, the norm of
+      the rows of the gradient: one row for each that was read. The original
+      computes it before it sums the rows of repeated words; `dense` has sums.
+  """
+
+  variables: list[tf.Variable]
+  dense: list[tf.Tensor]
+  row_norms: dict[str, tf.Tensor]
+
+
+def trained_variables(update: Optimization) -> list[tf.Variable]:
+  """The trainable variables whose multiple of the learning rate is not 0."""
+  return [
+    variable
+    for variable in variables.trainable_variables()
+    if update.layer_rates(variables.name_of(variable))
+  ]
+
+
+def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
+  """The Gradients of a scalar; see `minimize` for the arguments.
+
+  Raises:
+    RuntimeError: called in eager mode, which cannot differentiate a loss.
+    ValueError: no trained variable contributes to the loss.
+  """
+  if tf.executing_eagerly():
+    raise RuntimeError("call create_optimizer inside tf.function")
+  tvars = trained_variables(update)
+  grads = tf.gradients(loss, tvars)
+  pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
+  if not pairs:
+    raise ValueError("no trainable variable contributes to the loss")
+  grads, tvars = zip(*pairs, strict=True)
+  return Gradients(
+    variables=list(tvars),
+    dense=[tf.convert_to_tensor(g) for g in grads],
+    row_norms={
+      variables.name_of(variable): tf.norm(g.values)
+      for g, variable in zip(grads, tvars, strict=True)
+      if isinstance(g, tf.IndexedSlices)
+    },
+  )
+
+
 def minimize(
-  loss: tf.Tensor, update: Optimization
+  loss: tf.Tensor | Gradients, update: Optimization
 ) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
   """`create_optimizer` that also returns values for the log.
 
   Args:
-    loss: scalar.
+    loss: scalar, or its Gradients.
     update: an Optimization.
 
   Returns:
     The operation, and a dict of scalars: `learning rate`, and `gradient norm`
     before clipping.
   """
-  if tf.executing_eagerly():
-    raise RuntimeError("call create_optimizer inside tf.function")
+  grads = loss
+  if not isinstance(grads, Gradients):
+    grads = compute_gradients(loss, update)
   step = variables.global_step()
   # In a v1 graph, only data dependencies put this read before the update.
   steps_before = tf.identity(step)
@@ -173,36 +229,22 @@ def minimize(
     update.num_warmup_steps,
     update.lr_schedule,
   )
-  tvars = [
-    variable
-    for variable in variables.trainable_variables()
-    if update.layer_rates(variables.name_of(variable))
-  ]
-  grads = tf.gradients(loss, tvars)
-  pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
-  if not pairs:
-    raise ValueError("no trainable variable contributes to the loss")
-  grads, tvars = zip(*pairs, strict=True)
   count = steps_before + 1 if update.adam_bias_correction else None
-  norm = _clip_and_apply(grads, tvars, rate, count, update)
+  norm = _clip_and_apply(grads, rate, count, update)
   with tf.control_dependencies([norm]):
     train_op = tf.group(step.assign_add(1), name="train_op")
   return train_op, {"learning rate": rate, "gradient norm": norm}
 
 
-def _clip_and_apply(grads, tvars, rate, count, update):
+def _clip_and_apply(grads, rate, count, update):
   """Averages and clips gradients, updates variables; returns the norm.
 
   `rate` is that of this update, and `count` its number for the correction of
   the moments' bias, or None.
   """
-  # The gradient of a gather has one row for each token. The original computes
-  # the norm of these rows before it sums the rows of repeated words.
-  gathered = [isinstance(g, tf.IndexedSlices) for g in grads]
-  row_norms = [
-    tf.norm(g.values) for g, rows in zip(grads, gathered, strict=True) if rows
-  ]
-  dense = [tf.convert_to_tensor(g) for g in grads]
+  tvars, dense, row_norms = grads
+  gathered = [variables.name_of(variable) in row_norms for variable in tvars]
+  row_norms = list(row_norms.values())
   replica = tf.distribute.get_replica_context()
   several = replica is not None and replica.num_replicas_in_sync > 1
   if several:

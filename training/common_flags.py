@@ -125,9 +125,6 @@ def define_run_flags() -> None:
     "activations. Takes less memory and about a third more time.",
   )
   flags.DEFINE_integer(
-    "iterations_per_loop", 1000, "Accepted for compatibility; has no effect."
-  )
-  flags.DEFINE_integer(
     "seed",
     1,
     "Random seed for the order of rows, new weights and dropout. The same "
@@ -140,6 +137,21 @@ def define_run_flags() -> None:
     None,
     "Pad every batch to --max_seq_length instead of to its longest row. "
     "Default: True on a TPU and for training in run_squad.py, else False.",
+  )
+  _define_step_flags()
+
+
+def _define_step_flags():
+  """Flags of how a device computes a step."""
+  flags.DEFINE_integer(
+    "gradient_accumulation_steps",
+    1,
+    "Compute each training batch in this number of parts, one after the other, "
+    "to save memory. Results are the same.",
+    lower_bound=1,
+  )
+  flags.DEFINE_integer(
+    "iterations_per_loop", 1000, "Accepted for compatibility; has no effect."
   )
 
 

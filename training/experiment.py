@@ -95,6 +95,7 @@ class Settings:
   weight_decay: float = 0.01
   max_grad_norm: float = 1.0
   gradient_checkpointing: bool = False
+  gradient_accumulation_steps: int = 1
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -336,6 +337,7 @@ class Experiment:
       adam_bias_correction=settings.adam_bias_correction,
       weight_decay=settings.weight_decay,
       max_grad_norm=settings.max_grad_norm,
+      gradient_accumulation_steps=settings.gradient_accumulation_steps,
     )
 
   def _build_estimator(self):
@@ -558,13 +560,15 @@ def check_output_dir(
 
 
 def check_batch_sizes(settings: Settings) -> None:
-  """Raises UserError unless each batch size suits the number of devices."""
+  """Raises UserError unless batches can be divided among the devices."""
   replicas = getattr(settings.strategy, "num_replicas_in_sync", 1)
   evaluates = settings.do_eval or settings.evaluates_in_training
-  for name, is_used in (
-    ("train_batch_size", settings.do_train),
-    ("eval_batch_size", evaluates),
-    ("predict_batch_size", "test" in settings.splits),
+  micro_batches = settings.gradient_accumulation_steps
+  for name, is_used, parts in (
+    ("train_batch_size", settings.do_train, micro_batches),
+    ("eval_batch_size", evaluates, 1),
+    ("predict_batch_size", "test" in settings.splits, 1),
   ):
     if is_used:
-      estimator.check_batch_size(f"--{name}", getattr(settings, name), replicas)
+      size = getattr(settings, name)
+      estimator.check_batch_size(f"--{name}", size, replicas, parts)

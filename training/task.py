@@ -14,7 +14,7 @@ import tensorflow as tf
 import modeling
 import optimization
 from pipeline import records
-from training import checkpoints, estimator
+from training import checkpoints, estimator, micro_batches
 
 
 # Added to a sum of weights, so that a mean without weights is 0.
@@ -202,31 +202,38 @@ def build_model_fn(
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
   """
 
-  def model_fn(features, labels, mode, params):
-    del labels, params  # Labels are among the features.
-    checkpoints.initialize_from(init_checkpoint, task.variable_shapes(config))
-    is_training = mode == estimator.ModeKeys.TRAIN
+  def compute(features, mode):
     bert = modeling.BertModel(
       config,
-      is_training,
+      mode == estimator.ModeKeys.TRAIN,
       *(_as_sequences(features[name]) for name in records.SEQUENCES),
       use_one_hot_embeddings,
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
     )
     outputs = task.outputs(bert, features, mode)
-    loss = _loss(outputs, features, is_training)
-    if not is_training:
+    return outputs, _loss(outputs, features, mode)
+
+  def forward(features):
+    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
+    return loss, outputs.logged
+
+  def model_fn(features, labels, mode, params):
+    del labels, params  # Labels are among the features.
+    checkpoints.initialize_from(init_checkpoint, task.variable_shapes(config))
+    if mode != estimator.ModeKeys.TRAIN:
+      outputs, loss = compute(features, mode)
       return estimator.EstimatorSpec(
         mode,
         loss=loss,
         eval_metrics=(functools.partial(_score, task), outputs.predictions),
         predictions=outputs.predictions,
       )
-    train_op, logged = optimization.minimize(loss, update)
-    return estimator.EstimatorSpec(
-      mode, loss, train_op, {**logged, **outputs.logged}
+    loss, scalars, gradients = micro_batches.compute_gradients(
+      forward, features, update
     )
+    train_op, logged = optimization.minimize(gradients, update)
+    return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
 
   return model_fn
 
@@ -291,24 +298,23 @@ def _as_sequences(ids):
   return tf.reshape(ids, [-1, modeling.get_shape_list(ids)[-1]])
 
 
-def _loss(outputs, features, is_training):
+def _loss(outputs, features, mode):
   """The loss of a batch, or None without labels."""
   if outputs.loss is not None or outputs.per_example_loss is None:
     return outputs.loss
-  if is_training:
+  if mode == estimator.ModeKeys.TRAIN:
     return tf.reduce_mean(outputs.per_example_loss)
   return estimator.mean_over_real_rows(outputs.per_example_loss, features)
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-  """The mean of values by weight over a batch that replicas may share.
+  """The mean of values by weight over a batch that may be divided.
 
-  The losses of replicas are averaged. The mean of what each returns is the mean
-  over the weights of all.
+  The losses of replicas and of micro-batches are averaged. The mean of what
+  each returns is the mean over the weights of all. The weights must depend on
+  features only.
   """
   total = tf.reduce_sum(weights) + _EPSILON
   mean = tf.reduce_sum(values * weights) / total
-  replica = tf.distribute.get_replica_context()
-  if replica is None or replica.num_replicas_in_sync == 1:
-    return mean
-  return mean * total / replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)
+  mean_total = micro_batches.mean_total(total)
+  return mean if mean_total is total else mean * total / mean_total

@@ -64,6 +64,18 @@ FLAG_ROWS = {
     ["--keep_checkpoint_max=-1"],
   ),
   "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "greater"]),
+  "no micro-batches": (
+    {"gradient_accumulation_steps": 0},
+    ["--gradient_accumulation_steps=0"],
+  ),
+  "micro-batches that do not divide": (
+    {"gradient_accumulation_steps": 3},
+    [
+      "--train_batch_size=8",
+      "--gradient_accumulation_steps=3",
+      "multiple of 3",
+    ],
+  ),
   "no batch to evaluate": (
     {"eval_batch_size": 0},
     ["--eval_batch_size=0", "greater"],

@@ -1,0 +1,160 @@
+"""A batch in micro-batches has the loss and gradients of the whole batch."""
+
+import json
+
+import numpy as np
+import pytest
+import scripts
+import tensorflow as tf
+
+import optimization
+import variables
+from training import micro_batches
+from training.task import weighted_mean
+
+ROWS, WORDS = 8, 5
+
+
+def make_features():
+  rng = np.random.default_rng(0)
+  words = rng.integers(0, 4, [ROWS, WORDS])
+  # Word i of row n counts as long as i <= n: micro-batches weigh differently.
+  weights = np.arange(WORDS) <= np.arange(ROWS)[:, np.newaxis]
+  return {
+    "words": tf.constant(words, tf.int32),
+    "weights": tf.constant(weights, tf.float32),
+    "labels": tf.constant(rng.normal(size=ROWS), tf.float32),
+  }
+
+
+def forward(features):
+  """A loss by weight and one by row, of a table that is only gathered from."""
+  table = variables.get_variable("table", [4, 3], tf.ones_initializer())
+  kernel = variables.get_variable("kernel", [3, 1], tf.ones_initializer())
+  variables.get_variable("unused", [2])
+  words = tf.gather(table, features["words"])
+  scores = tf.reshape(
+    tf.matmul(tf.reshape(words, [-1, 3]), kernel), [-1, WORDS]
+  )
+  by_word = weighted_mean(tf.square(scores - 1.0), features["weights"])
+  sums = tf.reduce_sum(scores, axis=1)
+  by_row = tf.reduce_mean(tf.square(sums - features["labels"]))
+  share = weighted_mean(tf.cast(scores > 0, tf.float32), features["weights"])
+  draw = tf.random.stateless_uniform([], variables.dropout_seed("site"))
+  return by_word + by_row, {"share": share, "draw": draw}
+
+
+def update_in(count):
+  return optimization.Optimization(
+    1e-2, 10, 0, gradient_accumulation_steps=count
+  )
+
+
+def compute(count, features):
+  return micro_batches.compute_gradients(forward, features, update_in(count))
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_sums_are_those_of_the_batch(count):
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def both(features):
+    with store:
+      whole, parts = (compute(n, features) for n in (1, count))
+      draws = []
+      for index in range(count):
+        with variables.micro_batch(index):
+          seed = variables.dropout_seed("site")
+        draws.append(tf.random.stateless_uniform([], seed))
+    return [
+      (loss, logged, grads.dense, grads.row_norms)
+      for loss, logged, grads in (whole, parts)
+    ], tf.reduce_mean(draws)
+
+  (whole, parts), draw = both(make_features())
+  (loss, logged, dense, norms) = parts
+  np.testing.assert_allclose(loss, whole[0], rtol=1e-6)
+  np.testing.assert_allclose(logged["share"], whole[1]["share"], rtol=1e-6)
+  assert len(dense) == 2
+  for found, expected in zip(dense, whole[2], strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+  # The rows of words that several micro-batches have in common are not summed.
+  assert norms.keys() == {"table"}
+  np.testing.assert_allclose(norms["table"], whole[3]["table"], rtol=1e-6)
+  assert float(norms["table"]) < 0.5 * np.linalg.norm(dense[0])
+  # Each micro-batch drops other units.
+  np.testing.assert_allclose(logged["draw"], draw, rtol=1e-6)
+
+
+def test_the_totals_of_the_batch_cost_no_forward_pass():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def step(features):
+    with store:
+      loss, _, grads = compute(4, features)
+      optimization.minimize(grads, update_in(4))
+    return loss
+
+  graph = step.get_concrete_function(make_features()).graph
+  needed = [*(t.op.name for t in graph.outputs)]
+  needed += [op.name for op in graph.control_outputs]
+  whole = graph.as_graph_def()
+  run = tf.compat.v1.graph_util.extract_sub_graph(whole, needed)
+
+  def count(nodes):
+    return sum(node.op == "MatMul" for node in nodes)
+
+  # What runs multiplies in the loop only.
+  assert count(whole.node) == 1
+  assert count(run.node) == 0
+  assert any(count(function.node_def) for function in run.library.function)
+
+
+DEVICES = """
+import json, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+import numpy as np
+import tensorflow as tf
+import optimization, variables
+import test_micro_batches as test
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+features = test.make_features()
+for devices, count in ((1, 1), (2, 1), (2, 2)):
+  names = [f"CPU:{{i}}" for i in range(devices)]
+  strategy = tf.distribute.MirroredStrategy(names)
+  store, share = variables.VariableStore(), test.ROWS // devices
+
+  def step():
+    with store:
+      replica = tf.distribute.get_replica_context()
+      start = replica.replica_id_in_sync_group * share
+      mine = {{n: x[start:start + share] for n, x in features.items()}}
+      loss, logged, grads = test.compute(count, mine)
+      _, norms = optimization.minimize(grads, test.update_in(count))
+    return [loss, logged["share"], norms["gradient norm"]]
+
+  @tf.function(autograph=False)
+  def run():
+    results = strategy.run(step)
+    return [strategy.reduce("MEAN", x, axis=None) for x in results]
+
+  with strategy.scope():
+    first, second = run(), run()
+  weights = [store[name].numpy().ravel() for name in ("table", "kernel")]
+  print(json.dumps(np.concatenate([first, second, *weights]).tolist()))
+"""
+
+
+def test_devices_and_micro_batches_are_as_one(tmp_path):
+  script = tmp_path / "devices.py"
+  script.write_text(DEVICES.format(tests=str(scripts.ROOT / "tests")))
+  output, _ = scripts.fork(script)
+  one, *others = map(json.loads, output.splitlines())
+  assert len(others) == 2
+  for other in others:
+    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)

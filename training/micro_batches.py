@@ -1,0 +1,146 @@
+"""Gradients of a batch, computed in several smaller batches.
+
+Only memory changes: the gradients of the N micro-batches of a batch are summed,
+and the sum is the gradient of the whole batch.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+import modeling
+import optimization
+import variables
+
+# From features to the loss, a scalar, and the scalars to log.
+Forward = Callable[
+  [Mapping[str, tf.Tensor]], tuple[tf.Tensor, dict[str, tf.Tensor]]
+]
+
+
+class _Local(threading.local):
+  """State of a thread; the replicas of a model are traced in several."""
+
+  def __init__(self):
+    self.recorded = None  # A list to which totals are added, or None.
+    self.known = None  # An iterator over the totals of the batch, or None.
+
+
+_local = _Local()
+
+
+def mean_total(total: tf.Tensor) -> tf.Tensor:
+  """The mean of a total of weights over the parts of a batch.
+
+  Args:
+    total: scalar, the total of this part, which depends on features only.
+  """
+  if _local.known is not None:
+    return next(_local.known)
+  replica = tf.distribute.get_replica_context()
+  if replica is not None and replica.num_replicas_in_sync > 1:
+    total = replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)
+  if _local.recorded is not None:
+    _local.recorded.append(total)
+  return total
+
+
+def compute_gradients(
+  forward: Forward,
+  features: Mapping[str, tf.Tensor],
+  update: optimization.Optimization,
+) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
+  """Loss, scalars and gradients of a batch, computed in micro-batches.
+
+  Args:
+    forward: the model. Its loss and scalars are means over rows, or by weight
+      (`mean_total`).
+    features: dict of tensors [B, ...].
+    update: an Optimization; `gradient_accumulation_steps` divides B.
+
+  Returns:
+    Loss and scalars, averaged over the batch, and the Gradients of the loss.
+  """
+  count = update.gradient_accumulation_steps
+  if count == 1:
+    loss, logged = forward(features)
+    return loss, logged, optimization.compute_gradients(loss, update)
+  # Means by weight need the totals of the batch before the first micro-batch.
+  # Nothing else is read of this forward pass, so TensorFlow drops the rest.
+  with _recording() as totals:
+    _, logged = forward(features)
+  parts = {name: _split(x, count) for name, x in features.items()}
+  traced = []
+
+  def add(index, sums):
+    with variables.micro_batch(index), _replaying(totals, count):
+      loss, logged = forward({name: x[index] for name, x in parts.items()})
+      grads = optimization.compute_gradients(loss / count, update)
+    traced[:] = [[variables.name_of(v) for v in grads.variables], grads]
+    means = {"loss": loss, **logged}
+    terms = {
+      "means": {name: value / count for name, value in means.items()},
+      "gradients": dict(zip(traced[0], grads.dense, strict=True)),
+      "squares": {n: tf.square(norm) for n, norm in grads.row_norms.items()},
+    }
+    return index + 1, {n: _add(sums[n], terms[n]) for n in sums}
+
+  _, sums = tf.while_loop(
+    lambda index, _: index < count,
+    add,
+    (tf.constant(0), _zeros(["loss", *logged], update)),
+    parallel_iterations=1,
+    maximum_iterations=count,
+  )
+  names, grads = traced
+  grads = grads._replace(
+    dense=[sums["gradients"][name] for name in names],
+    row_norms={n: tf.sqrt(sums["squares"][n]) for n in grads.row_norms},
+  )
+  return sums["means"].pop("loss"), sums["means"], grads
+
+
+def _zeros(means, update):
+  """Sums over no micro-batch."""
+  tvars = optimization.trained_variables(update)
+  shapes = {variables.name_of(v): v.shape for v in tvars}
+  return {
+    "means": {name: tf.zeros([]) for name in means},
+    "gradients": {name: tf.zeros(shape) for name, shape in shapes.items()},
+    "squares": {name: tf.zeros([]) for name in shapes},
+  }
+
+
+def _add(sums, terms):
+  """Sums with terms, of which some may be missing."""
+  return {n: x + terms[n] if n in terms else x for n, x in sums.items()}
+
+
+def _split(x, count):
+  """[B, ...] as [count, B / count, ...]."""
+  rows, *rest = modeling.get_shape_list(x)
+  return tf.reshape(x, [count, rows // count, *rest])
+
+
+@contextlib.contextmanager
+def _recording():
+  """Yields the list of the totals that `mean_total` returns inside."""
+  totals, previous = [], _local.recorded
+  _local.recorded = totals
+  try:
+    yield totals
+  finally:
+    _local.recorded = previous
+
+
+@contextlib.contextmanager
+def _replaying(totals, count):
+  """Makes `mean_total` return means over `count` parts of recorded totals."""
+  previous = _local.known
+  _local.known = iter([total / count for total in totals])
+  try:
+    yield
+  finally:
+    _local.known = previous
