@@ -105,6 +105,7 @@ def check_flags() -> None:
       [FLAGS.input_file, *common_flags.model_files()],
     )
   feature_files.check_output(FLAGS.output_file, FLAGS.dtype)
+  common_flags.check_precision()
 
 
 def load_extractor() -> FeatureExtractor:

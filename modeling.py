@@ -148,8 +148,9 @@ class BertModel:
     use_one_hot_embeddings: whether to look up words by a matrix product, which
       is faster on a TPU, instead of a gather.
     scope: prefix of all variable names; "bert" if None.
-    precision: "float32", or "bfloat16" for the products and activations of the
-      layers. Weights, LayerNorm, softmax and all outputs are always float32.
+    precision: "float32"; or "bfloat16" or "float16" for the products and
+      activations of the layers. Weights, LayerNorm, softmax and all outputs are
+      always float32.
     gradient_checkpointing: whether training keeps the input of each layer only,
       and computes the layer again in the backward pass. Not in a v1 graph.
 

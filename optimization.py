@@ -14,6 +14,8 @@ from typing import NamedTuple
 import variables  # First: it loads TensorFlow without its start-up messages.
 import tensorflow as tf
 
+import loss_scale
+
 
 def learning_rate_schedule(
   step: tf.Tensor | tf.Variable,
@@ -108,6 +110,7 @@ class Optimization:
       to it.
     gradient_accumulation_steps: number of micro-batches that a batch is divided
       into; see `training/micro_batches.py`.
+    loss_scaling: whether to scale the loss; for float16.
   """
 
   learning_rate: float
@@ -120,6 +123,7 @@ class Optimization:
   weight_decay: float = 0.01
   max_grad_norm: float = 1.0
   gradient_accumulation_steps: int = 1
+  loss_scaling: bool = False
 
 
 def create_optimizer(
@@ -157,7 +161,8 @@ class Gradients(NamedTuple):
 
   Attributes:
     variables: the n variables that contribute to the loss.
-    dense: n tensors, each shaped like its variable.
+    dense: n tensors, each shaped like its variable. With `loss_scaling` they
+      and the norms are multiplied by the scale.
     row_norms: by name, for variables that are only read by gathers, the norm of
       the rows of the gradient: one row for each that was read. The original
       computes it before it sums the rows of repeated words; `dense` has sums.
@@ -186,6 +191,8 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
   """
   if tf.executing_eagerly():
     raise RuntimeError("call create_optimizer inside tf.function")
+  if update.loss_scaling:
+    loss *= loss_scale.current()
   tvars = trained_variables(update)
   grads = tf.gradients(loss, tvars)
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
@@ -214,7 +221,7 @@ def minimize(
 
   Returns:
     The operation, and a dict of scalars: `learning rate`, and `gradient norm`
-    before clipping.
+    before clipping; with `loss_scaling` those of `loss_scale`, too.
   """
   grads = loss
   if not isinstance(grads, Gradients):
@@ -230,25 +237,28 @@ def minimize(
     update.lr_schedule,
   )
   count = steps_before + 1 if update.adam_bias_correction else None
-  norm = _clip_and_apply(grads, rate, count, update)
+  norm, logged = _average_and_apply(grads, rate, count, update)
   with tf.control_dependencies([norm]):
     train_op = tf.group(step.assign_add(1), name="train_op")
-  return train_op, {"learning rate": rate, "gradient norm": norm}
+  return train_op, {"learning rate": rate, "gradient norm": norm, **logged}
 
 
-def _clip_and_apply(grads, rate, count, update):
-  """Averages and clips gradients, updates variables; returns the norm.
+def _average_and_apply(grads, rate, count, update):
+  """Averages gradients over replicas, and updates the variables.
 
   `rate` is that of this update, and `count` its number for the correction of
-  the moments' bias, or None.
+  the moments' bias, or None. Returns the norm, and scalars for the log.
   """
-  tvars, dense, row_norms = grads
-  gathered = [variables.name_of(variable) in row_norms for variable in tvars]
-  row_norms = list(row_norms.values())
+  row_norms = list(grads.row_norms.values())
+  dense = grads.dense
   replica = tf.distribute.get_replica_context()
   several = replica is not None and replica.num_replicas_in_sync > 1
   if several:
     dense, row_norms = _average_over_replicas(replica, dense, row_norms)
+  gathered = [
+    variables.name_of(variable) in grads.row_norms
+    for variable in grads.variables
+  ]
 
   def clip_and_apply(dense, row_norms, rate, count):
     tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]
@@ -263,16 +273,25 @@ def _clip_and_apply(grads, rate, count, update):
       layer_rates=update.layer_rates,
       count=count,
     )
-    applied = optimizer.apply_gradients(zip(clipped, tvars, strict=True))
+    applied = optimizer.apply_gradients(
+      zip(clipped, grads.variables, strict=True)
+    )
     with tf.control_dependencies([applied]):
       return tf.identity(norm)
 
-  if variables.in_v1_graph() or several:
-    return clip_and_apply(dense, row_norms, rate, count)
-  # Compiled as one program, the update passes over each weight once, not ten
-  # times.
-  compiled = tf.function(clip_and_apply, jit_compile=True, autograph=False)
-  return compiled(dense, row_norms, rate, count)
+  apply = clip_and_apply
+  if not (variables.in_v1_graph() or several):
+    # Compiled as one program, the update passes over each weight once, not ten
+    # times.
+    apply = tf.function(clip_and_apply, jit_compile=True, autograph=False)
+  if not update.loss_scaling:
+    return apply(dense, row_norms, rate, count), {}
+
+  def apply_unscaled(scale):
+    unscaled = ([x / scale for x in group] for group in (dense, row_norms))
+    return apply(*unscaled, rate, count)
+
+  return loss_scale.apply_if_finite(dense, apply_unscaled)
 
 
 def _average_over_replicas(replica, dense, row_norms):

@@ -16,6 +16,7 @@ CORE = [
   "layers",
   "modeling",
   "tokenization",
+  "loss_scale",
   "optimization",
 ]
 

@@ -196,7 +196,8 @@ def _unreadable(prefix):
 
 def is_training_state(name: str) -> bool:
   """Whether only training needs the variable of that name."""
-  return name == "global_step" or name.endswith(("/adam_m", "/adam_v"))
+  counts = ("global_step", "loss_scale", "good_steps", "skipped_steps")
+  return name in counts or name.endswith(("/adam_m", "/adam_v"))
 
 
 def compare(

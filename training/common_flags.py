@@ -39,9 +39,10 @@ def define_model_flags(
   flags.DEFINE_enum(
     "precision",
     "float32",
-    ["float32", "bfloat16"],
+    ["float32", "bfloat16", "float16"],
     "Precision of the layers. bfloat16 is faster on processors that support "
-    "it; weights, LayerNorm, softmax, loss and optimizer stay in float32.",
+    "it, and float16 on GPUs; weights, LayerNorm, softmax, loss and optimizer "
+    "stay in float32.",
   )
 
 
@@ -250,6 +251,14 @@ def require(*names: str) -> None:
   for name in names:
     if not FLAGS[name].value:
       raise UserError(f"--{name} is required; pass a value")
+
+
+def check_precision() -> None:
+  """Raises UserError if the device lacks the --precision."""
+  if FLAGS.use_tpu and FLAGS.precision == "float16":
+    raise UserError(
+      "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
+    )
 
 
 def check_exclusive(*names: str) -> None:

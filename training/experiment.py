@@ -104,8 +104,9 @@ class Settings:
     flags.json records the values that are used.
 
     Raises:
-      UserError: there is no such TPU.
+      UserError: there is no such TPU, or it lacks the precision.
     """
+    common_flags.check_precision()
     names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
     fields = {name: FLAGS[name].value for name in names}
     fields |= {k: v for k, v in changes.items() if k in names}

@@ -18,6 +18,9 @@ from absl import logging
 from errors import UserError, plural
 from pipeline.progress import bar
 
+# Numbers of which a log line shows the last one, not the mean.
+_CURRENT = ("learning rate", "loss scale", "skipped steps")
+
 
 class Summaries:
   """Writes scalars for TensorBoard.
@@ -131,25 +134,29 @@ class Progress:
     """Logs one line for the steps since the last line, if there are any.
 
     Raises:
-      UserError: their mean loss is not finite.
+      UserError: their mean loss is not finite, or float16 cannot hold the
+        gradients.
     """
     count = len(self._results)
     if not count:
       return
     # Reading a loss waits for its step to end, so read it before the clock.
-    scalars = {
-      name: np.mean([results[name].numpy() for results in self._results])
+    values = {
+      name: np.array([results[name].numpy() for results in self._results])
       for name in self._results[-1]
     }
+    scalars = {name: _summarize(name, v) for name, v in values.items()}
     seconds = time.monotonic() - self._since
     if not np.isfinite(scalars["loss"]):
       raise UserError(
         f"the loss is {scalars['loss']} within {plural(count, 'step')} after "
         f"step {self._step}; lower --learning_rate or look for damaged input"
       )
-    if "learning rate" in scalars:
-      # The current one, not the mean.
-      scalars["learning rate"] = self._results[-1]["learning rate"].numpy()
+    if scalars.get("loss scale", 1) < 1:
+      raise UserError(
+        f"the gradients after step {self._step} are too large for float16; "
+        f"pass --precision=bfloat16 or float32, or lower --learning_rate"
+      )
     shown = f"loss {scalars['loss']:.4f}"
     logged = "".join(
       f", {name} {value:.3g}"
@@ -170,3 +177,11 @@ class Progress:
     self._bar.set_postfix_str(shown + rate, refresh=False)
     self._summaries.write(self._step, scalars)
     self.restart_clock()
+
+
+def _summarize(name, values):
+  """The number that stands for several steps in a log line."""
+  if name in _CURRENT:
+    return values[-1]
+  finite = values[np.isfinite(values)]  # Skipped steps have no gradient.
+  return np.mean(finite if finite.size and name != "loss" else values)

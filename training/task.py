@@ -202,6 +202,9 @@ def build_model_fn(
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
   """
 
+  if update is not None and precision == "float16":
+    update = dataclasses.replace(update, loss_scaling=True)
+
   def compute(features, mode):
     bert = modeling.BertModel(
       config,

@@ -37,8 +37,12 @@ FLAG_ROWS = {
     ["--do_eval=perhaps", "true or false"],
   ),
   "none of a list": (
-    {"precision": "float16"},
-    ["--precision=float16", "<float32|bfloat16>"],
+    {"precision": "float8"},
+    ["--precision=float8", "<float32|bfloat16|float16>"],
+  ),
+  "float16 on a TPU": (
+    {"precision": "float16", "use_tpu": True},
+    ["--precision=float16", "TPU", "pass --precision=bfloat16"],
   ),
   "none of the long texts": (
     {"long_text": "tail"},
