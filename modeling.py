@@ -20,7 +20,7 @@ import json
 import math
 import numbers
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import variables  # First: it loads TensorFlow without its start-up notes.
@@ -35,6 +35,7 @@ from layers import create_initializer, dropout, gelu, get_activation
 from layers import dense, layer_norm, layer_norm_and_dropout  # noqa: F401
 from layers import merge_heads, recomputed, split_heads
 from layers import reshape_from_matrix, reshape_to_matrix
+from packing import UNPACKED, Packing
 
 
 @dataclasses.dataclass(eq=False)
@@ -129,7 +130,7 @@ def _once(build):
       with contextlib.ExitStack() as place:
         if model._graph is not None:
           place.enter_context(model._graph.as_default())
-          place.enter_context(tf.device(model.embedding_output.device))
+          place.enter_context(tf.device(model._embeddings.device))
         results[key] = build(model, *key[1:])
     return results[key]
 
@@ -153,6 +154,8 @@ class BertModel:
       always float32.
     gradient_checkpointing: whether training keeps the input of each layer only,
       and computes the layer again in the backward pass. Not in a v1 graph.
+    packing: computes several sequences in one row. Only attention probabilities
+      are then those of the rows.
 
   Raises:
     ValueError: `config` is not valid, a rank is not 2, or S is more than
@@ -170,6 +173,7 @@ class BertModel:
     scope: str | None = None,
     precision: str = "float32",
     gradient_checkpointing: bool = False,
+    packing: Packing = UNPACKED,
   ):
     config.check()
     self._config = config = copy.copy(config)
@@ -181,8 +185,9 @@ class BertModel:
       input_mask = tf.ones_like(input_ids)
     if token_type_ids is None:
       token_type_ids = tf.zeros_like(input_ids)
-    self._input_mask = tf.convert_to_tensor(input_mask)
-    self._precision, self._results = precision, {}
+    input_ids = packing.pack(input_ids)
+    self._input_mask = packing.pack(tf.convert_to_tensor(input_mask))
+    self._packing, self._precision, self._results = packing, precision, {}
     self._last = config.num_hidden_layers - 1
     self._recomputes = gradient_checkpointing and is_training
     self._graph = None
@@ -197,14 +202,15 @@ class BertModel:
           config.initializer_range,
           use_one_hot_embeddings=use_one_hot_embeddings,
         )
-        self.embedding_output = embedding_postprocessor(
+        self._embeddings = embedding_postprocessor(
           words,
           use_token_type=True,
-          token_type_ids=tf.convert_to_tensor(token_type_ids),
+          token_type_ids=packing.pack(tf.convert_to_tensor(token_type_ids)),
           token_type_vocab_size=config.type_vocab_size,
           initializer_range=config.initializer_range,
           max_position_embeddings=config.max_position_embeddings,
           dropout_prob=config.hidden_dropout_prob,
+          position_ids=packing.position_ids,
         )
       with variables.variable_scope("encoder"):
         self._blocks = stack_weights(config, precision)
@@ -216,51 +222,56 @@ class BertModel:
 
   @_once
   def _mask(self):
-    return create_attention_mask_from_input_mask(
-      self.embedding_output, self._input_mask
+    mask = create_attention_mask_from_input_mask(
+      self._embeddings, self._input_mask
     )
+    return self._packing.within_slots(mask)
 
   @_once
-  def _layer(self, index, first_only=False):
-    """Output and attention probabilities of a layer.
-
-    The pooler reads the last layer at the first position only, which costs a
-    fraction of the layer when it is computed by itself.
-    """
+  def _layer(self, index, select=None):
+    """Output and attention probabilities of a layer."""
     if index < 0:
-      return tf.cast(self.embedding_output, self._precision), None
+      return tf.cast(self._embeddings, self._precision), None
     x, _ = self._layer(index - 1)
     weights, seed = self._blocks[index]
 
     def block(x, mask, weights, seed):
-      return transformer_block(x, mask, weights, self._config, seed, first_only)
+      return transformer_block(x, mask, weights, self._config, seed, select)
 
     if self._recomputes:
       block = recomputed(block)
     x, probs = block(x, self._mask(), weights, seed)
-    if index == self._last and not first_only:
-      # The first position has the same dropout in all outputs.
-      x = tf.concat([self._layer(index, True)[0], x[:, 1:]], axis=1)
     # Kept eagerly, probabilities take more memory than everything else.
     return x, None if self._graph is None else probs
 
   @_once
+  def _first(self):
+    """The last layer at the first positions, [B, 1, H]: a fraction of it."""
+    firsts, _ = self._layer(self._last, self._packing.firsts)
+    return self._packing.unpack_firsts(firsts)
+
+  def _output(self, x):
+    """An output [B, S, H] of the encoder, in float32."""
+    return tf.cast(self._packing.unpack(x), tf.float32)
+
+  @_once
   def get_pooled_output(self) -> tf.Tensor:
     """float [B, H]: the vector C of section 3.1, [CLS] transformed."""
-    first, _ = self._layer(self._last, True)
-    first = tf.cast(reshape_to_matrix(first), tf.float32)
+    first = tf.cast(reshape_to_matrix(self._first()), tf.float32)
     return affine(first, self._pooler, tf.tanh)
 
   @_once
   def get_sequence_output(self) -> tf.Tensor:
     """float [B, S, H]: the output of the last layer."""
-    return tf.cast(self._layer(self._last)[0], tf.float32)
+    x = self._output(self._layer(self._last)[0])
+    # The first position has the same dropout in all outputs.
+    return tf.concat([tf.cast(self._first(), tf.float32), x[:, 1:]], axis=1)
 
   @_once
   def get_all_encoder_layers(self) -> list[tf.Tensor]:
     """The outputs of all layers, L times float [B, S, H], lowest first."""
     lower = [self._layer(index)[0] for index in range(self._last)]
-    return [*(tf.cast(x, tf.float32) for x in lower), self.sequence_output]
+    return [*map(self._output, lower), self.sequence_output]
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
     """L times float [B, N, S, S], before dropout, lowest layer first.
@@ -277,14 +288,16 @@ class BertModel:
       for x, (block, _) in zip(inputs, self._blocks, strict=True)
     ]
 
+  @_once
   def get_embedding_output(self) -> tf.Tensor:
     """float [B, S, H]: the first layer's input."""
-    return self.embedding_output
+    return self._output(self._embeddings)
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, H]: the word embeddings, a variable."""
     return self.embedding_table
 
+  embedding_output = property(get_embedding_output)
   pooled_output = property(get_pooled_output)
   sequence_output = property(get_sequence_output)
   all_encoder_layers = property(get_all_encoder_layers)
@@ -336,6 +349,7 @@ def embedding_postprocessor(
   initializer_range: float = 0.02,
   max_position_embeddings: int = 512,
   dropout_prob: float = 0.1,
+  position_ids: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """Adds segment and position embeddings (figure 2); LayerNorm and dropout.
 
@@ -347,6 +361,7 @@ def embedding_postprocessor(
     token_type_embedding_name, position_embedding_name: their names.
     initializer_range: standard deviation of new tables.
     dropout_prob: dropout of the result.
+    position_ids: integer [B, S]; 0 to S - 1 in each row if None.
 
   Raises:
     ValueError: `token_type_ids` is missing, or S is more than
@@ -373,7 +388,10 @@ def embedding_postprocessor(
     positions = variables.get_variable(
       position_embedding_name, [max_position_embeddings, width], initializer
     )
-    output += positions[:seq]
+    positions = positions[:seq]
+    if position_ids is not None:
+      positions = tf.gather(positions, position_ids)
+    output += positions
   return layer_norm_and_dropout(output, dropout_prob)
 
 
@@ -412,7 +430,8 @@ def attention(
   return merge_heads(tf.matmul(used, value)), probs
 
 
-def attention_of_first(
+def attention_of_few(
+  queries_of: tf.Tensor,
   x: tf.Tensor,
   mask: tf.Tensor | None,
   weights: AttentionWeights,
@@ -420,15 +439,15 @@ def attention_of_first(
   dropout_prob: float = 0.0,
   seed: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """`attention` from the first of [B, T, H], F = 1, without any key or value.
+  """`attention` from [B, F, H] to x [B, T, H] without any key or value.
 
   The score q'(K x + k) of an input x equals (K'q)'x + q'k, and the context
   sum p (V x + v) equals V sum(p x) + sum(p) v, where sum(p) may differ from 1
   because of dropout. So the query is projected to the space of the inputs, and
-  their weighted sum to the space of the values.
+  their weighted sum to the space of the values. This is less work for F < D.
   """
-  query = affine(x[:, 0], weights.query)
-  query = split_heads(query, x[:, :1], num_heads)  # [B, N, F, D]
+  query = affine(reshape_to_matrix(queries_of), weights.query)
+  query = split_heads(query, queries_of, num_heads)  # [B, N, F, D]
   heads = [num_heads, query.shape[-1]]
   (key_kernel, key_bias), (value_kernel, value_bias) = (
     (tf.reshape(kernel, [-1, *heads]), tf.reshape(bias, heads))
@@ -437,7 +456,6 @@ def attention_of_first(
   query_of_inputs = tf.einsum("bnfd,hnd->bnfh", query, key_kernel)
   scores = tf.einsum("bnfh,bth->bnft", query_of_inputs, x)
   scores += tf.einsum("bnfd,nd->bnf", query, key_bias)[..., tf.newaxis]
-  mask = None if mask is None else mask[:, :1]
   probs = masked_softmax(scores, mask, scale=1 / math.sqrt(query.shape[-1]))
   used = dropout(tf.cast(probs, x.dtype), dropout_prob, seed)
   sums = tf.einsum("bnft,bth->bnfh", used, x)
@@ -548,7 +566,7 @@ def transformer_block(
   weights: BlockWeights,
   config: BertConfig,
   seed: tf.Tensor | None = None,
-  first_only: bool = False,
+  select: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Attention and a feed-forward layer, each with residual and LayerNorm.
 
@@ -557,15 +575,16 @@ def transformer_block(
     mask: [B, S, S], 0 where attention is not allowed.
     weights, config: its weights and sizes.
     seed: see `variables.dropout_seed`.
-    first_only: whether to compute the first position only.
+    select: function that selects the positions to compute, [B, F, H] of
+      [B, S, H]; None for all.
 
   Returns:
-    float [B, S, H] and attention probabilities [B, N, S, S]; with `first_only`
-    [B, 1, H] and [B, N, 1, S].
+    float [B, S, H] and attention probabilities [B, N, S, S]; with `select`
+    [B, F, H] and [B, N, F, S].
   """
 
   def seed_of(site):
-    site += 3 * first_only
+    site += 3 * (select is not None)
     return None if seed is None else seed + tf.constant([site, 0])
 
   def add_and_norm(sublayer, residual, norm, site):
@@ -573,15 +592,13 @@ def transformer_block(
     return normalize(output + residual, norm)
 
   heads, drop = config.num_attention_heads, config.attention_probs_dropout_prob
-  if first_only:
-    context, probs = attention_of_first(
-      x, mask, weights.attention, heads, drop, seed_of(0)
-    )
-    x = x[:, :1]
-  else:
-    context, probs = attention(
-      x, x, mask, weights.attention, heads, drop, seed_of(0)
-    )
+  attend, inputs = attention, x
+  if select is not None:
+    attend, x = attention_of_few, select(x)
+    mask = None if mask is None else select(mask)
+  context, probs = attend(
+    x, inputs, mask, weights.attention, heads, drop, seed_of(0)
+  )
   y = reshape_to_matrix(x)  # On a TPU a reshape is not free.
   output = affine(context, weights.attention_output)
   y = add_and_norm(output, y, weights.attention_norm, 1)

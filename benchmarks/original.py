@@ -79,9 +79,9 @@ def computation():
   """
   gelu, block = layers.gelu, modeling.transformer_block
 
-  def whole_block(x, mask, weights, config, seed, first_only):
+  def whole_block(x, mask, weights, config, seed, select):
     x, probs = block(x, mask, weights, config, seed)
-    return (x[:, :1], probs[:, :, :1]) if first_only else (x, probs)
+    return (select(x), probs[:, :, :1]) if select else (x, probs)
 
   layers.gelu = functools.partial(tf.nn.gelu, approximate=True)
   modeling.transformer_block = whole_block

@@ -14,6 +14,7 @@ CORE = [
   "quiet_start",
   "variables",
   "layers",
+  "packing",
   "modeling",
   "tokenization",
   "loss_scale",

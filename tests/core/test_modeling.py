@@ -11,6 +11,7 @@ import layers
 import loss_scale
 import modeling
 import optimization
+import packing
 import variables
 from errors import UserError
 from training import checkpoints
@@ -53,7 +54,11 @@ def test_a_model_makes_the_variables_that_variable_shapes_lists():
   assert made == modeling.variable_shapes(config)
 
 
-def _build(golden, is_training=True, precision="float32"):
+# The golden batch has sequences of 32, 20, 9 and 3 tokens.
+TWO_ROWS = packing.best_fit([32, 20, 9, 3], 32)
+
+
+def _build(golden, is_training=True, precision="float32", **kwargs):
   return modeling.BertModel(
     golden.config,
     is_training,
@@ -61,6 +66,7 @@ def _build(golden, is_training=True, precision="float32"):
     golden.inputs["input_mask"],
     golden.inputs["segment_ids"],
     precision=precision,
+    **kwargs,
   )
 
 
@@ -97,6 +103,33 @@ def test_function_outputs_are_the_originals(golden, jit_compile):
 
   _assert_golden(forward(), golden)
   _assert_golden(forward(), golden)
+
+
+def test_packed_outputs_are_the_originals(golden):
+  assert TWO_ROWS.num_rows == 2
+  is_token = golden.inputs["input_mask"].astype(bool)
+  store = golden.store()
+
+  @tf.function(jit_compile=True, autograph=False)
+  def forward():
+    with store:
+      model = _build(golden, packing=TWO_ROWS)
+    return _outputs(model), model.get_all_attention_probs()[1]
+
+  outputs, probs = forward()
+  pooled = outputs.pop("pooled_output")
+  _assert_golden({"pooled_output": pooled}, golden)
+  for name, value in outputs.items():
+    expected = golden.arrays[f"forward/{name}"]
+    assert value.shape == expected.shape
+    np.testing.assert_allclose(
+      value.numpy()[is_token], expected[is_token], rtol=0, atol=1e-5
+    )
+  # What a row's other sequences have is not seen.
+  expected = _softmax_by_definition(golden)[1][1, :, :20, :20]
+  probs = probs[1, :, :20]
+  np.testing.assert_allclose(probs[:, :, :20], expected, rtol=0, atol=1e-5)
+  assert not np.any(probs[:, :, 20:])
 
 
 def test_one_hot_embeddings_give_the_same_outputs(golden):
@@ -230,9 +263,9 @@ def test_eager_mode_computes_what_is_read(golden, monkeypatch):
   calls = []
   block = modeling.transformer_block
 
-  def counted(x, mask, weights, config, seed, first_only):
-    calls.append(first_only)
-    return block(x, mask, weights, config, seed, first_only)
+  def counted(x, mask, weights, config, seed, select):
+    calls.append(select is not None)
+    return block(x, mask, weights, config, seed, select)
 
   monkeypatch.setattr(modeling, "transformer_block", counted)
   with golden.store():
@@ -302,23 +335,27 @@ def _block_weights(golden, index):
   )
 
 
-@pytest.mark.parametrize("first_only", [False, True])
-def test_a_block_is_a_function_of_arrays(golden, first_only):
+@pytest.mark.parametrize("positions", [None, [0], [5, 0, 31]])
+def test_a_block_is_a_function_of_arrays(golden, positions):
   x = tf.constant(golden.arrays["forward/embedding_output"])
   mask = modeling.create_attention_mask_from_input_mask(
     x, tf.constant(golden.inputs["input_mask"])
   )
   outputs, probs = modeling.transformer_block(
-    x, mask, _block_weights(golden, 0), golden.config, first_only=first_only
+    x,
+    mask,
+    _block_weights(golden, 0),
+    golden.config,
+    select=positions and (lambda x: tf.gather(x, positions, axis=1)),
   )
-  positions = slice(1) if first_only else slice(None)
+  positions = positions or slice(None)
   expected = golden.arrays["forward/encoder_layer_0"][:, positions]
   np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
   expected = _softmax_by_definition(golden)[0][:, :, positions]
   np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-5)
 
 
-def test_attention_of_first_with_probabilities_that_do_not_sum_to_1(
+def test_attention_of_few_with_probabilities_that_do_not_sum_to_1(
   golden, monkeypatch
 ):
   # What dropout does, but equal for all positions.
@@ -328,10 +365,12 @@ def test_attention_of_first_with_probabilities_that_do_not_sum_to_1(
   mask = tf.ones([4, 32, 32])
   weights = _block_weights(golden, 0).attention
   context, probs = modeling.attention(x, x, mask, weights, 4)
-  first, first_probs = modeling.attention_of_first(x, mask, weights, 4)
-  context = tf.reshape(context, [4, 32, 32])[:, 0]
-  np.testing.assert_allclose(first, context, atol=1e-5)
-  np.testing.assert_allclose(first_probs, probs[:, :, :1], atol=1e-6)
+  few, few_probs = modeling.attention_of_few(
+    x[:, :2], x, mask[:, :2], weights, 4
+  )
+  context = tf.reshape(context, [4, 32, 32])[:, :2]
+  np.testing.assert_allclose(few, tf.reshape(context, [8, 32]), atol=1e-5)
+  np.testing.assert_allclose(few_probs, probs[:, :, :2], atol=1e-6)
 
 
 def test_the_original_layers_without_a_mask():
@@ -568,8 +607,8 @@ def test_pretraining_losses_are_the_originals(golden):
   )
 
 
-def _classifier_loss(golden, precision="float32"):
-  pooled = _build(golden, precision=precision).get_pooled_output()
+def _classifier_loss(golden, precision="float32", **kwargs):
+  pooled = _build(golden, precision=precision, **kwargs).get_pooled_output()
   weights = variables.get_variable("output_weights", [3, 32])
   bias = variables.get_variable("output_bias", [3])
   logits = tf.matmul(pooled, weights, transpose_b=True) + bias
@@ -592,14 +631,15 @@ def _assert_run(golden, losses, final):
     )
 
 
-def test_twelve_updates_are_the_originals(golden):
+@pytest.mark.parametrize("packing", [packing.UNPACKED, TWO_ROWS])
+def test_twelve_updates_are_the_originals(golden, packing):
   """The tests of tasks/ train on the two other tasks."""
   store = golden.store("classifier")
 
   @tf.function(autograph=False)
   def step():
     with store:
-      loss = _classifier_loss(golden)
+      loss = _classifier_loss(golden, packing=packing)
       optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
       return loss
 
@@ -794,13 +834,18 @@ def test_a_block_that_is_computed_again_drops_the_same_units(golden):
     with store:
       (weights, seed), (_, other_seed) = modeling.stack_weights(config)
 
-      def run(seed, first_only=False):
+      def run(seed, select=None):
         output, _ = modeling.transformer_block(
-          x, mask, weights, config, seed, first_only
+          x, mask, weights, config, seed, select
         )
         return output
 
-      return run(seed), run(seed), run(other_seed), run(seed, True)
+      return (
+        run(seed),
+        run(seed),
+        run(other_seed),
+        run(seed, lambda x: x[:, :1]),
+      )
 
   first, again, other, at_first = forward()
   np.testing.assert_array_equal(first, again)
