@@ -154,6 +154,8 @@ class ClassificationTask(Task):
     submission_dir: folder for GLUE's submission files.
   """
 
+  can_pack = True
+
   def __init__(
     self,
     name: str,

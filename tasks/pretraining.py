@@ -167,6 +167,7 @@ class PretrainingTask(Task):
   """
 
   name = "pre-training"
+  can_pack = True
 
   def __init__(
     self,
@@ -185,13 +186,13 @@ class PretrainingTask(Task):
   def row_sets(self, split: str) -> list[RowSet]:
     """The records of a split."""
     found = self._read[split]()
+    is_training, count = split == "train", len(found)
+    if not is_training:
+      count = min(count, self._max_eval_rows or count)
     input_fn = inputs.input_fn_from_rows(
-      found,
-      is_training=split == "train",
-      transform=self._mask_batch,
-      max_rows=self._max_eval_rows or len(found),
+      found, is_training, transform=self._mask_batch, max_rows=count
     )
-    return [RowSet(split, "", None, input_fn, len(found))]
+    return [RowSet(split, "", None, input_fn, count, read=self._read[split])]
 
   def data_hashes(self) -> dict[str, str]:
     """The fingerprint of the records of each split."""

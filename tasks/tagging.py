@@ -65,6 +65,7 @@ class TaggingTask(Task):
   """
 
   name = "NER"
+  can_pack = True
 
   def __init__(
     self,

@@ -133,11 +133,22 @@ def define_run_flags() -> None:
     lower_bound=0,
     upper_bound=2**31 - 1,
   )
+  _define_shape_flags()
+
+
+def _define_shape_flags():
   flags.DEFINE_bool(
     "pad_to_max_length",
     None,
     "Pad every batch to --max_seq_length instead of to its longest row. "
     "Default: True on a TPU and for training in run_squad.py, else False.",
+  )
+  flags.DEFINE_bool(
+    "pack_sequences",
+    False,
+    "Compute several short sequences in each row of --max_seq_length, with the "
+    "same results. For classification, NER and pre-training where shapes must "
+    "be static.",
   )
   _define_step_flags()
 

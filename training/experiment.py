@@ -30,6 +30,8 @@ from training import (
   estimator,
   inputs,
   model_folder,
+  packed_batches,
+  record_files,
   run_record,
 )
 from training.task import RowSet, Task, build_model_fn
@@ -96,6 +98,7 @@ class Settings:
   max_grad_norm: float = 1.0
   gradient_checkpointing: bool = False
   gradient_accumulation_steps: int = 1
+  pack_sequences: bool = False
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -118,6 +121,11 @@ class Settings:
     )
     recorded = common_flags.flag_values() | changes
     return cls(splits=tuple(splits), flags=recorded, **fields)
+
+  @property
+  def num_replicas(self) -> int:
+    """Number of devices that share a batch."""
+    return getattr(self.strategy, "num_replicas_in_sync", 1)
 
   @property
   def do_train(self) -> bool:
@@ -149,6 +157,7 @@ class Experiment:
     self._task = task
     self._model = model
     self._settings = settings
+    check_packing(settings, task)
     self._read_output_dir()
     has_heads = check_init_checkpoint(
       model.config, task.variable_shapes(model.config), settings.init_checkpoint
@@ -257,6 +266,7 @@ class Experiment:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
+    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
     num_rows = records.write_records(path, rows(), spec)
     logging.info(
       "%s: %s of %s",
@@ -268,10 +278,43 @@ class Experiment:
       split,
       suffix,
       examples,
-      inputs.input_fn_from_file(path, spec, is_training, is_training),
+      inputs.lazy_input_fn(read, is_training, is_training),
       num_rows,
       None if set(counts) <= {1} else np.array(counts, np.int64),
+      read,
     )
+
+  def _choose_packings(self):
+    """The Packing of each mode, which the input of its rows receives, too."""
+    settings, packings = self._settings, {}
+    micro_batches = settings.gradient_accumulation_steps
+    train_size = settings.train_batch_size // micro_batches
+    modes = {
+      "train": (estimator.ModeKeys.TRAIN, train_size),
+      "dev": (estimator.ModeKeys.EVAL, settings.eval_batch_size),
+      "test": (estimator.ModeKeys.PREDICT, settings.predict_batch_size),
+    }
+    for split, row_sets in self._row_sets.items():
+      if not (settings.pack_sequences and row_sets):
+        continue
+      mode, batch_size = modes[split]
+      found = packings[mode] = packed_batches.choose_packing(
+        [rows.read().lengths[: rows.num_rows] for rows in row_sets],
+        batch_size // settings.num_replicas,
+        row_sets[0].read().spec["input_ids"].shape[0],
+      )
+      self._row_sets[split] = [
+        dataclasses.replace(rows, input_fn=_with(rows.input_fn, packing=found))
+        for rows in row_sets
+      ]
+      logging.info(
+        "%s: %s packed into %s of %d positions",
+        row_sets[0].name,
+        plural(len(found.capacities), "sequence"),
+        plural(found.num_rows, "row"),
+        found.length,
+      )
+    return packings
 
   # Training.
 
@@ -359,6 +402,7 @@ class Experiment:
       settings.use_tpu,
       settings.precision,
       settings.gradient_checkpointing,
+      self._choose_packings(),
     )
     pads = settings.pad_to_max_length
     config = estimator.RunConfig(
@@ -394,7 +438,7 @@ class Experiment:
     (rows,) = self._row_sets["train"]
     input_fn = rows.input_fn
     if settings.pad_to_max_length is None and self._task.pads_training:
-      input_fn = _padded(input_fn)
+      input_fn = _with(input_fn, pad_to_max_length=True)
     logging.info(
       "Training for %s of %s, %.3g epochs of %s",
       plural(self._num_train_steps, "step"),
@@ -472,8 +516,9 @@ class Experiment:
     run_record.write_results(stem, evaluation.results, evaluation.details)
 
 
-def _padded(input_fn):
-  return lambda params: input_fn({**params, "pad_to_max_length": True})
+def _with(input_fn, **changes):
+  """An `input_fn` whose params are changed."""
+  return lambda params: input_fn({**params, **changes})
 
 
 def _collect_losses(rows, losses):
@@ -562,7 +607,6 @@ def check_output_dir(
 
 def check_batch_sizes(settings: Settings) -> None:
   """Raises UserError unless batches can be divided among the devices."""
-  replicas = getattr(settings.strategy, "num_replicas_in_sync", 1)
   evaluates = settings.do_eval or settings.evaluates_in_training
   micro_batches = settings.gradient_accumulation_steps
   for name, is_used, parts in (
@@ -572,4 +616,21 @@ def check_batch_sizes(settings: Settings) -> None:
   ):
     if is_used:
       size = getattr(settings, name)
-      estimator.check_batch_size(f"--{name}", size, replicas, parts)
+      estimator.check_batch_size(
+        f"--{name}", size, settings.num_replicas, parts
+      )
+
+
+def check_packing(settings: Settings, task: Task) -> None:
+  """Raises UserError if --pack_sequences is given but cannot be followed."""
+  if not settings.pack_sequences:
+    return
+  if not task.can_pack:
+    raise UserError(
+      f"--pack_sequences does not work with {task.name or 'this task'}; omit it"
+    )
+  if settings.pad_to_max_length is False:
+    raise UserError(
+      "--pack_sequences fills rows of --max_seq_length, so it excludes "
+      "--pad_to_max_length=false; omit one"
+    )

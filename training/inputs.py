@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from pipeline import records
 from training import record_files
+from training.packed_batches import Part, form_batches
 
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that batches stay mixed.
@@ -37,10 +38,6 @@ InputFn = Callable[[Mapping], tf.data.Dataset]
 # Changes a batch: from its features and the numbers of its rows in the whole
 # training or evaluation, int64 [B], to features.
 Transform = Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]
-
-# The rows of a part of the data, int64 [rows of the part], and the batches that
-# they form, each int64 [B]. Only one part is in memory.
-Part = tuple[np.ndarray, list[np.ndarray]]
 
 
 class Rows:
@@ -137,23 +134,46 @@ def training_batches(
     For each window, the rows left over from the last one and its own, and the
     batches that they form.
   """
-  ends = np.cumsum(block_sizes)
-  windows = -(-len(lengths) // WINDOW_ROWS)
   left_over = np.zeros(0, np.int64)
-  for epoch in itertools.count() if len(lengths) else ():
+  for _, rows, rng in _shuffled_windows(block_sizes, seed):
+    rows = np.concatenate([left_over, rows])
+    whole = len(rows) // batch_size * batch_size
+    left_over = rows[whole:]
+    batches = _by_length(lengths, rows[:whole], batch_size)
+    yield rows, [batches[index] for index in rng.permutation(len(batches))]
+
+
+def _shuffled_windows(block_sizes, seed):
+  """Yields the epoch and the rows of each window, and the epoch's generator."""
+  ends = np.cumsum(block_sizes)
+  count = np.sum(block_sizes)
+  windows = -(-count // WINDOW_ROWS)
+  for epoch in itertools.count() if count else ():
     rng = np.random.default_rng([seed, epoch])
     order = np.arange(len(block_sizes))
     if windows > 1:
       rng.shuffle(order)
     starts = np.cumsum(block_sizes[order]) - block_sizes[order]
-    window = starts * windows // len(lengths)
+    window = starts * windows // count
     for blocks in np.split(order, np.flatnonzero(np.diff(window)) + 1):
       rows = [np.arange(ends[n] - block_sizes[n], ends[n]) for n in blocks]
-      rows = np.concatenate([left_over, rng.permutation(np.concatenate(rows))])
-      whole = len(rows) // batch_size * batch_size
-      left_over = rows[whole:]
-      batches = _by_length(lengths, rows[:whole], batch_size)
-      yield rows, [batches[index] for index in rng.permutation(len(batches))]
+      yield epoch, rng.permutation(np.concatenate(rows)), rng
+
+
+def _windows(rows, count, seed):
+  """Yields epochs and rows: shuffled without end, or once if the seed is None.
+
+  Args:
+    rows: Rows or RecordFiles.
+    count: number of rows to yield if each comes once.
+    seed: int or None.
+  """
+  if seed is None:
+    for start in range(0, count, SORTED_ROWS):
+      yield 0, np.arange(start, min(start + SORTED_ROWS, count))
+  else:
+    for epoch, window, _ in _shuffled_windows(rows.block_sizes, seed):
+      yield epoch, window
 
 
 def _by_length(lengths, rows, batch_size):
@@ -200,10 +220,19 @@ def input_fn_from_file(
   The file is first read when the `input_fn` is called, which raises a UserError
   if it is damaged or its rows do not fit the spec.
   """
-  rows = functools.cache(lambda: record_files.RecordFiles([path], spec))
+  read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+  return lazy_input_fn(read, is_training, drop_remainder)
+
+
+def lazy_input_fn(
+  read: Callable[[], Rows | record_files.RecordFiles],
+  is_training: bool,
+  drop_remainder: bool = False,
+) -> InputFn:
+  """`input_fn_from_rows` of the rows that `read()` returns, once called."""
 
   def input_fn(params):
-    return input_fn_from_rows(rows(), is_training, drop_remainder)(params)
+    return input_fn_from_rows(read(), is_training, drop_remainder)(params)
 
   return input_fn
 
@@ -219,8 +248,9 @@ def input_fn_from_rows(
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
   number of batches to skip (both default to 0); `pad_to_max_length`, for
-  devices that need one static shape. Iteration raises an OpError that contains
-  the text of a UserError if a file has changed.
+  devices that need one static shape; `packing`, a Packing that was chosen for
+  the rows. Iteration raises an OpError that contains the text of a UserError if
+  a file has changed.
 
   Args:
     rows: Rows or RecordFiles.
@@ -238,13 +268,16 @@ def input_fn_from_rows(
     first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
-      lengths = rows.lengths
-      if is_training:
-        seed = params.get("seed", 0)
+      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
+      seed, packing = params.get("seed", 0), params.get("packing")
+      if packing:
+        windows = _windows(rows, len(lengths), seed if is_training else None)
+        parts = form_batches(windows, lengths, packing, size)
+      elif is_training:
         parts = training_batches(lengths, rows.block_sizes, size, seed)
       else:
         if max_rows is not None:
-          lengths = np.zeros_like(lengths[:max_rows])  # Nothing to sort by.
+          lengths = np.zeros_like(lengths)  # Nothing to sort by.
         parts = evaluation_batches(lengths, size)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
@@ -272,7 +305,7 @@ def _read_batch_of_step(spec, params, transform, step, columns):
   count = tf.size(columns[0])
   position = tf.range(size)
   row_index, serialized = (tf.gather(c, position % count) for c in columns)
-  pads = params.get("pad_to_max_length", False)
+  pads = params.get("pad_to_max_length") or params.get("packing") is not None
   features = read_batch(serialized, row_index, position < count, spec, pads)
   numbers = step * size + tf.range(size, dtype=tf.int64)
   return transform(features, numbers) if transform else features

@@ -13,8 +13,10 @@ import tensorflow as tf
 
 import modeling
 import optimization
+from packing import UNPACKED, Packing
 from pipeline import records
-from training import checkpoints, estimator, micro_batches
+from training import checkpoints, estimator, inputs, micro_batches
+from training import record_files
 
 
 # Added to a sum of weights, so that a mean without weights is 0.
@@ -64,6 +66,7 @@ class RowSet:
     input_fn: params -> `tf.data.Dataset`, as `Estimator` takes it.
     num_rows: number of rows.
     rows_per_example: int [examples]; None if each example has one row.
+    read: returns the rows that `input_fn` reads; for --pack_sequences.
   """
 
   split: str
@@ -72,6 +75,7 @@ class RowSet:
   input_fn: Callable[[Mapping], tf.data.Dataset]
   num_rows: int
   rows_per_example: np.ndarray | None = None
+  read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
 
   @property
   def name(self) -> str:
@@ -93,6 +97,9 @@ class Task:
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
     has_eval_loss: whether `outputs` has a loss in evaluation. If not, the mode
       of an evaluation is PREDICT.
+    can_pack: whether --pack_sequences is allowed. Each row then has one
+      sequence, and `outputs` reads BERT only through its getters. Needs
+      `has_eval_loss`, and `read` in the RowSets.
   """
 
   name = ""
@@ -100,6 +107,7 @@ class Task:
   pads_training = False
   epoch_counts_rows = True
   has_eval_loss = True
+  can_pack = False
 
   # Input.
 
@@ -191,6 +199,7 @@ def build_model_fn(
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
   gradient_checkpointing: bool = False,
+  packings: Mapping[str, Packing] | None = None,
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -200,6 +209,7 @@ def build_model_fn(
     init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
+    packings: dict from mode to the Packing of a replica's batch.
   """
 
   if update is not None and precision == "float16":
@@ -213,6 +223,7 @@ def build_model_fn(
       use_one_hot_embeddings,
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
+      packing=(packings or {}).get(mode, UNPACKED),
     )
     outputs = task.outputs(bert, features, mode)
     return outputs, _loss(outputs, features, mode)

@@ -112,6 +112,10 @@ FLAG_ROWS = {
   "decay is no number": ({"weight_decay": "nan"}, ["--weight_decay=nan"]),
   "no gradient": ({"max_grad_norm": 0}, ["--max_grad_norm=0.0", "greater"]),
   "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1", "greater"]),
+  "packing without full rows": (
+    {"pack_sequences": True, "pad_to_max_length": False},
+    ["--pack_sequences", "--pad_to_max_length=false", "omit one"],
+  ),
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
   "no epochs": ({"num_train_epochs": 0}, ["--num_train_epochs=0"]),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from errors import UserError, did_you_mean, listing, shortened
 from pipeline import files, records, sequences, text_files
-from training import inputs, record_files
+from training import inputs, packed_batches, record_files
 
 SEQ_LENGTH = 20
 SPEC = {
@@ -537,12 +537,15 @@ class TestEvaluationBatches:
 
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
+  PACKING = packed_batches.choose_packing([np.array(LENGTHS)], 3, SEQ_LENGTH)
 
   @settings(max_examples=6)
-  @given(st.integers(0, 12), st.integers(0, 5))
-  def test_first_step_drops_batches(self, first_step, seed):
+  @given(
+    st.integers(0, 12), st.integers(0, 5), st.sampled_from([None, PACKING])
+  )
+  def test_first_step_drops_batches(self, first_step, seed, packing):
     rows = make_rows(self.LENGTHS)
-    params = {"batch_size": 3, "seed": seed}
+    params = {"batch_size": 3, "seed": seed, "packing": packing}
     batches = batches_of(rows, params, first_step + 4, is_training=True)
     resumed = batches_of(
       rows, {**params, "first_step": first_step}, 4, is_training=True
@@ -587,6 +590,16 @@ class TestInputFn:
     assert is_real == [[1, 1, 1, 1], [1, 1, 1, 0]]
     # The last batch is filled up with its own rows.
     assert batches[1]["row_index"][3] == batches[1]["row_index"][0]
+
+  def test_a_packed_evaluation_sees_each_row_once(self):
+    params = {"batch_size": 3, "packing": self.PACKING}
+    batches = batches_of(make_rows(self.LENGTHS), params)
+    real = [b["row_index"][b["is_real_example"] == 1] for b in batches]
+    assert sorted(np.concatenate(real)) == list(range(7))
+    for batch in batches:
+      assert batch["input_ids"].shape == (3, SEQ_LENGTH)
+      ends = batch["input_mask"].sum(axis=1)
+      assert np.all(ends <= self.PACKING.capacities)
 
   def test_rows_are_read_when_they_are_due(self, monkeypatch):
     rows = make_rows([3] * 2000)
