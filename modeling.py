@@ -28,12 +28,11 @@ import tensorflow as tf
 
 from errors import UserError
 from layers import MASKED_SCORE, Activation, Pair  # noqa: F401
-from layers import affine, dense_weights, norm_weights, normalize
-from layers import assert_rank, get_shape_list
-from layers import create_attention_mask_from_input_mask, masked_softmax
-from layers import create_initializer, dropout, gelu, get_activation
+from layers import affine, assert_rank, dense_weights, dropout, gelu
+from layers import create_attention_mask_from_input_mask, create_initializer
 from layers import dense, layer_norm, layer_norm_and_dropout  # noqa: F401
-from layers import merge_heads, recomputed, split_heads
+from layers import get_activation, get_shape_list, masked_softmax, merge_heads
+from layers import norm_weights, normalize, recomputed, split_heads
 from layers import reshape_from_matrix, reshape_to_matrix
 from packing import UNPACKED, Packing
 
@@ -190,9 +189,8 @@ class BertModel:
     self._packing, self._precision, self._results = packing, precision, {}
     self._last = config.num_hidden_layers - 1
     self._recomputes = gradient_checkpointing and is_training
-    self._graph = None
-    if not tf.executing_eagerly():
-      self._graph = tf.compat.v1.get_default_graph()
+    is_eager = tf.executing_eagerly()
+    self._graph = None if is_eager else tf.compat.v1.get_default_graph()
     with variables.variable_scope(scope, default_name="bert"):
       with variables.variable_scope("embeddings"):
         words, self.embedding_table = embedding_lookup(
@@ -274,11 +272,7 @@ class BertModel:
     return [*map(self._output, lower), self.sequence_output]
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """L times float [B, N, S, S], before dropout, lowest layer first.
-
-    Eager mode and gradient checkpointing compute them again on each call, from
-    the inputs and weights of the forward pass.
-    """
+    """L times float [B, N, S, S], before dropout, lowest layer first."""
     layers, heads = range(self._last + 1), self._config.num_attention_heads
     if self._graph is not None and not self._recomputes:
       return [self._layer(index)[1] for index in layers]
@@ -388,10 +382,8 @@ def embedding_postprocessor(
     positions = variables.get_variable(
       position_embedding_name, [max_position_embeddings, width], initializer
     )
-    positions = positions[:seq]
-    if position_ids is not None:
-      positions = tf.gather(positions, position_ids)
-    output += positions
+    x = positions[:seq]
+    output += x if position_ids is None else tf.gather(x, position_ids)
   return layer_norm_and_dropout(output, dropout_prob)
 
 
@@ -669,15 +661,12 @@ def transformer_model(
 def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
   """Name and shape of each variable of a BertModel; creates none."""
   hidden, wide = config.hidden_size, config.intermediate_size
-  shapes = {
-    "bert/embeddings/word_embeddings": [config.vocab_size, hidden],
-    "bert/embeddings/token_type_embeddings": [config.type_vocab_size, hidden],
-    "bert/embeddings/position_embeddings": [
-      config.max_position_embeddings,
-      hidden,
-    ],
-  }
   kernels, norms = {"bert/pooler/dense": [hidden, hidden]}, ["bert/embeddings"]
+  tables = {
+    "word": config.vocab_size,
+    "token_type": config.type_vocab_size,
+    "position": config.max_position_embeddings,
+  }
   for index in range(config.num_hidden_layers):
     layer = f"bert/encoder/layer_{index}"
     for part in ("self/query", "self/key", "self/value", "output/dense"):
@@ -685,6 +674,9 @@ def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
     kernels[f"{layer}/intermediate/dense"] = [hidden, wide]
     kernels[f"{layer}/output/dense"] = [wide, hidden]
     norms += [f"{layer}/attention/output", f"{layer}/output"]
+  shapes = {
+    f"bert/embeddings/{n}_embeddings": [v, hidden] for n, v in tables.items()
+  }
   for name, shape in kernels.items():
     shapes |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
   for name in norms:
