@@ -163,7 +163,11 @@ def _define_step_flags():
     lower_bound=1,
   )
   flags.DEFINE_integer(
-    "iterations_per_loop", 1000, "Accepted for compatibility; has no effect."
+    "iterations_per_loop",
+    None,
+    "Number of steps that the device makes before it returns to the program, "
+    "at most. Results are the same. Default: 1000 on a TPU, else 1.",
+    lower_bound=1,
   )
 
 

@@ -12,7 +12,6 @@ checkpoints.
 import contextlib
 import dataclasses
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -71,6 +70,8 @@ class RunConfig:
     log_steps: updates between log lines.
     strategy: a `tf.distribute.Strategy`; one device when None.
     pad_to_max_length: pad every batch to one static shape.
+    iterations_per_loop: most updates that the device makes in one call.
+      Checkpoints, log lines and evaluations fall between the calls.
   """
 
   model_dir: str
@@ -80,6 +81,7 @@ class RunConfig:
   log_steps: int = 50
   strategy: tf.distribute.Strategy | None = None
   pad_to_max_length: bool = False
+  iterations_per_loop: int = 1
 
 
 InputFn = Callable[[dict], tf.data.Dataset]
@@ -234,17 +236,22 @@ class Estimator:
       input_fn, batch_size, seed=self._config.seed, first_step=first_step
     )
     progress = summaries.Progress(step, max_steps, batch_size, self.summaries)
-    program = self._program(ModeKeys.TRAIN, dataset)
-    batches = itertools.islice(_with_user_errors(dataset), max_steps - step)
+
+    def saves(step):
+      is_due = step % self._config.save_checkpoints_steps == 0
+      return is_due or step == max_steps or evaluates(step)
+
+    def logs(step):
+      return saves(step) or step % self._config.log_steps == 0
+
+    loops = self._loops(dataset, step, max_steps, logs)
     with contextlib.closing(progress):
-      for step, features in enumerate(batches, first_step + 1):
-        progress.add(program(features))
+      for step, results in _with_user_errors(loops):
+        progress.add(results)
         self._log_initialization_once()
-        saves = step % self._config.save_checkpoints_steps == 0
-        saves |= step == max_steps or evaluates(step)
-        if saves or step % self._config.log_steps == 0:
+        if logs(step):
           progress.log()
-        if saves:
+        if saves(step):
           self._save(step)
         if evaluates(step):
           reason = evaluate(step)
@@ -258,6 +265,26 @@ class Estimator:
         self._save(step)
         if evaluate is not None and not evaluates(step):
           evaluate(step)
+
+  def _loops(self, dataset, step, max_steps, ends):
+    """Makes the updates after `step`, until the input ends.
+
+    Yields the number of updates after each loop, and dicts of scalars [n] of
+    its n updates. `ends` says after which updates a loop must end.
+    """
+    run = self._compile_loop(dataset)
+    most, first_step = self._config.iterations_per_loop, step
+    while step < max_steps:
+      asked = next((n for n in range(1, most) if ends(step + n)), most)
+      if step == first_step:
+        asked = 1  # Its time, with compilation, is logged.
+      results = run(asked)
+      made = results["loss"].shape[0]
+      step += made
+      if made:
+        yield step, results
+      if made < asked:
+        return
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
@@ -371,18 +398,50 @@ class Estimator:
 
     @tf.function(autograph=False, input_signature=[element_spec])
     def run(features):
-      return self._strategy.run(step, args=(features,))
+      return self._merge(self._strategy.run(step, args=(features,)))
 
     with self._strategy.scope():
       # To call `run` itself for one model after the other looks like repeated
       # tracing to TensorFlow, which then warns.
-      trace = run.get_concrete_function()
+      return run.get_concrete_function()
 
-    def run_and_merge(features):
-      with self._strategy.scope():
-        return self._merge(trace(features))
+  def _compile_loop(self, dataset):
+    """A function from a number of updates to the scalars [n] of each.
 
-    return run_and_merge
+    It makes them in one call of the device, or fewer if the input ends.
+    """
+    step, batches = self._program(ModeKeys.TRAIN, dataset), iter(dataset)
+    specs = step.structured_outputs
+
+    def next_batch(is_wanted):
+      return tf.cond(
+        is_wanted,
+        batches.get_next_as_optional,
+        lambda: tf.experimental.Optional.empty(dataset.element_spec),
+      )
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
+    def loop(count):
+      def body(index, batch, scalars):
+        found = step(batch.get_value())
+        scalars = {n: scalars[n].write(index, found[n]) for n in scalars}
+        return index + 1, next_batch(index + 1 < count), scalars
+
+      scalars = {
+        name: tf.TensorArray(spec.dtype, 0, dynamic_size=True, element_shape=[])
+        for name, spec in specs.items()
+      }
+      *_, scalars = tf.while_loop(
+        lambda index, batch, _: batch.has_value(),
+        body,
+        (tf.constant(0), next_batch(count > 0), scalars),
+        parallel_iterations=1,
+      )
+      return {name: array.stack() for name, array in scalars.items()}
+
+    with self._strategy.scope():
+      run = loop.get_concrete_function()
+    return lambda count: run(tf.constant(count))
 
   def _merge(self, outputs):
     """Merges the replicas' outputs: rows are joined, scalars averaged."""

@@ -99,6 +99,7 @@ class Settings:
   gradient_checkpointing: bool = False
   gradient_accumulation_steps: int = 1
   pack_sequences: bool = False
+  iterations_per_loop: int | None = None
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -413,6 +414,8 @@ class Experiment:
       log_steps=settings.log_steps,
       strategy=settings.strategy,
       pad_to_max_length=settings.use_tpu if pads is None else pads,
+      iterations_per_loop=settings.iterations_per_loop
+      or (1000 if settings.use_tpu else 1),
     )
     return estimator.Estimator(model_fn, config)
 

@@ -112,13 +112,14 @@ class Progress:
     self._timed_steps = 0
 
   def add(self, results: Mapping[str, tf.Tensor]) -> None:
-    """Counts one step and keeps its scalars for the next line.
+    """Counts steps and keeps their scalars, each [steps], for the next line.
 
-    The first step, which includes compilation, is timed apart.
+    The first call, which includes compilation, is timed apart.
     """
     self._results.append(results)
-    self._timed_steps += 1
-    self._bar.update()
+    count = results["loss"].shape[0]
+    self._timed_steps += count
+    self._bar.update(count)
     if not self._is_warm:
       results["loss"].numpy()  # Waits for the step to end.
       seconds = time.monotonic() - self._since
@@ -137,14 +138,14 @@ class Progress:
       UserError: their mean loss is not finite, or float16 cannot hold the
         gradients.
     """
-    count = len(self._results)
-    if not count:
+    if not self._results:
       return
     # Reading a loss waits for its step to end, so read it before the clock.
     values = {
-      name: np.array([results[name].numpy() for results in self._results])
+      name: np.concatenate([results[name] for results in self._results])
       for name in self._results[-1]
     }
+    count = len(values["loss"])
     scalars = {name: _summarize(name, v) for name, v in values.items()}
     seconds = time.monotonic() - self._since
     if not np.isfinite(scalars["loss"]):

@@ -91,7 +91,7 @@ def whole(small, tmp_path_factory):
 
 def test_training_in_parts_is_training_at_once(small, whole, tmp_path):
   for stop in (4, 6):
-    part = _estimator(small, tmp_path / "parts")
+    part = _estimator(small, tmp_path / "parts", iterations_per_loop=stop)
     part.train(_input_fn(small, True), 4, stop)
     assert part.global_step == stop
   expected, actual = whole[1], _weights(part)
@@ -333,16 +333,45 @@ def test_training_in_parts_with_evaluations(tmp_path):
     assert whole.read_bytes() == parts.read_bytes()
 
 
+def test_loops_end_where_something_is_due(tmp_path, monkeypatch):
+  loops, add = [], summaries.Progress.add
+
+  def watch(progress, results):
+    loops.append(len(results["loss"]))
+    add(progress, results)
+
+  monkeypatch.setattr(summaries.Progress, "add", watch)
+  found = []
+  for most in (1, 3, 50):
+    config = {"log_steps": 5, "save_checkpoints_steps": 7}
+    model, steps, traces = _train(
+      tmp_path / str(most), 13, 6, iterations_per_loop=most, **config
+    )
+    assert traces.count("train") == 1
+    curves = summaries.read_scalars(tmp_path / str(most))
+    del curves["examples/s"]
+    found.append((steps, curves, _weights(model)))
+  assert found[1:] == found[:1] * 2
+  # Evaluations after 6 and 12, lines after 5 and 10, checkpoints after 7.
+  assert loops[:13] == [1] * 13
+  assert loops[13:] == [1, 3, 1, 1, 1, 3, 2, 1, 1, 4, 1, 1, 3, 2, 1]
+
+
 def test_input_that_ends_is_evaluated_once(tmp_path):
   def input_fn(params):
     return toy_model.TRAIN(params).take(5 - params["first_step"])
 
   for eval_steps, expected in ((0, [5]), (2, [2, 4, 5]), (5, [5])):
-    model, _ = toy_model.toy(tmp_path / str(eval_steps))
-    steps = []
-    model.train(input_fn, 2, 9, steps.append, eval_steps)
-    assert steps == expected
-    assert model.global_step == 5
+    for most in (1, 4):
+      folder = tmp_path / f"{eval_steps}-{most}"
+      model, _ = toy_model.toy(folder, iterations_per_loop=most)
+      steps = []
+      model.train(input_fn, 2, 9, steps.append, eval_steps)
+      assert steps == expected
+      assert model.global_step == 5
+      # The mean of the last updates, whose losses are 0 to 4.
+      _, loss = summaries.read_scalars(folder)["loss"][-1]
+      assert loss == {0: 2, 2: 4, 5: 2}[eval_steps]
 
 
 def test_a_checkpoint_newer_than_ours_costs_nothing(tmp_path):
@@ -608,7 +637,8 @@ for one_hot in (False, True):
   for strategy in strategies:
     traces.clear()
     model = estimator.Estimator(
-        model_fn, estimator.RunConfig(tempfile.mkdtemp(), strategy=strategy),
+        model_fn, estimator.RunConfig(
+            tempfile.mkdtemp(), strategy=strategy, iterations_per_loop=2),
         {{"one_hot": one_hot}})
     dev = examples.input_fn_builder(rows, 32, False, False)
     between = []

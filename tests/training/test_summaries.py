@@ -117,8 +117,8 @@ class _Bar:
     self.count = 0
     self.postfix = ""
 
-  def update(self):
-    self.count += 1
+  def update(self, count):
+    self.count += count
 
   def clear(self):
     pass
@@ -137,9 +137,8 @@ def test_a_line_is_the_mean_since_the_last(tmp_path, monkeypatch):
   assert progress._bar.kwargs == {"total": 20, "initial": 10, "unit": "step"}
 
   def add(*losses):
-    for loss in losses:
-      results = {"loss": loss, "learning rate": loss / 4}
-      progress.add({name: tf.constant(v) for name, v in results.items()})
+    results = {"loss": losses, "learning rate": np.array(losses) / 4}
+    progress.add({name: tf.constant(v) for name, v in results.items()})
 
   progress.log()  # There is nothing to say yet.
   clock[0] += 60  # Compilation.
@@ -169,7 +168,7 @@ def test_compilation_is_timed_apart(tmp_path, caplog, monkeypatch):
   with caplog.at_level("INFO", logger="absl"):
     for seconds in (60, 2):
       clock[0] += seconds
-      progress.add({"loss": tf.constant(0.5)})
+      progress.add({"loss": tf.constant([0.5])})
       progress.log()
   progress.close()
   assert [record.getMessage() for record in caplog.records] == [
@@ -184,7 +183,7 @@ def test_compilation_is_timed_apart(tmp_path, caplog, monkeypatch):
 
 def test_a_loss_that_is_no_number_names_the_steps(tmp_path):
   progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
-  progress.add({"loss": tf.constant(float("nan"))})
+  progress.add({"loss": tf.constant([float("nan")])})
   with pytest.raises(ValueError, match="within 1 step after step 10"):
     progress.log()
   progress.close()
