@@ -51,6 +51,7 @@ def compute_gradients(
   forward: Forward,
   features: Mapping[str, tf.Tensor],
   update: optimization.Optimization,
+  forward_batch: Forward | None = None,
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
   """Loss, scalars and gradients of a batch, computed in micro-batches.
 
@@ -59,6 +60,8 @@ def compute_gradients(
       (`mean_total`).
     features: dict of tensors [B, ...].
     update: an Optimization; `gradient_accumulation_steps` divides B.
+    forward_batch: the model for the whole batch, of which only the totals of
+      weights are computed, if it differs from `forward`.
 
   Returns:
     Loss and scalars, averaged over the batch, and the Gradients of the loss.
@@ -70,7 +73,7 @@ def compute_gradients(
   # Means by weight need the totals of the batch before the first micro-batch.
   # Nothing else is read of this forward pass, so TensorFlow drops the rest.
   with _recording() as totals:
-    _, logged = forward(features)
+    _, logged = (forward_batch or forward)(features)
   parts = {name: _split(x, count) for name, x in features.items()}
   traced = []
 

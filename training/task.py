@@ -215,7 +215,7 @@ def build_model_fn(
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
-  def compute(features, mode):
+  def compute(features, mode, packs=True):
     bert = modeling.BertModel(
       config,
       mode == estimator.ModeKeys.TRAIN,
@@ -223,13 +223,13 @@ def build_model_fn(
       use_one_hot_embeddings,
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
-      packing=(packings or {}).get(mode, UNPACKED),
+      packing=((packs and packings) or {}).get(mode, UNPACKED),
     )
     outputs = task.outputs(bert, features, mode)
     return outputs, _loss(outputs, features, mode)
 
-  def forward(features):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
+  def forward(features, packs=True):
+    outputs, loss = compute(features, estimator.ModeKeys.TRAIN, packs)
     return loss, outputs.logged
 
   def model_fn(features, labels, mode, params):
@@ -243,8 +243,9 @@ def build_model_fn(
         eval_metrics=(functools.partial(_score, task), outputs.predictions),
         predictions=outputs.predictions,
       )
+    # A Packing is for a micro-batch, not for the whole batch.
     loss, scalars, gradients = micro_batches.compute_gradients(
-      forward, features, update
+      forward, features, update, functools.partial(forward, packs=False)
     )
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})

@@ -227,12 +227,15 @@ class Packable(Tagging):
 
 def test_packing_changes_no_answer(tmp_path, caplog):
   packed, alone = Packable(TOKENS), Packable(TOKENS)
+  batches = {"train_batch_size": 8, "gradient_accumulation_steps": 2}
   with caplog.at_level("INFO"):
-    results = run(packed, tmp_path, "train", "dev", pack_sequences=True)
+    results = run(
+      packed, tmp_path, "train", "dev", pack_sequences=True, **batches
+    )
   # Slots of 9, 4 and 3 positions fill one row of 16, as the longest does.
   assert "train set: 4 sequences packed into 2 rows of 16" in caplog.text
   assert "dev set: 3 sequences packed into 2 rows of 16" in caplog.text
-  assert results["global_step"] == 5  # int(10 / 4 * 2), as without.
+  assert results["global_step"] == 2  # int(10 / 8 * 2), as without.
   assert run(alone, tmp_path, "dev") == pytest.approx(results, rel=1e-5)
   for one, other, ids in zip(
     packed.predicted, alone.predicted, TOKENS, strict=True
