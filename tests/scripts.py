@@ -151,15 +151,18 @@ def fork(script, *flags, status=0, **kwargs):
   return out, err
 
 
-def kill_when(path, script, *flags):
-  """Starts a script, kills it as soon as `path` is there; returns its log."""
+def kill_when(path, script, *flags, number=signal.SIGKILL):
+  """Starts a script, signals it as soon as `path` is there; returns its log.
+
+  SIGKILL must end it, and SIGTERM must end it with status 0.
+  """
   process = Fork(script, *flags)
   deadline = time.monotonic() + 120
   while not path.exists() and time.monotonic() < deadline:
     time.sleep(0.005)
-  os.kill(process.pid, signal.SIGKILL)
+  os.kill(process.pid, number)
   status, _, log = process.wait()
-  assert status == -signal.SIGKILL, log
+  assert status == (0 if number == signal.SIGTERM else -number), log
   return log
 
 

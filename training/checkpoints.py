@@ -364,9 +364,18 @@ def save_training_checkpoint(
   tensors: Mapping[str, tf.Tensor | tf.Variable],
   keep_max: int,
 ) -> str:
-  """Writes `model.ckpt-STEP` as the newest, and deletes the oldest."""
+  """Writes `model.ckpt-STEP` as the newest, and deletes the oldest.
+
+  Raises:
+    UserError: it cannot be written; earlier ones stay as they are.
+  """
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
-  write_checkpoint(prefix, tensors)
+  earlier = training_checkpoints(model_dir)[-1:]
+  try:
+    write_checkpoint(prefix, tensors)
+  except UserError as error:
+    kept = f"{error}; it will continue from {earlier[0]}" if earlier else error
+    raise UserError(kept) from error
   record_checkpoints(model_dir, keep_max)
   return prefix
 

@@ -23,6 +23,8 @@ import variables
 from errors import UserError
 from pipeline.progress import bar
 from training import checkpoints, summaries
+from training.failed_batch import write_failed_batch
+from training.termination import DeferredTermination
 
 
 class ModeKeys:
@@ -205,6 +207,9 @@ class Estimator:
         earlier run may have been killed during that evaluation.
       eval_steps: updates between evaluations; 0 for the last one only.
 
+    SIGTERM ends the training after the current update, which is saved. It is
+    then handled as it would be outside the training.
+
     Raises:
       UserError: another process is using the folder, the batch cannot be
         divided among the replicas, the loss is not finite, or a
@@ -245,21 +250,29 @@ class Estimator:
       return saves(step) or step % self._config.log_steps == 0
 
     loops = self._loops(dataset, step, max_steps, logs)
-    with contextlib.closing(progress):
+    check = functools.partial(self._check_loss, progress, input_fn, batch_size)
+    with contextlib.closing(progress), DeferredTermination() as termination:
       for step, results in _with_user_errors(loops):
         progress.add(results)
         self._log_initialization_once()
-        if logs(step):
+        is_terminated = termination.is_pending
+        if logs(step) or is_terminated:
+          check()
           progress.log()
-        if saves(step):
+        if saves(step) or is_terminated:
           self._save(step)
+        if is_terminated:
+          _log_stop("Stopped", step, max_steps, "SIGTERM")
+          return
         if evaluates(step):
-          reason = evaluate(step)
+          with termination.suspended():
+            reason = evaluate(step)
           if reason and step < max_steps:
             _log_stop("Stopped", step, max_steps, reason)
             return
           progress.restart_clock()
       if first_step < step < max_steps:
+        check()
         progress.log()
         logging.info("The input ended after step %d of %d", step, max_steps)
         self._save(step)
@@ -285,6 +298,25 @@ class Estimator:
         yield step, results
       if made < asked:
         return
+
+  def _check_loss(self, progress, input_fn, batch_size):
+    """Raises UserError, and writes a batch, if a loss was not finite."""
+    failure = progress.first_failure()
+    if not failure:
+      return
+    step = failure["step"]
+    params = self._input_params(
+      batch_size, seed=self._config.seed, first_step=step - 1
+    )
+    # The input is a function of the step, so no batch needs to be kept.
+    features = next(iter(input_fn(params)))
+    path = write_failed_batch(self._config.model_dir, failure, features)
+    rate = failure.get("learning rate")
+    raise UserError(
+      f"the loss is {failure['loss']} at step {step}"
+      f"{'' if rate is None else f' with learning rate {rate:.3g}'}; see the "
+      f"batch in {path}; lower --learning_rate or correct the input"
+    )
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
@@ -358,15 +390,16 @@ class Estimator:
     check_batch_size(
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
-    dataset = input_fn(
-      {
-        **self._params,
-        **params,
-        "batch_size": batch_size,
-        "pad_to_max_length": self._config.pad_to_max_length,
-      }
-    )
+    dataset = input_fn(self._input_params(batch_size, **params))
     return self._strategy.experimental_distribute_dataset(dataset)
+
+  def _input_params(self, batch_size, **params):
+    return {
+      **self._params,
+      **params,
+      "batch_size": batch_size,
+      "pad_to_max_length": self._config.pad_to_max_length,
+    }
 
   def _program(self, mode, dataset):
     """The compiled step of a mode for the batches of a dataset."""

@@ -5,6 +5,7 @@ import functools
 import os
 import platform
 import re
+import signal
 import sys
 from collections.abc import Callable
 
@@ -88,17 +89,31 @@ def _parse_flags(passes_on, argv):
     _fail(error)
 
 
+class _Termination(BaseException):
+  """Raised by SIGTERM, which a cluster sends before it takes a machine back."""
+
+
+def _terminate(number, frame):
+  # A second signal must not interrupt the end.
+  signal.signal(signal.SIGTERM, signal.SIG_IGN)
+  raise _Termination
+
+
 def _run_main(main, *arguments):
   if FLAGS["verbosity"].using_default_value:
     logging.set_verbosity(logging.INFO)
+  resumes = "do_train" in FLAGS and FLAGS.do_train
+  if resumes:
+    signal.signal(signal.SIGTERM, _terminate)
   try:
     main(*arguments)
   except BrokenPipeError:
     # The reader of our output has gone; do not flush the rest.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)  # A shell reports death by SIGPIPE so.
+  except _Termination:
+    print("Terminated. Resume with the same command.", file=sys.stderr)
   except KeyboardInterrupt:
-    resumes = "do_train" in FLAGS and FLAGS.do_train
     how = (
       "to continue from the newest checkpoint in --output_dir, if there is one"
       if resumes

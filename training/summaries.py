@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from errors import UserError, plural
+from errors import UserError
 from pipeline.progress import bar
 
 # Numbers of which a log line shows the last one, not the mean.
@@ -131,28 +131,40 @@ class Progress:
     """Removes the bar."""
     self._bar.close()
 
+  def first_failure(self) -> dict[str, float] | None:
+    """The first step since the last line whose loss is not finite, or None.
+
+    Returns:
+      Dict of its scalars, and `step`.
+    """
+    values = self._values()
+    failed = np.flatnonzero(~np.isfinite(values.get("loss", [])))
+    if not failed.size:
+      return None
+    scalars = {name: float(v[failed[0]]) for name, v in values.items()}
+    return {"step": self._step + 1 + int(failed[0]), **scalars}
+
+  def _values(self):
+    """Dict of the scalars since the last line, [steps]."""
+    names = self._results[-1] if self._results else ()
+    return {
+      name: np.concatenate([results[name] for results in self._results])
+      for name in names
+    }
+
   def log(self) -> None:
     """Logs one line for the steps since the last line, if there are any.
 
     Raises:
-      UserError: their mean loss is not finite, or float16 cannot hold the
-        gradients.
+      UserError: float16 cannot hold the gradients.
     """
     if not self._results:
       return
     # Reading a loss waits for its step to end, so read it before the clock.
-    values = {
-      name: np.concatenate([results[name] for results in self._results])
-      for name in self._results[-1]
-    }
+    values = self._values()
     count = len(values["loss"])
     scalars = {name: _summarize(name, v) for name, v in values.items()}
     seconds = time.monotonic() - self._since
-    if not np.isfinite(scalars["loss"]):
-      raise UserError(
-        f"the loss is {scalars['loss']} within {plural(count, 'step')} after "
-        f"step {self._step}; lower --learning_rate or look for damaged input"
-      )
     if scalars.get("loss scale", 1) < 1:
       raise UserError(
         f"the gradients after step {self._step} are too large for float16; "

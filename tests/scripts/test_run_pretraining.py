@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -233,7 +235,15 @@ def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
   changes = _changes(files, MASKING)
   _fork(files, whole, "--do_train", **changes)
   command = [*_flags(files, out, **changes), "--do_train"]
-  scripts.kill_when(out / "model.ckpt-6.index", "run_pretraining.py", *command)
+  log = scripts.kill_when(
+    out / "model.ckpt-3.index",
+    "run_pretraining.py",
+    *command,
+    number=signal.SIGTERM,
+  )
+  assert log.endswith("\nTerminated. Resume with the same command.\n")
+  assert re.search(r"Stopped at step (\d+) of 12: SIGTERM", log)
+  scripts.kill_when(out / "model.ckpt-9.index", "run_pretraining.py", *command)
   log = _fork(files, out, "--do_train", **changes)
   assert "Continuing from" in log
   for name in WEIGHTS:

@@ -15,7 +15,6 @@ import tensorflow as tf
 import toy_model
 
 import run_classifier
-import variables
 from errors import UserError
 from tasks import examples
 from training import checkpoints, estimator, summaries
@@ -225,20 +224,36 @@ def test_weights_of_an_untouched_model_are_none(golden, tmp_path):
   assert _estimator(golden, tmp_path).weights == {}
 
 
-def test_a_loss_that_is_no_number_stops_training(golden, tmp_path):
-  def model_fn(features, labels, mode, params):
-    del features, labels, params
-    step = variables.global_step()
-    with tf.control_dependencies([step.assign_add(1)]):
-      loss = tf.constant(float("nan"))
-    return estimator.EstimatorSpec(mode, loss=loss)
+def test_a_loss_that_is_no_number_stops_training(tmp_path):
+  def input_fn(params):
+    def spoil(batch):
+      is_spoilt = batch["value"] == 4
+      values = tf.where(is_spoilt, [4.0, np.inf], batch["value"])
+      return {**batch, "value": values}
 
-  model = estimator.Estimator(
-    model_fn, estimator.RunConfig(str(tmp_path), log_steps=2)
+    return toy_model.TRAIN(params).map(spoil)
+
+  model, _ = toy_model.toy(tmp_path, log_steps=8, save_checkpoints_steps=3)
+  with pytest.raises(UserError) as error:
+    model.train(input_fn, 2, 9)
+  path = tmp_path / "failed_batch.json"
+  # The batch with number 4, from 0, is that of step 5.
+  assert str(error.value) == (
+    f"the loss is inf at step 5; see the batch in {path}; lower "
+    f"--learning_rate or correct the input"
   )
-  with pytest.raises(ValueError, match="--learning_rate"):
-    model.train(_input_fn(golden, True), 4, 4)
-  assert not checkpoints.training_checkpoints(str(tmp_path))
+  assert json.loads(path.read_text()) == {
+    "step": 5,
+    "loss": "inf",
+    "step size": 5,
+    "rows": [
+      {"value": 4, "is_real_example": 1, "row_index": 0},
+      {"value": np.inf, "is_real_example": 1, "row_index": 1},
+    ],
+  }
+  # The weights before it are kept, and none after it.
+  saved = checkpoints.training_checkpoints(str(tmp_path))
+  assert [path.rsplit("-")[-1] for path in saved] == ["3"]
 
 
 def test_log_lines(small, whole, caplog):

@@ -181,9 +181,16 @@ def test_compilation_is_timed_apart(tmp_path, caplog, monkeypatch):
   assert curves == {"loss": [(1, 0.5), (2, 0.5)], "examples/s": [(2, 4.0)]}
 
 
-def test_a_loss_that_is_no_number_names_the_steps(tmp_path):
+def test_the_first_loss_that_is_no_number(tmp_path):
   progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
-  progress.add({"loss": tf.constant([float("nan")])})
-  with pytest.raises(ValueError, match="within 1 step after step 10"):
-    progress.log()
+  assert progress.first_failure() is None
+  for losses in ([1.0], [2.0, np.inf, np.nan]):
+    assert progress.first_failure() is None
+    rates = [10 * loss for loss in losses]
+    progress.add({"loss": tf.constant(losses), "rate": tf.constant(rates)})
+  assert progress.first_failure() == {
+    "step": 13,
+    "loss": np.inf,
+    "rate": np.inf,
+  }
   progress.close()
