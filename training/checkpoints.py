@@ -429,11 +429,12 @@ def lock_folder(folder: str) -> Iterator[None]:
     yield
     return
   with _lock_file(path, folder) as file:
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}")
-    file.flush()
     _locked.add(path)
     try:
+      with _user_errors(path):
+        file.truncate(0)
+        owner = f"process {os.getpid()} on {socket.gethostname()}"
+        os.write(file.fileno(), owner.encode())
       yield
     finally:
       _locked.remove(path)

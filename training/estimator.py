@@ -250,15 +250,18 @@ class Estimator:
       return saves(step) or step % self._config.log_steps == 0
 
     loops = self._loops(dataset, step, max_steps, logs)
-    check = functools.partial(self._check_loss, progress, input_fn, batch_size)
+
+    def log():
+      self._check_loss(progress, input_fn, batch_size)
+      progress.log()
+
     with contextlib.closing(progress), DeferredTermination() as termination:
       for step, results in _with_user_errors(loops):
         progress.add(results)
         self._log_initialization_once()
         is_terminated = termination.is_pending
         if logs(step) or is_terminated:
-          check()
-          progress.log()
+          log()
         if saves(step) or is_terminated:
           self._save(step)
         if is_terminated:
@@ -272,8 +275,7 @@ class Estimator:
             return
           progress.restart_clock()
       if first_step < step < max_steps:
-        check()
-        progress.log()
+        log()
         logging.info("The input ended after step %d of %d", step, max_steps)
         self._save(step)
         if evaluate is not None and not evaluates(step):
