@@ -9,7 +9,6 @@ import signal
 
 import numpy as np
 import pytest
-import random_kills
 import scripts
 import tiny_task
 
@@ -244,7 +243,6 @@ def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
   )
   assert log.endswith("\nTerminated. Resume with the same command.\n")
   assert re.search(r"Stopped at step (\d+) of 12: SIGTERM", log)
-  random_kills.kill_after(random.uniform(0, 5), "run_pretraining.py", *command)
   log = _fork(files, out, "--do_train", **changes)
   assert "Continuing from" in log
   for name in WEIGHTS:
