@@ -4,13 +4,15 @@
 
 FLAGS are a whole command without --output_dir. Both runs must leave the same
 files with the same bytes, apart from event files and flags.json, which has the
-name of the folder. Prints the newest checkpoint at each kill.
+name of the folder. Prints the newest checkpoint at each kill. A training that
+ends before its kill is compared, and another one begins.
 """
 
 import contextlib
 import os
 import pathlib
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -41,6 +43,21 @@ def contents(folder):
   }
 
 
+def compare(whole, killed):
+  """Returns the names of the files, which must be the same in both folders."""
+  expected, found = contents(whole), contents(killed)
+  assert found.keys() == expected.keys(), (found.keys(), expected.keys())
+  differing = [n for n, content in expected.items() if found[n] != content]
+  assert not differing, differing
+  return ", ".join(sorted(expected))
+
+
+def newest_step(folder):
+  """The step of the newest training checkpoint; 0 if there is none."""
+  paths = pathlib.Path(folder).glob("model.ckpt-*.index")
+  return max((int(path.stem.rsplit("-")[-1]) for path in paths), default=0)
+
+
 def main(kills, script, *flags):
   with tempfile.TemporaryDirectory() as folder:
     whole, killed = (f"{folder}/{name}" for name in ("whole", "killed"))
@@ -53,16 +70,13 @@ def main(kills, script, *flags):
       delay = random.uniform(0, longest)
       if kill_after(delay, script, *flags, f"--output_dir={killed}"):
         count += 1
-        names = os.listdir(killed) if os.path.isdir(killed) else []
-        steps = [n[11:-6] for n in names if n.endswith(".index") and "-" in n]
-        newest = max(map(int, steps), default=0)
-        print(f"kill {count} after {delay:.1f} s at step {newest}", flush=True)
+        step = newest_step(killed)
+        print(f"kill {count} after {delay:.1f} s at step {step}", flush=True)
+      else:
+        print("ended before; the same files:", compare(whole, killed))
+        shutil.rmtree(killed)
     scripts.fork(script, *flags, f"--output_dir={killed}")
-    expected, found = contents(whole), contents(killed)
-    assert found.keys() == expected.keys(), (found.keys(), expected.keys())
-    differing = [n for n, content in expected.items() if found[n] != content]
-    assert not differing, differing
-    print(f"{len(expected)} files are the same: {', '.join(sorted(expected))}")
+    print("ended; the same files:", compare(whole, killed))
 
 
 if __name__ == "__main__":
