@@ -232,6 +232,11 @@ def main() -> None:
       runs.check_examples(request, run)  # Its model does not exist yet.
     else:
       make_experiment(request, run)
+  if FLAGS.dry_run:
+    for run in planned[: len(planned) // FLAGS.num_seeds]:
+      if "train" in run.splits:
+        make_experiment(request, run).run()
+    return
   files.makedirs(FLAGS.output_dir)
   with checkpoints.lock_folder(FLAGS.output_dir):
     results = [make_experiment(request, run).run() for run in planned]

@@ -84,6 +84,12 @@ def define_run_flags() -> None:
   """Flags of training and of its output."""
   flags.DEFINE_string("output_dir", None, "Folder for checkpoints and results.")
   flags.DEFINE_bool("do_train", False, "Train on the training set.")
+  flags.DEFINE_bool(
+    "dry_run",
+    False,
+    "Check everything and make a few training steps, then print how much "
+    "memory and time the training takes. Leaves no file.",
+  )
   flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
   flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.")
   flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.")

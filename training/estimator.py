@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -319,6 +320,47 @@ class Estimator:
       f"{'' if rate is None else f' with learning rate {rate:.3g}'}; see the "
       f"batch in {path}; lower --learning_rate or correct the input"
     )
+
+  def time_steps(
+    self, input_fn: InputFn, batch_size: int, count: int
+  ) -> list[float]:
+    """The seconds of `count` training steps that follow a first one.
+
+    The weights change, but nothing is saved.
+    """
+    run = self._compile_loop(
+      self._dataset(input_fn, batch_size, seed=self._config.seed)
+    )
+    run(1)
+    seconds = []
+    for _ in range(count):
+      start = time.perf_counter()
+      run(1)["loss"].numpy()
+      seconds.append(time.perf_counter() - start)
+    return seconds
+
+  def trace(
+    self,
+    model_fn: Callable[..., EstimatorSpec],
+    features: Mapping[str, tf.TensorSpec],
+  ) -> tf.Graph:
+    """The graph of a training step of a model_fn with this model's weights.
+
+    Args:
+      model_fn: see the class.
+      features: specs of the batch of one replica.
+    """
+
+    def step(features):
+      with self._store:
+        return model_fn(features, None, ModeKeys.TRAIN, self._params).loss
+
+    @tf.function(autograph=False)
+    def run(features):
+      return self._strategy.run(step, args=(features,))
+
+    with self._strategy.scope():
+      return run.get_concrete_function(features).graph
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.

@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -27,10 +28,13 @@ from training import (
   best_checkpoint,
   checkpoints,
   common_flags,
+  data_checks,
   estimator,
   inputs,
+  memory,
   model_folder,
   packed_batches,
+  plan,
   record_files,
   run_record,
 )
@@ -100,6 +104,7 @@ class Settings:
   gradient_accumulation_steps: int = 1
   pack_sequences: bool = False
   iterations_per_loop: int | None = None
+  dry_run: bool = False
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -158,6 +163,9 @@ class Experiment:
     self._task = task
     self._model = model
     self._settings = settings
+    self._packings = {}
+    if settings.dry_run and not settings.do_train:
+      raise UserError("--dry_run plans a training; add --do_train")
     check_packing(settings, task)
     self._read_output_dir()
     has_heads = check_init_checkpoint(
@@ -183,8 +191,14 @@ class Experiment:
       self._check_training_set(examples)
 
   def run(self) -> dict[str, float]:
-    """Runs the requested steps and returns the evaluation metrics."""
+    """Runs the requested steps and returns the evaluation metrics.
+
+    With `dry_run`, it prints a Plan instead, and returns nothing.
+    """
     settings, task = self._settings, self._task
+    if settings.dry_run:
+      print("\n".join([task.name, *self.plan().lines()]))
+      return {}
     files.makedirs(settings.output_dir)
     with checkpoints.lock_folder(settings.output_dir):
       self._read_output_dir()  # Another process may have just left it.
@@ -196,14 +210,7 @@ class Experiment:
         settings.do_train,
         self._is_trained,
       )
-      uses_dev = settings.do_eval or settings.evaluates_in_training
-      for split, examples in self._examples.items():
-        self._row_sets[split] = [
-          self._write_rows(split, suffix, examples[suffix])
-          for suffix in examples
-          if split != "dev" or uses_dev
-        ]
-      task.log_data(self._row_sets)
+      self._make_row_sets()
       model = self._build_estimator()
       self._get_weights(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
@@ -249,6 +256,17 @@ class Experiment:
     )
 
   # Rows.
+
+  def _make_row_sets(self):
+    settings = self._settings
+    uses_dev = settings.do_eval or settings.evaluates_in_training
+    for split, examples in self._examples.items():
+      self._row_sets[split] = [
+        self._write_rows(split, suffix, examples[suffix])
+        for suffix in examples
+        if split != "dev" or uses_dev
+      ]
+    self._task.log_data(self._row_sets)
 
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set to a file in the output folder."""
@@ -385,25 +403,32 @@ class Experiment:
       gradient_accumulation_steps=settings.gradient_accumulation_steps,
     )
 
-  def _build_estimator(self):
+  def _build_model_fn(self, update, gradient_checkpointing):
     settings = self._settings
-    update = None
-    if settings.do_train:
-      (rows,) = self._row_sets["train"]
-      counts_rows = self._task.epoch_counts_rows
-      count = rows.num_rows if counts_rows else len(rows.examples)
-      self._check_num_steps(count)
-      steps = self._num_train_steps = self._num_steps(count)
-      update = self._optimization(steps)
-    model_fn = build_model_fn(
+    return build_model_fn(
       self._task,
       self._model.config,
       settings.init_checkpoint,
       update,
       settings.use_tpu,
       settings.precision,
-      settings.gradient_checkpointing,
-      self._choose_packings(),
+      gradient_checkpointing,
+      self._packings,
+    )
+
+  def _build_estimator(self):
+    settings = self._settings
+    self._update = None
+    if settings.do_train:
+      (rows,) = self._row_sets["train"]
+      counts_rows = self._task.epoch_counts_rows
+      count = rows.num_rows if counts_rows else len(rows.examples)
+      self._check_num_steps(count)
+      steps = self._num_train_steps = self._num_steps(count)
+      self._update = self._optimization(steps)
+    self._packings = self._choose_packings()
+    model_fn = self._build_model_fn(
+      self._update, settings.gradient_checkpointing
     )
     pads = settings.pad_to_max_length
     config = estimator.RunConfig(
@@ -439,9 +464,6 @@ class Experiment:
       epochs = settings.num_train_epochs or 1
       eval_steps = eval_steps or math.ceil(self._num_train_steps / epochs)
     (rows,) = self._row_sets["train"]
-    input_fn = rows.input_fn
-    if settings.pad_to_max_length is None and self._task.pads_training:
-      input_fn = _with(input_fn, pad_to_max_length=True)
     logging.info(
       "Training for %s of %s, %.3g epochs of %s",
       plural(self._num_train_steps, "step"),
@@ -453,7 +475,7 @@ class Experiment:
     if not best:
       best_checkpoint.delete_history(settings.output_dir)
     size = settings.train_batch_size
-    model.train(input_fn, size, steps, evaluate_at, eval_steps)
+    model.train(self._train_input_fn(), size, steps, evaluate_at, eval_steps)
     if best and best.checkpoint:
       model.use(best.checkpoint)
     weights = {**model.weights, "global_step": np.int64(model.global_step)}
@@ -461,6 +483,77 @@ class Experiment:
       settings.output_dir, weights, self._model.contents
     )
     logging.info("The trained model is in %s", settings.output_dir)
+
+  def _train_input_fn(self):
+    (rows,) = self._row_sets["train"]
+    pads = self._settings.pad_to_max_length
+    if pads is None and self._task.pads_training:
+      return _with(rows.input_fn, pad_to_max_length=True)
+    return rows.input_fn
+
+  # Planning.
+
+  def plan(self) -> plan.Plan:
+    """What the training would take, with some steps of it; leaves no file."""
+    with tempfile.TemporaryDirectory() as folder:
+      self._settings = dataclasses.replace(self._settings, output_dir=folder)
+      self._make_row_sets()
+      (rows,) = self._row_sets["train"]
+      data_checks.log_data_checks(rows, self._model.contents)
+      process, available = memory.used_bytes(), memory.available_bytes()
+      model = self._build_estimator()
+      found = self._predict_memory(model, process)
+      if available is not None:
+        found = dataclasses.replace(found, limit=process + available)
+      return self._measure(model, found) if found.fits else found
+
+  def _predict_memory(self, model, process):
+    """The Plan without measurements."""
+    settings = self._settings
+    micro_batches = settings.gradient_accumulation_steps
+    size = settings.train_batch_size // settings.num_replicas // micro_batches
+    (rows,) = self._row_sets["train"]
+    params = {"batch_size": size, "pad_to_max_length": True}
+    spec = rows.input_fn(params).element_spec
+    update = dataclasses.replace(self._update, gradient_accumulation_steps=1)
+
+    def row_bytes(checkpointing):
+      model_fn = self._build_model_fn(update, checkpointing)
+      return memory.activation_bytes(model.trace(model_fn, spec)) / size
+
+    num_layers = self._model.config.num_hidden_layers
+    row = row_bytes(False)
+    # One layer at a time is computed again.
+    checkpointed = row_bytes(True) + row / num_layers
+    weights = model.weights
+    trained = [n for n in weights if self._update.layer_rates(n)]
+    predicted = plan.Memory(
+      process=process,
+      weights=_float32_bytes(weights.values()),
+      trained=_float32_bytes(weights[name] for name in trained),
+      row=checkpointed if settings.gradient_checkpointing else row,
+      rows=size,
+      is_accumulated=micro_batches > 1,
+    )
+    return plan.Plan(
+      num_steps=self._num_train_steps,
+      batch_size=settings.train_batch_size,
+      num_devices=settings.num_replicas,
+      micro_batches=micro_batches,
+      length=spec["input_ids"].shape[-1],
+      memory=predicted,
+      checkpointed=dataclasses.replace(predicted, row=checkpointed),
+    )
+
+  def _measure(self, model, found):
+    """The Plan with time and memory of some steps."""
+    size, input_fn = self._settings.train_batch_size, self._train_input_fn()
+    seconds = model.time_steps(input_fn, size, 3)
+    # The memory of a batch whose longest row has the full length.
+    model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
+    return dataclasses.replace(
+      found, seconds=tuple(seconds), peak=memory.peak_bytes()
+    )
 
   def _evaluate_at(self, model, step):
     """Evaluates after `step` updates; returns a reason to stop, or None."""
@@ -517,6 +610,10 @@ class Experiment:
   def _write_results(self, suffix, evaluation):
     stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
     run_record.write_results(stem, evaluation.results, evaluation.details)
+
+
+def _float32_bytes(tensors):
+  return 4 * sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def _with(input_fn, **changes):

@@ -40,6 +40,10 @@ FLAG_ROWS = {
     {"precision": "float8"},
     ["--precision=float8", "<float32|bfloat16|float16>"],
   ),
+  "a plan for no training": (
+    {"do_train": None, "do_eval": True, "dry_run": True},
+    ["--dry_run", "--do_train"],
+  ),
   "float16 on a TPU": (
     {"precision": "float16", "use_tpu": True},
     ["--precision=float16", "TPU", "pass --precision=bfloat16"],

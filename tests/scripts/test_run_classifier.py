@@ -1,6 +1,7 @@
 """run_classifier.py from the shell, on tiny files."""
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import sentencepiece
 import tensorflow as tf
 import tiny_task
 
+import modeling
 from training import checkpoints, summaries
 
 
@@ -552,6 +554,30 @@ def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
   )
   rows = len([*tf.data.TFRecordDataset(str(folder / "predict.tf_record"))])
   assert rows > len(lines)
+
+
+def test_a_dry_run_predicts_memory_and_leaves_nothing(files, tmp_path):
+  command = tiny_task.flags(files, tmp_path / "out", train_batch_size=16)
+  printed, log = scripts.fork(
+    "run_classifier.py", *command, "--do_train", "--dry_run"
+  )
+  task, *lines = printed.splitlines()
+  assert task == "MRPC"
+  sizes = dict(re.findall(r"^(.*?)  +([\d,.]+)", "\n".join(lines), re.M))
+  predicted, measured = (
+    float(re.search(rf"{name} peak +(.*) GB", printed)[1])
+    for name in ("predicted", "measured")
+  )
+  # A fork maps memory that it shares later than a process of its own.
+  assert 0.5 < predicted / measured < 1.5
+  assert sizes["steps"] == "5"  # 40 rows, twice, 16 at a time.
+  config = json.loads((files / "model" / "bert_config.json").read_text())
+  shapes = modeling.variable_shapes(modeling.BertConfig.from_dict(config))
+  count = sum(map(math.prod, shapes.values())) + 2 * config["hidden_size"] + 2
+  assert sizes["parameters"] == f"{count:,}"
+  assert "s a step" in lines[-1]
+  assert not (tmp_path / "out").exists()
+  assert "100.0% of the rows have the full --max_seq_length" in log
 
 
 def test_importing_the_script_defines_no_flag(tmp_path):
