@@ -111,6 +111,7 @@ class Optimization:
     gradient_accumulation_steps: number of micro-batches that a batch is divided
       into; see `training/micro_batches.py`.
     loss_scaling: whether to scale the loss; for float16.
+    compiles_gradients: whether each replica compiles the gradients with XLA.
   """
 
   learning_rate: float
@@ -124,6 +125,7 @@ class Optimization:
   max_grad_norm: float = 1.0
   gradient_accumulation_steps: int = 1
   loss_scaling: bool = False
+  compiles_gradients: bool = False
 
 
 def create_optimizer(
@@ -171,6 +173,11 @@ class Gradients(NamedTuple):
   variables: list[tf.Variable]
   dense: list[tf.Tensor]
   row_norms: dict[str, tf.Tensor]
+
+  @property
+  def names(self) -> list[str]:
+    """The names of the variables."""
+    return [variables.name_of(variable) for variable in self.variables]
 
 
 def trained_variables(update: Optimization) -> list[tf.Variable]:
@@ -255,10 +262,7 @@ def _average_and_apply(grads, rate, count, update):
   several = replica is not None and replica.num_replicas_in_sync > 1
   if several:
     dense, row_norms = _average_over_replicas(replica, dense, row_norms)
-  gathered = [
-    variables.name_of(variable) in grads.row_norms
-    for variable in grads.variables
-  ]
+  gathered = [name in grads.row_norms for name in grads.names]
 
   def clip_and_apply(dense, row_norms, rate, count):
     tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]

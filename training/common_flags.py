@@ -147,7 +147,8 @@ def _define_shape_flags():
     "pad_to_max_length",
     None,
     "Pad every batch to --max_seq_length instead of to its longest row. "
-    "Default: True on a TPU and for training in run_squad.py, else False.",
+    "Default: True on a TPU, with --use_xla=true and for training in "
+    "run_squad.py, else False.",
   )
   flags.DEFINE_bool(
     "pack_sequences",
@@ -174,6 +175,14 @@ def _define_step_flags():
     "Number of steps that the device makes before it returns to the program, "
     "at most. Results are the same. Default: 1000 on a TPU, else 1.",
     lower_bound=1,
+  )
+  flags.DEFINE_enum(
+    "use_xla",
+    "auto",
+    ["auto", "true", "false"],
+    "Compile each step with XLA. true also pads all batches to "
+    "--max_seq_length, since each shape is compiled anew. auto compiles on a "
+    "GPU if all batches have one shape.",
   )
 
 

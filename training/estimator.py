@@ -75,6 +75,9 @@ class RunConfig:
     pad_to_max_length: pad every batch to one static shape.
     iterations_per_loop: most updates that the device makes in one call.
       Checkpoints, log lines and evaluations fall between the calls.
+    use_xla: whether to compile the steps with XLA, once for each shape of a
+      batch. None compiles them on a GPU if all batches have one shape. Several
+      replicas cannot compile a training step.
   """
 
   model_dir: str
@@ -85,6 +88,7 @@ class RunConfig:
   strategy: tf.distribute.Strategy | None = None
   pad_to_max_length: bool = False
   iterations_per_loop: int = 1
+  use_xla: bool | None = False
 
 
 InputFn = Callable[[dict], tf.data.Dataset]
@@ -473,14 +477,34 @@ class Estimator:
         row |= evaluated
       return {**(spec.predictions or {}), **row}
 
+    compute = step
+    if self._uses_xla(mode, element_spec):
+      compute = tf.function(step, jit_compile=True, autograph=False)
+
+    def replica_step(features):
+      # Given `compute` itself, a strategy would compile all replicas as one.
+      return compute(features)
+
     @tf.function(autograph=False, input_signature=[element_spec])
     def run(features):
-      return self._merge(self._strategy.run(step, args=(features,)))
+      return self._merge(self._strategy.run(replica_step, args=(features,)))
 
     with self._strategy.scope():
       # To call `run` itself for one model after the other looks like repeated
       # tracing to TensorFlow, which then warns.
       return run.get_concrete_function()
+
+  def _uses_xla(self, mode, element_spec):
+    """Whether to compile a mode's step; a TPU compiles every step by itself."""
+    if isinstance(self._strategy, tf.distribute.TPUStrategy):
+      return False
+    if mode == ModeKeys.TRAIN and self._strategy.num_replicas_in_sync > 1:
+      return False  # XLA cannot compile the sum over replicas.
+    if self._config.use_xla is not None:
+      return self._config.use_xla
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    is_static = all(spec.shape.is_fully_defined() for spec in specs)
+    return is_static and bool(tf.config.list_logical_devices("GPU"))
 
   def _compile_loop(self, dataset):
     """A function from a number of updates to the scalars [n] of each.

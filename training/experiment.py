@@ -45,6 +45,9 @@ FLAGS = flags.FLAGS
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
+# Values of --use_xla as `RunConfig` takes them.
+_USE_XLA = {"auto": None, "true": True, "false": False}
+
 
 class ModelFiles(NamedTuple):
   """The model of an experiment.
@@ -105,6 +108,7 @@ class Settings:
   pack_sequences: bool = False
   iterations_per_loop: int | None = None
   dry_run: bool = False
+  use_xla: str = "auto"
 
   @classmethod
   def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
@@ -401,6 +405,9 @@ class Experiment:
       weight_decay=settings.weight_decay,
       max_grad_norm=settings.max_grad_norm,
       gradient_accumulation_steps=settings.gradient_accumulation_steps,
+      compiles_gradients=settings.use_xla == "true"
+      and settings.num_replicas > 1
+      and not settings.use_tpu,
     )
 
   def _build_model_fn(self, update, gradient_checkpointing):
@@ -430,7 +437,10 @@ class Experiment:
     model_fn = self._build_model_fn(
       self._update, settings.gradient_checkpointing
     )
+    compiles = _USE_XLA[settings.use_xla]
     pads = settings.pad_to_max_length
+    if pads is None:
+      pads = bool(settings.use_tpu or compiles)
     config = estimator.RunConfig(
       model_dir=settings.output_dir,
       seed=settings.seed,
@@ -438,9 +448,10 @@ class Experiment:
       keep_checkpoint_max=settings.keep_checkpoint_max,
       log_steps=settings.log_steps,
       strategy=settings.strategy,
-      pad_to_max_length=settings.use_tpu if pads is None else pads,
+      pad_to_max_length=pads,
       iterations_per_loop=settings.iterations_per_loop
       or (1000 if settings.use_tpu else 1),
+      use_xla=compiles,
     )
     return estimator.Estimator(model_fn, config)
 
@@ -515,7 +526,9 @@ class Experiment:
     (rows,) = self._row_sets["train"]
     params = {"batch_size": size, "pad_to_max_length": True}
     spec = rows.input_fn(params).element_spec
-    update = dataclasses.replace(self._update, gradient_accumulation_steps=1)
+    update = dataclasses.replace(
+      self._update, gradient_accumulation_steps=1, compiles_gradients=False
+    )
 
     def row_bytes(checkpointing):
       model_fn = self._build_model_fn(update, checkpointing)

@@ -67,42 +67,58 @@ def compute_gradients(
     Loss and scalars, averaged over the batch, and the Gradients of the loss.
   """
   count = update.gradient_accumulation_steps
-  if count == 1:
+  if count == 1 and not update.compiles_gradients:
     loss, logged = forward(features)
     return loss, logged, optimization.compute_gradients(loss, update)
-  # Means by weight need the totals of the batch before the first micro-batch.
-  # Nothing else is read of this forward pass, so TensorFlow drops the rest.
+  # Means by weight need the totals of the batch before the first micro-batch,
+  # and replicas cannot sum them in a compiled program. Nothing else is read of
+  # this forward pass, so TensorFlow drops the rest.
   with _recording() as totals:
     _, logged = (forward_batch or forward)(features)
   parts = {name: _split(x, count) for name, x in features.items()}
   traced = []
 
-  def add(index, sums):
+  def terms_of(index):
     with variables.micro_batch(index), _replaying(totals, count):
       loss, logged = forward({name: x[index] for name, x in parts.items()})
       grads = optimization.compute_gradients(loss / count, update)
-    traced[:] = [[variables.name_of(v) for v in grads.variables], grads]
+    traced[:] = [grads]
     means = {"loss": loss, **logged}
-    terms = {
+    return {
       "means": {name: value / count for name, value in means.items()},
-      "gradients": dict(zip(traced[0], grads.dense, strict=True)),
+      "gradients": dict(zip(grads.names, grads.dense, strict=True)),
       "squares": {n: tf.square(norm) for n, norm in grads.row_norms.items()},
     }
-    return index + 1, {n: _add(sums[n], terms[n]) for n in sums}
+
+  if update.compiles_gradients:
+    terms_of = tf.function(terms_of, jit_compile=True, autograph=False)
+  sums = _sum(terms_of, count, _zeros(["loss", *logged], update))
+  (grads,) = traced
+  grads = grads._replace(
+    dense=[sums["gradients"][name] for name in grads.names],
+    row_norms={n: tf.sqrt(sums["squares"][n]) for n in grads.row_norms},
+  )
+  return sums["means"].pop("loss"), sums["means"], grads
+
+
+def _sum(terms_of, count, zeros):
+  """The sums of the terms of micro-batches, of which some may be missing."""
+
+  def add(index, sums):
+    terms = terms_of(index)
+    return index + 1, {
+      part: {n: x + terms[part].get(n, 0.0) for n, x in old.items()}
+      for part, old in sums.items()
+    }
 
   _, sums = tf.while_loop(
     lambda index, _: index < count,
     add,
-    (tf.constant(0), _zeros(["loss", *logged], update)),
+    (tf.constant(0), zeros),
     parallel_iterations=1,
     maximum_iterations=count,
   )
-  names, grads = traced
-  grads = grads._replace(
-    dense=[sums["gradients"][name] for name in names],
-    row_norms={n: tf.sqrt(sums["squares"][n]) for n in grads.row_norms},
-  )
-  return sums["means"].pop("loss"), sums["means"], grads
+  return sums
 
 
 def _zeros(means, update):
@@ -114,11 +130,6 @@ def _zeros(means, update):
     "gradients": {name: tf.zeros(shape) for name, shape in shapes.items()},
     "squares": {name: tf.zeros([]) for name in shapes},
   }
-
-
-def _add(sums, terms):
-  """Sums with terms, of which some may be missing."""
-  return {n: x + terms[n] if n in terms else x for n, x in sums.items()}
 
 
 def _split(x, count):

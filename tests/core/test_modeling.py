@@ -668,22 +668,6 @@ def test_twelve_updates_in_a_v1_session(golden):
     _assert_run(golden, losses, lambda name: session.run(by_name[name]))
 
 
-def test_training_step_compiles_at_static_shapes(golden):
-  store = golden.store("classifier")
-
-  @tf.function(jit_compile=True, autograph=False)
-  def step():
-    with store:
-      loss = _classifier_loss(golden)
-      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
-      return loss
-
-  losses = [step().numpy() for _ in range(12)]
-  np.testing.assert_allclose(
-    losses, golden.arrays["classifier/losses"], rtol=1e-4
-  )
-
-
 def test_bfloat16_outputs_are_near_the_originals(golden):
   with golden.store() as store:
     outputs = _outputs(_build(golden, precision="bfloat16"))

@@ -372,6 +372,20 @@ def test_loops_end_where_something_is_due(tmp_path, monkeypatch):
   assert loops[13:] == [1, 3, 1, 1, 1, 3, 2, 1, 1, 4, 1, 1, 3, 2, 1]
 
 
+def test_compiled_steps_compute_the_same(tmp_path):
+  found = []
+  for use_xla in (False, True):
+    model, _ = toy_model.toy(tmp_path / str(use_xla), use_xla=use_xla)
+    model.train(toy_model.TRAIN, 2, 3)
+    results = model.evaluate(toy_model.input_fn_of([1, 2, 3]), 2)
+    found.append([float(_weights(model)["weight"]), *results.values()])
+    nodes = [
+      str(program.graph.as_graph_def()) for program in model._programs.values()
+    ]
+    assert ["_XlaMustCompile" in text for text in nodes] == [use_xla] * 2
+  np.testing.assert_allclose(*found, rtol=1e-6)
+
+
 def test_input_that_ends_is_evaluated_once(tmp_path):
   def input_fn(params):
     return toy_model.TRAIN(params).take(5 - params["first_step"])

@@ -44,14 +44,16 @@ def forward(features):
   return by_word + by_row, {"share": share, "draw": draw}
 
 
-def update_in(count):
+def update_in(count, compiles=False):
   return optimization.Optimization(
-    1e-2, 10, 0, gradient_accumulation_steps=count
+    1e-2, 10, 0, gradient_accumulation_steps=count, compiles_gradients=compiles
   )
 
 
-def compute(count, features):
-  return micro_batches.compute_gradients(forward, features, update_in(count))
+def compute(count, features, compiles=False):
+  return micro_batches.compute_gradients(
+    forward, features, update_in(count, compiles)
+  )
 
 
 @pytest.mark.parametrize("count", [2, 8])
@@ -124,7 +126,8 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 features = test.make_features()
-for devices, count in ((1, 1), (2, 1), (2, 2)):
+for devices, count, compiles in (
+    (1, 1, False), (2, 1, False), (2, 2, False), (2, 2, True)):
   names = [f"CPU:{{i}}" for i in range(devices)]
   strategy = tf.distribute.MirroredStrategy(names)
   store, share = variables.VariableStore(), test.ROWS // devices
@@ -134,7 +137,7 @@ for devices, count in ((1, 1), (2, 1), (2, 2)):
       replica = tf.distribute.get_replica_context()
       start = replica.replica_id_in_sync_group * share
       mine = {{n: x[start:start + share] for n, x in features.items()}}
-      loss, logged, grads = test.compute(count, mine)
+      loss, logged, grads = test.compute(count, mine, compiles)
       _, norms = optimization.minimize(grads, test.update_in(count))
     return [loss, logged["share"], norms["gradient norm"]]
 
@@ -155,6 +158,6 @@ def test_devices_and_micro_batches_are_as_one(tmp_path):
   script.write_text(DEVICES.format(tests=str(scripts.ROOT / "tests")))
   output, _ = scripts.fork(script)
   one, *others = map(json.loads, output.splitlines())
-  assert len(others) == 2
+  assert len(others) == 3
   for other in others:
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)

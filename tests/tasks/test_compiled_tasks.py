@@ -1,0 +1,98 @@
+"""Every step of every task compiles at static shapes, as a TPU needs it."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+import variables
+from optimization import Optimization
+from pipeline import records
+from tasks import labels as label_types
+from tasks import multiple_choice, pretraining, squad_model, tagging
+from tasks.classification import ClassificationTask
+from tasks.tagged_rows import Reading
+from training.estimator import ModeKeys
+from training.task import build_model_fn
+
+ROWS, LENGTH, NAMES = 4, 8, ["a", "b", "c"]
+CONFIG = modeling.BertConfig(
+  vocab_size=20,
+  hidden_size=8,
+  num_hidden_layers=1,
+  num_attention_heads=2,
+  intermediate_size=16,
+  max_position_embeddings=LENGTH,
+)
+QUESTION = types.SimpleNamespace(choices=["a", "b", "c"])
+TASKS = {
+  **{
+    kind: ClassificationTask("", None, label_types.make_label_type(kind, NAMES))
+    for kind in label_types.KINDS
+  },
+  "squad": squad_model.SquadTask({}, None, squad_model.ReadingSettings()),
+  "pre-training": pretraining.PretrainingTask(CONFIG, {}, True),
+  "tagging": tagging.TaggingTask({}, NAMES, None, None, Reading()),
+  "multiple choice": multiple_choice.MultipleChoiceTask(
+    {"train": [QUESTION]}, None, LENGTH
+  ),
+}
+
+
+def make_features(name):
+  """A batch with every feature of a task."""
+  number = np.arange(ROWS)
+  one_of_three = {"label_ids": number % 3}
+  own = {
+    "multilabel": {"label_ids": np.eye(3)[number % 3]},
+    "regression": {"label_ids": number / 2},
+    "squad": {
+      "unique_ids": number,
+      "start_positions": number,
+      "end_positions": number + 2,
+    },
+    "pre-training": {
+      "masked_lm_positions": number[:, np.newaxis] + [1, 2],
+      "masked_lm_ids": number[:, np.newaxis] + [3, 4],
+      "masked_lm_weights": np.tile([1.0, 0.0], [ROWS, 1]),
+      "next_sentence_labels": number % 2,
+    },
+    "tagging": {"label_ids": np.tile(np.arange(LENGTH) % 4, [ROWS, 1])},
+  }.get(name, one_of_three)
+  shape = [ROWS, 3, LENGTH] if name == "multiple choice" else [ROWS, LENGTH]
+  ids = np.arange(np.prod(shape)).reshape(shape) % CONFIG.vocab_size
+  features = dict.fromkeys(records.SEQUENCES, ids) | own
+  features["input_mask"] = features["segment_ids"] = np.ones_like(ids)
+  features |= {"is_real_example": number < 3, "row_index": number}
+  floats = ("multilabel", "regression")
+  return {
+    key: tf.constant(
+      value,
+      tf.float32
+      if key == "masked_lm_weights" or (key == "label_ids" and name in floats)
+      else tf.int32,
+    )
+    for key, value in features.items()
+  }
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_all_steps_compile(name):
+  """XLA translates them; what follows does not depend on the task."""
+  model_fn = build_model_fn(TASKS[name], CONFIG, None, Optimization(1, 9, 0))
+  store = variables.VariableStore()
+
+  @tf.function(jit_compile=True, autograph=False)
+  def step(features):
+    with store:
+      modes = (ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.TRAIN)
+      specs = {mode: model_fn(features, None, mode, {}) for mode in modes}
+    found = {mode: spec.predictions or {} for mode, spec in specs.items()}
+    return found, [s.loss for s in specs.values() if s.loss is not None]
+
+  text = step.experimental_get_compiler_ir(make_features(name))(stage="hlo")
+  # XLA knows every shape, and drew dropout's bits.
+  assert "<=" not in text
+  assert "rng-bit-generator" in text
