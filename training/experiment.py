@@ -310,21 +310,25 @@ class Experiment:
   def _choose_packings(self):
     """The Packing of each mode, which the input of its rows receives, too."""
     settings, packings = self._settings, {}
-    micro_batches = settings.gradient_accumulation_steps
-    train_size = settings.train_batch_size // micro_batches
     modes = {
-      "train": (estimator.ModeKeys.TRAIN, train_size),
+      "train": (estimator.ModeKeys.TRAIN, settings.train_batch_size),
       "dev": (estimator.ModeKeys.EVAL, settings.eval_batch_size),
       "test": (estimator.ModeKeys.PREDICT, settings.predict_batch_size),
     }
     for split, row_sets in self._row_sets.items():
       if not (settings.pack_sequences and row_sets):
         continue
-      mode, batch_size = modes[split]
+      mode, size = modes[split]
+      parts = settings.num_replicas
+      if split == "train":
+        parts *= settings.gradient_accumulation_steps
+      else:  # Only an update depends on which rows its batch has.
+        size, parts = size // parts, 1
       found = packings[mode] = packed_batches.choose_packing(
         [rows.read().lengths[: rows.num_rows] for rows in row_sets],
-        batch_size // settings.num_replicas,
+        size,
         row_sets[0].read().spec["input_ids"].shape[0],
+        parts,
       )
       self._row_sets[split] = [
         dataclasses.replace(rows, input_fn=_with(rows.input_fn, packing=found))

@@ -272,7 +272,8 @@ def input_fn_from_rows(
       seed, packing = params.get("seed", 0), params.get("packing")
       if packing:
         windows = _windows(rows, len(lengths), seed if is_training else None)
-        parts = form_batches(windows, lengths, packing, size)
+        shares = size // len(packing.capacities) if is_training else 1
+        parts = form_batches(windows, lengths, packing, size, shares)
       elif is_training:
         parts = training_batches(lengths, rows.block_sizes, size, seed)
       else:

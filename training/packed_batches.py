@@ -24,14 +24,16 @@ Part = tuple[np.ndarray, list[np.ndarray]]
 
 
 def choose_packing(
-  data_sets: Sequence[np.ndarray], size: int, length: int
+  data_sets: Sequence[np.ndarray], size: int, length: int, parts: int = 1
 ) -> Packing:
-  """A Packing of `size` rows at a time, for `form_batches`.
+  """A Packing for `form_batches`.
 
   Args:
     data_sets: the lengths of the rows of each data set that it must serve.
-    size: number of slots.
+    size: number of rows that are chosen together, one of each slot.
     length: S, number of positions of a packed row.
+    parts: number of equal parts, such as the shares of devices, of these rows.
+      The Packing is that of one part.
   """
   groups = _groups(size)
   first_slots = np.searchsorted(groups, groups)
@@ -42,7 +44,8 @@ def choose_packing(
     at_least = np.cumsum(_histogram(lengths, length)[::-1])
     longest = length - np.searchsorted(at_least, ranks, side="right")
     capacities = np.maximum(capacities, longest)
-  return packing.best_fit(capacities.tolist(), length)
+  # Each part has one of `parts` slots in turn. The first is the longest.
+  return packing.best_fit(capacities[::parts].tolist(), length)
 
 
 def form_batches(
@@ -50,23 +53,28 @@ def form_batches(
   lengths: np.ndarray,
   chosen: Packing,
   batch_size: int,
+  parts: int = 1,
 ) -> Iterator[Part]:
   """Yields batches; row i of a batch fits slot i, modulo the number of slots.
 
   Rows wait until there is one for each slot. All rows are used equally often.
+  The number of parts changes the order of a batch's rows, but not the rows.
 
   Args:
     windows: number of the epoch, from 0, and rows that are read together. Each
       epoch has each row once.
     lengths: int [rows].
-    chosen: the Packing that was chosen for these lengths.
+    chosen: the Packing that was chosen for these lengths and parts.
     batch_size: B, a multiple of the number of slots.
+    parts: as in `choose_packing`.
 
   Yields:
     For each window, the rows that wait and its own, and the batches that they
-    form. After the last window, a batch of the rows that remain, if any.
+    form. After the last window, which is for `parts=1`, a batch of the rows
+    that remain, if any.
   """
-  size, n = len(chosen.capacities), len(lengths)
+  slots, n = len(chosen.capacities), len(lengths)
+  size = slots * parts
   groups = _groups(size)
   shares = np.bincount(groups)  # Number of slots of each group.
   longer = n - np.cumsum(_histogram(lengths, chosen.length))
@@ -83,10 +91,11 @@ def form_batches(
       for group, queue in enumerate(waiting)
     ]
     part = np.concatenate([ready, *waiting])
-    ready = np.concatenate([ready, _take(waiting, shares).ravel()])
+    taken = _take(waiting, shares).reshape(-1, slots, parts)
+    ready = np.concatenate([ready, taken.transpose(0, 2, 1).ravel()])
     whole = len(ready) // batch_size * batch_size
     batches = ready[:whole].reshape(-1, batch_size)
-    if np.any(lengths[batches].reshape(-1, size) > chosen.capacities):
+    if np.any(lengths[batches].reshape(-1, slots) > chosen.capacities):
       raise ValueError("the Packing was chosen for other rows")
     ready = ready[whole:]
     yield part, list(batches)

@@ -20,13 +20,15 @@ SIZES = st.integers(1, 12)
 TIMES = st.integers(1, 3)
 
 
-def form(windows, lengths, size, times):
-  """Yields batches of windows, each checked to fit its part and its slots."""
-  packed = packed_batches.choose_packing([lengths], size, LENGTH)
-  parts = packed_batches.form_batches(windows, lengths, packed, size * times)
-  for part, batches in parts:
+def form(windows, lengths, size, times, parts=1):
+  """Yields batches of windows, each checked to fit its rows and its slots."""
+  packed = packed_batches.choose_packing([lengths], size, LENGTH, parts)
+  formed = packed_batches.form_batches(
+    windows, lengths, packed, size * times, parts
+  )
+  for part, batches in formed:
     for batch in batches:
-      slots = packed.capacities[np.arange(len(batch)) % size]
+      slots = packed.capacities[np.arange(len(batch)) % (size // parts)]
       assert np.all(lengths[batch] <= slots)
       assert set(batch.tolist()) <= set(part.tolist())
       yield batch.tolist()
@@ -42,24 +44,35 @@ def test_an_evaluation_has_each_row_once(lengths, size, times, windows):
   assert sorted(itertools.chain(*whole, last)) == rows.tolist()
 
 
-@given(LENGTHS, SIZES, TIMES, st.integers(1, 4))
-def test_training_uses_all_rows_equally_often(lengths, size, times, windows):
-  count = len(lengths)
+def take(lengths, size, parts=1, windows=1):
+  """The training batches of five epochs, and not less than one."""
 
   def shuffled():
     for epoch in itertools.count():
-      order = np.random.default_rng(epoch).permutation(count)
+      order = np.random.default_rng(epoch).permutation(len(lengths))
       for window in np.array_split(order, windows):
         yield epoch, window
 
-  # Five epochs, and not less than a batch.
-  number = 1 + 5 * count // (size * times)
-  formed = form(shuffled(), lengths, size, times)
-  batches = list(itertools.islice(formed, number))
-  assert {len(batch) for batch in batches} == {size * times}
-  used = np.bincount(np.ravel(batches), minlength=count)
+  formed = form(shuffled(), lengths, size, 1, parts)
+  return list(itertools.islice(formed, 1 + 5 * len(lengths) // size))
+
+
+@given(LENGTHS, SIZES, st.integers(1, 4))
+def test_training_uses_all_rows_equally_often(lengths, size, windows):
+  batches = take(lengths, size, windows=windows)
+  assert {len(batch) for batch in batches} == {size}
+  used = np.bincount(np.ravel(batches), minlength=len(lengths))
   # A slot may be one row ahead of its share, or behind.
   assert used.max() - used.min() <= 2
+
+
+@given(LENGTHS, st.sampled_from([1, 2, 3, 70]), st.integers(1, 3))
+def test_the_number_of_devices_changes_no_batch(lengths, share, parts):
+  alone = take(lengths, share * parts)
+  shared = take(lengths, share * parts, parts)
+  assert [sorted(batch) for batch in shared] == [
+    sorted(batch) for batch in alone
+  ]
 
 
 @given(st.lists(LENGTHS, min_size=1, max_size=3), SIZES)
