@@ -153,8 +153,7 @@ class BertModel:
       always float32.
     gradient_checkpointing: whether training keeps the input of each layer only,
       and computes the layer again in the backward pass. Not in a v1 graph.
-    packing: computes several sequences in one row. Only attention probabilities
-      are then those of the rows.
+    packing: computes several sequences in one row.
 
   Raises:
     ValueError: `config` is not valid, a rank is not 2, or S is more than
@@ -220,18 +219,18 @@ class BertModel:
 
   @_once
   def _mask(self):
-    mask = create_attention_mask_from_input_mask(
-      self._embeddings, self._input_mask
-    )
+    x, mask = self._embeddings, self._input_mask
+    mask = create_attention_mask_from_input_mask(x, mask)
     return self._packing.within_slots(mask)
 
   @_once
-  def _layer(self, index, select=None):
+  def _layer(self, index, select=None, site=0):
     """Output and attention probabilities of a layer."""
     if index < 0:
       return tf.cast(self._embeddings, self._precision), None
     x, _ = self._layer(index - 1)
     weights, seed = self._blocks[index]
+    seed = None if seed is None else seed + tf.constant([site, 0])
 
     def block(x, mask, weights, seed):
       return transformer_block(x, mask, weights, self._config, seed, select)
@@ -242,11 +241,7 @@ class BertModel:
     # Kept eagerly, probabilities take more memory than everything else.
     return x, None if self._graph is None else probs
 
-  @_once
-  def _first(self):
-    """The last layer at the first positions, [B, 1, H]: a fraction of it."""
-    firsts, _ = self._layer(self._last, self._packing.firsts)
-    return self._packing.unpack_firsts(firsts)
+  _first = _once(lambda model: model.sequence_output_at(None, 3))
 
   def _output(self, x):
     """An output [B, S, H] of the encoder, in float32."""
@@ -255,15 +250,22 @@ class BertModel:
   @_once
   def get_pooled_output(self) -> tf.Tensor:
     """float [B, H]: the vector C of section 3.1, [CLS] transformed."""
-    first = tf.cast(reshape_to_matrix(self._first()), tf.float32)
-    return affine(first, self._pooler, tf.tanh)
+    return affine(reshape_to_matrix(self._first()), self._pooler, tf.tanh)
 
   @_once
   def get_sequence_output(self) -> tf.Tensor:
     """float [B, S, H]: the output of the last layer."""
     x = self._output(self._layer(self._last)[0])
     # The first position has the same dropout in all outputs.
-    return tf.concat([tf.cast(self._first(), tf.float32), x[:, 1:]], axis=1)
+    return tf.concat([self._first(), x[:, 1:]], axis=1)
+
+  def sequence_output_at(self, positions: tf.Tensor, site=6) -> tf.Tensor:
+    """float [B, P, H]: the last layer, computed only at positions [B, P].
+
+    None stands for the first. Each `site` has a dropout of its own.
+    """
+    select, unpack = self._packing.at(positions)
+    return tf.cast(unpack(self._layer(self._last, select, site)[0]), tf.float32)
 
   @_once
   def get_all_encoder_layers(self) -> list[tf.Tensor]:
@@ -272,7 +274,7 @@ class BertModel:
     return [*map(self._output, lower), self.sequence_output]
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """L times float [B, N, S, S], before dropout, lowest layer first."""
+    """L times float [rows, N, S, S], before dropout, lowest layer first."""
     layers, heads = range(self._last + 1), self._config.num_attention_heads
     if self._graph is not None and not self._recomputes:
       return [self._layer(index)[1] for index in layers]
@@ -576,7 +578,6 @@ def transformer_block(
   """
 
   def seed_of(site):
-    site += 3 * (select is not None)
     return None if seed is None else seed + tf.constant([site, 0])
 
   def add_and_norm(sublayer, residual, norm, site):

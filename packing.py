@@ -10,7 +10,8 @@ stays within a slot and positions restart at 0, so the vectors are the same.
     model.get_sequence_output()  # [4, 100, H], from 2 rows of 100
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 import numpy as np
@@ -58,12 +59,12 @@ class Packing:
       slots[row].append(slot)
     self._sources = sources.reshape(-1, length)
     self.position_ids = self._sources % length
-    # The first position of each slot: [R, most], and where it is there.
+    # The slots of each row, filled up with any: [R, most]. And where they are.
     most = max(map(len, slots))
-    self._firsts = np.zeros([self.num_rows, most], np.int32)
+    self._slots = np.zeros([self.num_rows, most], np.int32)
     self._of_slots = np.zeros(size, np.int32)
     for row, found in enumerate(slots):
-      self._firsts[row, : len(found)] = self._targets[found, 0] % length
+      self._slots[row, : len(found)] = found
       self._of_slots[found] = row * most + np.arange(len(found))
 
   def pack(self, sequences: tf.Tensor) -> tf.Tensor:
@@ -82,14 +83,42 @@ class Packing:
     is_same = tf.equal(slots[:, :, tf.newaxis], slots[:, tf.newaxis, :])
     return mask * tf.cast(is_same, mask.dtype)
 
-  def firsts(self, rows: tf.Tensor) -> tf.Tensor:
-    """The first position of each slot of a row: [R, n, H] of [R, S, H]."""
-    return tf.gather(rows, self._firsts, batch_dims=1)
+  def at(
+    self, positions: tf.Tensor | None
+  ) -> tuple[Callable | None, Callable[[tf.Tensor], tf.Tensor]]:
+    """How to compute a few positions of each sequence.
 
-  def unpack_firsts(self, firsts: tf.Tensor) -> tf.Tensor:
-    """`firsts` [R, n, H] in the order of the sequences, [B, 1, H]."""
-    flat = tf.reshape(firsts, [-1, firsts.shape[-1]])
-    return tf.gather(flat, self._of_slots)[:, tf.newaxis]
+    Args:
+      positions: integer [B, P]; the first ones if None.
+
+    Returns:
+      A function that selects these positions of rows, [R, F, H] of [R, S, H],
+      or None if F would not be less than S; and one from [R, F, H], or
+      [R, S, H], to [B, P, H].
+    """
+    if positions is None:
+      positions = tf.zeros([len(self.capacities), 1], tf.int32)
+    count = positions.shape[1]
+    ends = tf.constant(self.capacities[:, np.newaxis] - 1, positions.dtype)
+    positions = tf.minimum(positions, ends)
+    if self._slots.shape[1] * count >= self.length:
+      return None, lambda rows: tf.gather(
+        self.unpack(rows), positions, batch_dims=1
+      )
+    starts = self._targets[:, :1] % self.length
+    positions += tf.constant(starts, positions.dtype)
+    of_rows = tf.reshape(tf.gather(positions, self._slots), [self.num_rows, -1])
+
+    def unpack(selected):
+      groups = tf.reshape(selected, [-1, count, selected.shape[-1]])
+      return tf.gather(groups, self._of_slots)
+
+    return functools.partial(_select, of_rows), unpack
+
+
+def _select(positions, x):
+  """[B, F, H] of [B, S, H] at positions, integer [B, F]."""
+  return tf.gather(x, positions, batch_dims=1)
 
 
 class _Unpacked(Packing):
@@ -109,11 +138,10 @@ class _Unpacked(Packing):
   def within_slots(self, mask):
     return mask
 
-  def firsts(self, rows):
-    return rows[:, :1]
-
-  def unpack_firsts(self, firsts):
-    return firsts
+  def at(self, positions):
+    if positions is None:
+      return lambda x: x[:, :1], tf.identity
+    return functools.partial(_select, positions), tf.identity
 
 
 UNPACKED = _Unpacked()

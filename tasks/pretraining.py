@@ -75,12 +75,13 @@ def gather_indexes(
 
 def masked_lm_logits(
   bert_config: modeling.BertConfig,
-  input_tensor: tf.Tensor,
+  x: tf.Tensor,
   output_weights: tf.Tensor | tf.Variable,
-  positions: tf.Tensor,
 ) -> tf.Tensor:
-  """Logits [B * P, V] of all word pieces; see `get_masked_lm_output`."""
-  x = gather_indexes(input_tensor, positions)
+  """Logits [rows, V] of all word pieces from vectors [rows, H].
+
+  See `get_masked_lm_output`.
+  """
   initializer = modeling.create_initializer(bert_config.initializer_range)
   with variables.variable_scope("cls/predictions"):
     with variables.variable_scope("transform"):
@@ -115,9 +116,8 @@ def get_masked_lm_output(
     loss (scalar, their weighted mean), per_example_loss [B * P], log_probs
     [B * P, V].
   """
-  logits = masked_lm_logits(
-    bert_config, input_tensor, output_weights, positions
-  )
+  x = gather_indexes(input_tensor, positions)
+  logits = masked_lm_logits(bert_config, x, output_weights)
   losses = _cross_entropy(logits, label_ids)
   weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
   return _weighted_mean(losses, weights), losses, tf.nn.log_softmax(logits)
@@ -224,15 +224,16 @@ class PretrainingTask(Task):
     if not is_training:
       is_real = tf.cast(features["is_real_example"], tf.float32)
       weights *= is_real[:, tf.newaxis]
-    sequence = bert.get_sequence_output()
     # A batch is cut to its longest row, and other programs may fill positions
     # up with ones behind that.
-    last = modeling.get_shape_list(sequence)[1] - 1
+    last = modeling.get_shape_list(features["input_ids"])[1] - 1
+    masked = bert.sequence_output_at(
+      tf.minimum(features["masked_lm_positions"], last)
+    )
     logits = masked_lm_logits(
       self._config,
-      sequence,
+      modeling.reshape_to_matrix(masked),
       bert.get_embedding_table(),
-      tf.minimum(features["masked_lm_positions"], last),
     )
     labels = features["masked_lm_ids"]
     losses = tf.reshape(_cross_entropy(logits, labels), tf.shape(weights))

@@ -259,6 +259,27 @@ def test_a_v1_graph_computes_what_is_read(golden):
     assert _softmax_shapes(graph) == everywhere
 
 
+@pytest.mark.parametrize(
+  ("packing", "rows", "few"),
+  # Of two rows, each has up to three sequences.
+  [(packing.UNPACKED, 4, 5), (TWO_ROWS, 2, 15)],
+)
+def test_the_last_layer_at_positions_alone(golden, packing, rows, few):
+  lengths = golden.inputs["input_mask"].sum(axis=1, keepdims=True)
+  positions = np.minimum(golden.inputs["masked_lm_positions"], lengths - 1)
+  with golden.store():
+    model = _build(golden, packing=packing)
+  expected = golden.arrays["forward/sequence_output"]
+  expected = np.take_along_axis(expected, positions[:, :, np.newaxis], axis=1)
+  found = model.sequence_output_at(tf.constant(positions))
+  np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+  with tf.Graph().as_default() as graph:
+    model = _build(golden, packing=packing)
+    model.sequence_output_at(tf.constant(positions))
+  shapes = [[rows, 4, 32, 32], [rows, 4, few, 32]]
+  assert _softmax_shapes(graph) == shapes
+
+
 def test_eager_mode_computes_what_is_read(golden, monkeypatch):
   calls = []
   block = modeling.transformer_block

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,8 +36,20 @@ def test_every_slot_has_its_positions(capacities):
   unpacked = packed.unpack(rows[:, :, np.newaxis]).numpy()[:, :, 0]
   for row, expected, n in zip(unpacked, sequences, capacities, strict=True):
     assert row[:n].tolist() == expected[:n].tolist()
-  firsts = packed.unpack_firsts(packed.firsts(rows[:, :, np.newaxis]))
-  assert firsts[:, 0, 0].numpy().tolist() == sequences[:, 0].tolist()
+  # The first positions, two positions, and so many that all are computed.
+  ends = np.array(capacities)[:, np.newaxis] - 1
+  for positions in (None, ends * [[0, 1]], ends * [[1] * 9]):
+    select, unpack = packed.at(
+      positions if positions is None else tf.constant(positions)
+    )
+    few = rows[:, :, np.newaxis]
+    if select is not None:
+      few = select(few)
+      assert few.shape[1] < 9
+    found = unpack(tf.constant(few))[:, :, 0]
+    wanted = ends * 0 if positions is None else positions
+    wanted = np.take_along_axis(sequences, wanted, axis=1)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @given(CAPACITIES)
