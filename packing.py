@@ -59,7 +59,8 @@ class Packing:
       slots[row].append(slot)
     self._sources = sources.reshape(-1, length)
     self.position_ids = self._sources % length
-    # The slots of each row, filled up with any: [R, most]. And where they are.
+    # The slots of each row, [R, most], filled up with slot 0; and where each
+    # slot is among these.
     most = max(map(len, slots))
     self._slots = np.zeros([self.num_rows, most], np.int32)
     self._of_slots = np.zeros(size, np.int32)
@@ -73,7 +74,7 @@ class Packing:
     return tf.gather(tf.pad(flat, [[0, 1]]), self._sources)
 
   def unpack(self, rows: tf.Tensor) -> tf.Tensor:
-    """Vectors [R, S, H] of rows as [B, S, H], any after the end of a slot."""
+    """Vectors [R, S, H] of rows as [B, S, H]; those behind a slot repeat."""
     flat = tf.reshape(rows, [-1, rows.shape[-1]])
     return tf.gather(flat, self._targets)
 

@@ -64,7 +64,7 @@ def test_losses_and_predictions_are_the_same(golden, name):
     "masked_lm": golden.inputs["masked_lm_weights"],
   }
   for key, value in found.predictions.items():
-    # What padding has is any.
+    # Outputs at padding are arbitrary.
     weight = weights.get(name, weights.get(key[:9], 1))
     wanted = expected.predictions[key]
     np.testing.assert_allclose(
