@@ -37,7 +37,8 @@ _FREE_FLAGS = re.compile(
   "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
   "num_seeds|max_eval_steps|n_best_size|max_answer_length|interactive|"
-  "null_score_diff_threshold|verbose_logging|gradient_checkpointing"
+  "null_score_diff_threshold|verbose_logging|gradient_checkpointing|"
+  "iterations_per_loop"
 )
 
 
