@@ -565,12 +565,11 @@ class Experiment:
   def _measure(self, model, found):
     """The Plan with time and memory of some steps."""
     size, input_fn = self._settings.train_batch_size, self._train_input_fn()
-    seconds = model.time_steps(input_fn, size, 3)
-    # The memory of a batch whose longest row has the full length.
+    # The peak is that of a batch whose longest row has the full length.
     model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
-    return dataclasses.replace(
-      found, seconds=tuple(seconds), peak=memory.peak_bytes()
-    )
+    peak = memory.peak_bytes()
+    seconds = model.time_steps(input_fn, size, 3)
+    return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
 
   def _evaluate_at(self, model, step):
     """Evaluates after `step` updates; returns a reason to stop, or None."""
