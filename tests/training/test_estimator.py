@@ -667,7 +667,8 @@ for one_hot in (False, True):
     traces.clear()
     model = estimator.Estimator(
         model_fn, estimator.RunConfig(
-            tempfile.mkdtemp(), strategy=strategy, iterations_per_loop=2),
+            tempfile.mkdtemp(), strategy=strategy,
+            iterations_per_loop=1 if one_hot else 2),
         {{"one_hot": one_hot}})
     dev = examples.input_fn_builder(rows, 32, False, False)
     between = []
