@@ -8,6 +8,7 @@ import contextlib
 import glob
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -19,6 +20,35 @@ except ImportError:  # Windows has none.
   fcntl = None
 
 PARTIAL = ".partial"
+
+# The only folder that this process changes; None if it may change any.
+_only_folder = None
+
+
+def write_only_in(folder: str | None) -> None:
+  """Makes calls without effect that would change files outside of a folder.
+
+  Of the hosts that compute one training, only the first writes its files.
+
+  Args:
+    folder: a local folder; None ends the restriction.
+  """
+  global _only_folder
+  _only_folder = folder and os.path.realpath(folder)
+
+
+def writes(path: str | os.PathLike) -> bool:
+  """Whether this process changes such a path; see `write_only_in`."""
+  if _only_folder is None:
+    return True
+  folder = os.path.join(_only_folder, "")
+  path = os.fspath(path)
+  return not is_remote(path) and os.path.realpath(path).startswith(folder)
+
+
+def writable_folder(folder: str) -> str:
+  """The folder, or, if this process does not write to it, the one it may."""
+  return folder if writes(folder) else _only_folder
 
 
 def is_remote(path: str | os.PathLike) -> bool:
@@ -78,6 +108,8 @@ def find(pattern: str) -> list[str]:
 
 def makedirs(path: str | os.PathLike) -> None:
   """Creates a folder and its parents, unless they exist."""
+  if not writes(path):
+    return
   if is_remote(path):
     _remote().makedirs(path)
   else:
@@ -86,6 +118,8 @@ def makedirs(path: str | os.PathLike) -> None:
 
 def remove(path: str | os.PathLike) -> None:
   """Deletes a file."""
+  if not writes(path):
+    return
   if is_remote(path):
     _remote().remove(path)
   else:
@@ -94,6 +128,8 @@ def remove(path: str | os.PathLike) -> None:
 
 def remove_tree(path: str | os.PathLike) -> None:
   """Deletes a folder and its contents."""
+  if not writes(path):
+    return
   if is_remote(path):
     _remote().rmtree(path)
   else:
@@ -102,6 +138,8 @@ def remove_tree(path: str | os.PathLike) -> None:
 
 def rename(source: str | os.PathLike, target: str | os.PathLike) -> None:
   """Renames a file, replacing a file of the new name."""
+  if not writes(target):
+    return
   if is_remote(target):
     _remote().rename(source, target, overwrite=True)
   else:
@@ -131,6 +169,10 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     UserError: `path` cannot be written, or another process is writing it.
   """
   path = os.fspath(path)
+  if not writes(path):
+    with tempfile.TemporaryDirectory() as folder:
+      yield os.path.join(folder, os.path.basename(path))
+    return
   is_local = not is_remote(path)
   target = os.path.realpath(path) if is_local else path
   partial = target + PARTIAL
