@@ -12,8 +12,10 @@ class UserError(ValueError):
 
   The message is one line that names the flag or the file (with its line), the
   value, and the remedy. Scripts print it without a traceback and exit with
-  status 2; any other exception counts as a fault of the program.
+  `status`; any other exception counts as a fault of the program.
   """
+
+  status = 2
 
 
 def plural(count: int, noun: str) -> str:

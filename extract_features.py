@@ -21,7 +21,7 @@ from errors import plural
 from pipeline import progress, text_files
 from tasks import feature_files, features
 from tasks.features import FeatureExtractor
-from training import common_flags, estimator, model_folder, startup
+from training import common_flags, devices, model_folder, startup
 
 # For notebooks.
 __all__ = ["FeatureExtractor"]
@@ -123,7 +123,9 @@ def load_extractor() -> FeatureExtractor:
   return FeatureExtractor(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers,
-    strategy=estimator.make_strategy(FLAGS.use_tpu, FLAGS.master, None, None),
+    strategy=devices.make_strategy(
+      devices.choose("auto", FLAGS.use_tpu, None), devices.Tpu(FLAGS.master)
+    ),
     pad_to_max_length=FLAGS.use_tpu,
     **{name: FLAGS[name].value for name in names},
   )

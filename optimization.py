@@ -301,7 +301,8 @@ def _average_and_apply(grads, rate, count, update):
 def _average_over_replicas(replica, dense, row_norms):
   """Gradients of the mean loss, and norms of the rows of all replicas."""
   op = tf.distribute.ReduceOp
-  dense = replica.all_reduce(op.MEAN, dense)
+  # On several hosts, TensorFlow asks for the device of each gradient.
+  dense = replica.all_reduce(op.MEAN, list(map(tf.identity, dense)))
   if row_norms:
     squares = replica.all_reduce(op.SUM, [tf.square(n) for n in row_norms])
     row_norms = [tf.sqrt(s) / replica.num_replicas_in_sync for s in squares]

@@ -78,7 +78,7 @@ def define_flags() -> None:
   common_flags.define_fine_tuning_flags(
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   )
-  common_flags.define_tpu_flags()
+  common_flags.define_device_flags()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   for name, default, text in _FLAGS:
     is_bool = isinstance(default, bool)

@@ -322,6 +322,8 @@ def write_checkpoint(
   Raises:
     UserError: the disk is full, or the folder cannot be written to.
   """
+  if not files.writes(prefix):
+    return
   names = sorted(tensors)
   values = [tf.convert_to_tensor(tensors[name]) for name in names]
   partial = prefix + files.PARTIAL
@@ -425,7 +427,8 @@ def lock_folder(folder: str) -> Iterator[None]:
     UserError: another process has locked the folder, or it is not writable.
   """
   path = os.path.join(os.path.realpath(folder), LOCK_NAME)
-  if fcntl is None or files.is_remote(folder) or path in _locked:
+  can_lock = fcntl and not files.is_remote(folder) and files.writes(folder)
+  if not can_lock or path in _locked:
     yield
     return
   with _lock_file(path, folder) as file:

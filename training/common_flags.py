@@ -9,6 +9,7 @@ from absl import flags
 import tokenization
 from errors import UserError
 from pipeline import files, text_files
+from training import cluster as hosts
 
 FLAGS = flags.FLAGS
 
@@ -251,6 +252,26 @@ def define_fine_tuning_flags(scores: str, default_score: str) -> None:
   )
 
 
+def define_device_flags() -> None:
+  """Flags that select the devices of a training."""
+  flags.DEFINE_enum(
+    "distribution_strategy",
+    "auto",
+    ["auto", "one_device", "mirrored", "multi_worker", "tpu"],
+    "Devices to use: one, all GPUs of this machine, all hosts of the "
+    "environment variable TF_CONFIG, or a TPU. auto: a TPU with --use_tpu, the "
+    "hosts if TF_CONFIG names several, else all GPUs, else the CPU.",
+  )
+  flags.DEFINE_float(
+    "worker_timeout",
+    600.0,
+    "Seconds to wait at the start for the other hosts of TF_CONFIG, or for the "
+    "TPU.",
+    lower_bound=0,
+  )
+  define_tpu_flags()
+
+
 def define_tpu_flags() -> None:
   """Flags that select a Cloud TPU."""
   flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
@@ -266,8 +287,8 @@ def define_tpu_flags() -> None:
   )
   flags.DEFINE_integer(
     "num_tpu_cores",
-    8,
-    "Accepted for compatibility; all cores of the TPU are used.",
+    None,
+    "Number of cores that the TPU must have. All of its cores are used.",
   )
 
 
@@ -283,9 +304,26 @@ def require(*names: str) -> None:
       raise UserError(f"--{name} is required; pass a value")
 
 
+def cluster() -> hosts.Cluster | None:
+  """The Cluster of TF_CONFIG, or None.
+
+  Raises:
+    UserError: TF_CONFIG is wrong.
+  """
+  return hosts.read_cluster(os.environ.get("TF_CONFIG"))
+
+
+def device_kind() -> str:
+  """The kind of strategy that the flags and TF_CONFIG select."""
+  from training import devices
+
+  return devices.choose(FLAGS.distribution_strategy, FLAGS.use_tpu, cluster())
+
+
 def check_precision() -> None:
   """Raises UserError if the device lacks the --precision."""
-  if FLAGS.use_tpu and FLAGS.precision == "float16":
+  is_tpu = FLAGS.use_tpu or FLAGS.distribution_strategy == "tpu"
+  if is_tpu and FLAGS.precision == "float16":
     raise UserError(
       "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
     )

@@ -11,7 +11,6 @@ checkpoints.
 
 import contextlib
 import dataclasses
-import functools
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,8 +21,9 @@ from absl import logging
 
 import variables
 from errors import UserError
+from pipeline import files
 from pipeline.progress import bar
-from training import checkpoints, summaries
+from training import checkpoints, devices, summaries
 from training.failed_batch import write_failed_batch
 from training.termination import DeferredTermination
 
@@ -128,11 +128,22 @@ class Estimator:
     self._programs = {}
     self._metric_fn, self._metric_names = None, ()
     self._is_initialization_logged = False
-    tf.io.gfile.makedirs(config.model_dir)
+    files.makedirs(config.model_dir)
+    devices.exchange(self._strategy, 0)  # The chief may still be writing.
     resumed = checkpoints.latest_valid(config.model_dir)
+    self._check_hosts_agree(resumed.step if resumed else 0)
     if resumed:
       self._store.initial_values = resumed
       logging.info("Continuing from %s", resumed.prefix)
+
+  def _check_hosts_agree(self, step):
+    """Raises UserError if another host continues from another checkpoint."""
+    steps = devices.exchange(self._strategy, step)
+    if len(set(steps)) > 1:
+      raise UserError(
+        f"{self._config.model_dir} has checkpoints of different steps on "
+        f"different hosts: {steps}; pass a folder that all hosts share"
+      )
 
   @property
   def global_step(self) -> int:
@@ -177,6 +188,7 @@ class Estimator:
     Raises:
       UserError: it cannot be read, or does not fit the model.
     """
+    devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
     values = checkpoints.Checkpoint(prefix).verify()
     shapes = {name: v.shape.as_list() for name, v in self._store.items()}
@@ -264,7 +276,11 @@ class Estimator:
       for step, results in _with_user_errors(loops):
         progress.add(results)
         self._log_initialization_once()
-        is_terminated = termination.is_pending
+        is_terminated = any(
+          devices.exchange(self._strategy, termination.is_pending)
+        )
+        if is_terminated:  # Perhaps the signal has come to another host.
+          termination.is_pending = True
         if logs(step) or is_terminated:
           log()
         if saves(step) or is_terminated:
@@ -439,7 +455,7 @@ class Estimator:
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
     dataset = input_fn(self._input_params(batch_size, **params))
-    return self._strategy.experimental_distribute_dataset(dataset)
+    return devices.distribute(self._strategy, dataset, batch_size)
 
   def _input_params(self, batch_size, **params):
     return {
@@ -483,11 +499,12 @@ class Estimator:
 
     def replica_step(features):
       # Given `compute` itself, a strategy would compile all replicas as one.
-      return compute(features)
+      return devices.gather(compute(features))
 
     @tf.function(autograph=False, input_signature=[element_spec])
     def run(features):
-      return self._merge(self._strategy.run(replica_step, args=(features,)))
+      results = self._strategy.run(replica_step, args=(features,))
+      return devices.merge(self._strategy, results)
 
     with self._strategy.scope():
       # To call `run` itself for one model after the other looks like repeated
@@ -553,21 +570,10 @@ class Estimator:
       run = loop.get_concrete_function()
     return lambda count: run(tf.constant(count))
 
-  def _merge(self, outputs):
-    """Merges the replicas' outputs: rows are joined, scalars averaged."""
-
-    def merge(value):
-      parts = self._strategy.experimental_local_results(value)
-      if parts[0].shape.rank == 0:
-        return tf.reduce_mean(tf.stack(parts))
-      return tf.concat(parts, axis=0)
-
-    if self._strategy.num_replicas_in_sync == 1:
-      return outputs
-    return tf.nest.map_structure(merge, outputs)
-
   def _remove_leftovers(self, step):
     """Cleans up after an interrupted run."""
+    if not files.writes(self._config.model_dir):
+      return
     checkpoints.remove_partial_files(self._config.model_dir)
     newest = checkpoints.training_checkpoints(self._config.model_dir)[-1:]
     # If the newest is not ours it is damaged, and ours must not be deleted.
@@ -586,6 +592,8 @@ class Estimator:
         f"global_step is {self._step} after {step} steps; the model_fn "
         f"must call create_optimizer once for TRAIN"
       )
+    if not files.writes(self._config.model_dir):
+      return
     prefix = checkpoints.save_training_checkpoint(
       self._config.model_dir,
       step,
@@ -649,37 +657,3 @@ def check_batch_size(
       f"{name}={batch_size} cannot be divided evenly among "
       f"{' and '.join(divisor)}; pass a multiple of {parts}"
     )
-
-
-@functools.cache
-def make_strategy(
-  use_tpu: bool,
-  tpu_name: str | None = None,
-  tpu_zone: str | None = None,
-  gcp_project: str | None = None,
-) -> tf.distribute.Strategy | None:
-  """The strategy of this process: TPUStrategy, MirroredStrategy, or None.
-
-  Args:
-    use_tpu: connect to a TPU and use all its cores.
-    tpu_name: name or `grpc://` address of the TPU; the local one when None.
-    tpu_zone, gcp_project: where to look up the name.
-
-  Raises:
-    UserError: there is no such TPU.
-  """
-  if not use_tpu:
-    gpus = tf.config.list_physical_devices("GPU")
-    return tf.distribute.MirroredStrategy() if len(gpus) > 1 else None
-  try:
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-      tpu_name or "local", zone=tpu_zone, project=gcp_project
-    )
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-  except (tf.errors.OpError, ValueError, RuntimeError, ImportError) as error:
-    raise UserError(
-      f"--use_tpu=True --tpu_name={tpu_name}: no TPU found "
-      f"({str(error).splitlines()[0]}); check the name, or omit --use_tpu"
-    ) from error
-  return tf.distribute.TPUStrategy(resolver)

@@ -29,6 +29,7 @@ from training import (
   checkpoints,
   common_flags,
   data_checks,
+  devices,
   estimator,
   inputs,
   memory,
@@ -123,11 +124,18 @@ class Settings:
     names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
     fields = {name: FLAGS[name].value for name in names}
     fields |= {k: v for k, v in changes.items() if k in names}
-    fields["strategy"] = estimator.make_strategy(
-      FLAGS.use_tpu,
-      FLAGS.tpu_name or FLAGS.master,
-      FLAGS.tpu_zone,
-      FLAGS.gcp_project,
+    kind = common_flags.device_kind()
+    fields["use_tpu"] = kind == "tpu"
+    fields["strategy"] = devices.make_strategy(
+      kind,
+      devices.Tpu(
+        FLAGS.tpu_name or FLAGS.master,
+        FLAGS.tpu_zone,
+        FLAGS.gcp_project,
+        FLAGS.num_tpu_cores,
+      ),
+      common_flags.cluster(),
+      FLAGS.worker_timeout,
     )
     recorded = common_flags.flag_values() | changes
     return cls(splits=tuple(splits), flags=recorded, **fields)
@@ -204,7 +212,10 @@ class Experiment:
       print("\n".join([task.name, *self.plan().lines()]))
       return {}
     files.makedirs(settings.output_dir)
-    with checkpoints.lock_folder(settings.output_dir):
+    with (
+      checkpoints.lock_folder(settings.output_dir),
+      devices.hosts_end_together(settings.strategy),
+    ):
       self._read_output_dir()  # Another process may have just left it.
       record = run_record.keep_record(
         settings.output_dir,
@@ -279,7 +290,8 @@ class Experiment:
       if split == "test" and rows.examples is examples:
         return dataclasses.replace(rows, split=split)
     path = os.path.join(
-      self._settings.output_dir, f"{_RECORD_NAMES[split]}{suffix}.tf_record"
+      files.writable_folder(self._settings.output_dir),
+      f"{_RECORD_NAMES[split]}{suffix}.tf_record",
     )
     spec = task.feature_spec(is_training)
     counts = []

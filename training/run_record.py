@@ -38,7 +38,8 @@ _FREE_FLAGS = re.compile(
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
   "num_seeds|max_eval_steps|n_best_size|max_answer_length|interactive|"
   "null_score_diff_threshold|verbose_logging|gradient_checkpointing|"
-  "iterations_per_loop"
+  "iterations_per_loop|"
+  "distribution_strategy|worker_timeout"
 )
 
 

@@ -157,4 +157,4 @@ def _fail(error):
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"
   print(f"error: {first_line}", file=sys.stderr)
-  sys.exit(2)
+  sys.exit(getattr(error, "status", 2))

@@ -16,6 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from errors import UserError
+from pipeline import files
 from pipeline.progress import bar
 
 # Numbers of which a log line shows the last one, not the mean.
@@ -35,6 +36,8 @@ class Summaries:
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
     """Writes one number of a step for each tag to disk."""
+    if not files.writes(self._folder):
+      return
     if self._writer is None:
       self._writer = tf.summary.create_file_writer(self._folder)
     # `tf.summary.scalar` does the same, but needs TensorBoard.

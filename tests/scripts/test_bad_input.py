@@ -48,6 +48,19 @@ FLAG_ROWS = {
     {"precision": "float16", "use_tpu": True},
     ["--precision=float16", "TPU", "pass --precision=bfloat16"],
   ),
+  "no hosts": (
+    {"distribution_strategy": "multi_worker"},
+    ["--distribution_strategy=multi_worker", "TF_CONFIG", "set it"],
+  ),
+  "two kinds of devices": (
+    {"distribution_strategy": "mirrored", "use_tpu": True},
+    ["--use_tpu", "--distribution_strategy=mirrored", "omit one"],
+  ),
+  "none of the strategies": (
+    {"distribution_strategy": "all"},
+    ["--distribution_strategy=all", "<auto|one_device|mirrored|"],
+  ),
+  "no time to wait": ({"worker_timeout": -1}, ["--worker_timeout=-1"]),
   "none of the long texts": (
     {"long_text": "tail"},
     ["--long_text=tail", "<head|head_tail|mean_windows>"],

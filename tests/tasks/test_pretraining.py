@@ -1,10 +1,7 @@
 """Pre-training's losses, against the original's numbers and arithmetic."""
 
-import json
-
 import numpy as np
 import pytest
-import scripts
 import tensorflow as tf
 
 import modeling
@@ -320,47 +317,3 @@ def test_a_checkpoint_without_heads_gives_the_rest(golden, tmp_path):
     0.88 * golden.config.initializer_range, rel=0.1
   )
   assert not store["cls/predictions/output_bias"].numpy().any()
-
-
-TWO_DEVICES = """
-import pathlib, sys, tempfile
-sys.path.insert(0, {tests!r})
-import tensorflow as tf
-import golden_model
-from tasks import pretraining
-from training import estimator, summaries
-from optimization import Optimization
-from training.task import build_model_fn
-
-golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-features = {{name: tf.constant(golden.inputs[name]) for name in {names}}}
-features["is_real_example"] = tf.ones([4], tf.int32)
-features["row_index"] = tf.range(4)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-model_fn = build_model_fn(
-    pretraining.PretrainingTask(golden.config, {{}}, True), golden.config,
-    golden.checkpoint, Optimization(1e-3, 12, 4, gradient_accumulation_steps=2))
-folder = tempfile.mkdtemp()
-config = estimator.RunConfig(folder, log_steps=1, strategy=strategy)
-dataset = tf.data.Dataset.from_tensors(features)
-estimator.Estimator(model_fn, config).train(lambda _: dataset.repeat(), 4, 4)
-print([loss for _, loss in summaries.read_scalars(folder)["loss"]])
-"""
-
-
-def test_two_devices_with_two_micro_batches_train_as_one(
-  golden, goldens, tmp_path
-):
-  script = tmp_path / "two_devices.py"
-  tests = str(scripts.ROOT / "tests")
-  script.write_text(
-    TWO_DEVICES.format(tests=tests, goldens=str(goldens), names=NAMES)
-  )
-  # The first device gets ten masked words, the second five. A row at a time.
-  output, _ = scripts.fork(script)
-  losses = json.loads(output.splitlines()[-1])
-  expected = golden.arrays["pretraining/losses"][:4]
-  np.testing.assert_allclose(losses, expected, rtol=1e-4)

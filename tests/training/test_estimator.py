@@ -622,24 +622,23 @@ import tensorflow as tf
 import golden_model, modeling, optimization, variables
 from errors import UserError
 from tasks import examples
-from training import checkpoints, estimator
+from training import checkpoints, devices, estimator
 
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
 
 traces = []
 
 def model_fn(features, labels, mode, params):
   traces.append(mode)
-  # The embeddings are looked up, or multiplied; all other weights are dense.
+  # The embeddings are looked up; all other weights are dense.
   checkpoints.initialize_from(golden.checkpoint, {{}})
   with variables.variable_scope("bert/embeddings"):
     x, _ = modeling.embedding_lookup(
         features["input_ids"], golden.config.vocab_size,
-        golden.config.hidden_size,
-        use_one_hot_embeddings=params["one_hot"])
+        golden.config.hidden_size)
     x = modeling.embedding_postprocessor(
         x, True, features["segment_ids"], golden.config.type_vocab_size,
         max_position_embeddings=golden.config.max_position_embeddings,
@@ -659,28 +658,25 @@ def model_fn(features, labels, mode, params):
 rows = [examples.InputFeatures(
     golden.inputs["input_ids"][i % 4], golden.inputs["input_mask"][i % 4],
     golden.inputs["segment_ids"][i % 4], i % 3) for i in range(9)]
-strategies = [tf.distribute.MirroredStrategy(devices)
-              for devices in (["CPU:0"], ["CPU:0", "CPU:1"])]
-for one_hot in (False, True):
-  results = []
-  for strategy in strategies:
-    traces.clear()
-    model = estimator.Estimator(
-        model_fn, estimator.RunConfig(
-            tempfile.mkdtemp(), strategy=strategy,
-            iterations_per_loop=1 if one_hot else 2),
-        {{"one_hot": one_hot}})
-    dev = examples.input_fn_builder(rows, 32, False, False)
-    between = []
-    model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
-                lambda step: between.append(model.evaluate(dev, 4)), 3)
-    metrics = model.evaluate(dev, 4)
-    assert metrics == between[1] != between[0]
-    assert traces.count("eval") == strategy.num_replicas_in_sync, traces
-    model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
-    assert model.evaluate(dev, 4) == between[0]
-    results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
-  print(json.dumps(results))
+four = devices.make_strategy("mirrored")
+results = []
+for strategy in (None, four):
+  traces.clear()
+  model = estimator.Estimator(
+      model_fn, estimator.RunConfig(
+          tempfile.mkdtemp(), strategy=strategy,
+          iterations_per_loop=2 if strategy else 1))
+  dev = examples.input_fn_builder(rows, 32, False, False)
+  between = []
+  model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
+              lambda step: between.append(model.evaluate(dev, 4)), 3)
+  metrics = model.evaluate(dev, 4)
+  assert metrics == between[1] != between[0]
+  assert traces.count("eval") == (4 if strategy else 1), traces
+  model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
+  assert model.evaluate(dev, 4) == between[0]
+  results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
+print(json.dumps(results))
 try:
   model.evaluate(dev, 3)
 except UserError as error:
@@ -688,15 +684,13 @@ except UserError as error:
 """
 
 
-def test_two_devices_train_as_one(goldens, tmp_path):
-  script = tmp_path / "two_devices.py"
+def test_four_devices_train_as_one(goldens, tmp_path):
+  script = tmp_path / "four_devices.py"
   tests = str(scripts.ROOT / "tests")
   script.write_text(MIRRORED.format(tests=tests, goldens=str(goldens)))
   output, _ = scripts.fork(script)
-  *lines, error = output.splitlines()
-  assert len(lines) == 2  # With and without one-hot embeddings.
-  for line in lines:
-    one, two = json.loads(line)
-    np.testing.assert_allclose(one, two, rtol=1e-4)
-    assert one[0] == pytest.approx(one[1], rel=1e-5)
-  assert error.startswith("batch_size=3 cannot be divided evenly among 2")
+  line, error = output.splitlines()
+  one, four = json.loads(line)
+  np.testing.assert_allclose(one, four, rtol=1e-5)
+  assert one[0] == pytest.approx(one[1], rel=1e-5)
+  assert error.startswith("batch_size=3 cannot be divided evenly among 4")

@@ -1,0 +1,121 @@
+"""TF_CONFIG is checked, and hosts wait for each other."""
+
+import json
+import socket
+import threading
+
+import pytest
+
+from errors import UserError
+from training import cluster
+
+HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222", "[::1]:2222"]
+
+
+def _config(jobs, kind="worker", index=0):
+  return json.dumps({"cluster": jobs, "task": {"type": kind, "index": index}})
+
+
+def test_the_hosts_of_a_run():
+  assert cluster.read_cluster(None) is cluster.read_cluster("") is None
+  found = cluster.read_cluster(_config({"worker": HOSTS}, index=2))
+  names = ["worker 0", "worker 1", "worker 2"]
+  assert found.tasks == tuple(zip(names, HOSTS, strict=True))
+  assert found.index == 2
+  jobs = {"worker": HOSTS[1:], "chief": HOSTS[:1]}
+  assert cluster.read_cluster(_config(jobs, "chief")).index == 0
+  found = cluster.read_cluster(_config(jobs))
+  assert found.tasks[0] == ("chief 0", HOSTS[0])
+  assert found.index == 1
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("{", r"TF_CONFIG='\{': expected JSON"),
+    ("[]", "expected JSON"),
+    ('{"cluster": {"worker": ["a:1"]}}', "`type` and `index` of a `task`"),
+    (_config(["a:1"]), "expected JSON"),
+    (_config({"worker": HOSTS}, index="first"), "expected JSON"),
+    (_config({}), "must name one chief, or workers"),
+    (_config({"worker": []}), "must name one chief, or workers"),
+    (_config({"chief": HOSTS}), "must name one chief"),
+    (_config({"worker": HOSTS, "ps": ["a:1"]}), "a job ps; name chief and"),
+    (_config({"worker": ["10.0.0.1"]}), "'10.0.0.1' is no address; pass host:"),
+    (_config({"worker": HOSTS}, index=3), "worker 3 is none of .* worker 2;"),
+    (_config({"worker": HOSTS}, "chief"), "chief 0 is none of the cluster's"),
+  ],
+)
+def test_what_is_wrong_with_it(text, message):
+  with pytest.raises(UserError, match=f"(?=TF_CONFIG).*{message}"):
+    cluster.read_cluster(text)
+
+
+@pytest.fixture
+def port():
+  """A port that nobody uses."""
+  with socket.create_server(("127.0.0.1", 0)) as server:
+    return server.getsockname()[1]
+
+
+def _cluster(port, index, count=3):
+  addresses = [f"127.0.0.1:{port + n}" for n in range(count)]
+  return cluster.Cluster(
+    tuple((f"worker {n}", a) for n, a in enumerate(addresses)), index
+  )
+
+
+def _await(port, index, results, timeout=20):
+  try:
+    cluster.await_workers(_cluster(port, index), timeout)
+    results[index] = "came"
+  except UserError as error:
+    results[index] = str(error)
+
+
+def test_all_hosts_start_together(port):
+  results = {}
+  threads = {
+    index: threading.Thread(target=_await, args=(port, index, results))
+    for index in (2, 0, 1)
+  }
+  threads[2].start()  # It waits until the chief listens.
+  threads[0].start()
+  # One that is none of ours, and one that stops before all are there.
+  for greeting in (b"GET /", b"1"):
+    for _ in range(200):
+      try:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+          connection.sendall(greeting)
+          break
+      except ConnectionError:
+        threads[0].join(0.02)
+  threads[1].start()
+  for thread in threads.values():
+    thread.join()
+  assert results == {0: "came", 1: "came", 2: "came"}
+  # TensorFlow listens at the same address afterwards.
+  socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_host_that_does_not_come(port):
+  results = {}
+  worker = threading.Thread(target=_await, args=(port, 1, results, 0.6))
+  worker.start()
+  _await(port, 0, results, 0.6)
+  worker.join()
+  assert results[0].startswith(
+    f"TF_CONFIG: worker 2 at 127.0.0.1:{port + 2} did not come within "
+    f"--worker_timeout=0.6 seconds"
+  )
+  assert "worker 0" in results[1]
+  assert "--worker_timeout=0.6" in results[1]
+  _await(port, 2, results, 0.1)
+  assert "worker 0" in results[2]
+
+
+def test_an_address_in_use(port):
+  results = {}
+  with socket.create_server(("", port)):
+    _await(port, 0, results)
+  assert "worker 0 cannot listen at" in results[0]

@@ -1,0 +1,160 @@
+"""Several devices, or several hosts, train and evaluate as one device."""
+
+import json
+import socket
+
+import numpy as np
+import pytest
+import scripts
+import tensorflow as tf
+
+from errors import UserError
+from training import checkpoints, cluster, devices, summaries
+
+# The features of pre-training.
+NAMES = (
+  "input_ids",
+  "input_mask",
+  "segment_ids",
+  "masked_lm_positions",
+  "masked_lm_ids",
+  "masked_lm_weights",
+  "next_sentence_labels",
+)
+HOSTS = cluster.Cluster((("worker 0", "a:1"), ("worker 1", "b:1")), 1)
+
+
+def test_what_auto_stands_for():
+  assert devices.choose("auto", False, None) == "one_device"
+  assert devices.choose("auto", False, HOSTS) == "multi_worker"
+  assert devices.choose("auto", True, HOSTS) == "tpu"
+  alone = cluster.Cluster(HOSTS.tasks[:1], 0)
+  assert devices.choose("auto", False, alone) == "one_device"
+  for kind in ("one_device", "mirrored", "multi_worker", "tpu"):
+    assert devices.choose(kind, False, HOSTS) == kind
+  with pytest.raises(UserError, match=r"=multi_worker needs .* TF_CONFIG"):
+    devices.choose("multi_worker", False, None)
+  with pytest.raises(UserError, match=r"--use_tpu and .*=mirrored cannot"):
+    devices.choose("mirrored", True, None)
+
+
+def test_one_device_needs_no_strategy():
+  assert devices.make_strategy("one_device") is None
+  assert devices.exchange(None, 7) == [7]
+  assert devices.exchange(tf.distribute.get_strategy(), 7) == [7]
+
+
+def test_a_tpu_that_does_not_answer():
+  with socket.create_server(("127.0.0.1", 0)) as server:
+    port = server.getsockname()[1]
+  tpu = devices.Tpu(f"grpc://127.0.0.1:{port}")
+  with pytest.raises(UserError, match=rf"grpc://127.0.0.1:{port}: no TPU fou"):
+    devices.make_strategy("tpu", tpu, worker_timeout=0.1)
+
+
+def test_errors_of_one_host_are_its_own():
+  with pytest.raises(tf.errors.InternalError), devices.hosts_end_together(None):
+    raise tf.errors.InternalError(None, None, "x")
+
+
+# Trains a model without dropout, which the original has trained, too. Trains a
+# second one in two parts, and predicts 11 rows, 4 at a time.
+SCRIPT = """
+import json, os, pathlib, sys
+sys.path.insert(0, {tests!r})
+import tensorflow as tf
+import golden_model, toy_model
+from optimization import Optimization
+from pipeline import files
+from tasks import pretraining
+from training import cluster, devices, estimator
+from training.task import build_model_fn
+
+kind, config, out = sys.argv[1:]
+if kind == "multi_worker":
+  os.environ["TF_CONFIG"] = config
+else:
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  tf.config.set_logical_device_configuration(
+      cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = devices.make_strategy(kind, None, cluster.read_cluster(config), 60)
+golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
+features = {{name: tf.constant(golden.inputs[name]) for name in {names}}}
+features["is_real_example"] = tf.ones([4], tf.int32)
+features["row_index"] = tf.range(4)
+dataset = tf.data.Dataset.from_tensors(features)
+
+def train(micro_batches, steps):
+  model_fn = build_model_fn(
+      pretraining.PretrainingTask(golden.config, {{}}, True), golden.config,
+      golden.checkpoint, Optimization(
+          1e-3, 12, 4, gradient_accumulation_steps=micro_batches))
+  config = estimator.RunConfig(out, log_steps=1, strategy=strategy)
+  model = estimator.Estimator(model_fn, config)
+  model.train(lambda _: dataset.repeat(), 4, steps)
+
+with devices.hosts_end_together(strategy):
+  train(2 if kind == "mirrored" else 1, 4)
+  for steps in (2, 4):  # The second one continues the first.
+    toy, _ = toy_model.toy(out + "/toy", strategy=strategy)
+    toy.train(toy_model.TRAIN, 4, steps)
+  rows = toy.predict(toy_model.input_fn_of([*range(11)]), 4)
+  sums = [float(row["sum"]) for row in rows]
+  index = json.loads(config)["task"]["index"] if config else 0
+  numbers = devices.exchange(strategy, 5 + index)
+print(json.dumps([sums, numbers, files.writes(out)]))
+"""
+
+
+# After four updates, the weight of the second model is 1 + 2 + 3 + 4.
+SUMS = [row + 10 for row in range(11)]
+
+
+@pytest.fixture(scope="module")
+def script(goldens, tmp_path_factory):
+  """The path of SCRIPT."""
+  path = tmp_path_factory.mktemp("script") / "train.py"
+  tests = str(scripts.ROOT / "tests")
+  path.write_text(SCRIPT.format(tests=tests, goldens=str(goldens), names=NAMES))
+  return path
+
+
+def _check_losses(folder, golden):
+  """The losses of four steps, each written once, are the original's."""
+  losses = summaries.read_scalars(folder)["loss"]
+  assert [step for step, _ in losses] == [1, 2, 3, 4]
+  expected = golden.arrays["pretraining/losses"][:4]
+  np.testing.assert_allclose([x for _, x in losses], expected, rtol=1e-4)
+
+
+def test_two_devices_with_two_micro_batches_train_as_one(
+  golden, script, tmp_path
+):
+  # The first device gets ten masked words, the second five. A row at a time.
+  output, _ = scripts.fork(script, "mirrored", "", tmp_path)
+  sums, numbers, writes = json.loads(output.splitlines()[-1])
+  _check_losses(tmp_path, golden)
+  assert (sums, numbers, writes) == (SUMS, [5], True)
+
+
+def test_two_hosts_train_as_one_device(golden, script, tmp_path):
+  with (
+    socket.create_server(("127.0.0.1", 0)) as first,
+    socket.create_server(("127.0.0.1", 0)) as second,
+  ):
+    hosts = [f"127.0.0.1:{s.getsockname()[1]}" for s in (first, second)]
+  running = []
+  for index in range(2):
+    task = {"type": "worker", "index": index}
+    config = json.dumps({"cluster": {"worker": hosts}, "task": task})
+    running.append(scripts.Fork(script, "multi_worker", config, tmp_path))
+  for index, process in enumerate(running):
+    status, output, log = process.wait()
+    assert status == 0, log
+    found = json.loads(output.splitlines()[-1])
+    assert found == [SUMS, [5, 6], index == 0]
+  _check_losses(tmp_path, golden)
+  # Only the chief has written.
+  assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 1
+  (saved,) = checkpoints.training_checkpoints(str(tmp_path))
+  assert saved.endswith("model.ckpt-4")

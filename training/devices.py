@@ -1,0 +1,306 @@
+"""The devices of a run: one, several of a machine, several hosts, or a TPU.
+
+Of several hosts, the first one, the chief, writes all files. All others compute
+the same steps on rows of their own, and read what the chief has written.
+"""
+
+import contextlib
+import functools
+import re
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from errors import UserError
+from pipeline import files
+from training.cluster import Cluster, await_workers, connect
+
+
+class LostWorkerError(UserError):
+  """Another host has stopped; all must be started again."""
+
+  status = 75  # EX_TEMPFAIL of sysexits.h: trying again may help.
+
+
+class Tpu(NamedTuple):
+  """Where a TPU is.
+
+  Attributes:
+    name: its name or `grpc://` address; the local one when None or "local".
+    zone, project: where to look up the name.
+    cores: number of cores that it must have; None for any.
+  """
+
+  name: str | None = None
+  zone: str | None = None
+  project: str | None = None
+  cores: int | None = None
+
+
+def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
+  """The kind of strategy that "auto" stands for, or else `kind`.
+
+  Args:
+    kind: value of --distribution_strategy.
+    use_tpu: value of --use_tpu.
+    cluster: the Cluster of TF_CONFIG, or None.
+
+  Raises:
+    UserError: the kind contradicts the other arguments.
+  """
+  if use_tpu and kind not in ("auto", "tpu"):
+    raise UserError(
+      f"--use_tpu and --distribution_strategy={kind} cannot both be given; "
+      f"omit one"
+    )
+  if kind == "multi_worker" and cluster is None:
+    raise UserError(
+      "--distribution_strategy=multi_worker needs the environment variable "
+      "TF_CONFIG, which names the hosts; set it"
+    )
+  if kind != "auto":
+    return kind
+  if use_tpu:
+    return "tpu"
+  if cluster is not None and len(cluster.tasks) > 1:
+    return "multi_worker"
+  several = len(tf.config.list_physical_devices("GPU")) > 1
+  return "mirrored" if several else "one_device"
+
+
+@functools.cache
+def make_strategy(
+  kind: str,
+  tpu: Tpu | None = None,
+  cluster: Cluster | None = None,
+  worker_timeout: float = 600.0,
+) -> tf.distribute.Strategy | None:
+  """The strategy of this process; None for one device.
+
+  On several hosts it must be made before TensorFlow computes anything. There,
+  this process writes no file of the run from then on, unless it is the chief.
+
+  Args:
+    kind: what `choose` returned.
+    tpu: the Tpu, for "tpu".
+    cluster: the Cluster of TF_CONFIG, for "multi_worker".
+    worker_timeout: seconds to wait for the other hosts or the TPU.
+
+  Raises:
+    UserError: there is no such TPU, or a host does not come.
+  """
+  if kind == "tpu":
+    return _make_tpu_strategy(tpu or Tpu(), worker_timeout)
+  if kind == "multi_worker":
+    return _make_multi_worker_strategy(cluster, worker_timeout)
+  if kind == "mirrored":
+    # All GPUs, or else all logical CPUs.
+    for device in ("GPU", "CPU"):
+      if found := tf.config.list_logical_devices(device):
+        return tf.distribute.MirroredStrategy([d.name for d in found])
+  return None
+
+
+def _make_tpu_strategy(tpu, timeout):
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+      tpu.name or "local", zone=tpu.zone, project=tpu.project
+    )
+    address = re.fullmatch(r"grpc://(.+):(\d+)", resolver.master() or "")
+    if address:  # TensorFlow would wait for it without end.
+      deadline = time.monotonic() + timeout
+      connect(address[1], int(address[2]), deadline).close()
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except (
+    tf.errors.OpError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    ImportError,
+  ) as error:
+    raise UserError(
+      f"--use_tpu=True --tpu_name={tpu.name}: no TPU found "
+      f"({str(error).splitlines()[0]}); check the name, or omit --use_tpu"
+    ) from error
+  strategy = tf.distribute.TPUStrategy(resolver)
+  found = strategy.num_replicas_in_sync
+  if tpu.cores not in (None, found):
+    raise UserError(
+      f"--num_tpu_cores={tpu.cores}: the TPU has {found} cores; pass that, or "
+      f"omit it"
+    )
+  return strategy
+
+
+# Several hosts.
+
+
+def _make_multi_worker_strategy(cluster, timeout):
+  """The strategy of several hosts, once all of them are there."""
+  logging.info(
+    "This is %s of %d hosts; waiting for the others",
+    cluster.tasks[cluster.index][0],
+    len(cluster.tasks),
+  )
+  await_workers(cluster, timeout)
+  handler = signal.getsignal(signal.SIGTERM)
+  tf.get_logger().setLevel("WARNING")  # It logs each collective operation.
+  strategy = tf.distribute.MultiWorkerMirroredStrategy()
+  if (
+    handler is not None
+    and threading.current_thread() is threading.main_thread()
+  ):
+    signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it.
+  if cluster.index:
+    files.write_only_in(_scratch_folder().name)
+    logging.info("From here on, %s writes and logs", cluster.tasks[0][0])
+    if logging.get_verbosity() == logging.INFO:
+      logging.set_verbosity(logging.WARNING)
+  return strategy
+
+
+@functools.cache
+def _scratch_folder():
+  """A folder that is deleted when this process ends."""
+  return tempfile.TemporaryDirectory(prefix="worker-")
+
+
+def _has_workers(strategy):
+  return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def distribute(
+  strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, batch_size: int
+) -> tf.distribute.DistributedDataset:
+  """Divides batches of features among replicas, in their order.
+
+  Every host reads all batches, so that they are cut to one length, and passes
+  on the rows of its own replicas.
+
+  Args:
+    strategy: the strategy.
+    dataset: dicts of tensors [B, ...], the same on all hosts.
+    batch_size: B, a multiple of the number of replicas.
+  """
+  if not _has_workers(strategy):
+    return strategy.experimental_distribute_dataset(dataset)
+
+  def of_host(context):
+    replicas = context.num_replicas_in_sync
+    count, rows = (
+      replicas // context.num_input_pipelines,
+      batch_size // replicas,
+    )
+    first = context.input_pipeline_id * count
+    ends = [(n * rows, (n + 1) * rows) for n in range(first, first + count)]
+
+    @tf.autograph.experimental.do_not_convert
+    def shares(batch):
+      return tf.data.Dataset.from_tensor_slices(
+        {name: tf.stack([x[i:j] for i, j in ends]) for name, x in batch.items()}
+      )
+
+    return dataset.flat_map(shares)
+
+  return strategy.distribute_datasets_from_function(of_host)
+
+
+def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """On several hosts, a replica's outputs and those of all others; see `merge`.
+
+  Call it in the step of a replica.
+  """
+  replica = tf.distribute.get_replica_context()
+  if not _has_workers(replica.strategy):
+    return dict(outputs)
+
+  def of_all(value):
+    if value.shape.rank:
+      # Inputs of the program have no device, which TensorFlow asks for.
+      return replica.all_gather(tf.identity(value), axis=0)
+    mean = replica.all_reduce("MEAN", tf.identity(tf.cast(value, tf.float32)))
+    return tf.cast(mean, value.dtype)
+
+  return {name: of_all(value) for name, value in outputs.items()}
+
+
+def merge(
+  strategy: tf.distribute.Strategy, outputs: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+  """The outputs of all replicas: rows are joined, scalars averaged.
+
+  Args:
+    strategy: the strategy.
+    outputs: what `strategy.run` of a step that ends in `gather` returned.
+  """
+
+  def merged(value):
+    parts = strategy.experimental_local_results(value)
+    if len(parts) == 1 or _has_workers(strategy):
+      return parts[0]
+    if parts[0].shape.rank == 0:
+      return tf.reduce_mean(tf.stack(parts))
+    return tf.concat(parts, axis=0)
+
+  return {name: merged(value) for name, value in outputs.items()}
+
+
+def exchange(strategy: tf.distribute.Strategy | None, number: int) -> list[int]:
+  """A number of each host, in order; all wait until all have called it.
+
+  On one host this is the number alone.
+  """
+  if not _has_workers(strategy):
+    return [number]
+  found = _exchange_program(strategy)(tf.constant([int(number)], tf.int64))
+  of_replicas = strategy.experimental_local_results(found)
+  return of_replicas[0].numpy().tolist()[:: len(of_replicas)]
+
+
+@functools.cache
+def _exchange_program(strategy):
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec([1], tf.int64)])
+  def run(number):
+    def step():
+      replica = tf.distribute.get_replica_context()
+      return replica.all_gather(tf.identity(number), axis=0)
+
+    return strategy.run(step)
+
+  return run
+
+
+@contextlib.contextmanager
+def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
+  """Waits for the other hosts at its end, and reports those that have stopped.
+
+  Raises:
+    LostWorkerError: a host has stopped inside.
+  """
+  try:
+    yield
+    exchange(strategy, 0)
+  except (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+  ) as error:
+    if not _has_workers(strategy):
+      raise
+    own = f"{strategy.cluster_resolver.task_type} "
+    own += str(strategy.cluster_resolver.task_id)
+    tasks = re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message)
+    others = [name for name in map(" ".join, tasks) if name != own]
+    raise LostWorkerError(
+      f"{[*others, 'another host'][0]} of TF_CONFIG has stopped; start the "
+      f"same command on every host to continue from the newest checkpoint"
+    ) from error
