@@ -30,9 +30,10 @@ SCRIPTS = [
 ]
 
 # Blocks that are not run as they are: they install packages, take minutes, need
-# a cluster, or are files of the reader's own.
+# a cluster or a TPU, or are files of the reader's own.
 NOT_RUN = (
-  r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__"
+  r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__|"
+  r"\$TASK"
 )
 
 # Makes commands small: the model has one layer and 128 positions. Some would
