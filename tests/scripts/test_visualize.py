@@ -92,8 +92,7 @@ def test_attention_is_computed_once(goldens, monkeypatch):
   model = _model(goldens)
   tokens = ["[CLS]", "the", "end", "[SEP]"]
   found = visualize.attention_probs(model, tokens, [0, 0, 0, 1])
-  # The position of [CLS] stands apart in the last layer.
-  assert len(calls) == model.config.num_hidden_layers + 1
+  assert len(calls) == model.config.num_hidden_layers
   bert = _bert(goldens, _ids(goldens, tokens), [0, 0, 0, 1])
   expected = np.concatenate(bert.get_all_attention_probs())
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
