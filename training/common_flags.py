@@ -322,7 +322,7 @@ def device_kind() -> str:
 
 def check_precision() -> None:
   """Raises UserError if the device lacks the --precision."""
-  is_tpu = FLAGS.use_tpu or FLAGS.distribution_strategy == "tpu"
+  is_tpu = FLAGS.use_tpu or given("distribution_strategy") == "tpu"
   if is_tpu and FLAGS.precision == "float16":
     raise UserError(
       "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
