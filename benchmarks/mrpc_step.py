@@ -27,15 +27,20 @@ from training import startup
 BATCHES = 4
 
 
-def batches_of(bert_dir, data_dir):
-  """Batches of MRPC in the order of training."""
+def read_features(bert_dir, data_dir):
+  """The features of MRPC's training set."""
   processor = glue.MrpcProcessor()
-  features = examples.convert_examples_to_features(
+  return examples.convert_examples_to_features(
     processor.get_train_examples(data_dir),
     processor.get_labels(),
     original.LENGTH,
     tokenization.FullTokenizer(f"{bert_dir}/vocab.txt"),
   )
+
+
+def batches_of(bert_dir, data_dir):
+  """Batches of MRPC in the order of training."""
+  features = read_features(bert_dir, data_dir)
   input_fn = examples.input_fn_builder(features, original.LENGTH, True, True)
   return input_fn({"batch_size": 32, "seed": 1})
 

@@ -13,28 +13,23 @@ import sys
 import time
 
 import machine
+import mrpc_step
 import numpy as np
 import original
 import tensorflow as tf
 
 import modeling
-import tokenization
 import variables
-from tasks import classification, examples, glue
+from optimization import Optimization
+from tasks import classification, examples
 from tasks import labels as label_types
 from training import estimator, inputs, packed_batches, startup
-from training.task import Optimization, build_model_fn
+from training.task import build_model_fn
 
 
 def read_rows(bert_dir, data_dir):
   """The training set of MRPC."""
-  processor = glue.MrpcProcessor()
-  features = examples.convert_examples_to_features(
-    processor.get_train_examples(data_dir),
-    processor.get_labels(),
-    original.LENGTH,
-    tokenization.FullTokenizer(f"{bert_dir}/vocab.txt"),
-  )
+  features = mrpc_step.read_features(bert_dir, data_dir)
   spec = examples.feature_spec(original.LENGTH)
   return inputs.Rows(map(examples.feature_row, features), spec)
 
