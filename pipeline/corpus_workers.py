@@ -108,8 +108,8 @@ def _results(shards, config, num_outputs, prefix, num_workers):
   executor = concurrent.futures.ProcessPoolExecutor(
     num_workers, multiprocessing.get_context("spawn"), _start_worker
   )
+  submitted = []
   try:
-    submitted = []
     # Ctrl-C ends this process, and then the workers end.
     with _interrupts_ignored():
       for shard in shards:
@@ -122,7 +122,7 @@ def _results(shards, config, num_outputs, prefix, num_workers):
   except BaseException as error:
     for worker in set(multiprocessing.active_children()) - others:
       worker.terminate()
-    if isinstance(error, concurrent.futures.BrokenExecutor):
+    if _is_broken(error, [task for _, _, task in submitted]):
       raise OSError(
         "a worker process was killed, perhaps for lack of memory; lower "
         "--num_workers or --shard_mb"
@@ -130,6 +130,15 @@ def _results(shards, config, num_outputs, prefix, num_workers):
     raise
   finally:
     executor.shutdown(cancel_futures=True)
+
+
+def _is_broken(error, tasks):
+  """Whether an error means that a worker process was killed."""
+  # A worker that is killed while another one starts closes the pipe that the
+  # new one gets. Then `submit` fails with an OSError of its own.
+  errors = [task.exception() for task in tasks if task.done()]
+  kind = concurrent.futures.BrokenExecutor
+  return any(isinstance(e, kind) for e in [error, *errors])
 
 
 def _write_parts(shard, config, parts):

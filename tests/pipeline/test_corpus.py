@@ -1,5 +1,6 @@
 """Corpora in shards: what these hold, and how work on them is shared."""
 
+import concurrent.futures
 import contextlib
 import gzip
 import itertools
@@ -382,6 +383,30 @@ def test_a_killed_worker_is_said(tmp_path, config, text):
   with pytest.raises(OSError, match=r"killed.*--num_workers.*--shard_mb"):
     _write_records(found, config, [str(tmp_path / "out")], 2)
   killer.join()
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_worker_killed_while_another_starts_is_said(
+  tmp_path, config, text, monkeypatch
+):
+  submit = concurrent.futures.ProcessPoolExecutor.submit
+  futures = []
+
+  def submit_too_late(self, *args):
+    if futures:
+      os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+      assert futures[0].exception(timeout=60)
+      raise OSError("handle is closed")
+    futures.append(submit(self, *args))
+    return futures[0]
+
+  monkeypatch.setattr(
+    concurrent.futures.ProcessPoolExecutor, "submit", submit_too_late
+  )
+  with pytest.raises(OSError, match="worker process was killed"):
+    _write_records(
+      corpus.scan([text], 1000, 2), config, [str(tmp_path / "out")], 2
+    )
   assert os.listdir(tmp_path) == []
 
 
