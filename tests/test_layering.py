@@ -8,7 +8,15 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 
 # A module imports from its own folder and from the ones before it.
-FOLDERS = ["core", "pipeline", "training", "reports", "tasks", "scripts"]
+FOLDERS = [
+  "core",
+  "pipeline",
+  "training",
+  "reports",
+  "tasks",
+  "export",
+  "scripts",
+]
 CORE = [
   "errors",
   "quiet_start",
