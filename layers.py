@@ -4,14 +4,16 @@ Dense layers, LayerNorm, activations, softmax and dropout. `modeling` exports
 those that the original has under their original names.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 
 import variables  # First: it loads TensorFlow without its start-up notes.
 import tensorflow as tf
 
-Activation = Callable[[tf.Tensor], tf.Tensor] | None
-Pair = tuple[tf.Tensor, tf.Tensor]
+Activation = Callable[["tf.Tensor"], "tf.Tensor"] | None
+Pair = tuple["tf.Tensor", "tf.Tensor"]
 
 # LayerNorm's epsilon in the released models.
 LAYER_NORM_EPSILON = 1e-12
@@ -46,6 +48,16 @@ def _gelu_and_gradient(x):
   return x * sigmoid, gradient
 
 
+# From a name to a function that returns the activation, because TensorFlow is
+# not loaded yet when a configuration is checked.
+_ACTIVATIONS = {
+  "linear": lambda: None,
+  "relu": lambda: tf.nn.relu,
+  "gelu": lambda: gelu,
+  "tanh": lambda: tf.tanh,
+}
+
+
 def get_activation(activation_string: str | Activation) -> Activation:
   """The activation function of that name; None for "linear".
 
@@ -56,13 +68,12 @@ def get_activation(activation_string: str | Activation) -> Activation:
   """
   if not isinstance(activation_string, str):
     return activation_string
-  known = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "tanh": tf.tanh}
-  if activation_string.lower() not in known:
+  if activation_string.lower() not in _ACTIVATIONS:
     raise ValueError(
       f"hidden_act={activation_string!r} is not one of "
-      f"{', '.join(sorted(known))}"
+      f"{', '.join(sorted(_ACTIVATIONS))}"
     )
-  return known[activation_string.lower()]
+  return _ACTIVATIONS[activation_string.lower()]()
 
 
 def create_attention_mask_from_input_mask(

@@ -7,6 +7,8 @@ GOOD_STEPS steps in a row double it. The state is in variables, so a continued
 training has the same scale.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import variables  # First: it loads TensorFlow without its start-up messages.

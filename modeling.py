@@ -1,16 +1,16 @@
 """BERT: a Transformer encoder (Devlin et al. 2019, arXiv:1810.04805).
 
 Shapes are written [B, S, H] with B batch, S sequence, H hidden, N heads, D size
-per head, V vocabulary, L layers. Attention reads queries from a sequence of
-length F, keys and values from one of length T.
+per head, V vocabulary, L layers, F length of queries, T of keys and values.
 
     config = BertConfig.from_json_file("bert_config.json")
-    model = BertModel(config, is_training=False, input_ids=input_ids,
-                      input_mask=input_mask, token_type_ids=segment_ids)
+    model = BertModel(config, False, input_ids, input_mask, segment_ids)
     vectors = model.get_sequence_output()  # [B, S, H]
 
 The same code runs eagerly, inside `tf.function` and in a v1 graph.
 """
+
+from __future__ import annotations
 
 import contextlib
 import copy
@@ -35,6 +35,7 @@ from layers import get_activation, get_shape_list, masked_softmax, merge_heads
 from layers import norm_weights, normalize, recomputed, split_heads
 from layers import reshape_from_matrix, reshape_to_matrix
 from packing import UNPACKED, Packing
+from tokenization import read_file
 
 
 @dataclasses.dataclass(eq=False)
@@ -57,21 +58,20 @@ class BertConfig:
   initializer_range: float = 0.02  # standard deviation of new weights
 
   @classmethod
-  def from_dict(cls, json_object: Mapping[str, object]) -> "BertConfig":
+  def from_dict(cls, json_object: Mapping[str, object]) -> BertConfig:
     """Returns the configuration in a dictionary; keeps unknown keys."""
     config = cls(vocab_size=None)
     config.__dict__.update(json_object)
     return config
 
   @classmethod
-  def from_json_file(cls, json_file: str) -> "BertConfig":
+  def from_json_file(cls, json_file: str) -> BertConfig:
     """Returns the configuration in a file.
 
     Raises:
       UserError: the file is not a JSON object, or a value is not valid.
     """
-    with tf.io.gfile.GFile(json_file, "rb") as reader:
-      content = reader.read()
+    content = read_file(json_file)
     try:
       fields = json.loads(content)
       if not isinstance(fields, dict):
@@ -97,15 +97,15 @@ class BertConfig:
     """Raises ValueError unless a model of these sizes can be built."""
     for field in dataclasses.fields(BertConfig):
       value = getattr(self, field.name)
-      if field.type is int:
+      if field.type == "int":
         valid = isinstance(value, numbers.Integral) and value > 0
         wanted = "a positive integer"
-      elif field.type is float:
+      elif field.type == "float":
         limit = 1 if "dropout" in field.name else math.inf
         valid = isinstance(value, numbers.Real) and 0 <= value < limit
         wanted = f"a number from 0 to below {limit}"
       else:
-        valid = callable(get_activation(value) or tf.identity)
+        valid = callable(get_activation(value) or gelu)
         wanted = "an activation"
       if not valid or isinstance(value, bool):
         raise ValueError(f"{field.name}={value!r} is not {wanted}")

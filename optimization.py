@@ -5,6 +5,8 @@ default. Weight decay is decoupled from the moments (Loshchilov & Hutter 2019).
 LAMB (You et al. 2020), for large batches, scales the update of each variable.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import re

@@ -10,6 +10,8 @@ stays within a slot and positions restart at 0, so the vectors are the same.
     model.get_sequence_output()  # [4, 100, H], from 2 rows of 100
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Sequence
 

@@ -1,40 +1,72 @@
-"""Loads TensorFlow quickly and quietly, and with oneDNN where it pays.
+"""Loads TensorFlow late, quickly and quietly, and with oneDNN where it pays.
 
-Import this before anything else that imports TensorFlow. TensorFlow writes some
-notes to stderr whatever TF_CPP_MIN_LOG_LEVEL says, so stderr is redirected
-while it loads. It would also load Keras, which nothing here uses and which
-takes almost half of the time; TensorFlow still loads it when it is first used.
-oneDNN is enabled on every processor with AVX-512; TensorFlow itself requires
-VNNI as well, although float32 training is a fifth faster with oneDNN on
-processors without it.
+Import this before anything else that imports TensorFlow. `import tensorflow`
+then takes no time: TensorFlow loads when the first of its names is used. So a
+script can report a wrong flag or a missing file at once. Therefore modules use
+TensorFlow only inside functions.
+
+TensorFlow writes some notes to stderr whatever TF_CPP_MIN_LOG_LEVEL says, so
+stderr is redirected while it loads. It would also load Keras, which nothing
+here uses and which takes almost half of the time; TensorFlow still loads it
+when it is first used. oneDNN is enabled on every processor with AVX-512;
+TensorFlow itself requires VNNI as well, although float32 training is a fifth
+faster with oneDNN on processors without it.
 """
 
 import contextlib
-import importlib
+import importlib.util
 import os
 import signal
 import sys
 import threading
+import types
 
 
-def _load_tensorflow():
+class _Deferred(types.ModuleType):
+  """A module that loads when a name is used that it does not have yet."""
+
+  def __getattr__(self, name):
+    with _lock:  # Other threads wait. This one asks for names as it loads.
+      if "__path__" not in vars(self):
+        self.__path__ = self.__spec__.submodule_search_locations
+        _load(self)
+        self.__class__ = types.ModuleType
+        return getattr(self, name)
+    return super().__getattribute__(name)
+
+
+_lock = threading.RLock()
+
+
+def _load(module):
+  with contextlib.ExitStack() as stack:
+    # Respect a setting that asks for notes, and a closed stderr.
+    asks = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3"
+    if not asks and sys.stderr is not None:
+      stack.enter_context(_quiet())
+    stack.enter_context(_without_keras())
+    module.__spec__.loader.exec_module(module)
+
+
+@contextlib.contextmanager
+def _without_keras():
   is_blocked = sys.modules.setdefault("keras", None) is None
   try:
-    importlib.import_module("tensorflow")
+    yield
   finally:
     if is_blocked:
       del sys.modules["keras"]
 
 
-def _load_tensorflow_quietly():
-  os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+@contextlib.contextmanager
+def _quiet():
   # Ctrl-C while TensorFlow loads ends the program without a traceback.
   is_main = threading.current_thread() is threading.main_thread()
   handler = signal.signal(signal.SIGINT, signal.SIG_DFL) if is_main else None
   stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
   os.dup2(devnull, 2)
   try:
-    _load_tensorflow()
+    yield
   finally:
     # A handler that was not installed from Python is returned as None.
     if handler is not None:
@@ -53,12 +85,17 @@ def _has_avx512():
   return False
 
 
+def _defer_tensorflow():
+  spec = importlib.util.find_spec("tensorflow")
+  if spec is None:  # Then `import tensorflow` says so.
+    return
+  module = _Deferred("tensorflow", "Loads TensorFlow when it is used.")
+  module.__spec__ = spec
+  module.__file__ = spec.origin
+  sys.modules["tensorflow"] = module
+
+
 if "TF_ENABLE_ONEDNN_OPTS" not in os.environ and _has_avx512():
   os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
-# Respect a setting that asks for notes, and a closed stderr.
-if (
-  os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") == "3" and sys.stderr is not None
-):
-  _load_tensorflow_quietly()
-else:
-  _load_tensorflow()
+if "tensorflow" not in sys.modules:
+  _defer_tensorflow()

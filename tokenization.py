@@ -73,7 +73,7 @@ def printable_text(text: str | bytes) -> str:
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   """An OrderedDict from word piece to id, the index of its line."""
-  lines = convert_to_unicode(_read_file(vocab_file)).split("\n")
+  lines = convert_to_unicode(read_file(vocab_file)).split("\n")
   if lines[-1] == "":
     lines.pop()  # The text after the last newline is not a line.
   return collections.OrderedDict(
@@ -81,7 +81,8 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   )
 
 
-def _read_file(path):
+def read_file(path: str) -> bytes:
+  """The content of a local or remote file."""
   if "://" not in path:
     with open(path, "rb") as reader:
       return reader.read()
@@ -293,7 +294,7 @@ class SentencePieceTokenizer:
     self.do_lower_case = do_lower_case
     try:
       self._model = sentencepiece.SentencePieceProcessor(
-        model_proto=_read_file(model_file)
+        model_proto=read_file(model_file)
       )
     except RuntimeError as error:
       raise UserError(

@@ -8,6 +8,8 @@ number of times. While a v1 graph is built, TensorFlow's own variable scopes
 serve the requests instead.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import threading
@@ -35,7 +37,7 @@ class VariableStore:
     self.initial_values = {} if initial_values is None else initial_values
     self._variables = {}
 
-  def __enter__(self) -> "VariableStore":
+  def __enter__(self) -> VariableStore:
     _local.stack.append(_Frame(self))
     return self
 
@@ -61,7 +63,7 @@ class VariableStore:
     name: str,
     shape: Sequence[int],
     initializer: Callable[..., tf.Tensor] | None,
-    dtype: tf.DType = tf.float32,
+    dtype: tf.DType | str = "float32",
     trainable: bool = True,
   ) -> tf.Variable:
     """Returns the variable of that full name; creates it if necessary.
@@ -75,7 +77,9 @@ class VariableStore:
     """
     variable = self._variables.get(name)
     if variable is None:
-      variable = self._create(name, list(shape), initializer, dtype, trainable)
+      variable = self._create(
+        name, list(shape), initializer, tf.as_dtype(dtype), trainable
+      )
     if variable.shape.as_list() != list(shape):
       raise ValueError(
         f"variable {name} has shape {variable.shape.as_list()} in the "
@@ -164,14 +168,14 @@ def get_variable(
   name: str,
   shape: Sequence[int],
   initializer: Callable[..., tf.Tensor] | None = None,
-  dtype: tf.DType = tf.float32,
+  dtype: tf.DType | str = "float32",
   trainable: bool = True,
 ) -> tf.Variable:
   """The variable `name` of the current scope; see `VariableStore.get`."""
   if in_v1_graph():
     initializer = initializer or tf.compat.v1.zeros_initializer()
     return tf.compat.v1.get_variable(
-      name, shape, dtype, initializer, trainable=trainable
+      name, shape, tf.as_dtype(dtype), initializer, trainable=trainable
     )
   frame = _local.stack[-1]
   full_name = frame.scopes[-1][0] + name

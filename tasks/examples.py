@@ -3,6 +3,8 @@
 Subclass `DataProcessor` to read a task of your own.
 """
 
+from __future__ import annotations
+
 import copy
 import csv
 import dataclasses

@@ -9,6 +9,8 @@ extract = FeatureExtractor("uncased_L-12_H-768_A-12", pooling="mean")
 extract.vectors(["a text", "another"])  # float32 [texts, H]
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools

@@ -5,6 +5,8 @@ context [SEP] question choice [SEP]`. Its score is the product of the pooled
 output and a vector; a softmax runs over the choices of a row.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import csv
@@ -146,7 +148,7 @@ class MultipleChoiceTask(Task):
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> "ScoredChoices":
+  ) -> ScoredChoices:
     """The accuracy."""
     answers = []
     for example, (row,) in zip(rows.examples, predictions, strict=True):
@@ -175,7 +177,7 @@ class MultipleChoiceTask(Task):
     logging.info("%s: %s", path, plural(rows.num_rows, "row"))
 
   def report(
-    self, folder: str, evaluations: Sequence["ScoredChoices"], record: Mapping
+    self, folder: str, evaluations: Sequence[ScoredChoices], record: Mapping
   ) -> None:
     """Writes report.html."""
     training_page.write_run(

@@ -13,6 +13,8 @@
 A run that was killed and started again ends as if it had not been killed.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math

@@ -5,6 +5,8 @@ holds each variable under its full name, as the released models and the
 original code do, so files can be exchanged in both directions.
 """
 
+from __future__ import annotations
+
 import contextlib
 import glob
 import json
@@ -36,9 +38,6 @@ HISTORY_NAME = "best.json"
 
 LOCK_NAME = "run.lock"
 
-# What TensorFlow's reader raises for files that are truncated or altered.
-_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
-
 # Folders that this process has locked.
 _locked = set()
 
@@ -62,7 +61,7 @@ def find_checkpoint(path: str) -> str:
     raise UserError(
       f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
     )
-  if tf.io.gfile.isdir(path):
+  if files.isdir(path):
     release = os.path.join(path, RELEASE_NAME)
     found = (
       (release if exists(release) else None)
@@ -83,7 +82,7 @@ def find_checkpoint(path: str) -> str:
 
 def exists(prefix: str) -> bool:
   """Whether there is a checkpoint of that prefix."""
-  return tf.io.gfile.exists(prefix + ".index")
+  return files.exists(prefix + ".index")
 
 
 def checkpoint_files(path: str) -> list[str]:
@@ -93,14 +92,14 @@ def checkpoint_files(path: str) -> list[str]:
 
 
 def _data_files(prefix):
-  return tf.io.gfile.glob(glob.escape(prefix) + ".data-*")
+  return files.find(glob.escape(prefix) + ".data-*")
 
 
 def best_checkpoint(model_dir: str) -> str | None:
   """Prefix of the weights of a run's best evaluation, or None."""
   prefix = os.path.join(model_dir, BEST_NAME)
   history = os.path.join(model_dir, HISTORY_NAME)
-  return prefix if exists(prefix) and tf.io.gfile.exists(history) else None
+  return prefix if exists(prefix) and files.exists(history) else None
 
 
 def training_checkpoints(model_dir: str) -> list[str]:
@@ -109,9 +108,9 @@ def training_checkpoints(model_dir: str) -> list[str]:
   The index is renamed into place last, so a checkpoint that has one is
   complete.
   """
-  if not tf.io.gfile.isdir(model_dir):
+  if not files.isdir(model_dir):
     return []
-  names = "\n".join(tf.io.gfile.listdir(model_dir))
+  names = "\n".join(files.listdir(model_dir))
   steps = re.findall(rf"(?m)^{re.escape(TRAINING_NAME)}-(\d+)\.index$", names)
   return [
     os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
@@ -119,7 +118,7 @@ def training_checkpoints(model_dir: str) -> list[str]:
   ]
 
 
-def latest_valid(model_dir: str) -> "Checkpoint | None":
+def latest_valid(model_dir: str) -> Checkpoint | None:
   """The newest training checkpoint that can be read in full, or None."""
   for prefix in reversed(training_checkpoints(model_dir)):
     try:
@@ -151,10 +150,8 @@ class Checkpoint:
   def __init__(self, prefix: str, weights_only: bool = False):
     self.prefix = prefix
     self.skipped = frozenset()
-    try:
+    with _readable(prefix):
       self._reader = tf.train.load_checkpoint(prefix)
-    except _READ_ERRORS as error:
-      raise UserError(_unreadable(prefix)) from error
     shapes = self._reader.get_variable_to_shape_map()
     self.step = int(self["global_step"]) if "global_step" in shapes else 0
     self.shapes = {
@@ -167,12 +164,10 @@ class Checkpoint:
     return name in self.shapes and name not in self.skipped
 
   def __getitem__(self, name: str):
-    try:
+    with _readable(self.prefix):
       return self._reader.get_tensor(name)
-    except _READ_ERRORS as error:
-      raise UserError(_unreadable(self.prefix)) from error
 
-  def verify(self) -> "Checkpoint":
+  def verify(self) -> Checkpoint:
     """Reads every variable, once per process as long as the files stay.
 
     Raises:
@@ -187,11 +182,16 @@ class Checkpoint:
     return self
 
 
-def _unreadable(prefix):
-  return (
-    f"checkpoint {prefix} is damaged or incomplete; copy or download "
-    f"its .index and .data files again"
-  )
+@contextlib.contextmanager
+def _readable(prefix):
+  try:
+    yield
+  # What TensorFlow's reader raises for files that are truncated or altered.
+  except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+    raise UserError(
+      f"checkpoint {prefix} is damaged or incomplete; copy or download "
+      f"its .index and .data files again"
+    ) from error
 
 
 def is_training_state(name: str) -> bool:

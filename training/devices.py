@@ -4,6 +4,8 @@ Of several hosts, the first one, the chief, writes all files. All others compute
 the same steps on rows of their own, and read what the chief has written.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import re
@@ -46,6 +48,8 @@ class Tpu(NamedTuple):
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
   """The kind of strategy that "auto" stands for, or else `kind`.
 
+  It remains "auto" on a single host without a TPU: one device or all GPUs.
+
   Args:
     kind: value of --distribution_strategy.
     use_tpu: value of --use_tpu.
@@ -70,8 +74,7 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
     return "tpu"
   if cluster is not None and len(cluster.tasks) > 1:
     return "multi_worker"
-  several = len(tf.config.list_physical_devices("GPU")) > 1
-  return "mirrored" if several else "one_device"
+  return "auto"
 
 
 @functools.cache
@@ -99,6 +102,8 @@ def make_strategy(
     return _make_tpu_strategy(tpu or Tpu(), worker_timeout)
   if kind == "multi_worker":
     return _make_multi_worker_strategy(cluster, worker_timeout)
+  if kind == "auto" and len(tf.config.list_physical_devices("GPU")) > 1:
+    kind = "mirrored"
   if kind == "mirrored":
     # All GPUs, or else all logical CPUs.
     for device in ("GPU", "CPU"):

@@ -9,6 +9,8 @@ The Estimator owns their store, feeds batches, counts steps and saves
 checkpoints.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import re
@@ -91,7 +93,7 @@ class RunConfig:
   use_xla: bool | None = False
 
 
-InputFn = Callable[[dict], tf.data.Dataset]
+InputFn = Callable[[dict], "tf.data.Dataset"]
 
 # Evaluates after a number of updates; returns the reason to stop, if any.
 Evaluate = Callable[[int], str | None]

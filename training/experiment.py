@@ -7,13 +7,15 @@
 `training/task.py` defines the interface of a task.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +72,7 @@ class Settings:
   Attributes:
     splits: the splits to read: any of "train", "dev" and "test".
     flags: all flags by name, for flags.json.
-    strategy: the strategy for the devices; None for one device.
+    make_strategy: returns the strategy for the devices; None for one device.
   """
 
   splits: tuple[str, ...]
@@ -89,7 +91,7 @@ class Settings:
   precision: str
   flags: Mapping[str, object]
   use_tpu: bool = False
-  strategy: tf.distribute.Strategy | None = None
+  make_strategy: Callable[[], tf.distribute.Strategy | None] = lambda: None
   predict_batch_size: int = 8
   num_train_epochs: float | None = None
   num_train_steps: int | None = None
@@ -112,7 +114,7 @@ class Settings:
   use_xla: str = "auto"
 
   @classmethod
-  def from_flags(cls, splits: Iterable[str], **changes) -> "Settings":
+  def from_flags(cls, splits: Iterable[str], **changes) -> Settings:
     """Settings from the flags; `changes` override values.
 
     flags.json records the values that are used.
@@ -126,7 +128,8 @@ class Settings:
     fields |= {k: v for k, v in changes.items() if k in names}
     kind = common_flags.device_kind()
     fields["use_tpu"] = kind == "tpu"
-    fields["strategy"] = devices.make_strategy(
+    fields["make_strategy"] = functools.partial(
+      devices.make_strategy,
       kind,
       devices.Tpu(
         FLAGS.tpu_name or FLAGS.master,
@@ -138,7 +141,15 @@ class Settings:
       FLAGS.worker_timeout,
     )
     recorded = common_flags.flag_values() | changes
-    return cls(splits=tuple(splits), flags=recorded, **fields)
+    settings = cls(splits=tuple(splits), flags=recorded, **fields)
+    if kind in ("multi_worker", "tpu"):
+      settings.strategy  # noqa: B018  Hosts must meet before one locks a folder.
+    return settings
+
+  @functools.cached_property
+  def strategy(self) -> tf.distribute.Strategy | None:
+    """The strategy for the devices. To know them, TensorFlow must load."""
+    return self.make_strategy()
 
   @property
   def num_replicas(self) -> int:
@@ -180,15 +191,7 @@ class Experiment:
       raise UserError("--dry_run plans a training; add --do_train")
     check_packing(settings, task)
     self._read_output_dir()
-    has_heads = check_init_checkpoint(
-      model.config, task.variable_shapes(model.config), settings.init_checkpoint
-    )
-    if not (settings.do_train or has_heads or self._is_trained):
-      raise UserError(
-        f"no trained {task.name} model in --output_dir={settings.output_dir} "
-        f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
-      )
-    check_batch_sizes(settings)
+    check_init_path(settings.init_checkpoint)
     self._layer_rates()
     if files.isdir(settings.output_dir):
       with checkpoints.lock_folder(settings.output_dir):
@@ -201,6 +204,22 @@ class Experiment:
     }
     for examples in self._examples.get("train", {}).values():
       self._check_training_set(examples)
+    # These checks take longer, because TensorFlow loads.
+    self._check_init_checkpoint()
+    check_batch_sizes(settings)
+
+  def _check_init_checkpoint(self):
+    settings, task = self._settings, self._task
+    has_heads = check_init_checkpoint(
+      self._model.config,
+      task.variable_shapes(self._model.config),
+      settings.init_checkpoint,
+    )
+    if not (settings.do_train or has_heads or self._is_trained):
+      raise UserError(
+        f"no trained {task.name} model in --output_dir={settings.output_dir} "
+        f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
+      )
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -685,6 +704,15 @@ def find_weights() -> tuple[str | None, str | None]:
 # Checks.
 
 
+def check_init_path(init_checkpoint: str | None) -> None:
+  """Raises UserError unless a checkpoint, if one is wanted, exists."""
+  if init_checkpoint is None:
+    return
+  if not init_checkpoint:
+    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
+  checkpoints.find_checkpoint(init_checkpoint)
+
+
 def check_init_checkpoint(
   config: modeling.BertConfig,
   head_shapes: Mapping[str, list[int]],
@@ -697,8 +725,6 @@ def check_init_checkpoint(
   """
   if init_checkpoint is None:
     return False
-  if not init_checkpoint:
-    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
   wanted = {**modeling.variable_shapes(config), **head_shapes}
   weights = checkpoints.load_weights(init_checkpoint, wanted, head_shapes)
   return not weights.verify().skipped

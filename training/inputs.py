@@ -10,6 +10,8 @@ on the files, the batch size, the seed and the number of the batch, so training
 can resume at any batch without reading the records before it.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,11 +35,13 @@ SORTED_ROWS = 4096
 # many records of 512 positions take about 200 MB.
 WINDOW_ROWS = 64 * 1024
 
-InputFn = Callable[[Mapping], tf.data.Dataset]
+InputFn = Callable[[Mapping], "tf.data.Dataset"]
 
 # Changes a batch: from its features and the numbers of its rows in the whole
 # training or evaluation, int64 [B], to features.
-Transform = Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]
+Transform = Callable[
+  [dict[str, "tf.Tensor"], "tf.Tensor"], dict[str, "tf.Tensor"]
+]
 
 
 class Rows:
@@ -292,14 +296,19 @@ def input_fn_from_rows(
         tf.TensorSpec([None], tf.string),
       ),
     ).enumerate(first_step)
-    read = functools.partial(_read_batch_of_step, rows.spec, params, transform)
+    read = _batch_reader(rows.spec, params, transform)
     dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
   return input_fn
 
 
-@tf.autograph.experimental.do_not_convert  # Converting takes a second.
+def _batch_reader(spec, params, transform):
+  """A function that reads a batch of `batch_size` rows."""
+  read = functools.partial(_read_batch_of_step, spec, params, transform)
+  return tf.autograph.experimental.do_not_convert(read)  # Saves a second.
+
+
 def _read_batch_of_step(spec, params, transform, step, columns):
   """A batch of `batch_size` rows; a smaller one is filled with its own rows."""
   size = params["batch_size"]

@@ -1,5 +1,7 @@
 """How much memory a training step takes, from its graph and by measurement."""
 
+from __future__ import annotations
+
 import pathlib
 import re
 import resource

@@ -4,6 +4,8 @@ Only memory changes: the gradients of the N micro-batches of a batch are summed,
 and the sum is the gradient of the whole batch.
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
@@ -16,7 +18,7 @@ import variables
 
 # From features to the loss, a scalar, and the scalars to log.
 Forward = Callable[
-  [Mapping[str, tf.Tensor]], tuple[tf.Tensor, dict[str, tf.Tensor]]
+  [Mapping[str, "tf.Tensor"]], tuple["tf.Tensor", dict[str, "tf.Tensor"]]
 ]
 
 

@@ -7,6 +7,8 @@
 weights, and forms the batches.
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import numbers
@@ -22,7 +24,7 @@ from errors import UserError
 from pipeline import records
 from training import checkpoints, estimator, model_folder
 
-Tensors = Mapping[str, tf.Tensor]
+Tensors = Mapping[str, "tf.Tensor"]
 
 
 class Predictor:

@@ -5,6 +5,8 @@ position of each block of 1,024 consecutive records is kept. Afterwards,
 records can be read in any order, whole blocks at a time.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import math

@@ -6,6 +6,8 @@ groups them by the part before the slash. Each process writes one file. If a
 killed run and its successor wrote the same step, the later value counts.
 """
 
+from __future__ import annotations
+
 import collections
 import os
 import time

@@ -4,6 +4,8 @@ A task converts text to rows, computes the outputs of the model and scores the
 predictions. `training/experiment.py` implements all other steps.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -25,11 +25,11 @@ HOSTS = cluster.Cluster((("worker 0", "a:1"), ("worker 1", "b:1")), 1)
 
 
 def test_what_auto_stands_for():
-  assert devices.choose("auto", False, None) == "one_device"
+  assert devices.choose("auto", False, None) == "auto"
   assert devices.choose("auto", False, HOSTS) == "multi_worker"
   assert devices.choose("auto", True, HOSTS) == "tpu"
   alone = cluster.Cluster(HOSTS.tasks[:1], 0)
-  assert devices.choose("auto", False, alone) == "one_device"
+  assert devices.choose("auto", False, alone) == "auto"
   for kind in ("one_device", "mirrored", "multi_worker", "tpu"):
     assert devices.choose(kind, False, HOSTS) == kind
   with pytest.raises(UserError, match=r"=multi_worker needs .* TF_CONFIG"):
@@ -40,6 +40,8 @@ def test_what_auto_stands_for():
 
 def test_one_device_needs_no_strategy():
   assert devices.make_strategy("one_device") is None
+  assert not tf.config.list_physical_devices("GPU")
+  assert devices.make_strategy("auto") is None
   assert devices.exchange(None, 7) == [7]
   assert devices.exchange(tf.distribute.get_strategy(), 7) == [7]
 

@@ -302,7 +302,7 @@ def test_only_batches_in_use_must_suit_the_devices(tmp_path, splits, refused):
   class TwoDevices:
     num_replicas_in_sync = 2
 
-  asked = settings(tmp_path, splits, strategy=TwoDevices)
+  asked = settings(tmp_path, splits, make_strategy=TwoDevices)
   if refused is None:
     experiment.check_batch_sizes(asked)
     return

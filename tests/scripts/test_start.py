@@ -1,0 +1,72 @@
+"""Errors in flags and paths are reported before TensorFlow is loaded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import scripts
+
+MODEL = scripts.ROOT / "tests/goldens"
+FILES = [
+  f"--vocab_file={MODEL}/vocab.txt",
+  f"--bert_config_file={MODEL}/bert_config.json",
+]
+TRAIN = [*FILES, "--output_dir=OUT", "--do_train"]
+
+COMMANDS = {
+  "unknown flag": ["run_classifier.py", "--learning_rat=1"],
+  "no flag": ["run_squad.py", "--output_dir=OUT"],
+  "no data": ["run_classifier.py", *TRAIN, "--task_name=MRPC", "--data_dir=/-"],
+  "no table": ["run_classifier.py", *TRAIN, "--task_name=custom"],
+  "no questions": ["run_squad.py", *TRAIN, "--train_file=/-"],
+  "no sentences": ["run_ner.py", *TRAIN, "--train_file=/-"],
+  "no choices": ["run_multiple_choice.py", *TRAIN, "--train_file=/-"],
+  "no records": ["run_pretraining.py", *TRAIN[1:], "--input_file=/-"],
+  "no text": ["extract_features.py", *FILES, "--input_file=/-"],
+  "no model": ["fill_mask.py", "--model_dir=/-", "--interactive"],
+  "no command": ["visualize.py"],
+}
+
+# A process imports the scripts, and forks for each command.
+_CODE = """
+import json, os, runpy, sys
+import extract_features, fill_mask, run_classifier, run_multiple_choice
+import run_ner, run_pretraining, run_squad, visualize
+for name, argv in json.loads(sys.argv[1]).items():
+  if not os.fork():
+    sys.argv = argv
+    os.dup2(1, 2)
+    try:
+      runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as stop:
+      loaded = "tensorflow.python" in sys.modules
+      print(name, "ended with", stop.code, loaded, flush=True)
+    os._exit(0)
+  os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+  out = tmp_path_factory.mktemp("start") / "out"
+  commands = {
+    name: [flag.replace("OUT", str(out)) for flag in command]
+    for name, command in COMMANDS.items()
+  }
+  found = subprocess.run(
+    [sys.executable, "-c", _CODE, json.dumps(commands)],
+    cwd=scripts.ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout
+  assert not out.exists()
+  return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_error_is_reported_without_tensorflow(output, name):
+  before, found, _ = output.partition(f"{name} ended with 2 False\n")
+  assert found, output
+  assert before.splitlines()[-1].startswith("error: ")
