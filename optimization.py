@@ -266,36 +266,30 @@ def _average_and_apply(grads, rate, count, update):
     dense, row_norms = _average_over_replicas(replica, dense, row_norms)
   gathered = [name in grads.row_norms for name in grads.names]
 
-  def clip_and_apply(dense, row_norms, rate, count):
+  def clip_and_apply(dense, row_norms):
     tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]
     norm = tf.linalg.global_norm([*tables, *row_norms])
-    clipped, _ = tf.clip_by_global_norm(
-      dense, update.max_grad_norm, use_norm=norm
-    )
     optimizer = _OPTIMIZERS[update.optimizer](
       rate,
       weight_decay_rate=update.weight_decay,
       exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
       layer_rates=update.layer_rates,
       count=count,
+      gradient_scale=clip_scale(norm, update.max_grad_norm),
+      is_compiled=not (variables.in_v1_graph() or several),
     )
     applied = optimizer.apply_gradients(
-      zip(clipped, grads.variables, strict=True)
+      zip(dense, grads.variables, strict=True)
     )
     with tf.control_dependencies([applied]):
       return tf.identity(norm)
 
-  apply = clip_and_apply
-  if not (variables.in_v1_graph() or several):
-    # Compiled as one program, the update passes over each weight once, not ten
-    # times.
-    apply = tf.function(clip_and_apply, jit_compile=True, autograph=False)
   if not update.loss_scaling:
-    return apply(dense, row_norms, rate, count), {}
+    return clip_and_apply(dense, row_norms), {}
 
   def apply_unscaled(scale):
     unscaled = ([x / scale for x in group] for group in (dense, row_norms))
-    return apply(*unscaled, rate, count)
+    return clip_and_apply(*unscaled)
 
   return loss_scale.apply_if_finite(dense, apply_unscaled)
 
@@ -309,6 +303,12 @@ def _average_over_replicas(replica, dense, row_norms):
     squares = replica.all_reduce(op.SUM, [tf.square(n) for n in row_norms])
     row_norms = [tf.sqrt(s) / replica.num_replicas_in_sync for s in squares]
   return dense, row_norms
+
+
+def clip_scale(norm: tf.Tensor, max_norm: float) -> tf.Tensor:
+  """What to multiply gradients of a global norm by; NaN if it is not finite."""
+  scale = max_norm * tf.minimum(1.0 / norm, 1.0 / max_norm)
+  return tf.where(tf.math.is_finite(norm), scale, math.nan)
 
 
 def adam_direction(
@@ -359,6 +359,9 @@ class AdamWeightDecayOptimizer:
     name: name of the update.
     layer_rates: from a variable's name to its multiple of the learning rate.
     count: see `adam_direction`.
+    gradient_scale: scalar tensor to multiply gradients by.
+    is_compiled: compile the update with XLA. Then it passes over each weight
+      once, not ten times. Variables of equal shape share a program.
   """
 
   def __init__(
@@ -372,6 +375,8 @@ class AdamWeightDecayOptimizer:
     name: str = "AdamWeightDecayOptimizer",
     layer_rates: Callable[[str], float] = lambda name: 1.0,
     count: tf.Tensor | None = None,
+    gradient_scale: tf.Tensor | None = None,
+    is_compiled: bool = False,
   ):
     self.learning_rate = learning_rate
     self.weight_decay_rate = weight_decay_rate
@@ -382,6 +387,8 @@ class AdamWeightDecayOptimizer:
     self.name = name
     self.layer_rates = layer_rates
     self.count = count
+    self.gradient_scale = gradient_scale
+    self.is_compiled = is_compiled
 
   def apply_gradients(
     self,
@@ -403,27 +410,35 @@ class AdamWeightDecayOptimizer:
       An operation that ends after all updates.
     """
     del global_step
+
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(*arguments):
+      self._update(*arguments)  # If it were returned, it would be copied.
+
+    update = compiled if self.is_compiled else self._update
     updates = []
     for grad, variable in grads_and_vars:
-      if grad is not None:
-        updates += self._update(tf.convert_to_tensor(grad), variable)
+      if grad is None:
+        continue
+      name = variables.name_of(variable)
+      excluded = self.exclude_from_weight_decay or []
+      is_decayed = not any(re.search(pattern, name) for pattern in excluded)
+      slots = [variables.get_slot(variable, s) for s in ("adam_m", "adam_v")]
+      rate = self.learning_rate * self.layer_rates(name)
+      grad = tf.convert_to_tensor(grad)
+      updates += update(grad, variable, *slots, rate, is_decayed) or []
     return tf.group(*updates, name=name or self.name)
 
-  def _update(self, grad, variable):
-    m = variables.get_slot(variable, "adam_m")
-    v = variables.get_slot(variable, "adam_v")
+  def _update(self, grad, variable, m, v, rate, is_decayed):
+    if self.gradient_scale is not None:
+      grad *= self.gradient_scale
     direction, next_m, next_v = adam_direction(
       grad, m, v, self.beta_1, self.beta_2, self.epsilon, self.count
     )
-    name = variables.name_of(variable)
-    excluded = self.exclude_from_weight_decay or []
-    if not any(re.search(pattern, name) for pattern in excluded):
+    if is_decayed:
       direction = self._decay(direction, variable)
-    multiple = self.layer_rates(name)
-    if multiple != 1.0:
-      direction *= multiple
     return [
-      variable.assign_sub(self.learning_rate * direction),
+      variable.assign_sub(rate * direction),
       m.assign(next_m),
       v.assign(next_v),
     ]
