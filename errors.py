@@ -1,7 +1,9 @@
 """Errors in what the user passed, and helpers for their messages."""
 
 import difflib
+import importlib
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 
 # Names shown in one message; a file or a task may have thousands.
 MAX_LISTED = 20
@@ -48,3 +50,23 @@ def did_you_mean(
   by_lower = {str(other).lower(): str(other) for other in words}
   near = difflib.get_close_matches(word.lower(), by_lower, n=1)
   return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
+
+
+def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
+  """An optional package.
+
+  Args:
+    name: the module to import.
+    needed_by: the flag or format that needs it, for the message.
+    requirements: the requirements file that names it.
+
+  Raises:
+    UserError: it cannot be imported.
+  """
+  try:
+    return importlib.import_module(name)
+  except ImportError as error:
+    raise UserError(
+      f"{needed_by} needs the package {name.split('.')[0]} ({error}); run pip "
+      f"install -r {requirements}"
+    ) from error

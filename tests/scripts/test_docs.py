@@ -19,7 +19,7 @@ PAGES = {
 ALL = "\n".join(PAGES.values())
 MODULES = [
   str(path.relative_to(scripts.ROOT))
-  for folder in (".", "pipeline", "training", "reports", "tasks")
+  for folder in (".", "pipeline", "training", "reports", "tasks", "export")
   for path in scripts.ROOT.glob(f"{folder}/*.py")
   if path.name != "__init__.py"
 ]

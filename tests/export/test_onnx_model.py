@@ -1,0 +1,162 @@
+"""ONNX files: onnxruntime and OpenVINO compute the predictions of the tasks."""
+
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+import pytest
+import task_folders
+import tensorflow as tf
+
+import modeling
+import variables
+from errors import UserError
+from export import onnx_model
+from pipeline import records
+from training import checkpoints
+from training.estimator import ModeKeys
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, golden, goldens):
+  return {
+    name: task_folders.write(
+      tmp_path_factory.mktemp("folder"), name, golden, goldens
+    )
+    for name in ("", *task_folders.TASKS)
+  }
+
+
+def run_onnxruntime(content, inputs):
+  session = onnxruntime.InferenceSession(
+    content, providers=["CPUExecutionProvider"]
+  )
+  names = [output.name for output in session.get_outputs()]
+  return dict(zip(names, session.run(None, inputs), strict=True))
+
+
+def run_openvino(content, inputs):
+  core = openvino.Core()
+  model = core.compile_model(
+    core.read_model(content), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+  )
+  found = model(inputs)
+  # OpenVINO leaves operators out, and their names pass to their inputs.
+  names = [
+    output.name for output in onnx.load_from_string(content).graph.output
+  ]
+  return {name: found[index] for index, name in enumerate(names)}
+
+
+RUNTIMES = {"onnxruntime": run_onnxruntime, "openvino": run_openvino}
+
+
+def inputs_of(golden, name):
+  """The golden batch; for multiple choice, two choices of each row."""
+  inputs = {n: golden.inputs[n].astype(np.int64) for n in records.SEQUENCES}
+  if name != "multiple choice":
+    return inputs
+  paired = {n: np.stack([x, x[::-1]], axis=1) for n, x in inputs.items()}
+  for values in paired.values():
+    values[0, 1] = 0  # A row with one choice.
+  return paired
+
+
+def predictions_of(folder, name, inputs):
+  """The task's own predictions, by TensorFlow."""
+  weights = checkpoints.Checkpoint(f"{folder}/bert_model.ckpt")
+  config = modeling.BertConfig.from_json_file(f"{folder}/bert_config.json")
+  length = inputs["input_ids"].shape[-1]
+  rows = len(inputs["input_ids"])
+  features = {n: tf.constant(x, tf.int32) for n, x in inputs.items()}
+  task = task_folders.TASKS[name]
+  flat = [tf.reshape(features[n], [-1, length]) for n in records.SEQUENCES]
+  for label, feature in task.feature_spec(True).items():
+    if label not in features:
+      axes = [
+        length if axis else size
+        for axis, size in zip(
+          feature.cut_axes or [None] * len(feature.shape),
+          feature.shape,
+          strict=True,
+        )
+      ]
+      features[label] = tf.zeros([rows, *axes], feature.dtype)
+      if feature.dtype == "int64":
+        features[label] = tf.cast(features[label], tf.int32)
+  features["unique_ids"] = tf.zeros([rows], tf.int32)
+  with variables.VariableStore(initial_values=weights):
+    bert = modeling.BertModel(config, False, *flat)
+    return task.outputs(bert, features, ModeKeys.PREDICT).predictions
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("name", task_folders.TASKS)
+def test_predictions_are_those_of_the_task(golden, folders, name, runtime):
+  inputs = inputs_of(golden, name)
+  content = onnx_model.task_graph(folders[name]).to_bytes()
+  onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
+  found = RUNTIMES[runtime](content, inputs)
+  expected = predictions_of(folders[name], name, inputs)
+  assert found.keys() <= expected.keys()
+  assert found
+  for output, values in found.items():
+    np.testing.assert_allclose(
+      values, expected[output], rtol=1e-6, atol=1e-4, err_msg=output
+    )
+  if name == "multiple choice":
+    assert found["probabilities"][0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_encoder_is_the_originals(golden, folders, runtime):
+  content = onnx_model.task_graph(folders[""]).to_bytes()
+  found = RUNTIMES[runtime](content, inputs_of(golden, ""))
+  is_token = golden.inputs["input_mask"][..., np.newaxis]
+  expected = golden.arrays["forward/encoder_layer_1"]
+  np.testing.assert_allclose(
+    found["sequence_output"] * is_token, expected * is_token, atol=1e-4
+  )
+  np.testing.assert_allclose(
+    found["pooled_output"], golden.arrays["forward/pooled_output"], atol=1e-4
+  )
+
+
+def test_any_batch_and_length(golden, folders):
+  """Shapes are dynamic, and padding changes no output."""
+  content = onnx_model.task_graph(folders["classification"]).to_bytes()
+  inputs = inputs_of(golden, "")
+  full = run_onnxruntime(content, inputs)["logits"]
+  length = int(inputs["input_mask"][0].sum())
+  cut = {name: values[:1, :length] for name, values in inputs.items()}
+  (row,) = run_onnxruntime(content, cut)["logits"]
+  np.testing.assert_allclose(row, full[0], atol=1e-5)
+
+
+def test_int8_is_smaller_and_near(golden, folders, tmp_path):
+  paths = {q: str(tmp_path / f"{q}.onnx") for q in onnx_model.QUANTIZATIONS}
+  for quantize, path in paths.items():
+    onnx_model.write_onnx(folders["classification"], path, quantize)
+  inputs = inputs_of(golden, "")
+  content = {q: (tmp_path / f"{q}.onnx").read_bytes() for q in paths}
+  assert len(content["dynamic"]) < 0.5 * len(content["none"])
+  full, small = (
+    run_onnxruntime(content[q], inputs)["probabilities"] for q in paths
+  )
+  assert np.abs(full - small).max() < 0.1
+  assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+    f"{q}.onnx" for q in paths
+  )
+
+
+def test_what_cannot_be_written(folders, tmp_path, monkeypatch):
+  path = str(tmp_path / "a.onnx")
+  with pytest.raises(UserError, match=r"^--quantize=float16: "):
+    onnx_model.write_onnx(folders[""], path, "float16")
+  monkeypatch.setitem(sys.modules, "onnx", None)
+  message = "needs the package onnx .*; run pip install -r requirements-export"
+  with pytest.raises(UserError, match=message):
+    onnx_model.write_onnx(folders[""], path, "none")
+  assert not list(tmp_path.iterdir())
