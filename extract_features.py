@@ -17,7 +17,7 @@ import time
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
-from errors import plural
+from errors import UserError, plural
 from pipeline import progress, text_files
 from tasks import feature_files, features
 from tasks.features import FeatureExtractor
@@ -34,6 +34,7 @@ def define_flags() -> None:
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_tpu_flags()
   common_flags.define_input_flag()
+  common_flags.define_runtime_flag()
   flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string(
     "output_file",
@@ -106,6 +107,10 @@ def check_flags() -> None:
     )
   feature_files.check_output(FLAGS.output_file, FLAGS.dtype)
   common_flags.check_precision()
+  if FLAGS.use_tpu and FLAGS.runtime != "tensorflow":
+    raise UserError(
+      f"--runtime={FLAGS.runtime} does not run on a TPU; omit --use_tpu"
+    )
 
 
 def load_extractor() -> FeatureExtractor:
@@ -117,7 +122,7 @@ def load_extractor() -> FeatureExtractor:
   config = common_flags.load_config(tokenizer)
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
-    *("max_seq_length", "batch_size", "precision", "dtype"),
+    *("max_seq_length", "batch_size", "dtype", "runtime"),
     *("use_one_hot_embeddings", "long_text"),
   )
   return FeatureExtractor(
@@ -127,6 +132,7 @@ def load_extractor() -> FeatureExtractor:
       devices.choose("auto", FLAGS.use_tpu, None), devices.Tpu(FLAGS.master)
     ),
     pad_to_max_length=FLAGS.use_tpu,
+    precision=common_flags.run_precision(),
     **{name: FLAGS[name].value for name in names},
   )
 

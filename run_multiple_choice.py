@@ -15,7 +15,6 @@ from absl import flags
 from scipy import special
 
 import layers
-import modeling
 from errors import UserError
 from pipeline import records
 from tasks import choices, multiple_choice, terminal
@@ -54,22 +53,24 @@ class Chooser:
   Args:
     model_dir: the `output_dir` of a finished training.
     batch_size: rows per batch.
-    precision: "float32" or "bfloat16".
+    precision, runtime: see `predictor.Predictor`.
 
   Raises:
     UserError: the folder does not hold such a model.
   """
 
   def __init__(
-    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+    self,
+    model_dir: str,
+    batch_size: int = 32,
+    precision: str | None = None,
+    runtime: str = "tensorflow",
   ):
     self._length = multiple_choice.read_assets(model_dir)
     model = model_folder.find_model(model_dir)
     self._tokenizer = model.tokenizer
 
-    def compute(config, features):
-      sequences = (features[name] for name in records.SEQUENCES)
-      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+    def compute(bert, features):
       return {"scores": multiple_choice.compute_scores(bert, False)}
 
     sequence = records.sequence_feature(self._length)
@@ -79,6 +80,8 @@ class Chooser:
       layers.output_shapes(model.config.hidden_size, 1),
       spec=dict.fromkeys(records.SEQUENCES, sequence),
       batch_size=batch_size,
+      precision=precision,
+      runtime=runtime,
     )
 
   def __call__(

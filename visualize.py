@@ -20,10 +20,9 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-import modeling
 import tokenization
 from errors import UserError, plural, shortened
-from pipeline import files, records, text_files
+from pipeline import files, text_files
 from reports import attention, embedding_map
 from tasks import features
 from training import common_flags, model_folder, predictor, startup
@@ -130,9 +129,7 @@ def attention_probs(
 ) -> np.ndarray:
   """The attention of every head, float32 [L, N, S, S]."""
 
-  def compute(config, row):
-    sequences = [row[name] for name in records.SEQUENCES]
-    bert = modeling.BertModel(config, False, *sequences, precision=precision)
+  def compute(bert, row):
     return {"attention": tf.stack(bert.get_all_attention_probs(), axis=1)}
 
   run = predictor.Predictor(
@@ -140,6 +137,7 @@ def attention_probs(
     compute,
     optional=features.POOLER,
     output_axes={"attention": (None, None, "position", "position")},
+    precision=precision,
   )
   row = {
     "input_ids": model.tokenizer.convert_tokens_to_ids(tokens),

@@ -10,9 +10,8 @@ from typing import BinaryIO, NamedTuple, TextIO
 import numpy as np
 
 import layers
-import modeling
 from errors import UserError, plural
-from pipeline import records, text_files
+from pipeline import text_files
 from tasks import classification, prediction_files, terminal
 from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
@@ -42,7 +41,7 @@ class Classifier:
   Args:
     model_dir: the `output_dir` of a finished training.
     batch_size: rows per batch.
-    precision: "float32" or "bfloat16".
+    precision, runtime: see `predictor.Predictor`.
 
   Attributes:
     label_type: its label type; see `tasks.labels`.
@@ -53,7 +52,11 @@ class Classifier:
   """
 
   def __init__(
-    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+    self,
+    model_dir: str,
+    batch_size: int = 32,
+    precision: str | None = None,
+    runtime: str = "tensorflow",
   ):
     self.label_type, self._reading = classification.read_assets(model_dir)
     if self.label_type is None or not model_folder.is_finished(model_dir):
@@ -66,13 +69,7 @@ class Classifier:
     self._tokenizer = model.tokenizer
     num_outputs = self.label_type.num_outputs
 
-    def compute(config, features):
-      bert = modeling.BertModel(
-        config,
-        False,
-        *(features[name] for name in records.SEQUENCES),
-        precision=precision,
-      )
+    def compute(bert, features):
       return {"logits": classification.compute_logits(bert, num_outputs, False)}
 
     self._predictor = Predictor(
@@ -80,6 +77,8 @@ class Classifier:
       compute,
       layers.output_shapes(model.config.hidden_size, num_outputs),
       batch_size=batch_size,
+      precision=precision,
+      runtime=runtime,
     )
 
   def __call__(

@@ -12,7 +12,6 @@ extract.vectors(["a text", "another"])  # float32 [texts, H]
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-import modeling
 import tokenization
 from errors import UserError
 from pipeline import records, sequences
@@ -100,8 +98,8 @@ class FeatureExtractor:
       text in overlapping windows: a token has the vector of the window that
       shows most around it, a text the mean of its windows' vectors.
     batch_size: texts per batch.
-    precision, use_one_hot_embeddings: see `modeling.BertModel`.
-    strategy, pad_to_max_length: see `predictor.Predictor`.
+    precision, use_one_hot_embeddings, strategy, pad_to_max_length, runtime: see
+      `predictor.Predictor`.
     dtype: "float32" or "float16", the type of the results; `precision` is that
       of the computation.
 
@@ -125,12 +123,13 @@ class FeatureExtractor:
     exclude_special: bool = False,
     max_seq_length: int = 128,
     batch_size: int = 32,
-    precision: str = "float32",
+    precision: str | None = None,
     use_one_hot_embeddings: bool = False,
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
     dtype: str = "float32",
     long_text: str = "head",
+    runtime: str = "tensorflow",
   ):
     _check_pooling(pooling, layer_combination, normalize, exclude_special)
     if pooling == "pooled" and layers is not None:
@@ -155,11 +154,7 @@ class FeatureExtractor:
     self._indices = _layer_indices(self.layers, self.config.num_hidden_layers)
     self._predictor = predictor.Predictor(
       model,
-      functools.partial(
-        self._compute,
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        precision=precision,
-      ),
+      self._compute,
       optional=() if pooling == "pooled" else POOLER,
       spec=dict.fromkeys(
         records.SEQUENCES, records.sequence_feature(max_seq_length)
@@ -168,6 +163,9 @@ class FeatureExtractor:
       batch_size=batch_size,
       strategy=strategy,
       pad_to_max_length=pad_to_max_length,
+      precision=precision,
+      use_one_hot_embeddings=use_one_hot_embeddings,
+      runtime=runtime,
     )
 
   @property
@@ -313,20 +311,13 @@ class FeatureExtractor:
         f"--dtype=float32"
       ) from error
 
-  def _compute(self, config, features, use_one_hot_embeddings, precision):
+  def _compute(self, bert, features):
     """Vectors of each token [B, S, L, H], or of each text [B, H*]."""
-    model = modeling.BertModel(
-      config,
-      False,
-      *(features[name] for name in records.SEQUENCES),
-      use_one_hot_embeddings,
-      precision=precision,
-    )
-    layers = model.get_all_encoder_layers()
+    layers = bert.get_all_encoder_layers()
     if not self.is_pooled:
       return {"vectors": tf.stack([layers[i] for i in self._indices], axis=2)}
     if self._pooling == "pooled":
-      vectors = model.get_pooled_output()
+      vectors = bert.get_pooled_output()
     else:
       tokens = _combine(layers, self._indices, self._layer_combination)
       vectors = _pool(tokens, self._counted(features), self._pooling)

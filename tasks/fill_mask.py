@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-import modeling
 from errors import UserError
 from pipeline import instances, records
 from tasks import pretraining
@@ -30,7 +29,7 @@ class MaskFiller:
     model_dir: an unzipped release, or the `output_dir` of run_pretraining.py.
     top_k: number of pieces listed for each [MASK].
     batch_size: masked positions per batch.
-    precision: "float32" or "bfloat16".
+    precision, runtime: see `predictor.Predictor`.
 
   Raises:
     UserError: the folder holds no model, or its checkpoint no pre-training
@@ -42,7 +41,8 @@ class MaskFiller:
     model_dir: str,
     top_k: int = 5,
     batch_size: int = 32,
-    precision: str = "float32",
+    precision: str | None = None,
+    runtime: str = "tensorflow",
   ):
     model = model_folder.find_model(model_dir)
     self._tokenizer = model.tokenizer
@@ -59,8 +59,8 @@ class MaskFiller:
       shapes = pretraining.variable_shapes(model.config, False)
     count = min(top_k, len(vocab))
 
-    def compute(config, features):
-      return _compute(config, features, count, self._is_paired, precision)
+    def compute(bert, features):
+      return _compute(model.config, bert, features, count, self._is_paired)
 
     sequence = records.sequence_feature(self._length)
     self._predictor = Predictor(
@@ -73,6 +73,8 @@ class MaskFiller:
         "masked_lm_ids": records.Feature((1,)),
       },
       batch_size=batch_size,
+      precision=precision,
+      runtime=runtime,
     )
 
   def __call__(
@@ -213,14 +215,8 @@ def _check_heads(model, shapes):
   return not missing
 
 
-def _compute(config, features, count, is_paired, precision):
+def _compute(config, bert, features, count, is_paired):
   """The likeliest pieces at each row's position, and other probabilities."""
-  bert = modeling.BertModel(
-    config,
-    False,
-    *(features[name] for name in records.SEQUENCES),
-    precision=precision,
-  )
   _, losses, log_probs = pretraining.get_masked_lm_output(
     config,
     bert.get_sequence_output(),

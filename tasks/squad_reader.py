@@ -32,7 +32,7 @@ class Reader:
       of the original.
     decoding: fields of DecodingSettings.
     batch_size: windows per batch.
-    precision: "float32" or "bfloat16".
+    precision, runtime: see `predictor.Predictor`.
 
   Attributes:
     settings: its ReadingSettings.
@@ -50,7 +50,8 @@ class Reader:
     settings: ReadingSettings | None = None,
     decoding: Mapping | None = None,
     batch_size: int = 8,
-    precision: str = "float32",
+    precision: str | None = None,
+    runtime: str = "tensorflow",
   ):
     if not isinstance(model, (str, os.PathLike)) or not os.fspath(model):
       raise UserError(f"{model!r} is not a model; pass the path of its folder")
@@ -65,9 +66,7 @@ class Reader:
       self._tokenizer, self.settings, **(decoding or {})
     )
 
-    def compute(config, features):
-      sequences = (features[name] for name in records.SEQUENCES)
-      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+    def compute(bert, features):
       start_logits, end_logits = squad_model.compute_logits(bert)
       return {"start_logits": start_logits, "end_logits": end_logits}
 
@@ -81,6 +80,8 @@ class Reader:
         ("start_logits", "end_logits"), (records.POSITION,)
       ),
       batch_size=batch_size,
+      precision=precision,
+      runtime=runtime,
     )
 
   def __call__(self, question: str, context: str) -> list[Candidate]:

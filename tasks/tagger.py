@@ -7,7 +7,6 @@ tagger("Jim Henson was born in Greenville.")[0].type
 from collections.abc import Sequence
 
 import layers
-import modeling
 from errors import UserError
 from pipeline import records
 from tasks import entities, tagged_rows, tagged_text, tagging
@@ -22,7 +21,7 @@ class Tagger:
   Args:
     model_dir: the `output_dir` of a finished training.
     batch_size: rows per batch.
-    precision: "float32" or "bfloat16".
+    precision, runtime: see `predictor.Predictor`.
 
   Attributes:
     labels: the labels of words.
@@ -33,15 +32,17 @@ class Tagger:
   """
 
   def __init__(
-    self, model_dir: str, batch_size: int = 32, precision: str = "float32"
+    self,
+    model_dir: str,
+    batch_size: int = 32,
+    precision: str | None = None,
+    runtime: str = "tensorflow",
   ):
     self.labels, self.scheme, self._reading = tagging.read_assets(model_dir)
     model = model_folder.find_model(model_dir)
     self._tokenizer = model.tokenizer
 
-    def compute(config, features):
-      sequences = (features[name] for name in records.SEQUENCES)
-      bert = modeling.BertModel(config, False, *sequences, precision=precision)
+    def compute(bert, features):
       logits = tagging.compute_logits(bert, len(self.labels), False)
       predicted = tagging.word_predictions(logits)
       return {**predicted, "marks": features["label_ids"]}
@@ -54,6 +55,8 @@ class Tagger:
       spec=tagged_rows.feature_spec(self._reading.max_seq_length),
       output_axes=dict.fromkeys(names, (records.POSITION,)),
       batch_size=batch_size,
+      precision=precision,
+      runtime=runtime,
     )
 
   def __call__(self, text: str) -> list[FoundEntity]:

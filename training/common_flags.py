@@ -81,6 +81,23 @@ def define_input_flag() -> None:
   )
 
 
+def define_runtime_flag() -> None:
+  """Defines the flag for what computes the encoder of a trained model."""
+  flags.DEFINE_enum(
+    "runtime",
+    "tensorflow",
+    ["tensorflow", "onnxruntime", "openvino"],
+    "What computes the encoder. For onnxruntime and openvino, it is written as "
+    "an ONNX file beside the checkpoint, once. openvino uses bfloat16 where "
+    "the processor supports it, unless --precision is given.",
+  )
+
+
+def run_precision() -> str | None:
+  """The value of --precision, or None if it is not given."""
+  return FLAGS.precision if FLAGS["precision"].present else None
+
+
 def define_run_flags() -> None:
   """Flags of training and of its output."""
   flags.DEFINE_string("output_dir", None, "Folder for checkpoints and results.")

@@ -3,8 +3,8 @@
     predictor = Predictor(model_folder.find_model(folder), compute, head_shapes)
     predictor(rows)["logits"]  # float32 [rows, C]
 
-`compute` builds the graph of a task. The Predictor loads and checks the
-weights, and forms the batches.
+`compute` builds the output layer of a task. The Predictor loads and checks the
+weights, forms the batches, and applies the encoder to them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import modeling
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, estimator, model_folder
+from training import checkpoints, engines, estimator, model_folder
+from training.task import as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -32,9 +33,11 @@ class Predictor:
 
   Args:
     model: the model's files.
-    compute: `compute(config, features) -> outputs` builds the graph, from a
-      BertConfig and a dict of tensors [B, ...] to another such dict. The
-      variables that it requests from `variables` start from the checkpoint.
+    compute: `compute(bert, features) -> outputs` builds the graph, from a
+      BertModel, or EncodedBatch, and a dict of tensors [B, ...] to another such
+      dict. The variables that it requests from `variables` start from the
+      checkpoint. Each sequence of features [B, N, S] is a row of its own in
+      `bert`.
     head_shapes: name and shape of the variables that `compute` adds to BERT's.
     optional: names of variables that the checkpoint may lack.
     spec: the features of a row, among them `input_mask`. Default: the three
@@ -44,6 +47,10 @@ class Predictor:
     batch_size: rows per batch.
     strategy: a `tf.distribute.Strategy`; default: the current one.
     pad_to_max_length: give all batches the one static shape of `spec`.
+    precision: see BertModel. None is float32, or what a runtime prefers; see
+      `engines.load_engine`.
+    use_one_hot_embeddings: see BertModel.
+    runtime: what computes the encoder, one of `engines.RUNTIMES`.
 
   Raises:
     UserError: checkpoint, vocabulary, batch size or `spec` do not fit.
@@ -52,7 +59,9 @@ class Predictor:
   def __init__(
     self,
     model: model_folder.Model,
-    compute: Callable[[modeling.BertConfig, Tensors], Tensors],
+    compute: Callable[
+      [modeling.BertModel | engines.EncodedBatch, Tensors], Tensors
+    ],
     head_shapes: Mapping[str, Sequence[int]] | None = None,
     optional: Collection[str] = (),
     spec: records.Spec | None = None,
@@ -60,6 +69,9 @@ class Predictor:
     batch_size: int = 32,
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
+    precision: str | None = None,
+    use_one_hot_embeddings: bool = False,
+    runtime: str = engines.TENSORFLOW,
   ):
     self._config = model.config
     self._compute = compute
@@ -70,6 +82,8 @@ class Predictor:
     self._strategy = strategy or tf.distribute.get_strategy()
     self._replicas = self._strategy.num_replicas_in_sync
     self._pads = pad_to_max_length
+    self._precision = precision or "float32"
+    self._use_one_hot_embeddings = use_one_hot_embeddings
     # A batch that devices share, or whose shape is static, is always full.
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
@@ -77,8 +91,14 @@ class Predictor:
     wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
     weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
     self._store = variables.VariableStore(initial_values=weights)
+    self._engine, encoded = None, {}
+    if runtime != engines.TENSORFLOW:
+      encoded = self._needed_outputs(runtime)
+      self._engine = engines.load_engine(
+        runtime, model, weights, list(encoded), precision
+      )
     self._program = tf.function(
-      self._run, input_signature=[self._signature()], autograph=False
+      self._run, input_signature=[self._signature(), encoded], autograph=False
     )
     with self._strategy.scope():  # Tracing reads the weights.
       self._outputs = self._program.get_concrete_function().structured_outputs
@@ -145,8 +165,9 @@ class Predictor:
   def _call_program(self, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
+    encoded = self._engine(features) if self._engine else {}
     with self._strategy.scope():
-      outputs = self._program(features)
+      outputs = self._program(features, encoded)
     outputs = {name: output.numpy() for name, output in outputs.items()}
     for name, output in outputs.items():
       if output.dtype.kind == "f" and not np.isfinite(output).all():
@@ -192,15 +213,34 @@ class Predictor:
       for name, feature in self._spec.items()
     }
 
-  def _run(self, features):
+  def _needed_outputs(self, runtime):
+    """The TensorSpec of each output of the encoder that `compute` reads."""
+    if self._replicas > 1:
+      raise UserError(f"--runtime={runtime} runs on one device, not on several")
+    shapes = engines.output_shapes(self._config)
+    specs = {name: tf.TensorSpec(shape) for name, shape in shapes.items()}
+    read = set()
+
+    def trace(features, encoded):
+      batch = engines.EncodedBatch(self._config, encoded)
+      with self._store:
+        self._compute(batch, features)
+      read.update(batch.read)
+
+    tf.function(
+      trace, input_signature=[self._signature(), specs], autograph=False
+    ).get_concrete_function()
+    return {name: specs[name] for name in read}
+
+  def _run(self, features, encoded):
     """The outputs [B, ...] of a batch, which the replicas share."""
-    shares = self._strategy.run(self._run_share, [features])
+    shares = self._strategy.run(self._run_share, [features, encoded])
     return {
       name: tf.concat(self._strategy.experimental_local_results(share), axis=0)
       for name, share in shares.items()
     }
 
-  def _run_share(self, features):
+  def _run_share(self, features, encoded):
     """The outputs of a replica's part of a batch."""
     if self._replicas > 1:
       count = tf.shape(features["input_mask"])[0] // self._replicas
@@ -210,7 +250,19 @@ class Predictor:
         name: value[start : start + count] for name, value in features.items()
       }
     with self._store:
-      return dict(self._compute(self._config, features))
+      return dict(self._compute(self._encode(features, encoded), features))
+
+  def _encode(self, features, encoded):
+    """The encoder of a batch."""
+    if self._engine:
+      return engines.EncodedBatch(self._config, encoded)
+    return modeling.BertModel(
+      self._config,
+      False,
+      *(as_sequences(features[name]) for name in records.SEQUENCES),
+      self._use_one_hot_embeddings,
+      precision=self._precision,
+    )
 
   def _check_sizes(self):
     length = self._spec["input_mask"].shape[-1]

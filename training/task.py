@@ -221,7 +221,7 @@ def build_model_fn(
     bert = modeling.BertModel(
       config,
       mode == estimator.ModeKeys.TRAIN,
-      *(_as_sequences(features[name]) for name in records.SEQUENCES),
+      *(as_sequences(features[name]) for name in records.SEQUENCES),
       use_one_hot_embeddings,
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
@@ -308,7 +308,7 @@ def _score(task, **predictions):
   return task.score(row_set, iter(rows)).results
 
 
-def _as_sequences(ids):
+def as_sequences(ids: tf.Tensor) -> tf.Tensor:
   """[B, ..., S] as [rows, S]: each of an example's sequences is a row."""
   if ids.shape.rank == 2:
     return ids

@@ -88,6 +88,14 @@ ROWS = {
     {"exclude_special": True},
     ["--exclude_special has no effect with --pooling=none"],
   ),
+  "another runtime on a TPU": (
+    {"runtime": "openvino", "use_tpu": True},
+    ["--runtime=openvino does not run on a TPU", "omit --use_tpu"],
+  ),
+  "a precision that the runtime lacks": (
+    {"runtime": "onnxruntime", "precision": "bfloat16"},
+    ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],
+  ),
   "too long": (
     {"max_seq_length": 129},
     ["--max_seq_length=129", "128 positions", "lower"],
@@ -219,6 +227,14 @@ def test_the_whole_script(tmp_path, files, goldens):
   line = log.splitlines()[-1]
   assert f"Wrote the features of 4 lines to {output} in " in line
   assert line.endswith("1 truncated to --max_seq_length=32")
+
+
+def test_another_runtime(tmp_path, files, goldens):
+  output = tmp_path / "output.jsonl"
+  flags = command(files, output, runtime="openvino", precision="float32")
+  _, log = scripts.fork(SCRIPT, *flags)
+  assert_golden(output.read_text("utf-8"), goldens)
+  assert "OpenVINO computes in float32" in log
 
 
 def test_standard_streams(files, goldens):

@@ -40,19 +40,18 @@ def run(model):
   return predictor.Predictor(model, encode, output_axes=AXES, batch_size=3)
 
 
-def encode(config, features):
+def encode(bert, features):
   """The highest layer of each token, and the pooled [CLS]."""
-  sequences = [features[name] for name in records.SEQUENCES]
-  bert = modeling.BertModel(config, False, *sequences)
+  del features
   return {
     "tokens": bert.get_sequence_output(),
     "pooled": bert.get_pooled_output(),
   }
 
 
-def echo(config, features):
+def echo(bert, features):
   """What the Predictor feeds."""
-  del config
+  del bert
   return {name: value + 0 for name, value in features.items()}
 
 
@@ -91,11 +90,11 @@ class TestOutputs:
   def test_rows_of_similar_length_share_a_batch(self, model):
     shapes = []
 
-    def compute(config, features):
+    def compute(bert, features):
       tf.py_function(
         lambda x: shapes.append(x.shape.as_list()), [features["input_ids"]], []
       )
-      return echo(config, features)
+      return echo(bert, features)
 
     run = predictor.Predictor(
       model,
@@ -119,9 +118,9 @@ class TestOutputs:
   def test_it_is_traced_once_for_all_shapes(self, model, rows):
     traces = []
 
-    def compute(config, features):
+    def compute(bert, features):
       traces.append(features)
-      return encode(config, features)
+      return encode(bert, features)
 
     run = predictor.Predictor(model, compute, output_axes=AXES, batch_size=2)
     run(rows)
@@ -158,7 +157,7 @@ class TestOutputs:
     run = predictor.Predictor(model, encode, output_axes=AXES, batch_size=1)
     begun = []
 
-    def fail(features):
+    def fail(features, encoded):
       begun.append(features)
       time.sleep(0.01)
       raise RuntimeError("no more")
@@ -221,10 +220,9 @@ class TestChoices:
   def test_scores_of_choices(self, golden, model, rows):
     """Pooled outputs of a row's choices are those of as many single rows."""
 
-    def compute(config, features):
-      count, length = tf.unstack(tf.shape(features["input_ids"])[1:])
-      flat = {n: tf.reshape(x, [-1, length]) for n, x in features.items()}
-      pooled = encode(config, flat)["pooled"]
+    def compute(bert, features):
+      count = tf.shape(features["input_ids"])[1]
+      pooled = bert.get_pooled_output()
       return {"pooled": tf.reshape(pooled, [-1, count, 32])}
 
     length = len(rows[0]["input_ids"])
@@ -247,11 +245,11 @@ class TestChoices:
     )
 
 
-def head(config, features):
+def head(bert, features):
   """Logits [B, C] of a head on the pooled output."""
   weights = variables.get_variable("output_weights", [3, 32])
   bias = variables.get_variable("output_bias", [3])
-  pooled = encode(config, features)["pooled"]
+  pooled = encode(bert, features)["pooled"]
   return {"logits": tf.matmul(pooled, weights, transpose_b=True) + bias}
 
 
@@ -307,7 +305,7 @@ class TestModel:
       other = changed(**{name: bias, "bert/pooler/dense/kernel": None})
       run = predictor.Predictor(
         other,
-        lambda config, features: {
+        lambda bert, features: {
           "bias": tf.tile(
             variables.get_variable(name, [32])[tf.newaxis],
             [tf.shape(features["input_ids"])[0], 1],

@@ -1,0 +1,158 @@
+"""Runtimes: the golden model's outputs, from a file that is written once."""
+
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+import tokenization
+from errors import UserError
+from pipeline import files, records
+from training import engines, model_folder, predictor
+
+AXES = {"tokens": (records.POSITION,)}
+
+
+@pytest.fixture
+def model(tmp_path, golden, goldens):
+  shutil.copytree(goldens / "model", tmp_path / "model")
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  prefix = str(tmp_path / "model" / "bert_model.ckpt")
+  return model_folder.Model(golden.config, tokenizer, prefix)
+
+
+def encode(bert, features):
+  """Both layers of each token, and the pooled [CLS]."""
+  layers = bert.get_all_encoder_layers()
+  return {"tokens": layers[1] + 0 * layers[0], "cls": layers[1][:, 0]}
+
+
+def pool(bert, features):
+  return {"pooled": bert.get_pooled_output()}
+
+
+def rows_of(golden):
+  columns = {name: golden.inputs[name].tolist() for name in records.SEQUENCES}
+  count = len(columns["input_ids"])
+  return [{n: column[i] for n, column in columns.items()} for i in range(count)]
+
+
+def exported(model):
+  return sorted(
+    os.listdir(os.path.join(os.path.dirname(model.checkpoint), engines.FOLDER))
+  )
+
+
+@pytest.mark.parametrize("runtime", engines.RUNTIMES[1:])
+def test_outputs_are_the_originals(golden, model, runtime):
+  run = predictor.Predictor(
+    model,
+    encode,
+    output_axes=AXES,
+    batch_size=3,
+    precision="float32",
+    runtime=runtime,
+  )
+  outputs = run(rows_of(golden))
+  expected = golden.arrays["forward/encoder_layer_1"]
+  np.testing.assert_allclose(outputs["cls"], expected[:, 0], atol=1e-4)
+  for row, tokens in enumerate(outputs["tokens"]):
+    size = int(golden.inputs["input_mask"][row].sum())
+    np.testing.assert_allclose(tokens, expected[row, :size], atol=1e-4)
+  (name,) = exported(model)
+  assert name.startswith("layer_0+layer_1-")
+
+
+def test_sequences_of_choices_are_rows(golden, model):
+  rows = rows_of(golden)[:2]
+  feature = records.Feature((2, 128), cut_axes=("choice", "position"))
+  run = predictor.Predictor(
+    model,
+    pool,
+    spec=dict.fromkeys(records.SEQUENCES, feature),
+    runtime="onnxruntime",
+  )
+  (pair,) = [{name: [row[name] for row in rows] for name in rows[0]}]
+  features = run._pad([pair], [2, len(rows[0]["input_ids"])])
+  np.testing.assert_allclose(
+    run._engine(features)["pooled_output"],
+    golden.arrays["forward/pooled_output"][:2],
+    atol=1e-4,
+  )
+
+
+def test_bfloat16_is_near(golden, model):
+  """8 bits of precision, in the hundreds of products behind an output."""
+  run = predictor.Predictor(
+    model, pool, precision="bfloat16", runtime="openvino"
+  )
+  found = run(rows_of(golden))["pooled"]
+  expected = golden.arrays["forward/pooled_output"]
+  assert np.abs(found - expected).max() < 0.05
+
+
+class TestFile:
+  def load(self, model):
+    return predictor.Predictor(model, pool, runtime="onnxruntime")
+
+  def test_is_written_once(self, golden, model):
+    self.load(model)
+    (name,) = exported(model)
+    path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
+    before = os.stat(path)
+    self.load(model)
+    after = os.stat(path)
+    assert (before.st_ino, before.st_mtime_ns) == (
+      after.st_ino,
+      after.st_mtime_ns,
+    )
+
+  def test_follows_the_checkpoint(self, golden, model):
+    """Other weights give other outputs, and replace the file."""
+    from training import checkpoints
+
+    rows = rows_of(golden)[:1]
+    first = self.load(model)(rows)["pooled"]
+    before = exported(model)
+    old = checkpoints.Checkpoint(model.checkpoint)
+    weights = {name: old[name] for name in old.shapes}
+    weights["bert/pooler/dense/bias"] = np.full(32, 9, np.float32)
+    checkpoints.write_checkpoint(model.checkpoint, weights)
+    second = self.load(model)(rows)["pooled"]
+    assert np.abs(first - second).max() > 0.1
+    assert len(exported(model)) == 1
+    assert exported(model) != before
+
+  def test_a_folder_that_cannot_be_written(self, golden, model, monkeypatch):
+    def refuse(path):
+      raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "makedirs", refuse)
+    found = self.load(model)(rows_of(golden))["pooled"]
+    expected = golden.arrays["forward/pooled_output"]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert not os.path.exists(
+      os.path.join(os.path.dirname(model.checkpoint), "onnx")
+    )
+
+
+@pytest.mark.parametrize(
+  ("runtime", "precision", "message"),
+  [
+    ("onnxruntime", "bfloat16", "--precision=bfloat16: .* in float32$"),
+    ("openvino", "float16", "--precision=float16: .* or bfloat16$"),
+  ],
+)
+def test_a_precision_it_lacks(model, runtime, precision, message):
+  with pytest.raises(UserError, match=message):
+    predictor.Predictor(model, pool, precision=precision, runtime=runtime)
+
+
+@pytest.mark.parametrize("runtime", engines.RUNTIMES[1:])
+def test_a_package_that_is_missing(model, monkeypatch, runtime):
+  monkeypatch.setitem(sys.modules, runtime, None)
+  message = f"^--runtime={runtime} needs .*requirements-export.txt$"
+  with pytest.raises(UserError, match=message):
+    predictor.Predictor(model, pool, runtime=runtime)
