@@ -8,21 +8,16 @@
       --train_batch_size=16 --learning_rate=2e-5 --output_dir=/tmp/swag_output/
 """
 
-from collections.abc import Sequence
-
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
-from scipy import special
 
-import layers
 from errors import UserError
-from pipeline import records
 from tasks import choices, multiple_choice, terminal
 from tasks.choices import Example
+from tasks.chooser import Chooser
 from tasks.multiple_choice import MultipleChoiceTask
-from training import common_flags, experiment, model_folder, startup
+from training import common_flags, experiment, startup
 from training.experiment import Experiment, ModelFiles, Settings
-from training.predictor import Predictor
 
 __all__ = ["Chooser", "Example", "MultipleChoiceTask"]
 
@@ -45,76 +40,6 @@ def define_flags() -> None:
     "test_file", None, "Rows to predict, in one of these formats."
   )
   flags.DEFINE_bool("interactive", False, "Ask for choices and compare them.")
-
-
-class Chooser:
-  """A trained model for multiple choice, loaded once.
-
-  Args:
-    model_dir: the `output_dir` of a finished training.
-    batch_size: rows per batch.
-    precision, runtime: see `predictor.Predictor`.
-
-  Raises:
-    UserError: the folder does not hold such a model.
-  """
-
-  def __init__(
-    self,
-    model_dir: str,
-    batch_size: int = 32,
-    precision: str | None = None,
-    runtime: str = "tensorflow",
-  ):
-    self._length = multiple_choice.read_assets(model_dir)
-    model = model_folder.find_model(model_dir)
-    self._tokenizer = model.tokenizer
-
-    def compute(bert, features):
-      return {"scores": multiple_choice.compute_scores(bert, False)}
-
-    sequence = records.sequence_feature(self._length)
-    self._predictor = Predictor(
-      model,
-      compute,
-      layers.output_shapes(model.config.hidden_size, 1),
-      spec=dict.fromkeys(records.SEQUENCES, sequence),
-      batch_size=batch_size,
-      precision=precision,
-      runtime=runtime,
-    )
-
-  def __call__(
-    self, context: str, choices: Sequence[str], question: str = ""
-  ) -> list[float]:
-    """The probability of each choice.
-
-    Args:
-      context: the text before.
-      choices: two or more texts.
-      question: the beginning of all choices, or a question.
-
-    Raises:
-      UserError: there are fewer than two choices, or one is not a text.
-    """
-    if isinstance(choices, str) or len(choices) < 2:
-      raise UserError("pass a list of two choices or more")
-    if not all(isinstance(t, str) for t in (context, question, *choices)):
-      raise UserError("pass context, question and choices as str")
-    example = Example("", context, question, list(choices))
-    row = multiple_choice.make_row(example, self._tokenizer, self._length)
-    rows = [
-      {name: row[name][choice] for name in records.SEQUENCES}
-      for choice in range(len(choices))
-    ]
-    scores = self._predictor(rows)["scores"].astype(float)
-    return special.softmax(scores).tolist()
-
-  def describe(self, context: str, question: str, choices: str) -> str:
-    """The choices, separated by |, in order of their probability."""
-    texts = [choice.strip() for choice in choices.split("|")]
-    found = zip(self(context, texts, question), texts, strict=True)
-    return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])
 
 
 def check_flags() -> None:

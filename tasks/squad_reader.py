@@ -4,8 +4,9 @@ reader = Reader("/tmp/squad_base")
 reader("Who built it?", "The tower was built by Eiffel's company.")[0].text
 """
 
+import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import modeling
 import tokenization
@@ -96,23 +97,41 @@ class Reader:
 
   def answer(self, question: str, context: str) -> Answer:
     """Like `__call__`, with the answer that the threshold decides."""
-    if not (isinstance(question, str) and isinstance(context, str)):
-      raise UserError("pass question and text as str")
-    paragraph = squad.Paragraph.of(context)
-    example = squad.SquadExample(
-      "", question, paragraph.doc_tokens, paragraph=paragraph
+    return self.answer_all([(question, context)])[0]
+
+  def answer_all(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
+    """The answers to several pairs of a question and a text, in batches."""
+    examples = []
+    for question, context in pairs:
+      if not (isinstance(question, str) and isinstance(context, str)):
+        raise UserError("pass question and text as str")
+      paragraph = squad.Paragraph.of(context)
+      examples.append(
+        squad.SquadExample(
+          "", question, paragraph.doc_tokens, paragraph=paragraph
+        )
+      )
+    groups = list(
+      squad.iterate_windows(examples, self._tokenizer, self.settings, False)
     )
-    (windows,) = squad.iterate_windows(
-      [example], self._tokenizer, self.settings, False
-    )
-    if not (windows and self._tokenizer.tokenize(question)):
-      raise UserError("question or text contains no words; pass some")
-    logits = self._predictor([vars(window) for window in windows])
-    unique_ids = [window.unique_id for window in windows]
+    for example, windows in zip(examples, groups, strict=True):
+      if not (windows and self._tokenizer.tokenize(example.question_text)):
+        raise UserError("question or text contains no words; pass some")
+    flat = [window for windows in groups for window in windows]
+    logits = self._predictor([vars(window) for window in flat])
+    unique_ids = [window.unique_id for window in flat]
     results = map(
       RawResult, unique_ids, logits["start_logits"], logits["end_logits"]
     )
-    return answer_question(example, windows, list(results), self.decoding)
+    return [
+      answer_question(
+        example,
+        windows,
+        list(itertools.islice(results, len(windows))),
+        self.decoding,
+      )
+      for example, windows in zip(examples, groups, strict=True)
+    ]
 
 
 def is_trained(model_dir: str) -> bool:

@@ -11,6 +11,7 @@ in TensorFlow, see `EncodedBatch`. The packages of the runtimes are optional.
 import contextlib
 import hashlib
 import json
+import logging as python_logging
 import os
 import threading
 import time
@@ -127,7 +128,9 @@ def load_engine(
     raise UserError(
       f"--precision={precision}: {flag} computes in {' or '.join(supported)}"
     )
+  handlers = list(python_logging.root.handlers)
   package = import_optional(runtime, flag, "requirements-export.txt")
+  python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
   wanted = sorted(wanted)
   encoder = _exported_encoder(model.config, weights, wanted)
   load = _load_openvino if runtime == "openvino" else _load_onnxruntime

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import task_folders
 
-import run_multiple_choice
-from tasks import classifier, features, fill_mask, squad_reader, tagger
+from tasks import chooser, classifier, features, fill_mask, squad_reader, tagger
 
 TEXTS = ["Jim Henson was a puppeteer", "the mountains of the north"]
 PAIR = tuple(TEXTS)
@@ -26,7 +25,7 @@ def tag(folder, runtime):
 
 
 def choose(folder, runtime):
-  return run_multiple_choice.Chooser(folder, runtime=runtime)("He", TEXTS)
+  return chooser.Chooser(folder, runtime=runtime)("He", TEXTS)
 
 
 def fill(folder, runtime):

@@ -1,0 +1,263 @@
+"""What a server answers, for the model in any folder.
+
+    model = load("/tmp/mrpc_output")
+    texts = model.parse({"text_a": "A text.", "text_b": "Another."})
+    model.answer([texts])  # [{"label": "1", "labels": [...], ...}]
+
+The names of inputs and outputs are those of the SavedModels that
+export_model.py writes.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from errors import UserError, listing
+from pipeline import files
+from tasks import classification, multiple_choice, squad, squad_model, tagging
+from tasks import labels as label_types
+from tasks.chooser import Chooser
+from tasks.classifier import Classifier
+from tasks.features import FeatureExtractor
+from tasks.squad_reader import Reader
+from tasks.tagger import Tagger
+
+# Digits after the point, so that batches of other sizes give the same text.
+_DIGITS = 6
+
+
+class Field(NamedTuple):
+  """An input of a model: a text, or a list of texts.
+
+  Attributes:
+    name: its name.
+    is_list: whether it is a list.
+    default: its value if it is missing; None if it is required.
+  """
+
+  name: str
+  is_list: bool = False
+  default: str | None = None
+
+
+Texts = tuple[str | list[str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedModel:
+  """A trained model, loaded once.
+
+  Attributes:
+    kind: the task, such as "classification".
+    fields: its inputs.
+    outputs: dict from the name of each output to its type, one of TensorFlow's.
+    answer: from the inputs of several requests, in the order of `fields`, to a
+      dict of the outputs of each. Raises UserError for an input that the model
+      cannot read.
+  """
+
+  kind: str
+  fields: tuple[Field, ...]
+  outputs: Mapping[str, str]
+  answer: Callable[[Sequence[Texts]], list[dict]]
+
+  def parse(self, value: object, where: str = "the input") -> Texts:
+    """The inputs in a JSON value: an object by name, or the only text.
+
+    Raises:
+      UserError: a name is missing or unknown, or a value has another type. The
+        message names `where`.
+    """
+    if isinstance(value, str) and len(self.fields) == 1:
+      value = {self.fields[0].name: value}
+    names = [field.name for field in self.fields]
+    if not isinstance(value, dict):
+      raise UserError(f"{where} is not an object with {listing(names)}")
+    unknown = sorted(value.keys() - set(names))
+    if unknown:
+      raise UserError(
+        f"{where} has {listing(unknown)}; the model reads {listing(names)}"
+      )
+    return tuple(self._read(field, value, where) for field in self.fields)
+
+  def _read(self, field, value, where):
+    found = value.get(field.name, field.default)
+    if found is None:
+      raise UserError(f"{where} has no {field.name}; pass it")
+    if not field.is_list:
+      if not isinstance(found, str):
+        raise UserError(f"{where}: {field.name} is not a string")
+      return found
+    if not isinstance(found, list) or not all(
+      isinstance(text, str) for text in found
+    ):
+      raise UserError(f"{where}: {field.name} is not a list of strings")
+    return found
+
+
+def length_of(texts: Texts) -> int:
+  """Number of characters in the inputs of a request."""
+  return sum(
+    len(text) if isinstance(text, str) else sum(map(len, text))
+    for text in texts
+  )
+
+
+def load(model_dir: str, **options) -> ServedModel:
+  """The model in a folder.
+
+  Args:
+    model_dir: the `output_dir` of a finished training, or a release, whose
+      answers are the mean vectors of its highest layer.
+    **options: batch_size, precision and runtime, see `predictor.Predictor`.
+
+  Raises:
+    UserError: the folder holds no model.
+  """
+  for name, load_task in _TASKS.items():
+    if files.exists(os.path.join(model_dir, name)):
+      return load_task(model_dir, **options)
+  return _load_encoder(model_dir, **options)
+
+
+def _rounded(numbers):
+  return [round(float(number), _DIGITS) for number in numbers]
+
+
+def _load_classifier(model_dir, **options):
+  classifier = Classifier(model_dir, **options)
+  label_type = classifier.label_type
+
+  def describe(row):
+    if not label_type.labels:
+      return {"value": round(float(row[0]), _DIGITS)}
+    return {
+      "label": label_types.predicted_text(label_type, row),
+      "labels": list(label_type.labels),
+      "probabilities": _rounded(row),
+    }
+
+  names = ("text_a", "text_b") if classifier.is_pair else ("text",)
+  outputs = {"value": "DT_FLOAT"}
+  if label_type.labels:
+    outputs = {
+      "label": "DT_STRING",
+      "labels": "DT_STRING",
+      "probabilities": "DT_FLOAT",
+    }
+  return ServedModel(
+    label_type.kind,
+    tuple(map(Field, names)),
+    outputs,
+    lambda items: list(map(describe, classifier.probabilities(items))),
+  )
+
+
+def _load_reader(model_dir, **options):
+  decoding = {}
+  if files.exists(os.path.join(model_dir, squad_model.THRESHOLD_NAME)):
+    threshold = squad_model.read_threshold([model_dir])
+    decoding["null_score_diff_threshold"] = threshold
+  reader = Reader(model_dir, decoding=decoding, **options)
+
+  def answer(items):
+    return [
+      _describe_answer(context, found)
+      for (_, context), found in zip(
+        items, reader.answer_all(items), strict=True
+      )
+    ]
+
+  outputs = {"answer": "DT_STRING", "start": "DT_INT64", "end": "DT_INT64"}
+  return ServedModel(
+    "squad",
+    (Field("question"), Field("context")),
+    {**outputs, "probability": "DT_FLOAT"},
+    answer,
+  )
+
+
+def _describe_answer(context, answer):
+  """The answer, and its offsets in the context; -1 if it is not there."""
+  start = end = -1
+  if answer.text and answer.words:
+    paragraph = squad.Paragraph.of(context)
+    first, last = answer.words
+    start = paragraph.char_starts[first]
+    end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
+    # Punctuation at the ends of its words is no part of the answer.
+    inner = context.find(answer.text, start, end)
+    if inner >= 0:
+      start, end = inner, inner + len(answer.text)
+  probability = next(
+    (c.probability for c in answer.nbest if c.text == answer.text), 0.0
+  )
+  return {
+    "answer": answer.text,
+    "start": start,
+    "end": end,
+    "probability": round(probability, _DIGITS),
+  }
+
+
+def _load_tagger(model_dir, **options):
+  tagger = Tagger(model_dir, **options)
+
+  def answer(items):
+    return [
+      {
+        "entities": [
+          {
+            **entity._asdict(),
+            "probability": round(entity.probability, _DIGITS),
+          }
+          for entity in found
+        ]
+      }
+      for found in tagger.tag([text for (text,) in items])
+    ]
+
+  outputs = {"entities": "DT_VARIANT"}
+  return ServedModel("tagging", (Field("text"),), outputs, answer)
+
+
+def _load_chooser(model_dir, **options):
+  chooser = Chooser(model_dir, **options)
+
+  def answer(items):
+    return [
+      {"choice": row.index(max(row)), "probabilities": _rounded(row)}
+      for row in chooser.compare([(c, choices, q) for c, q, choices in items])
+    ]
+
+  fields = (Field("context"), Field("question", default=""))
+  return ServedModel(
+    "multiple choice",
+    (*fields, Field("choices", is_list=True)),
+    {"choice": "DT_INT64", "probabilities": "DT_FLOAT"},
+    answer,
+  )
+
+
+def _load_encoder(model_dir, **options):
+  extractor = FeatureExtractor(
+    model_dir, layers=[-1], pooling="mean", max_seq_length=128, **options
+  )
+
+  def answer(items):
+    vectors = extractor.vectors([text for (text,) in items])
+    return [{"vector": _rounded(vector)} for vector in vectors]
+
+  return ServedModel(
+    "vectors", (Field("text"),), {"vector": "DT_FLOAT"}, answer
+  )
+
+
+# By the file that a folder has; a tagger has labels.json, too.
+_TASKS = {
+  squad_model.SETTINGS_NAME: _load_reader,
+  tagging.SETTINGS_NAME: _load_tagger,
+  multiple_choice.SETTINGS_NAME: _load_chooser,
+  classification.LABELS_NAME: _load_classifier,
+}

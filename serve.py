@@ -1,0 +1,130 @@
+"""Answers requests over HTTP with a trained model.
+
+    python serve.py --model_dir=/tmp/mrpc_output --port=8501
+
+    curl -d '{"text_a": "It rains.", "text_b": "Rain falls."}' \\
+      http://127.0.0.1:8501/answer
+
+The model is any folder that a training left, or a release, whose answers are
+vectors of texts. The interface is that of TensorFlow Serving, and a plain one;
+docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
+"""
+
+import os
+import re
+
+import quiet_start  # noqa: F401  Before TensorFlow.
+from absl import flags, logging
+
+from errors import UserError, import_optional
+from training import common_flags, startup
+
+FLAGS = flags.FLAGS
+
+_PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+
+
+def define_flags() -> None:
+  """Defines this script's flags."""
+  common_flags.define_runtime_flag()
+  flags.adopt_module_key_flags(common_flags)  # So that --help lists it too.
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    "Folder of the model: the --output_dir of a finished training, or an "
+    "unzipped release.",
+  )
+  flags.DEFINE_string(
+    "model_name",
+    None,
+    "Name of the model in /v1/models/NAME. Default: that of its folder.",
+  )
+  flags.DEFINE_string(
+    "host",
+    "127.0.0.1",
+    "Address to listen on. The default accepts only this machine; 0.0.0.0 "
+    "accepts all, without a password or encryption.",
+  )
+  flags.DEFINE_integer(
+    "port", 8501, "Port to listen on; 0 takes a free one.", 0, 65535
+  )
+  flags.DEFINE_enum(
+    "precision",
+    None,
+    ["float32", "bfloat16", "float16"],
+    "Precision of the layers. Default: float32, or as --runtime says.",
+  )
+  _define_limit_flags()
+
+
+def _define_limit_flags():
+  flags.DEFINE_integer(
+    "max_batch", 32, "Texts that are computed together, at most.", 1
+  )
+  flags.DEFINE_float(
+    "max_wait_ms",
+    5.0,
+    "Milliseconds that a text waits for others to share a batch.",
+    0,
+    60_000,
+  )
+  flags.DEFINE_integer(
+    "max_queue", 256, "Texts that may wait; more get status 429.", 1
+  )
+  flags.DEFINE_integer("max_texts", 64, "Texts in a request.", 1)
+  flags.DEFINE_integer("max_text_chars", 20_000, "Characters in a text.", 1)
+  flags.DEFINE_integer("max_body_bytes", 2**20, "Bytes in a request.", 1)
+  flags.DEFINE_float(
+    "timeout_s", 30.0, "Seconds from a request to its answer.", 0.001, 3600
+  )
+
+
+def check_flags() -> str:
+  """Checks the flags; returns the name of the model.
+
+  Raises:
+    UserError: a flag is wrong, or a package is missing.
+  """
+  common_flags.require("model_dir")
+  if FLAGS.max_texts > FLAGS.max_queue:
+    raise UserError(
+      f"--max_texts={FLAGS.max_texts} is more than --max_queue="
+      f"{FLAGS.max_queue}; lower it"
+    )
+  folder = os.path.basename(os.path.abspath(FLAGS.model_dir))
+  name = FLAGS.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
+  if re.search(r"[^\w.-]", name):
+    raise UserError(
+      f"--model_name={name} has other characters than letters, digits and _.-"
+    )
+  for package in _PACKAGES:
+    import_optional(package, "serve.py", "requirements-serve.txt")
+  return name
+
+
+def main() -> None:
+  name = check_flags()
+  from export import served_model, server  # They need those packages.
+
+  listener = server.open_socket(FLAGS.host, FLAGS.port)
+  model = served_model.load(
+    FLAGS.model_dir,
+    batch_size=FLAGS.max_batch,
+    precision=FLAGS.precision,
+    runtime=FLAGS.runtime,
+  )
+  names = (
+    *("max_batch", "max_wait_ms", "max_queue", "max_texts"),
+    *("max_text_chars", "max_body_bytes", "timeout_s"),
+  )
+  limits = server.Limits(**{n: FLAGS[n].value for n in names})
+  app = server.make_app(model, name, limits)
+  host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
+  address = f"http://{host}:{listener.getsockname()[1]}"
+  logging.info("Serving %s (%s) at %s", name, model.kind, address)
+  server.serve(app, listener, FLAGS.timeout_s)
+  logging.info("Stopped; all requests are answered")
+
+
+if __name__ == "__main__":
+  startup.run(main, define_flags)

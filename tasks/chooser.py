@@ -1,0 +1,98 @@
+"""A trained model for multiple choice, in Python and on the terminal.
+
+chooser = Chooser("/tmp/swag_output")
+chooser("He opens the door.", ["He goes in.", "He eats it."])  # [0.9, 0.1]
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+import layers
+from errors import UserError
+from pipeline import records
+from tasks import multiple_choice
+from tasks.choices import Example
+from training import model_folder
+from training.predictor import Predictor
+
+
+class Chooser:
+  """A trained model for multiple choice, loaded once.
+
+  Args:
+    model_dir: the `output_dir` of a finished training.
+    batch_size: rows per batch.
+    precision, runtime: see `predictor.Predictor`.
+
+  Raises:
+    UserError: the folder does not hold such a model.
+  """
+
+  def __init__(
+    self,
+    model_dir: str,
+    batch_size: int = 32,
+    precision: str | None = None,
+    runtime: str = "tensorflow",
+  ):
+    self._length = multiple_choice.read_assets(model_dir)
+    model = model_folder.find_model(model_dir)
+    self._tokenizer = model.tokenizer
+
+    def compute(bert, features):
+      return {"scores": multiple_choice.compute_scores(bert, False)}
+
+    sequence = records.sequence_feature(self._length)
+    self._predictor = Predictor(
+      model,
+      compute,
+      layers.output_shapes(model.config.hidden_size, 1),
+      spec=dict.fromkeys(records.SEQUENCES, sequence),
+      batch_size=batch_size,
+      precision=precision,
+      runtime=runtime,
+    )
+
+  def __call__(
+    self, context: str, choices: Sequence[str], question: str = ""
+  ) -> list[float]:
+    """The probability of each choice.
+
+    Args:
+      context: the text before.
+      choices: two or more texts.
+      question: the beginning of all choices, or a question.
+
+    Raises:
+      UserError: there are fewer than two choices, or one is not a text.
+    """
+    return self.compare([(context, choices, question)])[0]
+
+  def compare(
+    self, groups: Sequence[tuple[str, Sequence[str], str]]
+  ) -> list[list[float]]:
+    """Like `__call__`, for several (context, choices, question) at once."""
+    rows = []
+    for context, choices, question in groups:
+      if isinstance(choices, str) or len(choices) < 2:
+        raise UserError("pass a list of two choices or more")
+      if not all(isinstance(t, str) for t in (context, question, *choices)):
+        raise UserError("pass context, question and choices as str")
+      example = Example("", context, question, list(choices))
+      row = multiple_choice.make_row(example, self._tokenizer, self._length)
+      rows += [
+        {name: row[name][choice] for name in records.SEQUENCES}
+        for choice in range(len(choices))
+      ]
+    scores = self._predictor(rows)["scores"].astype(float)
+    ends = np.cumsum([len(choices) for _, choices, _ in groups])
+    parts = np.split(scores, ends[:-1])
+    return [special.softmax(part).tolist() for part in parts]
+
+  def describe(self, context: str, question: str, choices: str) -> str:
+    """The choices, separated by |, in order of their probability."""
+    texts = [choice.strip() for choice in choices.split("|")]
+    found = zip(self(context, texts, question), texts, strict=True)
+    return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])

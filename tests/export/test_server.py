@@ -1,0 +1,421 @@
+"""The server on loopback: its formats, its limits, and how it ends."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+
+import pytest
+import scripts
+import task_folders
+import web_page
+
+from errors import UserError
+from export import served_model, server
+from export.served_model import Field, ServedModel
+
+LABELS = ["no", "yes"]
+
+
+def classify(items):
+  """Says yes to as much as the text is long; some texts do other things."""
+  answers = []
+  if any(text.startswith("sleep") for (text,) in items):
+    time.sleep(0.7)
+  for (text,) in items:
+    if text == "fault":
+      raise RuntimeError("a fault of the program")
+    if text == "wrong":
+      raise UserError("a text\nthat the model cannot read")
+    share = min(len(text), 10) / 10
+    answers.append(
+      {
+        "label": LABELS[share > 0.5],
+        "labels": LABELS,
+        "probabilities": [1 - share, share],
+      }
+    )
+  return answers
+
+
+CLASSIFIER = ServedModel(
+  "classification",
+  (Field("text"),),
+  dict.fromkeys(("label", "labels", "probabilities"), "DT_STRING"),
+  classify,
+)
+REGRESSION = ServedModel(
+  "regression",
+  (Field("text_a"), Field("text_b")),
+  {"value": "DT_FLOAT"},
+  lambda items: [{"value": len(a) + len(b) / 2} for a, b in items],
+)
+LIMITS = server.Limits(
+  max_batch=4,
+  max_wait_ms=1,
+  max_queue=8,
+  max_texts=6,
+  max_text_chars=100,
+  max_body_bytes=2000,
+  timeout_s=1.2,
+)
+
+
+class Client:
+  """Requests to a server on loopback."""
+
+  def __init__(self, port):
+    self.port = port
+
+  def request(self, path, body=None, method=None, headers=None):
+    """(status, JSON or text, headers) of a response."""
+    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+    with contextlib.closing(connection):
+      if body is not None and not isinstance(body, (bytes, str)):
+        body = json.dumps(body)
+      method = method or ("GET" if body is None else "POST")
+      connection.request(method, path, body, headers or {})
+      response = connection.getresponse()
+      content = response.read().decode()
+    is_json = "json" in response.headers.get("content-type", "")
+    found = json.loads(content) if is_json else content
+    return response.status, found, response.headers
+
+  def answer(self, text):
+    return self.request("/answer", {"text": text})[:2]
+
+
+@contextlib.contextmanager
+def running(model, name, limits=LIMITS):
+  listener = server.open_socket("127.0.0.1", 0)
+  app = server.make_app(model, name, limits)
+  http_server = server.http_server(app, limits.timeout_s)
+  thread = threading.Thread(
+    target=http_server.run, kwargs={"sockets": [listener]}
+  )
+  thread.start()
+  try:
+    yield Client(listener.getsockname()[1])
+  finally:
+    http_server.should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def client():
+  with running(CLASSIFIER, "moods") as client:
+    yield client
+
+
+@pytest.fixture(scope="module")
+def regression():
+  with running(REGRESSION, "stars") as client:
+    yield client
+
+
+def scored(*shares):
+  return [
+    {
+      "label": LABELS[share > 0.5],
+      "labels": LABELS,
+      "probabilities": [1 - share, share],
+    }
+    for share in shares
+  ]
+
+
+class TestFormats:
+  """TensorFlow Serving's; see tensorflow.org/tfx/serving/api_rest."""
+
+  @pytest.mark.parametrize("version", ["", "/versions/1"])
+  def test_rows(self, client, version):
+    path = f"/v1/models/moods{version}:predict"
+    rows = {"instances": ["ab", {"text": "abcdefgh"}]}
+    status, found, headers = client.request(path, rows)
+    assert (status, found) == (200, {"predictions": scored(0.2, 0.8)})
+    assert headers["content-type"] == "application/json"
+    rows["signature_name"] = "serving_default"
+    assert client.request(path, rows)[1] == found
+
+  def test_columns(self, client):
+    expected = {
+      "label": ["no", "yes"],
+      "labels": [LABELS] * 2,
+      "probabilities": [[0.8, 0.2], [0.4, 0.6]],
+    }
+    for inputs in ({"text": ["ab", "abcdef"]}, ["ab", "abcdef"]):
+      found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
+      assert found == {"outputs": expected}
+
+  def test_one_output_has_no_name(self, regression):
+    rows = [{"text_a": "abc", "text_b": "ab"}]
+    columns = {"text_a": ["abc"], "text_b": ["ab"]}
+    for body, expected in (
+      ({"instances": rows}, {"predictions": [4.0]}),
+      ({"inputs": columns}, {"outputs": [4.0]}),
+    ):
+      status, found, _ = regression.request("/v1/models/stars:predict", body)
+      assert (status, found) == (200, expected)
+
+  def test_classify(self, client):
+    body = {"examples": [{"text": "ab"}, {"text": "abcde"}]}
+    found = client.request("/v1/models/moods:classify", body)[1]
+    assert found == {
+      "result": [[["no", 0.8], ["yes", 0.2]], [["no", 0.5], ["yes", 0.5]]]
+    }
+
+  def test_regress_with_a_common_context(self, regression):
+    body = {
+      "context": {"text_a": "abc"},
+      "examples": [{"text_b": ""}, {"text_b": "ab", "text_a": ""}],
+    }
+    found = regression.request("/v1/models/stars:regress", body)[1]
+    assert found == {"result": [3.0, 1.0]}
+
+  def test_status_and_metadata(self, client):
+    status, found, _ = client.request("/v1/models/moods")
+    (version,) = found["model_version_status"]
+    assert (status, version["version"]) == (200, "1")
+    assert version["state"] == "AVAILABLE"
+    _, found, _ = client.request("/v1/models/moods/versions/1/metadata")
+    assert found["model_spec"]["name"] == "moods"
+    signatures = found["metadata"]["signature_def"]["signature_def"]
+    signature = signatures["serving_default"]
+    assert signature["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert signature["outputs"].keys() == {"label", "labels", "probabilities"}
+    assert signature["method_name"] == "tensorflow/serving/predict"
+
+  def test_plain(self, client):
+    assert client.request("/answer", '"ab"')[1] == scored(0.2)[0]
+    assert client.answer("ab") == (200, scored(0.2)[0])
+    found = client.request("/answer", ["ab", {"text": "abcdef"}])[1]
+    assert found == {"answers": scored(0.2, 0.6)}
+
+
+# A request, and what its answer says: the status, and a part of its line.
+BAD = {
+  "no JSON": ("/answer", "{", 400, "not valid JSON"),
+  "not UTF-8": ("/answer", b'{"text": "\xff"}', 400, "not valid JSON"),
+  "half a surrogate pair": ("/answer", '"\\ud800"', 400, "not valid JSON"),
+  "not a number": ("/answer", "NaN", 400, "not valid JSON"),
+  "nested deeply": ("/answer", "[" * 1999, 400, "not valid JSON"),
+  "nothing": ("/answer", "", 400, "not valid JSON"),
+  "a number": ("/answer", "7", 400, "not an object with 'text'"),
+  "an empty list": ("/answer", "[]", 400, "at least one element"),
+  "no text": ("/answer", {}, 400, "no text; pass it"),
+  "null": ("/answer", {"text": None}, 400, "no text; pass it"),
+  "a number for a text": ("/answer", {"text": 7}, 400, "text is not a string"),
+  "another name": ("/answer", {"txt": "a"}, 400, "'txt'; the model reads 'tex"),
+  "what the model cannot read": (
+    "/answer",
+    {"text": "wrong"},
+    400,
+    "a text that the model cannot read",
+  ),
+  "a fault": ("/answer", {"text": "fault"}, 500, "the server failed"),
+  "a long text": ("/answer", {"text": "a" * 101}, 413, "--max_text_chars=100"),
+  "many texts": ("/answer", ["a"] * 7, 400, "7 texts, more than --max_texts=6"),
+  "many bytes": ("/answer", "[" * 2001, 413, "--max_body_bytes=2000"),
+  "no rows": (":predict", {}, 400, 'pass either "instances" or "inputs"'),
+  "both": (":predict", {"instances": [], "inputs": []}, 400, "either"),
+  "rows of a text": (":predict", {"instances": "ab"}, 400, "is not a list"),
+  "a row": (":predict", {"instances": ["a", 7]}, 400, "instances[1] is not"),
+  "columns": (
+    ":predict",
+    {"inputs": {"text": "ab"}},
+    400,
+    "text is not a list",
+  ),
+  "a list": (":predict", [], 400, "not a JSON object"),
+  "a key": (":predict", {"rows": []}, 400, "has 'rows'; pass 'instances'"),
+  "a signature": (
+    ":predict",
+    {"signature_name": "x", "instances": ["a"]},
+    400,
+    "signature_name='x'",
+  ),
+  "no examples": (":classify", {}, 400, "'examples' is not a list"),
+  "a context": (":classify", {"context": 1}, 400, "'context' is not an object"),
+  "no regression": (":regress", {"examples": []}, 400, "use :predict"),
+  "no method": (":train", {}, 404, "no method :train"),
+  "another model": ("/v1/models/other:predict", {}, 404, "there is moods"),
+  "another version": (
+    "/v1/models/moods/versions/2:predict",
+    {},
+    404,
+    "version 1",
+  ),
+  "nowhere": ("/nowhere", {}, 404, "Not Found"),
+  "only asked": ("/healthz", {}, 405, "Method Not Allowed"),
+}
+
+
+@pytest.mark.parametrize("row", BAD)
+def test_a_bad_request_gets_one_line(client, row):
+  path, body, status, part = BAD[row]
+  path = f"/v1/models/moods{path}" if path.startswith(":") else path
+  found, answer, _ = client.request(path, body)
+  assert found == status, answer
+  assert answer.keys() == {"error"}
+  assert part in answer["error"]
+  assert "\n" not in answer["error"]
+  assert client.answer("ab") == (200, scored(0.2)[0])  # It still answers.
+
+
+class TestLimits:
+  def test_a_body_without_a_length(self, client):
+    parts = (b"[" * 500 for _ in range(5))
+    connection = http.client.HTTPConnection("127.0.0.1", client.port)
+    with contextlib.closing(connection):
+      connection.request("POST", "/answer", parts, encode_chunked=True)
+      assert connection.getresponse().status == 413
+
+  def test_a_slow_body(self, client):
+    with socket.create_connection(("127.0.0.1", client.port)) as slow:
+      slow.sendall(
+        b"POST /answer HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+      )
+      slow.settimeout(10)
+      answer = slow.makefile().read()
+    assert answer.startswith("HTTP/1.1 408")
+    assert "did not arrive within --timeout_s=1.2" in answer
+
+  def test_time_and_queue(self, client):
+    """Texts that take long: some wait too long, others find no room."""
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+      found = list(
+        pool.map(client.answer, [f"sleep {number}" for number in range(24)])
+      )
+    statuses = [status for status, _ in found]
+    assert set(statuses) == {200, 429, 503}
+    assert statuses.count(429) >= 24 - 4 - 8 - 4
+    for status, answer in found:
+      if status != 200:
+        message = {429: "texts are waiting", 503: "no answer within"}[status]
+        assert message in answer["error"]
+    time.sleep(1)
+    assert client.answer("ab")[0] == 200
+
+  def test_a_client_that_leaves(self, client):
+    body = json.dumps({"text": "sleep"})
+    head = (
+      f"POST /answer HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", client.port)) as leaving:
+      leaving.sendall(f"{head}\r\n{body}".encode())
+    assert client.answer("ab")[0] == 200
+    deadline = time.monotonic() + 5
+    while 'status="499"' not in client.request("/metrics")[1]:
+      assert time.monotonic() < deadline
+
+
+def test_metrics_and_health(client):
+  client.answer("abc")
+  status, text, _ = client.request("/metrics")
+  assert status == 200
+  assert re.search(
+    r'^bert_requests_total\{path="/answer",status="200"\} \d', text, re.M
+  )
+  assert "bert_batch_texts_bucket" in text
+  assert re.search(r"^bert_waiting_texts 0.0$", text, re.M)
+  assert client.request("/healthz")[:2] == (200, {"status": "ok"})
+
+
+def test_page(client, regression):
+  for server_client, names in (
+    (client, ["text"]),
+    (regression, ["text_a", "text_b"]),
+  ):
+    status, text, headers = server_client.request("/")
+    assert (status, headers["X-Frame-Options"]) == (200, "DENY")
+    page = web_page.Page(text)
+    assert [area["name"] for area in page.named("textarea")] == names
+    assert "connect-src 'self'" in text
+
+
+def test_an_address_that_is_taken(client):
+  with pytest.raises(UserError, match=f"--port={client.port}: Address already"):
+    server.open_socket("127.0.0.1", client.port)
+
+
+INPUTS = {
+  "classification": [{"text": "Jim Henson"}, {"text": "the north of " * 9}],
+  "multilabel": [{"text_a": "Jim", "text_b": "Henson"}],
+  "regression": [{"text": "Jim Henson"}],
+  "squad": [
+    {"question": "Who is it?", "context": "It is Jim, Henson.\n The north."},
+    {"question": "Where?", "context": "In the north of the city. " * 8},
+  ],
+  "tagging": [{"text": "Jim Henson made puppets."}, {"text": "north"}],
+  "multiple choice": [
+    {"context": "He", "choices": ["runs", "is the north"]},
+    {"context": "She", "question": "Who?", "choices": ["a", "b", "c"]},
+  ],
+  "": [{"text": "Jim"}, {"text": "the mountains of the north"}],
+}
+
+
+class TestModels:
+  """The model in a folder of each task."""
+
+  @pytest.mark.parametrize("name", INPUTS)
+  def test_answers_in_a_batch_are_those_of_one_by_one(
+    self, tmp_path, golden, goldens, name
+  ):
+    folder = task_folders.write(tmp_path, name, golden, goldens)
+    model = served_model.load(folder, batch_size=4)
+    items = [model.parse(value) for value in INPUTS[name]]
+    together = model.answer(items)
+    alone = [model.answer([item])[0] for item in items]
+    assert json.dumps(together) != "[]"
+    for a, b in zip(together, alone, strict=True):
+      assert a.keys() == b.keys() == set(model.outputs)
+      assert flat(a) == pytest.approx(flat(b), abs=2e-6)
+    if name == "squad":
+      for value, answer in zip(INPUTS[name], together, strict=True):
+        found = value["context"][answer["start"] : answer["end"]]
+        assert " ".join(found.split()) == answer["answer"]
+
+
+def flat(value):
+  """The numbers in an answer; texts must be equal, and count as hashes."""
+  if isinstance(value, dict):
+    value = [value[key] for key in sorted(value)]
+  if isinstance(value, list):
+    return [number for part in value for number in flat(part)]
+  return [hash(value) if isinstance(value, str) else value]
+
+
+def test_sigterm_answers_what_has_arrived(tmp_path, golden, goldens):
+  folder = tmp_path / "moods"
+  folder.mkdir()
+  task_folders.write(folder, "classification", golden, goldens)
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  process = scripts.Fork(
+    "serve.py", f"--model_dir={folder}", f"--port={port}", "--max_wait_ms=700"
+  )
+  client, deadline = Client(port), time.monotonic() + 60
+  while True:
+    with contextlib.suppress(ConnectionError):
+      if client.request("/healthz")[0] == 200:
+        break
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+  with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    waiting = [pool.submit(client.answer, f"a {n}") for n in range(3)]
+    time.sleep(0.3)  # The requests wait for others to share a batch.
+    os.kill(process.pid, signal.SIGTERM)
+    assert [found.result()[0] for found in waiting] == [200] * 3
+  status, _, log = process.wait()
+  assert status == 0, log
+  assert "Serving moods (classification) at http://127.0.0.1:" in log
+  assert "Stopped; all requests are answered" in log
