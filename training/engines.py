@@ -8,6 +8,8 @@ into the folder `onnx` beside the checkpoint. The output layer of the task stays
 in TensorFlow, see `EncodedBatch`. The packages of the runtimes are optional.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -70,7 +72,7 @@ class EncodedBatch:
     """float [B, S, H]: the output of the last layer."""
     return self._get(onnx_graph.layer_name(self._count - 1))
 
-  def get_all_encoder_layers(self) -> "_Layers":
+  def get_all_encoder_layers(self) -> _Layers:
     """float [B, S, H] of each layer, lowest first."""
     return _Layers(self._get)
 

@@ -4,15 +4,12 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
-import os
 import re
-import signal
 import socket
 import threading
 import time
 
 import pytest
-import scripts
 import task_folders
 import web_page
 
@@ -391,31 +388,3 @@ def flat(value):
   if isinstance(value, list):
     return [number for part in value for number in flat(part)]
   return [hash(value) if isinstance(value, str) else value]
-
-
-def test_sigterm_answers_what_has_arrived(tmp_path, golden, goldens):
-  folder = tmp_path / "moods"
-  folder.mkdir()
-  task_folders.write(folder, "classification", golden, goldens)
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-  process = scripts.Fork(
-    "serve.py", f"--model_dir={folder}", f"--port={port}", "--max_wait_ms=700"
-  )
-  client, deadline = Client(port), time.monotonic() + 60
-  while True:
-    with contextlib.suppress(ConnectionError):
-      if client.request("/healthz")[0] == 200:
-        break
-    assert time.monotonic() < deadline
-    time.sleep(0.05)
-  with concurrent.futures.ThreadPoolExecutor(3) as pool:
-    waiting = [pool.submit(client.answer, f"a {n}") for n in range(3)]
-    time.sleep(0.3)  # The requests wait for others to share a batch.
-    os.kill(process.pid, signal.SIGTERM)
-    assert [found.result()[0] for found in waiting] == [200] * 3
-  status, _, log = process.wait()
-  assert status == 0, log
-  assert "Serving moods (classification) at http://127.0.0.1:" in log
-  assert "Stopped; all requests are answered" in log

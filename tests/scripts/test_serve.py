@@ -1,0 +1,114 @@
+"""serve.py as a command: how it starts, answers, ends, and fails."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+
+import pytest
+import scripts
+import task_folders
+
+SCRIPT = "serve.py"
+
+# A row is the flags that differ from a good command, and what the error says.
+ROWS = {
+  "no folder": ({"model_dir": None}, ["--model_dir is required"]),
+  "no model": ({"model_dir": "nowhere"}, ["nowhere contains no bert_config"]),
+  "a damaged model": (
+    {"model_dir": "FOLDER/damaged"},
+    ["squad.json is damaged (invalid JSON"],
+  ),
+  "a name": (
+    {"model_name": "a/b"},
+    ["--model_name=a/b", "letters, digits and _.-"],
+  ),
+  "a port": ({"port": 70000}, ["--port=70000", "65535"]),
+  "an address": ({"host": "1.2.3.4"}, ["--host=1.2.3.4", "pass another"]),
+  "a host": ({"host": "no.such.host.invalid"}, ["--host=no.such.host", "pass"]),
+  "no batch": ({"max_batch": 0}, ["--max_batch=0"]),
+  "no time": ({"timeout_s": 0}, ["--timeout_s=0"]),
+  "a request that no queue holds": (
+    {"max_texts": 9, "max_queue": 8},
+    ["--max_texts=9 is more than --max_queue=8", "lower it"],
+  ),
+  "a runtime": ({"runtime": "torch"}, ["--runtime=torch", "<tensorflow|onnx"]),
+  "a precision": (
+    {"runtime": "onnxruntime", "precision": "bfloat16"},
+    ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],
+  ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, golden, goldens):
+  folder = tmp_path_factory.mktemp("serve")
+  (folder / "moods").mkdir()
+  task_folders.write(folder / "moods", "classification", golden, goldens)
+  (folder / "damaged").mkdir()
+  task_folders.write(folder / "damaged", "squad", golden, goldens)
+  (folder / "damaged" / "squad.json").write_text("{")
+  return folder
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_an_error_is_one_line(folder, row):
+  changes, parts = ROWS[row]
+  flags = {"model_dir": "FOLDER/moods", "port": 0, **changes}
+  out, err = scripts.fork(
+    SCRIPT,
+    *(
+      f"--{name}={value}".replace("FOLDER", str(folder))
+      for name, value in flags.items()
+      if value is not None
+    ),
+    status=2,
+  )
+  assert out == ""
+  last = err.strip().splitlines()[-1]
+  assert last.startswith("error: "), err
+  assert "Traceback" not in err
+  for part in parts:
+    assert part in last
+
+
+def ask(port, path, text=None):
+  """The status of a request, and the JSON of its answer."""
+  body = None if text is None else json.dumps({"text": text}).encode()
+  url = f"http://127.0.0.1:{port}{path}"
+  with urllib.request.urlopen(url, body, timeout=30) as response:
+    return response.status, json.load(response)
+
+
+def test_sigterm_answers_what_has_arrived(folder):
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  process = scripts.Fork(
+    SCRIPT,
+    f"--model_dir={folder / 'moods'}",
+    f"--port={port}",
+    "--max_wait_ms=700",
+  )
+  deadline = time.monotonic() + 60
+  while True:
+    with contextlib.suppress(OSError):
+      if ask(port, "/healthz") == (200, {"status": "ok"}):
+        break
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+  with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    waiting = [pool.submit(ask, port, "/answer", f"a {n}") for n in range(3)]
+    time.sleep(0.3)  # The requests wait for others to share a batch.
+    os.kill(process.pid, signal.SIGTERM)
+    answers = [found.result() for found in waiting]
+  assert [status for status, _ in answers] == [200] * 3
+  assert answers[0][1].keys() == {"label", "labels", "probabilities"}
+  status, _, log = process.wait()
+  assert status == 0, log
+  assert "Serving moods (classification) at http://127.0.0.1:" in log
+  assert "Stopped; all requests are answered" in log
