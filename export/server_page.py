@@ -47,7 +47,7 @@ function bars(names, numbers) {
   names.forEach((name, i) => {
     const row = element("div", "row"), track = element("div", "track");
     const bar = element("div", "bar");
-    bar.style.width = percent(numbers[i]);
+    bar.style.width = 100 * numbers[i] + "%";
     track.append(bar);
     row.append(element("span", "", name), track,
                element("span", "number", percent(numbers[i])));
