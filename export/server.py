@@ -35,6 +35,10 @@ _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _TOO_MANY = 400, 408, 413, 429
 _FAULT, _BUSY = 500, 503
 _CLIENT_LEFT = 499  # Never sent.
 
+# A larger request, up to so many times the limit, is read and discarded: a
+# client that is still sending would not see the answer.
+_DISCARDED = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
@@ -219,19 +223,20 @@ class _Server:
 
   async def read_body(self, request):
     """The bytes of a request; no more than the limit are held in memory."""
-    limit, content = self.limits.max_body_bytes, bytearray()
+    limit, content, size = self.limits.max_body_bytes, bytearray(), 0
     announced = request.headers.get("content-length", "0")
-    too_large = announced.isdecimal() and int(announced) > limit
-    if not too_large:
+    if not announced.isdecimal() or int(announced) <= _DISCARDED * limit:
       async for part in request.stream():
-        content += part
-        if len(content) > limit:
-          too_large = True
+        size += len(part)
+        if size <= limit:
+          content += part
+        elif size > _DISCARDED * limit:
           break
-    if too_large:
-      reason = f"the request has more than --max_body_bytes={limit}"
-      raise _Refused(_TOO_LARGE, reason)
-    return bytes(content)
+      if size <= limit:
+        return bytes(content)
+    raise _Refused(
+      _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
+    )
 
   def read_call(self, content, read):
     """The Call in the bytes of a request, within the limits."""
