@@ -5,11 +5,14 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 
 import numpy as np
 import pytest
 import scripts
+import task_folders
 import tiny_task
 
 PAGES = {
@@ -303,6 +306,7 @@ def test_every_block_is_run():
     "ner.md",
     "own-data.md",
     "pretraining.md",
+    "serving.md",
     "squad.md",
   }
 
@@ -424,6 +428,42 @@ def test_features_run(reader):
   assert np.sum(vectors**2, axis=1) == pytest.approx(1, rel=1e-5)
   assert (reader.folder / "attention.html").exists()
   assert (reader.folder / "map.png").exists()
+
+
+def test_serving_runs(reader, golden, goldens):
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  folder = reader.folder / "served"
+  folder.mkdir()
+  task_folders.write(folder, "multilabel", golden, goldens)
+  page = PAGES["serving.md"].replace("8501", str(port))
+  page = page.replace("/tmp/mrpc_output", str(folder))
+  _, start, *curls = _blocks(page, "shell")
+  in_python = reader.folder / "example.py"
+  in_python.write_text(*_blocks(page, "python"), encoding="utf-8")
+  process = scripts.Fork(*start.split()[1:], cwd=reader.folder)
+  label, _ = scripts.fork(in_python, cwd=reader.folder)
+  options = "--silent --show-error --fail --retry 60 --retry-connrefused"
+  answers = [
+    json.loads(answer)
+    for block in curls
+    for answer in subprocess.run(
+      ["bash", "-ec", block.replace("curl", f"curl {options} -w '\\n'")],
+      check=True,
+      capture_output=True,
+    ).stdout.splitlines()
+  ]
+  os.kill(process.pid, signal.SIGTERM)
+  assert process.wait()[0] == 0
+  plain, rows, columns, classified, status, metadata = answers
+  assert plain["label"] == label.strip()
+  assert rows == {"predictions": [plain]}
+  assert columns["outputs"]["label"] == [plain["label"]]
+  pairs = zip(plain["labels"], plain["probabilities"], strict=True)
+  assert classified == {"result": [list(map(list, pairs))]}
+  assert status["model_version_status"][0]["state"] == "AVAILABLE"
+  assert metadata["model_spec"]["name"] == "mrpc"
 
 
 def test_architecture_runs(reader):
