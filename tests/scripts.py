@@ -22,6 +22,8 @@ import json, os, runpy, signal, sys, traceback
 sys.path.insert(0, {root!r})
 import extract_features, run_classifier, run_pretraining, run_squad, visualize
 import matplotlib.figure, sklearn.metrics, tqdm  # Scripts load these on use.
+import tensorflow
+tensorflow.constant  # Loads it.
 
 def run(argv, cwd, streams):
   signal.alarm(300)  # A script that hangs fails its test.
