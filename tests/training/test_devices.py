@@ -126,7 +126,7 @@ def _check_losses(folder, golden):
   losses = summaries.read_scalars(folder)["loss"]
   assert [step for step, _ in losses] == [1, 2, 3, 4]
   expected = golden.arrays["pretraining/losses"][:4]
-  np.testing.assert_allclose([x for _, x in losses], expected, rtol=1e-4)
+  np.testing.assert_allclose([x for _, x in losses], expected, rtol=1e-5)
 
 
 def test_two_devices_with_two_micro_batches_train_as_one(
