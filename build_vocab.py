@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 import tokenization
