@@ -3,9 +3,10 @@
     python tests/random_kills.py KILLS SCRIPT FLAGS...
 
 FLAGS are a whole command without --output_dir. Both runs must leave the same
-files with the same bytes, apart from event files and flags.json, which has the
-name of the folder. Prints the newest checkpoint at each kill. A training that
-ends before its kill is compared, and another one begins.
+files with the same bytes, apart from event files, flags.json, which has the
+name of the folder, and report.html, which has the speed. Prints the newest
+checkpoint at each kill. A training that ends before its kill is compared, and
+another one begins.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import time
 
 import scripts
 
-DIFFERENT = ("events.out.tfevents.", "flags.json")
+DIFFERENT = ("events.out.tfevents.", "flags.json", "report.html")
 
 
 def kill_after(seconds, script, *flags):
