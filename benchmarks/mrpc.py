@@ -65,7 +65,7 @@ def run_command(bert_dir, data_dir, seed, precision):
     run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in run.stderr:
       # Logged when the first update has been made.
-      if first is None and "variables loaded" in line:
+      if first is None and ": loaded " in line:
         first = time.perf_counter() - start
     _, status, usage = os.wait4(run.pid, 0)
     assert status == 0
