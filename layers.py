@@ -48,12 +48,18 @@ def _gelu_and_gradient(x):
   return x * sigmoid, gradient
 
 
+def gelu_exact(x: tf.Tensor) -> tf.Tensor:
+  """Gaussian error linear unit, x (1 + erf(x / sqrt 2)) / 2."""
+  return tf.nn.gelu(x, approximate=False)
+
+
 # From a name to a function that returns the activation, because TensorFlow is
 # not loaded yet when a configuration is checked.
 _ACTIVATIONS = {
   "linear": lambda: None,
   "relu": lambda: tf.nn.relu,
   "gelu": lambda: gelu,
+  "gelu_exact": lambda: gelu_exact,
   "tanh": lambda: tf.tanh,
 }
 

@@ -9,6 +9,7 @@ and CJK ideographs are separated in every language.
 """
 
 import collections
+import json
 import re
 import sys
 import unicodedata
@@ -72,13 +73,38 @@ def printable_text(text: str | bytes) -> str:
 
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
-  """An OrderedDict from word piece to id, the index of its line."""
+  """An OrderedDict from word piece to id, the index of its line.
+
+  The file may also be a `tokenizer.json` of the `tokenizers` library.
+
+  Raises:
+    UserError: a `.json` file has no WordPiece vocabulary without gaps.
+  """
+  if vocab_file.endswith(".json"):
+    return _load_json_vocab(vocab_file)
   lines = convert_to_unicode(read_file(vocab_file)).split("\n")
   if lines[-1] == "":
     lines.pop()  # The text after the last newline is not a line.
   return collections.OrderedDict(
     (line.strip(), index) for index, line in enumerate(lines)
   )
+
+
+def _load_json_vocab(path):
+  """The vocabulary in a `tokenizer.json`, by id."""
+  try:
+    model = json.loads(read_file(path))["model"]
+    ids = {piece: int(index) for piece, index in model["vocab"].items()}
+    is_whole = sorted(ids.values()) == list(range(len(ids)))
+  except (ValueError, KeyError, TypeError, AttributeError):
+    is_whole = False
+  # Older files do not name the type.
+  if not is_whole or model.get("type", "WordPiece") != "WordPiece":
+    raise UserError(
+      f"{path} has no WordPiece vocabulary; pass the vocab.txt or "
+      f"tokenizer.json of a BERT model"
+    )
+  return collections.OrderedDict(sorted(ids.items(), key=lambda pair: pair[1]))
 
 
 def read_file(path: str) -> bytes:

@@ -25,7 +25,8 @@ from errors import UserError, plural, shortened
 from pipeline import files, text_files
 from reports import attention, embedding_map
 from tasks import features
-from training import common_flags, model_folder, predictor, startup
+from training import checkpoints, common_flags, model_folder, predictor
+from training import startup
 
 FLAGS = flags.FLAGS
 
@@ -135,7 +136,7 @@ def attention_probs(
   run = predictor.Predictor(
     model,
     compute,
-    optional=features.POOLER,
+    optional=checkpoints.POOLER,
     output_axes={"attention": (None, None, "position", "position")},
     precision=precision,
   )

@@ -33,12 +33,21 @@ from tasks.examples import (
   label_id,
   without_label,
 )
-from training import estimator, metrics, model_folder, summaries
+from training import estimator, huggingface_config, metrics, model_folder
+from training import summaries
 from training.task import Outputs, RowSet, Task, model_fn_builder_of
 
 # The files of a classifier in a model folder, beside bert_config.json.
 LABELS_NAME = "labels.json"
 SETTINGS_NAME = "classifier.json"
+
+# Its name in Hugging Face's format, and theirs of the kinds of labels.
+ARCHITECTURE = "BertForSequenceClassification"
+PROBLEM_TYPES = {
+  "classification": "single_label_classification",
+  "multilabel": "multi_label_classification",
+  "regression": "regression",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,8 +378,9 @@ def read_assets(
 ) -> tuple[label_types.LabelType | None, Reading]:
   """The label type and the Reading that `assets` wrote to a folder.
 
-  Without labels.json, the label type is None. Without classifier.json, the
-  Reading is the original's.
+  Without labels.json, the label type is None, unless the folder holds a
+  classifier in Hugging Face's format. Without classifier.json, the Reading is
+  the original's.
 
   Raises:
     UserError: one of the files is damaged.
@@ -386,7 +396,14 @@ def read_assets(
   reading = Reading(**{name: settings.pop(name) for name in defaults})
   labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
   if labels is None:
-    return None, reading
+    head = huggingface_config.read_head(folder)
+    if head.architecture != ARCHITECTURE:
+      return None, reading
+    labels = head.labels
+    default = "regression" if len(labels) == 1 else "classification"
+    by_type = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+    settings["kind"] = by_type.get(head.problem_type, default)
+    path = os.path.join(folder, huggingface_config.CONFIG_NAME)
   try:
     return label_types.make_label_type(labels=labels, **settings), reading
   except ValueError as error:

@@ -22,7 +22,7 @@ import tensorflow as tf
 import tokenization
 from errors import UserError
 from pipeline import records, sequences
-from training import inputs, model_folder, predictor
+from training import checkpoints, inputs, model_folder, predictor
 
 LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
@@ -31,9 +31,6 @@ LONG_TEXT = ("head", "mean_windows")
 
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
-
-# The variables of the pooler, which some encoders lack.
-POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 # Size limit of a window's values: `inputs.SORTED_ROWS` texts would need
 # gigabytes with a large model.
@@ -155,7 +152,7 @@ class FeatureExtractor:
     self._predictor = predictor.Predictor(
       model,
       self._compute,
-      optional=() if pooling == "pooled" else POOLER,
+      optional=() if pooling == "pooled" else checkpoints.POOLER,
       spec=dict.fromkeys(
         records.SEQUENCES, records.sequence_feature(max_seq_length)
       ),

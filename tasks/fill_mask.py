@@ -67,6 +67,7 @@ class MaskFiller:
       model,
       compute,
       shapes,
+      optional=() if self._is_paired else checkpoints.POOLER,
       spec={
         **dict.fromkeys(records.SEQUENCES, sequence),
         "masked_lm_positions": records.Feature((1,)),

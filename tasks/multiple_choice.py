@@ -26,10 +26,15 @@ from pipeline import files, records, sequences
 from reports import multiple_choice as page
 from reports import training_page
 from tasks.choices import Example
-from training import estimator, model_folder
+from training import estimator, huggingface_config, model_folder
 from training.task import Outputs, RowSet, Task
 
 SETTINGS_NAME = "multiple_choice.json"
+
+# Its name in Hugging Face's format, which does not tell the sequence length.
+ARCHITECTURE = "BertForMultipleChoice"
+DEFAULT_LENGTH = 128
+
 CHOICE = "choice"  # The axis of choices.
 
 
@@ -186,8 +191,13 @@ class MultipleChoiceTask(Task):
 
   def assets(self) -> dict[str, str]:
     """multiple_choice.json."""
-    settings = {"max_seq_length": self._length}
-    return {SETTINGS_NAME: json.dumps(settings, indent=2) + "\n"}
+    return assets(self._length)
+
+
+def assets(max_seq_length: int) -> dict[str, str]:
+  """The model's file in a model folder: dict from name to content."""
+  settings = {"max_seq_length": max_seq_length}
+  return {SETTINGS_NAME: json.dumps(settings, indent=2) + "\n"}
 
 
 @dataclasses.dataclass
@@ -223,6 +233,9 @@ def read_assets(folder: str) -> int:
   path = os.path.join(folder, SETTINGS_NAME)
   settings = model_folder.read_json(path, dict)
   if settings is None:
+    head = huggingface_config.read_head(folder)
+    if head.architecture == ARCHITECTURE:
+      return DEFAULT_LENGTH
     raise UserError(
       f"{folder} does not hold a trained model for multiple choice; pass the "
       f"--output_dir of a finished training"

@@ -37,6 +37,9 @@ from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 
 # Files of a model folder: how the model reads, and the best threshold found.
 SETTINGS_NAME = "squad.json"
+
+# Its name in Hugging Face's format.
+ARCHITECTURE = "BertForQuestionAnswering"
 THRESHOLD_NAME = "null_threshold.json"
 _THRESHOLD_KEY = "null_score_diff_threshold"
 
@@ -312,8 +315,13 @@ class SquadTask(Task):
 
   def assets(self) -> dict[str, str]:
     """squad.json."""
-    content = json.dumps(dataclasses.asdict(self._reading), indent=2)
-    return {SETTINGS_NAME: content + "\n"}
+    return assets(self._reading)
+
+
+def assets(reading: ReadingSettings) -> dict[str, str]:
+  """The model's file in a model folder: dict from name to content."""
+  content = json.dumps(dataclasses.asdict(reading), indent=2)
+  return {SETTINGS_NAME: content + "\n"}
 
 
 # The loss is the original's.

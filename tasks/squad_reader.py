@@ -15,7 +15,7 @@ from pipeline import files, records, text_files
 from tasks import squad, squad_model
 from tasks.squad import ReadingSettings
 from tasks.squad_decoding import Answer, Candidate, RawResult, answer_question
-from training import checkpoints, model_folder
+from training import checkpoints, huggingface_config, model_folder
 from training.predictor import Predictor
 
 # Number of answers shown on the terminal.
@@ -76,6 +76,7 @@ class Reader:
       model_folder.Model(config, self._tokenizer, prefix),
       compute,
       squad_model.variable_shapes(config),
+      optional=checkpoints.POOLER,
       spec=dict.fromkeys(records.SEQUENCES, sequence),
       output_axes=dict.fromkeys(
         ("start_logits", "end_logits"), (records.POSITION,)
@@ -136,8 +137,11 @@ class Reader:
 
 def is_trained(model_dir: str) -> bool:
   """Whether a folder holds a finished training on SQuAD."""
-  settings_path = os.path.join(model_dir, squad_model.SETTINGS_NAME)
-  return files.exists(settings_path) and model_folder.is_finished(model_dir)
+  path = os.path.join(model_dir, squad_model.SETTINGS_NAME)
+  head = huggingface_config.read_head(model_dir)
+  is_squad = head.architecture == squad_model.ARCHITECTURE
+  is_squad = is_squad or files.exists(path)
+  return is_squad and model_folder.is_finished(model_dir)
 
 
 def converse(

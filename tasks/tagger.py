@@ -11,7 +11,7 @@ from errors import UserError
 from pipeline import records
 from tasks import entities, tagged_rows, tagged_text, tagging
 from tasks.entities import FoundEntity
-from training import model_folder
+from training import checkpoints, model_folder
 from training.predictor import Predictor
 
 
@@ -52,6 +52,7 @@ class Tagger:
       model,
       compute,
       layers.output_shapes(model.config.hidden_size, len(self.labels)),
+      optional=checkpoints.POOLER,
       spec=tagged_rows.feature_spec(self._reading.max_seq_length),
       output_axes=dict.fromkeys(names, (records.POSITION,)),
       batch_size=batch_size,

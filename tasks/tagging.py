@@ -28,12 +28,15 @@ from reports import training_page
 from tasks import entities, tagged_rows, tagged_text
 from tasks.tagged_rows import Reading
 from tasks.tagged_text import Sentence
-from training import estimator, model_folder
+from training import estimator, huggingface_config, model_folder
 from training.task import Outputs, RowSet, Task, weighted_mean
 
 # The files of a tagger in a model folder, beside bert_config.json.
 LABELS_NAME = "labels.json"
 SETTINGS_NAME = "tagger.json"
+
+# Its name in Hugging Face's format.
+ARCHITECTURE = "BertForTokenClassification"
 
 
 def compute_logits(
@@ -196,11 +199,18 @@ class TaggingTask(Task):
 
   def assets(self) -> dict[str, str]:
     """labels.json and tagger.json."""
-    settings = {"scheme": self._scheme, **dataclasses.asdict(self.reading)}
-    return {
-      LABELS_NAME: json.dumps(self._labels, ensure_ascii=False) + "\n",
-      SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
-    }
+    return assets(self._labels, self._scheme, self.reading)
+
+
+def assets(
+  labels: Sequence[str], scheme: str | None, reading: Reading
+) -> dict[str, str]:
+  """The tagger's files in a model folder: dict from name to content."""
+  settings = {"scheme": scheme, **dataclasses.asdict(reading)}
+  return {
+    LABELS_NAME: json.dumps(list(labels), ensure_ascii=False) + "\n",
+    SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
+  }
 
 
 def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
@@ -212,6 +222,9 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
   path = os.path.join(folder, SETTINGS_NAME)
   settings = model_folder.read_json(path, dict)
+  head = huggingface_config.read_head(folder)
+  if labels is None and head.architecture == ARCHITECTURE:
+    return head.labels, entities.find_scheme([head.labels]), Reading()
   if labels is None or settings is None:
     raise UserError(
       f"{folder} does not hold a trained tagger; pass the --output_dir of a "

@@ -2,7 +2,8 @@
 
 A checkpoint is a prefix: `PREFIX.index` and `PREFIX.data-?????-of-?????`. It
 holds each variable under its full name, as the released models and the
-original code do, so files can be exchanged in both directions.
+original code do, so files can be exchanged in both directions. Weights in
+Hugging Face's format are read in the same way, under the path of their file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from absl import logging
 import variables
 from errors import UserError, plural
 from pipeline import files
+from training import huggingface_weights
 
 try:
   import fcntl
@@ -38,6 +40,9 @@ HISTORY_NAME = "best.json"
 
 LOCK_NAME = "run.lock"
 
+# Models for the vectors of words may lack these.
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
 # Folders that this process has locked.
 _locked = set()
 
@@ -51,7 +56,8 @@ def find_checkpoint(path: str) -> str:
   Args:
     path: a prefix; or a folder, which stands for the finished model in it
       (`bert_model.ckpt`), or else, if its training has not finished, for its
-      best checkpoint, or else for its newest one.
+      best checkpoint, or else for its newest one, or else for its
+      `model.safetensors`.
 
   Raises:
     UserError: there is no checkpoint, or `path` is one of its files.
@@ -67,12 +73,16 @@ def find_checkpoint(path: str) -> str:
       (release if exists(release) else None)
       or best_checkpoint(path)
       or next(reversed(training_checkpoints(path)), None)
+      or huggingface_weights.find_weights(path)
       or tf.train.latest_checkpoint(path)
     )
     if found:
       return found
     path = release
   if not exists(path):
+    huggingface_weights.check_is_no_pickle(path)
+    if huggingface_weights.is_weights(path):
+      raise UserError(f"no such file {path}; pass the file or its folder")
     raise UserError(
       f"no checkpoint {path}: there is no file {path}.index; pass the "
       f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
@@ -82,12 +92,15 @@ def find_checkpoint(path: str) -> str:
 
 def exists(prefix: str) -> bool:
   """Whether there is a checkpoint of that prefix."""
-  return files.exists(prefix + ".index")
+  is_file = huggingface_weights.is_weights(prefix)
+  return files.exists(prefix if is_file else prefix + ".index")
 
 
 def checkpoint_files(path: str) -> list[str]:
   """Paths of the files of the checkpoint that `find_checkpoint` returns."""
   prefix = find_checkpoint(path)
+  if huggingface_weights.is_weights(prefix):
+    return huggingface_weights.weight_files(prefix)
   return [prefix + ".index", *_data_files(prefix)]
 
 
@@ -150,8 +163,11 @@ class Checkpoint:
   def __init__(self, prefix: str, weights_only: bool = False):
     self.prefix = prefix
     self.skipped = frozenset()
-    with _readable(prefix):
-      self._reader = tf.train.load_checkpoint(prefix)
+    if huggingface_weights.is_weights(prefix):
+      self._reader = huggingface_weights.Weights(prefix)
+    else:
+      with _readable(prefix):
+        self._reader = tf.train.load_checkpoint(prefix)
     shapes = self._reader.get_variable_to_shape_map()
     self.step = int(self["global_step"]) if "global_step" in shapes else 0
     self.shapes = {
@@ -186,6 +202,8 @@ class Checkpoint:
 def _readable(prefix):
   try:
     yield
+  except UserError:
+    raise
   # What TensorFlow's reader raises for files that are truncated or altered.
   except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
     raise UserError(

@@ -583,12 +583,12 @@ def load_config(
     tokenizer: the tokenizer, or None to skip its checks.
     max_seq_length: the sequence length S; None for --max_seq_length.
   """
-  import modeling
+  from training import huggingface_config
 
   require("bert_config_file")
   require_file("bert_config_file")
   try:
-    config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+    config = huggingface_config.read_config(FLAGS.bert_config_file)
   except UserError as error:
     raise UserError(f"--bert_config_file: {error}") from error
   if tokenizer:

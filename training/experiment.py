@@ -726,8 +726,12 @@ def check_init_checkpoint(
   if init_checkpoint is None:
     return False
   wanted = {**modeling.variable_shapes(config), **head_shapes}
-  weights = checkpoints.load_weights(init_checkpoint, wanted, head_shapes)
-  return not weights.verify().skipped
+  optional = {*head_shapes, *checkpoints.POOLER}
+  weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
+  skipped = weights.verify().skipped
+  if not skipped.isdisjoint(checkpoints.POOLER):
+    logging.warning("%s has no pooler; it starts from random", weights.prefix)
+  return skipped.isdisjoint(head_shapes)
 
 
 def check_output_dir(

@@ -4,7 +4,9 @@
     model.tokenizer.tokenize("a text")
 
 Such a folder contains `bert_config.json`, `bert_model.ckpt`, and either
-`vocab.txt` or a SentencePiece model (`*.model`).
+`vocab.txt` or a SentencePiece model (`*.model`). A folder in Hugging Face's
+format contains `config.json`, `model.safetensors`, and `vocab.txt` or
+`tokenizer.json`.
 """
 
 import json
@@ -15,7 +17,11 @@ import modeling
 import tokenization
 from errors import UserError
 from pipeline import files
-from training import checkpoints
+from training import checkpoints, huggingface_config, huggingface_weights
+
+# Files of the configuration, and of the vocabulary; the first is used.
+CONFIG_NAMES = ("bert_config.json", huggingface_config.CONFIG_NAME)
+VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
 
 class Model(NamedTuple):
@@ -60,7 +66,11 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
 def is_finished(model_dir: str) -> bool:
   """Whether a folder holds a configuration and a finished model."""
   needed = ("bert_config.json", checkpoints.RELEASE_NAME + ".index")
-  return all(files.exists(os.path.join(model_dir, name)) for name in needed)
+  if all(files.exists(os.path.join(model_dir, name)) for name in needed):
+    return True
+  config = os.path.join(model_dir, huggingface_config.CONFIG_NAME)
+  weights = huggingface_weights.find_weights(model_dir)
+  return files.exists(config) and weights is not None
 
 
 def _lower_cases(checkpoint):
@@ -78,28 +88,29 @@ def load_config(model_dir: str) -> modeling.BertConfig:
   Raises:
     UserError: there is none, or it is damaged.
   """
-  path = os.path.join(model_dir, "bert_config.json")
-  if not files.exists(path):
-    raise UserError(
-      f"{model_dir} contains no bert_config.json; pass the folder of an "
-      f"unzipped release, or the --output_dir of a finished training"
-    )
-  return modeling.BertConfig.from_json_file(path)
+  for name in CONFIG_NAMES:
+    path = os.path.join(model_dir, name)
+    if files.exists(path):
+      return huggingface_config.read_config(path)
+  raise UserError(
+    f"{model_dir} contains no bert_config.json; pass the folder of an "
+    f"unzipped release, or the --output_dir of a finished training"
+  )
 
 
 def load_tokenizer(
   model_dir: str, do_lower_case: bool
 ) -> tokenization.FullTokenizer:
-  """The tokenizer of the vocab.txt, or the SentencePiece model, in a folder.
+  """The tokenizer of the vocabulary, or the SentencePiece model, in a folder.
 
   Raises:
     UserError: there is neither, or more than one SentencePiece model.
   """
   names = files.listdir(model_dir)
-  if "vocab.txt" in names:
-    return tokenization.FullTokenizer(
-      os.path.join(model_dir, "vocab.txt"), do_lower_case
-    )
+  for name in VOCAB_NAMES:
+    if name in names:
+      path = os.path.join(model_dir, name)
+      return tokenization.FullTokenizer(path, do_lower_case)
   models = [name for name in names if name.endswith(".model")]
   if len(models) != 1:
     raise UserError(

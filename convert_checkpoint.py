@@ -1,0 +1,52 @@
+"""Converts a model to Hugging Face's format, or from it to a release's.
+
+    python convert_checkpoint.py --to=huggingface \\
+      --model_dir=/tmp/mrpc_output --output_dir=/tmp/mrpc_huggingface
+
+`--to=tensorflow` writes `bert_model.ckpt`, `bert_config.json` and `vocab.txt`.
+"""
+
+import quiet_start  # noqa: F401  Before TensorFlow.
+from absl import flags
+
+from errors import UserError
+from export import huggingface
+from pipeline import files
+from training import common_flags, startup
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+  """Defines this script's flags."""
+  flags.DEFINE_enum(
+    "to", None, ["huggingface", "tensorflow"], "The format to write."
+  )
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    "Folder of a model in either format: a release, the --output_dir of a "
+    "training, or config.json with model.safetensors. Or a checkpoint in it.",
+  )
+  flags.DEFINE_string("output_dir", None, "New folder to write.")
+
+
+def check_flags() -> None:
+  """Raises UserError if a flag is missing or the folder cannot be written."""
+  common_flags.require("to", "model_dir", "output_dir")
+  path = FLAGS.output_dir
+  common_flags.check_output_folder(path)
+  if files.isdir(path) and files.listdir(path):
+    raise UserError(f"--output_dir={path} is not empty; pass a new folder")
+
+
+def main() -> None:
+  check_flags()
+  if FLAGS.to == "huggingface":
+    huggingface.to_huggingface(FLAGS.model_dir, FLAGS.output_dir)
+  else:
+    huggingface.to_tensorflow(FLAGS.model_dir, FLAGS.output_dir)
+
+
+if __name__ == "__main__":
+  startup.run(main, define_flags)

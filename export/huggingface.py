@@ -1,0 +1,291 @@
+"""Converts models to Hugging Face's format, and from there.
+
+    to_huggingface("mrpc_output", "mrpc_huggingface")
+    to_tensorflow("mrpc_huggingface", "mrpc_model")
+
+Neither PyTorch nor transformers is needed. The files of a task beside the
+weights, such as labels.json, are copied, so nothing is lost on the way back.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+
+import numpy as np
+from absl import logging
+
+import modeling
+import tokenization
+from errors import UserError, listing, plural
+from pipeline import files
+from tasks import classification, multiple_choice, squad_model, tagging
+from training import checkpoints, huggingface_config, model_folder
+from training import huggingface_weights as names
+
+_ASSETS = (
+  classification.LABELS_NAME,
+  classification.SETTINGS_NAME,
+  tagging.SETTINGS_NAME,
+  squad_model.SETTINGS_NAME,
+  squad_model.THRESHOLD_NAME,
+  multiple_choice.SETTINGS_NAME,
+)
+
+# Special tokens by the names of their settings.
+_SPECIAL_TOKENS = {
+  "unk_token": "[UNK]",
+  "sep_token": "[SEP]",
+  "pad_token": "[PAD]",
+  "cls_token": "[CLS]",
+  "mask_token": "[MASK]",
+}
+
+Contents = dict[str, str | bytes]
+
+
+def to_huggingface(model_dir: str, output_dir: str) -> str:
+  """Writes a model as `config.json`, `model.safetensors` and a tokenizer.
+
+  The scale of a regression becomes part of its output layer.
+
+  Args:
+    model_dir: the folder of a model, or a checkpoint beside its configuration.
+    output_dir: the folder to write.
+
+  Returns:
+    The architecture, such as "BertForSequenceClassification".
+
+  Raises:
+    UserError: there is no such model, or `output_dir` cannot be written.
+  """
+  prefix, model = _find_model(model_dir)
+  folder = os.path.dirname(prefix)
+  weights = _read_weights(prefix)
+  contents = _read_assets(folder)
+  architecture, fields = _describe_head(folder, weights)
+  if fields.get("problem_type") == "regression":
+    contents |= _fold_scale(folder, weights)
+  is_bare = architecture == "BertModel"
+  tensors = {
+    names.tensor_name(name).removeprefix("bert." if is_bare else ""): (
+      np.ascontiguousarray(names.exchanged(name, value))
+    )
+    for name, value in weights.items()
+  }
+  fields = {"architectures": [architecture], **fields}
+  contents |= _tokenizer_files(folder, model)
+  files.makedirs(output_dir)
+  for name, content in contents.items():
+    files.write_file(os.path.join(output_dir, name), content)
+  _write_tensors(os.path.join(output_dir, names.WEIGHTS_NAME), tensors)
+  # Last, because a folder with this file counts as a model.
+  files.write_file(
+    os.path.join(output_dir, huggingface_config.CONFIG_NAME),
+    _config_json(model, fields),
+  )
+  logging.info(
+    "Wrote %s to %s: %s", architecture, output_dir, _count(tensors.values())
+  )
+  return architecture
+
+
+def to_tensorflow(model_dir: str, output_dir: str) -> None:
+  """Writes a model as an unzipped release has it.
+
+  Args:
+    model_dir: the folder of a model, or its checkpoint or safetensors file.
+    output_dir: the folder to write.
+
+  Raises:
+    UserError: there is no such model, or `output_dir` cannot be written.
+  """
+  prefix, model = _find_model(model_dir)
+  folder = os.path.dirname(prefix)
+  weights = _read_weights(prefix)
+  contents = {**_vocab_files(folder, model.tokenizer), **_read_assets(folder)}
+  config = modeling.BertConfig.from_dict(
+    {**model.config.to_dict(), "do_lower_case": _lower_cases(model)}
+  )
+  contents["bert_config.json"] = config.to_json_string()
+  files.makedirs(output_dir)
+  checkpoints.write_release(output_dir, weights, contents)
+  logging.info("Wrote %s: %s", output_dir, _count(weights.values()))
+
+
+def _find_model(model_dir):
+  """The checkpoint that a path refers to, and the Model in its folder."""
+  prefix = os.path.abspath(checkpoints.find_checkpoint(model_dir))
+  return prefix, model_folder.find_model(os.path.dirname(prefix))
+
+
+def _count(values):
+  parameters = sum(int(np.size(value)) for value in values)
+  return f"{plural(len(values), 'tensor')}, {parameters:,} parameters"
+
+
+def _lower_cases(model):
+  return model.tokenizer.basic_tokenizer.do_lower_case
+
+
+def _read_weights(prefix):
+  """The variables of BERT and its heads, by name; others are logged."""
+  checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
+  known = {name for name in checkpoint.shapes if names.tensor_name(name)}
+  others = sorted(checkpoint.shapes.keys() - known)
+  if others:
+    logging.warning("%s: not converted: %s", prefix, listing(others))
+  if "bert/embeddings/word_embeddings" not in known:
+    raise UserError(
+      f"{prefix} has no word embeddings of BERT; pass the checkpoint of a BERT"
+    )
+  return {name: checkpoint[name] for name in sorted(known)}
+
+
+def _read_assets(folder) -> Contents:
+  """The files of the task in a folder; by default, from its config.json."""
+  paths = {name: os.path.join(folder, name) for name in _ASSETS}
+  found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
+  architecture = huggingface_config.read_head(folder).architecture
+  if found or not architecture:
+    return found
+  if architecture == classification.ARCHITECTURE:
+    return classification.assets(*classification.read_assets(folder))
+  if architecture == tagging.ARCHITECTURE:
+    return tagging.assets(*tagging.read_assets(folder))
+  if architecture == multiple_choice.ARCHITECTURE:
+    return multiple_choice.assets(multiple_choice.read_assets(folder))
+  if architecture == squad_model.ARCHITECTURE:
+    return squad_model.assets(squad_model.read_settings(folder))
+  return {}
+
+
+def _describe_head(folder, weights):
+  """The architecture of a model, and what its config.json says of its task."""
+  if "cls/squad/output_weights" in weights:
+    return squad_model.ARCHITECTURE, {}
+  if "output_weights" not in weights:
+    if "cls/predictions/output_bias" not in weights:
+      return "BertModel", {}
+    is_paired = "cls/seq_relationship/output_weights" in weights
+    return "BertForPreTraining" if is_paired else "BertForMaskedLM", {}
+  assets = _read_assets(folder)
+  if multiple_choice.SETTINGS_NAME in assets:
+    return multiple_choice.ARCHITECTURE, {}
+  if tagging.SETTINGS_NAME in assets:
+    labels, _, _ = tagging.read_assets(folder)
+    return tagging.ARCHITECTURE, _label_fields(labels)
+  label_type, _ = classification.read_assets(folder)
+  count = len(weights["output_bias"])
+  labels = label_type.labels if label_type else []
+  fields = _label_fields(labels or [f"LABEL_{index}" for index in range(count)])
+  if label_type:
+    fields["problem_type"] = classification.PROBLEM_TYPES[label_type.kind]
+  return classification.ARCHITECTURE, fields
+
+
+def _label_fields(labels):
+  return {
+    "id2label": {str(index): label for index, label in enumerate(labels)},
+    "label2id": {label: index for index, label in enumerate(labels)},
+  }
+
+
+def _fold_scale(folder, weights) -> Contents:
+  """Makes an output layer yield a regression's numbers, in place."""
+  label_type, reading = classification.read_assets(folder)
+  scale = np.float32(label_type.deviation)
+  weights["output_weights"] = weights["output_weights"] * scale
+  bias = weights["output_bias"] * scale + np.float32(label_type.mean)
+  weights["output_bias"] = bias
+  return classification.assets(type(label_type)(), reading)
+
+
+def _config_json(model, fields):
+  """The content of config.json."""
+  config = model.config.to_dict()
+  config.pop("do_lower_case", None)
+  config["hidden_act"] = huggingface_config.ACTIVATIONS[
+    config["hidden_act"].lower()
+  ][0]
+  fields = {
+    **config,
+    "model_type": "bert",
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": model.tokenizer.vocab.get("[PAD]", 0),
+    **fields,
+  }
+  text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
+  return text + "\n"
+
+
+def _vocab_files(folder, tokenizer) -> Contents:
+  """vocab.txt, or the SentencePiece model, by name."""
+  found = files.listdir(folder)
+  if "vocab.txt" in found:
+    return {"vocab.txt": files.read_bytes(os.path.join(folder, "vocab.txt"))}
+  for name in found:
+    if name.endswith(".model"):
+      return {name: files.read_bytes(os.path.join(folder, name))}
+  return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
+
+
+def _tokenizer_files(folder, model) -> Contents:
+  """The vocabulary, tokenizer_config.json and tokenizer.json."""
+  contents = _vocab_files(folder, model.tokenizer)
+  if "vocab.txt" not in contents:
+    logging.warning(
+      "No tokenizer.json: BERT's tokenizer in transformers has no "
+      "SentencePiece. The model file is copied."
+    )
+    return contents
+  vocab, lower_cases = model.tokenizer.vocab, _lower_cases(model)
+  special = {n: t for n, t in _SPECIAL_TOKENS.items() if t in vocab}
+  settings = {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": lower_cases,
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": model.config.max_position_embeddings,
+    **special,
+  }
+  return {
+    **contents,
+    "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+    "tokenizer.json": make_tokenizer(vocab, lower_cases).to_str(pretty=True),
+  }
+
+
+def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
+  """A `tokenizers.Tokenizer` that splits text as `FullTokenizer` does.
+
+  The exception: special tokens in a text, such as [MASK], are not split.
+
+  Args:
+    vocab: from word piece to id.
+    do_lower_case: lower-case and strip accents.
+  """
+  import tokenizers
+  from tokenizers import decoders, models, normalizers, pre_tokenizers
+  from tokenizers import processors
+
+  tokenizer = tokenizers.Tokenizer(
+    models.WordPiece(
+      dict(vocab), unk_token=tokenization.UNKNOWN, max_input_chars_per_word=200
+    )
+  )
+  tokenizer.normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
+  tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  ends = ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
+  tokenizer.post_processor = processors.BertProcessing(*ends)
+  tokenizer.decoder = decoders.WordPiece()
+  special = [token for token in _SPECIAL_TOKENS.values() if token in vocab]
+  tokenizer.add_special_tokens(special)
+  return tokenizer
+
+
+def _write_tensors(path, tensors):
+  """Writes a safetensors file."""
+  from safetensors import numpy as safetensors
+
+  files.write_file(path, safetensors.save(tensors, {"format": "pt"}))

@@ -1,0 +1,228 @@
+"""Models in Hugging Face's format: there, back, and asked directly."""
+
+import hashlib
+import json
+import re
+
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors
+
+import golden_classifier
+import layers
+import tokenization
+from errors import UserError
+from export import huggingface
+from tasks import classification, multiple_choice, squad_model, tagging
+from tasks import labels as label_types
+from tasks.classifier import Classifier
+from tasks.squad import ReadingSettings
+from training import checkpoints, model_folder
+
+NAMES = ["O", "B-PER", "I-PER"]
+
+
+def _hashes(folder):
+  return {
+    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in folder.iterdir()
+  }
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory, golden, goldens):
+  """A function: a model folder of the golden encoder with a head."""
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+
+  def write(head, assets, pretrained=False):
+    values = {
+      name: weights[name]
+      for name in weights.shapes
+      if pretrained or name.startswith("bert/")
+    }
+    draw = np.random.default_rng(2).normal
+    for name, shape in head.items():
+      values[name] = draw(size=shape).astype(np.float32)
+    config = golden.config.to_dict() | {"do_lower_case": True}
+    config["pooler_type"] = "first_token_transform"
+    contents = {
+      "bert_config.json": type(golden.config)
+      .from_dict(config)
+      .to_json_string(),
+      "vocab.txt": (goldens / "vocab.txt").read_bytes(),
+      **assets,
+    }
+    folder = tmp_path_factory.mktemp("model")
+    checkpoints.write_release(str(folder), values, contents)
+    return folder
+
+  return write
+
+
+def _heads():
+  reading = classification.Reading(64, "windows", True)
+  return {
+    "BertModel": ({}, {}),
+    "BertForMaskedLM": ({}, {}),
+    "BertForPreTraining": ({}, {}),
+    "BertForSequenceClassification": (
+      layers.output_shapes(32, 3),
+      classification.assets(label_types.Multilabel(NAMES), reading),
+    ),
+    "BertForTokenClassification": (
+      layers.output_shapes(32, 3),
+      tagging.assets(NAMES, "IOB2", tagging.Reading(64)),
+    ),
+    "BertForQuestionAnswering": (
+      squad_model.variable_shapes(type("", (), {"hidden_size": 32})),
+      squad_model.assets(ReadingSettings(max_seq_length=96)),
+    ),
+    "BertForMultipleChoice": (
+      layers.output_shapes(32, 1),
+      multiple_choice.assets(48),
+    ),
+  }
+
+
+@pytest.mark.parametrize("architecture", _heads())
+def test_a_round_trip_gives_the_same_bytes(write, tmp_path, architecture):
+  head, assets = _heads()[architecture]
+  if architecture == "BertForMaskedLM":
+    head = {"cls/predictions/output_bias": [1001]}
+  model = write(head, assets, architecture == "BertForPreTraining")
+  there, back, again = (tmp_path / name for name in ("there", "back", "again"))
+  assert huggingface.to_huggingface(str(model), str(there)) == architecture
+  fields = json.loads((there / "config.json").read_text())
+  assert fields["architectures"] == [architecture]
+  assert fields["hidden_act"] == "gelu_new"
+  huggingface.to_tensorflow(str(there), str(back))
+  assert _hashes(back) == _hashes(model)
+  huggingface.to_huggingface(str(back), str(again))
+  assert _hashes(again) == _hashes(there)
+
+
+@pytest.mark.parametrize("architecture", list(_heads())[3:])
+def test_a_task_without_our_files_is_known_by_its_architecture(
+  write, tmp_path, architecture
+):
+  head, assets = _heads()[architecture]
+  there, back = tmp_path / "there", tmp_path / "back"
+  huggingface.to_huggingface(str(write(head, assets)), str(there))
+  for name in assets:
+    (there / name).unlink()
+  huggingface.to_tensorflow(str(there), str(back))
+  assert {path.name for path in back.iterdir()} >= assets.keys()
+  if "labels.json" in assets:
+    assert json.loads((back / "labels.json").read_text()) == NAMES
+  if architecture == tagging.ARCHITECTURE:
+    assert tagging.read_assets(str(there))[:2] == (NAMES, "IOB2")
+  if architecture == classification.ARCHITECTURE:
+    kinds = [classification.read_assets(str(f))[0].kind for f in (there, back)]
+    assert kinds == ["multilabel", "multilabel"]
+
+
+def test_a_classifier_answers_from_both_formats(write, tmp_path, mrpc):
+  label_type = label_types.Classification(golden_classifier.LABELS)
+  reading = classification.Reading(64, is_pair=True)
+  assets = classification.assets(label_type, reading)
+  model = write(layers.output_shapes(32, 3), assets)
+  huggingface.to_huggingface(str(model), str(tmp_path / "there"))
+  pairs = [(row["text_a"], row["text_b"]) for row in mrpc[:5]]
+  ours = Classifier(str(model)).probabilities(pairs)
+  theirs = Classifier(str(tmp_path / "there")).probabilities(pairs)
+  np.testing.assert_array_equal(ours, theirs)
+  assert np.ptp(ours, axis=0).max() > 0.01  # The texts differ.
+
+
+def test_a_regression_gives_its_numbers(write, tmp_path):
+  label_type = label_types.Regression(mean=3.0, deviation=0.5)
+  assets = classification.assets(label_type, classification.Reading())
+  model = write(layers.output_shapes(32, 1), assets)
+  there = tmp_path / "there"
+  huggingface.to_huggingface(str(model), str(there))
+  fields = json.loads((there / "config.json").read_text())
+  assert fields["problem_type"] == "regression"
+  theirs = safetensors.load((there / "model.safetensors").read_bytes())
+  ours = checkpoints.Checkpoint(str(model / "bert_model.ckpt"))
+  weights, bias = ours["output_weights"], ours["output_bias"]
+  np.testing.assert_array_equal(theirs["classifier.weight"], weights / 2)
+  np.testing.assert_array_equal(theirs["classifier.bias"], bias / 2 + 3)
+  found, _ = classification.read_assets(str(there))
+  assert (found.mean, found.deviation) == (0, 1)
+
+
+def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
+  model = write({}, {})
+  values = checkpoints.Checkpoint(str(model / "bert_model.ckpt"))
+  changed = {name: values[name] + 1 for name in values.shapes}
+  changed["global_step"] = np.int64(7)
+  changed["bert/pooler/dense/bias/adam_m"] = np.ones([32], np.float32)
+  checkpoints.write_checkpoint(str(model / "model.ckpt-7"), changed)
+  huggingface.to_huggingface(str(model / "model.ckpt-7"), str(tmp_path / "out"))
+  theirs = safetensors.load((tmp_path / "out/model.safetensors").read_bytes())
+  assert theirs.keys() == {
+    huggingface.names.tensor_name(name).removeprefix("bert.")
+    for name in values.shapes
+  }
+  bias = values["bert/pooler/dense/bias"] + 1
+  np.testing.assert_array_equal(theirs["pooler.dense.bias"], bias)
+
+
+def test_a_checkpoint_of_something_else_is_an_error(write, tmp_path):
+  model = write({}, {})
+  checkpoints.write_checkpoint(str(model / "bert_model.ckpt"), {"w": [1.0]})
+  with pytest.raises(UserError, match="no word embeddings of BERT; pass"):
+    huggingface.to_huggingface(str(model), str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def texts(goldens):
+  """The texts of the tokenization goldens with their pieces."""
+  lines = (goldens / "tokenization.jsonl").read_text("utf-8").splitlines()
+  return list(map(json.loads, lines))
+
+
+# What the tokenizers library treats otherwise: special tokens in a text stay
+# whole, characters for private use are dropped, and U+061D, a punctuation mark
+# since Unicode 14, does not split words.
+PRIVATE = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"
+OTHERWISE = f"\\[(?:PAD|UNK|CLS|SEP|MASK)]|[{PRIVATE}\u061d]"
+
+
+@pytest.mark.parametrize(("cased", "count"), [(False, 169), (True, 159)])
+def test_tokenizer_json_gives_our_pieces(goldens, texts, cased, count):
+  path = str(goldens / "tokenization_vocab.txt")
+  vocab = tokenization.load_vocab(path)
+  ours = tokenization.FullTokenizer(path, not cased)
+  theirs = huggingface.make_tokenizer(vocab, not cased)
+  differ = 0
+  for row in texts:
+    wanted = row["cased" if cased else "uncased"]
+    found = theirs.encode(row["text"], add_special_tokens=False)
+    if found.tokens != wanted:
+      differ += 1
+      assert re.search(OTHERWISE, row["text"])
+    text = re.sub(OTHERWISE, "", row["text"])
+    found = theirs.encode(text, add_special_tokens=False)
+    assert found.ids == ours.convert_tokens_to_ids(ours.tokenize(text))
+  assert differ == count
+
+
+def test_tokenizer_json_adds_the_special_tokens(write, tmp_path):
+  import tokenizers
+
+  huggingface.to_huggingface(str(write({}, {})), str(tmp_path))
+  path = str(tmp_path / "tokenizer.json")
+  tokenizer = tokenizers.Tokenizer.from_file(path)
+  pair = tokenizer.encode("The city", "[MASK] she")
+  assert pair.tokens[0] == "[CLS]"
+  assert pair.tokens[-1] == "[SEP]"
+  assert "[MASK]" in pair.tokens
+  first = pair.tokens.index("[SEP]") + 1
+  assert pair.type_ids == [0] * first + [1] * (len(pair.ids) - first)
+  ours = model_folder.find_model(str(tmp_path)).tokenizer
+  assert pair.ids == ours.convert_tokens_to_ids(pair.tokens)
+  settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+  assert settings["do_lower_case"] is True
+  assert settings["model_max_length"] == 128

@@ -1,0 +1,175 @@
+"""transformers and our code compute the same from the same weights.
+
+Set TRANSFORMERS_PYTHON to a Python that has torch and transformers.
+"""
+
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import layers
+import modeling
+import variables
+from export import huggingface
+from tasks import (
+  classification,
+  labels,
+  multiple_choice,
+  pretraining,
+  squad_model,
+  tagging,
+)
+from tasks.squad import ReadingSettings
+from training import checkpoints, model_folder
+
+pytestmark = pytest.mark.peers
+
+NAMES = ["O", "B-PER", "I-PER"]
+
+
+def _heads(config):
+  """Dict from architecture to (variables of the head, files of the task)."""
+  hidden = config.hidden_size
+  reading = classification.Reading()
+  classifier = classification.assets(labels.Classification(NAMES), reading)
+  return {
+    "BertModel": ({}, {}),
+    "BertForPreTraining": (pretraining.variable_shapes(config), {}),
+    "BertForMaskedLM": (pretraining.variable_shapes(config, False), {}),
+    "BertForSequenceClassification": (
+      layers.output_shapes(hidden, 3),
+      classifier,
+    ),
+    "BertForTokenClassification": (
+      layers.output_shapes(hidden, 3),
+      tagging.assets(NAMES, "IOB2", tagging.Reading()),
+    ),
+    "BertForQuestionAnswering": (
+      squad_model.variable_shapes(config),
+      squad_model.assets(ReadingSettings()),
+    ),
+    "BertForMultipleChoice": (
+      layers.output_shapes(hidden, 1),
+      multiple_choice.assets(48),
+    ),
+  }
+
+
+def _outputs(architecture, folder, inputs):
+  """Our outputs of the model in a folder, by their names in transformers."""
+  model = model_folder.find_model(str(folder))
+  config, prefix = model.config, checkpoints.find_checkpoint(str(folder))
+  weights = checkpoints.Checkpoint(prefix)
+  with variables.VariableStore(initial_values=weights):
+    bert = modeling.BertModel(
+      config,
+      False,
+      inputs["input_ids"],
+      inputs["input_mask"],
+      inputs["segment_ids"],
+    )
+    if architecture == "BertModel":
+      sequence, pooled = bert.get_sequence_output(), bert.get_pooled_output()
+      return {"last_hidden_state": sequence, "pooler_output": pooled}
+    if architecture in ("BertForPreTraining", "BertForMaskedLM"):
+      sequence = bert.get_sequence_output()
+      logits = pretraining.masked_lm_logits(
+        config, modeling.reshape_to_matrix(sequence), bert.get_embedding_table()
+      )
+      shape = [*sequence.shape[:2], config.vocab_size]
+      logits = tf.reshape(logits, shape)
+      if architecture == "BertForMaskedLM":
+        return {"logits": logits}
+      zeros = tf.zeros([shape[0]], tf.int32)
+      _, _, follows = pretraining.get_next_sentence_output(
+        config, bert.get_pooled_output(), zeros
+      )
+      return {"prediction_logits": logits, "seq_relationship_logits": follows}
+    if architecture == "BertForQuestionAnswering":
+      start, end = squad_model.compute_logits(bert)
+      return {"start_logits": start, "end_logits": end}
+    if architecture == "BertForMultipleChoice":
+      return {"logits": multiple_choice.compute_scores(bert, False)[tf.newaxis]}
+    task = tagging if "Token" in architecture else classification
+    return {"logits": task.compute_logits(bert, 3, False)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, golden, goldens):
+  """The golden model with each head, and what transformers makes of it."""
+  python = os.environ.get("TRANSFORMERS_PYTHON")
+  if not python:
+    pytest.skip("TRANSFORMERS_PYTHON is not set")
+  base = tmp_path_factory.mktemp("peers")
+  rng = np.random.default_rng(5)
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+  encoder = {n: weights[n] for n in weights.shapes if n.startswith("bert/")}
+  for architecture, (shapes, assets) in _heads(golden.config).items():
+    values = {
+      name: rng.normal(0, 0.5, shape).astype(np.float32)
+      for name, shape in shapes.items()
+    }
+    contents = {
+      "bert_config.json": golden.config.to_json_string(),
+      "vocab.txt": (goldens / "vocab.txt").read_bytes(),
+      **assets,
+    }
+    ours = base / "ours" / architecture
+    ours.mkdir(parents=True)
+    checkpoints.write_release(str(ours), {**encoder, **values}, contents)
+    target = base / "converted" / architecture
+    assert huggingface.to_huggingface(str(ours), str(target)) == architecture
+  np.savez(base / "inputs.npz", **golden.inputs)
+  script = pathlib.Path(__file__).parent / "transformers_outputs.py"
+  subprocess.run([python, script, base], check=True)
+  return base
+
+
+ARCHITECTURES = [
+  "BertModel",
+  "BertForPreTraining",
+  "BertForMaskedLM",
+  "BertForSequenceClassification",
+  "BertForTokenClassification",
+  "BertForQuestionAnswering",
+  "BertForMultipleChoice",
+]
+
+
+def _check(architecture, theirs, ours):
+  assert set(theirs.files) == set(ours)
+  for name, found in ours.items():
+    wanted = theirs[name]
+    if name == "seq_relationship_logits":
+      wanted = tf.nn.log_softmax(wanted)
+    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_converted_models_give_our_outputs(folder, golden, architecture):
+  theirs = np.load(folder / "converted" / f"{architecture}.npz")
+  ours = _outputs(architecture, folder / "ours" / architecture, golden.inputs)
+  _check(architecture, theirs, ours)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_their_models_are_read_directly(folder, golden, architecture):
+  theirs = np.load(folder / "saved" / f"{architecture}.npz")
+  ours = _outputs(architecture, folder / "saved" / architecture, golden.inputs)
+  _check(architecture, theirs, ours)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_their_models_are_converted(folder, golden, architecture, tmp_path):
+  source = folder / "saved" / architecture
+  huggingface.to_tensorflow(str(source), str(tmp_path / "ours"))
+  theirs = np.load(folder / "saved" / f"{architecture}.npz")
+  _check(
+    architecture,
+    theirs,
+    _outputs(architecture, tmp_path / "ours", golden.inputs),
+  )

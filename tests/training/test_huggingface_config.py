@@ -1,0 +1,141 @@
+"""Configurations in Hugging Face's format, and folders that hold them."""
+
+import json
+
+import pytest
+
+from errors import UserError
+from training import model_folder
+from training.huggingface_config import read_config, read_head
+
+FIELDS = {
+  "architectures": ["BertForMaskedLM"],
+  "attention_probs_dropout_prob": 0.1,
+  "hidden_act": "gelu",
+  "hidden_dropout_prob": 0.1,
+  "hidden_size": 32,
+  "initializer_range": 0.02,
+  "intermediate_size": 64,
+  "layer_norm_eps": 1e-12,
+  "max_position_embeddings": 128,
+  "model_type": "bert",
+  "num_attention_heads": 4,
+  "num_hidden_layers": 2,
+  "pad_token_id": 0,
+  "pooler_type": "first_token_transform",
+  "transformers_version": "5.23.0",
+  "type_vocab_size": 2,
+  "vocab_size": 1001,
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+  """A function: the BertConfig of changed fields."""
+
+  def read(name="config.json", **changes):
+    fields = {**FIELDS, **changes}
+    fields = {name: v for name, v in fields.items() if v is not None}
+    (tmp_path / name).write_text(json.dumps(fields))
+    return read_config(str(tmp_path / name))
+
+  return read
+
+
+def test_sizes_and_extra_keys_are_kept_and_theirs_are_not(read):
+  theirs = (
+    *("architectures", "layer_norm_eps", "model_type", "pad_token_id"),
+    "transformers_version",
+  )
+  wanted = {k: v for k, v in FIELDS.items() if k not in theirs}
+  assert read().to_dict() == wanted | {"hidden_act": "gelu_exact"}
+
+
+@pytest.mark.parametrize(
+  ("theirs", "ours"),
+  [
+    (None, "gelu_exact"),
+    ("gelu", "gelu_exact"),
+    ("gelu_new", "gelu"),
+    ("gelu_pytorch_tanh", "gelu"),
+    ("relu", "relu"),
+  ],
+)
+def test_activations_are_translated(read, theirs, ours):
+  assert read(hidden_act=theirs).hidden_act == ours
+
+
+def test_their_defaults_apply(read):
+  config = read(type_vocab_size=None, vocab_size=None)
+  assert (config.type_vocab_size, config.vocab_size) == (2, 30522)
+
+
+def test_an_original_configuration_is_read_as_it_is(read, goldens):
+  path = goldens / "bert_config.json"
+  assert read_config(str(path)).to_dict() == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+  ("changes", "wanted"),
+  [
+    ({"model_type": "roberta"}, "model_type='roberta' is not supported"),
+    ({"position_embedding_type": "relative_key"}, "pass a BERT model"),
+    ({"is_decoder": True}, "is_decoder=True is not supported"),
+    ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is not supported"),
+    ({"tie_word_embeddings": False}, "tie_word_embeddings=False"),
+    ({"hidden_act": "silu"}, "hidden_act='silu' is not one of gelu, "),
+    ({"hidden_act": []}, r"hidden_act=\[\] is not one of"),
+    ({"hidden_size": "32"}, "hidden_size='32' is not a positive integer"),
+    ({"num_attention_heads": 5}, "not a multiple"),
+  ],
+)
+def test_other_models_are_an_error(read, changes, wanted):
+  with pytest.raises(UserError, match=rf"config\.json.*{wanted}"):
+    read(**changes)
+
+
+def test_the_tokenizer_tells_the_casing(read, tmp_path):
+  assert not hasattr(read(), "do_lower_case")
+  tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+  assert read().do_lower_case is False
+  settings = tmp_path / "tokenizer_config.json"
+  settings.write_text('{"do_lower_case": true}')
+  assert read().do_lower_case is True
+  settings.write_text("[]")
+  with pytest.raises(UserError, match=r"tokenizer_config\.json is damaged"):
+    read()
+
+
+def test_the_head_has_its_labels(read, tmp_path):
+  labels = {"1": "good", "0": "bad"}
+  read(id2label=labels, problem_type="single_label_classification")
+  head = read_head(str(tmp_path))
+  assert head == (
+    "BertForMaskedLM",
+    ["bad", "good"],
+    "single_label_classification",
+  )
+  read()
+  assert read_head(str(tmp_path)).labels == ["LABEL_0", "LABEL_1"]
+  read(id2label={"0": "bad", "2": "good"})
+  with pytest.raises(UserError, match=r"id2label=.* copy it again"):
+    read_head(str(tmp_path))
+  assert read_head(str(tmp_path / "elsewhere")) == ("", [], None)
+
+
+def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
+  path = tmp_path / "tokenizer.json"
+  vocab = {"b": 4, "[CLS]": 1, "[UNK]": 0, "[SEP]": 2, "a": 3}
+  path.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
+  tokenizer = model_folder.load_tokenizer(str(tmp_path), True)
+  assert list(tokenizer.vocab) == ["[UNK]", "[CLS]", "[SEP]", "a", "b"]
+  for model in (
+    {"type": "BPE", "vocab": vocab},
+    {"type": "WordPiece", "vocab": {**vocab, "a": 7}},
+    {"type": "WordPiece", "vocab": [["a", 0.5]]},
+    None,
+  ):
+    path.write_text(json.dumps({"model": model}))
+    with pytest.raises(UserError, match="has no WordPiece vocabulary; pass"):
+      model_folder.load_tokenizer(str(tmp_path), True)

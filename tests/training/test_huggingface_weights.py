@@ -1,0 +1,247 @@
+"""Weights in safetensors files: all their variants, and damaged ones."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors
+
+import modeling
+from errors import UserError
+from tasks import pretraining
+from training import checkpoints
+from training.huggingface_weights import Weights, tensor_name, variable_name
+
+# Their names of the tensors of a model with one layer and pre-training heads,
+# with the shapes for H = 4, 8 wide, 9 words, 6 positions and 2 types.
+TENSORS = {
+  "bert.embeddings.word_embeddings.weight": [9, 4],
+  "bert.embeddings.position_embeddings.weight": [6, 4],
+  "bert.embeddings.token_type_embeddings.weight": [2, 4],
+  "bert.embeddings.LayerNorm.weight": [4],
+  "bert.embeddings.LayerNorm.bias": [4],
+  "bert.encoder.layer.0.attention.self.query.weight": [4, 4],
+  "bert.encoder.layer.0.attention.self.query.bias": [4],
+  "bert.encoder.layer.0.attention.self.key.weight": [4, 4],
+  "bert.encoder.layer.0.attention.self.key.bias": [4],
+  "bert.encoder.layer.0.attention.self.value.weight": [4, 4],
+  "bert.encoder.layer.0.attention.self.value.bias": [4],
+  "bert.encoder.layer.0.attention.output.dense.weight": [4, 4],
+  "bert.encoder.layer.0.attention.output.dense.bias": [4],
+  "bert.encoder.layer.0.attention.output.LayerNorm.weight": [4],
+  "bert.encoder.layer.0.attention.output.LayerNorm.bias": [4],
+  "bert.encoder.layer.0.intermediate.dense.weight": [8, 4],
+  "bert.encoder.layer.0.intermediate.dense.bias": [8],
+  "bert.encoder.layer.0.output.dense.weight": [4, 8],
+  "bert.encoder.layer.0.output.dense.bias": [4],
+  "bert.encoder.layer.0.output.LayerNorm.weight": [4],
+  "bert.encoder.layer.0.output.LayerNorm.bias": [4],
+  "bert.pooler.dense.weight": [4, 4],
+  "bert.pooler.dense.bias": [4],
+  "cls.predictions.bias": [9],
+  "cls.predictions.transform.dense.weight": [4, 4],
+  "cls.predictions.transform.dense.bias": [4],
+  "cls.predictions.transform.LayerNorm.weight": [4],
+  "cls.predictions.transform.LayerNorm.bias": [4],
+  "cls.seq_relationship.weight": [2, 4],
+  "cls.seq_relationship.bias": [2],
+}
+CONFIG = modeling.BertConfig(9, 4, 1, 2, 8, "gelu", 0, 0, 6, 2)
+
+
+@pytest.fixture(scope="module")
+def values():
+  """Dict from the name of each tensor to its value."""
+  rng = np.random.default_rng(1)
+  return {
+    name: rng.normal(size=shape).astype(np.float32)
+    for name, shape in TENSORS.items()
+  }
+
+
+def _write(path, values):
+  path.write_bytes(safetensors.save(values))
+  return str(path)
+
+
+def _check(path, values):
+  """The file holds these values, under our names and in our shapes."""
+  checkpoint = checkpoints.Checkpoint(path)
+  wanted = modeling.variable_shapes(CONFIG)
+  wanted |= pretraining.variable_shapes(CONFIG)
+  assert checkpoint.shapes == wanted
+  for name, shape in wanted.items():
+    found, theirs = checkpoint[name], values[tensor_name(name)]
+    assert found.dtype == np.float32
+    assert list(found.shape) == shape
+    if name.endswith("/kernel"):
+      theirs = theirs.T
+    np.testing.assert_array_equal(found, theirs)
+
+
+def test_every_name_has_a_counterpart():
+  variables = {variable_name(name) for name in TENSORS}
+  wanted = modeling.variable_shapes(CONFIG)
+  wanted |= pretraining.variable_shapes(CONFIG)
+  assert variables == wanted.keys()
+  assert {tensor_name(name) for name in variables} == TENSORS.keys()
+  for ours, theirs in {
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+  }.items():
+    assert tensor_name(ours) == theirs
+    assert variable_name(theirs) == ours
+  for other in ("roberta.pooler.dense.weight", "weight", "lm_head.bias"):
+    assert variable_name(other) is None
+  for other in ("global_step", "albert/pooler/dense/kernel", "output"):
+    assert tensor_name(other) is None
+
+
+def _without_prefix(values):
+  return {name.removeprefix("bert."): v for name, v in values.items()}
+
+
+def _old_norms(values):
+  return {
+    name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+      "LayerNorm.bias", "LayerNorm.beta"
+    ): value
+    for name, value in values.items()
+  }
+
+
+def _with_decoder(values):
+  return {
+    **values,
+    "cls.predictions.decoder.weight": values[
+      "bert.embeddings.word_embeddings.weight"
+    ],
+    "cls.predictions.decoder.bias": values["cls.predictions.bias"],
+    "bert.embeddings.position_ids": np.arange(6)[np.newaxis],
+  }
+
+
+def _with_decoder_bias_alone(values):
+  values = _with_decoder(values)
+  del values["cls.predictions.bias"]
+  return values
+
+
+@pytest.mark.parametrize(
+  "change",
+  [dict, _without_prefix, _old_norms, _with_decoder, _with_decoder_bias_alone],
+)
+def test_all_spellings_are_read(tmp_path, values, change):
+  path = _write(tmp_path / "model.safetensors", change(values))
+  _check(path, values)
+  assert checkpoints.find_checkpoint(str(tmp_path)) == path
+
+
+def test_shards_are_read(tmp_path, values):
+  names = sorted(values)
+  index = {}
+  for number in range(3):
+    file = f"model-0000{number + 1}-of-00003.safetensors"
+    part = {name: values[name] for name in names[number::3]}
+    _write(tmp_path / file, part)
+    index |= dict.fromkeys(part, file)
+  path = tmp_path / "model.safetensors.index.json"
+  path.write_text(json.dumps({"metadata": {}, "weight_map": index}))
+  _check(str(path), values)
+  assert checkpoints.find_checkpoint(str(tmp_path)) == str(path)
+  assert len(checkpoints.checkpoint_files(str(tmp_path))) == 4
+
+
+def test_shorter_floats_are_widened(tmp_path, values):
+  import ml_dtypes
+
+  for dtype in (np.float16, np.float64, ml_dtypes.bfloat16):
+    short = {name: value.astype(dtype) for name, value in values.items()}
+    path = _write(tmp_path / "model.safetensors", short)
+    wide = {name: value.astype(np.float32) for name, value in short.items()}
+    _check(path, wide)
+
+
+def test_other_tensors_keep_their_names(tmp_path, values):
+  extra = {"adapter.weight": np.ones([3], np.float32)}
+  path = _write(tmp_path / "model.safetensors", {**values, **extra})
+  assert checkpoints.Checkpoint(path).shapes["adapter.weight"] == [3]
+
+
+def test_an_untied_decoder_is_an_error(tmp_path, values):
+  other = _with_decoder(values)
+  other["cls.predictions.decoder.weight"] = np.zeros([9, 4], np.float32)
+  path = _write(tmp_path / "model.safetensors", other)
+  checkpoint = checkpoints.Checkpoint(path)
+  with pytest.raises(UserError, match=r"decoder\.weight differs .* tied"):
+    checkpoint.verify()
+
+
+@pytest.mark.parametrize("length", [0, 5, 100, 3000])
+def test_a_cut_file_is_an_error(tmp_path, values, length):
+  content = safetensors.save(values)
+  assert length < len(content)
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(content[:length])
+  with pytest.raises(UserError, match=r"model\.safetensors is damaged .*again"):
+    checkpoints.Checkpoint(str(path)).verify()
+
+
+@pytest.mark.parametrize(
+  "entry",
+  [
+    {"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [0, 10**12]},
+    {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [0]},
+    {"dtype": "F32"},
+    [],
+  ],
+)
+def test_a_lying_header_is_an_error(tmp_path, entry):
+  header = json.dumps({"bert.pooler.dense.bias": entry}).encode()
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+  with pytest.raises(UserError, match=r"is damaged or incomplete .* again"):
+    Weights(str(path))
+
+
+def test_an_unknown_dtype_is_an_error(tmp_path):
+  values = {"bert.pooler.dense.bias": np.arange(4, dtype=np.int8)}
+  path = _write(tmp_path / "model.safetensors", values)
+  with pytest.raises(UserError, match=r"type I8 are not .* float32"):
+    Weights(path).get_tensor("bert/pooler/dense/bias")
+
+
+@pytest.mark.parametrize(
+  ("content", "wanted"),
+  [
+    ('{"weight_map": {"a": "../model.safetensors"}}', "not a .safetensors"),
+    ('{"weight_map": {"a": "/etc/passwd"}}', "not a .safetensors"),
+    ('{"weight_map": {"a": "gone.safetensors"}}', "gone.safetensors is miss"),
+    ('{"weight_map": []}', "no weight_map"),
+    ("{", "no weight_map"),
+  ],
+)
+def test_a_wrong_index_is_an_error(tmp_path, content, wanted):
+  path = tmp_path / "model.safetensors.index.json"
+  path.write_text(content)
+  with pytest.raises(UserError, match=wanted):
+    Weights(str(path))
+
+
+def test_a_pickle_is_not_opened(tmp_path):
+  (tmp_path / "pytorch_model.bin").write_bytes(b"no pickle at all")
+  for path in (tmp_path, tmp_path / "pytorch_model.bin"):
+    with pytest.raises(UserError, match=r"is a pickle.*convert it.*torch") as e:
+      checkpoints.find_checkpoint(str(path))
+    assert "\n" not in str(e.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+  with pytest.raises(UserError, match=r"no such file .*other\.safetensors"):
+    checkpoints.find_checkpoint(str(tmp_path / "other.safetensors"))

@@ -1,0 +1,155 @@
+"""Reads `config.json` of models in Hugging Face's format.
+
+    config = read_config("folder/config.json")
+
+The activation `gelu` is the exact form there, which is `gelu_exact` here. The
+original's `gelu` is called `gelu_new` there.
+"""
+
+import dataclasses
+import json
+import os
+from typing import NamedTuple
+
+import layers
+import modeling
+from errors import UserError
+from pipeline import files
+
+CONFIG_NAME = "config.json"
+
+# Their activations by ours, the name that is written first.
+ACTIVATIONS = {
+  "gelu": ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast"),
+  "gelu_exact": ("gelu", "gelu_python"),
+  "relu": ("relu",),
+  "tanh": ("tanh",),
+  "linear": ("linear",),
+}
+
+# Settings of theirs that change the model, with the only value it has here.
+_FIXED = {
+  "model_type": "bert",
+  "position_embedding_type": "absolute",
+  "is_decoder": False,
+  "add_cross_attention": False,
+  "tie_word_embeddings": True,
+  "layer_norm_eps": layers.LAYER_NORM_EPSILON,
+}
+
+# Their defaults where ours differ.
+_DEFAULTS = {"vocab_size": 30522, "hidden_act": "gelu", "type_vocab_size": 2}
+
+
+def is_config(fields: object) -> bool:
+  """Whether the content of a JSON file is a configuration of theirs."""
+  names = {"model_type", "architectures", "transformers_version"}
+  return isinstance(fields, dict) and not names.isdisjoint(fields)
+
+
+def read_config(path: str) -> modeling.BertConfig:
+  """The BertConfig of their config.json, or of an original bert_config.json.
+
+  A tokenizer beside their file adds `do_lower_case`.
+
+  Raises:
+    UserError: the file is damaged, or the model is no BERT.
+  """
+  try:
+    fields = json.loads(files.read_bytes(path))
+  except ValueError:
+    fields = None
+  if not is_config(fields):
+    return modeling.BertConfig.from_json_file(path)
+  for name, value in _FIXED.items():
+    if fields.get(name, value) != value:
+      raise UserError(
+        f"{path}: {name}={fields[name]!r} is not supported; pass a BERT model "
+        f"with {name}={value!r}"
+      )
+  fields = {**_DEFAULTS, **fields}
+  theirs = fields["hidden_act"]
+  ours = [name for name, names in ACTIVATIONS.items() if theirs in names]
+  if not ours:
+    known = sorted(name for names in ACTIVATIONS.values() for name in names)
+    raise UserError(
+      f"{path}: hidden_act={theirs!r} is not one of {', '.join(known)}"
+    )
+  fields["hidden_act"] = ours[0]
+  names = {field.name for field in dataclasses.fields(modeling.BertConfig)}
+  config = modeling.BertConfig.from_dict(
+    {k: v for k, v in fields.items() if k in names or _is_extra(k)}
+  )
+  try:
+    config.check()
+  except ValueError as error:
+    raise UserError(f"{path} is damaged: {error}; copy it again") from error
+  do_lower_case = _lower_cases(os.path.dirname(path))
+  if do_lower_case is not None:
+    config.do_lower_case = do_lower_case
+  return config
+
+
+def _is_extra(name):
+  """Whether some of the released configurations have a key, without effect."""
+  return name == "directionality" or name.startswith("pooler_")
+
+
+def _lower_cases(folder):
+  """Whether the tokenizer in a folder lower-cases text; None if unknown."""
+  settings = _read_object(os.path.join(folder, "tokenizer_config.json"))
+  if isinstance(settings.get("do_lower_case"), bool):
+    return settings["do_lower_case"]
+  tokenizer = _read_object(os.path.join(folder, "tokenizer.json"))
+  return (tokenizer.get("normalizer") or {}).get("lowercase")
+
+
+def _read_object(path):
+  """The JSON object in a file; an empty one without the file."""
+  if not files.exists(path):
+    return {}
+  try:
+    found = json.loads(files.read_bytes(path))
+  except ValueError as error:
+    raise UserError(f"{path} is damaged ({error}); copy it again") from error
+  if not isinstance(found, dict):
+    raise UserError(f"{path} is damaged: no JSON object; copy it again")
+  return found
+
+
+class Head(NamedTuple):
+  """What a config.json says about the task of its model.
+
+  Attributes:
+    architecture: such as "BertForSequenceClassification"; "" if unknown.
+    labels: the labels, in the order of the outputs.
+    problem_type: such as "regression", or None.
+  """
+
+  architecture: str
+  labels: list[str]
+  problem_type: str | None
+
+
+def read_head(folder: str) -> Head:
+  """The Head of the model in a folder; empty for other folders.
+
+  Raises:
+    UserError: the file is damaged.
+  """
+  path = os.path.join(folder, CONFIG_NAME)
+  fields = _read_object(path)
+  if not is_config(fields):
+    return Head("", [], None)
+  labels = fields.get("id2label") or {}
+  try:
+    labels = [labels[str(index)] for index in range(len(labels))]
+    if not labels:
+      count = int(fields.get("num_labels", 2))
+      labels = [f"LABEL_{index}" for index in range(count)]
+  except (KeyError, TypeError, ValueError) as error:
+    raise UserError(
+      f"{path} is damaged: id2label={fields.get('id2label')!r}; copy it again"
+    ) from error
+  architectures = fields.get("architectures") or [""]
+  return Head(architectures[0], labels, fields.get("problem_type"))
