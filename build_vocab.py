@@ -97,6 +97,7 @@ def _define_extend_flags():
     "--output_dir; the embedding of a new piece is the mean of those of the "
     "pieces that it replaces.",
   )
+  common_flags.define_download_flag()
   flags.DEFINE_string(
     "output_dir", None, "Folder for the model with the extended vocabulary."
   )

@@ -26,8 +26,10 @@ def define_flags() -> None:
     "model_dir",
     None,
     "Folder of a model in either format: a release, the --output_dir of a "
-    "training, or config.json with model.safetensors. Or a checkpoint in it.",
+    "training, or config.json with model.safetensors. Or a checkpoint in it; "
+    "or a name, such as hf://google-bert/bert-base-uncased, to download once.",
   )
+  common_flags.define_download_flag()
   flags.DEFINE_string("output_dir", None, "New folder to write.")
 
 

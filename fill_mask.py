@@ -39,9 +39,11 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "model_dir",
     None,
-    "Folder of a pre-trained model: an unzipped release, or the --output_dir "
-    "of run_pretraining.py.",
+    "Folder of a pre-trained model: an unzipped release, the --output_dir of "
+    "run_pretraining.py, or config.json with model.safetensors. Or a name, "
+    "such as hf://google-bert/bert-base-uncased, to download once.",
   )
+  common_flags.define_download_flag()
   flags.DEFINE_string(
     "output_file",
     None,

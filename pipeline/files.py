@@ -177,7 +177,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
   target = os.path.realpath(path) if is_local else path
   partial = target + PARTIAL
   can_lock = is_local and fcntl
-  with _locked(partial, path) if can_lock else contextlib.nullcontext():
+  with locked(partial, path) if can_lock else contextlib.nullcontext():
     try:
       yield partial
       rename(partial, target)
@@ -192,15 +192,22 @@ def remove_abandoned(partial: str) -> None:
   if not fcntl or is_remote(partial):
     remove(partial)
   else:
-    with contextlib.suppress(UserError), _locked(partial, partial):
+    with contextlib.suppress(UserError), locked(partial, partial):
       remove(partial)
 
 
 @contextlib.contextmanager
-def _locked(partial, path):
+def locked(partial: str, path: str) -> Iterator[None]:
   """Creates a local file if needed, and locks it against other processes.
 
   The system drops the lock of a process that dies, however that happens.
+
+  Args:
+    partial: the file.
+    path: the name of what is written, for messages.
+
+  Raises:
+    UserError: the file cannot be written, or another process has locked it.
   """
   try:
     file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
@@ -209,6 +216,9 @@ def _locked(partial, path):
       f"{path} cannot be written: {error.strerror}; pass another path"
     ) from error
   with file:
+    if not fcntl:
+      yield
+      return
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       # Another process may just have renamed the file that we opened.

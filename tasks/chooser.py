@@ -11,7 +11,7 @@ from scipy import special
 
 import layers
 from errors import UserError
-from pipeline import records
+from pipeline import downloads, records
 from tasks import multiple_choice
 from tasks.choices import Example
 from training import model_folder
@@ -37,6 +37,7 @@ class Chooser:
     precision: str | None = None,
     runtime: str = "tensorflow",
   ):
+    model_dir = downloads.local_path(model_dir)
     self._length = multiple_choice.read_assets(model_dir)
     model = model_folder.find_model(model_dir)
     self._tokenizer = model.tokenizer

@@ -11,7 +11,7 @@ import numpy as np
 
 import layers
 from errors import UserError, plural
-from pipeline import text_files
+from pipeline import downloads, text_files
 from tasks import classification, prediction_files, terminal
 from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
@@ -58,6 +58,7 @@ class Classifier:
     precision: str | None = None,
     runtime: str = "tensorflow",
   ):
+    model_dir = downloads.local_path(model_dir)
     self.label_type, self._reading = classification.read_assets(model_dir)
     if self.label_type is None or not model_folder.is_finished(model_dir):
       raise UserError(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import layers
 from errors import UserError
-from pipeline import records
+from pipeline import downloads, records
 from tasks import entities, tagged_rows, tagged_text, tagging
 from tasks.entities import FoundEntity
 from training import checkpoints, model_folder
@@ -38,6 +38,7 @@ class Tagger:
     precision: str | None = None,
     runtime: str = "tensorflow",
   ):
+    model_dir = downloads.local_path(model_dir)
     self.labels, self.scheme, self._reading = tagging.read_assets(model_dir)
     model = model_folder.find_model(model_dir)
     self._tokenizer = model.tokenizer

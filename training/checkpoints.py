@@ -21,7 +21,7 @@ from absl import logging
 
 import variables
 from errors import UserError, plural
-from pipeline import files
+from pipeline import downloads, files
 from training import huggingface_weights
 
 try:
@@ -57,11 +57,12 @@ def find_checkpoint(path: str) -> str:
     path: a prefix; or a folder, which stands for the finished model in it
       (`bert_model.ckpt`), or else, if its training has not finished, for its
       best checkpoint, or else for its newest one, or else for its
-      `model.safetensors`.
+      `model.safetensors`; or a name that `downloads.local_path` knows.
 
   Raises:
     UserError: there is no checkpoint, or `path` is one of its files.
   """
+  path = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
   if part and exists(part[1]):
     raise UserError(

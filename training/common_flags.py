@@ -8,7 +8,7 @@ from absl import flags
 
 import tokenization
 from errors import UserError
-from pipeline import files, text_files
+from pipeline import downloads, files, text_files
 from training import cluster as hosts
 
 FLAGS = flags.FLAGS
@@ -35,8 +35,13 @@ def define_model_flags(
     None,
     "Initial weights: the prefix of a checkpoint, such as "
     "uncased_L-12_H-768_A-12/bert_model.ckpt, or a folder. In a folder, the "
-    "finished model is used, else the best checkpoint, else the newest.",
+    "finished model is used, else the best checkpoint, else the newest, else "
+    "model.safetensors. hf://google-bert/bert-base-uncased, or the name of a "
+    "release of the original, is downloaded once. --vocab_file and "
+    "--bert_config_file default to the files in the folder, if both are "
+    "omitted.",
   )
+  define_download_flag()
   flags.DEFINE_enum(
     "precision",
     "float32",
@@ -44,6 +49,13 @@ def define_model_flags(
     "Precision of the layers. bfloat16 is faster on processors that support "
     "it, and float16 on GPUs; weights, LayerNorm, softmax, loss and optimizer "
     "stay in float32.",
+  )
+
+
+def define_download_flag() -> None:
+  """Defines the flag for models that are downloaded."""
+  flags.DEFINE_bool(
+    "offline", False, "Use models that were downloaded before, no network."
   )
 
 
@@ -465,11 +477,44 @@ def check_output_files(
     taken[os.path.realpath(path) + files.PARTIAL] = "is a temporary file"
 
 
+def vocab_file() -> str | None:
+  """--vocab_file; by default, that of the folder --init_checkpoint.
+
+  The default applies only if --bert_config_file is omitted as well.
+  """
+  if FLAGS.vocab_file or FLAGS.spm_model_file or given("bert_config_file"):
+    return FLAGS.vocab_file
+  return _find_in_init_checkpoint("VOCAB_NAMES")
+
+
+def bert_config_file() -> str | None:
+  """--bert_config_file; by default, that of the folder --init_checkpoint."""
+  return FLAGS.bert_config_file or _find_in_init_checkpoint("CONFIG_NAMES")
+
+
+def _find_in_init_checkpoint(names):
+  """The first of these files in the folder --init_checkpoint, or None.
+
+  Args:
+    names: the name of a constant of `model_folder`.
+  """
+  if not given("init_checkpoint"):
+    return None
+  from training import model_folder
+
+  folder = downloads.local_path(FLAGS.init_checkpoint)
+  for name in getattr(model_folder, names):
+    path = os.path.join(folder, name)
+    if files.isfile(path):
+      return path
+  return None
+
+
 def model_files() -> list[str]:
   """The files of the model that the flags name, with its checkpoint's."""
   from training import checkpoints
 
-  named = (FLAGS.vocab_file, FLAGS.spm_model_file, FLAGS.bert_config_file)
+  named = (vocab_file(), FLAGS.spm_model_file, bert_config_file())
   return [
     *filter(None, named),
     *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
@@ -516,9 +561,11 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   if FLAGS.spm_model_file:
     require_file("spm_model_file")
   else:
-    require("vocab_file")
-    require_file("vocab_file")
-    text_files.decode_utf8(FLAGS.vocab_file, files.read_bytes(FLAGS.vocab_file))
+    if not vocab_file():
+      require("vocab_file")
+    if FLAGS.vocab_file:
+      require_file("vocab_file")
+    text_files.decode_utf8(vocab_file(), files.read_bytes(vocab_file()))
   try:
     tokenization.validate_case_matches_checkpoint(
       FLAGS.do_lower_case, given("init_checkpoint")
@@ -526,7 +573,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   except ValueError as error:
     raise UserError(str(error)) from error
   tokenizer = tokenization.FullTokenizer(
-    FLAGS.vocab_file, FLAGS.do_lower_case, FLAGS.spm_model_file
+    vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
   _check_vocabulary(tokenizer)
   return tokenizer
@@ -540,16 +587,16 @@ def _check_vocabulary(tokenizer):
   for special in needed:
     if special not in tokenizer.vocab:
       raise UserError(
-        f"--vocab_file={FLAGS.vocab_file} has no line {special}; pass the "
+        f"--vocab_file={vocab_file()} has no line {special}; pass the "
         f"vocab.txt that came with the model"
       )
   # A piece gets the id of its last line, so the ids of repeated lines are free.
   unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
   if unused and not FLAGS.spm_model_file:
-    lines = files.read_bytes(FLAGS.vocab_file).split(b"\n")
+    lines = files.read_bytes(vocab_file()).split(b"\n")
     piece = lines[min(unused)].decode().strip()
     raise UserError(
-      f"{FLAGS.vocab_file}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
+      f"{vocab_file()}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
       f"line {min(unused) + 1}; pass the vocab.txt that came with the model"
     )
 
@@ -564,11 +611,14 @@ def release_files(config) -> dict[str, str | bytes]:
   """
   fields = config.to_dict()
   contents = {}
-  path = FLAGS.spm_model_file or FLAGS.vocab_file
+  path = FLAGS.spm_model_file or vocab_file()
   if path:
     fields["do_lower_case"] = FLAGS.do_lower_case
     name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
     contents[name] = files.read_bytes(path)
+  if path and path.endswith(".json"):
+    pieces = tokenization.load_vocab(path)
+    contents[name] = "".join(f"{piece}\n" for piece in pieces)
   released = type(config).from_dict(fields)
   return {"bert_config.json": released.to_json_string(), **contents}
 
@@ -585,10 +635,12 @@ def load_config(
   """
   from training import huggingface_config
 
-  require("bert_config_file")
-  require_file("bert_config_file")
+  if not bert_config_file():
+    require("bert_config_file")
+  if FLAGS.bert_config_file:
+    require_file("bert_config_file")
   try:
-    config = huggingface_config.read_config(FLAGS.bert_config_file)
+    config = huggingface_config.read_config(bert_config_file())
   except UserError as error:
     raise UserError(f"--bert_config_file: {error}") from error
   if tokenizer:
@@ -603,7 +655,7 @@ def load_config(
     raise UserError(
       f"--max_seq_length={length} exceeds the "
       f"{config.max_position_embeddings} positions of "
-      f"{FLAGS.bert_config_file}; lower it"
+      f"{bert_config_file()}; lower it"
     )
   return config
 
@@ -614,8 +666,9 @@ def _check_tokenizer_fits(config, tokenizer):
   if size > config.vocab_size:
     name = "spm_model_file" if FLAGS.spm_model_file else "vocab_file"
     raise UserError(
-      f"--{name}={FLAGS[name].value} has {size} entries, more than "
-      f"vocab_size={config.vocab_size} of {FLAGS.bert_config_file}; pass two "
+      f"--{name}={FLAGS.spm_model_file or vocab_file()} has {size} entries, "
+      f"more than "
+      f"vocab_size={config.vocab_size} of {bert_config_file()}; pass two "
       f"files of the same model"
     )
   # Models trained by this project record their casing.
@@ -623,15 +676,17 @@ def _check_tokenizer_fits(config, tokenizer):
   if do_lower_case != FLAGS.do_lower_case:
     raise UserError(
       f"--do_lower_case={FLAGS.do_lower_case} contradicts "
-      f"{FLAGS.bert_config_file}: the model was trained with "
+      f"{bert_config_file()}: the model was trained with "
       f"--do_lower_case={do_lower_case}; pass that"
     )
 
 
 def flag_values() -> dict[str, object]:
   """The project's flags by name, without those of libraries."""
-  return {
+  values = {
     name: FLAGS[name].value
     for name in sorted(FLAGS)
     if not FLAGS.find_module_defining_flag(name).startswith(_LIBRARIES)
   }
+  defaults = {"vocab_file": vocab_file, "bert_config_file": bert_config_file}
+  return values | {n: find() for n, find in defaults.items() if n in values}

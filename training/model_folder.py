@@ -16,7 +16,7 @@ from typing import NamedTuple
 import modeling
 import tokenization
 from errors import UserError
-from pipeline import files
+from pipeline import downloads, files
 from training import checkpoints, huggingface_config, huggingface_weights
 
 # Files of the configuration, and of the vocabulary; the first is used.
@@ -43,7 +43,8 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   """The model in a folder.
 
   Args:
-    model_dir: a folder as described above.
+    model_dir: a folder as described above, or a name that
+      `downloads.local_path` knows.
     do_lower_case: whether the model reads lower-cased text. Default: as
       bert_config.json says; without an entry there, True unless the folder's
       name says "cased".
@@ -51,6 +52,7 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   Raises:
     UserError: a file is missing, or `do_lower_case` contradicts the folder.
   """
+  model_dir = downloads.local_path(model_dir)
   config = load_config(model_dir)
   checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
   if not files.exists(checkpoint + ".index"):
@@ -131,6 +133,7 @@ def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
   """
   if output_dir and checkpoints.training_checkpoints(output_dir):
     return output_dir
+  init_checkpoint = init_checkpoint and downloads.local_path(init_checkpoint)
   if not init_checkpoint or files.isdir(init_checkpoint):
     return init_checkpoint
   return os.path.dirname(init_checkpoint) or "."

@@ -38,7 +38,7 @@ _FREE_FLAGS = re.compile(
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
   "num_seeds|max_eval_steps|n_best_size|max_answer_length|interactive|"
   "null_score_diff_threshold|verbose_logging|gradient_checkpointing|"
-  "iterations_per_loop|"
+  "iterations_per_loop|offline|"
   "distribution_strategy|worker_timeout"
 )
 
@@ -54,9 +54,9 @@ def make_record(
   """
   paths = {name: flags[name] for name in _FILE_FLAGS if flags[name]}
   if flags["init_checkpoint"]:
-    prefix = checkpoints.find_checkpoint(flags["init_checkpoint"])
-    # The index holds a checksum of every variable.
-    paths["init_checkpoint"] = prefix + ".index"
+    # The first is the index, which holds a checksum of every variable.
+    first, *_ = checkpoints.checkpoint_files(flags["init_checkpoint"])
+    paths["init_checkpoint"] = first
   hashes = {
     name: hashlib.sha256(files.read_bytes(path)).hexdigest()
     for name, path in paths.items()

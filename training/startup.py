@@ -12,6 +12,7 @@ from collections.abc import Callable
 from absl import app, flags, logging
 
 from errors import UserError
+from pipeline import downloads
 
 FLAGS = flags.FLAGS
 
@@ -102,6 +103,8 @@ def _terminate(number, frame):
 def _run_main(main, *arguments):
   if FLAGS["verbosity"].using_default_value:
     logging.set_verbosity(logging.INFO)
+  if "offline" in FLAGS:
+    downloads.use_cache_only(FLAGS.offline)
   resumes = "do_train" in FLAGS and FLAGS.do_train
   if resumes:
     signal.signal(signal.SIGTERM, _terminate)

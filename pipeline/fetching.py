@@ -1,0 +1,226 @@
+"""Downloads files over HTTPS; an interrupted download continues.
+
+    fetch("https://example.org/a.zip", "/tmp/a.zip")
+
+What has arrived is in `/tmp/a.zip.download`, until it is complete.
+"""
+
+import base64
+import contextlib
+import errno
+import hashlib
+import http.client
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+
+from errors import UserError
+from pipeline import archives, files, progress
+
+# A server that stops sending is asked again, after these seconds.
+_WAITS = (1, 2, 4, 8)
+_TIMEOUT = 60
+
+
+def fetch_archive(
+  url: str, folder: str, offline: bool = False, sha256: str | None = None
+) -> str:
+  """A folder with the content of a zip archive; downloads it if needed.
+
+  Args:
+    url: address of the archive.
+    folder: where to unpack it; appears when it is complete.
+    offline: whether the network is forbidden.
+    sha256: its checksum, in hexadecimal digits, or None.
+
+  Raises:
+    UserError: it cannot be downloaded, or is damaged.
+  """
+  if files.isdir(folder):
+    return folder
+  archive = fetch(url, folder + ".zip", offline, sha256)
+  try:
+    archives.unpack(archive, folder)
+  except UserError:
+    os.remove(archive)  # The next attempt downloads it again.
+    raise
+  os.remove(archive)
+  return folder
+
+
+def fetch(
+  url: str, path: str, offline: bool = False, sha256: str | None = None
+) -> str:
+  """A local file; downloads it, or the rest of it, if needed.
+
+  Checksums that the server sends, as Google's does, are verified.
+
+  Args:
+    url: its address.
+    path: where to store it; appears when it is complete.
+    offline: whether the network is forbidden.
+    sha256: its checksum, in hexadecimal digits, or None.
+
+  Raises:
+    UserError: it cannot be downloaded, or its checksum is wrong.
+  """
+  if files.exists(path):
+    return path
+  if offline:
+    raise UserError(
+      f"{path} is not there, and --offline forbids downloading {url}; omit it"
+    )
+  partial = path + ".download"
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with files.locked(partial, path):
+    if files.exists(path):
+      return path  # Another process has just finished.
+    try:
+      sums = _download(url, partial)
+      if sha256:
+        digest = bytes.fromhex(sha256)
+        sums["sha256"] = base64.b64encode(digest).decode()
+      _check(url, partial, sums)
+    except UserError:
+      if not files.exists(partial) or not os.path.getsize(partial):
+        _remove(partial, partial + ".json")
+      raise
+    _remove(partial + ".json")
+    os.replace(partial, path)
+  return path
+
+
+def _remove(*paths):
+  """Deletes files, if they exist."""
+  for path in paths:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(path)
+
+
+def _download(url, partial):
+  """Completes a partial file; returns the checksums that the server sends."""
+  waits = iter(_WAITS)
+  while True:
+    try:
+      return _continue_download(url, partial)
+    except (OSError, http.client.HTTPException) as error:
+      wait = next(waits, None)
+      _raise_unless_temporary(error, url, partial, is_last=wait is None)
+    time.sleep(wait)
+
+
+def _raise_unless_temporary(error, url, partial, is_last):
+  """Raises UserError unless it may help to ask the server again."""
+  if isinstance(error, urllib.error.HTTPError):
+    error.close()
+    # 408 and 429 ask to wait; after 416, the download starts again.
+    if 400 <= error.code < 500 and error.code not in (408, 416, 429):
+      raise UserError(
+        f"{url} cannot be downloaded: the server answers {error.code} "
+        f"{error.reason}; check the address"
+      ) from error
+  elif getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+    raise error
+  if is_last:
+    there = os.path.getsize(partial)
+    raise UserError(
+      f"{url} cannot be downloaded: {error}; {there:,} bytes are there, run "
+      f"the same command again to continue"
+    ) from error
+
+
+def _continue_download(url, partial):
+  """Downloads what a partial file lacks; returns the checksums of the whole.
+
+  Raises:
+    OSError, HTTPException: the connection failed, or ended early.
+  """
+  start, version = os.path.getsize(partial), _read_version(partial)
+  request = urllib.request.Request(url, headers={"Accept-Encoding": "identity"})
+  if start and version:
+    # Another version of the file is sent from its start.
+    request.add_header("Range", f"bytes={start}-")
+    request.add_header("If-Range", version)
+  try:
+    response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+  except urllib.error.HTTPError as error:
+    if error.code == 416:  # The file has become shorter.
+      os.truncate(partial, 0)
+    raise
+  with response:
+    if url.startswith("https:") and not response.url.startswith("https:"):
+      raise UserError(
+        f"{url} leads to {response.url}, which is not encrypted; do not use it"
+      )
+    sent = response.headers.get("Content-Range", "")
+    if response.status != 206 or not sent.startswith(f"bytes {start}-"):
+      if response.status == 206:
+        raise OSError(f"the server sends {sent!r}, not the rest of the file")
+      start = 0
+      os.truncate(partial, 0)
+      _write_version(partial, response.headers)
+    size = response.headers.get("Content-Length")
+    total = None if size is None else start + int(size)
+    _copy(response, partial, start, total)
+  found = os.path.getsize(partial)
+  if total is not None and found != total:
+    raise OSError(f"{found:,} of {total:,} bytes arrived")
+  return _checksums(response.headers)
+
+
+def _copy(response, partial, start, total):
+  """Appends the body of a response to a file."""
+  name = os.path.basename(partial).removesuffix(".download")
+  with (
+    open(partial, "ab") as writer,
+    progress.bar(
+      desc=name, total=total, initial=start, unit="B", unit_scale=True
+    ) as bar,
+  ):
+    while block := response.read(2**20):
+      writer.write(block)
+      bar.update(len(block))
+
+
+def _read_version(partial):
+  """What identifies the version of the file that a download began; or None."""
+  try:
+    return json.loads(files.read_bytes(partial + ".json"))["version"]
+  except (OSError, ValueError, KeyError):
+    return None
+
+
+def _write_version(partial, headers):
+  version = headers.get("ETag") or headers.get("Last-Modified")
+  if version and version.startswith("W/"):
+    version = None  # A weak one does not promise the same bytes.
+  files.write_file(partial + ".json", json.dumps({"version": version}))
+
+
+def _checksums(headers):
+  """Dict from algorithm to the checksum that Google's servers send."""
+  text = ",".join(headers.get_all("x-goog-hash") or ())
+  return dict(re.findall(r"(crc32c|md5)=([\w+/]+=*)", text))
+
+
+def _check(url, partial, checksums):
+  """Raises UserError, and deletes the file, if a checksum does not match."""
+  for algorithm, wanted in checksums.items():
+    if algorithm == "crc32c":
+      import google_crc32c
+
+      digest = google_crc32c.Checksum()
+    else:
+      digest = hashlib.new(algorithm, usedforsecurity=False)
+    with open(partial, "rb") as reader:
+      while block := reader.read(2**20):
+        digest.update(block)
+    if base64.b64encode(digest.digest()).decode() != wanted:
+      os.remove(partial)
+      raise UserError(
+        f"{url} arrived damaged: its {algorithm} is not {wanted}; run the same "
+        f"command again"
+      )

@@ -1,0 +1,98 @@
+"""Archives that are damaged, or lead out of their folder."""
+
+import stat
+import zipfile
+
+import pytest
+
+from errors import UserError
+from pipeline import archives
+
+
+def _write(folder, names, content=b"text"):
+  path = folder / "a.zip"
+  with zipfile.ZipFile(path, "w") as archive:
+    for name in names:
+      archive.writestr(name, content)
+  return str(path)
+
+
+def _unpack(folder, names):
+  archives.unpack(_write(folder, names), str(folder / "out" / "a"))
+  return sorted(
+    str(path.relative_to(folder / "out" / "a"))
+    for path in (folder / "out" / "a").rglob("*")
+    if path.is_file()
+  )
+
+
+@pytest.fixture
+def folder(tmp_path):
+  (tmp_path / "out").mkdir()
+  return tmp_path
+
+
+@pytest.mark.parametrize(
+  ("names", "wanted"),
+  [
+    (["x", "y/z"], ["x", "y/z"]),
+    (["top/x", "top/y/z"], ["x", "y/z"]),
+    (["top/", "top/x", "__MACOSX/top/._x"], ["x"]),
+    (["a/x", "b/x"], ["a/x", "b/x"]),
+  ],
+)
+def test_the_folder_around_everything_is_left_out(folder, names, wanted):
+  assert _unpack(folder, names) == wanted
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "../x",
+    "top/../../x",
+    "/x",
+    "//server/x",
+    "C:/x",
+    "C:\\x",
+    "..\\x",
+    "top/./x",
+    "top//x",
+  ],
+)
+def test_a_path_that_leads_out_is_an_error(folder, name):
+  before = sorted(folder.rglob("*"))
+  with pytest.raises(UserError, match="leads out of its folder; do not use it"):
+    _unpack(folder, ["top/good", name])
+  assert sorted(folder.rglob("*")) == [folder / "a.zip", *before]
+
+
+def test_a_link_is_an_error(folder):
+  path = folder / "a.zip"
+  with zipfile.ZipFile(path, "w") as archive:
+    link = zipfile.ZipInfo("link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    archive.writestr(link, "/etc")
+    archive.writestr("link/x", "text")
+  with pytest.raises(UserError, match="'link', which leads out"):
+    archives.unpack(str(path), str(folder / "out" / "a"))
+  assert list((folder / "out").iterdir()) == []
+
+
+def test_a_bomb_is_an_error(folder, monkeypatch):
+  with pytest.raises(UserError, match=r"has 1,001 files .* do not use it"):
+    _unpack(folder, [str(i) for i in range(1001)])
+  monkeypatch.setattr(archives, "_MAX_BYTES", 7)
+  with pytest.raises(UserError, match=r"has 2 files and 8 bytes"):
+    _unpack(folder, ["x", "y"])
+  assert list((folder / "out").iterdir()) == []
+
+
+def test_altered_content_is_an_error(folder):
+  path = _write(folder, ["x"], b"some content")
+  with open(path, "r+b") as file:
+    content = file.read()
+    file.seek(content.index(b"some content"))
+    file.write(b"S")
+  with pytest.raises(UserError, match=r"not a whole zip .* again"):
+    archives.unpack(path, str(folder / "out" / "a"))
+  assert list((folder / "out").iterdir()) == []

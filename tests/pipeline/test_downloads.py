@@ -1,0 +1,156 @@
+"""Models by name, from servers on loopback."""
+
+import functools
+import io
+import json
+import re
+import zipfile
+
+import huggingface_hub
+import pytest
+
+from errors import UserError
+from loopback import Answer, serve
+from pipeline import downloads
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NAME = "uncased_L-2_H-128_A-2"
+FILES = {
+  "config.json": b'{"model_type": "bert"}',
+  "model.safetensors": b"weights",
+  "vocab.txt": b"[UNK]\n",
+  "pytorch_model.bin": b"a pickle",
+  "onnx/model.onnx": b"other",
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+  """Forgets what an earlier test resolved."""
+  downloads.use_cache_only(False)
+  yield
+  downloads.use_cache_only(False)
+
+
+@pytest.fixture
+def release_server(tmp_path, monkeypatch):
+  """A server with one release."""
+  monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+  stream = io.BytesIO()
+  with zipfile.ZipFile(stream, "w") as archive:
+    archive.writestr("bert_config.json", "{}")
+  path = f"/bert_models/2020_02_20/{NAME}.zip"
+  with serve({path: [Answer(stream.getvalue())]}) as server:
+    url = f"{server.url}/bert_models"
+    monkeypatch.setattr(downloads, "_RELEASES_URL", url)
+    yield server
+
+
+def test_a_release_is_downloaded_once(release_server, tmp_path):
+  for _ in range(2):
+    folder = downloads.local_path(NAME)
+    downloads.local_path.cache_clear()
+  assert folder == str(tmp_path / "cache" / "models" / NAME)
+  assert (tmp_path / "cache/models" / NAME / "bert_config.json").exists()
+  assert len(release_server.requests) == 1
+  downloads.use_cache_only(True)
+  assert downloads.local_path(NAME) == folder
+  with pytest.raises(UserError, match="--offline forbids downloading"):
+    downloads.local_path("uncased_L-4_H-128_A-2")
+
+
+def test_what_exists_is_not_downloaded(release_server, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / NAME).mkdir()
+  for path in (NAME, str(tmp_path), "nowhere", "gs://bucket/model", ""):
+    assert downloads.local_path(path) == path
+  assert downloads.local_path(tmp_path) == str(tmp_path)
+  assert release_server.requests == []
+
+
+def test_all_releases_are_known():
+  """The 24 small ones, and those of 2018 and 2019."""
+  assert len(downloads.RELEASES) == 24 + 9 - 1  # BERT-Base is both.
+  pattern = r"(\w+_)?(un)?(cased|multilingual|chinese)_L-\d+_H-\d+_A-\d+"
+  for name, date in downloads.RELEASES.items():
+    assert re.fullmatch(pattern, name)
+    hidden, heads = re.search(r"_H-(\d+)_A-(\d+)", name).groups()
+    assert int(hidden) == 64 * int(heads)
+    assert re.fullmatch(r"20\d\d_\d\d_\d\d", date)
+  assert downloads.RELEASES["uncased_L-12_H-768_A-12"] == "2018_10_18"
+  with pytest.raises(UserError, match=f"did you mean '{NAME}'"):
+    downloads.check_name(NAME[:-1] + "3")
+
+
+def _hub_answers():
+  def answer(content):
+    return [Answer(json.dumps(content).encode())]
+
+  tree = [
+    {"type": "file", "path": name, "size": len(body), "oid": name}
+    for name, body in FILES.items()
+  ]
+  siblings = [{"rfilename": name} for name in FILES]
+  info = {"id": "org/model", "sha": COMMIT, "siblings": siblings}
+  not_found = [Answer(status=404, headers={"X-Error-Code": "RepoNotFound"})]
+  api = "/api/models/org"
+  return {
+    f"{api}/model/revision/main": answer(info),
+    f"{api}/model/revision/v1": answer(info),
+    f"{api}/model/tree/{COMMIT}": answer(tree),
+    f"{api}/pickle/revision/main": answer({**info, "id": "org/pickle"}),
+    f"{api}/pickle/tree/{COMMIT}": answer(tree[3:4]),
+    f"{api}/gone/revision/main": not_found,
+    **{
+      f"/org/model/resolve/{COMMIT}/{name}": [
+        Answer(body, headers={"ETag": f'"{name}"', "X-Repo-Commit": COMMIT})
+      ]
+      for name, body in FILES.items()
+    },
+  }
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+  """A server that answers as Hugging Face's does."""
+  with serve(_hub_answers()) as server:
+    download = functools.partial(
+      huggingface_hub.snapshot_download,
+      endpoint=server.url,
+      cache_dir=str(tmp_path),
+    )
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    yield server
+
+
+def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
+  folder = downloads.local_path("hf://org/model")
+  for name, body in FILES.items():
+    path = tmp_path / folder / name
+    if name in ("config.json", "model.safetensors", "vocab.txt"):
+      assert path.read_bytes() == body
+    else:
+      assert not path.exists()
+  assert downloads.local_path("hf://org/model@v1") == folder
+  bodies = [path for method, path, _ in hub.requests if method == "GET"]
+  assert len([path for path in bodies if "/resolve/" in path]) == 3
+  downloads.use_cache_only(True)
+  hub.requests.clear()
+  assert downloads.local_path("hf://org/model") == folder
+  assert hub.requests == []
+
+
+def test_errors_of_the_hub_are_one_line(hub):
+  for name, wanted in {
+    "hf://org/gone": "no such public model or revision; check the name",
+    "hf://org/pickle": "has no model.safetensors; pass another",
+    "hf://": "is not hf://organization/name; pass such",
+    "hf://a/b/c": "is not hf://organization/name; pass such",
+    "hf://../x": "is not hf://organization/name; pass such",
+  }.items():
+    with pytest.raises(UserError, match=wanted) as error:
+      downloads.local_path(name)
+    assert "\n" not in str(error.value)
+  downloads.use_cache_only(True)
+  with pytest.raises(UserError, match=r"not in the cache .* omit --offline"):
+    downloads.local_path("hf://org/model")

@@ -1,0 +1,197 @@
+"""Downloads from servers that fail and lie."""
+
+import base64
+import hashlib
+import io
+import random
+import zipfile
+
+import google_crc32c
+import pytest
+
+from errors import UserError
+from loopback import Answer, serve
+from pipeline import fetching
+
+BODY = random.Random(1).randbytes(100_000)
+ETAG = {"ETag": '"v1"'}
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch):
+  monkeypatch.setattr(fetching, "_WAITS", (0, 0, 0, 0))
+
+
+@pytest.fixture
+def server():
+  """A server without files, which tests add."""
+  with serve({}) as server:
+    yield server
+
+
+def _fetch(server, folder, *answers, **kwargs):
+  """Fetches /file into a folder of its own; returns its content."""
+  server.answers["/file"] = list(answers)
+  path = folder / "new" / "file"
+  found = fetching.fetch(f"{server.url}/file", str(path), **kwargs)
+  assert found == str(path)
+  return path.read_bytes()
+
+
+def _names(folder):
+  return sorted(path.name for path in (folder / "new").iterdir())
+
+
+def test_a_file_is_downloaded_once(server, tmp_path):
+  for _ in range(2):
+    assert _fetch(server, tmp_path, Answer(BODY, headers=ETAG)) == BODY
+  assert server.requests == [("GET", "/file", None)]
+  assert _names(tmp_path) == ["file"]
+
+
+def test_an_interrupted_download_continues(server, tmp_path):
+  cuts = (Answer(BODY, headers=ETAG, cut=cut) for cut in (30_000, 20_000))
+  assert _fetch(server, tmp_path, *cuts, Answer(BODY, headers=ETAG)) == BODY
+  ranges = [wanted for _, _, wanted in server.requests]
+  assert ranges == [None, "bytes=30000-", "bytes=50000-"]
+  assert _names(tmp_path) == ["file"]
+
+
+def test_the_next_run_continues(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  with pytest.raises(UserError, match=r"30,000 bytes .* again to continue"):
+    _fetch(server, tmp_path, first, Answer(status=503, headers=ETAG))
+  assert _names(tmp_path) == ["file.download", "file.download.json"]
+  server.requests.clear()
+  assert _fetch(server, tmp_path, Answer(BODY, headers=ETAG)) == BODY
+  assert server.requests == [("GET", "/file", "bytes=30000-")]
+  assert _names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+  "second",
+  [
+    Answer(BODY[::-1], headers={"ETag": '"v2"'}),  # Another version.
+    Answer(BODY[::-1], headers={"ETag": '"v1"'}, ignores_range=True),
+  ],
+)
+def test_a_whole_answer_replaces_what_is_there(server, tmp_path, second):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  assert _fetch(server, tmp_path, first, second) == BODY[::-1]
+
+
+def test_a_server_without_versions_starts_again(server, tmp_path):
+  for headers in ({}, {"ETag": 'W/"weak"'}):
+    first = Answer(BODY, headers=headers, cut=30_000)
+    folder = tmp_path / str(len(headers))
+    assert _fetch(server, folder, first, Answer(BODY, headers=headers)) == BODY
+    assert server.requests[-1] == ("GET", "/file", None)
+
+
+def test_a_file_that_became_shorter_starts_again(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  short = Answer(BODY[:20_000], headers=ETAG)
+  assert _fetch(server, tmp_path, first, short) == BODY[:20_000]
+
+
+def test_another_part_than_asked_for_is_an_error(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  wrong = {**ETAG, "Content-Range": "bytes 0-99999/100000"}
+  with pytest.raises(UserError, match="not the rest of the file"):
+    _fetch(server, tmp_path, first, Answer(BODY, headers=wrong))
+  path = tmp_path / "new" / "file.download"
+  assert path.read_bytes() == BODY[:30_000]
+
+
+def test_a_length_that_is_too_large_is_an_error(server, tmp_path):
+  lie = Answer(BODY, length=len(BODY) + 1)
+  with pytest.raises(UserError, match=r"100,000 of 100,001 bytes arrived"):
+    _fetch(server, tmp_path, lie)
+
+
+def _checksums(body):
+  digest = google_crc32c.Checksum(body).digest()
+  md5 = hashlib.md5(body).digest()
+  shown = [base64.b64encode(found).decode() for found in (digest, md5)]
+  return {"x-goog-hash": f"crc32c={shown[0]},md5={shown[1]}"}
+
+
+def test_checksums_of_the_server_are_verified(server, tmp_path):
+  right = Answer(BODY, headers=_checksums(BODY))
+  assert _fetch(server, tmp_path / "right", right) == BODY
+  for name, answer in {
+    "altered": Answer(BODY[::-1], headers=_checksums(BODY)),
+    "shortened": Answer(BODY, headers=_checksums(BODY), length=50_000),
+  }.items():
+    with pytest.raises(UserError, match=r"damaged: its crc32c is not .* again"):
+      _fetch(server, tmp_path / name, answer)
+    assert _names(tmp_path / name) == []
+
+
+def test_a_known_checksum_is_verified(server, tmp_path):
+  sha256 = hashlib.sha256(BODY).hexdigest()
+  assert _fetch(server, tmp_path, Answer(BODY), sha256=sha256) == BODY
+  with pytest.raises(UserError, match="its sha256 is not"):
+    _fetch(server, tmp_path / "2", Answer(BODY[:-1]), sha256=sha256)
+
+
+def test_a_missing_file_is_an_error(server, tmp_path):
+  with pytest.raises(UserError, match=r"/file .* answers 404 .* address"):
+    _fetch(server, tmp_path, Answer(status=404))
+  assert len(server.requests) == 1
+  assert _names(tmp_path) == []
+
+
+def test_a_busy_server_is_asked_again(server, tmp_path):
+  busy = [Answer(status=status) for status in (503, 429, 500, 408)]
+  assert _fetch(server, tmp_path, *busy, Answer(BODY)) == BODY
+  assert len(server.requests) == 5
+
+
+def test_no_server_is_an_error(tmp_path):
+  with serve({}) as server:
+    pass
+  with pytest.raises(UserError, match=r"refused.*again to continue"):
+    fetching.fetch(f"{server.url}/file", str(tmp_path / "file"))
+
+
+def test_offline_uses_what_is_there(tmp_path):
+  path = tmp_path / "file"
+  with pytest.raises(UserError, match=r"--offline forbids .* omit it"):
+    fetching.fetch("http://127.0.0.1:9/file", str(path), offline=True)
+  path.write_bytes(BODY)
+  url = "http://127.0.0.1:9/file"
+  assert fetching.fetch(url, str(path), offline=True) == str(path)
+
+
+def _zip(names):
+  stream = io.BytesIO()
+  with zipfile.ZipFile(stream, "w") as archive:
+    for name in names:
+      archive.writestr(name, name)
+  return stream.getvalue()
+
+
+def test_an_archive_is_downloaded_and_unpacked_once(server, tmp_path):
+  server.answers["/a.zip"] = [Answer(_zip(["top/x", "top/y/z"]))]
+  folder = tmp_path / "cache" / "a"
+  for _ in range(2):
+    fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert (folder / "x").read_text() == "top/x"
+  assert (folder / "y" / "z").read_text() == "top/y/z"
+  assert [path.name for path in folder.parent.iterdir()] == ["a"]
+  assert len(server.requests) == 1
+
+
+def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
+  content = _zip(["x"])
+  server.answers["/a.zip"] = [
+    Answer(content, length=len(content) - 30),
+    Answer(content),
+  ]
+  folder = tmp_path / "a"
+  with pytest.raises(UserError, match=r"not a whole zip archive .* again"):
+    fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert list(tmp_path.iterdir()) == []
+  fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert (folder / "x").read_text() == "x"
