@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from absl import logging
+from safetensors import numpy as safetensors
 
 import modeling
 import tokenization
@@ -61,6 +62,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   prefix, model = _find_model(model_dir)
   folder = os.path.dirname(prefix)
   weights = _read_weights(prefix)
+  step = weights.pop(names.STEP, None)
   contents = _read_assets(folder)
   architecture, fields = _describe_head(folder, weights)
   if fields.get("problem_type") == "regression":
@@ -77,7 +79,8 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   files.makedirs(output_dir)
   for name, content in contents.items():
     files.write_file(os.path.join(output_dir, name), content)
-  _write_tensors(os.path.join(output_dir, names.WEIGHTS_NAME), tensors)
+  path = os.path.join(output_dir, names.WEIGHTS_NAME)
+  files.write_file(path, _safetensors(tensors, step))
   # Last, because a folder with this file counts as a model.
   files.write_file(
     os.path.join(output_dir, huggingface_config.CONFIG_NAME),
@@ -129,15 +132,22 @@ def _lower_cases(model):
 
 def _read_weights(prefix):
   """The variables of BERT and its heads, by name; others are logged."""
-  checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
-  known = {name for name in checkpoint.shapes if names.tensor_name(name)}
-  others = sorted(checkpoint.shapes.keys() - known)
+  checkpoint = checkpoints.Checkpoint(prefix)
+  weights = {
+    name
+    for name in checkpoint.shapes
+    if not checkpoints.is_training_state(name)
+  }
+  known = set(filter(names.tensor_name, weights))
+  others = sorted(weights - known)
   if others:
     logging.warning("%s: not converted: %s", prefix, listing(others))
   if "bert/embeddings/word_embeddings" not in known:
     raise UserError(
       f"{prefix} has no word embeddings of BERT; pass the checkpoint of a BERT"
     )
+  if names.STEP in checkpoint:
+    known.add(names.STEP)
   return {name: checkpoint[name] for name in sorted(known)}
 
 
@@ -284,8 +294,17 @@ def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
   return tokenizer
 
 
-def _write_tensors(path, tensors):
-  """Writes a safetensors file."""
-  from safetensors import numpy as safetensors
-
-  files.write_file(path, safetensors.save(tensors, {"format": "pt"}))
+def _safetensors(tensors, step):
+  """The content of a safetensors file."""
+  metadata = {"format": "pt"}
+  if step is not None:
+    metadata[names.STEP] = str(step)
+  content = safetensors.save(tensors, metadata)
+  length = int.from_bytes(content[:8], "little")
+  header = json.loads(content[8 : 8 + length])
+  # The library's order of the metadata differs from run to run.
+  header["__metadata__"] = metadata
+  text = json.dumps(header, separators=(",", ":")).encode()
+  # The data start at a multiple of 8 bytes.
+  text += b" " * (-len(text) % 8)
+  return len(text).to_bytes(8, "little") + text + content[8 + length :]

@@ -36,6 +36,9 @@ _HEADS = {
 _DECODER = "cls.predictions.decoder.weight"
 _DECODER_BIAS = "cls.predictions.decoder.bias"
 
+# The number of updates, which is no tensor but an entry of the metadata.
+STEP = "global_step"
+
 
 def find_weights(folder: str) -> str | None:
   """The file of the weights in a folder; None if it has none.
@@ -157,12 +160,15 @@ class Weights:
 
   def __init__(self, path: str):
     self._path = path
-    self._tensors, self._decoder = {}, None
+    self._tensors, self._decoder, self._step = {}, None, None
     biases = {}
     for file in weight_files(path):
       if not file.endswith(".safetensors"):
         continue
-      for name, tensor in _read_header(file).items():
+      tensors, metadata = _read_header(file)
+      step = metadata.get(STEP, "")
+      self._step = int(step) if step.isdecimal() else self._step
+      for name, tensor in tensors.items():
         if name == _DECODER:
           self._decoder = tensor
         elif name == _DECODER_BIAS:
@@ -173,18 +179,21 @@ class Weights:
 
   def get_variable_to_shape_map(self) -> dict[str, list[int]]:
     """Name and shape of each variable."""
-    return {
+    shapes = {
       name: tensor.shape[::-1] if name.endswith("/kernel") else tensor.shape
       for name, tensor in self._tensors.items()
     }
+    return shapes if self._step is None else {**shapes, STEP: []}
 
   def get_tensor(self, name: str) -> np.ndarray:
-    """The value of a variable, float32.
+    """The value of a variable, float32; int64 for the step.
 
     Raises:
       UserError: the file is damaged; or the output weights of masked words
         are not the word embeddings.
     """
+    if name == STEP:
+      return np.int64(self._step)
     if name == "cls/predictions/output_bias" and self._decoder:
       words = self._tensors.get("bert/embeddings/word_embeddings")
       tied = words and np.array_equal(_read(self._decoder), _read(words))
@@ -198,7 +207,7 @@ class Weights:
 
 
 def _read_header(path):
-  """Dict from the name of each tensor in a file to its _Tensor."""
+  """Dict from the name of each tensor in a file to its _Tensor; metadata."""
   try:
     size = files.size(path)
     with files.open_file(path) as reader:
@@ -206,7 +215,9 @@ def _read_header(path):
       if length > size - 8:
         raise ValueError("it ends early")
       header = json.loads(reader.read(length))
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", {})
+    if not all(isinstance(value, str) for value in metadata.values()):
+      raise ValueError("its metadata is wrong")
     found = {}
     for name, entry in header.items():
       start, end = entry["data_offsets"]
@@ -221,7 +232,7 @@ def _read_header(path):
         is_shape = min(tensor.shape, default=0) >= 0
         if not is_shape or tensor.size != count * int(dtype[-1]):
           raise ValueError(f"{name} has another size than its shape")
-    return found
+    return found, metadata
   except FileNotFoundError as error:
     raise UserError(f"{path} is missing; copy it again") from error
   except (ValueError, KeyError, TypeError, AttributeError) as error:

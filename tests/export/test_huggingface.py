@@ -40,6 +40,8 @@ def write(tmp_path_factory, golden, goldens):
       for name in weights.shapes
       if pretrained or name.startswith("bert/")
     }
+    if assets:
+      values["global_step"] = np.int64(12345)
     draw = np.random.default_rng(2).normal
     for name, shape in head.items():
       values[name] = draw(size=shape).astype(np.float32)
@@ -144,6 +146,7 @@ def test_a_regression_gives_its_numbers(write, tmp_path):
   assert fields["problem_type"] == "regression"
   theirs = safetensors.load((there / "model.safetensors").read_bytes())
   ours = checkpoints.Checkpoint(str(model / "bert_model.ckpt"))
+  assert checkpoints.Checkpoint(str(there / "model.safetensors")).step == 12345
   weights, bias = ours["output_weights"], ours["output_bias"]
   np.testing.assert_array_equal(theirs["classifier.weight"], weights / 2)
   np.testing.assert_array_equal(theirs["classifier.bias"], bias / 2 + 3)
