@@ -98,12 +98,12 @@ def local_path(path: str | os.PathLike) -> str:
 def _fetch_from_hub(path):
   """The folder of a model of Hugging Face."""
   import huggingface_hub
-  from huggingface_hub import errors
+  from huggingface_hub import errors, utils
 
   missing = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
   name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
   if not sys.stderr.isatty():
-    huggingface_hub.utils.disable_progress_bars()
+    utils.disable_progress_bars()
   try:
     folder = huggingface_hub.snapshot_download(
       name,

@@ -1,0 +1,181 @@
+"""convert_checkpoint.py and download.py as commands; models in both formats."""
+
+import json
+import shutil
+
+import pytest
+
+import scripts
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, goldens):
+  """ours/, a release; theirs/, converted; and back/, converted again."""
+  base = tmp_path_factory.mktemp("models")
+  shutil.copytree(goldens / "model", base / "ours")
+  shutil.copy(goldens / "vocab.txt", base / "ours")
+  config = base / "ours" / "bert_config.json"
+  fields = json.loads(config.read_text())
+  config.write_text(json.dumps({**fields, "num_hidden_layers": 1}))
+  for source, target, name in (
+    ("ours", "theirs", "huggingface"),
+    ("theirs", "back", "tensorflow"),
+  ):
+    scripts.fork(
+      "convert_checkpoint.py",
+      f"--to={name}",
+      f"--model_dir={base / source}",
+      f"--output_dir={base / target}",
+    )
+  (base / "text.txt").write_text("the city ||| he ate\nunaffable\n")
+  (base / "empty").mkdir()
+  (base / "pickle").mkdir()
+  (base / "pickle" / "pytorch_model.bin").touch()
+  shutil.copytree(base / "theirs", base / "roberta")
+  config = base / "roberta" / "config.json"
+  fields = json.loads(config.read_text())
+  config.write_text(json.dumps({**fields, "model_type": "roberta"}))
+  shutil.copytree(base / "theirs", base / "cut")
+  weights = base / "cut" / "model.safetensors"
+  weights.write_bytes(weights.read_bytes()[:5000])
+  return base
+
+
+def test_the_weights_come_back(models):
+  ours = sorted((models / "ours").glob("bert_model.ckpt.*"))
+  assert len(ours) == 2
+  for path in ours:
+    assert (models / "back" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_folder_of_theirs_is_a_model_to_every_script(models):
+  """With its vocabulary and its configuration."""
+  written = {}
+  ours = models / "ours"
+  for name, flags in {
+    "ours": [
+      f"--init_checkpoint={ours / 'bert_model.ckpt'}",
+      f"--vocab_file={ours / 'vocab.txt'}",
+      f"--bert_config_file={ours / 'bert_config.json'}",
+    ],
+    "theirs": [f"--init_checkpoint={models / 'theirs'}"],
+    "file": [
+      f"--init_checkpoint={models / 'theirs/model.safetensors'}",
+      f"--vocab_file={models / 'theirs/tokenizer.json'}",
+      f"--bert_config_file={models / 'theirs/config.json'}",
+    ],
+  }.items():
+    output = models / f"{name}.jsonl"
+    scripts.fork(
+      "extract_features.py",
+      *flags,
+      f"--input_file={models / 'text.txt'}",
+      f"--output_file={output}",
+    )
+    written[name] = output.read_bytes()
+  assert len(written["ours"].splitlines()) == 2
+  assert written["theirs"] == written["ours"]
+  assert written["file"] == written["ours"]
+
+
+def test_masks_are_filled_from_both_formats(models):
+  answers = [
+    scripts.fork(
+      "fill_mask.py",
+      f"--model_dir={models / name}",
+      "--input_file=-",
+      stdin="the [MASK] .\n",
+    )[0]
+    for name in ("ours", "theirs")
+  ]
+  assert "[MASK] 1:" in answers[0]
+  assert answers[0] == answers[1]
+
+
+def test_a_training_starts_from_their_folder(models, goldens, tmp_path):
+  """And leaves a model folder of its own."""
+  table = tmp_path / "rows.tsv"
+  table.write_text("text\tlabel\n" + "he\tgood\nshe\tbad\n" * 4)
+  _, log = scripts.fork(
+    "run_classifier.py",
+    "--task_name=custom",
+    "--do_train",
+    f"--train_file={table}",
+    f"--init_checkpoint={models / 'theirs'}",
+    "--max_seq_length=8",
+    "--train_batch_size=4",
+    "--num_train_epochs=1",
+    f"--output_dir={tmp_path / 'out'}",
+  )
+  assert "loaded 23 variables; 2 initialized" in log
+  vocab = (tmp_path / "out" / "vocab.txt").read_bytes()
+  assert vocab == (goldens / "vocab.txt").read_bytes()
+  record = json.loads((tmp_path / "out" / "flags.json").read_text())
+  found = record["flags"]["vocab_file"]
+  assert found == str(models / "theirs" / "vocab.txt")
+  assert len(record["data"]["init_checkpoint"]) == 64
+
+
+CONVERT = "convert_checkpoint.py --output_dir=OUT "
+EXTRACT = "extract_features.py --input_file=FILES/text.txt --output_file=OUT "
+
+BAD = {
+  f"{CONVERT} --to=huggingface": ["--model_dir is required"],
+  f"{CONVERT} --model_dir=FILES/ours": ["--to is required"],
+  f"{CONVERT} --to=torch --model_dir=FILES/ours": ["--to=torch", "huggingface"],
+  f"{CONVERT} --to=huggingface --model_dir=FILES/empty": [
+    "no checkpoint FILES/empty",
+    "pass",
+  ],
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/pickle": [
+    "FILES/pickle/pytorch_model.bin is a pickle",
+    "python -c",
+  ],
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/roberta": [
+    "FILES/roberta/config.json: model_type='roberta' is not supported",
+    "pass a BERT model",
+  ],
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/cut": [
+    "FILES/cut/model.safetensors is damaged or incomplete",
+    "again",
+  ],
+  "convert_checkpoint.py --to=tensorflow --model_dir=FILES/theirs "
+  "--output_dir=FILES/ours": ["--output_dir=FILES/ours is not empty"],
+  f"{EXTRACT} --init_checkpoint=FILES/ours/bert_model.ckpt": ["--vocab_file"],
+  f"{EXTRACT} --init_checkpoint=FILES/theirs --do_lower_case=false": [
+    "--do_lower_case=False contradicts FILES/theirs/config.json",
+    "pass that",
+  ],
+  f"{EXTRACT} --init_checkpoint=FILES/pickle": ["is a pickle"],
+  f"{EXTRACT} --init_checkpoint=hf://org/name --offline": [
+    "hf://org/name is not in the cache",
+    "omit --offline",
+  ],
+  f"{EXTRACT} --init_checkpoint=wwm_cased_L-24_H-1024_A-16 --offline": [
+    "wwm_cased_L-24_H-1024_A-16.zip is not there",
+    "omit it",
+  ],
+  "download.py": ["no command", "glue or squad or model"],
+  "download.py data": ["--command=data", "glue|squad|model"],
+  "download.py glue": ["glue needs names", "glue MRPC"],
+  "download.py glue MPRC": ["'MPRC' is not a task", "did you mean 'MRPC'?"],
+  "download.py squad MRPC": ["squad has no parts", "omit 'MRPC'"],
+  "download.py squad --output_dir=OUT --offline": ["--offline", "omit it"],
+  "download.py squad --output_dir=FILES/text.txt": ["not a writable folder"],
+  "download.py model bert_base": ["'bert_base' is neither hf://"],
+  "download.py model hf://a/b --output_dir=OUT": ["BERT_CACHE"],
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(models, tmp_path, command):
+  out = str(tmp_path / "out")
+  words = command.replace("FILES", str(models)).replace("OUT", out).split()
+  before = scripts.tree(models)
+  _, error = scripts.fork(*words, status=2, cwd=tmp_path)
+  *_, line = error.splitlines()
+  assert line.startswith("error: ")
+  for text in BAD[command]:
+    assert text.replace("FILES", str(models)) in line
+  assert scripts.tree(models) == before
+  assert list(tmp_path.iterdir()) == []
