@@ -6,11 +6,13 @@
 `--to=tensorflow` writes `bert_model.ckpt`, `bert_config.json` and `vocab.txt`.
 """
 
+import tempfile
+
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError
-from export import huggingface
+from export import huggingface, saved_model_weights
 from pipeline import files
 from training import common_flags, startup
 
@@ -27,7 +29,8 @@ def define_flags() -> None:
     None,
     "Folder of a model in either format: a release, the --output_dir of a "
     "training, or config.json with model.safetensors. Or a checkpoint in it; "
-    "or a name, such as hf://google-bert/bert-base-uncased, to download once.",
+    "or a name, such as hf://google-bert/bert-base-uncased, to download once; "
+    "or the SavedModel of an encoder, of which only variables are read.",
   )
   common_flags.define_download_flag()
   flags.DEFINE_string("output_dir", None, "New folder to write.")
@@ -42,9 +45,27 @@ def check_flags() -> None:
     raise UserError(f"--output_dir={path} is not empty; pass a new folder")
 
 
+def convert_saved_model() -> None:
+  """Converts the encoder of a SavedModel."""
+  if FLAGS.to == "tensorflow":
+    saved_model_weights.write_release(FLAGS.model_dir, FLAGS.output_dir)
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    saved_model_weights.write_release(FLAGS.model_dir, folder)
+    if not files.exists(f"{folder}/vocab.txt"):
+      raise UserError(
+        f"--model_dir={FLAGS.model_dir} has no assets/vocab.txt; pass "
+        f"--to=tensorflow, copy the model's vocab.txt to the result, and "
+        f"convert that"
+      )
+    huggingface.to_huggingface(folder, FLAGS.output_dir)
+
+
 def main() -> None:
   check_flags()
-  if FLAGS.to == "huggingface":
+  if saved_model_weights.is_saved_model(FLAGS.model_dir):
+    convert_saved_model()
+  elif FLAGS.to == "huggingface":
     huggingface.to_huggingface(FLAGS.model_dir, FLAGS.output_dir)
   else:
     huggingface.to_tensorflow(FLAGS.model_dir, FLAGS.output_dir)

@@ -82,6 +82,11 @@ def find_checkpoint(path: str) -> str:
     path = release
   if not exists(path):
     huggingface_weights.check_is_no_pickle(path)
+    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
+      raise UserError(
+        f"{os.path.dirname(path)} is a SavedModel; convert it with "
+        f"convert_checkpoint.py --to=tensorflow, and pass the result"
+      )
     if huggingface_weights.is_weights(path):
       raise UserError(f"no such file {path}; pass the file or its folder")
     raise UserError(

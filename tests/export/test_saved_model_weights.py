@@ -1,0 +1,151 @@
+"""Encoders of SavedModels, under the names that TF-Hub and Keras give them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+from errors import UserError
+from export import saved_model_weights
+from training import checkpoints, model_folder
+
+CONFIG = modeling.BertConfig(9, 8, 1, 2, 6, "gelu", 0.1, 0.1, 5, 2)
+LAYER = "transformer/layer_0"
+
+# TF-Hub's names since version 3 of its BERT encoders, in shapes of H = 8 with
+# two heads; the last column is ours.
+NEW = {
+  "word_embeddings/embeddings:0": ([9, 8], "embeddings/word_embeddings"),
+  "position_embedding/embeddings:0": ([5, 8], "embeddings/position_embeddings"),
+  "type_embeddings/embeddings:0": ([2, 8], "embeddings/token_type_embeddings"),
+  "embeddings/layer_norm/gamma:0": ([8], "embeddings/LayerNorm/gamma"),
+  "embeddings/layer_norm/beta:0": ([8], "embeddings/LayerNorm/beta"),
+  **{
+    f"{LAYER}/self_attention/{name}/{part}:0": (
+      shape,
+      f"encoder/layer_0/attention/self/{name}/{part}",
+    )
+    for name in ("query", "key", "value")
+    for part, shape in (("kernel", [8, 2, 4]), ("bias", [2, 4]))
+  },
+  f"{LAYER}/self_attention/attention_output/kernel:0": (
+    [2, 4, 8],
+    "encoder/layer_0/attention/output/dense/kernel",
+  ),
+  f"{LAYER}/self_attention/attention_output/bias:0": (
+    [8],
+    "encoder/layer_0/attention/output/dense/bias",
+  ),
+  f"{LAYER}/self_attention_layer_norm/gamma:0": (
+    [8],
+    "encoder/layer_0/attention/output/LayerNorm/gamma",
+  ),
+  f"{LAYER}/self_attention_layer_norm/beta:0": (
+    [8],
+    "encoder/layer_0/attention/output/LayerNorm/beta",
+  ),
+  f"{LAYER}/intermediate/kernel:0": (
+    [8, 6],
+    "encoder/layer_0/intermediate/dense/kernel",
+  ),
+  f"{LAYER}/intermediate/bias:0": (
+    [6],
+    "encoder/layer_0/intermediate/dense/bias",
+  ),
+  f"{LAYER}/output/kernel:0": ([6, 8], "encoder/layer_0/output/dense/kernel"),
+  f"{LAYER}/output/bias:0": ([8], "encoder/layer_0/output/dense/bias"),
+  f"{LAYER}/output_layer_norm/gamma:0": (
+    [8],
+    "encoder/layer_0/output/LayerNorm/gamma",
+  ),
+  f"{LAYER}/output_layer_norm/beta:0": (
+    [8],
+    "encoder/layer_0/output/LayerNorm/beta",
+  ),
+  "pooler_transform/kernel:0": ([8, 8], "pooler/dense/kernel"),
+  "pooler_transform/bias:0": ([8], "pooler/dense/bias"),
+}
+
+
+def _old(name):
+  """The name in versions 1 and 2."""
+  for new, old in {
+    "position_embedding/embeddings": (
+      "embedding_postprocessor/position_embeddings"
+    ),
+    "type_embeddings/embeddings": "embedding_postprocessor/type_embeddings",
+    "embeddings/layer_norm": "embedding_postprocessor/layer_norm",
+    "transformer/": "encoder/",
+    "self_attention/attention_output": "self_attention_output",
+  }.items():
+    name = name.replace(new, old)
+  return f"bert_model/{name}"
+
+
+def _save(folder, names, skipped=()):
+  """Writes a SavedModel; returns the variables' values by our names."""
+  rng = np.random.default_rng(4)
+  module, values = tf.Module(), {}
+  module.variables_ = []
+  for name, (shape, ours) in names.items():
+    if name not in skipped:
+      value = rng.normal(size=shape).astype(np.float32)
+      values[f"bert/{ours}"] = value
+      variable = tf.Variable(value, name=name.removesuffix(":0"))
+      module.variables_.append(variable)
+  module.other = tf.Variable(1.0, name="something/else")
+  vocab = folder.parent / "vocab.txt"
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcd"]
+  vocab.write_text("".join(f"{piece}\n" for piece in pieces))
+  module.vocab_file = tf.saved_model.Asset(str(vocab))
+  module.do_lower_case = tf.Variable(False, trainable=False)
+  tf.saved_model.save(module, str(folder))
+  return values
+
+
+@pytest.mark.parametrize("spell", [str, _old])
+def test_variables_are_found_by_their_names(tmp_path, spell):
+  names = {spell(name): entry for name, entry in NEW.items()}
+  values = _save(tmp_path / "saved", names)
+  assert saved_model_weights.is_saved_model(str(tmp_path / "saved"))
+  with pytest.raises(UserError, match="is a SavedModel; convert it with"):
+    checkpoints.find_checkpoint(str(tmp_path / "saved"))
+  out = tmp_path / "out"
+  saved_model_weights.write_release(str(tmp_path / "saved"), str(out))
+  model = model_folder.find_model(str(out))
+  wanted = CONFIG.to_dict() | {"do_lower_case": False}
+  assert model.config.to_dict() == wanted
+  assert list(model.tokenizer.vocab)[-1] == "d"
+  found = checkpoints.Checkpoint(model.checkpoint)
+  assert found.shapes == modeling.variable_shapes(CONFIG)
+  for name, value in values.items():
+    np.testing.assert_array_equal(
+      found[name], value.reshape(found.shapes[name])
+    )
+
+
+def test_the_originals_names_are_kept(tmp_path):
+  names = {
+    f"bert/{ours}": (shape, ours)
+    for ours, shape in (
+      (name.removeprefix("bert/"), shape)
+      for name, shape in modeling.variable_shapes(CONFIG).items()
+    )
+  }
+  _save(tmp_path / "saved", names)
+  config = tmp_path / "saved" / "bert_config.json"
+  config.write_text(CONFIG.to_json_string())
+  out = tmp_path / "out"
+  saved_model_weights.write_release(str(tmp_path / "saved"), str(out))
+  found = checkpoints.Checkpoint(str(out / "bert_model.ckpt"))
+  assert found.shapes == modeling.variable_shapes(CONFIG)
+
+
+def test_other_saved_models_are_an_error(tmp_path):
+  _save(tmp_path / "none", {})
+  with pytest.raises(UserError, match="no variables of a BERT encoder under"):
+    saved_model_weights.write_release(str(tmp_path / "none"), str(tmp_path))
+  _save(tmp_path / "part", NEW, ["pooler_transform/bias:0"])
+  with pytest.raises(UserError, match=r"lacks .*/bias and 0 more"):
+    saved_model_weights.write_release(str(tmp_path / "part"), str(tmp_path))
+  assert not (tmp_path / "bert_config.json").exists()
