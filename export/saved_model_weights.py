@@ -82,9 +82,9 @@ def write_release(folder: str, output_dir: str) -> None:
   wanted = modeling.variable_shapes(config)
   missing = [name for name in wanted if name not in values]
   if missing:
+    others = plural(len(missing) - 1, "more variable")
     raise UserError(
-      f"{folder} lacks {missing[0]} and "
-      f"{plural(len(missing) - 1, 'more variable')} of BERT; pass the SavedModel "
+      f"{folder} lacks {missing[0]} and {others} of BERT; pass the SavedModel "
       f"of a BERT encoder"
     )
   contents = {}

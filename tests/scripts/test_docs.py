@@ -36,7 +36,7 @@ SCRIPTS = [
 # a cluster or a TPU, or are files of the reader's own.
 NOT_RUN = (
   r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__|"
-  r"\$TASK"
+  r"\$TASK|hf://|python download\.py"
 )
 
 # Makes commands small: the model has one layer and 128 positions. Some would
@@ -300,6 +300,7 @@ def test_every_block_is_run():
   assert {name for name, blocks in pages.items() if blocks} == {
     "architecture.md",
     "classification.md",
+    "convert.md",
     "features.md",
     "fill-mask.md",
     "multiple-choice.md",
@@ -309,6 +310,18 @@ def test_every_block_is_run():
     "serving.md",
     "squad.md",
   }
+
+
+def test_convert_runs(reader):
+  reader.read("convert.md")
+  theirs = reader.folder / "bert_huggingface" / "model.safetensors"
+  assert theirs.stat().st_size > 100_000
+  line = (reader.folder / "vectors.jsonl").read_text()
+  assert len(json.loads(line)["vector"]) == 32
+  released = reader.folder / "uncased_L-12_H-768_A-12"
+  for path in released.glob("bert_model.ckpt.*"):
+    again = reader.folder / "bert_tensorflow" / path.name
+    assert again.read_bytes() == path.read_bytes()
 
 
 def test_classification_runs(reader):
