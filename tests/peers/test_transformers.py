@@ -146,7 +146,7 @@ def _check(architecture, theirs, ours):
     wanted = theirs[name]
     if name == "seq_relationship_logits":
       wanted = tf.nn.log_softmax(wanted)
-    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
