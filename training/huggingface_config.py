@@ -11,6 +11,8 @@ import json
 import os
 from typing import NamedTuple
 
+from absl import logging
+
 import layers
 import modeling
 from errors import UserError
@@ -62,7 +64,7 @@ def read_config(path: str) -> modeling.BertConfig:
   if not is_config(fields):
     return modeling.BertConfig.from_json_file(path)
   for name, value in _FIXED.items():
-    if fields.get(name, value) != value:
+    if fields.get(name) not in (None, value):
       raise UserError(
         f"{path}: {name}={fields[name]!r} is not supported; pass a BERT model "
         f"with {name}={value!r}"
@@ -84,7 +86,7 @@ def read_config(path: str) -> modeling.BertConfig:
     config.check()
   except ValueError as error:
     raise UserError(f"{path} is damaged: {error}; copy it again") from error
-  do_lower_case = _lower_cases(os.path.dirname(path))
+  do_lower_case = _read_casing(os.path.dirname(path))
   if do_lower_case is not None:
     config.do_lower_case = do_lower_case
   return config
@@ -95,13 +97,26 @@ def _is_extra(name):
   return name == "directionality" or name.startswith("pooler_")
 
 
-def _lower_cases(folder):
+def _read_casing(folder):
   """Whether the tokenizer in a folder lower-cases text; None if unknown."""
-  settings = _read_object(os.path.join(folder, "tokenizer_config.json"))
-  if isinstance(settings.get("do_lower_case"), bool):
-    return settings["do_lower_case"]
-  tokenizer = _read_object(os.path.join(folder, "tokenizer.json"))
-  return (tokenizer.get("normalizer") or {}).get("lowercase")
+  path = os.path.join(folder, "tokenizer_config.json")
+  settings = _read_object(path)
+  lower_cases = settings.get("do_lower_case")
+  if not isinstance(lower_cases, bool):
+    tokenizer = _read_object(os.path.join(folder, "tokenizer.json"))
+    lower_cases = (tokenizer.get("normalizer") or {}).get("lowercase")
+  for name, value in (
+    ("strip_accents", lower_cases),
+    ("tokenize_chinese_chars", True),
+  ):
+    if settings.get(name) not in (None, value):
+      logging.warning(
+        "%s: %s=%s is not supported; some texts get other word pieces",
+        path,
+        name,
+        settings[name],
+      )
+  return lower_cases
 
 
 def _read_object(path):

@@ -94,7 +94,7 @@ def test_other_models_are_an_error(read, changes, wanted):
     read(**changes)
 
 
-def test_the_tokenizer_tells_the_casing(read, tmp_path):
+def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
   assert not hasattr(read(), "do_lower_case")
   tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
   (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -102,6 +102,10 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path):
   settings = tmp_path / "tokenizer_config.json"
   settings.write_text('{"do_lower_case": true}')
   assert read().do_lower_case is True
+  assert not caplog.records
+  settings.write_text('{"do_lower_case": true, "strip_accents": false}')
+  assert read().do_lower_case is True
+  assert "strip_accents=False is not supported" in caplog.text
   settings.write_text("[]")
   with pytest.raises(UserError, match=r"tokenizer_config\.json is damaged"):
     read()
