@@ -31,9 +31,11 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "model_dir",
     None,
-    "Folder of the model: the --output_dir of a finished training, or an "
-    "unzipped release.",
+    "Folder of the model: the --output_dir of a finished training, an unzipped "
+    "release, or config.json with model.safetensors. Or a name, such as "
+    "hf://google-bert/bert-base-uncased, to download once.",
   )
+  common_flags.define_download_flag()
   flags.DEFINE_string(
     "model_name",
     None,

@@ -24,9 +24,8 @@ import numpy as np
 import layers
 import modeling
 from errors import UserError, import_optional
-from pipeline import files, records
+from pipeline import downloads, files, records
 from tasks import classification, multiple_choice, squad_model, tagging
-from tasks.features import POOLER
 from training import checkpoints, model_folder
 from training.onnx_graph import (
   POOLED,
@@ -88,11 +87,13 @@ def task_graph(model_dir: str) -> OnnxGraph:
   Raises:
     UserError: the folder holds no model, or onnx is missing.
   """
+  model_dir = downloads.local_path(model_dir)
   config = model_folder.load_config(model_dir)
   prefix = checkpoints.find_checkpoint(model_dir)
   add_head, head_shapes = _find_head(model_dir, config)
   wanted = modeling.variable_shapes(config) | head_shapes
-  optional = POOLER if add_head is _no_head else ()
+  needs_pooler = add_head in (_classifier, _choices)
+  optional = () if needs_pooler else checkpoints.POOLER
   weights = checkpoints.load_weights(prefix, wanted, optional)
   graph = OnnxGraph(weights)
   add_head(graph, _Folder(model_dir, config, weights))
@@ -107,16 +108,18 @@ def _find_head(
 ) -> tuple[AddHead, Mapping[str, Sequence[int]]]:
   """The function that builds the model of a folder's task, and its shapes."""
 
-  def has(name):
-    return files.exists(os.path.join(model_dir, name))
+  def has(task):
+    return model_folder.has_task(
+      model_dir, task.SETTINGS_NAME, task.ARCHITECTURE
+    )
 
-  if has(squad_model.SETTINGS_NAME):
+  if has(squad_model):
     return _squad, squad_model.variable_shapes(config)
   size = config.hidden_size
-  if has(tagging.SETTINGS_NAME):
+  if has(tagging):
     labels, _, _ = tagging.read_assets(model_dir)
     return _tagger, layers.output_shapes(size, len(labels))
-  if has(multiple_choice.SETTINGS_NAME):
+  if has(multiple_choice):
     return _choices, layers.output_shapes(size, 1)
   label_type, _ = classification.read_assets(model_dir)
   if label_type is not None:
@@ -136,7 +139,7 @@ def _pooled_output(graph, folder, sequences):
 
 def _no_head(graph, folder):
   last = layer_name(folder.config.num_hidden_layers - 1)
-  has_pooler = POOLER[0] in folder.weights
+  has_pooler = checkpoints.POOLER[0] in folder.weights
   wanted = [last, POOLED] if has_pooler else [last]
   outputs = encoder(graph, folder.config, sequence_inputs(graph), wanted)
   size = folder.config.hidden_size

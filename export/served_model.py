@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from errors import UserError, listing
-from pipeline import files
+from pipeline import downloads, files
 from tasks import classification, multiple_choice, squad, squad_model, tagging
 from tasks import labels as label_types
 from tasks.chooser import Chooser
@@ -22,6 +22,7 @@ from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from tasks.squad_reader import Reader
 from tasks.tagger import Tagger
+from training import model_folder
 
 # Digits after the point, so that batches of other sizes give the same text.
 _DIGITS = 6
@@ -115,8 +116,9 @@ def load(model_dir: str, **options) -> ServedModel:
   Raises:
     UserError: the folder holds no model.
   """
-  for name, load_task in _TASKS.items():
-    if files.exists(os.path.join(model_dir, name)):
+  model_dir = downloads.local_path(model_dir)
+  for (asset, architecture), load_task in _TASKS.items():
+    if model_folder.has_task(model_dir, asset, architecture):
       return load_task(model_dir, **options)
   return _load_encoder(model_dir, **options)
 
@@ -254,10 +256,11 @@ def _load_encoder(model_dir, **options):
   )
 
 
-# By the file that a folder has; a tagger has labels.json, too.
+# By the file that a folder has, and its name in Hugging Face's format; a tagger
+# has labels.json, too.
 _TASKS = {
-  squad_model.SETTINGS_NAME: _load_reader,
-  tagging.SETTINGS_NAME: _load_tagger,
-  multiple_choice.SETTINGS_NAME: _load_chooser,
-  classification.LABELS_NAME: _load_classifier,
+  (squad_model.SETTINGS_NAME, squad_model.ARCHITECTURE): _load_reader,
+  (tagging.SETTINGS_NAME, tagging.ARCHITECTURE): _load_tagger,
+  (multiple_choice.SETTINGS_NAME, multiple_choice.ARCHITECTURE): _load_chooser,
+  (classification.LABELS_NAME, classification.ARCHITECTURE): _load_classifier,
 }

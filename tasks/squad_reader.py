@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import modeling
 import tokenization
 from errors import UserError
-from pipeline import files, records, text_files
+from pipeline import records, text_files
 from tasks import squad, squad_model
 from tasks.squad import ReadingSettings
 from tasks.squad_decoding import Answer, Candidate, RawResult, answer_question
-from training import checkpoints, huggingface_config, model_folder
+from training import checkpoints, model_folder
 from training.predictor import Predictor
 
 # Number of answers shown on the terminal.
@@ -137,11 +137,9 @@ class Reader:
 
 def is_trained(model_dir: str) -> bool:
   """Whether a folder holds a finished training on SQuAD."""
-  path = os.path.join(model_dir, squad_model.SETTINGS_NAME)
-  head = huggingface_config.read_head(model_dir)
-  is_squad = head.architecture == squad_model.ARCHITECTURE
-  is_squad = is_squad or files.exists(path)
-  return is_squad and model_folder.is_finished(model_dir)
+  return model_folder.has_task(
+    model_dir, squad_model.SETTINGS_NAME, squad_model.ARCHITECTURE
+  ) and model_folder.is_finished(model_dir)
 
 
 def converse(

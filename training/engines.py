@@ -212,7 +212,8 @@ def _exported_encoder(config, weights, wanted):
 def _fingerprint(config, weights):
   """A hash of all that the graph depends on."""
   fields = json.dumps(config.to_dict(), sort_keys=True, default=repr)
-  # The index holds a checksum of each variable.
-  index = files.read_bytes(weights.prefix + ".index")
+  # The first is the index, which holds a checksum of each variable.
+  first, *_ = checkpoints.checkpoint_files(weights.prefix)
+  index = files.read_bytes(first)
   text = f"{_VERSION} {fields} {hashlib.sha256(index).hexdigest()}"
   return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -112,6 +112,9 @@ def test_a_task_without_our_files_is_known_by_its_architecture(
   huggingface.to_huggingface(str(write(head, assets)), str(there))
   for name in assets:
     (there / name).unlink()
+  for other, (_, files) in list(_heads().items())[3:]:
+    found = model_folder.has_task(str(there), list(files)[-1], other)
+    assert found == (other == architecture)
   huggingface.to_tensorflow(str(there), str(back))
   assert {path.name for path in back.iterdir()} >= assets.keys()
   if "labels.json" in assets:
