@@ -10,6 +10,8 @@ import sys
 COMMANDS = {
   "bert-choose": "run_multiple_choice",
   "bert-classify": "run_classifier",
+  "bert-convert": "convert_checkpoint",
+  "bert-download": "download",
   "bert-features": "extract_features",
   "bert-fill-mask": "fill_mask",
   "bert-ner": "run_ner",
