@@ -484,30 +484,27 @@ def vocab_file() -> str | None:
   """
   if FLAGS.vocab_file or FLAGS.spm_model_file or given("bert_config_file"):
     return FLAGS.vocab_file
-  return _find_in_init_checkpoint("VOCAB_NAMES")
+  return _file_of_init_checkpoint("vocab_file")
 
 
 def bert_config_file() -> str | None:
   """--bert_config_file; by default, that of the folder --init_checkpoint."""
-  return FLAGS.bert_config_file or _find_in_init_checkpoint("CONFIG_NAMES")
+  return FLAGS.bert_config_file or _file_of_init_checkpoint("bert_config_file")
 
 
-def _find_in_init_checkpoint(names):
-  """The first of these files in the folder --init_checkpoint, or None.
-
-  Args:
-    names: the name of a constant of `model_folder`.
-  """
+def _file_of_init_checkpoint(flag):
+  """The default of a flag: a file in the folder --init_checkpoint, or None."""
   if not given("init_checkpoint"):
     return None
   from training import model_folder
 
+  names = {
+    "vocab_file": model_folder.VOCAB_NAMES,
+    "bert_config_file": model_folder.CONFIG_NAMES,
+  }
   folder = downloads.local_path(FLAGS.init_checkpoint)
-  for name in getattr(model_folder, names):
-    path = os.path.join(folder, name)
-    if files.isfile(path):
-      return path
-  return None
+  paths = (os.path.join(folder, name) for name in names[flag])
+  return next(filter(files.isfile, paths), None)
 
 
 def model_files() -> list[str]:
@@ -667,9 +664,8 @@ def _check_tokenizer_fits(config, tokenizer):
     name = "spm_model_file" if FLAGS.spm_model_file else "vocab_file"
     raise UserError(
       f"--{name}={FLAGS.spm_model_file or vocab_file()} has {size} entries, "
-      f"more than "
-      f"vocab_size={config.vocab_size} of {bert_config_file()}; pass two "
-      f"files of the same model"
+      f"more than vocab_size={config.vocab_size} of {bert_config_file()}; pass "
+      f"two files of the same model"
     )
   # Models trained by this project record their casing.
   do_lower_case = getattr(config, "do_lower_case", FLAGS.do_lower_case)
