@@ -35,6 +35,9 @@ class GraphTokenizer(tf.Module):
   Args:
     tokenizer: a FullTokenizer with a vocabulary of word pieces.
 
+  Attributes:
+    tokenizer: the same.
+
   Raises:
     UserError: the tokenizer is a SentencePiece model.
   """
@@ -47,6 +50,7 @@ class GraphTokenizer(tf.Module):
         "the model reads text by SentencePiece, which is not in TensorFlow; "
         "pass --part=encoder"
       )
+    self.tokenizer = tokenizer
     self._lower_cases = tokenizer.basic_tokenizer.do_lower_case
     self._max_word_length = wordpiece.max_input_chars_per_word
     self._max_piece_length = max(
@@ -78,7 +82,7 @@ class GraphTokenizer(tf.Module):
     codes, rows = chars.flat_values, chars.value_rowids()
     if self._lower_cases:
       codes = _with_final_sigmas(codes, rows)
-    entries = _look_up(_characters(self._lower_cases), codes)  # [chars, 3]
+    entries = look_up(_characters(self._lower_cases), codes)  # [chars, 3]
     outputs = codes[:, tf.newaxis] + entries // 4
     is_present = entries % 4 > 0
     # One element per output from here on.
@@ -185,7 +189,7 @@ def _with_final_sigmas(codes, rows):
   As in `str.lower`: it follows a cased letter, and none follows, where some
   characters do not count.
   """
-  letters = _look_up(_letter_kinds(), codes)[:, 0]
+  letters = look_up(_letter_kinds(), codes)[:, 0]
   counted = tf.where(letters != _IGNORED)
   is_cased = tf.gather_nd(letters, counted) == _CASED
   rows = tf.gather_nd(rows, counted)
@@ -214,8 +218,11 @@ def _shifted(values, first):
 _CASED, _IGNORED = 1, 2
 
 
-def _look_up(table, codes):
-  """The entries [codes, n] of characters [codes] in a table of `_compact`."""
+Table = tuple[np.ndarray, np.ndarray]
+
+
+def look_up(table: Table, codes: tf.Tensor) -> tf.Tensor:
+  """The entries, int32 [C, n], of code points, int32 [C]; see `compact`."""
   page_of, pages = table
   page = tf.gather(tf.constant(page_of), codes // _PAGE)
   return tf.gather_nd(
@@ -223,8 +230,8 @@ def _look_up(table, codes):
   )
 
 
-def _compact(entries):
-  """A table by character, int32 [0x110000, n], without repeated pages.
+def compact(entries: np.ndarray) -> Table:
+  """A table by code point, int32 [0x110000, n], without repeated pages.
 
   Returns:
     int32 [0x1100], the page of each block of 256 characters, and int32
@@ -294,7 +301,7 @@ def _characters(lower_cases):
           # A part of an ideograph stays alone.
           kind = max(cased[code, 0], cased[other, 0])
           entries[code, i] = 4 * (other - code) + kind
-  return _compact(entries)
+  return compact(entries)
 
 
 @functools.cache
@@ -311,4 +318,4 @@ def _letter_kinds():
       elif ("a" + char + "Σ").lower().endswith("ς"):
         kinds[code] = _IGNORED  # It lets the letter before it count.
   kinds[_cased_entries()[:, 0] == 0] = _IGNORED
-  return _compact(kinds)
+  return compact(kinds)
