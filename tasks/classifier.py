@@ -46,6 +46,8 @@ class Classifier:
   Attributes:
     label_type: its label type; see `tasks.labels`.
     is_pair: whether it was trained on pairs of texts.
+    tokenizer, reading: how it reads text; a FullTokenizer and a Reading.
+    predictor: computes the logits.
 
   Raises:
     UserError: the folder does not hold a trained classifier.
@@ -59,21 +61,21 @@ class Classifier:
     runtime: str = "tensorflow",
   ):
     model_dir = downloads.local_path(model_dir)
-    self.label_type, self._reading = classification.read_assets(model_dir)
+    self.label_type, self.reading = classification.read_assets(model_dir)
     if self.label_type is None or not model_folder.is_finished(model_dir):
       raise UserError(
         f"{model_dir} does not hold a trained classifier; pass the "
         f"--output_dir of a finished training"
       )
     model = model_folder.find_model(model_dir)
-    self.is_pair = self._reading.is_pair
-    self._tokenizer = model.tokenizer
+    self.is_pair = self.reading.is_pair
+    self.tokenizer = model.tokenizer
     num_outputs = self.label_type.num_outputs
 
     def compute(bert, features):
       return {"logits": classification.compute_logits(bert, num_outputs, False)}
 
-    self._predictor = Predictor(
+    self.predictor = Predictor(
       model,
       compute,
       layers.output_shapes(model.config.hidden_size, num_outputs),
@@ -117,15 +119,15 @@ class Classifier:
       features = convert_example(
         InputExample("", *pair),
         self.label_type,
-        self._reading.max_seq_length,
-        self._tokenizer,
-        self._reading.long_text,
+        self.reading.max_seq_length,
+        self.tokenizer,
+        self.reading.long_text,
       )
       rows += map(vars, features)
       counts.append(len(features))
     if not rows:
       return np.zeros([0, self.label_type.num_outputs], np.float32)
-    logits = self._predictor(rows)["logits"]
+    logits = self.predictor(rows)["logits"]
     by_text = np.split(logits, np.cumsum(counts)[:-1])
     means = np.stack([np.mean(group, axis=0) for group in by_text])
     return np.asarray(self.label_type.probabilities(means))

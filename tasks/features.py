@@ -104,6 +104,7 @@ class FeatureExtractor:
     config, tokenizer: those of the model.
     layers: the chosen layers; empty with pooling="pooled".
     is_pooled: whether a text has a single vector.
+    predictor: computes the vectors.
     vector_shape: of a token's values, (layers, H), or of a text's vector.
 
   Raises:
@@ -149,7 +150,7 @@ class FeatureExtractor:
     defaults = LAYERS[: self.config.num_hidden_layers]
     self.layers = () if pooling == "pooled" else tuple(layers or defaults)
     self._indices = _layer_indices(self.layers, self.config.num_hidden_layers)
-    self._predictor = predictor.Predictor(
+    self.predictor = predictor.Predictor(
       model,
       self._compute,
       optional=() if pooling == "pooled" else checkpoints.POOLER,
@@ -272,7 +273,7 @@ class FeatureExtractor:
   def _run(self, texts, progress):
     """Computes the numbers of texts, which are from `_tokenize`."""
     flat = [row for _, rows, _ in texts for row in rows]
-    arrays = iter(self._predictor(flat, progress)["vectors"])
+    arrays = iter(self.predictor(flat, progress)["vectors"])
     field = "vector" if self.is_pooled else "values"
     results = []
     for found, rows, windows in texts:

@@ -38,6 +38,8 @@ class Reader:
   Attributes:
     settings: its ReadingSettings.
     decoding: its DecodingSettings.
+    tokenizer: its FullTokenizer.
+    predictor: computes the logits.
 
   Raises:
     UserError: there is no such model.
@@ -59,12 +61,12 @@ class Reader:
     prefix = checkpoints.find_checkpoint(os.fspath(model))
     folder = os.path.dirname(prefix) or "."
     config = bert_config or model_folder.load_config(folder)
-    self._tokenizer = tokenizer or model_folder.load_tokenizer(
+    self.tokenizer = tokenizer or model_folder.load_tokenizer(
       folder, getattr(config, "do_lower_case", True)
     )
     self.settings = settings or squad_model.read_settings(folder)
     self.decoding = squad_model.decoding_settings(
-      self._tokenizer, self.settings, **(decoding or {})
+      self.tokenizer, self.settings, **(decoding or {})
     )
 
     def compute(bert, features):
@@ -72,8 +74,8 @@ class Reader:
       return {"start_logits": start_logits, "end_logits": end_logits}
 
     sequence = records.sequence_feature(self.settings.max_seq_length)
-    self._predictor = Predictor(
-      model_folder.Model(config, self._tokenizer, prefix),
+    self.predictor = Predictor(
+      model_folder.Model(config, self.tokenizer, prefix),
       compute,
       squad_model.variable_shapes(config),
       optional=checkpoints.POOLER,
@@ -113,13 +115,13 @@ class Reader:
         )
       )
     groups = list(
-      squad.iterate_windows(examples, self._tokenizer, self.settings, False)
+      squad.iterate_windows(examples, self.tokenizer, self.settings, False)
     )
     for example, windows in zip(examples, groups, strict=True):
-      if not (windows and self._tokenizer.tokenize(example.question_text)):
+      if not (windows and self.tokenizer.tokenize(example.question_text)):
         raise UserError("question or text contains no words; pass some")
     flat = [window for windows in groups for window in windows]
-    logits = self._predictor([vars(window) for window in flat])
+    logits = self.predictor([vars(window) for window in flat])
     unique_ids = [window.unique_id for window in flat]
     results = map(
       RawResult, unique_ids, logits["start_logits"], logits["end_logits"]

@@ -18,10 +18,10 @@ _DOCUMENT = "-DOCSTART-"
 
 # What plain text is split into: a Chinese character; an abbreviation such as
 # U.S.; a word, with hyphens and similar signs inside; 's; any other sign.
-_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = f"[^\\W{_CHINESE}]"
+CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = f"[^\\W{CHINESE}]"
 _TEXT_WORDS = re.compile(
-  f"[{_CHINESE}]|(?:[A-Za-z]\\.){{2,}}|'s\\b|{_WORD}+(?:[-./@&+]{_WORD}+)*|[^\\w\\s]"
+  f"[{CHINESE}]|(?:[A-Za-z]\\.){{2,}}|'s\\b|{_WORD}+(?:[-./@&+]{_WORD}+)*|[^\\w\\s]"
 )
 
 

@@ -26,6 +26,8 @@ class Tagger:
   Attributes:
     labels: the labels of words.
     scheme: how they mark entities, see `entities.find_scheme`, or None.
+    tokenizer, reading: how it reads text; a FullTokenizer and a Reading.
+    predictor: computes the labels.
 
   Raises:
     UserError: the folder does not hold a trained tagger.
@@ -39,9 +41,9 @@ class Tagger:
     runtime: str = "tensorflow",
   ):
     model_dir = downloads.local_path(model_dir)
-    self.labels, self.scheme, self._reading = tagging.read_assets(model_dir)
+    self.labels, self.scheme, self.reading = tagging.read_assets(model_dir)
     model = model_folder.find_model(model_dir)
-    self._tokenizer = model.tokenizer
+    self.tokenizer = model.tokenizer
 
     def compute(bert, features):
       logits = tagging.compute_logits(bert, len(self.labels), False)
@@ -49,12 +51,12 @@ class Tagger:
       return {**predicted, "marks": features["label_ids"]}
 
     names = ("labels", "probabilities", "marks")
-    self._predictor = Predictor(
+    self.predictor = Predictor(
       model,
       compute,
       layers.output_shapes(model.config.hidden_size, len(self.labels)),
       optional=checkpoints.POOLER,
-      spec=tagged_rows.feature_spec(self._reading.max_seq_length),
+      spec=tagged_rows.feature_spec(self.reading.max_seq_length),
       output_axes=dict.fromkeys(names, (records.POSITION,)),
       batch_size=batch_size,
       precision=precision,
@@ -79,9 +81,9 @@ class Tagger:
       for number, (t, s) in enumerate(zip(texts, spans, strict=True))
     ]
     groups = list(
-      tagged_rows.make_rows(sentences, {}, self._tokenizer, self._reading)
+      tagged_rows.make_rows(sentences, {}, self.tokenizer, self.reading)
     )
-    outputs = self._predictor([row for group in groups for row in group])
+    outputs = self.predictor([row for group in groups for row in group])
     words = tagged_rows.by_sentence(outputs, map(len, groups))
     return [
       entities.found_entities(

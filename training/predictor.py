@@ -162,6 +162,25 @@ class Predictor:
         progress(len(batch))
     return results
 
+  @property
+  def variables(self) -> list[tf.Variable]:
+    """The model's variables."""
+    return [variable for _, variable in self._store.items()]
+
+  def compute(
+    self,
+    features: Tensors,
+    encoder: type[modeling.BertModel] = modeling.BertModel,
+  ) -> Tensors:
+    """The outputs of a batch [B, ...], as a part of the caller's graph.
+
+    Args:
+      features: the features in the spec.
+      encoder: the class of the encoder.
+    """
+    with self._store:
+      return dict(self._compute(self._encode(features, encoder), features))
+
   def _call_program(self, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
@@ -249,14 +268,15 @@ class Predictor:
       features = {
         name: value[start : start + count] for name, value in features.items()
       }
+    if not self._engine:
+      return self.compute(features)
     with self._store:
-      return dict(self._compute(self._encode(features, encoded), features))
+      batch = engines.EncodedBatch(self._config, encoded)
+      return dict(self._compute(batch, features))
 
-  def _encode(self, features, encoded):
+  def _encode(self, features, encoder):
     """The encoder of a batch."""
-    if self._engine:
-      return engines.EncodedBatch(self._config, encoded)
-    return modeling.BertModel(
+    return encoder(
       self._config,
       False,
       *(as_sequences(features[name]) for name in records.SEQUENCES),

@@ -1,0 +1,59 @@
+"""The TaskGraph of any trained model's folder."""
+
+import os
+
+from errors import UserError
+from export.squad_graph import ReaderGraph
+from export.tagger_graph import TaggerGraph
+from export.task_graph import ClassifierGraph, TaskGraph, VectorGraph
+from export.text_graph import GraphTokenizer
+from pipeline import files
+from tasks import classification, multiple_choice, squad_model, tagging
+from tasks.classifier import Classifier
+from tasks.features import FeatureExtractor
+from tasks.squad_reader import Reader
+from tasks.tagger import Tagger
+
+
+def load_task(
+  model_dir: str,
+  tokenizer: GraphTokenizer | None,
+  pooling: str = "mean",
+  normalize: bool = False,
+  max_seq_length: int = 128,
+) -> TaskGraph:
+  """The model of the task that a folder was trained on, or of vectors.
+
+  Args:
+    model_dir: the folder.
+    tokenizer: its GraphTokenizer; None if no text is read.
+    pooling, normalize, max_seq_length: see `FeatureExtractor`; of a model
+      without a task.
+
+  Raises:
+    UserError: the folder holds no model, or one of multiple choice.
+  """
+
+  def has(name):
+    return files.exists(os.path.join(model_dir, name))
+
+  if has(multiple_choice.SETTINGS_NAME):
+    raise UserError(
+      f"{model_dir} holds a model of multiple choice, which is exported as "
+      f"numbers only; pass --format=onnx, or --part=encoder"
+    )
+  if has(squad_model.SETTINGS_NAME):
+    return ReaderGraph(Reader(model_dir), tokenizer)
+  if has(tagging.SETTINGS_NAME):
+    return TaggerGraph(Tagger(model_dir), tokenizer)
+  if has(classification.LABELS_NAME):
+    return ClassifierGraph(Classifier(model_dir), tokenizer)
+  layers = None if pooling == "pooled" else (-1,)
+  extractor = FeatureExtractor(
+    model_dir,
+    layers,
+    pooling,
+    normalize=normalize,
+    max_seq_length=max_seq_length,
+  )
+  return VectorGraph(extractor, tokenizer)

@@ -1,0 +1,82 @@
+"""The graph's entities are those of the Tagger."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from export import tagger_graph, text_graph
+from tasks import tagged_text, tagging
+from tasks.tagged_rows import Reading
+from tasks.tagger import Tagger
+from training import checkpoints
+
+LABELS = ["B-PER", "I-PER", "E-PER", "S-LOC", "O", "B-LOC", "I-LOC"]
+TEXTS = [
+  "Jim Henson's U.S. tour , 中国 state-of-the-art ... of the city",
+  "",
+  " \t ",
+  "\x00 \u0301 ",
+  "many years after this the state was over , " * 8,
+  "the",
+  "A.B.C. d.e 's'ss a_b ①½ ΑΣ's\u2028x\x85y e\u0301 नि",
+]
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory, golden, goldens):
+  draw = np.random.default_rng(8).normal
+  values = {
+    **dict(golden.store().initial_values),
+    "output_weights": draw(size=[len(LABELS), 32]).astype(np.float32),
+    "output_bias": draw(size=[len(LABELS)]).astype(np.float32),
+  }
+  task = tagging.TaggingTask({}, LABELS, "IOBES", None, Reading(16))
+  files = {
+    "bert_config.json": golden.config.to_json_string(),
+    "vocab.txt": (goldens / "vocab.txt").read_bytes(),
+    **task.assets(),
+  }
+  folder = str(tmp_path_factory.mktemp("tagger"))
+  checkpoints.write_release(folder, values, files)
+  return Tagger(folder)
+
+
+@pytest.mark.parametrize("scheme", ["IOBES", None])
+def test_entities_are_the_taggers(tagger, scheme):
+  tagger.scheme = scheme
+  wanted = tagger.tag(TEXTS)
+  graph = tagger_graph.TaggerGraph(
+    tagger, text_graph.GraphTokenizer(tagger.tokenizer)
+  )
+  found = {n: v.numpy() for n, v in graph.answer(tf.constant(TEXTS)).items()}
+  assert found["count"].tolist() == list(map(len, wanted))
+  assert max(found["count"]) == found["types"].shape[1] > 5
+  for row, known in enumerate(wanted):
+    for column, entity in enumerate(known):
+      probability = found["probabilities"][row, column]
+      assert probability == pytest.approx(entity.probability, rel=1e-4)
+      assert entity[:4] == (
+        found["entities"][row, column].decode(),
+        found["types"][row, column].decode(),
+        found["starts"][row, column],
+        found["ends"][row, column],
+      )
+    assert (found["starts"][row, len(known) :] == -1).all()
+
+
+@settings(max_examples=15)
+@given(
+  st.lists(
+    st.text() | st.text(st.sampled_from("aAs.'- /_é中\u3000!1\n")),
+    min_size=1,
+    max_size=40,
+  )
+)
+def test_words_are_those_of_split_text(texts):
+  chars = tf.strings.unicode_decode(tf.constant(texts), "UTF-8")
+  found = zip(*(x.to_list() for x in tagger_graph._split(chars)), strict=True)
+  for text, (starts, ends) in zip(texts, found, strict=True):
+    words = list(zip(starts, ends, strict=True))
+    assert words == tagged_text.split_text(text)

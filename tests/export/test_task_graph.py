@@ -1,0 +1,126 @@
+"""Classifiers and vectors as graphs: answers, signatures, serialized rows."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from golden_classifier import LABEL_TYPES, LABELS, golden_values
+
+from export import task_graph, text_graph
+from pipeline import records
+from tasks import classification, examples
+from tasks.classifier import Classifier
+from tasks.features import FeatureExtractor
+from training import checkpoints
+
+# Shorter than a row, longer than several, without words, and a long one with a
+# short one.
+TEXTS = ["the city", "many years , before this " * 6, " ", "Émile's a"]
+PAIRS = list(itertools.product(TEXTS, [*TEXTS, ""]))
+
+
+@pytest.fixture
+def load(tmp_path, golden, goldens):
+  """Makes the folder that a training leaves; returns the Classifier."""
+
+  def make(kind, long_text, is_pair):
+    label_type = LABEL_TYPES[kind]
+    reading = classification.Reading(12, long_text, is_pair)
+    files = {
+      "bert_config.json": golden.config.to_json_string(),
+      "vocab.txt": (goldens / "vocab.txt").read_bytes(),
+      **classification.assets(label_type, reading),
+    }
+    values = golden_values(golden, label_type.num_outputs)
+    checkpoints.write_release(str(tmp_path), values, files)
+    return Classifier(str(tmp_path))
+
+  return make
+
+
+def _graph(classifier):
+  tokenizer = text_graph.GraphTokenizer(classifier.tokenizer)
+  return task_graph.ClassifierGraph(classifier, tokenizer)
+
+
+@pytest.mark.parametrize(
+  ("kind", "long_text", "is_pair"),
+  [
+    ("classification", "head", True),
+    ("classification", "mean_windows", True),
+    ("multilabel", "head_tail", False),
+    ("multilabel", "mean_windows", False),
+    ("regression", "head_tail", True),
+  ],
+)
+def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
+  classifier = load(kind, long_text, is_pair)
+  texts = PAIRS if is_pair else [(text,) for text in TEXTS]
+  wanted = classifier(texts)
+  columns = map(tf.constant, zip(*texts, strict=True))
+  found = {k: v.numpy() for k, v in _graph(classifier).answer(*columns).items()}
+  if kind == "regression":
+    assert found.keys() == {"value"}
+    values = [prediction.label for prediction in wanted]
+    np.testing.assert_allclose(found["value"], values, rtol=1e-4, atol=1e-5)
+    return
+  assert [label.decode() for label in found["label"]] == [
+    prediction.label for prediction in wanted
+  ]
+  assert found["labels"].tolist() == [[n.encode() for n in LABELS]] * len(texts)
+  np.testing.assert_allclose(
+    found["probabilities"],
+    [list(prediction.probabilities.values()) for prediction in wanted],
+    rtol=1e-4,
+    atol=1e-5,
+  )
+
+
+def test_a_saved_model_reads_texts_and_rows(load, tmp_path):
+  classifier = load("classification", "head", True)
+  graph = _graph(classifier)
+  tf.saved_model.save(graph, str(tmp_path / "saved"), graph.serving())
+  loaded = tf.saved_model.load(str(tmp_path / "saved"))
+  pairs = PAIRS[:4]
+  wanted = classifier.probabilities(pairs)
+  text_a, text_b = map(tf.constant, zip(*pairs, strict=True))
+  found = [
+    loaded(text_a, text_b),
+    loaded.signatures["serving_default"](text_a=text_a, text_b=text_b),
+  ]
+  rows = [
+    examples.convert_single_example(
+      0,
+      examples.InputExample("", *pair, LABELS[0]),
+      classifier.label_type,
+      12,
+      classifier.tokenizer,
+    )
+    for pair in pairs
+  ]
+  spec = examples.feature_spec(12, classifier.label_type)
+  rows = [records.encode_row(examples.feature_row(r), spec) for r in rows]
+  found.append(loaded.signatures["serve_examples"](tf.constant(rows)))
+  for answers in found:
+    probabilities = answers["probabilities"].numpy()
+    np.testing.assert_allclose(probabilities, wanted, rtol=1e-4, atol=1e-5)
+    labels = np.array(LABELS)[np.argmax(wanted, axis=1)]
+    assert [n.decode() for n in answers["label"].numpy()] == labels.tolist()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooled"])
+def test_vectors_are_those_of_the_extractor(load, tmp_path, pooling):
+  load("classification", "head", False)
+  extractor = FeatureExtractor(
+    str(tmp_path), None, pooling, normalize=True, max_seq_length=10
+  )
+  graph = task_graph.VectorGraph(
+    extractor, text_graph.GraphTokenizer(extractor.tokenizer)
+  )
+  np.testing.assert_allclose(
+    graph.answer(tf.constant(TEXTS))["vector"],
+    extractor.vectors(TEXTS),
+    rtol=1e-4,
+    atol=1e-5,
+  )
