@@ -12,6 +12,7 @@ COMMANDS = {
   "bert-classify": "run_classifier",
   "bert-convert": "convert_checkpoint",
   "bert-download": "download",
+  "bert-export": "export_model",
   "bert-features": "extract_features",
   "bert-fill-mask": "fill_mask",
   "bert-ner": "run_ner",

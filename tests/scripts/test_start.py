@@ -25,6 +25,7 @@ COMMANDS = {
   "no records": ["run_pretraining.py", *TRAIN[1:], "--input_file=/-"],
   "no text": ["extract_features.py", *FILES, "--input_file=/-"],
   "no model": ["fill_mask.py", "--model_dir=/-", "--interactive"],
+  "no export": ["export_model.py", "--model_dir=/-", "--output_dir=OUT"],
   "no command": ["visualize.py"],
 }
 

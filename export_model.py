@@ -1,0 +1,224 @@
+"""Exports a model for programs that have TensorFlow, ONNX or LiteRT only.
+
+    python export_model.py --model_dir=/tmp/mrpc_output \\
+      --output_dir=/tmp/mrpc_saved_model --format=saved_model
+
+--part selects what is exported:
+- task: a trained classifier, question answering model or tagger, with text as
+  its input and answers as its output; from any other model, vectors of texts;
+- encoder and preprocess: SavedModels with TF-Hub's interface for text.
+
+The formats onnx and tflite hold the model without its tokenizer.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+
+import quiet_start  # noqa: F401  Before TensorFlow.
+import tensorflow as tf
+from absl import flags, logging
+
+import modeling
+from errors import UserError
+from export import onnx_model
+from pipeline import files
+from tasks import classification, multiple_choice, squad_model, tagging
+from tasks.features import POOLINGS
+from training import common_flags, model_folder, startup
+
+FLAGS = flags.FLAGS
+
+_QUANTIZATIONS = {
+  "saved_model": ("none",),
+  "onnx": ("none", "dynamic"),
+  "tflite": ("none", "dynamic", "float16"),
+}
+
+# Default of --max_seq_length without a trained task.
+_LENGTH = 128
+
+# What a program needs, beside the model, to read text and to name answers.
+_ASSETS = (
+  "vocab.txt",
+  "bert_config.json",
+  classification.LABELS_NAME,
+  classification.SETTINGS_NAME,
+  squad_model.SETTINGS_NAME,
+  squad_model.THRESHOLD_NAME,
+  tagging.SETTINGS_NAME,
+  multiple_choice.SETTINGS_NAME,
+)
+
+
+def define_flags() -> None:
+  """Defines this script's flags."""
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    "Folder of a model: an unzipped release, or the --output_dir of a "
+    "training.",
+  )
+  flags.DEFINE_string("output_dir", None, "New folder for the exported model.")
+  flags.DEFINE_enum(
+    "format", "saved_model", list(_QUANTIZATIONS), "Format of the model."
+  )
+  flags.DEFINE_enum(
+    "part",
+    "task",
+    ["task", "encoder", "preprocess"],
+    "What to export; see above. encoder and preprocess are SavedModels.",
+  )
+  flags.DEFINE_enum(
+    "quantize",
+    "none",
+    list(_QUANTIZATIONS["tflite"]),
+    "How the weights are stored: float32; int8, where activations are "
+    "quantized as they come (dynamic); or float16, for tflite only.",
+  )
+  flags.DEFINE_enum(
+    "tokenizer",
+    "graph",
+    ["graph", "tensorflow_text"],
+    "What splits texts: TensorFlow's own operations, or those of the package "
+    "tensorflow-text, which is then needed to load the SavedModel.",
+  )
+  flags.DEFINE_integer(
+    "max_seq_length",
+    None,
+    "Length of the rows of preprocess, of vectors and of tflite. Default: that "
+    "of the trained task, or else 128.",
+    lower_bound=3,
+  )
+  flags.DEFINE_enum(
+    "pooling",
+    "mean",
+    POOLINGS[1:],
+    "For vectors of texts: see extract_features.py.",
+  )
+  flags.DEFINE_bool("normalize", False, "Scale vectors of texts to length 1.")
+
+
+def check_flags() -> None:
+  """Raises UserError if a flag is missing or contradicts another."""
+  common_flags.require("model_dir", "output_dir")
+  given = f"--format={FLAGS.format}"
+  if FLAGS.quantize not in _QUANTIZATIONS[FLAGS.format]:
+    known = " or ".join(_QUANTIZATIONS[FLAGS.format])
+    raise UserError(f"--quantize={FLAGS.quantize}: {given} has {known}")
+  if FLAGS.format != "saved_model":
+    for name, value in (("part", "task"), ("tokenizer", "graph")):
+      if FLAGS[name].value != value:
+        raise UserError(
+          f"--{name}={FLAGS[name].value} needs --format=saved_model; omit it"
+        )
+  if files.exists(FLAGS.output_dir) and (
+    not files.isdir(FLAGS.output_dir) or files.listdir(FLAGS.output_dir)
+  ):
+    raise UserError(
+      f"--output_dir={FLAGS.output_dir} exists already; delete it, or pass "
+      f"another path"
+    )
+
+
+def export_model(model: model_folder.Model, folder: str) -> None:
+  """Writes what the flags choose of a model into a folder."""
+  # Here, because these modules load TensorFlow.
+  from export import lite, load_task, package_tokenizer, saved_model, text_graph
+
+  tokenizer = None
+  if FLAGS.format == "saved_model" and FLAGS.part != "encoder":
+    known = {
+      "graph": text_graph.GraphTokenizer,
+      "tensorflow_text": package_tokenizer.PackageTokenizer,
+    }
+    tokenizer = known[FLAGS.tokenizer](model.tokenizer)
+  length = FLAGS.max_seq_length
+  if FLAGS.part == "encoder":
+    module = saved_model.Encoder(FLAGS.model_dir)
+  elif FLAGS.part == "preprocess":
+    module = saved_model.Preprocessor(tokenizer, length or _LENGTH)
+  else:
+    module = load_task.load_task(
+      FLAGS.model_dir,
+      tokenizer,
+      FLAGS.pooling,
+      FLAGS.normalize,
+      length or _LENGTH,
+    )
+  if FLAGS.format == "tflite":
+    path = os.path.join(folder, "model.tflite")
+    lite.write_lite(module, path, length or module.seq_length, FLAGS.quantize)
+  else:
+    tf.saved_model.save(module, folder, module.serving())
+
+
+def check_task_flags(config: modeling.BertConfig) -> None:
+  """Raises UserError if a flag does not suit the model."""
+  settings = (
+    classification.LABELS_NAME,
+    squad_model.SETTINGS_NAME,
+    tagging.SETTINGS_NAME,
+  )
+  has_task = any(name in settings for name in files.listdir(FLAGS.model_dir))
+  for name in ("max_seq_length", "pooling", "normalize"):
+    flag = FLAGS[name]
+    is_read = name == "max_seq_length" and (
+      FLAGS.format == "tflite" or FLAGS.part == "preprocess"
+    )
+    if flag.present and not is_read and (has_task or FLAGS.part != "task"):
+      raise UserError(
+        f"--{name}={flag.value} has no effect on --part={FLAGS.part} of a "
+        f"{'trained task' if has_task else 'model'}; omit it"
+      )
+  limit = config.max_position_embeddings
+  if (FLAGS.max_seq_length or 0) > limit:
+    raise UserError(
+      f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
+      f"positions of the model; lower it"
+    )
+
+
+def copy_assets(folder: str) -> None:
+  """Copies what a program needs beside a model without a tokenizer."""
+  for name in files.listdir(FLAGS.model_dir):
+    if name in _ASSETS or name.endswith(".model"):
+      content = files.read_bytes(os.path.join(FLAGS.model_dir, name))
+      files.write_file(os.path.join(folder, name), content)
+
+
+@contextlib.contextmanager
+def new_folder(target: str) -> Iterator[str]:
+  """Yields a folder that gets the name `target` when it is complete."""
+  if files.is_remote(target):
+    yield target
+    return
+  parent = os.path.dirname(os.path.abspath(target))
+  files.makedirs(parent)
+  with tempfile.TemporaryDirectory(dir=parent, prefix=".export-") as temporary:
+    folder = os.path.join(temporary, "model")
+    os.mkdir(folder)
+    yield folder
+    if os.path.isdir(target):
+      os.rmdir(target)  # It is empty.
+    files.rename(folder, target)
+
+
+def main() -> None:
+  check_flags()
+  model = model_folder.find_model(FLAGS.model_dir)
+  check_task_flags(model.config)
+  with new_folder(FLAGS.output_dir.rstrip("/")) as folder:
+    if FLAGS.format == "onnx":
+      path = os.path.join(folder, "model.onnx")
+      onnx_model.write_onnx(FLAGS.model_dir, path, FLAGS.quantize)
+    else:
+      export_model(model, folder)
+    if FLAGS.format != "saved_model":
+      copy_assets(folder)
+  logging.info("%s: %s, %s", FLAGS.output_dir, FLAGS.format, FLAGS.part)
+
+
+if __name__ == "__main__":
+  startup.run(main, define_flags)

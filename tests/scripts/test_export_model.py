@@ -1,0 +1,97 @@
+"""What is wrong with flags and folders is one line, and leaves nothing."""
+
+import json
+import shutil
+
+import pytest
+import scripts
+
+BAD = {
+  "no folder": ({"model_dir": None}, ["--model_dir is required"]),
+  "no output": ({"output_dir": None}, ["--output_dir is required"]),
+  "no model": (
+    {"model_dir": "FILES"},
+    ["FILES contains no bert_config.json", "pass the folder"],
+  ),
+  "no format": ({"format": "pickle"}, ["--format=pickle", "onnx|tflite"]),
+  "an output that is there": (
+    {"output_dir": "FILES/model"},
+    ["--output_dir=FILES/model exists already", "delete it"],
+  ),
+  "a file as the output": (
+    {"output_dir": "FILES/model/vocab.txt"},
+    ["--output_dir=FILES/model/vocab.txt exists already"],
+  ),
+  "integers in a SavedModel": (
+    {"quantize": "dynamic"},
+    ["--quantize=dynamic: --format=saved_model has none"],
+  ),
+  "half precision in ONNX": (
+    {"quantize": "float16", "format": "onnx"},
+    ["--quantize=float16: --format=onnx has none or dynamic"],
+  ),
+  "an encoder in LiteRT": (
+    {"part": "encoder", "format": "tflite"},
+    ["--part=encoder needs --format=saved_model"],
+  ),
+  "a tokenizer in ONNX": (
+    {"tokenizer": "tensorflow_text", "format": "onnx"},
+    ["--tokenizer=tensorflow_text needs --format=saved_model"],
+  ),
+  "too long rows": (
+    {"part": "preprocess", "max_seq_length": 999},
+    ["--max_seq_length=999", "128 positions", "lower it"],
+  ),
+  "too short rows": ({"max_seq_length": 2}, ["--max_seq_length=2"]),
+  "a length that the task has": (
+    {"model_dir": "FILES/classifier", "max_seq_length": 64},
+    ["--max_seq_length=64", "task", "omit it"],
+  ),
+  "pooling of a task": (
+    {"model_dir": "FILES/classifier", "pooling": "max"},
+    ["--pooling=max", "task", "omit it"],
+  ),
+  "multiple choice": (
+    {"model_dir": "FILES/choices"},
+    ["FILES/choices", "multiple choice", "--format=onnx"],
+  ),
+  "a damaged task": (
+    {"model_dir": "FILES/damaged"},
+    ["FILES/damaged/squad.json is damaged", "copy it again"],
+  ),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """A release, and folders of tasks."""
+  folder = tmp_path_factory.mktemp("files")
+  shutil.copytree(goldens / "model", folder / "model")
+  shutil.copy(goldens / "vocab.txt", folder / "model")
+  for name, path, content in (
+    ("classifier", "labels.json", ["a", "b"]),
+    ("choices", "multiple_choice.json", {"max_seq_length": 8}),
+    ("damaged", "squad.json", {"max_seq_length": "long"}),
+  ):
+    shutil.copytree(folder / "model", folder / name)
+    (folder / name / path).write_text(json.dumps(content))
+  return folder
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path, name):
+  changes, wanted = BAD[name]
+  values = {"model_dir": "FILES/model", "output_dir": tmp_path / "out/new"}
+  command = [
+    f"--{flag}={value}".replace("FILES", str(files))
+    for flag, value in {**values, **changes}.items()
+    if value is not None
+  ]
+  before = scripts.tree(files)
+  _, error = scripts.fork("export_model.py", *command, status=2)
+  line = error.splitlines()[-1]
+  assert line.startswith(("error: ", "FATAL Flags parsing error"))
+  for text in wanted:
+    assert text.replace("FILES", str(files)) in line
+  assert scripts.tree(files) == before
+  assert scripts.tree(tmp_path) == {}
