@@ -98,9 +98,13 @@ class Reader:
 
   def read(self, page, stdin=""):
     """Runs all blocks of a page; returns what each printed."""
+    return self.read_text(PAGES[page], stdin)
+
+  def read_text(self, text, stdin=""):
+    """Runs all blocks of a text; returns what each printed."""
     return [
       self._run(block.replace("/tmp/", f"{self.folder}/"), stdin)
-      for block in _blocks(PAGES[page], "(?:shell|python)")
+      for block in _blocks(text, "(?:shell|python)")
       if not re.search(NOT_RUN, block)
     ]
 
@@ -301,6 +305,7 @@ def test_every_block_is_run():
     "architecture.md",
     "classification.md",
     "convert.md",
+    "export.md",
     "features.md",
     "fill-mask.md",
     "multiple-choice.md",
@@ -477,6 +482,18 @@ def test_serving_runs(reader, golden, goldens):
   assert classified == {"result": [list(map(list, pairs))]}
   assert status["model_version_status"][0]["state"] == "AVAILABLE"
   assert metadata["model_spec"]["name"] == "mrpc"
+
+
+def test_export_runs(reader, golden, goldens):
+  folder = reader.folder / "mrpc_export"
+  folder.mkdir()
+  task_folders.write(folder, "multilabel", golden, goldens)
+  page = PAGES["export.md"].replace("/tmp/mrpc_output", folder.name)
+  _, in_tensorflow, _, _, in_litert = reader.read_text(page)
+  assert re.match(r"\[b'[a-z|]*'\] \[\[0\.\d+ ", in_tensorflow)
+  assert re.match(r"\[\[0\.\d+ +0\.\d+ +0\.\d+ *\]\]", in_litert)
+  saved = [f"{name}/saved_model.pb" for name in ("encoder", "preprocess")]
+  assert all((reader.folder / path).exists() for path in saved)
 
 
 def test_architecture_runs(reader):
