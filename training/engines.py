@@ -212,8 +212,11 @@ def _exported_encoder(config, weights, wanted):
 def _fingerprint(config, weights):
   """A hash of all that the graph depends on."""
   fields = json.dumps(config.to_dict(), sort_keys=True, default=repr)
-  # The first is the index, which holds a checksum of each variable.
-  first, *_ = checkpoints.checkpoint_files(weights.prefix)
-  index = files.read_bytes(first)
-  text = f"{_VERSION} {fields} {hashlib.sha256(index).hexdigest()}"
-  return hashlib.sha256(text.encode()).hexdigest()[:16]
+  found = hashlib.sha256(f"{_VERSION} {fields}".encode())
+  for path in checkpoints.checkpoint_files(weights.prefix):
+    if path.endswith(".index"):  # It holds a checksum of each variable.
+      found.update(files.read_bytes(path))
+    elif not files.exists(weights.prefix + ".index"):
+      stat = tf.io.gfile.stat(path)
+      found.update(f"{stat.length} {stat.mtime_nsec}".encode())
+  return found.hexdigest()[:16]
