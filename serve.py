@@ -74,7 +74,9 @@ def _define_limit_flags():
     "max_queue", 256, "Texts that may wait; more get status 429.", 1
   )
   flags.DEFINE_integer("max_texts", 64, "Texts in a request.", 1)
-  flags.DEFINE_integer("max_text_chars", 20_000, "Characters in a text.", 1)
+  flags.DEFINE_integer(
+    "max_text_chars", 20_000, "Characters in the inputs of an answer.", 1
+  )
   flags.DEFINE_integer("max_body_bytes", 2**20, "Bytes in a request.", 1)
   flags.DEFINE_float(
     "timeout_s", 30.0, "Seconds from a request to its answer.", 0.001, 3600

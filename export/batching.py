@@ -1,7 +1,7 @@
 """Joins what several requests ask into batches, in the order of arrival.
 
-batcher = Batcher(model.answer, length_of, max_batch=32, max_wait=0.005,
-                  max_queue=256)
+batcher = Batcher(model.answer, length_of, max_batch=32, max_length=20_000,
+                  max_wait=0.005, max_queue=256)
 await batcher.submit([texts])  # [answer]
 """
 
@@ -34,12 +34,13 @@ class Batcher:
   A batch is formed when `max_batch` texts are waiting, or when the oldest has
   waited for `max_wait`. It has the oldest, and those that are nearest to it in
   length, so that little of it is padding. A text whose request has ended is
-  left out.
+  left out. A batch cannot be interrupted, so its length is limited, too.
 
   Args:
     answer: from a list of items to the list of their answers.
     length: the length of an item.
     max_batch: number of items in a batch.
+    max_length: length of the items in a batch, except for a single item.
     max_wait: seconds that an item waits for others.
     max_queue: number of items that may wait.
     on_batch: called with the size of each batch, and the seconds it took.
@@ -50,6 +51,7 @@ class Batcher:
     answer: Callable[[Sequence], list],
     length: Callable[[object], int],
     max_batch: int,
+    max_length: int,
     max_wait: float,
     max_queue: int,
     on_batch: Callable[[int, float], object] = lambda size, seconds: None,
@@ -57,6 +59,7 @@ class Batcher:
     self._answer = answer
     self._length = length
     self._max_batch = max_batch
+    self._max_length = max_length
     self._max_wait = max_wait
     self._max_queue = max_queue
     self._on_batch = on_batch
@@ -134,9 +137,13 @@ class Batcher:
     nearest = sorted(
       self._waiting[1:], key=lambda w: abs(w.length - oldest.length)
     )
-    batch = [oldest, *nearest[: self._max_batch - 1]]
-    chosen = set(map(id, batch))
-    self._waiting = [w for w in self._waiting if id(w) not in chosen]
+    batch, length = [oldest], oldest.length
+    for waiting in nearest[: self._max_batch - 1]:
+      length += waiting.length
+      if length > self._max_length:
+        break
+      batch.append(waiting)
+    self._waiting = [w for w in self._waiting if w not in batch]
     return batch
 
   def _remove_done(self):

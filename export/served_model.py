@@ -97,10 +97,20 @@ class ServedModel:
     return found
 
 
+def count_of(texts: Texts) -> int:
+  """Number of sequences that the model reads for an answer, at least."""
+  return max(1 if isinstance(text, str) else len(text) for text in texts)
+
+
 def length_of(texts: Texts) -> int:
-  """Number of characters in the inputs of a request."""
+  """Number of characters that the model reads for an answer.
+
+  The model reads all other texts with each element of a list.
+  """
   return sum(
-    len(text) if isinstance(text, str) else sum(map(len, text))
+    len(text) * count_of(texts)
+    if isinstance(text, str)
+    else sum(map(len, text))
     for text in texts
   )
 

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from errors import UserError, plural
 from export import rest, server_page
 from export.batching import Batcher, QueueFullError
-from export.served_model import ServedModel, length_of
+from export.served_model import ServedModel, count_of, length_of
 
 # Statuses of HTTP.
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _TOO_MANY = 400, 408, 413, 429
@@ -49,7 +49,7 @@ class Limits:
     max_wait_ms: milliseconds that a text waits for others.
     max_queue: texts that may wait; further requests get status 429.
     max_texts: texts in a request.
-    max_text_chars: characters in a text, or in all texts of an input.
+    max_text_chars: characters in the texts of an answer, and of a batch.
     max_body_bytes: bytes of a request.
     timeout_s: seconds from a request to its answer.
   """
@@ -122,6 +122,7 @@ class _Server:
       self.model.answer,
       length_of,
       self.limits.max_batch,
+      self.limits.max_text_chars,
       self.limits.max_wait_ms / 1000,
       self.limits.max_queue,
       self.metrics.count_batch,
@@ -246,9 +247,11 @@ class _Server:
       raise UserError(f"the body is not valid JSON: {error}") from error
     call = read(self.model, body)
     limits = self.limits
-    if len(call.items) > limits.max_texts:
-      count = plural(len(call.items), "text")
-      raise UserError(f"{count}, more than --max_texts={limits.max_texts}")
+    count = sum(map(count_of, call.items))
+    if count > limits.max_texts:
+      raise UserError(
+        f"{plural(count, 'text')}, more than --max_texts={limits.max_texts}"
+      )
     longest = max(map(length_of, call.items))
     if longest > limits.max_text_chars:
       raise _Refused(

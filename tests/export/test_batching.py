@@ -16,7 +16,8 @@ def run(scenario, answer=None, **options):
     return answer(items) if answer else [item.upper() for item in items]
 
   async def main():
-    settings = {"max_batch": 4, "max_wait": 0.05, "max_queue": 100, **options}
+    settings = {"max_batch": 4, "max_length": 50, "max_wait": 0.05}
+    settings |= {"max_queue": 100, **options}
     batcher = Batcher(compute, len, **settings)
     batcher.start()
     try:
@@ -46,6 +47,13 @@ def test_a_batch_has_similar_lengths():
     [4, 5, 5],
     [1, 1, 2],
   ]
+
+
+def test_a_batch_has_a_length():
+  """A text that is longer is computed alone."""
+  texts = ["a" * 9, "b" * 3, "c" * 4]
+  _, batches = run(lambda b: all_of(b, texts), max_length=8)
+  assert batches == [["a" * 9], ["b" * 3, "c" * 4]]
 
 
 def test_without_batching():

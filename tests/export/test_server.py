@@ -382,6 +382,15 @@ class TestModels:
         assert " ".join(found.split()) == answer["answer"]
 
 
+def test_choices_count_as_texts():
+  """Each is read with the other texts."""
+  texts = ("He opens", "", ["runs", "is"])
+  assert served_model.count_of(texts) == 2
+  assert served_model.length_of(texts) == 2 * 8 + 4 + 2
+  assert served_model.count_of(("a", "bc")) == 1
+  assert served_model.length_of(("a", "bc")) == 3
+
+
 def flat(value):
   """The numbers in an answer; texts must be equal, and count as hashes."""
   if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Parts of ONNX graphs; tests/export/test_onnx_model.py compares whole models."""
+"""Parts of ONNX graphs; tests/export/test_onnx_model.py has whole models."""
 
 import numpy as np
 import onnxruntime
