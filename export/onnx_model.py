@@ -24,8 +24,9 @@ import numpy as np
 import layers
 import modeling
 from errors import UserError, import_optional
+from export.find_task import find_task
 from pipeline import downloads, files, records
-from tasks import classification, multiple_choice, squad_model, tagging
+from tasks import classification, squad_model, tagging
 from training import checkpoints, model_folder
 from training.onnx_graph import (
   POOLED,
@@ -107,22 +108,16 @@ def _find_head(
   model_dir: str, config: modeling.BertConfig
 ) -> tuple[AddHead, Mapping[str, Sequence[int]]]:
   """The function that builds the model of a folder's task, and its shapes."""
-
-  def has(task):
-    return model_folder.has_task(
-      model_dir, task.SETTINGS_NAME, task.ARCHITECTURE
-    )
-
-  if has(squad_model):
+  task, size = find_task(model_dir), config.hidden_size
+  if task == "squad":
     return _squad, squad_model.variable_shapes(config)
-  size = config.hidden_size
-  if has(tagging):
+  if task == "tagging":
     labels, _, _ = tagging.read_assets(model_dir)
     return _tagger, layers.output_shapes(size, len(labels))
-  if has(multiple_choice):
+  if task == "multiple choice":
     return _choices, layers.output_shapes(size, 1)
-  label_type, _ = classification.read_assets(model_dir)
-  if label_type is not None:
+  if task == "classification":
+    label_type, _ = classification.read_assets(model_dir)
     return _classifier, layers.output_shapes(size, label_type.num_outputs)
   return _no_head, {}
 

@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from errors import UserError, listing
+from export.find_task import find_task
 from pipeline import downloads, files
-from tasks import classification, multiple_choice, squad, squad_model, tagging
+from tasks import squad, squad_model
 from tasks import labels as label_types
 from tasks.chooser import Chooser
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from tasks.squad_reader import Reader
 from tasks.tagger import Tagger
-from training import model_folder
 
 # Digits after the point, so that batches of other sizes give the same text.
 _DIGITS = 6
@@ -127,10 +127,7 @@ def load(model_dir: str, **options) -> ServedModel:
     UserError: the folder holds no model.
   """
   model_dir = downloads.local_path(model_dir)
-  for (asset, architecture), load_task in _TASKS.items():
-    if model_folder.has_task(model_dir, asset, architecture):
-      return load_task(model_dir, **options)
-  return _load_encoder(model_dir, **options)
+  return _LOADERS[find_task(model_dir)](model_dir, **options)
 
 
 def _rounded(numbers):
@@ -266,11 +263,10 @@ def _load_encoder(model_dir, **options):
   )
 
 
-# By the file that a folder has, and its name in Hugging Face's format; a tagger
-# has labels.json, too.
-_TASKS = {
-  (squad_model.SETTINGS_NAME, squad_model.ARCHITECTURE): _load_reader,
-  (tagging.SETTINGS_NAME, tagging.ARCHITECTURE): _load_tagger,
-  (multiple_choice.SETTINGS_NAME, multiple_choice.ARCHITECTURE): _load_chooser,
-  (classification.LABELS_NAME, classification.ARCHITECTURE): _load_classifier,
+_LOADERS = {
+  "squad": _load_reader,
+  "tagging": _load_tagger,
+  "multiple choice": _load_chooser,
+  "classification": _load_classifier,
+  None: _load_encoder,
 }
