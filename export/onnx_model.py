@@ -14,6 +14,7 @@ task's predictions:
   [batch, H], which is missing if the checkpoint has no pooler
 """
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +72,11 @@ def write_onnx(model_dir: str, path: str, quantize: str) -> None:
     with tempfile.TemporaryDirectory(dir=os.path.dirname(partial)) as folder:
       full = os.path.join(folder, "float32.onnx")
       files.write_file(full, content)
-      quantizer.quantize_dynamic(full, partial, per_channel=True)
+      logging.disable(logging.WARNING)  # Advice on models with convolutions.
+      try:
+        quantizer.quantize_dynamic(full, partial, per_channel=True)
+      finally:
+        logging.disable(logging.NOTSET)
 
 
 class _Folder(NamedTuple):

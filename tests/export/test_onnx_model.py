@@ -135,7 +135,7 @@ def test_any_batch_and_length(golden, folders):
   np.testing.assert_allclose(row, full[0], atol=1e-5)
 
 
-def test_int8_is_smaller_and_near(golden, folders, tmp_path):
+def test_int8_is_smaller_and_near(golden, folders, tmp_path, caplog):
   paths = {q: str(tmp_path / f"{q}.onnx") for q in onnx_model.QUANTIZATIONS}
   for quantize, path in paths.items():
     onnx_model.write_onnx(folders["classification"], path, quantize)
@@ -146,6 +146,7 @@ def test_int8_is_smaller_and_near(golden, folders, tmp_path):
     run_onnxruntime(content[q], inputs)["probabilities"] for q in paths
   )
   assert np.abs(full - small).max() < 0.1
+  assert not caplog.records
   assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
     f"{q}.onnx" for q in paths
   )
