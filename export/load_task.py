@@ -1,14 +1,11 @@
 """The TaskGraph of any trained model's folder."""
 
-import os
-
 from errors import UserError
+from export.find_task import find_task
 from export.squad_graph import ReaderGraph
 from export.tagger_graph import TaggerGraph
 from export.task_graph import ClassifierGraph, TaskGraph, VectorGraph
 from export.text_graph import GraphTokenizer
-from pipeline import files
-from tasks import classification, multiple_choice, squad_model, tagging
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from tasks.squad_reader import Reader
@@ -33,20 +30,17 @@ def load_task(
   Raises:
     UserError: the folder holds no model, or one of multiple choice.
   """
-
-  def has(name):
-    return files.exists(os.path.join(model_dir, name))
-
-  if has(multiple_choice.SETTINGS_NAME):
+  task = find_task(model_dir)
+  if task == "multiple choice":
     raise UserError(
       f"{model_dir} holds a model of multiple choice, which is exported as "
       f"numbers only; pass --format=onnx, or --part=encoder"
     )
-  if has(squad_model.SETTINGS_NAME):
+  if task == "squad":
     return ReaderGraph(Reader(model_dir), tokenizer)
-  if has(tagging.SETTINGS_NAME):
+  if task == "tagging":
     return TaggerGraph(Tagger(model_dir), tokenizer)
-  if has(classification.LABELS_NAME):
+  if task == "classification":
     return ClassifierGraph(Classifier(model_dir), tokenizer)
   layers = None if pooling == "pooled" else (-1,)
   extractor = FeatureExtractor(
