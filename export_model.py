@@ -23,7 +23,8 @@ from absl import flags, logging
 import modeling
 from errors import UserError
 from export import onnx_model
-from pipeline import files
+from export.find_task import find_task
+from pipeline import downloads, files
 from tasks import classification, multiple_choice, squad_model, tagging
 from tasks.features import POOLINGS
 from training import common_flags, model_folder, startup
@@ -41,8 +42,9 @@ _LENGTH = 128
 
 # What a program needs, beside the model, to read text and to name answers.
 _ASSETS = (
-  "vocab.txt",
-  "bert_config.json",
+  *model_folder.VOCAB_NAMES,
+  *model_folder.CONFIG_NAMES,
+  "tokenizer_config.json",
   classification.LABELS_NAME,
   classification.SETTINGS_NAME,
   squad_model.SETTINGS_NAME,
@@ -57,9 +59,11 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "model_dir",
     None,
-    "Folder of a model: an unzipped release, or the --output_dir of a "
-    "training.",
+    "Folder of a model: an unzipped release, the --output_dir of a training, "
+    "or config.json with model.safetensors. Or a name, such as "
+    "hf://google-bert/bert-base-uncased, to download once.",
   )
+  common_flags.define_download_flag()
   flags.DEFINE_string("output_dir", None, "New folder for the exported model.")
   flags.DEFINE_enum(
     "format", "saved_model", list(_QUANTIZATIONS), "Format of the model."
@@ -122,7 +126,9 @@ def check_flags() -> None:
     )
 
 
-def export_model(model: model_folder.Model, folder: str) -> None:
+def export_model(
+  model_dir: str, model: model_folder.Model, folder: str
+) -> None:
   """Writes what the flags choose of a model into a folder."""
   # Here, because these modules load TensorFlow.
   from export import lite, load_task, package_tokenizer, saved_model, text_graph
@@ -136,16 +142,12 @@ def export_model(model: model_folder.Model, folder: str) -> None:
     tokenizer = known[FLAGS.tokenizer](model.tokenizer)
   length = FLAGS.max_seq_length
   if FLAGS.part == "encoder":
-    module = saved_model.Encoder(FLAGS.model_dir)
+    module = saved_model.Encoder(model_dir)
   elif FLAGS.part == "preprocess":
     module = saved_model.Preprocessor(tokenizer, length or _LENGTH)
   else:
     module = load_task.load_task(
-      FLAGS.model_dir,
-      tokenizer,
-      FLAGS.pooling,
-      FLAGS.normalize,
-      length or _LENGTH,
+      model_dir, tokenizer, FLAGS.pooling, FLAGS.normalize, length or _LENGTH
     )
   if FLAGS.format == "tflite":
     path = os.path.join(folder, "model.tflite")
@@ -154,14 +156,9 @@ def export_model(model: model_folder.Model, folder: str) -> None:
     tf.saved_model.save(module, folder, module.serving())
 
 
-def check_task_flags(config: modeling.BertConfig) -> None:
+def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model."""
-  settings = (
-    classification.LABELS_NAME,
-    squad_model.SETTINGS_NAME,
-    tagging.SETTINGS_NAME,
-  )
-  has_task = any(name in settings for name in files.listdir(FLAGS.model_dir))
+  has_task = find_task(model_dir) not in (None, "multiple choice")
   for name in ("max_seq_length", "pooling", "normalize"):
     flag = FLAGS[name]
     is_read = name == "max_seq_length" and (
@@ -180,11 +177,11 @@ def check_task_flags(config: modeling.BertConfig) -> None:
     )
 
 
-def copy_assets(folder: str) -> None:
+def copy_assets(model_dir: str, folder: str) -> None:
   """Copies what a program needs beside a model without a tokenizer."""
-  for name in files.listdir(FLAGS.model_dir):
+  for name in files.listdir(model_dir):
     if name in _ASSETS or name.endswith(".model"):
-      content = files.read_bytes(os.path.join(FLAGS.model_dir, name))
+      content = files.read_bytes(os.path.join(model_dir, name))
       files.write_file(os.path.join(folder, name), content)
 
 
@@ -207,16 +204,17 @@ def new_folder(target: str) -> Iterator[str]:
 
 def main() -> None:
   check_flags()
-  model = model_folder.find_model(FLAGS.model_dir)
-  check_task_flags(model.config)
+  model_dir = downloads.local_path(FLAGS.model_dir)
+  model = model_folder.find_model(model_dir)
+  check_task_flags(model_dir, model.config)
   with new_folder(FLAGS.output_dir.rstrip("/")) as folder:
     if FLAGS.format == "onnx":
       path = os.path.join(folder, "model.onnx")
-      onnx_model.write_onnx(FLAGS.model_dir, path, FLAGS.quantize)
+      onnx_model.write_onnx(model_dir, path, FLAGS.quantize)
     else:
-      export_model(model, folder)
+      export_model(model_dir, model, folder)
     if FLAGS.format != "saved_model":
-      copy_assets(folder)
+      copy_assets(model_dir, folder)
   logging.info("%s: %s, %s", FLAGS.output_dir, FLAGS.format, FLAGS.part)
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import modeling
 import variables
+from errors import UserError
 from export import text_graph, text_rows
 from pipeline import files
 from tasks import pretraining
@@ -96,6 +97,11 @@ class Encoder(_Encoding):
     names = files.listdir(model_dir)
     if "vocab.txt" not in names:  # find_model has found it, or one model.
       names = [name for name in names if name.endswith(".model")]
+    if not names:
+      raise UserError(
+        f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
+        f"with convert_checkpoint.py --to=tensorflow, and pass the result"
+      )
     name = "vocab.txt" if "vocab.txt" in names else names[0]
     self.vocab_file = tf.saved_model.Asset(os.path.join(model_dir, name))
 
