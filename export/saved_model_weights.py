@@ -175,12 +175,20 @@ def _find_config(folder, values, num_heads):
   wide = values.get("bert/encoder/layer_0/intermediate/dense/bias", ())
   layers = {name.split("/")[2] for name in values if "/layer_" in name}
   hidden = tables[0].shape[1]
+  if num_heads is None:
+    # Variables of two axes do not tell; those of released models are of 64.
+    num_heads = max(hidden // 64, 1)
+    logging.warning(
+      "%s does not tell the number of attention heads; if it is not %d, "
+      "correct bert_config.json",
+      folder,
+      num_heads,
+    )
   config = modeling.BertConfig(
     vocab_size=len(tables[0]),
     hidden_size=hidden,
     num_hidden_layers=len(layers),
-    # Variables of two axes do not tell; the released models have heads of 64.
-    num_attention_heads=num_heads or max(hidden // 64, 1),
+    num_attention_heads=num_heads,
     intermediate_size=len(wide),
     max_position_embeddings=len(tables[1]),
     type_vocab_size=len(tables[2]),

@@ -124,7 +124,7 @@ def test_variables_are_found_by_their_names(tmp_path, spell):
     )
 
 
-def test_the_originals_names_are_kept(tmp_path):
+def test_the_originals_names_are_kept(tmp_path, caplog):
   names = {
     f"bert/{ours}": (shape, ours)
     for ours, shape in (
@@ -133,12 +133,16 @@ def test_the_originals_names_are_kept(tmp_path):
     )
   }
   _save(tmp_path / "saved", names)
+  guessed = tmp_path / "guessed"
+  saved_model_weights.write_release(str(tmp_path / "saved"), str(guessed))
+  assert "if it is not 1, correct bert_config.json" in caplog.text
   config = tmp_path / "saved" / "bert_config.json"
   config.write_text(CONFIG.to_json_string())
   out = tmp_path / "out"
   saved_model_weights.write_release(str(tmp_path / "saved"), str(out))
   found = checkpoints.Checkpoint(str(out / "bert_model.ckpt"))
   assert found.shapes == modeling.variable_shapes(CONFIG)
+  assert model_folder.load_config(str(out)).num_attention_heads == 2
 
 
 def test_other_saved_models_are_an_error(tmp_path):
