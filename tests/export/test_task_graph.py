@@ -78,26 +78,22 @@ def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
 
 
 def test_a_saved_model_reads_texts_and_rows(load, tmp_path):
-  classifier = load("classification", "head", True)
+  classifier = load("classification", "head", False)
   graph = _graph(classifier)
   tf.saved_model.save(graph, str(tmp_path / "saved"), graph.serving())
   loaded = tf.saved_model.load(str(tmp_path / "saved"))
-  pairs = PAIRS[:4]
-  wanted = classifier.probabilities(pairs)
-  text_a, text_b = map(tf.constant, zip(*pairs, strict=True))
-  found = [
-    loaded(text_a, text_b),
-    loaded.signatures["serving_default"](text_a=text_a, text_b=text_b),
-  ]
+  wanted = classifier.probabilities(TEXTS)
+  texts = tf.constant(TEXTS)
+  found = [loaded(texts), loaded.signatures["serving_default"](text=texts)]
   rows = [
     examples.convert_single_example(
       0,
-      examples.InputExample("", *pair, LABELS[0]),
+      examples.InputExample("", text, None, LABELS[0]),
       classifier.label_type,
       12,
       classifier.tokenizer,
     )
-    for pair in pairs
+    for text in TEXTS
   ]
   spec = examples.feature_spec(12, classifier.label_type)
   rows = [records.encode_row(examples.feature_row(r), spec) for r in rows]
