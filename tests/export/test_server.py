@@ -24,7 +24,7 @@ def classify(items):
   """Says yes to as much as the text is long; some texts do other things."""
   answers = []
   if any(text.startswith("sleep") for (text,) in items):
-    time.sleep(0.7)
+    time.sleep(1.1)
   for (text,) in items:
     if text == "fault":
       raise RuntimeError("a fault of the program")
@@ -60,7 +60,7 @@ LIMITS = server.Limits(
   max_texts=6,
   max_text_chars=100,
   max_body_bytes=2000,
-  timeout_s=1.2,
+  timeout_s=2.0,
 )
 
 
@@ -280,10 +280,10 @@ class TestLimits:
       slow.sendall(
         b"POST /answer HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
       )
-      slow.settimeout(10)
+      slow.settimeout(30)
       answer = slow.makefile().read()
     assert answer.startswith("HTTP/1.1 408")
-    assert "did not arrive within --timeout_s=1.2" in answer
+    assert "did not arrive within --timeout_s=2" in answer
 
   def test_time_and_queue(self, client):
     """Texts that take long: some wait too long, others find no room."""
@@ -292,14 +292,15 @@ class TestLimits:
         pool.map(client.answer, [f"sleep {number}" for number in range(24)])
       )
     statuses = [status for status, _ in found]
-    assert set(statuses) == {200, 429, 503}
-    assert statuses.count(429) >= 24 - 4 - 8 - 4
+    # On a busy machine, all texts that are accepted may wait too long.
+    assert {429, 503} <= set(statuses) <= {200, 429, 503}
     for status, answer in found:
       if status != 200:
         message = {429: "texts are waiting", 503: "no answer within"}[status]
         assert message in answer["error"]
-    time.sleep(1)
-    assert client.answer("ab")[0] == 200
+    deadline = time.monotonic() + 30
+    while client.answer("ab")[0] != 200:
+      assert time.monotonic() < deadline
 
   def test_a_client_that_leaves(self, client):
     body = json.dumps({"text": "sleep"})
@@ -309,7 +310,7 @@ class TestLimits:
     with socket.create_connection(("127.0.0.1", client.port)) as leaving:
       leaving.sendall(f"{head}\r\n{body}".encode())
     assert client.answer("ab")[0] == 200
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while 'status="499"' not in client.request("/metrics")[1]:
       assert time.monotonic() < deadline
 
