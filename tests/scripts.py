@@ -1,6 +1,7 @@
 """Runs scripts as a user does: in a process of their own."""
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -160,9 +161,11 @@ def kill_when(path, script, *flags, number=signal.SIGKILL):
   """
   process = Fork(script, *flags)
   deadline = time.monotonic() + 120
-  while not path.exists() and time.monotonic() < deadline:
-    time.sleep(0.005)
-  os.kill(process.pid, number)
+  with contextlib.suppress(ProcessLookupError):  # Its log tells why it ended.
+    while not path.exists() and time.monotonic() < deadline:
+      time.sleep(0.005)
+      os.kill(process.pid, 0)
+    os.kill(process.pid, number)
   status, _, log = process.wait()
   assert status == (0 if number == signal.SIGTERM else -number), log
   return log

@@ -244,7 +244,8 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
   trained, files, tmp_path
 ):
   out = tmp_path / "out"
-  changes = {"save_checkpoints_steps": 1}
+  # Checkpoints are not deleted, so that none is missed.
+  changes = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 100}
   command = [*_flags(files, out, **changes), "--do_train", "--do_predict"]
   logs = [
     scripts.kill_when(out / name, "run_squad.py", *command)

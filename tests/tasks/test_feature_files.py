@@ -20,6 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import modeling
+import tokenization
 from pipeline import text_files
 from tasks import feature_files, features
 from training import inputs, model_folder
@@ -33,8 +35,8 @@ TOKENS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 def model(goldens):
   config = str(goldens / "bert_config.json")
   return model_folder.Model(
-    features.modeling.BertConfig.from_json_file(config),
-    features.tokenization.FullTokenizer(str(goldens / "vocab.txt")),
+    modeling.BertConfig.from_json_file(config),
+    tokenization.FullTokenizer(str(goldens / "vocab.txt")),
     str(goldens / "model" / "bert_model.ckpt"),
   )
 
