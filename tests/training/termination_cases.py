@@ -1,0 +1,115 @@
+"""SIGTERM waits for the end of an update, and nothing is lost."""
+
+import signal
+import threading
+
+import pytest
+import toy_model
+
+from training import checkpoints, estimator
+from training.termination import DeferredTermination
+
+
+class _Terminated(BaseException):
+  pass
+
+
+@pytest.fixture(autouse=True)
+def handler():
+  """SIGTERM raises _Terminated."""
+
+  def terminate(number, frame):
+    raise _Terminated
+
+  before = signal.signal(signal.SIGTERM, terminate)
+  yield terminate
+  signal.signal(signal.SIGTERM, before)
+
+
+def _run(finished, error=None):
+  with DeferredTermination() as termination:
+    assert not termination.is_pending
+    signal.raise_signal(signal.SIGTERM)
+    assert termination.is_pending
+    if error:
+      raise error
+    finished.append(True)
+
+
+def test_the_handler_gets_the_signal_at_the_end(handler):
+  finished = []
+  with pytest.raises(_Terminated):
+    _run(finished)
+  assert finished == [True]
+  assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_no_signal_is_no_end():
+  with DeferredTermination() as termination:
+    pass
+  assert not termination.is_pending
+
+
+def test_a_suspended_one_delivers_at_once():
+  with DeferredTermination() as termination:
+    with pytest.raises(_Terminated), termination.suspended():
+      signal.raise_signal(signal.SIGTERM)
+    assert not termination.is_pending
+
+
+def test_an_error_is_not_replaced(handler):
+  with pytest.raises(ZeroDivisionError):
+    _run([], ZeroDivisionError())
+  assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_other_threads_leave_signals_alone(handler):
+  found = []
+
+  def run():
+    with DeferredTermination():
+      found.append(signal.getsignal(signal.SIGTERM))
+
+  thread = threading.Thread(target=run)
+  thread.start()
+  thread.join()
+  assert found == [handler]
+
+
+def _steps(folder):
+  paths = checkpoints.training_checkpoints(str(folder))
+  return [int(path.rsplit("-")[-1]) for path in paths]
+
+
+def test_the_current_update_is_saved(tmp_path, monkeypatch):
+  with monkeypatch.context() as patch:
+    # Called after the first update.
+    patch.setattr(
+      estimator.checkpoints,
+      "log_initialization",
+      lambda store: signal.raise_signal(signal.SIGTERM),
+    )
+    model, _ = toy_model.toy(tmp_path / "parts", noise=0.1)
+    with pytest.raises(_Terminated):
+      model.train(toy_model.TRAIN, 2, 4)
+  assert _steps(tmp_path / "parts") == [1]
+  for name in ("parts", "whole"):
+    model, _ = toy_model.toy(tmp_path / name, noise=0.1)
+    model.train(toy_model.TRAIN, 2, 4)
+  for suffix in ("index", "data-00000-of-00001"):
+    parts, whole = (
+      tmp_path / name / f"model.ckpt-4.{suffix}" for name in ("parts", "whole")
+    )
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_an_evaluation_is_not_waited_for(tmp_path):
+  def evaluate(step):
+    assert step == 2
+    signal.raise_signal(signal.SIGTERM)
+    raise AssertionError("the evaluation goes on")
+
+  model, _ = toy_model.toy(tmp_path)
+  with pytest.raises(_Terminated):
+    model.train(toy_model.TRAIN, 2, 4, evaluate, 2)
+  assert _steps(tmp_path) == [2]
