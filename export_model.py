@@ -23,9 +23,8 @@ from absl import flags, logging
 import modeling
 from errors import UserError
 from export import onnx_model
-from export.find_task import find_task
+from export.find_task import ASSETS, find_task
 from pipeline import downloads, files
-from tasks import classification, multiple_choice, squad_model, tagging
 from tasks.features import POOLINGS
 from training import common_flags, model_folder, startup
 
@@ -45,12 +44,7 @@ _ASSETS = (
   *model_folder.VOCAB_NAMES,
   *model_folder.CONFIG_NAMES,
   "tokenizer_config.json",
-  classification.LABELS_NAME,
-  classification.SETTINGS_NAME,
-  squad_model.SETTINGS_NAME,
-  squad_model.THRESHOLD_NAME,
-  tagging.SETTINGS_NAME,
-  multiple_choice.SETTINGS_NAME,
+  *ASSETS,
 )
 
 

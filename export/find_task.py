@@ -1,4 +1,4 @@
-"""The task that the model in a folder was trained on."""
+"""The task that the model in a folder was trained on, and its files."""
 
 from tasks import classification, multiple_choice, squad_model, tagging
 from training import model_folder
@@ -14,6 +14,16 @@ _TASKS = {
   ),
   "classification": (classification.LABELS_NAME, classification.ARCHITECTURE),
 }
+
+# The files of a task beside the weights, whatever the task.
+ASSETS = (
+  classification.LABELS_NAME,
+  classification.SETTINGS_NAME,
+  tagging.SETTINGS_NAME,
+  squad_model.SETTINGS_NAME,
+  squad_model.THRESHOLD_NAME,
+  multiple_choice.SETTINGS_NAME,
+)
 
 
 def find_task(model_dir: str) -> str | None:

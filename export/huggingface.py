@@ -18,19 +18,11 @@ from safetensors import numpy as safetensors
 import modeling
 import tokenization
 from errors import UserError, listing, plural
+from export import find_task
 from pipeline import files
 from tasks import classification, multiple_choice, squad_model, tagging
 from training import checkpoints, huggingface_config, model_folder
 from training import huggingface_weights as names
-
-_ASSETS = (
-  classification.LABELS_NAME,
-  classification.SETTINGS_NAME,
-  tagging.SETTINGS_NAME,
-  squad_model.SETTINGS_NAME,
-  squad_model.THRESHOLD_NAME,
-  multiple_choice.SETTINGS_NAME,
-)
 
 # Special tokens by the names of their settings.
 _SPECIAL_TOKENS = {
@@ -153,7 +145,7 @@ def _read_weights(prefix):
 
 def _read_assets(folder) -> Contents:
   """The files of the task in a folder; by default, from its config.json."""
-  paths = {name: os.path.join(folder, name) for name in _ASSETS}
+  paths = {name: os.path.join(folder, name) for name in find_task.ASSETS}
   found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
   architecture = huggingface_config.read_head(folder).architecture
   if found or not architecture:
