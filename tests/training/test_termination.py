@@ -1,7 +1,7 @@
 """Runs the tests of termination_cases.py in a process of their own.
 
-Native libraries that other tests load, such as OpenVINO, were seen to make
-SIGTERM end the process instead of calling its handler.
+After tests of exports, the process may have a stack for signals that a library
+has freed. Then the kernel ends it with SIGSEGV at the next signal.
 """
 
 import pathlib
