@@ -9,9 +9,9 @@ and CJK ideographs are separated in every language.
 """
 
 import collections
+import itertools
 import json
 import re
-import sys
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
 
@@ -86,7 +86,7 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   if lines[-1] == "":
     lines.pop()  # The text after the last newline is not a line.
   return collections.OrderedDict(
-    (line.strip(), index) for index, line in enumerate(lines)
+    zip(map(str.strip, lines), itertools.count(), strict=False)
   )
 
 
@@ -167,17 +167,24 @@ class FullTokenizer:
     )
     self.vocab = self.wordpiece_tokenizer.vocab
     self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
-    self._pieces_of_word = {}
+    # Most words of a text are pieces themselves.
+    self._pieces_of_word = {
+      piece: (piece,)
+      for piece in self.vocab
+      if piece.isalnum()
+      and piece.isascii()
+      and piece == piece.lower()
+      and len(piece) <= _MAX_CACHED_LENGTH
+    }
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The word pieces of `text`."""
     if self._is_sentencepiece:
       return self.wordpiece_tokenizer.tokenize(text)
-    text = convert_to_unicode(text)
-    if not text.isprintable():  # Faster than a search for one of them.
-      text = DROPPED_SEPARATORS.sub("", text)
+    # Other whitespace may stay in a word; the basic tokenizer splits there.
+    text = convert_to_unicode(text).replace("\n", " ")
     pieces, cache = [], self._pieces_of_word
-    for word in text.split():
+    for word in text.split(" "):
       try:
         pieces += cache[word]
       except KeyError:
@@ -185,15 +192,17 @@ class FullTokenizer:
     return pieces
 
   def _tokenize_word(self, word):
-    if word.isascii() and word.isalnum():  # Most words; nothing to split off.
-      tokens = [word.lower() if self.basic_tokenizer.do_lower_case else word]
-    else:
+    """The pieces of text without blanks, which are cached."""
+    pieces = None
+    if self.basic_tokenizer.do_lower_case and word.isascii():
+      pieces = self._pieces_of_word.get(word.lower())
+    if pieces is None:
       tokens = self.basic_tokenizer.tokenize(word)
-    pieces = []
-    for token in tokens:
-      pieces += self.wordpiece_tokenizer.tokenize_word(token)
-    # Equal pieces are one object, which saves memory and cache misses.
-    pieces = list(map(sys.intern, pieces))
+      split = map(self.wordpiece_tokenizer.tokenize_word, tokens)
+      ids = map(self.vocab.get, itertools.chain.from_iterable(split))
+      # Equal pieces are one object, which saves memory and cache misses.
+      unknown = self.wordpiece_tokenizer.unk_token
+      pieces = tuple(self.inv_vocab.get(index, unknown) for index in ids)
     if len(word) <= _MAX_CACHED_LENGTH:
       if len(self._pieces_of_word) >= _MAX_CACHED_WORDS:
         self._pieces_of_word.clear()
@@ -222,38 +231,19 @@ class BasicTokenizer:
     """The words and punctuation marks of `text`."""
     text = convert_to_unicode(text)
     if not (text.isascii() and text.isprintable()):
-      text = "".join(map(_clean, text))
-    tokens = []
-    for word in text.split():
-      if self.do_lower_case:
-        word = lower_case(word)
-      if word.isalnum():
-        tokens.append(word)
-      else:
-        tokens += "".join(
-          f" {char} " if _is_punctuation(char) else char for char in word
-        ).split()
-    return tokens
-
-
-def _clean(char):
-  """The replacement of a character before text is split into words."""
-  if _is_whitespace(char):
-    return " "
-  if char in "\x00\ufffd" or _is_control(char):
-    return ""
-  return f" {char} " if _is_cjk(char) else char
+      text = text.translate(_CLEANED)
+    if self.do_lower_case:
+      text = lower_case(text)
+    if not text.isalnum():
+      text = text.translate(_SEPARATED)
+    return text.split()
 
 
 def lower_case(text: str) -> str:
   """The text in lower case, without accents."""
   if text.isascii():
     return text.lower()
-  return "".join(
-    char
-    for char in unicodedata.normalize("NFD", text.lower())
-    if unicodedata.category(char) != "Mn"
-  )
+  return unicodedata.normalize("NFD", text.lower()).translate(_UNACCENTED)
 
 
 class WordpieceTokenizer:
@@ -288,18 +278,16 @@ class WordpieceTokenizer:
       return [self.unk_token]
     if word in self.vocab:
       return [word]
-    pieces = []
-    start = 0
-    while start < len(word):
-      prefix = "##" if start else ""
-      for end in range(len(word), start, -1):
-        piece = prefix + word[start:end]
-        if piece in self.vocab:
-          pieces.append(piece)
-          start = end
-          break
-      else:
-        return [self.unk_token]
+    pieces, rest, mark = [], word, ""
+    while rest != mark:
+      piece = rest
+      while piece not in self.vocab:
+        piece = piece[:-1]
+        if piece == mark:
+          return [self.unk_token]
+      pieces.append(piece)
+      mark = "##"
+      rest = mark + rest[len(piece) :]
     return pieces
 
 
@@ -366,3 +354,37 @@ def _is_punctuation(char):
 
 def _is_cjk(char):
   return _CJK.match(char) is not None
+
+
+class _Replacements(dict):
+  """A table for `str.translate` of the characters that have occurred."""
+
+  def __init__(self, replace):
+    super().__init__()
+    self._replace = replace
+
+  def __missing__(self, code):
+    self[code] = text = self._replace(chr(code))
+    return text
+
+
+def _clean(char):
+  """The replacement of a character before text is split into words."""
+  if _is_whitespace(char):
+    return " "
+  if char in "\x00\ufffd" or _is_control(char):
+    return ""
+  return f" {char} " if _is_cjk(char) else char
+
+
+def _strip_mark(char):
+  return "" if unicodedata.category(char) == "Mn" else char
+
+
+def _separate_punctuation(char):
+  return f" {char} " if _is_punctuation(char) else char
+
+
+_CLEANED = _Replacements(_clean)
+_UNACCENTED = _Replacements(_strip_mark)
+_SEPARATED = _Replacements(_separate_punctuation)

@@ -11,15 +11,12 @@ import tokenization
 
 def make_tokenizer(vocab_file: str) -> Callable[[str], list[str]]:
   """A function from text to word pieces, lower-cased."""
-  wordpiece = tokenization.WordpieceTokenizer(
-    tokenization.load_vocab(vocab_file)
-  )
+  vocab = tokenization.load_vocab(vocab_file)
 
   def tokenize(text):
     pieces = []
     for word in _words(text):
-      for piece in wordpiece.tokenize(word):
-        pieces.append(piece)
+      pieces.extend(_wordpieces(word, vocab))
     return pieces
 
   return tokenize
@@ -62,3 +59,20 @@ def _part(text):
     else:
       output.append(char)
   return "".join(output)
+
+
+def _wordpieces(word, vocab):
+  pieces = []
+  start = 0
+  while start < len(word) <= 200:
+    end = len(word)
+    while end > start:
+      piece = ("##" if start else "") + word[start:end]
+      if piece in vocab:
+        break
+      end -= 1
+    if end == start:
+      return ["[UNK]"]
+    pieces.append(piece)
+    start = end
+  return pieces or ["[UNK]"]
