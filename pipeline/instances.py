@@ -370,8 +370,8 @@ def truncate_seq_pair(
   else:
     lost_b += longer
   for tokens, lost in ((tokens_a, lost_a), (tokens_b, lost_b)):
-    start = sum(lost)
-    tokens[:] = tokens[start : start + len(tokens) - len(lost)]
+    start = lost.count(1)
+    del tokens[len(tokens) - len(lost) + start :], tokens[:start]
 
 
 def create_masked_lm_predictions(
@@ -457,14 +457,14 @@ def shuffle(items: list, rng: random.Random) -> None:
   getrandbits = rng.getrandbits
   # From the last index to the second, an item is swapped with a random one of
   # those up to itself. For all indices of as many bits, as many are drawn.
-  index = len(items) - 1
-  for bits in range(len(items).bit_length(), 1, -1):
+  stop = len(items)
+  for bits in range(stop.bit_length(), 1, -1):
     first = (1 << bits - 1) - 1
-    while index >= first:
-      other = getrandbits(bits)
-      if other <= index:
-        items[index], items[other] = items[other], items[index]
-        index -= 1
+    for index in range(stop - 1, first - 1, -1):
+      while (other := getrandbits(bits)) > index:
+        pass
+      items[index], items[other] = items[other], items[index]
+    stop = first
 
 
 def feature_spec(
@@ -508,7 +508,8 @@ def encode_instance(
   feature = records.encode_feature
   # A number below 128 takes one byte.
   padding = bytes(max_seq_length - size)
-  segment_ids = bytes(instance.segment_ids) + padding
+  first = bisect.bisect_left(instance.segment_ids, 1)  # Of segment B.
+  segment_ids = bytes(first) + b"\x01" * (size - first) + padding
   features = [
     feature("input_ids", b"".join(instance.tokens) + padding),
     _ones("input_mask", size, max_seq_length),
