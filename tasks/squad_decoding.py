@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import functools
 import heapq
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -140,12 +141,11 @@ def answer_question(
   Raises:
     UserError: a logit is not finite.
   """
-  starts = _logits(features, [result.start_logits for result in results])
-  ends = _logits(features, [result.end_logits for result in results])
-  spans = _ranked_spans(features, starts, ends, settings)
+  logits = _logits(features, results)
+  spans = _ranked_spans(features, logits, settings)
   null = None
   if settings.version_2_with_negative:
-    null = _least_null(starts, ends)
+    null = _least_null(logits)
     # Of equal scores, no answer comes last.
     spans = heapq.merge(spans, [null], key=lambda span: -span.score)
   text_of = _text_finder(example, features, settings.do_lower_case)
@@ -173,34 +173,36 @@ def answer_question(
   return answer.at_threshold(settings.null_score_diff_threshold)
 
 
-def _logits(features, rows):
-  """A question's logits, float [W, S] for W windows, padded at the end."""
-  logits = np.full(
-    [len(rows), max(map(len, rows), default=0)], _LEAST_LOGIT, np.float64
-  )
-  for window, row in enumerate(rows):
-    logits[window, : len(row)] = row
-  finite = np.isfinite(logits).all(axis=1)
-  if not finite.all():
+def _logits(features, results):
+  """Logits of starts and ends, float [2, W, S] for W windows, padded."""
+  rows = [(result.start_logits, result.end_logits) for result in results]
+  size = max((len(row) for pair in rows for row in pair), default=0)
+  logits = np.full([2, len(rows), size], _LEAST_LOGIT)
+  for window, pair in enumerate(rows):
+    for kind, row in enumerate(pair):
+      logits[kind, window, : len(row)] = row
+  if not np.isfinite(logits).all():
+    window = np.argmin(np.isfinite(logits).all(axis=(0, 2)))
     raise UserError(
-      f"window {features[np.argmin(finite)].unique_id} has logits that are not "
-      f"finite; train again with a lower --learning_rate"
+      f"window {features[window].unique_id} has logits that are not finite; "
+      f"train again with a lower --learning_rate"
     )
   return logits
 
 
-def _least_null(starts, ends):
+def _least_null(logits):
   """No answer, with the lowest score of all windows.
 
   An answer is in few windows; the others correctly score no answer high.
   """
-  if not len(starts):
+  if not logits.size:
     return _Span(0, 0, 0, 0.0, 0.0)
-  window = np.argmin(starts[:, 0] + ends[:, 0])
-  return _Span(0, 0, 0, float(starts[window, 0]), float(ends[window, 0]))
+  starts, ends = logits[:, :, 0]
+  window = np.argmin(starts + ends)
+  return _Span(0, 0, 0, float(starts[window]), float(ends[window]))
 
 
-def _ranked_spans(features, starts, ends, settings):
+def _ranked_spans(features, logits, settings):
   """Yields the allowed spans of a question, best first.
 
   Ties are broken by window, then by the rank of the start and of the end in
@@ -208,13 +210,15 @@ def _ranked_spans(features, starts, ends, settings):
 
   Args:
     features: the W windows.
-    starts, ends: float [W, S], logits.
+    logits: float [2, W, S], of starts and of ends.
     settings: DecodingSettings.
   """
   if not features:
     return
-  start_positions, starts = _largest(starts, settings.n_best_size)
-  end_positions, ends = _largest(ends, settings.n_best_size)  # [W, n] each.
+  largest = np.argsort(-logits, axis=2, kind="stable")
+  largest = largest[:, :, : settings.n_best_size]  # [2, W, n]
+  start_positions, end_positions = largest
+  starts, ends = np.take_along_axis(logits, largest, axis=2)
   may_start = np.array(
     [
       [feature.token_is_max_context.get(p, False) for p in row]
@@ -249,12 +253,6 @@ def _ranked_spans(features, starts, ends, settings):
     )
 
 
-def _largest(logits, count):
-  """Positions and values of the largest logits of each window, [W, count]."""
-  positions = np.argsort(-logits, axis=1, kind="stable")[:, :count]
-  return positions, np.take_along_axis(logits, positions, axis=1)
-
-
 def _candidates(found):
   """List of Candidate for a dict from text to span; softmax of the scores."""
   scores = [span.score for span in found.values()]
@@ -277,6 +275,15 @@ def _text_finder(example, features, do_lower_case):
 
   def find(span):
     feature = features[span.window]
+    word_of = feature.token_to_orig_map
+    first, last = word_of[span.start], word_of[span.end]
+    words = " ".join(example.doc_tokens[first : last + 1])
+    is_whole = (
+      word_of.get(span.start - 1, first) != first
+      and word_of.get(span.end + 1, last) != last
+    )
+    if is_whole and not is_sentencepiece:
+      return words  # All their pieces; nothing to align.
     pieces = feature.tokens[span.start : span.end + 1]
     if is_sentencepiece:
       text = "".join(pieces).replace(_WORD_START, " ")
@@ -284,9 +291,6 @@ def _text_finder(example, features, do_lower_case):
     else:
       text = " ".join(pieces).replace(" ##", "").replace("##", "")
       text = " ".join(text.split())
-    first = feature.token_to_orig_map[span.start]
-    end = feature.token_to_orig_map[span.end] + 1
-    words = " ".join(example.doc_tokens[first:end])
     return get_final_text(text, words, do_lower_case)
 
   return find
@@ -310,17 +314,25 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
     orig_text: words of the paragraph, with blanks between them.
     do_lower_case: whether the tokenizer lower-cases.
   """
-  words = (_basic_text(word, do_lower_case) for word in orig_text.split(" "))
-  tokenized = " ".join(filter(None, words))
+  words = orig_text.split(" ")
+  basic = map(_basic_text, words, itertools.repeat(do_lower_case))
+  tokenized = " ".join(filter(None, basic))
   start = tokenized.find(pred_text)
   if start < 0 or not pred_text or pred_text != pred_text.strip(" "):
     return orig_text  # Blanks are not counted, so no end can be one.
-  offsets = [i for i, char in enumerate(orig_text) if char != " "]
-  if len(offsets) != len(tokenized) - tokenized.count(" "):
+  if len(orig_text.replace(" ", "")) != len(tokenized.replace(" ", "")):
     return orig_text
-  before = start - tokenized.count(" ", 0, start)
-  inside = len(pred_text) - pred_text.count(" ")
-  return orig_text[offsets[before] : offsets[before + inside - 1] + 1]
+  first = start - tokenized.count(" ", 0, start)
+  last = first + len(pred_text.replace(" ", "")) - 1
+  return orig_text[_offset(orig_text, first) : _offset(orig_text, last) + 1]
+
+
+def _offset(text, count):
+  """The offset of the character that follows `count` ones other than blanks."""
+  offset = count
+  while offset != (further := count + text.count(" ", 0, offset + 1)):
+    offset = further
+  return offset
 
 
 # Files of answers.
