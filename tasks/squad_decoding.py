@@ -236,21 +236,16 @@ def _ranked_spans(features, logits, settings):
   allowed &= may_start[:, :, np.newaxis] & may_end[:, np.newaxis]
   scores = starts[:, :, np.newaxis] + ends[:, np.newaxis]  # [W, n, n]
   ranked = np.flatnonzero(allowed)
-  ranked = ranked[np.argsort(-scores.ravel()[ranked], kind="stable")]
-  # Single elements of lists are faster to read than those of arrays.
-  start_positions, starts, end_positions, ends = (
-    part.tolist() for part in (start_positions, starts, end_positions, ends)
+  ranked = ranked[np.argsort(-scores[allowed], kind="stable")]
+  window, start, end = np.unravel_index(ranked, allowed.shape)
+  columns = (
+    window,
+    start_positions[window, start],
+    end_positions[window, end],
+    starts[window, start],
+    ends[window, end],
   )
-  for index in ranked.tolist():
-    rest, end = divmod(index, scores.shape[2])
-    window, start = divmod(rest, scores.shape[1])
-    yield _Span(
-      window,
-      start_positions[window][start],
-      end_positions[window][end],
-      starts[window][start],
-      ends[window][end],
-    )
+  yield from map(_Span, *(column.tolist() for column in columns))
 
 
 def _candidates(found):
