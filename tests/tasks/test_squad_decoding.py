@@ -451,6 +451,13 @@ class TestPieces:
       *("Playings", "Playing", "ings ,")
     ]
 
+  def test_a_window_that_begins_and_ends_inside_words(self):
+    windows = [window([["##ing", "##s"], ["are"], ["so", "##on"]])]
+    spans = [(0, 3, 7), (0, 3, 5), (0, 5, 5), (0, 5, 7)]
+    assert [*self.answers(windows, "Playings Are sooner", spans)] == [
+      *("ings Are soon", "ings Are", "Are", "Are soon")
+    ]
+
   def test_sentencepiece(self):
     pieces = [["\u2581(", "play", "ing"], ["\u2581so", ","]]
     # A later window may begin inside a word.
