@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 import variables  # First: it loads TensorFlow without its start-up notes.
 import tensorflow as tf
 
+from fusion import fused
+
 Activation = Callable[["tf.Tensor"], "tf.Tensor"] | None
 Pair = tuple["tf.Tensor", "tf.Tensor"]
 
@@ -226,10 +228,37 @@ def affine(
   x: tf.Tensor, weights: Pair, activation: Activation = None
 ) -> tf.Tensor:
   """activation(x W + b) of a matrix; activations are computed in float32."""
-  output = tf.nn.bias_add(tf.matmul(x, weights[0]), weights[1])
-  if activation is None:
-    return output
-  return tf.cast(activation(tf.cast(output, tf.float32)), output.dtype)
+  kernel, bias = weights
+  output = _add_bias(tf.matmul(x, kernel), bias)
+  return output if activation is None else fused(_activate, activation)(output)
+
+
+def _add_bias(x, bias):
+  if variables.in_v1_graph():
+    return tf.nn.bias_add(x, bias)
+  return tf.custom_gradient(_add_bias_and_gradient)(x, bias)
+
+
+def _add_bias_and_gradient(x, bias):
+  def gradient(upstream):
+    return upstream, _sum_of_rows(upstream)
+
+  # TensorFlow makes one operation of a product and its bias. That of oneDNN
+  # does not use AMX in bfloat16, and a leading axis prevents it.
+  if x.dtype == tf.bfloat16:
+    return tf.nn.bias_add(x[tf.newaxis], bias)[0], gradient
+  return tf.nn.bias_add(x, bias), gradient
+
+
+def _sum_of_rows(x):
+  """[width] of [..., width], by a product: fast, and summed in float32."""
+  x = reshape_to_matrix(x)
+  ones = tf.ones([1, tf.shape(x)[0]], x.dtype)
+  return tf.squeeze(tf.matmul(ones, x), 0)
+
+
+def _activate(activation, x):
+  return tf.cast(activation(tf.cast(x, tf.float32)), x.dtype)
 
 
 def output_layer(
@@ -277,12 +306,38 @@ def norm_weights(name: str | None, width: int) -> Pair:
 
 def normalize(x: tf.Tensor, weights: Pair) -> tf.Tensor:
   """LayerNorm with the given beta and gamma, computed in float32."""
+  if variables.in_v1_graph():
+    return _normalize_and_gradient(x, *weights)[0]
+  return tf.custom_gradient(_normalize_and_gradient)(x, *weights)
+
+
+def _normalize_and_gradient(x, beta, gamma):
+  """gamma (x - mean) / deviation + beta, and its explicit derivative.
+
+  TensorFlow's own makes twice as many passes over memory.
+  """
   wide = tf.cast(x, tf.float32)
-  mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
-  normalized = tf.nn.batch_normalization(
-    wide, mean, variance, *weights, LAYER_NORM_EPSILON
-  )
-  return tf.cast(normalized, x.dtype)
+  centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
+  variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+  scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+  normalized = centered * scale
+
+  def gradient(upstream):
+    upstream = tf.cast(upstream, tf.float32)
+    scaled = upstream * normalized
+    weights = tf.expand_dims(gamma, 1) / gamma.shape[0]  # For means [..., 1].
+    means = (
+      tf.matmul(upstream, weights),
+      tf.matmul(scaled, weights),
+    )  # [rows, 1]
+    inner = upstream * gamma - means[0] - normalized * means[1]
+    return (
+      tf.cast(inner * scale, x.dtype),
+      _sum_of_rows(upstream),
+      _sum_of_rows(scaled),
+    )
+
+  return tf.cast(normalized * gamma + beta, x.dtype), gradient
 
 
 def layer_norm_and_dropout(

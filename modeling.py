@@ -250,7 +250,7 @@ class BertModel:
   @_once
   def get_pooled_output(self) -> tf.Tensor:
     """float [B, H]: the vector C of section 3.1, [CLS] transformed."""
-    return affine(reshape_to_matrix(self._first()), self._pooler, tf.tanh)
+    return tf.tanh(affine(reshape_to_matrix(self._first()), self._pooler))
 
   @_once
   def get_sequence_output(self) -> tf.Tensor:

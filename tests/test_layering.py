@@ -21,6 +21,7 @@ CORE = [
   "errors",
   "quiet_start",
   "variables",
+  "fusion",
   "layers",
   "packing",
   "modeling",

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import fusion
 import variables
 from errors import UserError
 from pipeline import files
@@ -482,7 +483,7 @@ class Estimator:
     """
 
     def step(features):
-      with self._store:
+      with self._store, fusion.enabled(fuses):
         spec = self._model_fn(features, None, mode, self._params)
       if mode == ModeKeys.TRAIN:
         return {"loss": spec.loss, **spec.logged}
@@ -496,7 +497,9 @@ class Estimator:
       return {**(spec.predictions or {}), **row}
 
     compute = step
-    if self._uses_xla(mode, element_spec):
+    uses_xla = self._uses_xla(mode, element_spec)
+    fuses = mode == ModeKeys.TRAIN and not uses_xla and self._is_one_cpu()
+    if uses_xla:
       compute = tf.function(step, jit_compile=True, autograph=False)
 
     def replica_step(features):
@@ -524,6 +527,12 @@ class Estimator:
     specs = tf.nest.flatten(element_spec, expand_composites=True)
     is_static = all(spec.shape.is_fully_defined() for spec in specs)
     return is_static and bool(tf.config.list_logical_devices("GPU"))
+
+  def _is_one_cpu(self):
+    """Whether the model runs on one device, and that is a CPU."""
+    is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
+    several = self._strategy.num_replicas_in_sync > 1
+    return not (is_tpu or several or tf.config.list_logical_devices("GPU"))
 
   def _compile_loop(self, dataset):
     """A function from a number of updates to the scalars [n] of each.

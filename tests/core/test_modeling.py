@@ -733,7 +733,7 @@ def test_bfloat16_is_for_products_alone(golden):
   assert products[tf.bfloat16] >= 12
   assert dtypes("BatchMatMulV2", "Einsum").keys() == {tf.bfloat16}
   # Mean and variance are LayerNorm's; gelu is made of a sigmoid.
-  for kind in ("Softmax", "Mean", "SquaredDifference", "Rsqrt", "Sigmoid"):
+  for kind in ("Softmax", "Mean", "Square", "Rsqrt", "Sigmoid"):
     assert dtypes(kind).keys() == {tf.float32}, kind
 
 

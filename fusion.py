@@ -1,0 +1,88 @@
+"""Element-wise functions as single compiled loops.
+
+An activation such as GELU consists of some ten operations. One by one, they
+read and write the widest matrices of the model in memory as often, and their
+gradients again. XLA makes one program of them, and one of their gradient, which
+pass over memory once. The matrix products stay outside, because oneDNN's are
+faster than those of XLA on a CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+
+import quiet_start  # noqa: F401  Before TensorFlow.
+import tensorflow as tf
+
+# A matrix of fewer elements takes less time than the start of a program. Where
+# the number of rows varies, this many are assumed.
+_MIN_ELEMENTS = 2**16
+_ASSUMED_ROWS = 2**9
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def enabled(is_enabled: bool) -> Iterator[None]:
+  """Lets `fused` compile what this thread builds inside, or not.
+
+  XLA takes 0.1 s for each program and each shape, so this is for steps that run
+  often. Several replicas in one process do not support it.
+  """
+  previous = _is_enabled()
+  _local.is_enabled = is_enabled
+  try:
+    yield
+  finally:
+    _local.is_enabled = previous
+
+
+def _is_enabled():
+  return getattr(_local, "is_enabled", False)
+
+
+def fused(
+  function: Callable[..., tf.Tensor], *settings
+) -> Callable[[tf.Tensor], tf.Tensor]:
+  """The function of a matrix, compiled with its gradient where `enabled`.
+
+  Args:
+    function: takes `settings` and a tensor [rows, width], and returns a tensor.
+      Its programs are kept, so it must not be defined anew for each call.
+    settings: hashable objects.
+  """
+
+  def call(x):
+    rows, width = x.shape
+    elements = (rows or _ASSUMED_ROWS) * width
+    if not _is_enabled() or elements < _MIN_ELEMENTS:
+      return function(*settings, x)
+    return _compiled(function, settings, (x.dtype, rows, width))(x)
+
+  return call
+
+
+@functools.lru_cache
+def _compiled(function, settings, key):
+  """A differentiable function of a tensor, as two programs.
+
+  It is one object for all layers, so that XLA compiles each program once.
+  """
+  del key  # With one object for all sizes, TensorFlow warns of many traces.
+
+  @functools.partial(tf.function, jit_compile=True, autograph=False)
+  def forward(x):
+    return function(*settings, x)
+
+  @functools.partial(tf.function, jit_compile=True, autograph=False)
+  def backward(upstream, x):
+    return tf.gradients(function(*settings, x), x, upstream)[0]
+
+  @tf.custom_gradient
+  def call(x):
+    return forward(x), lambda upstream: backward(upstream, x)
+
+  return call

@@ -1,0 +1,134 @@
+"""Tests of fusion: values, gradients, and what is compiled."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import fusion
+import layers
+import modeling
+
+ROWS, WIDTH = 512, 128
+
+
+def matrix(seed=0, rows=ROWS, width=WIDTH):
+  return tf.constant(
+    np.random.default_rng(seed).normal(size=[rows, width]), tf.float32
+  )
+
+
+def with_gradient(function, x, is_enabled, signature=None):
+  """function(x), its gradient for an upstream gradient, and its graph."""
+
+  @tf.function(autograph=False, input_signature=signature)
+  def run(x, upstream):
+    with fusion.enabled(is_enabled):
+      y = function(x)
+      return y, tf.gradients(y, x, upstream)[0]
+
+  upstream = tf.cast(matrix(1, *x.shape), x.dtype)
+  concrete = run.get_concrete_function(x, upstream)
+  return [*concrete(x, upstream), concrete.graph.as_graph_def()]
+
+
+def number_of_programs(graph_def):
+  """Number of functions that XLA must compile."""
+  functions = graph_def.library.function
+  return sum(f.attr["_XlaMustCompile"].b for f in functions)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_values_and_gradient(precision):
+  x = tf.cast(matrix(), precision)
+  gelu = fusion.fused(layers._activate, layers.gelu)
+  plain, plain_gradient, _ = with_gradient(gelu, x, False)
+  compiled, gradient, graph_def = with_gradient(gelu, x, True)
+  assert number_of_programs(graph_def) == 2
+  assert compiled.dtype == gradient.dtype == x.dtype
+  tolerance = 1e-5 if precision == "float32" else 2**-6
+  for a, b in ((compiled, plain), (gradient, plain_gradient)):
+    a, b = (tf.cast(y, tf.float32) for y in (a, b))
+    np.testing.assert_allclose(a, b, atol=tolerance, rtol=tolerance)
+
+
+def test_all_layers_share_the_programs():
+  def twice(x):
+    gelu = fusion.fused(layers._activate, layers.gelu)
+    return gelu(2.0 * gelu(x))
+
+  *_, graph_def = with_gradient(twice, matrix(), True)
+  assert number_of_programs(graph_def) == 2
+
+
+def test_one_trace_serves_all_numbers_of_rows():
+  signature = [tf.TensorSpec([None, WIDTH])] * 2
+  gelu = fusion.fused(layers._activate, layers.gelu)
+
+  @tf.function(autograph=False, input_signature=signature)
+  def run(x, upstream):
+    with fusion.enabled(True):
+      y = gelu(x)
+      return y, tf.gradients(y, x, upstream)[0]
+
+  for rows in (3, 5):
+    x = matrix(rows=rows)
+    np.testing.assert_allclose(run(x, x)[0], layers.gelu(x), atol=1e-6)
+  graph_def = run.get_concrete_function().graph.as_graph_def()
+  assert number_of_programs(graph_def) == 2
+
+
+@pytest.mark.parametrize(("width", "expected"), [(WIDTH - 1, 0), (WIDTH, 2)])
+def test_small_matrices_are_not_compiled(width, expected):
+  gelu = fusion.fused(layers._activate, layers.gelu)
+  *_, graph_def = with_gradient(gelu, matrix(width=width), True)
+  assert number_of_programs(graph_def) == expected
+
+
+def test_enabled_is_undone_after_an_error():
+  with pytest.raises(KeyError), fusion.enabled(True):
+    raise KeyError
+  assert not fusion._is_enabled()
+
+
+def test_a_compiled_step_may_contain_programs():
+  """XLA takes them into the program around them."""
+
+  @tf.function(jit_compile=True, autograph=False)
+  def run(x):
+    with fusion.enabled(True):
+      y = fusion.fused(layers._activate, layers.gelu)(x)
+      return y, tf.gradients(y, x)[0]
+
+  x = matrix()
+  np.testing.assert_allclose(run(x)[0], layers.gelu(x), atol=1e-6)
+
+
+def optimized_operations(function, *args):
+  """Names of the operations that TensorFlow runs for a function."""
+  concrete = tf.function(function, autograph=False).get_concrete_function(*args)
+  options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+  metadata = tf.compat.v1.RunMetadata()
+  values = [x.numpy() for x in args]
+  with tf.Graph().as_default() as graph:
+    tf.import_graph_def(concrete.graph.as_graph_def(), name="")
+    names = [x.name for x in (*concrete.inputs, *concrete.outputs)]
+    *inputs, output = map(graph.get_tensor_by_name, names)
+    with tf.compat.v1.Session(graph=graph) as session:
+      feed = dict(zip(inputs, values, strict=True))
+      session.run(output, feed, options, metadata)
+  return {node.op for g in metadata.partition_graphs for node in g.node}
+
+
+@pytest.mark.parametrize(
+  ("precision", "is_fused"), [("float32", True), ("bfloat16", False)]
+)
+def test_bfloat16_products_use_the_matrix_unit(precision, is_fused):
+  """TensorFlow fuses products and biases but those of bfloat16."""
+  x, kernel = (tf.cast(matrix(n, 64, 64), precision) for n in range(2))
+  operations = optimized_operations(
+    lambda x, kernel, bias: modeling.affine(x, (kernel, bias)),
+    x,
+    kernel,
+    kernel[0],
+  )
+  assert any("FusedMatMul" in name for name in operations) == is_fused
