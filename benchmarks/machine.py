@@ -40,9 +40,10 @@ def seconds(run, repetitions, warmups=2):
   return statistics.median(times), min(times), max(times)
 
 
-def matmul_peak(size=4096, repetitions=9):
-  """Median FLOP/s of a float32 product of two square matrices."""
-  a, b = tf.random.normal([size, size]), tf.random.normal([size, size])
+def matmul_peak(size=4096, repetitions=9, dtype="float32"):
+  """Median FLOP/s of a product of two square matrices."""
+  a, b = (tf.cast(tf.random.normal([size, size]), dtype) for _ in range(2))
   product = tf.function(tf.matmul, autograph=False)
-  median, _, _ = seconds(lambda: product(a, b).numpy(), repetitions)
+  # A few elements, as NumPy takes long to make an array of all in bfloat16.
+  median, _, _ = seconds(lambda: product(a, b)[0, :9].numpy(), repetitions)
   return 2 * size**3 / median

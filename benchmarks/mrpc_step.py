@@ -18,6 +18,7 @@ import numpy as np
 import original
 import tensorflow as tf
 
+import fusion
 import modeling
 import tokenization
 import variables
@@ -63,7 +64,7 @@ def step_of(bert_dir, precision, element_spec):
 
   @tf.function(autograph=False, input_signature=[element_spec])
   def step(features):
-    with store:
+    with store, fusion.enabled(True):
       spec = model_fn(features, None, "train", {})
     return {"loss": spec.loss, **spec.logged}
 

@@ -18,6 +18,7 @@ import numpy as np
 import original
 import tensorflow as tf
 
+import fusion
 import modeling
 import variables
 from optimization import Optimization
@@ -50,7 +51,7 @@ def step_of(bert_dir, precision, packing, element_spec):
 
   @tf.function(autograph=False, input_signature=[element_spec])
   def step(features):
-    with store:
+    with store, fusion.enabled(True):
       return model_fn(features, None, estimator.ModeKeys.TRAIN, {}).loss
 
   return lambda features: step(features).numpy()

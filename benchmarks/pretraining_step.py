@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import training_step
 
+import fusion
 import variables
 from optimization import Optimization
 from tasks import pretraining
@@ -62,7 +63,7 @@ def build_step(config, precision, batch, length, gradient_checkpointing=False):
 
   @tf.function(autograph=False)
   def step():
-    with store:
+    with store, fusion.enabled(True):
       spec = model_fn(features, None, estimator.ModeKeys.TRAIN, {})
     return {"loss": spec.loss, **spec.logged}
 

@@ -15,6 +15,7 @@ import machine
 import numpy as np
 import tensorflow as tf
 
+import fusion
 import modeling
 import run_classifier
 import variables
@@ -55,11 +56,19 @@ def forward_flop(config, batch, length):
   return whole * (config.num_hidden_layers - 1) + first
 
 
-def build_step(config, batch, length):
+def build_step(config, batch, length, precision="float32"):
   """A function that makes one update on fixed random rows."""
   store = variables.VariableStore()
   model_fn = run_classifier.model_fn_builder(
-    config, 2, None, 1e-5, 1000, 10, False, use_one_hot_embeddings=False
+    config,
+    2,
+    None,
+    1e-5,
+    1000,
+    10,
+    use_tpu=False,
+    use_one_hot_embeddings=False,
+    precision=precision,
   )
   rng = np.random.default_rng(0)
   shape = [batch, length]
@@ -72,7 +81,7 @@ def build_step(config, batch, length):
 
   @tf.function(autograph=False)
   def step():
-    with store:
+    with store, fusion.enabled(True):
       return model_fn(features, None, estimator.ModeKeys.TRAIN, {}).loss
 
   return lambda: step().numpy()
