@@ -7,12 +7,22 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # on the same cores took scikit-learn ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import gc
 import json
 import pathlib
 import signal
+import tempfile
 
 import hypothesis
 import pytest
+
+# The updates of many models are compiled to the same few programs. Processes
+# that start from this one, the workers of pytest-xdist too, share them.
+if "TF_XLA_FLAGS" not in os.environ:
+  _programs = tempfile.TemporaryDirectory(prefix="xla-")
+  os.environ["TF_XLA_FLAGS"] = (
+    f"--tf_xla_persistent_cache_directory={_programs.name}"
+  )
 
 # A shell lets what it runs in the background, and all that this runs, ignore
 # Ctrl-C, which tests send to programs.
@@ -28,6 +38,11 @@ hypothesis.settings.register_profile(
   suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_finish():
+  """Keeps the garbage collector from walking through TensorFlow again."""
+  gc.freeze()
 
 
 @pytest.fixture(scope="session")

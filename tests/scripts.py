@@ -19,12 +19,13 @@ ROOT = pathlib.Path(__file__).parent.parent
 # the process id of the fork. Its exit status goes to a pipe of its own, so that
 # several commands can run at once.
 _SERVER = """
-import json, os, runpy, signal, sys, traceback
+import gc, json, os, runpy, signal, sys, traceback
 sys.path.insert(0, {root!r})
 import extract_features, run_classifier, run_pretraining, run_squad, visualize
 import matplotlib.figure, sklearn.metrics, tqdm  # Scripts load these on use.
 import tensorflow
 tensorflow.constant  # Loads it.
+gc.freeze()  # A fork that collects garbage would copy what is shared.
 
 def run(argv, cwd, streams):
   signal.alarm(300)  # A script that hangs fails its test.
