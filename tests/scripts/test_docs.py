@@ -39,8 +39,9 @@ NOT_RUN = (
   r"\$TASK|hf://|python download\.py"
 )
 
-# Makes commands small: the model has one layer and 128 positions. Some would
-# train once more, and use a trained model instead.
+# Makes commands small: the model has one layer and 128 positions, and only what
+# is above the layer is fine-tuned. Some would train once more, and use a
+# trained model instead.
 SMALLER = {
   r"--layers=-1,-2,-3,-4": "--layers=-1",
   r"=(384|512)\b": "=128",
@@ -58,6 +59,9 @@ SMALLER = {
   ),
   r"--init_checkpoint=\S+( \\\n +)--do_train=True (?=.*-v2.0.json)": (
     r"--init_checkpoint=squad_base\1"
+  ),
+  r"(python run_(?!pretraining)\w+\.py )((?:[^\n]|\\\n)*--do_train=[Tt]rue)": (
+    rf"\1--freeze_layers={tiny_task.HEAD_ONLY['freeze_layers']} \2"
   ),
 }
 

@@ -47,11 +47,18 @@ def model(release):
 @pytest.fixture(scope="module")
 def tokens_of_texts(model):
   """Both layers' vectors of each token."""
-  return features.FeatureExtractor(model, [-1, -2])(TEXTS)
+  return extractor(model, layers=[-1, -2])(TEXTS)
+
+
+_extractors = {}
 
 
 def extractor(model, **options):
-  return features.FeatureExtractor(model, **options)
+  """An extractor, the same for equal arguments: it traces its graph once."""
+  key = f"{model.checkpoint} {sorted(options.items())}"
+  if key not in _extractors:
+    _extractors[key] = features.FeatureExtractor(model, **options)
+  return _extractors[key]
 
 
 def save_as(folder, golden, leave_out=(), change=None):
@@ -106,7 +113,7 @@ class TestExtractor:
       np.testing.assert_array_equal(
         half.values, single.values.astype(np.float16)
       )
-    vectors = extractor(model, pooling="mean", dtype="float16")
+    vectors = extractor(model, pooling="cls", dtype="float16")
     assert vectors.vectors(TEXTS).dtype == np.float16
     assert vectors.vectors([]).dtype == np.float16
 

@@ -89,8 +89,8 @@ def whole(small, tmp_path_factory):
 
 
 def test_training_in_parts_is_training_at_once(small, whole, tmp_path):
-  for stop in (4, 6):
-    part = _estimator(small, tmp_path / "parts", iterations_per_loop=stop)
+  for stop, most in ((4, 1), (6, 4)):
+    part = _estimator(small, tmp_path / "parts", iterations_per_loop=most)
     part.train(_input_fn(small, True), 4, stop)
     assert part.global_step == stop
   expected, actual = whole[1], _weights(part)
@@ -112,11 +112,12 @@ def test_seeds_differ(small, tmp_path):
   assert abs(weights[0] - weights[1]) > 1e-3
 
 
-def _forward(golden):
+@pytest.fixture(scope="module")
+def forward(small):
   """Probabilities of the rows one by one, without the Estimator."""
-  store = golden.store()
+  store = small.store()
   with store:
-    rows = _features(golden)
+    rows = _features(small)
     # One call for each distinct row; the rows repeat.
     probabilities = []
     for row in rows[:4]:
@@ -126,18 +127,30 @@ def _forward(golden):
       )
       probabilities.append(
         run_classifier.create_model(
-          golden.config, False, ids, mask, types, tf.constant([0]), 3, False
+          small.config, False, ids, mask, types, tf.constant([0]), 3, False
         )[3][0]
       )
   return np.array([probabilities[i % 4] for i in range(ROWS)])
 
 
+@pytest.fixture(scope="module")
+def untrained(small, tmp_path_factory):
+  """Estimators with and without padding to the maximum length."""
+  return {
+    pad: _estimator(
+      small, tmp_path_factory.mktemp("new"), pad_to_max_length=pad
+    )
+    for pad in (False, True)
+  }
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 16])
 @pytest.mark.parametrize("pad", [False, True])
-def test_each_row_counts_once_in_order(golden, tmp_path, batch_size, pad):
-  model = _estimator(golden, tmp_path, pad_to_max_length=pad)
-  input_fn = _input_fn(golden, False)
-  expected = _forward(golden)
+def test_each_row_counts_once_in_order(
+  small, untrained, forward, batch_size, pad
+):
+  model, expected = untrained[pad], forward
+  input_fn = _input_fn(small, False)
   rows = list(model.predict(input_fn, batch_size))
   probabilities = np.array([row["probabilities"] for row in rows])
   np.testing.assert_allclose(probabilities, expected, atol=1e-5)
@@ -151,30 +164,29 @@ def test_each_row_counts_once_in_order(golden, tmp_path, batch_size, pad):
   assert metrics["global_step"] == 0
 
 
-def test_padding_examples_count_nowhere(golden, tmp_path):
+def test_padding_examples_count_nowhere(small, untrained, forward):
   padding = examples.convert_single_example(
     0, examples.PaddingInputExample(), ["0"], 32, None
   )
-  rows = _features(golden)
+  rows = _features(small)
   input_fn = examples.input_fn_builder(
     [rows[0], padding, *rows[1:], padding], 32, False, False
   )
-  model = _estimator(golden, tmp_path)
+  model = untrained[False]
   probabilities = [r["probabilities"] for r in model.predict(input_fn, 4)]
-  np.testing.assert_allclose(probabilities, _forward(golden), atol=1e-5)
+  np.testing.assert_allclose(probabilities, forward, atol=1e-5)
   with_padding = model.evaluate(input_fn, 4)
-  without = model.evaluate(_input_fn(golden, False), 4)
+  without = model.evaluate(_input_fn(small, False), 4)
   assert with_padding["eval_accuracy"] == without["eval_accuracy"]
   assert with_padding["loss"] == pytest.approx(without["loss"], rel=1e-5)
 
 
-def test_rows_left_out_at_the_end_hold_nothing_back(golden, tmp_path):
+def test_rows_left_out_at_the_end_hold_nothing_back(small, untrained, forward):
   input_fn = examples.input_fn_builder(
-    _features(golden), 32, False, drop_remainder=True
+    _features(small), 32, False, drop_remainder=True
   )
-  rows = list(_estimator(golden, tmp_path).predict(input_fn, 4))
+  rows = list(untrained[False].predict(input_fn, 4))
   assert len(rows) == 8
-  forward = _forward(golden)
   for row in rows:
     distance = np.abs(forward - row["probabilities"]).max(axis=1)
     assert distance.min() < 1e-5
@@ -627,7 +639,7 @@ from training import checkpoints, devices, estimator
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 traces = []
 
@@ -658,9 +670,9 @@ def model_fn(features, labels, mode, params):
 rows = [examples.InputFeatures(
     golden.inputs["input_ids"][i % 4], golden.inputs["input_mask"][i % 4],
     golden.inputs["segment_ids"][i % 4], i % 3) for i in range(9)]
-four = devices.make_strategy("mirrored")
+two = devices.make_strategy("mirrored")
 results = []
-for strategy in (None, four):
+for strategy in (None, two):
   traces.clear()
   model = estimator.Estimator(
       model_fn, estimator.RunConfig(
@@ -672,7 +684,7 @@ for strategy in (None, four):
               lambda step: between.append(model.evaluate(dev, 4)), 3)
   metrics = model.evaluate(dev, 4)
   assert metrics == between[1] != between[0]
-  assert traces.count("eval") == (4 if strategy else 1), traces
+  assert traces.count("eval") == (2 if strategy else 1), traces
   model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
   assert model.evaluate(dev, 4) == between[0]
   results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
@@ -684,13 +696,13 @@ except UserError as error:
 """
 
 
-def test_four_devices_train_as_one(goldens, tmp_path):
-  script = tmp_path / "four_devices.py"
+def test_two_devices_train_as_one(goldens, tmp_path):
+  script = tmp_path / "two_devices.py"
   tests = str(scripts.ROOT / "tests")
   script.write_text(MIRRORED.format(tests=tests, goldens=str(goldens)))
   output, _ = scripts.fork(script)
   line, error = output.splitlines()
-  one, four = json.loads(line)
-  np.testing.assert_allclose(one, four, rtol=1e-5)
+  one, two = json.loads(line)
+  np.testing.assert_allclose(one, two, rtol=1e-5)
   assert one[0] == pytest.approx(one[1], rel=1e-5)
-  assert error.startswith("batch_size=3 cannot be divided evenly among 4")
+  assert error.startswith("batch_size=3 cannot be divided evenly among 2")
