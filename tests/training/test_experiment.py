@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_task
 
 import modeling
 import variables
@@ -170,34 +172,41 @@ CHOICES = [
 ]
 
 
-def test_labels_of_tokens_need_no_change_below(tmp_path):
-  task = Tagging(TOKENS)
-  results = run(task, tmp_path, "train", "dev", "test")
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+  """A task, the folder of its training, and the results."""
+  task, folder = Tagging(TOKENS), tmp_path_factory.mktemp("tagged")
+  splits = ("train", "dev", "test")
+  return task, folder, run(task, folder, *splits, **tiny_task.HEAD_ONLY)
+
+
+def test_labels_of_tokens_need_no_change_below(tagged):
+  task, folder, results = tagged
   assert results["score"] == sum(map(sum, TOKENS))
   assert results["global_step"] == 5  # int(10 / 4 * 2)
   assert np.isfinite(results["loss"])
   assert task.seen_shapes == {(None,)}
   for row, ids in zip(task.predicted, TOKENS, strict=True):
     assert row["ids"][: len(ids)].tolist() == ids
-  written = json.loads((tmp_path / "eval_results.json").read_text())
+  written = json.loads((folder / "eval_results.json").read_text())
   assert written["results"] == results
-  assert checkpoints.training_checkpoints(str(tmp_path)) == [
-    str(tmp_path / "model.ckpt-5")
+  assert checkpoints.training_checkpoints(str(folder)) == [
+    str(folder / "model.ckpt-5")
   ]
 
 
 def test_choices_need_no_change_below(tmp_path):
   task = Choosing(CHOICES)
-  run(task, tmp_path, "train", "dev")
+  run(task, tmp_path, "train", "dev", **tiny_task.HEAD_ONLY)
   assert task.seen_shapes == {(None, None)}
   static = Choosing(CHOICES)
   run(static, tmp_path, "dev", pad_to_max_length=True)
   assert static.seen_shapes == {(3, 16)}
 
 
-def test_padding_changes_no_answer(tmp_path):
-  cut, padded = Tagging(TOKENS), Tagging(TOKENS)
-  run(cut, tmp_path / "out", "train", "test")
+def test_padding_changes_no_answer(tagged, tmp_path):
+  cut, padded = tagged[0], Tagging(TOKENS)
+  shutil.copytree(tagged[1], tmp_path / "out")
   run(padded, tmp_path / "out", "test", pad_to_max_length=True)
   for one, other, ids in zip(
     cut.predicted, padded.predicted, TOKENS, strict=True
@@ -328,6 +337,7 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
     eval_steps=1,
     early_stopping_patience=2,
     do_eval=False,
+    **tiny_task.HEAD_ONLY,
   )
   history = json.loads((tmp_path / "best.json").read_text())
   assert history["best_step"] == 1
@@ -337,7 +347,7 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
 
 
-def test_rows_of_an_example_stay_together(tmp_path):
+def test_rows_of_an_example_stay_together(tagged, tmp_path):
   class Windows(Tagging):
     groups = ()
 
@@ -350,5 +360,6 @@ def test_rows_of_an_example_stay_together(tmp_path):
       return Evaluation({"score": 0.0})
 
   task = Windows(TOKENS)
-  run(task, tmp_path, "train", "dev")
+  shutil.copytree(tagged[1], tmp_path / "out")
+  run(task, tmp_path / "out", "dev")
   assert task.groups == [[ids[0]] * (1 + ids[0] % 3) for ids in TOKENS]
