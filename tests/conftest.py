@@ -23,6 +23,12 @@ if "TF_XLA_FLAGS" not in os.environ:
   os.environ["TF_XLA_FLAGS"] = (
     f"--tf_xla_persistent_cache_directory={_programs.name}"
   )
+# A program that runs a few times need not be fast. This halves the time of
+# compiling a whole step.
+os.environ.setdefault(
+  "XLA_FLAGS",
+  "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 
 # A shell lets what it runs in the background, and all that this runs, ignore
 # Ctrl-C, which tests send to programs.

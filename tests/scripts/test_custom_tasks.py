@@ -292,6 +292,7 @@ def multilabel(files):
     label_column="tags",
     id_column="key",
     num_train_epochs=12,
+    **tiny_task.HEAD_ONLY,
   )
   return folder, dev
 
@@ -394,7 +395,8 @@ def numbers(files):
   ]
   tiny_task.write_lines(files / "numbers.tsv", lines)
   folder = files / "numbers"
-  _run(files, folder, "--do_train", "--do_predict", **_number_flags(files))
+  changes = {**_number_flags(files), **tiny_task.HEAD_ONLY}
+  _run(files, folder, "--do_train", "--do_predict", **changes)
   return folder
 
 

@@ -211,7 +211,7 @@ def assert_golden(text, goldens):
 
 def test_the_whole_script(tmp_path, files, goldens):
   output = tmp_path / "output.jsonl"
-  log = scripts.run(
+  _, log = scripts.fork(
     SCRIPT,
     *command(
       files,
@@ -248,21 +248,20 @@ def test_standard_streams(files, goldens):
   assert "4 lines" in err
 
 
-def test_a_slow_pipe_is_answered_as_it_comes(files):
-  process = scripts.start(
-    SCRIPT,
-    *command(files, "-", input_file="-", pooling="mean"),
-    stdin=subprocess.PIPE,
-    stderr=subprocess.DEVNULL,
-  )
-  for number in range(2):
-    process.stdin.write("the game\n")
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["linex_index"] == number
-  # Whoever reads has enough, which is no error.
-  process.stdout.close()
-  process.communicate("the game\n")
-  assert process.returncode == 141
+def test_a_slow_pipe_is_answered_as_it_comes(tmp_path, files):
+  pipes = [tmp_path / "texts", tmp_path / "vectors"]
+  for path in pipes:
+    os.mkfifo(path)
+  flags = command(files, "-", input_file="-", pooling="mean")
+  process = scripts.Fork(SCRIPT, *flags, pipes=pipes)
+  with pipes[0].open("w") as texts:
+    with pipes[1].open() as vectors:
+      for number in range(2):
+        print("the game", file=texts, flush=True)
+        assert json.loads(vectors.readline())["linex_index"] == number
+    # Whoever reads has enough, which is no error.
+    print("the game", file=texts)
+  assert process.wait()[0] == 141
 
 
 def test_gzip_in_and_out(tmp_path, files, goldens):
