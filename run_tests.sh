@@ -11,5 +11,6 @@ setup_venv requirements-dev.txt
 
 "$venv_python" -m ruff check .
 "$venv_python" -m ruff format --check .
-# A file stays on one process, which builds its fixtures once.
-exec "$venv_python" -m pytest -n 2 --dist loadfile "$@"
+# A file stays on one process, which builds its fixtures once. In the order of
+# their paths, no long file comes last.
+exec "$venv_python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

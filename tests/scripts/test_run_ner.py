@@ -34,7 +34,9 @@ def trained(files, tmp_path_factory):
   out = tmp_path_factory.mktemp("trained") / "out"
   _, log = scripts.fork(
     "run_ner.py",
-    *flags(files, out, num_train_epochs=1, max_context=True),
+    *flags(
+      files, out, num_train_epochs=1, max_context=True, **tiny_task.HEAD_ONLY
+    ),
     *("--do_train", "--do_eval", "--do_predict", "--keep_best=f1"),
   )
   return out, log
