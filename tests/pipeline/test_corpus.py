@@ -135,7 +135,7 @@ def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
 
 
 def test_files_are_one_text(tmp_path, caplog):
-  caplog.set_level("INFO")
+  caplog.set_level("INFO", "absl")
   paths = _write(tmp_path, [b"a\n\nb", b"c\n", b"\nd\n\n", b"e\n"])
   shards = corpus.scan(paths, 1, 1).shards
   assert [_documents(corpus.shard_lines(shard)) for shard in shards] == [

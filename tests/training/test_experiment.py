@@ -237,7 +237,7 @@ class Packable(Tagging):
 def test_packing_changes_no_answer(tmp_path, caplog):
   packed, alone = Packable(TOKENS), Packable(TOKENS)
   batches = {"train_batch_size": 8, "gradient_accumulation_steps": 2}
-  with caplog.at_level("INFO"):
+  with caplog.at_level("INFO", "absl"):
     results = run(
       packed, tmp_path, "train", "dev", pack_sequences=True, **batches
     )
