@@ -639,7 +639,7 @@ from training import checkpoints, devices, estimator
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
 
 traces = []
 
@@ -670,9 +670,9 @@ def model_fn(features, labels, mode, params):
 rows = [examples.InputFeatures(
     golden.inputs["input_ids"][i % 4], golden.inputs["input_mask"][i % 4],
     golden.inputs["segment_ids"][i % 4], i % 3) for i in range(9)]
-two = devices.make_strategy("mirrored")
+four = devices.make_strategy("mirrored")
 results = []
-for strategy in (None, two):
+for strategy in (None, four):
   traces.clear()
   model = estimator.Estimator(
       model_fn, estimator.RunConfig(
@@ -696,13 +696,13 @@ except UserError as error:
 """
 
 
-def test_two_devices_train_as_one(goldens, tmp_path):
-  script = tmp_path / "two_devices.py"
+def test_four_devices_train_as_one(goldens, tmp_path):
+  script = tmp_path / "four_devices.py"
   tests = str(scripts.ROOT / "tests")
   script.write_text(MIRRORED.format(tests=tests, goldens=str(goldens)))
   output, _ = scripts.fork(script)
   line, error = output.splitlines()
-  one, two = json.loads(line)
-  np.testing.assert_allclose(one, two, rtol=1e-5)
+  one, four = json.loads(line)
+  np.testing.assert_allclose(one, four, rtol=1e-5)
   assert one[0] == pytest.approx(one[1], rel=1e-5)
-  assert error.startswith("batch_size=3 cannot be divided evenly among 2")
+  assert error.startswith("batch_size=3 cannot be divided evenly among 4")
