@@ -346,6 +346,11 @@ def trust_ratio(
   return tf.where(ratio > 0, ratio, 1.0)
 
 
+# For a variable of fewer elements, to start a program takes longer than to
+# pass over its elements several times, and so does to compile it.
+_MIN_COMPILED = 2**15
+
+
 class AdamWeightDecayOptimizer:
   """Adam with decoupled weight decay; by default without bias correction.
 
@@ -360,8 +365,9 @@ class AdamWeightDecayOptimizer:
     layer_rates: from a variable's name to its multiple of the learning rate.
     count: see `adam_direction`.
     gradient_scale: scalar tensor to multiply gradients by.
-    is_compiled: compile the update with XLA. Then it passes over each weight
-      once, not ten times. Variables of equal shape share a program.
+    is_compiled: compile the updates of large variables with XLA. Then they pass
+      over each weight once, not ten times. Variables of equal shape share a
+      program.
   """
 
   def __init__(
@@ -415,7 +421,6 @@ class AdamWeightDecayOptimizer:
     def compiled(*arguments):
       self._update(*arguments)  # If it were returned, it would be copied.
 
-    update = compiled if self.is_compiled else self._update
     updates = []
     for grad, variable in grads_and_vars:
       if grad is None:
@@ -426,6 +431,8 @@ class AdamWeightDecayOptimizer:
       slots = [variables.get_slot(variable, s) for s in ("adam_m", "adam_v")]
       rate = self.learning_rate * self.layer_rates(name)
       grad = tf.convert_to_tensor(grad)
+      is_large = variable.shape.num_elements() >= _MIN_COMPILED
+      update = compiled if self.is_compiled and is_large else self._update
       updates += update(grad, variable, *slots, rate, is_decayed) or []
     return tf.group(*updates, name=name or self.name)
 

@@ -56,9 +56,9 @@ def forward_flop(config, batch, length):
   return whole * (config.num_hidden_layers - 1) + first
 
 
-def build_step(config, batch, length, precision="float32"):
+def build_step(config, batch, length, precision="float32", store=None):
   """A function that makes one update on fixed random rows."""
-  store = variables.VariableStore()
+  store = store or variables.VariableStore()
   model_fn = run_classifier.model_fn_builder(
     config,
     2,

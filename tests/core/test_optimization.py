@@ -96,9 +96,17 @@ def _lamb_in_numpy(weight, direction, decay):
   return update * (norms[0] / norms[1] if all(norms) else 1.0)
 
 
-@pytest.mark.parametrize("is_corrected", [False, True])
-@pytest.mark.parametrize("name", ["adamw", "lamb"])
-def test_updates_are_the_papers(name, is_corrected):
+@pytest.mark.parametrize(
+  ("name", "is_corrected", "is_compiled"),
+  [
+    ("adamw", False, False),
+    ("adamw", True, True),
+    ("lamb", False, True),
+    ("lamb", True, False),
+  ],
+)
+def test_updates_are_the_papers(name, is_corrected, is_compiled, monkeypatch):
+  monkeypatch.setattr(optimization, "_MIN_COMPILED", 1)
   rng = np.random.default_rng(0)
   initial = {
     "a/kernel": rng.normal(size=[4, 3]),
@@ -125,6 +133,7 @@ def test_updates_are_the_papers(name, is_corrected):
         weight_decay_rate=0.01,
         exclude_from_weight_decay=["LayerNorm", "bias"],
         count=tf.constant(step) if is_corrected else None,
+        is_compiled=is_compiled,
       )
       optimizer.apply_gradients(
         (tf.constant(grads[name], tf.float32), weights[name]) for name in grads
@@ -372,3 +381,18 @@ def test_updates_follow_the_rates_of_layers(frozen, expected):
   assert updates[-1] < 0
   for name, rate in zip(names, expected, strict=True):
     assert (f"{name}/adam_m" in store) == (rate > 0)
+
+
+def test_updates_of_large_variables_are_compiled():
+  store = variables.VariableStore()
+
+  @tf.function(autograph=False)
+  def update():
+    with store:
+      weights = [store.get(f"w{n}", [n], None) for n in (2**15, 2**15 - 1)]
+      loss = tf.add_n([tf.reduce_sum(w) for w in weights])
+      optimization.create_optimizer(loss, 0.1, 10, 0, False)
+
+  graph_def = update.get_concrete_function().graph.as_graph_def()
+  functions = graph_def.library.function
+  assert sum(f.attr["_XlaMustCompile"].b for f in functions) == 1
