@@ -218,9 +218,10 @@ def dense_weights(
   precision: str | tf.DType = "float32",
 ) -> Pair:
   """Kernel [inputs, outputs] and bias [outputs], cast to `precision`."""
+  dtype = variables.storage_dtype(precision)
   with variables.variable_scope(name):
-    kernel = variables.get_variable("kernel", shape, initializer)
-    bias = variables.get_variable("bias", shape[1:])
+    kernel = variables.get_variable("kernel", shape, initializer, dtype)
+    bias = variables.get_variable("bias", shape[1:], dtype=dtype)
   return _value_of(kernel, precision), _value_of(bias, precision)
 
 

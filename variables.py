@@ -30,10 +30,14 @@ class VariableStore:
   Args:
     seed: int, determines random initial values and dropout masks.
     initial_values: mapping from name to array; replaces initializers.
+    is_for_inference: whether `storage_dtype` may be of 16 bits.
   """
 
-  def __init__(self, seed: int = 1, initial_values=None):
+  def __init__(
+    self, seed: int = 1, initial_values=None, is_for_inference: bool = False
+  ):
     self.seed = seed
+    self.is_for_inference = is_for_inference
     self.initial_values = {} if initial_values is None else initial_values
     self._variables = {}
 
@@ -93,7 +97,7 @@ class VariableStore:
     # Variables outlive the trace that requests them first.
     with tf.init_scope():
       if name in self.initial_values:
-        value = tf.convert_to_tensor(self.initial_values[name], dtype)
+        value = tf.cast(self.initial_values[name], dtype)
       elif initializer is None:
         value = tf.zeros(shape, dtype)
       else:
@@ -180,6 +184,16 @@ def get_variable(
   frame = _local.stack[-1]
   full_name = frame.scopes[-1][0] + name
   return frame.store.get(full_name, shape, initializer, dtype, trainable)
+
+
+def storage_dtype(precision: tf.DType | str) -> tf.DType | str:
+  """The dtype of variables that layers of that precision read.
+
+  It is float32, which small updates need. Without updates it is the precision,
+  so that the layers need not cast large matrices for each batch.
+  """
+  is_trained = in_v1_graph() or not current_store().is_for_inference
+  return "float32" if is_trained else precision
 
 
 def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:

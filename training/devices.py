@@ -217,6 +217,13 @@ def distribute(
   return strategy.distribute_datasets_from_function(of_host)
 
 
+def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
+  """Whether models run on one device, and that is a CPU."""
+  is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+  several = strategy.num_replicas_in_sync > 1
+  return not (is_tpu or several or tf.config.list_logical_devices("GPU"))
+
+
 def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """On several hosts, a replica's outputs and those of all others; see `merge`.
 

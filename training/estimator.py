@@ -498,7 +498,7 @@ class Estimator:
 
     compute = step
     uses_xla = self._uses_xla(mode, element_spec)
-    fuses = mode == ModeKeys.TRAIN and not uses_xla and self._is_one_cpu()
+    fuses = not uses_xla and devices.is_one_cpu(self._strategy)
     if uses_xla:
       compute = tf.function(step, jit_compile=True, autograph=False)
 
@@ -527,12 +527,6 @@ class Estimator:
     specs = tf.nest.flatten(element_spec, expand_composites=True)
     is_static = all(spec.shape.is_fully_defined() for spec in specs)
     return is_static and bool(tf.config.list_logical_devices("GPU"))
-
-  def _is_one_cpu(self):
-    """Whether the model runs on one device, and that is a CPU."""
-    is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
-    several = self._strategy.num_replicas_in_sync > 1
-    return not (is_tpu or several or tf.config.list_logical_devices("GPU"))
 
   def _compile_loop(self, dataset):
     """A function from a number of updates to the scalars [n] of each.

@@ -18,11 +18,12 @@ from concurrent import futures
 import numpy as np
 import tensorflow as tf
 
+import fusion
 import modeling
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, engines, estimator, model_folder
+from training import checkpoints, devices, engines, estimator, model_folder
 from training.task import as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
@@ -90,7 +91,9 @@ class Predictor:
     _check_vocabulary(model)
     wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
     weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
-    self._store = variables.VariableStore(initial_values=weights)
+    self._store = variables.VariableStore(
+      initial_values=weights, is_for_inference=True
+    )
     self._engine, encoded = None, {}
     if runtime != engines.TENSORFLOW:
       encoded = self._needed_outputs(runtime)
@@ -269,7 +272,8 @@ class Predictor:
         name: value[start : start + count] for name, value in features.items()
       }
     if not self._engine:
-      return self.compute(features)
+      with fusion.enabled(devices.is_one_cpu(self._strategy)):
+        return self.compute(features)
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)
       return dict(self._compute(batch, features))

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 
 import numpy as np
 import pytest
@@ -708,6 +709,23 @@ def test_bfloat16_outputs_are_near_the_originals(golden):
   made = {name: (v.shape.as_list(), v.dtype) for name, v in store.items()}
   shapes = modeling.variable_shapes(golden.config)
   assert made == {name: (s, tf.float32) for name, s in shapes.items()}
+
+
+def test_inference_keeps_matrices_in_16_bits(golden):
+  outputs = []
+  for is_for_inference in (False, True):
+    store = golden.store()
+    store.is_for_inference = is_for_inference
+    with store:
+      model = _build(golden, precision="bfloat16")
+      outputs.append(model.get_sequence_output())
+    dtypes = {variable.dtype for _, variable in store.items()}
+    kinds = {tf.float32, tf.bfloat16} if is_for_inference else {tf.float32}
+    assert dtypes == kinds
+  np.testing.assert_array_equal(*outputs)
+  kept = {name for name, v in store.items() if v.dtype == tf.bfloat16}
+  assert kept
+  assert all(re.search("layer_.*(kernel|bias)$", name) for name in kept)
 
 
 def test_bfloat16_is_for_products_alone(golden):
