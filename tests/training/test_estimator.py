@@ -684,7 +684,7 @@ for strategy in (None, four):
               lambda step: between.append(model.evaluate(dev, 4)), 3)
   metrics = model.evaluate(dev, 4)
   assert metrics == between[1] != between[0]
-  assert traces.count("eval") == (2 if strategy else 1), traces
+  assert traces.count("eval") == (4 if strategy else 1), traces
   model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
   assert model.evaluate(dev, 4) == between[0]
   results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
