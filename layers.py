@@ -327,11 +327,8 @@ def _normalize_and_gradient(x, beta, gamma):
     upstream = tf.cast(upstream, tf.float32)
     scaled = upstream * normalized
     weights = tf.expand_dims(gamma, 1) / gamma.shape[0]  # For means [..., 1].
-    means = (
-      tf.matmul(upstream, weights),
-      tf.matmul(scaled, weights),
-    )  # [rows, 1]
-    inner = upstream * gamma - means[0] - normalized * means[1]
+    mean, slope = (tf.matmul(y, weights) for y in (upstream, scaled))
+    inner = upstream * gamma - mean - normalized * slope
     return (
       tf.cast(inner * scale, x.dtype),
       _sum_of_rows(upstream),

@@ -182,7 +182,7 @@ class FullTokenizer:
     if self._is_sentencepiece:
       return self.wordpiece_tokenizer.tokenize(text)
     # Other whitespace may stay in a word; the basic tokenizer splits there.
-    text = convert_to_unicode(text).replace("\n", " ")
+    text = convert_to_unicode(text).replace("\n", " ").replace("\t", " ")
     pieces, cache = [], self._pieces_of_word
     for word in text.split(" "):
       try:
