@@ -149,8 +149,8 @@ class BertModel:
       is faster on a TPU, instead of a gather.
     scope: prefix of all variable names; "bert" if None.
     precision: "float32"; or "bfloat16" or "float16" for the products and
-      activations of the layers. Weights, LayerNorm, softmax and all outputs are
-      always float32.
+      activations of the layers. Trained weights, LayerNorm, softmax and all
+      outputs are always float32.
     gradient_checkpointing: whether training keeps the input of each layer only,
       and computes the layer again in the backward pass. Not in a v1 graph.
     packing: computes several sequences in one row.

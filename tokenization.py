@@ -86,7 +86,7 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   if lines[-1] == "":
     lines.pop()  # The text after the last newline is not a line.
   return collections.OrderedDict(
-    zip(map(str.strip, lines), itertools.count(), strict=False)
+    (line.strip(), index) for index, line in enumerate(lines)
   )
 
 
