@@ -73,21 +73,37 @@ def keep_freed_memory() -> None:
 
 def _parse_flags(passes_on, argv):
   try:
-    if passes_on:
-      rest = FLAGS(argv, known_only=True)
-      if FLAGS[passes_on].value:
-        return rest
-    rest = FLAGS(argv)
-    if rest[1:]:
-      raise flags.Error(
-        f"unexpected argument {rest[1]!r}; write flags as --name=value"
-      )
-    return rest
+    return _parsed_flags(passes_on, argv)
+  except BrokenPipeError:
+    _end_unread()
   except flags.IllegalFlagValueError as error:
     # absl shows a tuple for a bool.
     _fail(re.sub(r": \('Non-boolean.*", ": pass true or false", str(error)))
   except flags.Error as error:
     _fail(error)
+
+
+def _parsed_flags(passes_on, argv):
+  """The arguments that are no flags; --help prints and ends the process."""
+  try:
+    if passes_on:
+      rest = FLAGS(argv, known_only=True)
+      if FLAGS[passes_on].value:
+        return rest
+    rest = FLAGS(argv)
+  finally:
+    sys.stdout.flush()
+  if rest[1:]:
+    raise flags.Error(
+      f"unexpected argument {rest[1]!r}; write flags as --name=value"
+    )
+  return rest
+
+
+def _end_unread():
+  """Ends without the rest of the output, whose reader has gone."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  sys.exit(141)  # A shell reports death by SIGPIPE so.
 
 
 class _Termination(BaseException):
@@ -111,9 +127,7 @@ def _run_main(main, *arguments):
   try:
     main(*arguments)
   except BrokenPipeError:
-    # The reader of our output has gone; do not flush the rest.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(141)  # A shell reports death by SIGPIPE so.
+    _end_unread()
   except _Termination:
     print("Terminated. Resume with the same command.", file=sys.stderr)
   except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """Errors in flags and paths are reported before TensorFlow is loaded."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -71,3 +72,16 @@ def test_an_error_is_reported_without_tensorflow(output, name):
   before, found, _ = output.partition(f"{name} ended with 2 False\n")
   assert found, output
   assert before.splitlines()[-1].startswith("error: ")
+
+
+def test_a_reader_of_the_help_may_leave():
+  reader, writer = os.pipe()
+  os.close(reader)
+  done = subprocess.run(
+    [sys.executable, "create_pretraining_data.py", "--help"],
+    cwd=scripts.ROOT,
+    stdout=writer,
+    stderr=subprocess.PIPE,
+  )
+  os.close(writer)
+  assert (done.returncode, done.stderr) == (141, b"")
