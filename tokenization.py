@@ -19,10 +19,6 @@ from errors import UserError
 
 UNKNOWN = "[UNK]"
 
-# Control characters that `str.split` treats as separators. The tokenizer drops
-# them instead, which joins the text on both sides.
-DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
-
 # CJK ideographs. Hangul and kana are treated like alphabets.
 _CJK = re.compile(
   "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"

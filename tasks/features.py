@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -35,6 +36,10 @@ _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 # Size limit of a window's values: `inputs.SORTED_ROWS` texts would need
 # gigabytes with a large model.
 _WINDOW_BYTES = 2**27
+
+# Control characters that `str.split` treats as separators. Tokenizers drop them
+# instead, which joins the text on both sides.
+_DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
 
 # A text, or a pair of texts.
 Text = str | tuple[str, str]
@@ -346,7 +351,7 @@ def align(
   """
   pieces = tokenizer.tokenize(text)
   starts, end = [], 0
-  for word in tokenization.DROPPED_SEPARATORS.sub("", text).split():
+  for word in _DROPPED_SEPARATORS.sub("", text).split():
     part = tokenizer.tokenize(word)
     if part and pieces[end : end + len(part)] == part:
       starts.append(end)
