@@ -4,8 +4,8 @@
       --output_dir=/tmp/mrpc_saved_model --format=saved_model
 
 --part selects what is exported:
-- task: a trained classifier, question answering model or tagger, with text as
-  its input and answers as its output; from any other model, vectors of texts;
+- task: a model that was trained on a task, with text as its input and answers
+  as its output; from any other model, vectors of texts;
 - encoder and preprocess: SavedModels with TF-Hub's interface for text.
 
 The formats onnx and tflite hold the model without its tokenizer.
@@ -152,7 +152,7 @@ def export_model(
 
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model."""
-  has_task = find_task(model_dir) not in (None, "multiple choice")
+  has_task = find_task(model_dir) is not None
   for name in ("max_seq_length", "pooling", "normalize"):
     flag = FLAGS[name]
     is_read = name == "max_seq_length" and (

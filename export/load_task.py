@@ -1,11 +1,12 @@
 """The TaskGraph of any trained model's folder."""
 
-from errors import UserError
+from export.chooser_graph import ChooserGraph
 from export.find_task import find_task
 from export.squad_graph import ReaderGraph
 from export.tagger_graph import TaggerGraph
 from export.task_graph import ClassifierGraph, TaskGraph, VectorGraph
 from export.text_graph import GraphTokenizer
+from tasks.chooser import Chooser
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from tasks.squad_reader import Reader
@@ -28,14 +29,11 @@ def load_task(
       without a task.
 
   Raises:
-    UserError: the folder holds no model, or one of multiple choice.
+    UserError: the folder holds no model.
   """
   task = find_task(model_dir)
   if task == "multiple choice":
-    raise UserError(
-      f"{model_dir} holds a model of multiple choice, which is exported as "
-      f"numbers only; pass --format=onnx, or --part=encoder"
-    )
+    return ChooserGraph(Chooser(model_dir), tokenizer)
   if task == "squad":
     return ReaderGraph(Reader(model_dir), tokenizer)
   if task == "tagging":

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from export import text_rows
-from export.task_graph import TaskGraph, Tensors
+from export.task_graph import TaskGraph, Tensors, text_input
 from export.text_graph import GraphTokenizer
 from tasks.squad_reader import Reader
 
@@ -91,7 +91,7 @@ class ReaderGraph(TaskGraph):
   `answer` is "" and the offsets are -1.
   """
 
-  inputs = ("question", "context")
+  inputs = (text_input("question"), text_input("context"))
 
   def __init__(self, reader: Reader, tokenizer: GraphTokenizer | None):
     super().__init__(reader.predictor, tokenizer)

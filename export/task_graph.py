@@ -22,6 +22,11 @@ from training.predictor import Predictor
 Tensors = dict[str, tf.Tensor]
 
 
+def text_input(name: str, rank: int = 1) -> tf.TensorSpec:
+  """The spec of a string tensor of that rank."""
+  return tf.TensorSpec([None] * rank, tf.string, name)
+
+
 class TaskGraph(tf.Module):
   """Base class of models with text as their input.
 
@@ -30,12 +35,12 @@ class TaskGraph(tf.Module):
     tokenizer: a GraphTokenizer; None if only `numbers` is used.
 
   Attributes:
-    inputs: the names of the texts.
+    inputs: the name and the shape of each tensor of texts.
     seq_length: maximum length of a row.
     weights: the variables.
   """
 
-  inputs = ("text",)
+  inputs = (text_input("text"),)
 
   def __init__(self, predictor: Predictor, tokenizer: GraphTokenizer | None):
     super().__init__("task")
@@ -51,7 +56,7 @@ class TaskGraph(tf.Module):
     )
 
   def answer(self, *texts: tf.Tensor) -> Tensors:
-    """The answers to texts, a string [N] for each of `inputs`."""
+    """The answers to texts, a string tensor for each of `inputs`."""
     raise NotImplementedError
 
   def numbers(
@@ -78,12 +83,12 @@ class TaskGraph(tf.Module):
 
   def serving(self) -> dict[str, Callable]:
     """The signatures of a SavedModel."""
-    texts = {n: tf.TensorSpec([None], tf.string, name=n) for n in self.inputs}
+    texts = {spec.name: spec for spec in self.inputs}
     self.__call__.get_concrete_function(*texts.values())
 
     @tf.function(autograph=False)
     def serve(**texts):
-      return self(*(texts[name] for name in self.inputs))
+      return self(*(texts[spec.name] for spec in self.inputs))
 
     @tf.function(
       input_signature=[tf.TensorSpec([None], tf.string, name="examples")],
@@ -124,7 +129,7 @@ class ClassifierGraph(TaskGraph):
     self._reading = classifier.reading
     self.seq_length = classifier.reading.max_seq_length
     if classifier.is_pair:
-      self.inputs = ("text_a", "text_b")
+      self.inputs = (text_input("text_a"), text_input("text_b"))
 
   def answer(self, *texts: tf.Tensor) -> Tensors:
     features, text_of = text_rows.read_texts(

@@ -26,6 +26,10 @@ class Chooser:
     batch_size: rows per batch.
     precision, runtime: see `predictor.Predictor`.
 
+  Attributes:
+    tokenizer, max_seq_length: how it reads text.
+    predictor: computes the scores.
+
   Raises:
     UserError: the folder does not hold such a model.
   """
@@ -38,15 +42,15 @@ class Chooser:
     runtime: str = "tensorflow",
   ):
     model_dir = downloads.local_path(model_dir)
-    self._length = multiple_choice.read_assets(model_dir)
+    self.max_seq_length = multiple_choice.read_assets(model_dir)
     model = model_folder.find_model(model_dir)
-    self._tokenizer = model.tokenizer
+    self.tokenizer = model.tokenizer
 
     def compute(bert, features):
       return {"scores": multiple_choice.compute_scores(bert, False)}
 
-    sequence = records.sequence_feature(self._length)
-    self._predictor = Predictor(
+    sequence = records.sequence_feature(self.max_seq_length)
+    self.predictor = Predictor(
       model,
       compute,
       layers.output_shapes(model.config.hidden_size, 1),
@@ -82,12 +86,14 @@ class Chooser:
       if not all(isinstance(t, str) for t in (context, question, *choices)):
         raise UserError("pass context, question and choices as str")
       example = Example("", context, question, list(choices))
-      row = multiple_choice.make_row(example, self._tokenizer, self._length)
+      row = multiple_choice.make_row(
+        example, self.tokenizer, self.max_seq_length
+      )
       rows += [
         {name: row[name][choice] for name in records.SEQUENCES}
         for choice in range(len(choices))
       ]
-    scores = self._predictor(rows)["scores"].astype(float)
+    scores = self.predictor(rows)["scores"].astype(float)
     ends = np.cumsum([len(choices) for _, choices, _ in groups])
     parts = np.split(scores, ends[:-1])
     return [special.softmax(part).tolist() for part in parts]

@@ -51,9 +51,9 @@ BAD = {
     {"model_dir": "FILES/classifier", "pooling": "max"},
     ["--pooling=max", "task", "omit it"],
   ),
-  "multiple choice": (
-    {"model_dir": "FILES/choices"},
-    ["FILES/choices", "multiple choice", "--format=onnx"],
+  "a length that choices have": (
+    {"model_dir": "FILES/choices", "max_seq_length": 64},
+    ["--max_seq_length=64", "task", "omit it"],
   ),
   "a damaged task": (
     {"model_dir": "FILES/damaged"},

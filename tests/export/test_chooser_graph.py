@@ -1,0 +1,73 @@
+"""The graph of a model for multiple choice answers as its Chooser."""
+
+import numpy as np
+import pytest
+import task_folders
+import tensorflow as tf
+
+from export import chooser_graph, text_graph
+from pipeline import records
+from tasks import multiple_choice
+from tasks.chooser import Chooser
+from tasks.choices import Example
+
+GROUPS = [
+  ("He opens the door.", ["He goes in.", "It is red.", "the the"], ""),
+  ("The Game" * 9, ["in the " * 30, "of"], "What was it?"),
+  ("", ["one", "Two!"], "It was"),
+]
+
+
+@pytest.fixture(scope="module")
+def chooser(tmp_path_factory, golden, goldens):
+  folder = tmp_path_factory.mktemp("chooser")
+  return Chooser(task_folders.write(folder, "multiple choice", golden, goldens))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, chooser):
+  tokenizer = text_graph.GraphTokenizer(chooser.tokenizer)
+  graph = chooser_graph.ChooserGraph(chooser, tokenizer)
+  folder = str(tmp_path_factory.mktemp("saved"))
+  tf.saved_model.save(graph, folder, graph.serving())
+  return tf.saved_model.load(folder).signatures
+
+
+def assert_choices(found, wanted):
+  """Compares outputs with lists of probabilities, one for each row."""
+  choice, probabilities = found["choice"], found["probabilities"].numpy()
+  for row, known in enumerate(wanted):
+    np.testing.assert_allclose(
+      probabilities[row, : len(known)], known, rtol=1e-4
+    )
+    assert not probabilities[row, len(known) :].any()
+    assert choice[row] == np.argmax(known)
+
+
+def test_answers_are_the_choosers(chooser, saved):
+  contexts, choices, questions = zip(*GROUPS, strict=True)
+  found = saved["serving_default"](
+    context=tf.constant(contexts),
+    question=tf.constant(questions),
+    choices=tf.ragged.constant(choices).to_tensor(),
+  )
+  wanted = chooser.compare(GROUPS)
+  assert np.ptp(wanted[0]) > 0.01
+  assert_choices(found, wanted)
+
+
+def test_rows_of_a_training_are_answered(chooser, saved):
+  groups = [("a", ["in", "of the"], ""), ("The game", ["was", "is"], "It")]
+  length = chooser.max_seq_length
+  spec = multiple_choice.feature_spec(2, length)
+  rows = [
+    multiple_choice.make_row(
+      Example("", context, question, choices), chooser.tokenizer, length
+    )
+    for context, choices, question in groups
+  ]
+  encoded = [
+    records.encode_row({name: row[name] for name in spec}, spec) for row in rows
+  ]
+  found = saved["serve_examples"](examples=tf.constant(encoded))
+  assert_choices(found, chooser.compare(groups))
