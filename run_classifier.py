@@ -39,7 +39,8 @@ from tasks.glue import (
   XnliProcessor,
 )
 from training import checkpoints, common_flags, startup
-from training.experiment import Experiment, ModelFiles, Settings
+from training.experiment import Experiment, ModelFiles
+from training.settings import Settings
 
 # Names that users import from here.
 __all__ = [

@@ -16,8 +16,9 @@ from tasks import choices, multiple_choice, terminal
 from tasks.choices import Example
 from tasks.chooser import Chooser
 from tasks.multiple_choice import MultipleChoiceTask
-from training import common_flags, experiment, startup
-from training.experiment import Experiment, ModelFiles, Settings
+from training import common_flags, startup
+from training.experiment import Experiment, ModelFiles
+from training.settings import Settings, find_weights
 
 __all__ = ["Chooser", "Example", "MultipleChoiceTask"]
 
@@ -66,7 +67,7 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = experiment.find_weights()
+  init_checkpoint, folder = find_weights()
   length = FLAGS.max_seq_length
   if not FLAGS.do_train and FLAGS["max_seq_length"].using_default_value:
     length = multiple_choice.read_assets(folder)

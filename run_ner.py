@@ -21,8 +21,9 @@ from tasks.entities import FoundEntity
 from tasks.tagged_rows import Reading
 from tasks.tagger import Tagger
 from tasks.tagging import TaggingTask
-from training import common_flags, experiment, startup
-from training.experiment import Experiment, ModelFiles, Settings
+from training import common_flags, startup
+from training.experiment import Experiment, ModelFiles
+from training.settings import Settings, find_weights
 
 # For notebooks.
 __all__ = ["FoundEntity", "Reading", "Tagger", "TaggingTask"]
@@ -143,7 +144,7 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = experiment.find_weights()
+  init_checkpoint, folder = find_weights()
   tokenizer = common_flags.load_tokenizer()
   task = make_task(tokenizer, folder)
   reading = task.reading

@@ -29,7 +29,8 @@ from tasks.pretraining import (
   model_fn_builder,
 )
 from training import common_flags, record_files, startup
-from training.experiment import Experiment, ModelFiles, Settings
+from training.experiment import Experiment, ModelFiles
+from training.settings import Settings
 
 # The original's names.
 __all__ = [

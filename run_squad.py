@@ -31,8 +31,9 @@ from tasks.squad import (
 from tasks.squad_decoding import RawResult, get_final_text, write_predictions
 from tasks.squad_model import SquadTask, create_model, model_fn_builder
 from tasks.squad_reader import Reader
-from training import common_flags, experiment, model_folder, startup
-from training.experiment import Experiment, ModelFiles, Settings
+from training import common_flags, model_folder, startup
+from training.experiment import Experiment, ModelFiles
+from training.settings import Settings, find_weights
 
 # Names that users import from here.
 __all__ = [
@@ -132,7 +133,7 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = experiment.find_weights()
+  init_checkpoint, folder = find_weights()
   reading = reading_settings(folder)
   tokenizer = common_flags.load_tokenizer()
   config = common_flags.load_config(tokenizer, reading.max_seq_length)

@@ -77,7 +77,7 @@ def test_module_keeps_the_rules(name):
   assert name.rpartition(".")[2] != "utils"
   knows_flags = folder == "scripts" or name in (
     "training.common_flags",
-    "training.experiment",
+    "training.settings",
     "training.startup",
   )
   assert knows_flags or not {"absl.flags", "absl.app"} & set(_imports(name))

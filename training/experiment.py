@@ -15,41 +15,34 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 import modeling
-import optimization
 from errors import UserError, plural
 from pipeline import files, records
 from training import (
   best_checkpoint,
   checkpoints,
-  common_flags,
   data_checks,
   devices,
   estimator,
   inputs,
   memory,
-  model_folder,
   packed_batches,
   plan,
   record_files,
   run_record,
+  start_checks,
 )
+from training.settings import Settings
 from training.task import RowSet, Task, build_model_fn
-
-FLAGS = flags.FLAGS
 
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
-
-# Values of --use_xla as `RunConfig` takes them.
-_USE_XLA = {"auto": None, "true": True, "false": False}
 
 
 class ModelFiles(NamedTuple):
@@ -63,109 +56,6 @@ class ModelFiles(NamedTuple):
 
   config: modeling.BertConfig
   contents: Mapping[str, str | bytes]
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """Values of the shared flags, by flag name.
-
-  Attributes:
-    splits: the splits to read: any of "train", "dev" and "test".
-    flags: all flags by name, for flags.json.
-    make_strategy: returns the strategy for the devices; None for one device.
-  """
-
-  splits: tuple[str, ...]
-  output_dir: str
-  init_checkpoint: str | None
-  do_eval: bool
-  train_batch_size: int
-  eval_batch_size: int
-  learning_rate: float
-  save_checkpoints_steps: int
-  keep_checkpoint_max: int
-  log_steps: int
-  eval_steps: int
-  seed: int
-  pad_to_max_length: bool | None
-  precision: str
-  flags: Mapping[str, object]
-  use_tpu: bool = False
-  make_strategy: Callable[[], tf.distribute.Strategy | None] = lambda: None
-  predict_batch_size: int = 8
-  num_train_epochs: float | None = None
-  num_train_steps: int | None = None
-  warmup_proportion: float = 0.0
-  num_warmup_steps: int | None = None
-  keep_best: str | None = None
-  early_stopping_patience: int | None = None
-  freeze_layers: int | None = None
-  layerwise_lr_decay: float = 1.0
-  optimizer: str = "adamw"
-  lr_schedule: str = "linear"
-  adam_bias_correction: bool = False
-  weight_decay: float = 0.01
-  max_grad_norm: float = 1.0
-  gradient_checkpointing: bool = False
-  gradient_accumulation_steps: int = 1
-  pack_sequences: bool = False
-  iterations_per_loop: int | None = None
-  dry_run: bool = False
-  use_xla: str = "auto"
-
-  @classmethod
-  def from_flags(cls, splits: Iterable[str], **changes) -> Settings:
-    """Settings from the flags; `changes` override values.
-
-    flags.json records the values that are used.
-
-    Raises:
-      UserError: there is no such TPU, or it lacks the precision.
-    """
-    common_flags.check_precision()
-    names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
-    fields = {name: FLAGS[name].value for name in names}
-    fields |= {k: v for k, v in changes.items() if k in names}
-    kind = common_flags.device_kind()
-    fields["use_tpu"] = kind == "tpu"
-    fields["make_strategy"] = functools.partial(
-      devices.make_strategy,
-      kind,
-      devices.Tpu(
-        FLAGS.tpu_name or FLAGS.master,
-        FLAGS.tpu_zone,
-        FLAGS.gcp_project,
-        FLAGS.num_tpu_cores,
-      ),
-      common_flags.cluster(),
-      FLAGS.worker_timeout,
-    )
-    recorded = common_flags.flag_values() | changes
-    settings = cls(splits=tuple(splits), flags=recorded, **fields)
-    if kind in ("multi_worker", "tpu"):
-      settings.strategy  # noqa: B018  Hosts must meet before one locks a folder.
-    return settings
-
-  @functools.cached_property
-  def strategy(self) -> tf.distribute.Strategy | None:
-    """The strategy for the devices. To know them, TensorFlow must load."""
-    return self.make_strategy()
-
-  @property
-  def num_replicas(self) -> int:
-    """Number of devices that share a batch."""
-    return getattr(self.strategy, "num_replicas_in_sync", 1)
-
-  @property
-  def do_train(self) -> bool:
-    """Whether to train."""
-    return "train" in self.splits
-
-  @property
-  def evaluates_in_training(self) -> bool:
-    """Whether to evaluate while training."""
-    asked = self.eval_steps or self.keep_best or self.early_stopping_patience
-    return self.do_train and bool(asked)
 
 
 class Experiment:
@@ -189,10 +79,10 @@ class Experiment:
     self._packings = {}
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
-    check_packing(settings, task)
+    settings.check_packing(task)
     self._read_output_dir()
-    check_init_path(settings.init_checkpoint)
-    self._layer_rates()
+    start_checks.check_init_path(settings.init_checkpoint)
+    settings.layer_rates(model.config.num_hidden_layers)
     if files.isdir(settings.output_dir):
       with checkpoints.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
@@ -206,11 +96,11 @@ class Experiment:
       self._check_training_set(examples)
     # These checks take longer, because TensorFlow loads.
     self._check_init_checkpoint()
-    check_batch_sizes(settings)
+    settings.check_batch_sizes()
 
   def _check_init_checkpoint(self):
     settings, task = self._settings, self._task
-    has_heads = check_init_checkpoint(
+    has_heads = start_checks.check_init_checkpoint(
       self._model.config,
       task.variable_shapes(self._model.config),
       settings.init_checkpoint,
@@ -263,7 +153,7 @@ class Experiment:
   def _read_output_dir(self):
     """Checks what an earlier run left in the folder."""
     settings, config = self._settings, self._model.config
-    self._is_trained = check_output_dir(
+    self._is_trained = start_checks.check_output_dir(
       modeling.variable_shapes(config) | self._task.variable_shapes(config),
       settings.output_dir,
       settings.do_train,
@@ -381,69 +271,10 @@ class Experiment:
     if not examples:
       raise UserError(f"{self._task.name} has no example to train on")
     count = len(examples)
-    if self._task.epoch_counts_rows and not self._num_steps(count):
+    if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.
       count = sum(map(len, self._task.features(examples, is_training=True)))
-    self._check_num_steps(count)
-
-  def _num_steps(self, count):
-    """Number of training steps, with `count` rows or examples in an epoch."""
-    settings = self._settings
-    if settings.num_train_steps is not None:
-      return settings.num_train_steps
-    epochs = settings.num_train_epochs
-    return int(count / settings.train_batch_size * epochs)
-
-  def _check_num_steps(self, count):
-    settings = self._settings
-    if self._num_steps(count) < 1:
-      unit = "row" if self._task.epoch_counts_rows else "example"
-      raise UserError(
-        f"--num_train_epochs={settings.num_train_epochs} over "
-        f"{plural(count, unit)} does not fill a batch of "
-        f"--train_batch_size={settings.train_batch_size}; raise the number of "
-        f"epochs or lower the batch size"
-      )
-
-  def _layer_rates(self):
-    """The learning rates of layers, as the flags describe them."""
-    frozen, decay = (
-      self._settings.freeze_layers,
-      self._settings.layerwise_lr_decay,
-    )
-    num_layers = self._model.config.num_hidden_layers
-    if frozen is not None and frozen > num_layers:
-      raise UserError(
-        f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
-        f"model; lower it"
-      )
-    if not 0 < decay <= 1:
-      raise UserError(
-        f"--layerwise_lr_decay={decay} must be greater than 0 and at most 1"
-      )
-    return optimization.LayerRates(num_layers, decay, frozen)
-
-  def _optimization(self, steps):
-    """The Optimization of a training of that many steps."""
-    settings = self._settings
-    warmup = settings.num_warmup_steps
-    if warmup is None:
-      warmup = int(steps * settings.warmup_proportion)
-    return optimization.Optimization(
-      settings.learning_rate,
-      steps,
-      warmup,
-      self._layer_rates(),
-      optimizer=settings.optimizer,
-      lr_schedule=settings.lr_schedule,
-      adam_bias_correction=settings.adam_bias_correction,
-      weight_decay=settings.weight_decay,
-      max_grad_norm=settings.max_grad_norm,
-      gradient_accumulation_steps=settings.gradient_accumulation_steps,
-      compiles_gradients=settings.use_xla == "true"
-      and settings.num_replicas > 1
-      and not settings.use_tpu,
-    )
+    self._settings.check_num_steps(count, self._task.epoch_counts_rows)
 
   def _build_model_fn(self, update, gradient_checkpointing):
     settings = self._settings
@@ -465,30 +296,15 @@ class Experiment:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
       count = rows.num_rows if counts_rows else len(rows.examples)
-      self._check_num_steps(count)
-      steps = self._num_train_steps = self._num_steps(count)
-      self._update = self._optimization(steps)
+      settings.check_num_steps(count, counts_rows)
+      steps = self._num_train_steps = settings.num_steps(count)
+      num_layers = self._model.config.num_hidden_layers
+      self._update = settings.optimization(steps, num_layers)
     self._packings = self._choose_packings()
     model_fn = self._build_model_fn(
       self._update, settings.gradient_checkpointing
     )
-    compiles = _USE_XLA[settings.use_xla]
-    pads = settings.pad_to_max_length
-    if pads is None:
-      pads = bool(settings.use_tpu or compiles)
-    config = estimator.RunConfig(
-      model_dir=settings.output_dir,
-      seed=settings.seed,
-      save_checkpoints_steps=settings.save_checkpoints_steps,
-      keep_checkpoint_max=settings.keep_checkpoint_max,
-      log_steps=settings.log_steps,
-      strategy=settings.strategy,
-      pad_to_max_length=pads,
-      iterations_per_loop=settings.iterations_per_loop
-      or (1000 if settings.use_tpu else 1),
-      use_xla=compiles,
-    )
-    return estimator.Estimator(model_fn, config)
+    return estimator.Estimator(model_fn, settings.run_config())
 
   def _get_weights(self, model):
     """Trains the model, or loads the best weights of an earlier training."""
@@ -686,109 +502,3 @@ def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
     if len(group) != count:
       raise ValueError(f"{row_set.name}: rows are missing at the end")
     yield group
-
-
-def find_weights() -> tuple[str | None, str | None]:
-  """The initial checkpoint of a run that the flags describe, and its folder.
-
-  A run that does not train uses the model in --output_dir, by default.
-  """
-  init_checkpoint, output_dir = FLAGS.init_checkpoint, FLAGS.output_dir
-  if not FLAGS.do_train:
-    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
-  return init_checkpoint, model_folder.weights_folder(
-    output_dir, init_checkpoint
-  )
-
-
-# Checks.
-
-
-def check_init_path(init_checkpoint: str | None) -> None:
-  """Raises UserError unless a checkpoint, if one is wanted, exists."""
-  if init_checkpoint is None:
-    return
-  if not init_checkpoint:
-    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
-  checkpoints.find_checkpoint(init_checkpoint)
-
-
-def check_init_checkpoint(
-  config: modeling.BertConfig,
-  head_shapes: Mapping[str, list[int]],
-  init_checkpoint: str | None,
-) -> bool:
-  """Raises UserError unless a checkpoint, if there is one, fits the model.
-
-  Returns:
-    Whether it has the task's own variables, `head_shapes`, too.
-  """
-  if init_checkpoint is None:
-    return False
-  wanted = {**modeling.variable_shapes(config), **head_shapes}
-  optional = {*head_shapes, *checkpoints.POOLER}
-  weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
-  skipped = weights.verify().skipped
-  if not skipped.isdisjoint(checkpoints.POOLER):
-    logging.warning("%s has no pooler; it starts from random", weights.prefix)
-  return skipped.isdisjoint(head_shapes)
-
-
-def check_output_dir(
-  shapes: Mapping[str, list[int]], output_dir: str, do_train: bool
-) -> bool:
-  """Raises UserError if an output folder holds another model.
-
-  Returns:
-    Whether it holds a valid checkpoint of a training of the variables `shapes`.
-  """
-  common_flags.check_output_folder(output_dir)
-  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  newest = checkpoints.latest_valid(output_dir)
-  if not newest:
-    if do_train and checkpoints.exists(release):
-      raise UserError(
-        f"--output_dir={output_dir} holds a model, {release}, which training "
-        f"would overwrite; pass another folder"
-      )
-    return False
-  for name, shape in shapes.items():
-    found = newest.shapes.get(name)
-    if found != shape:
-      difference = f"has shape {found}, expected {shape}"
-      raise UserError(
-        f"--output_dir={output_dir} holds another model: {name} "
-        f"{'is missing' if found is None else difference}; pass another folder"
-      )
-  return True
-
-
-def check_batch_sizes(settings: Settings) -> None:
-  """Raises UserError unless batches can be divided among the devices."""
-  evaluates = settings.do_eval or settings.evaluates_in_training
-  micro_batches = settings.gradient_accumulation_steps
-  for name, is_used, parts in (
-    ("train_batch_size", settings.do_train, micro_batches),
-    ("eval_batch_size", evaluates, 1),
-    ("predict_batch_size", "test" in settings.splits, 1),
-  ):
-    if is_used:
-      size = getattr(settings, name)
-      estimator.check_batch_size(
-        f"--{name}", size, settings.num_replicas, parts
-      )
-
-
-def check_packing(settings: Settings, task: Task) -> None:
-  """Raises UserError if --pack_sequences is given but cannot be followed."""
-  if not settings.pack_sequences:
-    return
-  if not task.can_pack:
-    raise UserError(
-      f"--pack_sequences does not work with {task.name or 'this task'}; omit it"
-    )
-  if settings.pad_to_max_length is False:
-    raise UserError(
-      "--pack_sequences fills rows of --max_seq_length, so it excludes "
-      "--pad_to_max_length=false; omit one"
-    )

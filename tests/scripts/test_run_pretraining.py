@@ -16,7 +16,7 @@ import layers
 import modeling
 import tokenization
 from pipeline import instances
-from training import checkpoints, experiment, summaries
+from training import checkpoints, start_checks, summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 RESULTS = {
@@ -316,7 +316,7 @@ def test_a_classifier_starts_from_it(trained):
   folder, _ = trained
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   shapes = layers.output_shapes(config.hidden_size, 2)
-  has_head = experiment.check_init_checkpoint(config, shapes, str(folder))
+  has_head = start_checks.check_init_checkpoint(config, shapes, str(folder))
   assert not has_head
 
 

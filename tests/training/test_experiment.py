@@ -15,6 +15,7 @@ import variables
 from errors import UserError
 from pipeline import records
 from training import checkpoints, experiment
+from training.settings import Settings
 from training.task import Evaluation, Outputs, Task
 
 CONFIG = modeling.BertConfig(
@@ -55,7 +56,7 @@ def settings(folder, splits, **changes):
     },
     **changes,
   }
-  return experiment.Settings(**fields)
+  return Settings(**fields)
 
 
 def run(task, folder, *splits, **changes):
@@ -313,10 +314,10 @@ def test_only_batches_in_use_must_suit_the_devices(tmp_path, splits, refused):
 
   asked = settings(tmp_path, splits, make_strategy=TwoDevices)
   if refused is None:
-    experiment.check_batch_sizes(asked)
+    asked.check_batch_sizes()
     return
   with pytest.raises(UserError, match=f"{refused} .* multiple of 2"):
-    experiment.check_batch_sizes(asked)
+    asked.check_batch_sizes()
 
 
 def test_patience_ends_a_training_with_the_best(tmp_path):

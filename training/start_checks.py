@@ -1,0 +1,71 @@
+"""Checks of the checkpoint and the folder of a training, before it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from absl import logging
+
+import modeling
+from errors import UserError
+from training import checkpoints, common_flags
+
+
+def check_init_path(init_checkpoint: str | None) -> None:
+  """Raises UserError unless a checkpoint, if one is wanted, exists."""
+  if init_checkpoint is None:
+    return
+  if not init_checkpoint:
+    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
+  checkpoints.find_checkpoint(init_checkpoint)
+
+
+def check_init_checkpoint(
+  config: modeling.BertConfig,
+  head_shapes: Mapping[str, list[int]],
+  init_checkpoint: str | None,
+) -> bool:
+  """Raises UserError unless a checkpoint, if there is one, fits the model.
+
+  Returns:
+    Whether it has the task's own variables, `head_shapes`, too.
+  """
+  if init_checkpoint is None:
+    return False
+  wanted = {**modeling.variable_shapes(config), **head_shapes}
+  optional = {*head_shapes, *checkpoints.POOLER}
+  weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
+  skipped = weights.verify().skipped
+  if not skipped.isdisjoint(checkpoints.POOLER):
+    logging.warning("%s has no pooler; it starts from random", weights.prefix)
+  return skipped.isdisjoint(head_shapes)
+
+
+def check_output_dir(
+  shapes: Mapping[str, list[int]], output_dir: str, do_train: bool
+) -> bool:
+  """Raises UserError if an output folder holds another model.
+
+  Returns:
+    Whether it holds a valid checkpoint of a training of the variables `shapes`.
+  """
+  common_flags.check_output_folder(output_dir)
+  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
+  newest = checkpoints.latest_valid(output_dir)
+  if not newest:
+    if do_train and checkpoints.exists(release):
+      raise UserError(
+        f"--output_dir={output_dir} holds a model, {release}, which training "
+        f"would overwrite; pass another folder"
+      )
+    return False
+  for name, shape in shapes.items():
+    found = newest.shapes.get(name)
+    if found != shape:
+      difference = f"has shape {found}, expected {shape}"
+      raise UserError(
+        f"--output_dir={output_dir} holds another model: {name} "
+        f"{'is missing' if found is None else difference}; pass another folder"
+      )
+  return True
