@@ -1,10 +1,11 @@
-"""Element-wise functions as single compiled loops.
+"""Activations in one pass over memory.
 
 An activation such as GELU consists of some ten operations. One by one, they
 read and write the widest matrices of the model in memory as often, and their
 gradients again. XLA makes one program of them, and one of their gradient, which
 pass over memory once. The matrix products stay outside, because oneDNN's are
-faster than those of XLA on a CPU.
+faster than those of XLA on a CPU. Where no gradient is needed, oneDNN can apply
+an activation to a product in float32 by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
@@ -25,23 +26,37 @@ _ASSUMED_ROWS = 2**9
 _local = threading.local()
 
 
-@contextlib.contextmanager
-def enabled(is_enabled: bool) -> Iterator[None]:
+def enabled(is_enabled: bool) -> contextlib.AbstractContextManager:
   """Lets `fused` compile what this thread builds inside, or not.
 
   XLA takes 0.1 s for each program and each shape, so this is for steps that run
   often. Several replicas in one process do not support it.
   """
-  previous = _is_enabled()
-  _local.is_enabled = is_enabled
+  return _setting("is_enabled", is_enabled)
+
+
+def forward_only(is_so: bool = True) -> contextlib.AbstractContextManager:
+  """Tells the layers that no gradient of what is built inside is needed.
+
+  TensorFlow then makes one operation of a product in float32, its bias and its
+  activation, for all shapes.
+  """
+  return _setting("is_forward_only", is_so)
+
+
+def is_forward_only() -> bool:
+  """Whether this thread builds something inside `forward_only`."""
+  return getattr(_local, "is_forward_only", False)
+
+
+@contextlib.contextmanager
+def _setting(name, value):
+  previous = getattr(_local, name, False)
+  setattr(_local, name, value)
   try:
     yield
   finally:
-    _local.is_enabled = previous
-
-
-def _is_enabled():
-  return getattr(_local, "is_enabled", False)
+    setattr(_local, name, previous)
 
 
 def fused(
@@ -58,7 +73,8 @@ def fused(
   def call(x):
     rows, width = x.shape
     elements = (rows or _ASSUMED_ROWS) * width
-    if not _is_enabled() or elements < _MIN_ELEMENTS:
+    is_enabled = getattr(_local, "is_enabled", False)
+    if not is_enabled or elements < _MIN_ELEMENTS:
       return function(*settings, x)
     return _compiled(function, settings, (x.dtype, rows, width))(x)
 

@@ -6,13 +6,14 @@ those that the original has under their original names.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
 import variables  # First: it loads TensorFlow without its start-up notes.
 import tensorflow as tf
 
-from fusion import fused
+import fusion
 
 Activation = Callable[["tf.Tensor"], "tf.Tensor"] | None
 Pair = tuple["tf.Tensor", "tf.Tensor"]
@@ -231,7 +232,13 @@ def affine(
   """activation(x W + b) of a matrix; activations are computed in float32."""
   kernel, bias = weights
   output = _add_bias(tf.matmul(x, kernel), bias)
-  return output if activation is None else fused(_activate, activation)(output)
+  if activation is None:
+    return output
+  if fusion.is_forward_only() and x.dtype == tf.float32:
+    # TensorFlow recognizes its own GELU behind a product.
+    own = functools.partial(tf.nn.gelu, approximate=True)
+    return (own if activation is gelu else activation)(output)
+  return fusion.fused(_activate, activation)(output)
 
 
 def _add_bias(x, bias):

@@ -35,7 +35,7 @@ def build_forward(config, batch, length, precision):
 
   @tf.function(autograph=False)
   def forward():
-    with store, fusion.enabled(True):
+    with store, fusion.enabled(True), fusion.forward_only():
       model = modeling.BertModel(config, False, ids, precision=precision)
       return model.get_sequence_output()
 

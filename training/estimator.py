@@ -483,9 +483,9 @@ class Estimator:
     """
 
     def step(features):
-      with self._store, fusion.enabled(fuses):
+      with self._store, fusion.enabled(fuses), fusion.forward_only(not trains):
         spec = self._model_fn(features, None, mode, self._params)
-      if mode == ModeKeys.TRAIN:
+      if trains:
         return {"loss": spec.loss, **spec.logged}
       row = {name: features[name] for name in ("row_index", "is_real_example")}
       if mode == ModeKeys.EVAL:
@@ -497,8 +497,11 @@ class Estimator:
       return {**(spec.predictions or {}), **row}
 
     compute = step
+    trains = mode == ModeKeys.TRAIN
     uses_xla = self._uses_xla(mode, element_spec)
-    fuses = not uses_xla and devices.is_one_cpu(self._strategy)
+    # An evaluation has too few batches of one shape to compile for it.
+    is_often = mode != ModeKeys.EVAL
+    fuses = is_often and not uses_xla and devices.is_one_cpu(self._strategy)
     if uses_xla:
       compute = tf.function(step, jit_compile=True, autograph=False)
 

@@ -10,6 +10,7 @@ weights, forms the batches, and applies the encoder to them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,6 +28,9 @@ from training import checkpoints, devices, engines, estimator, model_folder
 from training.task import as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
+
+# Fewer batches take less time than to compile activations for their shapes.
+_MANY_BATCHES = 50
 
 
 class Predictor:
@@ -85,6 +89,11 @@ class Predictor:
     self._pads = pad_to_max_length
     self._precision = precision or "float32"
     self._use_one_hot_embeddings = use_one_hot_embeddings
+    self._can_compile = (
+      self._precision != "float32"  # There, TensorFlow needs no compilation.
+      and runtime == engines.TENSORFLOW
+      and devices.is_one_cpu(self._strategy)
+    )
     # A batch that devices share, or whose shape is static, is always full.
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
@@ -100,9 +109,8 @@ class Predictor:
       self._engine = engines.load_engine(
         runtime, model, weights, list(encoded), precision
       )
-    self._program = tf.function(
-      self._run, input_signature=[self._signature(), encoded], autograph=False
-    )
+    self._encoded = encoded
+    self._program = self._make_program(compiles=False)
     with self._strategy.scope():  # Tracing reads the weights.
       self._outputs = self._program.get_concrete_function().structured_outputs
     for name, output in self._outputs.items():
@@ -148,9 +156,12 @@ class Predictor:
       for name, output in self._outputs.items()
     }
 
+    compiles = self._can_compile and len(batches) >= _MANY_BATCHES
+    program = self._compiled_program if compiles else self._program
+
     def run(batch):
       largest = np.max([sizes[i] for i in batch], axis=0, initial=1).tolist()
-      outputs = self._call_program([rows[i] for i in batch], largest)
+      outputs = self._call(program, [rows[i] for i in batch], largest)
       for name, output in outputs.items():
         for i, values in zip(batch, output, strict=False):
           results[name][i] = self._cut(name, values, sizes[i])
@@ -181,15 +192,29 @@ class Predictor:
       features: the features in the spec.
       encoder: the class of the encoder.
     """
-    with self._store:
+    with self._store, fusion.forward_only():
       return dict(self._compute(self._encode(features, encoder), features))
 
-  def _call_program(self, rows, largest):
+  @functools.cached_property
+  def _compiled_program(self):
+    """The program with activations that are compiled for each shape."""
+    return self._make_program(compiles=True)
+
+  def _make_program(self, compiles):
+    def run(features, encoded):
+      with fusion.enabled(compiles):
+        return self._run(features, encoded)
+
+    return tf.function(
+      run, input_signature=[self._signature(), self._encoded], autograph=False
+    )
+
+  def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
     encoded = self._engine(features) if self._engine else {}
     with self._strategy.scope():
-      outputs = self._program(features, encoded)
+      outputs = program(features, encoded)
     outputs = {name: output.numpy() for name, output in outputs.items()}
     for name, output in outputs.items():
       if output.dtype.kind == "f" and not np.isfinite(output).all():
@@ -272,8 +297,7 @@ class Predictor:
         name: value[start : start + count] for name, value in features.items()
       }
     if not self._engine:
-      with fusion.enabled(devices.is_one_cpu(self._strategy)):
-        return self.compute(features)
+      return self.compute(features)
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)
       return dict(self._compute(batch, features))

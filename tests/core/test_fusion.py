@@ -84,10 +84,12 @@ def test_small_matrices_are_not_compiled(width, expected):
   assert number_of_programs(graph_def) == expected
 
 
-def test_enabled_is_undone_after_an_error():
-  with pytest.raises(KeyError), fusion.enabled(True):
+def test_a_setting_is_undone_after_an_error():
+  with pytest.raises(KeyError), fusion.forward_only():
     raise KeyError
-  assert not fusion._is_enabled()
+  assert not fusion.is_forward_only()
+  with fusion.forward_only():
+    assert fusion.is_forward_only()
 
 
 def test_a_compiled_step_may_contain_programs():
@@ -104,7 +106,7 @@ def test_a_compiled_step_may_contain_programs():
 
 
 def optimized_operations(function, *args):
-  """Names of the operations that TensorFlow runs for a function."""
+  """What TensorFlow runs for a function: {operation: what it is fused with}."""
   concrete = tf.function(function, autograph=False).get_concrete_function(*args)
   options = tf.compat.v1.RunOptions(output_partition_graphs=True)
   metadata = tf.compat.v1.RunMetadata()
@@ -116,7 +118,11 @@ def optimized_operations(function, *args):
     with tf.compat.v1.Session(graph=graph) as session:
       feed = dict(zip(inputs, values, strict=True))
       session.run(output, feed, options, metadata)
-  return {node.op for g in metadata.partition_graphs for node in g.node}
+  return {
+    node.op: list(node.attr["fused_ops"].list.s)
+    for graph_def in metadata.partition_graphs
+    for node in graph_def.node
+  }
 
 
 @pytest.mark.parametrize(
@@ -132,3 +138,21 @@ def test_bfloat16_products_use_the_matrix_unit(precision, is_fused):
     kernel[0],
   )
   assert any("FusedMatMul" in name for name in operations) == is_fused
+
+
+@pytest.mark.parametrize(
+  ("activation", "name"),
+  [(layers.gelu, b"GeluApproximate"), (layers.gelu_exact, b"GeluExact")],
+)
+def test_a_product_and_its_gelu_are_one_operation(activation, name):
+  def run(x, kernel, bias):
+    with fusion.enabled(True), fusion.forward_only():
+      return modeling.affine(x, (kernel, bias), activation)
+
+  x, kernel = matrix(), matrix(2, WIDTH, WIDTH)
+  operations = optimized_operations(run, x, kernel, kernel[0])
+  assert [b"BiasAdd", name] in operations.values()
+  expected = modeling.affine(x, (kernel, kernel[0]), activation)
+  np.testing.assert_allclose(
+    run(x, kernel, kernel[0]), expected, rtol=1e-5, atol=1e-5
+  )

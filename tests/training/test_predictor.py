@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import fusion
 import modeling
 import tokenization
 import variables
@@ -352,3 +353,22 @@ class TestModel:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with pytest.raises(ValueError, match="batch_size=3 cannot be divided"):
       predictor.Predictor(model, encode, batch_size=3, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+  ("precision", "compiles"), [("float32", False), ("bfloat16", True)]
+)
+def test_many_batches_in_16_bits_are_compiled(
+  model, rows, monkeypatch, precision, compiles
+):
+  monkeypatch.setattr(predictor, "_MANY_BATCHES", 2)
+  monkeypatch.setattr(fusion, "_MIN_ELEMENTS", 1)
+  run = predictor.Predictor(
+    model, encode, output_axes=AXES, batch_size=1, precision=precision
+  )
+  fusion._compiled.cache_clear()
+  alone = run(rows[:1])["pooled"]
+  assert fusion._compiled.cache_info().currsize == 0
+  pooled = run(rows[:2])["pooled"]
+  assert (fusion._compiled.cache_info().currsize > 0) == compiles
+  np.testing.assert_allclose(pooled[0], alone[0], atol=0.02)
