@@ -261,8 +261,8 @@ def _add_bias_and_gradient(x, bias):
 def _sum_of_rows(x):
   """[width] of [..., width], by a product: fast, and summed in float32."""
   x = reshape_to_matrix(x)
-  ones = tf.ones([1, tf.shape(x)[0]], x.dtype)
-  return tf.squeeze(tf.matmul(ones, x), 0)
+  ones = tf.ones_like(tf.slice(x, [0, 0], [-1, 1]))
+  return tf.reshape(tf.matmul(ones, x, transpose_a=True), [x.shape[1]])
 
 
 def _activate(activation, x):

@@ -7,6 +7,7 @@ LAMB (You et al. 2020), for large batches, scales the update of each variable.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import re
@@ -422,6 +423,7 @@ class AdamWeightDecayOptimizer:
       self._update(*arguments)  # If it were returned, it would be copied.
 
     updates = []
+    vectors = collections.defaultdict(list)
     for grad, variable in grads_and_vars:
       if grad is None:
         continue
@@ -429,19 +431,21 @@ class AdamWeightDecayOptimizer:
       excluded = self.exclude_from_weight_decay or []
       is_decayed = not any(re.search(pattern, name) for pattern in excluded)
       slots = [variables.get_slot(variable, s) for s in ("adam_m", "adam_v")]
-      rate = self.learning_rate * self.layer_rates(name)
+      layer_rate = self.layer_rates(name)
       grad = tf.convert_to_tensor(grad)
+      if variable.shape.rank == 1 and not is_decayed:
+        vectors[layer_rate].append((grad, variable, *slots))
+        continue
+      rate = self.learning_rate * layer_rate
       is_large = variable.shape.num_elements() >= _MIN_COMPILED
       update = compiled if self.is_compiled and is_large else self._update
       updates += update(grad, variable, *slots, rate, is_decayed) or []
+    for layer_rate, group in vectors.items():
+      updates += self._update_vectors(group, self.learning_rate * layer_rate)
     return tf.group(*updates, name=name or self.name)
 
   def _update(self, grad, variable, m, v, rate, is_decayed):
-    if self.gradient_scale is not None:
-      grad *= self.gradient_scale
-    direction, next_m, next_v = adam_direction(
-      grad, m, v, self.beta_1, self.beta_2, self.epsilon, self.count
-    )
+    direction, next_m, next_v = self._direction(grad, m, v)
     if is_decayed:
       direction = self._decay(direction, variable)
     return [
@@ -449,6 +453,29 @@ class AdamWeightDecayOptimizer:
       m.assign(next_m),
       v.assign(next_v),
     ]
+
+  def _update_vectors(self, group, rate):
+    """`_update` for (grad, variable, m, v) of vectors that are not decayed.
+
+    A model has many biases, so their operations would be a third of a step's.
+    """
+    grads, tvars, *moments = zip(*group, strict=True)
+    joined = (tf.concat(parts, axis=0) for parts in (grads, *moments))
+    direction, *moved = self._direction(*joined)
+    sizes = [variable.shape[0] for variable in tvars]
+    steps, *moved = (tf.split(x, sizes) for x in (rate * direction, *moved))
+    updates = [x.assign_sub(s) for x, s in zip(tvars, steps, strict=True)]
+    for slots, values in zip(moments, moved, strict=True):
+      updates += [x.assign(y) for x, y in zip(slots, values, strict=True)]
+    return updates
+
+  def _direction(self, grad, m, v):
+    """`adam_direction` of this optimizer."""
+    if self.gradient_scale is not None:
+      grad *= self.gradient_scale
+    return adam_direction(
+      grad, m, v, self.beta_1, self.beta_2, self.epsilon, self.count
+    )
 
   def _decay(self, direction, variable):
     """The direction of a variable that is not excluded from weight decay."""
