@@ -374,8 +374,10 @@ class Estimator:
       features: specs of the batch of one replica.
     """
 
+    fuses = self._fuses(ModeKeys.TRAIN, features)
+
     def step(features):
-      with self._store:
+      with self._store, fusion.enabled(fuses):
         return model_fn(features, None, ModeKeys.TRAIN, self._params).loss
 
     @tf.function(autograph=False)
@@ -499,9 +501,7 @@ class Estimator:
     compute = step
     trains = mode == ModeKeys.TRAIN
     uses_xla = self._uses_xla(mode, element_spec)
-    # An evaluation has too few batches of one shape to compile for it.
-    is_often = mode != ModeKeys.EVAL
-    fuses = is_often and not uses_xla and devices.is_one_cpu(self._strategy)
+    fuses = self._fuses(mode, element_spec)
     if uses_xla:
       compute = tf.function(step, jit_compile=True, autograph=False)
 
@@ -518,6 +518,13 @@ class Estimator:
       # To call `run` itself for one model after the other looks like repeated
       # tracing to TensorFlow, which then warns.
       return run.get_concrete_function()
+
+  def _fuses(self, mode, element_spec):
+    """Whether activations are compiled, as programs of their own."""
+    # An evaluation has too few batches of one shape to compile for it.
+    if mode == ModeKeys.EVAL or self._uses_xla(mode, element_spec):
+      return False
+    return devices.is_one_cpu(self._strategy)
 
   def _uses_xla(self, mode, element_spec):
     """Whether to compile a mode's step; a TPU compiles every step by itself."""
