@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable
 
@@ -22,6 +23,9 @@ import tensorflow as tf
 # the number of rows varies, this many are assumed.
 _MIN_ELEMENTS = 2**16
 _ASSUMED_ROWS = 2**9
+
+# See quiet_start.
+HAS_ONEDNN = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1"
 
 _local = threading.local()
 
@@ -35,18 +39,18 @@ def enabled(is_enabled: bool) -> contextlib.AbstractContextManager:
   return _setting("is_enabled", is_enabled)
 
 
-def forward_only(is_so: bool = True) -> contextlib.AbstractContextManager:
-  """Tells the layers that no gradient of what is built inside is needed.
+def forward_only(is_enabled: bool = True) -> contextlib.AbstractContextManager:
+  """Tells the layers that no gradient of what is built inside is needed."""
+  return _setting("is_forward_only", is_enabled)
 
-  TensorFlow then makes one operation of a product in float32, its bias and its
-  activation, for all shapes.
+
+def combines(x: tf.Tensor) -> bool:
+  """Whether TensorFlow makes one operation of a product, bias and activation.
+
+  oneDNN does so for all shapes of a matrix x in float32, without a gradient.
   """
-  return _setting("is_forward_only", is_so)
-
-
-def is_forward_only() -> bool:
-  """Whether this thread builds something inside `forward_only`."""
-  return getattr(_local, "is_forward_only", False)
+  is_forward_only = getattr(_local, "is_forward_only", False)
+  return HAS_ONEDNN and is_forward_only and x.dtype == tf.float32
 
 
 @contextlib.contextmanager

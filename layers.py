@@ -234,7 +234,7 @@ def affine(
   output = _add_bias(tf.matmul(x, kernel), bias)
   if activation is None:
     return output
-  if fusion.is_forward_only() and x.dtype == tf.float32:
+  if fusion.combines(x):
     # TensorFlow recognizes its own GELU behind a product.
     own = functools.partial(tf.nn.gelu, approximate=True)
     return (own if activation is gelu else activation)(output)
@@ -262,7 +262,7 @@ def _sum_of_rows(x):
   """[width] of [..., width], by a product: fast, and summed in float32."""
   x = reshape_to_matrix(x)
   ones = tf.ones_like(tf.slice(x, [0, 0], [-1, 1]))
-  return tf.reshape(tf.matmul(ones, x, transpose_a=True), [x.shape[1]])
+  return tf.reshape(tf.matmul(ones, x, transpose_a=True), [-1])
 
 
 def _activate(activation, x):

@@ -13,8 +13,8 @@ class ChooserGraph(TaskGraph):
 
   Its inputs are `context` and `question`, string [N], and `choices`, string
   [N, C]. An empty string is no choice, so that rows may have different numbers
-  of them. Its outputs are `choice`, int64 [N], the index of the likeliest, and
-  `probabilities`, float [N, C].
+  of them. Its outputs are `choice`, int64 [N], the index of the likeliest, or
+  -1 for a row without choices, and `probabilities`, float [N, C].
   """
 
   inputs = (
@@ -30,31 +30,39 @@ class ChooserGraph(TaskGraph):
   def answer(
     self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor
   ) -> Tensors:
+    is_choice = tf.strings.length(choices) > 0
+    rows = tf.where(is_choice)[:, 0]
     # The blank ends a word, so both texts keep their pieces.
-    continued = question[:, tf.newaxis] + " " + choices
+    continued = tf.gather(question, rows) + " " + choices[is_choice]
     context, continued = (
-      self.tokenizer(texts).merge_dims(1, 2)
-      for texts in (context, tf.reshape(continued, [-1]))
+      self.tokenizer(texts).merge_dims(1, 2) for texts in (context, continued)
     )
-    rows = tf.repeat(tf.range(tf.shape(choices)[0]), tf.shape(choices)[1])
     features = text_rows.pack_truncated(
       [tf.gather(context, rows), continued],
       self.tokenizer.tokenizer.vocab,
       self.seq_length,
+      pads=False,
     )
-    return self._choose(features, tf.strings.length(choices) > 0)
+    return self._choose(features, is_choice)
 
   def answer_rows(self, features: Tensors) -> Tensors:
     """The outputs for rows of choices, int32 [R, C * S] each."""
-    length = self.seq_length
-    is_choice = features["input_mask"][:, ::length] > 0
-    flat = {name: tf.reshape(x, [-1, length]) for name, x in features.items()}
-    return self._choose(flat, is_choice)
+    shape = [tf.shape(features["input_mask"])[0], -1, self.seq_length]
+    parted = {name: tf.reshape(x, shape) for name, x in features.items()}
+    is_choice = parted["input_mask"][:, :, 0] > 0
+    chosen = {name: x[is_choice] for name, x in parted.items()}
+    return self._choose(chosen, is_choice)
 
   def _choose(self, features, is_choice):
-    scores = tf.reshape(self._numbers(features)["scores"], tf.shape(is_choice))
-    probabilities = tf.nn.softmax(tf.where(is_choice, scores, -1e9))
+    """The outputs for rows of the choices that there are."""
+    scores = tf.tensor_scatter_nd_update(
+      tf.fill(tf.shape(is_choice), -1e9),
+      tf.where(is_choice),
+      self._numbers(features)["scores"],
+    )
+    probabilities = tf.nn.softmax(scores) * tf.cast(is_choice, tf.float32)
+    has_choices = tf.reduce_any(is_choice, axis=1)
     return {
-      "choice": tf.argmax(probabilities, axis=1),
+      "choice": tf.where(has_choices, tf.argmax(scores, axis=1), -1),
       "probabilities": probabilities,
     }

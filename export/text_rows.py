@@ -74,8 +74,12 @@ def pack_truncated(
   segments: Sequence[tf.RaggedTensor],
   vocab: Mapping[str, int],
   length: tf.Tensor | int,
+  pads: bool = True,
 ) -> Features:
-  """`pack` for one segment or a pair, truncated as in `share_room`."""
+  """`pack` for one segment or a pair, truncated as in `share_room`.
+
+  Rows are padded to `length`, or with `pads=False` to the longest.
+  """
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
   shares = share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
@@ -84,7 +88,7 @@ def pack_truncated(
     parts(segment, rows, tf.zeros_like(share), share)
     for segment, share in zip(segments, shares, strict=False)
   ]
-  return pack(kept, vocab, length)
+  return pack(kept, vocab, length if pads else None)
 
 
 def column(piece: int, lengths: tf.Tensor) -> tf.RaggedTensor:

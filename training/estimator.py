@@ -521,7 +521,7 @@ class Estimator:
 
   def _fuses(self, mode, element_spec):
     """Whether activations are compiled, as programs of their own."""
-    # An evaluation has too few batches of one shape to compile for it.
+    # An evaluation has too few batches of each shape to repay compilation.
     if mode == ModeKeys.EVAL or self._uses_xla(mode, element_spec):
       return False
     return devices.is_one_cpu(self._strategy)

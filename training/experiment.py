@@ -1,6 +1,6 @@
 """Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
-    settings = Settings.from_flags(do_predict=False)
+    settings = Settings.from_flags(["train", "dev"])
     model = ModelFiles(config, common_flags.release_files(config))
     results = Experiment(task, model, settings).run()
 

@@ -13,8 +13,8 @@ from errors import plural
 # Copies of the weights that gradients and their update take on average.
 _UPDATE_COPIES = 1.5
 
-# The part of the activations that is there at the peak. A backward pass frees
-# them while its gradients come.
+# Share of the activations in memory at the peak. A backward pass frees them
+# while its gradients come.
 _ACTIVATIONS_AT_PEAK = 0.8
 
 # What TensorFlow takes beside the tensors of a step.

@@ -90,8 +90,8 @@ class Predictor:
     self._precision = precision or "float32"
     self._use_one_hot_embeddings = use_one_hot_embeddings
     self._can_compile = (
-      self._precision != "float32"  # There, TensorFlow needs no compilation.
-      and runtime == engines.TENSORFLOW
+      runtime == engines.TENSORFLOW
+      and not (self._precision == "float32" and fusion.HAS_ONEDNN)
       and devices.is_one_cpu(self._strategy)
     )
     # A batch that devices share, or whose shape is static, is always full.
@@ -109,8 +109,7 @@ class Predictor:
       self._engine = engines.load_engine(
         runtime, model, weights, list(encoded), precision
       )
-    self._encoded = encoded
-    self._program = self._make_program(compiles=False)
+    self._program, self._compiled_program = self._make_programs(encoded)
     with self._strategy.scope():  # Tracing reads the weights.
       self._outputs = self._program.get_concrete_function().structured_outputs
     for name, output in self._outputs.items():
@@ -195,19 +194,16 @@ class Predictor:
     with self._store, fusion.forward_only():
       return dict(self._compute(self._encode(features, encoder), features))
 
-  @functools.cached_property
-  def _compiled_program(self):
-    """The program with activations that are compiled for each shape."""
-    return self._make_program(compiles=True)
-
-  def _make_program(self, compiles):
-    def run(features, encoded):
-      with fusion.enabled(compiles):
-        return self._run(features, encoded)
-
-    return tf.function(
-      run, input_signature=[self._signature(), self._encoded], autograph=False
-    )
+  def _make_programs(self, encoded):
+    """A program for few batches, and one for many."""
+    return [
+      tf.function(
+        functools.partial(self._run, compiles),
+        input_signature=[self._signature(), encoded],
+        autograph=False,
+      )
+      for compiles in (False, True)
+    ]
 
   def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
@@ -279,16 +275,20 @@ class Predictor:
     ).get_concrete_function()
     return {name: specs[name] for name in read}
 
-  def _run(self, features, encoded):
+  def _run(self, compiles, features, encoded):
     """The outputs [B, ...] of a batch, which the replicas share."""
-    shares = self._strategy.run(self._run_share, [features, encoded])
+    run_share = functools.partial(self._run_share, compiles)
+    shares = self._strategy.run(run_share, [features, encoded])
     return {
       name: tf.concat(self._strategy.experimental_local_results(share), axis=0)
       for name, share in shares.items()
     }
 
-  def _run_share(self, features, encoded):
-    """The outputs of a replica's part of a batch."""
+  def _run_share(self, compiles, features, encoded):
+    """The outputs of a replica's part of a batch.
+
+    `compiles` says whether activations are compiled for each shape.
+    """
     if self._replicas > 1:
       count = tf.shape(features["input_mask"])[0] // self._replicas
       context = tf.distribute.get_replica_context()
@@ -297,7 +297,8 @@ class Predictor:
         name: value[start : start + count] for name, value in features.items()
       }
     if not self._engine:
-      return self.compute(features)
+      with fusion.enabled(compiles):
+        return self.compute(features)
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)
       return dict(self._compute(batch, features))

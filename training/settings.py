@@ -1,4 +1,4 @@
-"""What the flags that all training scripts share ask for."""
+"""Values of the flags that all training scripts share, and what follows."""
 
 from __future__ import annotations
 

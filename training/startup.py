@@ -54,7 +54,7 @@ def run(
   define_flags()
   app.run(
     lambda argv: _run_main(main, *([argv[1:]] if passes_on else [])),
-    flags_parser=functools.partial(_parse_flags, passes_on),
+    flags_parser=functools.partial(_parse_or_exit, passes_on),
   )
 
 
@@ -71,9 +71,9 @@ def keep_freed_memory() -> None:
     c_library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _parse_flags(passes_on, argv):
+def _parse_or_exit(passes_on, argv):
   try:
-    return _parsed_flags(passes_on, argv)
+    return _parse(passes_on, argv)
   except BrokenPipeError:
     _end_unread()
   except flags.IllegalFlagValueError as error:
@@ -83,8 +83,8 @@ def _parse_flags(passes_on, argv):
     _fail(error)
 
 
-def _parsed_flags(passes_on, argv):
-  """The arguments that are no flags; --help prints and ends the process."""
+def _parse(passes_on, argv):
+  """The arguments that are not flags; --help prints and ends the process."""
   try:
     if passes_on:
       rest = FLAGS(argv, known_only=True)
@@ -92,7 +92,8 @@ def _parsed_flags(passes_on, argv):
         return rest
     rest = FLAGS(argv)
   finally:
-    sys.stdout.flush()
+    if sys.stdout is not None:  # It may be closed.
+      sys.stdout.flush()
   if rest[1:]:
     raise flags.Error(
       f"unexpected argument {rest[1]!r}; write flags as --name=value"

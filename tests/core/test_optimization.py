@@ -370,13 +370,16 @@ def test_updates_follow_the_rates_of_layers(frozen, expected):
   @tf.function(autograph=False)
   def step():
     with store:
-      weights = [variables.get_variable(name, []) for name in names]
-      loss = tf.add_n(weights) * 0.1
+      weights = [
+        variables.get_variable(name, [size])
+        for size, name in enumerate(names, start=1)
+      ]
+      loss = tf.add_n(list(map(tf.reduce_sum, weights))) * 0.1
       optimization.minimize(loss, Optimization(1.0, 10, None, rates))
 
   step()
   # All gradients are equal, so the updates differ by their rates alone.
-  updates = [float(store[name]) for name in names]
+  updates = [np.unique(store[name].numpy()).item() for name in names]
   np.testing.assert_allclose(updates, np.multiply(expected, updates[-1]), 1e-6)
   assert updates[-1] < 0
   for name, rate in zip(names, expected, strict=True):

@@ -16,6 +16,8 @@ GROUPS = [
   ("The Game" * 9, ["in the " * 30, "of"], "What was it?"),
   ("", ["one", "Two!"], "It was"),
 ]
+# A row without choices has no answer.
+NOTHING = ("He opens the door.", [], "")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def assert_choices(found, wanted):
 
 
 def test_answers_are_the_choosers(chooser, saved):
-  contexts, choices, questions = zip(*GROUPS, strict=True)
+  contexts, choices, questions = zip(*GROUPS, NOTHING, strict=True)
   found = saved["serving_default"](
     context=tf.constant(contexts),
     question=tf.constant(questions),
@@ -54,6 +56,8 @@ def test_answers_are_the_choosers(chooser, saved):
   wanted = chooser.compare(GROUPS)
   assert np.ptp(wanted[0]) > 0.01
   assert_choices(found, wanted)
+  assert found["choice"][-1] == -1
+  assert not found["probabilities"][-1].numpy().any()
 
 
 def test_rows_of_a_training_are_answered(chooser, saved):

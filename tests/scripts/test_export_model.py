@@ -51,7 +51,7 @@ BAD = {
     {"model_dir": "FILES/classifier", "pooling": "max"},
     ["--pooling=max", "task", "omit it"],
   ),
-  "a length that choices have": (
+  "a length of multiple choice": (
     {"model_dir": "FILES/choices", "max_seq_length": 64},
     ["--max_seq_length=64", "task", "omit it"],
   ),

@@ -85,3 +85,14 @@ def test_a_reader_of_the_help_may_leave():
   )
   os.close(writer)
   assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_standard_output_may_be_closed():
+  done = subprocess.run(
+    ["sh", "-c", f"exec {sys.executable} run_squad.py --v=-1 >&-"],
+    cwd=scripts.ROOT,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  assert done.returncode == 2
+  assert done.stderr.startswith("error: ")
