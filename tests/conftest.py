@@ -51,6 +51,14 @@ def pytest_collection_finish():
   gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_of_a_module():
+  """Keeps it from walking through graphs that earlier modules have left."""
+  yield
+  gc.collect()
+  gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def goldens():
   """The folder of what the original computes."""
