@@ -299,7 +299,7 @@ class Experiment:
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model.config.num_hidden_layers
-      self._update = settings.optimization(steps, num_layers)
+      self._update = settings.make_optimization(steps, num_layers)
     self._packings = self._choose_packings()
     model_fn = self._build_model_fn(
       self._update, settings.gradient_checkpointing

@@ -205,7 +205,7 @@ class Settings:
       )
     return optimization.LayerRates(num_layers, decay, frozen)
 
-  def optimization(
+  def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
     """The Optimization of a training of that many steps and layers."""
