@@ -339,9 +339,23 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
   return tokenization.FullTokenizer(None, FLAGS.do_lower_case, path)
 
 
-def extend_vocabulary(counts: WordCounts) -> str:
-  """Writes what --extend asks for; returns how well it covers the text."""
+def load_old_vocabulary() -> tokenization.FullTokenizer:
+  """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
+  common_flags.check_vocabulary(old, "extend", FLAGS.extend)
+  if FLAGS.init_checkpoint:
+    from tasks import extended_model  # Loads TensorFlow.
+
+    extended_model.find_base(
+      FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
+    )
+  return old
+
+
+def extend_vocabulary(
+  old: tokenization.FullTokenizer, counts: WordCounts
+) -> str:
+  """Writes what --extend asks for; returns how well it covers the text."""
   logging.info("Choosing %s", plural(FLAGS.num_new, "piece"))
   replaced = new_pieces.choose_pieces(
     counts.words, old.wordpiece_tokenizer.tokenize, FLAGS.num_new
@@ -352,7 +366,12 @@ def extend_vocabulary(counts: WordCounts) -> str:
     from tasks import extended_model  # Loads TensorFlow.
 
     extended_model.write_extended_model(
-      FLAGS.init_checkpoint, FLAGS.output_dir, list(old.vocab), pieces, replaced
+      FLAGS.init_checkpoint,
+      FLAGS.output_dir,
+      list(old.vocab),
+      pieces,
+      replaced,
+      FLAGS.do_lower_case,
     )
     path = os.path.join(FLAGS.output_dir, "vocab.txt")
   else:
@@ -399,7 +418,8 @@ def check_flags() -> list[str]:
   if FLAGS.output_dir:
     return paths
   common_flags.require("output_file")
-  common_flags.check_output_files("output_file", [FLAGS.output_file], paths)
+  inputs = [*paths, FLAGS.extend] if FLAGS.extend else paths
+  common_flags.check_output_files("output_file", [FLAGS.output_file], inputs)
   if FLAGS.update_config:
     common_flags.require_file("update_config")
     config = [FLAGS.update_config]
@@ -413,10 +433,11 @@ def main() -> None:
     import modeling  # Loads TensorFlow.
 
     config = modeling.BertConfig.from_json_file(FLAGS.update_config)
+  old = load_old_vocabulary() if FLAGS.extend else None
   logging.info("Counting words in %s", plural(len(paths), "file"))
   counts = read_words(paths)
-  if FLAGS.extend:
-    print(extend_vocabulary(counts))
+  if old:
+    print(extend_vocabulary(old, counts))
     return
   logging.info(
     "Learning %s from %s",

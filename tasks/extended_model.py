@@ -4,12 +4,55 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
+import modeling
+import tokenization
 from errors import UserError
 from pipeline import files
 from training import checkpoints, model_folder
 
+# Have a row for each piece.
 _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+
+
+def find_base(
+  init_checkpoint: str, old: Sequence[str], do_lower_case: bool
+) -> tuple[str, modeling.BertConfig]:
+  """The prefix and the configuration of the model to extend.
+
+  Args:
+    init_checkpoint: prefix or folder of the model, beside its bert_config.json.
+    old: its vocabulary.
+    do_lower_case: whether it reads lower-cased text.
+
+  Raises:
+    UserError: there is no such model, or it has another vocabulary or casing.
+  """
+  prefix = checkpoints.find_checkpoint(init_checkpoint)
+  config = model_folder.load_config(os.path.dirname(prefix) or ".")
+  tokenization.validate_case_matches_checkpoint(
+    do_lower_case, os.path.abspath(prefix)
+  )
+  if getattr(config, "do_lower_case", do_lower_case) != do_lower_case:
+    raise UserError(
+      f"--do_lower_case={do_lower_case} contradicts the configuration of "
+      f"{prefix}; pass --do_lower_case={config.do_lower_case}"
+    )
+  if config.vocab_size < len(old):
+    raise UserError(
+      f"{prefix} has {config.vocab_size} embeddings, fewer than the {len(old)} "
+      f"pieces of --extend; pass the vocab.txt that came with the model"
+    )
+  if config.vocab_size > len(old):
+    logging.warning(
+      "%s has %d embeddings, more than the %d pieces of --extend; make sure "
+      "that it is the vocabulary of the model",
+      prefix,
+      config.vocab_size,
+      len(old),
+    )
+  return prefix, config
 
 
 def write_extended_model(
@@ -18,6 +61,7 @@ def write_extended_model(
   old: Sequence[str],
   pieces: Sequence[str],
   replaced: Mapping[str, Sequence[str]],
+  do_lower_case: bool = True,
 ) -> None:
   """Writes a model whose table of word embeddings has rows for new pieces.
 
@@ -29,17 +73,14 @@ def write_extended_model(
     output_dir: folder to write, in the format of a release.
     old, pieces: the vocabulary before and after.
     replaced: from each new piece to the old ones that it replaces.
+    do_lower_case: whether the model reads lower-cased text.
 
   Raises:
-    UserError: there is no such model, or it has another vocabulary.
+    UserError: see `find_base`.
   """
-  prefix = checkpoints.find_checkpoint(init_checkpoint)
-  config = model_folder.load_config(os.path.dirname(prefix) or ".")
-  if config.vocab_size < len(old):
-    raise UserError(
-      f"{prefix} has {config.vocab_size} embeddings, fewer than the {len(old)} "
-      f"pieces of --extend; pass the vocab.txt that came with the model"
-    )
+  prefix, config = find_base(init_checkpoint, old, do_lower_case)
+  # The name of a new folder does not tell it.
+  config.do_lower_case = do_lower_case
   checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
   values = {name: checkpoint[name] for name in checkpoint.shapes}
   index = {piece: number for number, piece in enumerate(old)}

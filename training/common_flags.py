@@ -572,28 +572,34 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   tokenizer = tokenization.FullTokenizer(
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
-  _check_vocabulary(tokenizer)
+  path = None if FLAGS.spm_model_file else vocab_file()
+  check_vocabulary(tokenizer, "vocab_file", path)
   return tokenizer
 
 
-def _check_vocabulary(tokenizer):
-  """Raises UserError unless special pieces exist and no piece occurs twice."""
-  needed = ["[CLS]", "[SEP]"]
-  if not FLAGS.spm_model_file:
-    needed.append(tokenization.UNKNOWN)
+def check_vocabulary(
+  tokenizer: tokenization.FullTokenizer, flag: str, path: str | None
+) -> None:
+  """Raises UserError unless special pieces exist and no piece occurs twice.
+
+  Args:
+    tokenizer: has the vocabulary.
+    flag, path: the flag that names its file, and the file; None for a
+      SentencePiece model.
+  """
+  needed = ["[CLS]", "[SEP]", *([tokenization.UNKNOWN] if path else [])]
   for special in needed:
     if special not in tokenizer.vocab:
       raise UserError(
-        f"--vocab_file={vocab_file()} has no line {special}; pass the "
-        f"vocab.txt that came with the model"
+        f"--{flag}={path} has no line {special}; pass the vocab.txt that came "
+        f"with the model"
       )
   # A piece gets the id of its last line, so the ids of repeated lines are free.
   unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
-  if unused and not FLAGS.spm_model_file:
-    lines = files.read_bytes(vocab_file()).split(b"\n")
-    piece = lines[min(unused)].decode().strip()
+  if unused and path:
+    piece = files.read_bytes(path).split(b"\n")[min(unused)].decode().strip()
     raise UserError(
-      f"{vocab_file()}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
+      f"{path}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
       f"line {min(unused) + 1}; pass the vocab.txt that came with the model"
     )
 

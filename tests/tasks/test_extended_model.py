@@ -1,6 +1,7 @@
 """A model for an extended vocabulary, and the script that makes it."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -57,6 +58,34 @@ def test_a_new_embedding_is_the_mean_of_its_pieces(tmp_path, golden, old):
       np.testing.assert_array_equal(after[name], before[name])
 
 
+@pytest.fixture
+def cased(tmp_path, golden):
+  """A model that reads text as it is."""
+  checkpoint = checkpoints.Checkpoint(golden.checkpoint)
+  values = {name: checkpoint[name] for name in checkpoint.shapes}
+  contents = {"bert_config.json": golden.config.to_json_string()}
+  folder = tmp_path / "cased_L-12_H-768_A-12"
+  folder.mkdir()
+  checkpoints.write_release(str(folder), values, contents)
+  return str(folder)
+
+
+def test_the_casing_is_kept(tmp_path, cased, old):
+  out = str(tmp_path / "out")
+  extended_model.write_extended_model(cased, out, old, old, {}, False)
+  assert model_folder.find_model(out).tokenizer.tokenize("The")[0] != "the"
+  again = str(tmp_path / "again")
+  with pytest.raises(UserError, match="--do_lower_case=True contradicts"):
+    extended_model.write_extended_model(out, again, old, old, {}, True)
+
+
+def test_another_casing_is_refused(tmp_path, cased, old):
+  out = tmp_path / "out"
+  with pytest.raises(UserError, match="--do_lower_case=True contradicts"):
+    extended_model.write_extended_model(cased, str(out), old, old, {}, True)
+  assert not out.exists()
+
+
 def test_another_models_vocabulary_is_refused(tmp_path, golden, goldens, old):
   contents = {"bert_config.json": golden.config.to_json_string()}
   checkpoint = checkpoints.Checkpoint(golden.checkpoint)
@@ -98,16 +127,29 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
     (["--extend=VOCAB", "--output_dir=x"], "belong together"),
     (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
     (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
+    (["--extend=REPEATS"], "repeats line 2"),
+    (["--extend=VOCAB", "--output_file=VOCAB"], "--output_file="),
+    (
+      ["--extend=VOCAB", "--init_checkpoint=none", "--output_dir=x"],
+      "no checkpoint none",
+    ),
   ],
 )
 def test_wrong_flags(tmp_path, goldens, flags, expected):
   tiny_task.write_lines(tmp_path / "text.txt", ["a text"])
-  flags = [flag.replace("VOCAB", str(goldens / "vocab.txt")) for flag in flags]
+  vocab = tmp_path / "old.txt"
+  shutil.copy(goldens / "vocab.txt", vocab)
+  pieces = vocab.read_text("utf-8").splitlines()
+  repeats = tmp_path / "repeats.txt"
+  tiny_task.write_lines(repeats, [*pieces, pieces[1]])
+  for name, path in (("VOCAB", vocab), ("REPEATS", repeats)):
+    flags = [flag.replace(name, str(path)) for flag in flags]
   out = tmp_path / "vocab.txt"
   command = [f"--input_file={tmp_path}/text.txt", *flags]
-  if "--output_dir=x" not in flags:
+  if not any(flag.startswith("--output") for flag in flags):
     command.append(f"--output_file={out}")
   _, error = scripts.fork("build_vocab.py", *command, status=2)
   (line,) = error.splitlines()
   assert expected in line
   assert not out.exists()
+  assert vocab.read_text("utf-8").splitlines() == pieces
