@@ -20,8 +20,11 @@ from tasks import entities, tagged_text
 from tasks.tagger import Tagger
 
 # Kinds of characters: s, another ASCII letter, another one of a word, a Chinese
-# one, a sign that joins words, a blank, any other. "." and "'" are themselves.
-_WORD = r"c|(?:[as]\.){2,}|'s\b|[saw]+(?:[-.][saw]+)*|[^sawc ]"
+# one, a sign that joins words, a mark, a blank, any other. "." and "'" are
+# themselves.
+_WORD = (
+  r"c\^*|(?:[as]\.){2,}|'s\b|[saw][saw^]*(?:[-.][saw][saw^]*)*|[^sawc ]\^*"
+)
 
 
 class TaggerGraph(TaskGraph):
@@ -178,6 +181,7 @@ def _kinds():
     "c": f"[{tagged_text.CHINESE}]",
     "w": r"\w",
     "-": signs,
+    "^": f"[{re.escape(tagged_text.marks())}]",
     " ": r"\s",
     ".": r"\.",
     "'": "'",

@@ -6,8 +6,11 @@ document. A JSON Lines file has an object with `tokens` and `labels` (or
 `ner_tags`) for each sentence.
 """
 
+import functools
 import itertools
 import re
+import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -16,13 +19,7 @@ from pipeline import tables, text_files
 
 _DOCUMENT = "-DOCSTART-"
 
-# What plain text is split into: a Chinese character; an abbreviation such as
-# U.S.; a word, with hyphens and similar signs inside; 's; any other sign.
 CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = f"[^\\W{CHINESE}]"
-_TEXT_WORDS = re.compile(
-  f"[{CHINESE}]|(?:[A-Za-z]\\.){{2,}}|'s\\b|{_WORD}+(?:[-./@&+]{_WORD}+)*|[^\\w\\s]"
-)
 
 
 class Sentence(NamedTuple):
@@ -36,6 +33,7 @@ class Sentence(NamedTuple):
     document: number of its document in the file, from 0.
     document_line: the line that starts the document, if the sentence is its
       first, or None.
+    separator: what separates the columns of its file; a tab in JSON Lines.
   """
 
   where: str
@@ -44,6 +42,7 @@ class Sentence(NamedTuple):
   lines: list[str]
   document: int = 0
   document_line: str | None = None
+  separator: str = " "
 
 
 def read_sentences(path: str, is_labelled: bool) -> list[Sentence]:
@@ -73,28 +72,36 @@ def _read_columns(path, is_labelled):
   lines = enumerate(text_files.read_lines(path), 1)
   for number, line in (*lines, (0, "")):
     line = line.rstrip("\r")
-    columns = line.split("\t") if "\t" in line else line.split()
+    columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
-    if line.strip() and not starts_document:
+    if any(columns) and not starts_document:
       first = first if rows else number
       width = width or len(columns)
       _check_columns(f"{path}:{number}", columns, width, is_labelled)
       rows.append((columns, line))
       continue
     if rows:
-      labels = [c[-1].strip() for c, _ in rows] if is_labelled else None
-      words = [c[0].strip() for c, _ in rows]
+      columns, source = zip(*rows, strict=True)
       yield Sentence(
         f"{path}:{first}",
-        words,
-        labels,
-        [line for _, line in rows],
+        [row[0] for row in columns],
+        [row[-1] for row in columns] if is_labelled else None,
+        list(source),
         document,
         document_line,
+        "\t" if "\t" in source[0] else " ",
       )
       rows, document_line = [], None
     if starts_document:
       document, document_line = document + 1, line
+
+
+def _columns(line):
+  """The columns of a line, between tabs or else between blanks."""
+  # Other blanks, such as a no-break space, are part of a word.
+  if "\t" in line:
+    return [column.strip(" ") for column in line.split("\t")]
+  return [column for column in line.split(" ") if column]
 
 
 def _check_columns(where, columns, width, is_labelled):
@@ -109,7 +116,7 @@ def _check_columns(where, columns, width, is_labelled):
       f"{where}: {shortened(columns[0])!r} has no label; add a column with the "
       f"label of each word"
     )
-  if not columns[0].strip() or (is_labelled and not columns[-1].strip()):
+  if not columns[0] or (is_labelled and not columns[-1]):
     raise UserError(f"{where}: a column is empty; add the word and its label")
 
 
@@ -121,31 +128,38 @@ def _read_json_lines(path, is_labelled):
     where = f"{path}:{number}"
     row = dict(zip(table.names, values, strict=True))
     words = row.get("tokens")
-    if not _is_list_of(words, str) or not all(map(str.strip, words)):
+    if not _are_words(words):
       raise UserError(
         f"{where}: expected an object with tokens, a list of words that are "
-        f"not empty"
+        f"not empty and have no tabs or line breaks"
       )
     labels = None
     if is_labelled:
       labels = row.get("labels") or row.get("ner_tags")
-      if not _is_list_of(labels, str | int) or len(labels) != len(words):
+      if isinstance(labels, list):
+        # The numbers of labels are labels, too. True and False are not.
+        labels = [str(x) if type(x) is int else x for x in labels]
+      if not _are_words(labels) or len(labels) != len(words):
         raise UserError(
           f"{where}: expected labels (or ner_tags), a list with one label for "
           f"each of the {len(words)} tokens"
         )
-      labels = list(map(str, labels))
     # Without the name of its document, a sentence is a document of its own.
     name = row.get("document")
     document = names.setdefault(
       where if name is None else str(name), len(names)
     )
-    yield Sentence(where, words, labels, words, document)
+    yield Sentence(where, words, labels, words, document, separator="\t")
 
 
-def _is_list_of(values, kind):
-  is_list = isinstance(values, list) and len(values)
-  return is_list and all(isinstance(value, kind) for value in values)
+def _are_words(values):
+  """Whether it is a list of strings that fit into columns between tabs."""
+  return (
+    isinstance(values, list)
+    and bool(values)
+    and all(isinstance(value, str) and value.strip() for value in values)
+    and not any(sign in value for value in values for sign in "\t\n\r")
+  )
 
 
 def find_labels(sentences: Iterable[Sentence]) -> list[str]:
@@ -157,18 +171,47 @@ def check_labels(sentences: Iterable[Sentence], labels: Sequence[str]) -> None:
   """Raises UserError for the first label that the model does not know."""
   known = set(labels)
   for sentence in sentences:
-    for word, label in zip(sentence.words, sentence.labels, strict=True):
+    path, _, first = sentence.where.rpartition(":")
+    # The words of a CoNLL file are in consecutive lines.
+    has_lines = sentence.lines is not sentence.words
+    for index, (word, label) in enumerate(
+      zip(sentence.words, sentence.labels, strict=True)
+    ):
       if label not in known:
         raise UserError(
-          f"{sentence.where}: the word {shortened(word)!r} of this sentence "
-          f"has the unknown label {shortened(label)!r}; the model was trained "
-          f"on {', '.join(labels)}"
+          f"{path}:{int(first) + index * has_lines}: the word "
+          f"{shortened(word)!r} has the unknown label {shortened(label)!r}; "
+          f"the model was trained on {', '.join(labels)}"
         )
 
 
 def split_text(text: str) -> list[tuple[int, int]]:
-  """The words of a plain text, as offsets of their first character and end."""
-  return [match.span() for match in _TEXT_WORDS.finditer(text)]
+  """The words of a plain text, as offsets of their first character and end.
+
+  A word is a Chinese character; an abbreviation such as U.S.; letters and
+  digits, with hyphens and similar signs inside; 's; or any other sign. `marks`
+  belong to what they follow.
+  """
+  return [match.span() for match in _text_words().finditer(text)]
+
+
+@functools.cache
+def marks() -> str:
+  """The characters that combine with others, or only format them."""
+  kinds = ("Mn", "Mc", "Me", "Cf")
+  characters = map(chr, range(sys.maxunicode + 1))
+  return "".join(c for c in characters if unicodedata.category(c) in kinds)
+
+
+@functools.cache
+def _text_words():
+  """The pattern of a word."""
+  mark, letter = f"[{re.escape(marks())}]", f"[^\\W{CHINESE}]"
+  letters = f"{letter}(?:{letter}|{mark})*"
+  return re.compile(
+    f"[{CHINESE}]{mark}*|(?:[A-Za-z]\\.){{2,}}|'s\\b|"
+    f"{letters}(?:[-./@&+]{letters})*|[^\\w\\s]{mark}*"
+  )
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:

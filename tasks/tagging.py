@@ -168,10 +168,12 @@ class TaggingTask(Task):
       for sentence, group in zip(rows.examples, predictions, strict=True):
         words = tagged_rows.join_windows(group)
         labels = [self._labels[index] for index in words["labels"]]
+        separator = sentence.separator
         if sentence.document_line:
-          columns.write(f"{sentence.document_line} {entities.OUTSIDE}\n\n")
+          columns.write(
+            f"{sentence.document_line}{separator}{entities.OUTSIDE}\n\n"
+          )
         for line, label in zip(sentence.lines, labels, strict=True):
-          separator = "\t" if "\t" in line else " "
           columns.write(f"{line}{separator}{label}\n")
         columns.write("\n")
         text, spans = tagged_text.join_words(sentence.words)
@@ -224,7 +226,9 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   settings = model_folder.read_json(path, dict)
   head = huggingface_config.read_head(folder)
   if labels is None and head.architecture == ARCHITECTURE:
-    return head.labels, entities.find_scheme([head.labels]), Reading()
+    config = model_folder.load_config(folder)
+    length = min(Reading().max_seq_length, config.max_position_embeddings)
+    return head.labels, entities.find_scheme([head.labels]), Reading(length)
   if labels is None or settings is None:
     raise UserError(
       f"{folder} does not hold a trained tagger; pass the --output_dir of a "

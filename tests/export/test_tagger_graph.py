@@ -69,7 +69,7 @@ def test_entities_are_the_taggers(tagger, scheme):
 @settings(max_examples=15)
 @given(
   st.lists(
-    st.text() | st.text(st.sampled_from("aAs.'- /_é中\u3000!1\n")),
+    st.text() | st.text(st.sampled_from("aAs.'- /_é中\u3000!1\n\u0301\u200d")),
     min_size=1,
     max_size=40,
   )

@@ -49,6 +49,19 @@ def test_words_may_contain_blanks_between_tabs(tmp_path):
   assert found.words == ["New York", "is"]
 
 
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_other_blanks_are_part_of_a_word(tmp_path, separator):
+  words = ["10\u00a0000", "\u3000"]
+  rows = [[words[0], "CD"], [words[1], "O"]]
+  text = "".join(f"{separator.join(row)}\n" for row in rows)
+  (found,) = tagged_text.read_sentences(write(tmp_path, text), True)
+  assert found.words == words
+  assert found.separator == separator
+  unlabelled = write(tmp_path, "".join(f"{word}\n" for word in words))
+  (found,) = tagged_text.read_sentences(unlabelled, False)
+  assert found.words == words
+
+
 def test_unlabelled_columns(tmp_path):
   (found,) = tagged_text.read_sentences(write(tmp_path, "a\nb\n\n\n"), False)
   assert found.words == found.lines == ["a", "b"]
@@ -79,7 +92,10 @@ def test_json_lines(tmp_path, key):
     ("a.jsonl", "{\n", "a.jsonl:1"),
     ("a.jsonl", '{"tokens": []}', "a.jsonl:1: expected an object with tokens"),
     ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: expected"),
+    ("a.jsonl", '{"tokens": ["a\\nb"], "labels": ["O"]}', "line breaks"),
     ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: expected labels"),
+    ("a.jsonl", '{"tokens": ["a"], "labels": [""]}', "expected labels"),
+    ("a.jsonl", '{"tokens": ["a"], "labels": [true]}', "expected labels"),
     (
       "a.jsonl",
       '{"tokens": ["a", "b"], "labels": ["O"]}',
@@ -95,7 +111,7 @@ def test_wrong_files(tmp_path, name, text, problem):
 def test_an_unknown_label_is_named(tmp_path):
   found = tagged_text.read_sentences(write(tmp_path, "a X\nb Y\n"), True)
   assert tagged_text.find_labels(found) == ["X", "Y"]
-  with pytest.raises(UserError, match=r"train.txt:1: the word 'b' .* 'Y'"):
+  with pytest.raises(UserError, match=r"train.txt:2: the word 'b' .* 'Y'"):
     tagged_text.check_labels(found, ["X"])
 
 
@@ -106,6 +122,8 @@ def test_an_unknown_label_is_named(tmp_path):
     ("He (a man) left the U.S. today!", "He|(|a|man|)|left|the|U.S.|today|!"),
     ("Anna's 1996-08-22, e-mail a@b.de", "Anna|'s|1996-08-22|,|e-mail|a@b.de"),
     ("他在北京 lives", "他|在|北|京|lives"),
+    ("Mu\u0308ller, हिन्दी", "Mu\u0308ller|,|हिन्दी"),
+    ("co\u00adop \u2764\ufe0f!", "co\u00adop|\u2764\ufe0f|!"),
     ("", ""),
   ],
 )
