@@ -18,6 +18,7 @@ import json
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
+from errors import UserError
 from pipeline import files, text_files
 from tasks import feature_files, terminal
 from tasks.fill_mask import MaskFiller
@@ -74,6 +75,11 @@ def check_flags() -> None:
   if FLAGS.input_file != text_files.STREAM:
     common_flags.require_file("input_file")
   if FLAGS.output_file:
+    if FLAGS.output_file.lower().endswith(".gz"):
+      raise UserError(
+        f"--output_file={FLAGS.output_file} is written as plain text; remove "
+        f".gz"
+      )
     common_flags.check_output_files(
       "output_file", [FLAGS.output_file], [FLAGS.input_file]
     )
@@ -107,7 +113,9 @@ def to_json(filled: Filled) -> str:
 
 
 def _line_name(lines_before, index):
-  return f"{FLAGS.input_file}:{lines_before + index}"
+  path = FLAGS.input_file
+  name = "standard input" if path == text_files.STREAM else path
+  return f"{name}:{lines_before + index}"
 
 
 def main() -> None:

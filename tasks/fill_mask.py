@@ -49,7 +49,10 @@ class MaskFiller:
     self._continuations = instances.word_continuations(model.tokenizer)
     vocab = model.tokenizer.vocab
     if MASK not in vocab:
-      raise UserError(f"the vocabulary in {model_dir} has no {MASK}")
+      raise UserError(
+        f"the vocabulary in {model_dir} has no {MASK}; pass a model that was "
+        f"trained on masked words"
+      )
     self._mask_id = vocab[MASK]
     self._pieces = {index: piece for piece, index in vocab.items()}
     self._length = model.config.max_position_embeddings
@@ -169,13 +172,13 @@ class MaskFiller:
         )
         position = row.masks.pop(best)
         row.ids[position] = int(found[best]["ids"][0])
-        pieces[i][position] = self._pieces[row.ids[position]]
+        pieces[i][position] = self._pieces.get(row.ids[position], "?")
       open_rows = [i for i in open_rows if rows[i].masks]
       again = self._ask([rows[i] for i in open_rows]) if open_rows else []
       answers = dict(zip(open_rows, again, strict=True))
     for i, by_position in pieces.items():
-      for _, piece in sorted(by_position.items()):
-        filled[i].text = replaced(filled[i].text, piece)
+      found = [piece for _, piece in sorted(by_position.items())]
+      filled[i].text = replaced(filled[i].text, found)
 
   def _candidates(self, answer):
     """The likeliest pieces at a mask, and their probabilities."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 MASK = "[MASK]"
 
@@ -71,9 +72,11 @@ def joined(text: Text) -> str:
   return text if isinstance(text, str) else " ||| ".join(text)
 
 
-def replaced(text: str, piece: str) -> str:
-  """The text with a piece in place of its first mask."""
-  before, after = text.split(MASK, 1)
-  if piece.startswith("##"):
-    return before.rstrip() + piece[2:] + after
-  return before + piece.removeprefix("\u2581") + after
+def replaced(text: str, pieces: Sequence[str]) -> str:
+  """The text with a piece in place of each mask."""
+  found, *spans = text.split(MASK)
+  for piece, span in zip(pieces, spans, strict=True):
+    if piece.startswith("##"):
+      found = found.rstrip()
+    found += piece.removeprefix("##").removeprefix("\u2581") + span
+  return found

@@ -5,12 +5,14 @@ import math
 
 import numpy as np
 import pytest
+import scripts
 import tensorflow as tf
+import tiny_task
 
 import modeling
 import variables
 from errors import UserError
-from tasks import pretraining
+from tasks import masked_text, pretraining
 from tasks.fill_mask import MaskFiller
 from training import checkpoints
 
@@ -112,6 +114,42 @@ def test_the_surest_of_several_masks_is_filled_first(filler, ask):
   found = [pieces[chosen[i]].removeprefix("##") for i in sorted(chosen)]
   assert filled.text.replace(" ", "") == f"{found[0]}city{found[1]}"
   assert len(filled.masks) == 2
+
+
+def test_a_mask_may_be_filled_with_a_mask():
+  found = masked_text.replaced("a [MASK] b [MASK].", ["[MASK]", "##s"])
+  assert found == "a [MASK] bs."
+
+
+def test_a_vocabulary_may_be_shorter_than_the_table(tmp_path, folder):
+  path, values = folder
+  size = 30
+  pieces = (path / "vocab.txt").read_text().splitlines()[:size]
+  assert "[MASK]" in pieces
+  # The piece without a name is the likeliest.
+  bias = values["cls/predictions/output_bias"] * 0
+  bias[size] = 1e4
+  contents = {
+    "bert_config.json": (path / "bert_config.json").read_bytes(),
+    "vocab.txt": "\n".join(pieces),
+  }
+  values = {**values, "cls/predictions/output_bias": bias}
+  checkpoints.write_release(str(tmp_path), values, contents)
+  (filled,) = MaskFiller(str(tmp_path), top_k=2)(["[MASK]"])
+  assert filled.text == "?"
+
+
+def test_a_vocabulary_without_mask_is_refused(tmp_path, folder):
+  path, values = folder
+  pieces = (path / "vocab.txt").read_text().splitlines()
+  pieces[pieces.index("[MASK]")] = "[NO]"
+  contents = {
+    "bert_config.json": (path / "bert_config.json").read_bytes(),
+    "vocab.txt": "\n".join(pieces),
+  }
+  checkpoints.write_release(str(tmp_path), values, contents)
+  with pytest.raises(UserError, match=r"has no \[MASK\]; pass a model"):
+    MaskFiller(str(tmp_path))
 
 
 def test_words_are_scored_by_masking_each_piece(filler, ask):
@@ -218,3 +256,47 @@ def test_answers_are_json(filler):
     "masks": [[list(candidate) for candidate in filled.masks[0]]],
     "num_pieces": 2,
   }
+
+
+def test_the_script_writes_json_lines(folder, tmp_path):
+  tiny_task.write_lines(tmp_path / "in.txt", ["the [MASK] would be", TEXT])
+  command = [f"--model_dir={folder[0]}", f"--input_file={tmp_path}/in.txt"]
+  path = tmp_path / "out.jsonl"
+  scripts.fork("fill_mask.py", *command, f"--output_file={path}")
+  masked, scored = map(json.loads, path.read_text().splitlines())
+  assert len(masked["masks"]) == 1
+  assert "pseudo_log_likelihood" not in masked
+  total = sum(score for _, score in scored["words"])
+  assert scored["pseudo_log_likelihood"] == pytest.approx(total)
+
+
+def test_the_script_answers_on_a_terminal(folder):
+  text, _ = scripts.fork(
+    "fill_mask.py",
+    *(f"--model_dir={folder[0]}", "--interactive", "--top_k=2"),
+    stdin=f"{TEXT}\n",
+  )
+  assert "pseudo-perplexity" in text
+
+
+@pytest.mark.parametrize(
+  ("flags", "lines", "expected"),
+  [
+    (["--output_file=OUT.jsonl"], ["the", ""], "in.txt:2"),
+    (["--output_file=OUT.jsonl.gz"], ["the"], "remove .gz"),
+    (["--output_file=IN"], ["the"], "--output_file="),
+    (["--input_file=missing.txt"], ["the"], "--input_file=missing.txt"),
+    (["--top_k=0"], ["the"], "top_k"),
+  ],
+)
+def test_a_users_error_is_one_line(folder, tmp_path, flags, lines, expected):
+  source = tmp_path / "in.txt"
+  tiny_task.write_lines(source, lines)
+  names = {"OUT": str(tmp_path / "out"), "IN": str(source)}
+  for name, path in names.items():
+    flags = [flag.replace(f"={name}", f"={path}") for flag in flags]
+  command = [f"--model_dir={folder[0]}", f"--input_file={source}", *flags]
+  _, error = scripts.fork("fill_mask.py", *command, status=2)
+  (line,) = error.splitlines()
+  assert expected in line
+  assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
