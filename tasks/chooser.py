@@ -93,6 +93,8 @@ class Chooser:
         {name: row[name][choice] for name in records.SEQUENCES}
         for choice in range(len(choices))
       ]
+    if not groups:
+      return []
     scores = self.predictor(rows)["scores"].astype(float)
     ends = np.cumsum([len(choices) for _, choices, _ in groups])
     parts = np.split(scores, ends[:-1])

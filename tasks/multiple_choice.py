@@ -235,9 +235,13 @@ def read_assets(folder: str) -> int:
   if settings is None:
     head = huggingface_config.read_head(folder)
     if head.architecture == ARCHITECTURE:
-      return DEFAULT_LENGTH
+      config = model_folder.load_config(folder)
+      return min(DEFAULT_LENGTH, config.max_position_embeddings)
     raise UserError(
       f"{folder} does not hold a trained model for multiple choice; pass the "
       f"--output_dir of a finished training"
     )
-  return settings["max_seq_length"]
+  length = settings.get("max_seq_length")
+  if type(length) is not int:
+    raise UserError(model_folder.damaged(path, f"max_seq_length is {length}"))
+  return length

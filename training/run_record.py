@@ -30,6 +30,8 @@ _READING_FLAGS = (
   "doc_stride",
   "max_query_length",
   "version_2_with_negative",
+  "label_all_tokens",
+  "max_context",
 )
 
 # Flags that do not affect the trained weights.

@@ -233,10 +233,17 @@ def find_weights() -> tuple[str | None, str | None]:
   """The initial checkpoint of a run that the flags describe, and its folder.
 
   A run that does not train uses the model in --output_dir, by default.
+
+  Raises:
+    UserError: such a run has no model.
   """
   init_checkpoint, output_dir = FLAGS.init_checkpoint, FLAGS.output_dir
   if not FLAGS.do_train:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
-  return init_checkpoint, model_folder.weights_folder(
-    output_dir, init_checkpoint
-  )
+  folder = model_folder.weights_folder(output_dir, init_checkpoint)
+  if not (FLAGS.do_train or folder):
+    raise UserError(
+      f"no trained model in --output_dir={output_dir}; add --do_train, or pass "
+      f"--init_checkpoint"
+    )
+  return init_checkpoint, folder

@@ -10,6 +10,8 @@ import scripts
 import tiny_task
 
 import run_multiple_choice
+from errors import UserError
+from tasks import multiple_choice
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
 
@@ -141,3 +143,23 @@ def test_a_users_error_is_one_line(files, tmp_path, name):
   for part in ("train.jsonl", *expected):
     assert part in line
   assert not out.exists()
+
+
+def test_a_folder_without_a_model_is_refused(files, tmp_path):
+  data = tmp_path / "dev.jsonl"
+  tiny_task.write_lines(
+    data, ['{"context": "a", "choices": ["b", "c"], "label": 0}']
+  )
+  out = tmp_path / "out"
+  command = flags(files, out, dev_file=data, do_eval=True, init_checkpoint=None)
+  _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
+  (line,) = error.splitlines()
+  assert f"no trained model in --output_dir={out}" in line
+  assert not out.exists()
+
+
+@pytest.mark.parametrize("content", ["{}", '{"max_seq_length": "64"}'])
+def test_damaged_settings_are_refused(tmp_path, content):
+  (tmp_path / "multiple_choice.json").write_text(content)
+  with pytest.raises(UserError, match=r"multiple_choice\.json is damaged"):
+    multiple_choice.read_assets(str(tmp_path))

@@ -140,6 +140,10 @@ ERRORS = {
     ["--keep_best=bleu", "f1, precision, recall, accuracy"],
   ),
   "not trained": ({"do_train": None, "do_eval": True}, ["trained tagger"]),
+  "no model": (
+    {"do_train": None, "do_eval": True, "init_checkpoint": None},
+    ["no trained model in --output_dir", "add --do_train"],
+  ),
 }
 
 
