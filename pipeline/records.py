@@ -239,13 +239,3 @@ def _damaged(path, number):
   if not number:
     problem = f"{path} is not a TFRecord file, or its first record is damaged"
   return UserError(f"{problem}; create or copy the file again")
-
-
-def split_frames(content: bytes) -> list[bytes]:
-  """The records of whole frames that lie one after another, unverified."""
-  found, start = [], HEADER_BYTES
-  while start < len(content):
-    (length,) = struct.unpack_from("<Q", content, start - HEADER_BYTES)
-    found.append(content[start : start + length])
-    start += length + FRAME_BYTES
-  return found

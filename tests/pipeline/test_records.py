@@ -81,7 +81,6 @@ def test_a_file_is_framed_as_by_tensorflow(tmp_path_factory, contents):
     written = reader.read()
   assert b"".join(map(records.framed, contents)) == written
   assert list(records.read_records(path)) == contents
-  assert records.split_frames(written) == contents
 
 
 def test_tensorflow_reads_what_is_written(tmp_path):
