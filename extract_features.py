@@ -129,7 +129,7 @@ def load_extractor() -> FeatureExtractor:
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers,
     strategy=devices.make_strategy(
-      devices.choose("auto", FLAGS.use_tpu, None), devices.Tpu(FLAGS.master)
+      devices.choose("auto", FLAGS.use_tpu, None), common_flags.tpu()
     ),
     pad_to_max_length=FLAGS.use_tpu,
     precision=common_flags.run_precision(),

@@ -59,6 +59,7 @@ def gelu_exact(x: tf.Tensor) -> tf.Tensor:
 # From a name to a function that returns the activation, because TensorFlow is
 # not loaded yet when a configuration is checked.
 _ACTIVATIONS = {
+  "": lambda: None,
   "linear": lambda: None,
   "relu": lambda: tf.nn.relu,
   "gelu": lambda: gelu,
@@ -68,7 +69,7 @@ _ACTIVATIONS = {
 
 
 def get_activation(activation_string: str | Activation) -> Activation:
-  """The activation function of that name; None for "linear".
+  """The activation function of that name; None for "linear" or "".
 
   Any other object, such as a function, is returned as it is.
 
@@ -80,7 +81,7 @@ def get_activation(activation_string: str | Activation) -> Activation:
   if activation_string.lower() not in _ACTIVATIONS:
     raise ValueError(
       f"hidden_act={activation_string!r} is not one of "
-      f"{', '.join(sorted(_ACTIVATIONS))}"
+      f"{', '.join(sorted(filter(None, _ACTIVATIONS)))}"
     )
   return _ACTIVATIONS[activation_string.lower()]()
 

@@ -427,11 +427,11 @@ class AdamWeightDecayOptimizer:
     for grad, variable in grads_and_vars:
       if grad is None:
         continue
-      name = variables.name_of(variable)
+      path = variables.name_of(variable)
       excluded = self.exclude_from_weight_decay or []
-      is_decayed = not any(re.search(pattern, name) for pattern in excluded)
+      is_decayed = not any(re.search(pattern, path) for pattern in excluded)
       slots = [variables.get_slot(variable, s) for s in ("adam_m", "adam_v")]
-      layer_rate = self.layer_rates(name)
+      layer_rate = self.layer_rates(path)
       grad = tf.convert_to_tensor(grad)
       if variable.shape.rank == 1 and not is_decayed:
         vectors[layer_rate].append((grad, variable, *slots))

@@ -30,7 +30,7 @@ from tasks.pretraining import (
 )
 from training import common_flags, record_files, startup
 from training.experiment import Experiment, ModelFiles
-from training.settings import Settings
+from training.settings import Settings, find_weights
 
 # The original's names.
 __all__ = [
@@ -225,7 +225,8 @@ def main() -> None:
     FLAGS.max_eval_steps * FLAGS.eval_batch_size,
     mask_batch,
   )
-  settings = Settings.from_flags(flag_of)
+  init_checkpoint, _ = find_weights()
+  settings = Settings.from_flags(flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, common_flags.release_files(config))
   Experiment(task, model, settings).run()
 

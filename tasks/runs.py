@@ -119,9 +119,10 @@ def _make_run(request, tasks, task, folder, seed):
   init_checkpoint, splits = request.init_checkpoint, request.splits
   if row and row.model_of and glue.find_task(row.model_of) in tasks:
     # The model of another task of this command predicts this one.
-    init_checkpoint = os.path.join(
-      folder, row.model_of, checkpoints.RELEASE_NAME
-    )
+    if "train" in splits or not init_checkpoint:
+      init_checkpoint = os.path.join(
+        folder, row.model_of, checkpoints.RELEASE_NAME
+      )
     splits = tuple(split for split in splits if split == "test")
   if "train" not in splits:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
@@ -161,6 +162,12 @@ def make_task(
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
+  is_single = run.task == CUSTOM and request.table["text_b_column"] is None
+  if trained_reading.is_pair and not trains and is_single:
+    raise UserError(
+      f"--text_b_column is required: the model in {folder} was trained on "
+      f"pairs of texts; pass the column of the second text"
+    )
   task = getattr(processor, "task", None)
   names = [*getattr(task, "metrics", label_type.default_metrics)]
   if run.task == CUSTOM and label_type.kind == label_types.Classification.kind:

@@ -313,7 +313,9 @@ def _set_answer(where, question, example):
     bisect.bisect_right(example.paragraph.char_starts, offset) - 1
     for offset in (start, start + len(answer) - 1)
   )
-  span = slice(max(example.start_position, 0), example.end_position + 1)
+  if example.start_position < 0:  # Before the first word.
+    return False
+  span = slice(example.start_position, example.end_position + 1)
   words = tokenization.whitespace_tokenize(answer)
   return bool(words) and " ".join(words) in " ".join(example.doc_tokens[span])
 

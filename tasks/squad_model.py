@@ -341,8 +341,10 @@ def _remove_scores(folder, path, examples):
     unknown[0].qas_id,
   )
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
-    if files.exists(os.path.join(folder, name)):
-      files.remove(os.path.join(folder, name))
+    old = os.path.join(folder, name)
+    if files.exists(old):
+      logging.info("%s: deleted, because it is of other predictions", old)
+      files.remove(old)
 
 
 # Files of a model folder.

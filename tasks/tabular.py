@@ -204,6 +204,11 @@ class TableProcessor(DataProcessor):
       )
     if field.startswith("text"):
       return parts[0]
+    if is_list and any(LABEL_SEPARATOR in part for part in parts):
+      raise UserError(
+        f"{cell} has a label with {LABEL_SEPARATOR}, which separates labels; "
+        f"rename it"
+      )
     label = LABEL_SEPARATOR.join(parts).strip()
     if several:  # "a|b".
       return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))

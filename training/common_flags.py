@@ -321,6 +321,18 @@ def define_tpu_flags() -> None:
   )
 
 
+def tpu():
+  """The `devices.Tpu` of the flags."""
+  from training import devices
+
+  return devices.Tpu(
+    FLAGS.tpu_name or FLAGS.master,
+    FLAGS.tpu_zone,
+    FLAGS.gcp_project,
+    FLAGS.num_tpu_cores,
+  )
+
+
 def given(name: str) -> object:
   """The value of a flag; None if the script does not define it."""
   return FLAGS[name].value if name in FLAGS else None

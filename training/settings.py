@@ -86,12 +86,7 @@ class Settings:
     fields["make_strategy"] = functools.partial(
       devices.make_strategy,
       kind,
-      devices.Tpu(
-        FLAGS.tpu_name or FLAGS.master,
-        FLAGS.tpu_zone,
-        FLAGS.gcp_project,
-        FLAGS.num_tpu_cores,
-      ),
+      common_flags.tpu(),
       common_flags.cluster(),
       FLAGS.worker_timeout,
     )

@@ -1048,6 +1048,7 @@ def test_config_file_errors_name_file_and_field(tmp_path, fields, message):
 def test_activations():
   assert modeling.get_activation(None) is None
   assert modeling.get_activation("linear") is None
+  assert modeling.get_activation("") is None
   assert modeling.get_activation("RELU") is tf.nn.relu
   assert modeling.get_activation("gelu") is modeling.gelu
   assert modeling.get_activation(tf.exp) is tf.exp

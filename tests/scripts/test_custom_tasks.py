@@ -216,6 +216,18 @@ def test_the_record_holds_flags_versions_and_hashes(pairs, files):
   assert len(set(hashes.values())) == 3
 
 
+def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
+  folder, _, _ = pairs
+  _, error = scripts.fork(
+    "run_classifier.py",
+    *("--task_name=custom", "--do_predict", "--text_a_column=premise"),
+    *(f"--test_file={files}/pairs_test.csv", f"--output_dir={tmp_path}/out"),
+    f"--init_checkpoint={folder}",
+    status=2,
+  )
+  assert "--text_b_column is required" in error
+
+
 def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
   folder, _, dev = pairs
   path = tmp_path / "pairs.txt"

@@ -439,6 +439,21 @@ def several(files):
   return out, printed, log
 
 
+def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
+  out, _, _ = several
+  command = tiny_task.flags(
+    files,
+    tmp_path / "out",
+    task_name="mnli,ax",
+    data_dir=files / "several_data",
+    init_checkpoint=out / "seed-3" / "MNLI",
+  )
+  scripts.fork("run_classifier.py", *command, "--do_predict")
+  for name in ("MNLI", "AX"):
+    found = (tmp_path / "out" / name / "test_results.tsv").read_text()
+    assert found == (out / "seed-3" / name / "test_results.tsv").read_text()
+
+
 def test_several_tasks_and_seeds_are_summarized(several):
   out, printed, _ = several
   header, *rows = [

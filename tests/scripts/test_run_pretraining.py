@@ -483,7 +483,7 @@ ERRORS = {
   ),
   "nothing trained to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": None},
-    ["no trained pre-training model", "add --do_train"],
+    ["no trained model in --output_dir=", "add --do_train"],
   ),
   "a checkpoint without heads to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": "FILES/bare.ckpt"},

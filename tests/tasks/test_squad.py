@@ -158,6 +158,11 @@ class TestReading:
     (example,) = squad.read_squad_examples(path, True)
     assert (example.orig_answer_text, example.start_position) == ("b", 1)
 
+  def test_an_answer_before_the_first_word_is_omitted(self, write):
+    questions = [qa("x", answers=[("a", -1)]), qa("y", answers=[("a", 0)])]
+    found = squad.read_squad_examples(write(squad_json(*questions)), True)
+    assert [example.qas_id for example in found] == ["y"]
+
   def test_no_answer(self, write):
     questions = [
       qa("x", answers=[], is_impossible=True),

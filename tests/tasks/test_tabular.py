@@ -186,6 +186,7 @@ class TestJsonLabels:
       ("multilabel", None, "is missing; pass .* or a list of them"),
       ("multilabel", ["x", None], r'is \["x", null\]; pass .* a list of them'),
       ("multilabel", [["x"]], r'is \[\["x"\]\]; pass'),
+      ("multilabel", ["x", "y|z"], r"has a label with \|"),
     ],
   )
   def test_errors(self, tmp_path, kind, label, message):
