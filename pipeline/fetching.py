@@ -37,18 +37,35 @@ def fetch_archive(
     sha256: its checksum, in hexadecimal digits, or None.
 
   Raises:
-    UserError: it cannot be downloaded, or is damaged.
+    UserError: it cannot be downloaded, or is damaged; or another process is
+      writing the folder.
   """
   if files.isdir(folder):
     return folder
-  archive = fetch(url, folder + ".zip", offline, sha256)
+  archive, lock = folder + ".zip", folder + ".lock"
+  if offline:
+    fetch(url, archive, offline)  # Without it, nothing is written.
+  os.makedirs(os.path.dirname(folder), exist_ok=True)
+  with files.locked(lock, folder):
+    try:
+      # Another process may just have finished.
+      if not files.isdir(folder):
+        fetch(url, archive, offline, sha256)
+        _unpack(archive, folder)
+    finally:
+      with contextlib.suppress(OSError):  # Windows keeps open files.
+        os.remove(lock)
+  return folder
+
+
+def _unpack(archive, folder):
+  """Unpacks a downloaded archive, and deletes it."""
   try:
     archives.unpack(archive, folder)
   except UserError:
     os.remove(archive)  # The next attempt downloads it again.
     raise
   os.remove(archive)
-  return folder
 
 
 def fetch(

@@ -1,6 +1,7 @@
 """Downloads from servers that fail and lie."""
 
 import base64
+import contextlib
 import hashlib
 import io
 import random
@@ -11,7 +12,7 @@ import pytest
 
 from errors import UserError
 from loopback import Answer, serve
-from pipeline import fetching
+from pipeline import archives, fetching
 
 BODY = random.Random(1).randbytes(100_000)
 ETAG = {"ETag": '"v1"'}
@@ -195,3 +196,36 @@ def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
   assert list(tmp_path.iterdir()) == []
   fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
   assert (folder / "x").read_text() == "x"
+
+
+def test_one_process_unpacks_an_archive(server, tmp_path, monkeypatch):
+  server.answers["/a.zip"] = [Answer(_zip(["x"]))]
+  url, folder, unpack = f"{server.url}/a.zip", tmp_path / "a", archives.unpack
+
+  def interrupted(*args):
+    monkeypatch.setattr(archives, "unpack", unpack)
+    with pytest.raises(UserError, match=r"another process is writing \S+/a;"):
+      fetching.fetch_archive(url, str(folder))
+    unpack(*args)
+
+  monkeypatch.setattr(archives, "unpack", interrupted)
+  fetching.fetch_archive(url, str(folder))
+  assert (folder / "x").read_text() == "x"
+  assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_what_another_process_has_unpacked_is_used(
+  server, tmp_path, monkeypatch
+):
+  """It ends between the first look and the lock."""
+  folder = tmp_path / "a"
+
+  @contextlib.contextmanager
+  def locked(partial, path):
+    folder.mkdir()
+    yield
+
+  monkeypatch.setattr(fetching.files, "locked", locked)
+  found = fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert found == str(folder)
+  assert server.requests == []
