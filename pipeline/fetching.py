@@ -172,6 +172,7 @@ def _continue_download(url, partial):
       raise UserError(
         f"{url} leads to {response.url}, which is not encrypted; do not use it"
       )
+    size = _body_size(response.headers)
     sent = response.headers.get("Content-Range", "")
     if response.status != 206 or not sent.startswith(f"bytes {start}-"):
       if response.status == 206:
@@ -179,13 +180,22 @@ def _continue_download(url, partial):
       start = 0
       os.truncate(partial, 0)
       _write_version(partial, response.headers)
-    size = response.headers.get("Content-Length")
-    total = None if size is None else start + int(size)
+    total = None if size is None else start + size
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
   if total is not None and found != total:
     raise OSError(f"{found:,} of {total:,} bytes arrived")
   return _checksums(response.headers)
+
+
+def _body_size(headers):
+  """The bytes that an answer claims to have; None if it does not say."""
+  size = headers.get("Content-Length")
+  if size is None:
+    return None
+  if not re.fullmatch("[0-9]+", size):
+    raise OSError(f"the server sends Content-Length: {size!r}")
+  return int(size)
 
 
 def _copy(response, partial, start, total):

@@ -110,6 +110,15 @@ def test_a_length_that_is_too_large_is_an_error(server, tmp_path):
     _fetch(server, tmp_path, lie)
 
 
+@pytest.mark.parametrize("length", ["abc", "-1", ""])
+def test_a_length_that_is_no_number_is_an_error(server, tmp_path, length):
+  wrong, right = Answer(BODY, length=length), Answer(BODY)
+  with pytest.raises(UserError, match=rf"Content-Length: '{length}'; 0 bytes"):
+    _fetch(server, tmp_path, wrong)
+  assert _names(tmp_path) == []
+  assert _fetch(server, tmp_path, wrong, right) == BODY
+
+
 def _checksums(body):
   digest = google_crc32c.Checksum(body).digest()
   md5 = hashlib.md5(body).digest()
