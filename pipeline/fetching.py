@@ -180,6 +180,9 @@ def _continue_download(url, partial):
       start = 0
       os.truncate(partial, 0)
       _write_version(partial, response.headers)
+    elif start and _version(response.headers) not in (None, version):
+      os.truncate(partial, 0)
+      raise OSError("the file on the server has changed")
     total = None if size is None else start + size
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
@@ -220,8 +223,13 @@ def _read_version(partial):
     return None
 
 
+def _version(headers):
+  """What identifies the version of a file; or None."""
+  return headers.get("ETag") or headers.get("Last-Modified")
+
+
 def _write_version(partial, headers):
-  version = headers.get("ETag") or headers.get("Last-Modified")
+  version = _version(headers)
   if version and version.startswith("W/"):
     version = None  # A weak one does not promise the same bytes.
   files.write_file(partial + ".json", json.dumps({"version": version}))

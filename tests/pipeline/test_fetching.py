@@ -104,6 +104,28 @@ def test_another_part_than_asked_for_is_an_error(server, tmp_path):
   assert path.read_bytes() == BODY[:30_000]
 
 
+@pytest.mark.parametrize("name", ["ETag", "Last-Modified"])
+def test_parts_of_two_versions_are_not_joined(server, tmp_path, name):
+  """The server ignores If-Range."""
+  first = Answer(BODY, headers={name: '"v1"'}, cut=30_000)
+  other = Answer(
+    BODY[::-1][30_000:],
+    status=206,
+    headers={name: '"v2"', "Content-Range": "bytes 30000-99999/100000"},
+  )
+  whole = Answer(BODY[::-1], headers={name: '"v2"'})
+  assert _fetch(server, tmp_path, first, other, whole) == BODY[::-1]
+  ranges = [wanted for _, _, wanted in server.requests]
+  assert ranges == [None, "bytes=30000-", None]
+
+
+def test_a_part_without_a_version_is_joined(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  headers = {"Content-Range": "bytes 30000-99999/100000"}
+  rest = Answer(BODY[30_000:], status=206, headers=headers)
+  assert _fetch(server, tmp_path, first, rest) == BODY
+
+
 def test_a_length_that_is_too_large_is_an_error(server, tmp_path):
   lie = Answer(BODY, length=len(BODY) + 1)
   with pytest.raises(UserError, match=r"100,000 of 100,001 bytes arrived"):
