@@ -52,7 +52,8 @@ def is_config(fields: object) -> bool:
 def read_config(path: str) -> modeling.BertConfig:
   """The BertConfig of their config.json, or of an original bert_config.json.
 
-  A tokenizer beside their file adds `do_lower_case`.
+  A file of the name config.json is theirs, whatever it contains. A tokenizer
+  beside their file adds `do_lower_case`.
 
   Raises:
     UserError: the file is damaged, or the model is no BERT.
@@ -61,7 +62,8 @@ def read_config(path: str) -> modeling.BertConfig:
     fields = json.loads(files.read_bytes(path))
   except ValueError:
     fields = None
-  if not is_config(fields):
+  is_named = isinstance(fields, dict) and os.path.basename(path) == CONFIG_NAME
+  if not is_named and not is_config(fields):
     return modeling.BertConfig.from_json_file(path)
   for name, value in _FIXED.items():
     if fields.get(name) not in (None, value):

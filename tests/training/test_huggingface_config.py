@@ -70,6 +70,21 @@ def test_their_defaults_apply(read):
   assert (config.type_vocab_size, config.vocab_size) == (2, 30522)
 
 
+def test_a_file_of_their_name_is_theirs(read, tmp_path):
+  """Old ones have no model_type; the rest is equal to the original's."""
+  tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+  names = ("model_type", "architectures", "transformers_version")
+  config = read(**dict.fromkeys(names))
+  assert config.hidden_act == "gelu_exact"
+  assert config.do_lower_case is False
+  with pytest.raises(UserError, match="layer_norm_eps=1e-05 is not supported"):
+    read(**dict.fromkeys(names), layer_norm_eps=1e-5)
+  (tmp_path / "config.json").write_text("[]")
+  with pytest.raises(UserError, match="not a JSON object"):
+    read_config(str(tmp_path / "config.json"))
+
+
 def test_an_original_configuration_is_read_as_it_is(read, goldens):
   path = goldens / "bert_config.json"
   assert read_config(str(path)).to_dict() == json.loads(path.read_text())
