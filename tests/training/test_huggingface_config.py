@@ -143,6 +143,51 @@ def test_the_head_has_its_labels(read, tmp_path):
   assert read_head(str(tmp_path / "elsewhere")) == ("", [], None)
 
 
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("architectures", 5),
+    ("architectures", "BertForMaskedLM"),
+    ("architectures", [None]),
+    ("architectures", {"0": "BertForMaskedLM"}),
+    ("problem_type", ["regression"]),
+    ("id2label", {"0": 0, "1": 1}),
+    ("id2label", {"0": None}),
+    ("id2label", ["bad", "good"]),
+    ("id2label", 5),
+  ],
+)
+def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
+  read(**{name: value})
+  with pytest.raises(UserError, match=rf"config\.json is damaged: {name}=.*;"):
+    read_head(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("normalizer", "wanted"),
+  [
+    ({"normalizers": [{"type": "NFC"}, {"lowercase": False}]}, False),
+    ({"normalizers": [{"normalizers": [{"lowercase": True}]}]}, True),
+    ({"type": "NFC"}, None),
+    (None, None),
+    ("x", UserError),
+    ([], UserError),
+    ({"lowercase": "no"}, UserError),
+    ({"lowercase": 0}, UserError),
+    ({"normalizers": {"lowercase": True}}, UserError),
+    ({"normalizers": ["x"]}, UserError),
+  ],
+)
+def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
+  content = json.dumps({"normalizer": normalizer})
+  (tmp_path / "tokenizer.json").write_text(content)
+  if wanted is UserError:
+    with pytest.raises(UserError, match=r"r\.json is damaged: normalizer=.*;"):
+      read()
+  else:
+    assert getattr(read(), "do_lower_case", None) is wanted
+
+
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
   path = tmp_path / "tokenizer.json"
   vocab = {"b": 4, "[CLS]": 1, "[UNK]": 0, "[SEP]": 2, "a": 3}
