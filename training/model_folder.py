@@ -57,10 +57,10 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
   if not files.exists(checkpoint + ".index"):
     checkpoint = checkpoints.find_checkpoint(model_dir)
-  # The folder's name counts even if `model_dir` is "." or similar.
-  named = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
+  named = _full_path(checkpoint)
   if do_lower_case is None:
-    do_lower_case = getattr(config, "do_lower_case", _lower_cases(named))
+    by_name = named_casing(checkpoint) is not False
+    do_lower_case = getattr(config, "do_lower_case", by_name)
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
@@ -88,11 +88,26 @@ def is_finished(model_dir: str) -> bool:
   return files.exists(config) and weights is not None
 
 
-def _lower_cases(checkpoint):
-  """False if the checkpoint's path says that the model is cased."""
+def named_casing(path: str) -> bool | None:
+  """Whether a release lower-cases text, by its folder's name; None if unknown.
+
+  Args:
+    path: the folder, or a file in it.
+  """
+  fitting = [case for case in (True, False) if _fits(case, _full_path(path))]
+  return fitting[0] if len(fitting) == 1 else None
+
+
+def _full_path(path):
+  """The path with the folder's name, even if it is "." or similar."""
+  return path if files.is_remote(path) else os.path.abspath(path)
+
+
+def _fits(do_lower_case, path):
+  """Whether the name of a folder does not contradict a casing."""
   try:
-    tokenization.validate_case_matches_checkpoint(True, checkpoint)
-  except ValueError:
+    tokenization.validate_case_matches_checkpoint(do_lower_case, path)
+  except UserError:
     return False
   return True
 
