@@ -9,13 +9,12 @@ export_model.py writes.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from errors import UserError, listing
 from export.find_task import find_task
-from pipeline import downloads, files
+from pipeline import downloads
 from tasks import squad, squad_model
 from tasks import labels as label_types
 from tasks.chooser import Chooser
@@ -164,10 +163,7 @@ def _load_classifier(model_dir, **options):
 
 
 def _load_reader(model_dir, **options):
-  decoding = {}
-  if files.exists(os.path.join(model_dir, squad_model.THRESHOLD_NAME)):
-    threshold = squad_model.read_threshold([model_dir])
-    decoding["null_score_diff_threshold"] = threshold
+  decoding = squad_model.stored_decoding(model_dir)
   reader = Reader(model_dir, decoding=decoding, **options)
 
   def answer(items):

@@ -383,6 +383,17 @@ def decoding_settings(
   )
 
 
+def stored_decoding(model_dir: str) -> dict[str, float]:
+  """The fields of DecodingSettings that a model folder stores: a threshold.
+
+  Raises:
+    UserError: the folder's file is damaged.
+  """
+  if not files.exists(os.path.join(model_dir, THRESHOLD_NAME)):
+    return {}
+  return {_THRESHOLD_KEY: read_threshold([model_dir])}
+
+
 def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:
   """The value of --null_score_diff_threshold; None for "auto".
 
