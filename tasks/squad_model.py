@@ -359,15 +359,13 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
     UserError: the folder's file is damaged, or windows would not overlap.
   """
   path = os.path.join(model_dir or "", SETTINGS_NAME)
-  values = dataclasses.asdict(ReadingSettings())
+  defaults = dataclasses.asdict(ReadingSettings())
   found = model_folder.read_json(path, dict) if model_dir else None
-  if found is not None:
-    for name, value in values.items():
-      if type(found.get(name)) is not type(value):
-        reason = f"{name}={found.get(name)!r}"
-        raise UserError(model_folder.damaged(path, reason))
-      values[name] = found[name]
-  settings = ReadingSettings(**{**values, **given})
+  stored = {name: found[name] for name in defaults if name in (found or {})}
+  for name, value in stored.items():
+    if type(value) is not type(defaults[name]):
+      raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
+  settings = ReadingSettings(**{**defaults, **stored, **given})
   settings.room_for_text(settings.max_query_length)
   return settings
 

@@ -262,12 +262,18 @@ class TestSettings:
     assert settings == ReadingSettings(32, 9, 8)
 
   @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"doc_stride": 1}', "{"]
+    "content", ["", "[]", '{"doc_stride": null}', '{"doc_stride": "1"}', "{"]
   )
   def test_damaged_ones(self, tmp_path, content):
     (tmp_path / "squad.json").write_text(content)
     with pytest.raises(ValueError, match=r"squad\.json is damaged"):
       squad_model.read_settings(str(tmp_path))
+
+  def test_what_a_file_omits_is_the_originals(self, tmp_path):
+    path = tmp_path / "squad.json"
+    path.write_text('{"version_2_with_negative": true}')
+    found = squad_model.read_settings(str(tmp_path))
+    assert found == ReadingSettings(384, 128, 64, True)
 
   def test_stored_thresholds(self, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
