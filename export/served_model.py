@@ -22,9 +22,13 @@ from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from tasks.squad_reader import Reader
 from tasks.tagger import Tagger
+from training import model_folder
 
 # Digits after the point, so that batches of other sizes give the same text.
 _DIGITS = 6
+
+# Maximum length of a text that gets a vector, if the model has the positions.
+_LENGTH = 128
 
 
 class Field(NamedTuple):
@@ -246,8 +250,10 @@ def _load_chooser(model_dir, **options):
 
 
 def _load_encoder(model_dir, **options):
+  model = model_folder.find_model(model_dir)
+  length = min(_LENGTH, model.config.max_position_embeddings)
   extractor = FeatureExtractor(
-    model_dir, layers=[-1], pooling="mean", max_seq_length=128, **options
+    model, layers=[-1], pooling="mean", max_seq_length=length, **options
   )
 
   def answer(items):

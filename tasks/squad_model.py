@@ -351,6 +351,8 @@ def _remove_scores(folder, path, examples):
 def read_settings(model_dir: str | None, **given) -> ReadingSettings:
   """The ReadingSettings of a model folder, or by default the original's.
 
+  For a model with fewer positions, the default lengths are smaller.
+
   Args:
     model_dir: the folder, or None.
     **given: fields to use instead.
@@ -365,9 +367,24 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
   for name, value in stored.items():
     if type(value) is not type(defaults[name]):
       raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
+  if model_dir and "max_seq_length" not in stored.keys() | given.keys():
+    defaults |= _fitting_lengths(model_dir)
   settings = ReadingSettings(**{**defaults, **stored, **given})
   settings.room_for_text(settings.max_query_length)
   return settings
+
+
+def _fitting_lengths(model_dir):
+  """The default lengths for a model with fewer positions than the default."""
+  default = ReadingSettings()
+  length = model_folder.default_length(model_dir, default.max_seq_length)
+  if length == default.max_seq_length:
+    return {}
+  return {
+    "max_seq_length": length,
+    "doc_stride": length // 3,  # As 128 of 384 are.
+    "max_query_length": min(default.max_query_length, length // 4),
+  }
 
 
 def decoding_settings(

@@ -128,6 +128,23 @@ def load_config(model_dir: str) -> modeling.BertConfig:
   )
 
 
+def default_length(model_dir: str, length: int) -> int:
+  """A default sequence length, or the number of positions if that is lower.
+
+  Args:
+    model_dir: the folder of the model; without a configuration, it sets no
+      limit.
+    length: the default.
+
+  Raises:
+    UserError: the configuration is damaged.
+  """
+  paths = (os.path.join(model_dir, name) for name in CONFIG_NAMES)
+  if not any(map(files.exists, paths)):
+    return length
+  return min(length, load_config(model_dir).max_position_embeddings)
+
+
 def load_tokenizer(
   model_dir: str, do_lower_case: bool
 ) -> tokenization.FullTokenizer:
