@@ -49,9 +49,11 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     The architecture, such as "BertForSequenceClassification".
 
   Raises:
-    UserError: there is no such model, or `output_dir` cannot be written.
+    UserError: there is no such model, its vocabulary lacks special pieces, or
+      `output_dir` cannot be written.
   """
   prefix, model = _find_model(model_dir)
+  model_folder.check_vocabulary(model)
   folder = os.path.dirname(prefix)
   weights = _read_weights(prefix)
   step = weights.pop(names.STEP, None)

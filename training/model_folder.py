@@ -169,6 +169,29 @@ def load_tokenizer(
   )
 
 
+def check_vocabulary(model: Model) -> None:
+  """Raises UserError unless a tokenizer's ids are those of the model."""
+  vocab = model.tokenizer.vocab
+  check_special_pieces(model.tokenizer)
+  size = max(vocab.values()) + 1
+  if size > model.config.vocab_size:
+    raise UserError(
+      f"the vocabulary has {size} entries, more than vocab_size="
+      f"{model.config.vocab_size} of bert_config.json; use the files of one "
+      f"release"
+    )
+
+
+def check_special_pieces(tokenizer: tokenization.FullTokenizer) -> None:
+  """Raises UserError unless a vocabulary has the pieces of every row."""
+  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  for special in ("[CLS]", "[SEP]", unknown):
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary has no {special}; use the one that came with the model"
+      )
+
+
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The folder of the weights that a run uses.
 

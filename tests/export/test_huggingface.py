@@ -253,6 +253,18 @@ def test_a_checkpoint_of_something_else_is_an_error(write, tmp_path):
   assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("special", ["[CLS]", "[SEP]", "[UNK]"])
+def test_a_vocabulary_without_special_pieces_is_an_error(
+  write, tmp_path, special
+):
+  model = write({}, {})
+  vocab = (model / "vocab.txt").read_text("utf-8")
+  (model / "vocab.txt").write_text(vocab.replace(special, "other"), "utf-8")
+  with pytest.raises(UserError, match=rf"no \{special}; use the one that came"):
+    huggingface.to_huggingface(str(model), str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture(scope="module")
 def texts(goldens):
   """The texts of the tokenization goldens with their pieces."""
