@@ -155,15 +155,18 @@ def export_model(
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model."""
   has_task = find_task(model_dir) is not None
+  is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
+  makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
+  kind = f"--part={FLAGS.part} of a {'trained task' if has_task else 'model'}"
   for name in ("max_seq_length", "pooling", "normalize"):
     flag = FLAGS[name]
     is_read = name == "max_seq_length" and (
       FLAGS.format == "tflite" or FLAGS.part == "preprocess"
     )
-    if flag.present and not is_read and (has_task or FLAGS.part != "task"):
+    if flag.present and not is_read and not makes_vectors:
       raise UserError(
-        f"--{name}={flag.value} has no effect on --part={FLAGS.part} of a "
-        f"{'trained task' if has_task else 'model'}; omit it"
+        f"--{name}={flag.value} has no effect on "
+        f"{'--format=onnx' if is_onnx else kind}; omit it"
       )
   limit = config.max_position_embeddings
   if (FLAGS.max_seq_length or 0) > limit:
