@@ -13,7 +13,7 @@ from absl import flags
 
 from errors import UserError
 from export import huggingface, saved_model_weights
-from pipeline import files
+from pipeline import downloads, files
 from training import common_flags, startup
 
 FLAGS = flags.FLAGS
@@ -45,13 +45,13 @@ def check_flags() -> None:
     raise UserError(f"--output_dir={path} is not empty; pass a new folder")
 
 
-def convert_saved_model() -> None:
+def convert_saved_model(model_dir: str) -> None:
   """Converts the encoder of a SavedModel."""
   if FLAGS.to == "tensorflow":
-    saved_model_weights.write_release(FLAGS.model_dir, FLAGS.output_dir)
+    saved_model_weights.write_release(model_dir, FLAGS.output_dir)
     return
   with tempfile.TemporaryDirectory() as folder:
-    saved_model_weights.write_release(FLAGS.model_dir, folder)
+    saved_model_weights.write_release(model_dir, folder)
     if not files.exists(f"{folder}/vocab.txt"):
       raise UserError(
         f"--model_dir={FLAGS.model_dir} has no assets/vocab.txt; pass "
@@ -63,12 +63,13 @@ def convert_saved_model() -> None:
 
 def main() -> None:
   check_flags()
-  if saved_model_weights.is_saved_model(FLAGS.model_dir):
-    convert_saved_model()
+  model_dir = downloads.local_path(FLAGS.model_dir)
+  if saved_model_weights.is_saved_model(model_dir):
+    convert_saved_model(model_dir)
   elif FLAGS.to == "huggingface":
-    huggingface.to_huggingface(FLAGS.model_dir, FLAGS.output_dir)
+    huggingface.to_huggingface(model_dir, FLAGS.output_dir)
   else:
-    huggingface.to_tensorflow(FLAGS.model_dir, FLAGS.output_dir)
+    huggingface.to_tensorflow(model_dir, FLAGS.output_dir)
 
 
 if __name__ == "__main__":

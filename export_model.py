@@ -36,7 +36,8 @@ _QUANTIZATIONS = {
   "tflite": ("none", "dynamic", "float16"),
 }
 
-# Default of --max_seq_length without a trained task.
+# Default of --max_seq_length without a trained task, if the model has the
+# positions.
 _LENGTH = 128
 
 # What a program needs, beside the model, to read text and to name answers.
@@ -86,7 +87,7 @@ def define_flags() -> None:
     "max_seq_length",
     None,
     "Length of the rows of preprocess, of vectors and of tflite. Default: that "
-    "of the trained task, or else 128.",
+    "of the trained task, or else 128, or the model's positions if fewer.",
     lower_bound=3,
   )
   flags.DEFINE_enum(
@@ -135,13 +136,14 @@ def export_model(
     }
     tokenizer = known[FLAGS.tokenizer](model.tokenizer)
   length = FLAGS.max_seq_length
+  vector_length = length or min(_LENGTH, model.config.max_position_embeddings)
   if FLAGS.part == "encoder":
     module = saved_model.Encoder(model_dir)
   elif FLAGS.part == "preprocess":
-    module = saved_model.Preprocessor(tokenizer, length or _LENGTH)
+    module = saved_model.Preprocessor(tokenizer, vector_length)
   else:
     module = load_task.load_task(
-      model_dir, tokenizer, FLAGS.pooling, FLAGS.normalize, length or _LENGTH
+      model_dir, tokenizer, FLAGS.pooling, FLAGS.normalize, vector_length
     )
   if FLAGS.format == "tflite":
     path = os.path.join(folder, "model.tflite")
@@ -153,15 +155,18 @@ def export_model(
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model."""
   has_task = find_task(model_dir) is not None
+  is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
+  makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
+  kind = f"--part={FLAGS.part} of a {'trained task' if has_task else 'model'}"
   for name in ("max_seq_length", "pooling", "normalize"):
     flag = FLAGS[name]
     is_read = name == "max_seq_length" and (
       FLAGS.format == "tflite" or FLAGS.part == "preprocess"
     )
-    if flag.present and not is_read and (has_task or FLAGS.part != "task"):
+    if flag.present and not is_read and not makes_vectors:
       raise UserError(
-        f"--{name}={flag.value} has no effect on --part={FLAGS.part} of a "
-        f"{'trained task' if has_task else 'model'}; omit it"
+        f"--{name}={flag.value} has no effect on "
+        f"{'--format=onnx' if is_onnx else kind}; omit it"
       )
   limit = config.max_position_embeddings
   if (FLAGS.max_seq_length or 0) > limit:

@@ -49,9 +49,11 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     The architecture, such as "BertForSequenceClassification".
 
   Raises:
-    UserError: there is no such model, or `output_dir` cannot be written.
+    UserError: there is no such model, its vocabulary lacks special pieces, or
+      `output_dir` cannot be written.
   """
   prefix, model = _find_model(model_dir)
+  model_folder.check_vocabulary(model)
   folder = os.path.dirname(prefix)
   weights = _read_weights(prefix)
   step = weights.pop(names.STEP, None)
@@ -144,12 +146,26 @@ def _read_weights(prefix):
 
 
 def _read_assets(folder) -> Contents:
-  """The files of the task in a folder; by default, from its config.json."""
+  """The files of the task in a folder, completed from its config.json."""
   paths = {name: os.path.join(folder, name) for name in find_task.ASSETS}
   found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
+  for name, content in _assets_of_head(folder).items():
+    known = json.loads(found.get(name, "null"))
+    settings = json.loads(content)
+    if known and name == tagging.SETTINGS_NAME:
+      settings |= known
+      content = json.dumps(settings, indent=2) + "\n"
+    if settings != known:  # Otherwise, the bytes stay.
+      found[name] = content
+  return found
+
+
+def _assets_of_head(folder) -> dict[str, str]:
+  """The files of the task that config.json names, with the folder's settings.
+
+  A tagger's settings are the defaults unless it has labels.json.
+  """
   architecture = huggingface_config.read_head(folder).architecture
-  if found or not architecture:
-    return found
   if architecture == classification.ARCHITECTURE:
     return classification.assets(*classification.read_assets(folder))
   if architecture == tagging.ARCHITECTURE:

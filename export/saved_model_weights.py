@@ -68,7 +68,8 @@ def write_release(folder: str, output_dir: str) -> None:
   """Writes the encoder of a SavedModel as an unzipped release has it.
 
   The configuration follows from the shapes, unless there is a bert_config.json.
-  The vocabulary is that of the assets, if there is one.
+  The vocabulary is that of the assets, if there is one. The casing is that of
+  the variable `do_lower_case`, of bert_config.json, or of the folder's name.
 
   Args:
     folder: the folder of the SavedModel.
@@ -97,8 +98,9 @@ def write_release(folder: str, output_dir: str) -> None:
       folder,
       output_dir,
     )
-  if do_lower_case is not None:
-    config.do_lower_case = do_lower_case
+  if do_lower_case is None:
+    do_lower_case = _find_casing(folder, config)
+  config.do_lower_case = do_lower_case
   contents["bert_config.json"] = config.to_json_string()
   files.makedirs(output_dir)
   checkpoints.write_release(output_dir, values, contents)
@@ -122,6 +124,21 @@ def _read(folder):
   if _CASE_KEY in checkpoint:
     do_lower_case = bool(checkpoint[_CASE_KEY])
   return values, do_lower_case, num_heads
+
+
+def _find_casing(folder, config):
+  """Whether text is lower-cased: by the configuration, or the folder's name."""
+  do_lower_case = getattr(config, "do_lower_case", None)
+  if do_lower_case is None:
+    do_lower_case = model_folder.named_casing(folder)
+  if do_lower_case is None:
+    logging.warning(
+      "%s does not tell whether text is lower-cased, so it is; if the model is "
+      "cased, set do_lower_case to false in the bert_config.json that "
+      "--to=tensorflow writes",
+      folder,
+    )
+  return do_lower_case is not False
 
 
 def _keys_by_name(checkpoint) -> Mapping[str, str]:

@@ -9,13 +9,12 @@ export_model.py writes.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from errors import UserError, listing
 from export.find_task import find_task
-from pipeline import downloads, files
+from pipeline import downloads
 from tasks import squad, squad_model
 from tasks import labels as label_types
 from tasks.chooser import Chooser
@@ -23,9 +22,13 @@ from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from tasks.squad_reader import Reader
 from tasks.tagger import Tagger
+from training import model_folder
 
 # Digits after the point, so that batches of other sizes give the same text.
 _DIGITS = 6
+
+# Maximum length of a text that gets a vector, if the model has the positions.
+_LENGTH = 128
 
 
 class Field(NamedTuple):
@@ -164,10 +167,7 @@ def _load_classifier(model_dir, **options):
 
 
 def _load_reader(model_dir, **options):
-  decoding = {}
-  if files.exists(os.path.join(model_dir, squad_model.THRESHOLD_NAME)):
-    threshold = squad_model.read_threshold([model_dir])
-    decoding["null_score_diff_threshold"] = threshold
+  decoding = squad_model.stored_decoding(model_dir)
   reader = Reader(model_dir, decoding=decoding, **options)
 
   def answer(items):
@@ -250,8 +250,10 @@ def _load_chooser(model_dir, **options):
 
 
 def _load_encoder(model_dir, **options):
+  model = model_folder.find_model(model_dir)
+  length = min(_LENGTH, model.config.max_position_embeddings)
   extractor = FeatureExtractor(
-    model_dir, layers=[-1], pooling="mean", max_seq_length=128, **options
+    model, layers=[-1], pooling="mean", max_seq_length=length, **options
   )
 
   def answer(items):

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tokenization
 from errors import UserError
+from training import model_folder
 
 # Code points per page of a table of characters.
 _PAGE = 256
@@ -39,7 +40,8 @@ class GraphTokenizer(tf.Module):
     tokenizer: the same.
 
   Raises:
-    UserError: the tokenizer is a SentencePiece model.
+    UserError: the tokenizer is a SentencePiece model, or a special piece is
+      missing.
   """
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):
@@ -50,6 +52,7 @@ class GraphTokenizer(tf.Module):
         "the model reads text by SentencePiece, which is not in TensorFlow; "
         "pass --part=encoder"
       )
+    model_folder.check_special_pieces(tokenizer)
     self.tokenizer = tokenizer
     self._lower_cases = tokenizer.basic_tokenizer.do_lower_case
     self._max_word_length = wordpiece.max_input_chars_per_word

@@ -5,6 +5,7 @@ import re
 import shutil
 import stat
 import zipfile
+import zlib
 
 from errors import UserError
 from pipeline import files
@@ -12,6 +13,14 @@ from pipeline import files
 # Limits of an archive: ours have five files, the largest of 1.3 GB.
 _MAX_FILES = 1000
 _MAX_BYTES = 2**34
+
+# How zipfile reports damage. RuntimeError is also an encrypted file, and the
+# last three are a file and a folder of the same name. Other kinds of OSError,
+# such as a full disk, are no fault of the archive.
+_DAMAGE = (
+  *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
+  *(FileExistsError, IsADirectoryError, NotADirectoryError),
+)
 
 
 def unpack(archive: str, folder: str) -> None:
@@ -28,22 +37,28 @@ def unpack(archive: str, folder: str) -> None:
   partial = folder + files.PARTIAL
   shutil.rmtree(partial, ignore_errors=True)
   try:
-    with zipfile.ZipFile(archive) as reader:
-      members = [m for m in reader.infolist() if not _is_ignored(m)]
-      _check_members(archive, members)
-      for member, name in zip(members, _without_top(members), strict=True):
-        path = os.path.join(partial, *name.split("/"))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with reader.open(member) as source, open(path, "wb") as target:
-          shutil.copyfileobj(source, target)
+    try:
+      _extract(archive, partial)
+    except _DAMAGE as error:
+      raise UserError(
+        f"{archive} is not a whole zip archive ({error}); download it again"
+      ) from error
     os.makedirs(partial, exist_ok=True)
     os.rename(partial, folder)
-  except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-    raise UserError(
-      f"{archive} is not a whole zip archive ({error}); download it again"
-    ) from error
   finally:
     shutil.rmtree(partial, ignore_errors=True)
+
+
+def _extract(archive, folder):
+  """Writes the files of an archive into a new folder."""
+  with zipfile.ZipFile(archive) as reader:
+    members = [m for m in reader.infolist() if not _is_ignored(m)]
+    _check_members(archive, members)
+    for member, name in zip(members, _without_top(members), strict=True):
+      path = os.path.join(folder, *name.split("/"))
+      os.makedirs(os.path.dirname(path), exist_ok=True)
+      with reader.open(member) as source, open(path, "wb") as target:
+        shutil.copyfileobj(source, target)
 
 
 def _is_ignored(member):

@@ -37,18 +37,35 @@ def fetch_archive(
     sha256: its checksum, in hexadecimal digits, or None.
 
   Raises:
-    UserError: it cannot be downloaded, or is damaged.
+    UserError: it cannot be downloaded, or is damaged; or another process is
+      writing the folder.
   """
   if files.isdir(folder):
     return folder
-  archive = fetch(url, folder + ".zip", offline, sha256)
+  archive, lock = folder + ".zip", folder + ".lock"
+  if offline:
+    fetch(url, archive, offline)  # Without it, nothing is written.
+  os.makedirs(os.path.dirname(folder), exist_ok=True)
+  with files.locked(lock, folder):
+    try:
+      # Another process may just have finished.
+      if not files.isdir(folder):
+        fetch(url, archive, offline, sha256)
+        _unpack(archive, folder)
+    finally:
+      with contextlib.suppress(OSError):  # Windows keeps open files.
+        os.remove(lock)
+  return folder
+
+
+def _unpack(archive, folder):
+  """Unpacks a downloaded archive, and deletes it."""
   try:
     archives.unpack(archive, folder)
   except UserError:
     os.remove(archive)  # The next attempt downloads it again.
     raise
   os.remove(archive)
-  return folder
 
 
 def fetch(
@@ -155,6 +172,7 @@ def _continue_download(url, partial):
       raise UserError(
         f"{url} leads to {response.url}, which is not encrypted; do not use it"
       )
+    size = _body_size(response.headers)
     sent = response.headers.get("Content-Range", "")
     if response.status != 206 or not sent.startswith(f"bytes {start}-"):
       if response.status == 206:
@@ -162,13 +180,25 @@ def _continue_download(url, partial):
       start = 0
       os.truncate(partial, 0)
       _write_version(partial, response.headers)
-    size = response.headers.get("Content-Length")
-    total = None if size is None else start + int(size)
+    elif start and _version(response.headers) not in (None, version):
+      os.truncate(partial, 0)
+      raise OSError("the file on the server has changed")
+    total = None if size is None else start + size
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
   if total is not None and found != total:
     raise OSError(f"{found:,} of {total:,} bytes arrived")
   return _checksums(response.headers)
+
+
+def _body_size(headers):
+  """The bytes that an answer claims to have; None if it does not say."""
+  size = headers.get("Content-Length")
+  if size is None:
+    return None
+  if not re.fullmatch("[0-9]+", size):
+    raise OSError(f"the server sends Content-Length: {size!r}")
+  return int(size)
 
 
 def _copy(response, partial, start, total):
@@ -193,8 +223,13 @@ def _read_version(partial):
     return None
 
 
+def _version(headers):
+  """What identifies the version of a file; or None."""
+  return headers.get("ETag") or headers.get("Last-Modified")
+
+
 def _write_version(partial, headers):
-  version = headers.get("ETag") or headers.get("Last-Modified")
+  version = _version(headers)
   if version and version.startswith("W/"):
     version = None  # A weak one does not promise the same bytes.
   files.write_file(partial + ".json", json.dumps({"version": version}))

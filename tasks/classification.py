@@ -380,7 +380,7 @@ def read_assets(
 
   Without labels.json, the label type is None, unless the folder holds a
   classifier in Hugging Face's format. Without classifier.json, the Reading is
-  the original's.
+  the original's, or as long as the model allows.
 
   Raises:
     UserError: one of the files is damaged.
@@ -404,6 +404,9 @@ def read_assets(
     by_type = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
     settings["kind"] = by_type.get(head.problem_type, default)
     path = os.path.join(folder, huggingface_config.CONFIG_NAME)
+  if "max_seq_length" not in found:
+    length = model_folder.default_length(folder, reading.max_seq_length)
+    reading = dataclasses.replace(reading, max_seq_length=length)
   try:
     return label_types.make_label_type(labels=labels, **settings), reading
   except ValueError as error:

@@ -4,6 +4,7 @@ classifier = Classifier("/tmp/mrpc_output")
 classifier(["This movie is great!"])[0].label
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple, TextIO
 
@@ -68,6 +69,7 @@ class Classifier:
         f"--output_dir of a finished training"
       )
     model = model_folder.find_model(model_dir)
+    self._check_length(model_dir, model.config.max_position_embeddings)
     self.is_pair = self.reading.is_pair
     self.tokenizer = model.tokenizer
     num_outputs = self.label_type.num_outputs
@@ -131,6 +133,16 @@ class Classifier:
     by_text = np.split(logits, np.cumsum(counts)[:-1])
     means = np.stack([np.mean(group, axis=0) for group in by_text])
     return np.asarray(self.label_type.probabilities(means))
+
+  def _check_length(self, model_dir, limit):
+    """Raises UserError if classifier.json has a length that does not fit."""
+    length = self.reading.max_seq_length
+    if type(length) is not int or not 3 <= length <= limit:
+      path = os.path.join(model_dir, classification.SETTINGS_NAME)
+      raise UserError(
+        f"{path}: max_seq_length={length!r} is not between 3 and the {limit} "
+        f"positions of the model; correct it"
+      )
 
 
 def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:

@@ -353,6 +353,8 @@ def _remove_scores(folder, path, examples):
 def read_settings(model_dir: str | None, **given) -> ReadingSettings:
   """The ReadingSettings of a model folder, or by default the original's.
 
+  For a model with fewer positions, the default lengths are smaller.
+
   Args:
     model_dir: the folder, or None.
     **given: fields to use instead.
@@ -361,17 +363,30 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
     UserError: the folder's file is damaged, or windows would not overlap.
   """
   path = os.path.join(model_dir or "", SETTINGS_NAME)
-  values = dataclasses.asdict(ReadingSettings())
+  defaults = dataclasses.asdict(ReadingSettings())
   found = model_folder.read_json(path, dict) if model_dir else None
-  if found is not None:
-    for name, value in values.items():
-      if type(found.get(name)) is not type(value):
-        reason = f"{name}={found.get(name)!r}"
-        raise UserError(model_folder.damaged(path, reason))
-      values[name] = found[name]
-  settings = ReadingSettings(**{**values, **given})
+  stored = {name: found[name] for name in defaults if name in (found or {})}
+  for name, value in stored.items():
+    if type(value) is not type(defaults[name]):
+      raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
+  if model_dir and "max_seq_length" not in stored.keys() | given.keys():
+    defaults |= _fitting_lengths(model_dir)
+  settings = ReadingSettings(**{**defaults, **stored, **given})
   settings.room_for_text(settings.max_query_length)
   return settings
+
+
+def _fitting_lengths(model_dir):
+  """The default lengths for a model with fewer positions than the default."""
+  default = ReadingSettings()
+  length = model_folder.default_length(model_dir, default.max_seq_length)
+  if length == default.max_seq_length:
+    return {}
+  return {
+    "max_seq_length": length,
+    "doc_stride": length // 3,  # As 128 of 384 are.
+    "max_query_length": min(default.max_query_length, length // 4),
+  }
 
 
 def decoding_settings(
@@ -383,6 +398,17 @@ def decoding_settings(
     version_2_with_negative=reading.version_2_with_negative,
     **fields,
   )
+
+
+def stored_decoding(model_dir: str) -> dict[str, float]:
+  """The fields of DecodingSettings that a model folder stores: a threshold.
+
+  Raises:
+    UserError: the folder's file is damaged.
+  """
+  if not files.exists(os.path.join(model_dir, THRESHOLD_NAME)):
+    return {}
+  return {_THRESHOLD_KEY: read_threshold([model_dir])}
 
 
 def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:

@@ -15,7 +15,7 @@ from absl import logging
 
 import layers
 import modeling
-from errors import UserError
+from errors import UserError, shortened
 from pipeline import files
 
 CONFIG_NAME = "config.json"
@@ -52,7 +52,8 @@ def is_config(fields: object) -> bool:
 def read_config(path: str) -> modeling.BertConfig:
   """The BertConfig of their config.json, or of an original bert_config.json.
 
-  A tokenizer beside their file adds `do_lower_case`.
+  A file of the name config.json is theirs, whatever it contains. A tokenizer
+  beside their file adds `do_lower_case`.
 
   Raises:
     UserError: the file is damaged, or the model is no BERT.
@@ -61,7 +62,8 @@ def read_config(path: str) -> modeling.BertConfig:
     fields = json.loads(files.read_bytes(path))
   except ValueError:
     fields = None
-  if not is_config(fields):
+  is_named = isinstance(fields, dict) and os.path.basename(path) == CONFIG_NAME
+  if not is_named and not is_config(fields):
     return modeling.BertConfig.from_json_file(path)
   for name, value in _FIXED.items():
     if fields.get(name) not in (None, value):
@@ -103,8 +105,8 @@ def _read_casing(folder):
   settings = _read_object(path)
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
-    tokenizer = _read_object(os.path.join(folder, "tokenizer.json"))
-    lower_cases = (tokenizer.get("normalizer") or {}).get("lowercase")
+    file = os.path.join(folder, "tokenizer.json")
+    lower_cases = _find_casing(file, _read_object(file).get("normalizer"))
   for name, value in (
     ("strip_accents", lower_cases),
     ("tokenize_chinese_chars", True),
@@ -117,6 +119,21 @@ def _read_casing(folder):
         settings[name],
       )
   return lower_cases
+
+
+def _find_casing(path, normalizer):
+  """Whether a normalizer, or one in its sequence, lower-cases; or None."""
+  if normalizer is None:
+    return None
+  parts = lower_cases = None
+  if isinstance(normalizer, dict):
+    parts = normalizer.get("normalizers", [])
+    lower_cases = normalizer.get("lowercase")
+  is_known = lower_cases is None or isinstance(lower_cases, bool)
+  if not is_known or not isinstance(parts, list):
+    raise _damaged(path, "normalizer", normalizer)
+  found = [lower_cases, *(_find_casing(path, part) for part in parts)]
+  return next((casing for casing in found if casing is not None), None)
 
 
 def _read_object(path):
@@ -157,14 +174,29 @@ def read_head(folder: str) -> Head:
   if not is_config(fields):
     return Head("", [], None)
   labels = fields.get("id2label") or {}
+  architectures = fields.get("architectures") or [""]
+  problem_type = fields.get("problem_type")
+  if not isinstance(architectures, list) or not _are_texts(architectures):
+    raise _damaged(path, "architectures", architectures)
+  if problem_type is not None and not isinstance(problem_type, str):
+    raise _damaged(path, "problem_type", problem_type)
   try:
     labels = [labels[str(index)] for index in range(len(labels))]
     if not labels:
       count = int(fields.get("num_labels", 2))
       labels = [f"LABEL_{index}" for index in range(count)]
   except (KeyError, TypeError, ValueError) as error:
-    raise UserError(
-      f"{path} is damaged: id2label={fields.get('id2label')!r}; copy it again"
-    ) from error
-  architectures = fields.get("architectures") or [""]
-  return Head(architectures[0], labels, fields.get("problem_type"))
+    raise _damaged(path, "id2label", fields.get("id2label")) from error
+  if not _are_texts(labels):
+    raise _damaged(path, "id2label", fields["id2label"])
+  return Head(architectures[0], labels, problem_type)
+
+
+def _are_texts(values):
+  return all(isinstance(value, str) for value in values)
+
+
+def _damaged(path, name, value):
+  """The error about a field of a file."""
+  shown = shortened(repr(value))
+  return UserError(f"{path} is damaged: {name}={shown}; copy it again")

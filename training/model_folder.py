@@ -57,10 +57,10 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
   if not files.exists(checkpoint + ".index"):
     checkpoint = checkpoints.find_checkpoint(model_dir)
-  # The folder's name counts even if `model_dir` is "." or similar.
-  named = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
+  named = _full_path(checkpoint)
   if do_lower_case is None:
-    do_lower_case = getattr(config, "do_lower_case", _lower_cases(named))
+    by_name = named_casing(checkpoint) is not False
+    do_lower_case = getattr(config, "do_lower_case", by_name)
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
@@ -88,11 +88,26 @@ def is_finished(model_dir: str) -> bool:
   return files.exists(config) and weights is not None
 
 
-def _lower_cases(checkpoint):
-  """False if the checkpoint's path says that the model is cased."""
+def named_casing(path: str) -> bool | None:
+  """Whether a release lower-cases text, by its folder's name; None if unknown.
+
+  Args:
+    path: the folder, or a file in it.
+  """
+  fitting = [case for case in (True, False) if _fits(case, _full_path(path))]
+  return fitting[0] if len(fitting) == 1 else None
+
+
+def _full_path(path):
+  """The path with the folder's name, even if it is "." or similar."""
+  return path if files.is_remote(path) else os.path.abspath(path)
+
+
+def _fits(do_lower_case, path):
+  """Whether the name of a folder does not contradict a casing."""
   try:
-    tokenization.validate_case_matches_checkpoint(True, checkpoint)
-  except ValueError:
+    tokenization.validate_case_matches_checkpoint(do_lower_case, path)
+  except UserError:
     return False
   return True
 
@@ -111,6 +126,23 @@ def load_config(model_dir: str) -> modeling.BertConfig:
     f"{model_dir} contains no bert_config.json; pass the folder of an "
     f"unzipped release, or the --output_dir of a finished training"
   )
+
+
+def default_length(model_dir: str, length: int) -> int:
+  """A default sequence length, or the number of positions if that is lower.
+
+  Args:
+    model_dir: the folder of the model; without a configuration, it sets no
+      limit.
+    length: the default.
+
+  Raises:
+    UserError: the configuration is damaged.
+  """
+  paths = (os.path.join(model_dir, name) for name in CONFIG_NAMES)
+  if not any(map(files.exists, paths)):
+    return length
+  return min(length, load_config(model_dir).max_position_embeddings)
 
 
 def load_tokenizer(
@@ -135,6 +167,29 @@ def load_tokenizer(
   return tokenization.FullTokenizer(
     None, do_lower_case, os.path.join(model_dir, models[0])
   )
+
+
+def check_vocabulary(model: Model) -> None:
+  """Raises UserError unless a tokenizer's ids are those of the model."""
+  vocab = model.tokenizer.vocab
+  check_special_pieces(model.tokenizer)
+  size = max(vocab.values()) + 1
+  if size > model.config.vocab_size:
+    raise UserError(
+      f"the vocabulary has {size} entries, more than vocab_size="
+      f"{model.config.vocab_size} of bert_config.json; use the files of one "
+      f"release"
+    )
+
+
+def check_special_pieces(tokenizer: tokenization.FullTokenizer) -> None:
+  """Raises UserError unless a vocabulary has the pieces of every row."""
+  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  for special in ("[CLS]", "[SEP]", unknown):
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary has no {special}; use the one that came with the model"
+      )
 
 
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:

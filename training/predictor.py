@@ -97,7 +97,7 @@ class Predictor:
     # A batch that devices share, or whose shape is static, is always full.
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
-    _check_vocabulary(model)
+    model_folder.check_vocabulary(model)
     wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
     weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
     self._store = variables.VariableStore(
@@ -325,24 +325,6 @@ class Predictor:
     if not isinstance(size, numbers.Integral) or size < 1:
       raise UserError(f"--batch_size={size!r} is not a whole number above 0")
     estimator.check_batch_size("--batch_size", size, self._replicas)
-
-
-def _check_vocabulary(model):
-  """Raises UserError unless a tokenizer's ids are those of the model."""
-  vocab = model.tokenizer.vocab
-  unknown = model.tokenizer.wordpiece_tokenizer.unk_token
-  for special in ("[CLS]", "[SEP]", unknown):
-    if special not in vocab:
-      raise UserError(
-        f"the vocabulary has no {special}; use the one that came with the model"
-      )
-  size = max(vocab.values()) + 1
-  if size > model.config.vocab_size:
-    raise UserError(
-      f"the vocabulary has {size} entries, more than vocab_size="
-      f"{model.config.vocab_size} of bert_config.json; use the files of one "
-      f"release"
-    )
 
 
 def _tensor_type(feature):

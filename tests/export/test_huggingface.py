@@ -77,7 +77,7 @@ def _heads():
     ),
     "BertForQuestionAnswering": (
       squad_model.variable_shapes(type("", (), {"hidden_size": 32})),
-      squad_model.assets(ReadingSettings(max_seq_length=96)),
+      squad_model.assets(ReadingSettings(96, 24, 32)),
     ),
     "BertForMultipleChoice": (
       layers.output_shapes(32, 1),
@@ -124,6 +124,77 @@ def test_a_task_without_our_files_is_known_by_its_architecture(
   if architecture == classification.ARCHITECTURE:
     kinds = [classification.read_assets(str(f))[0].kind for f in (there, back)]
     assert kinds == ["multilabel", "multilabel"]
+
+
+@pytest.mark.parametrize(
+  ("architecture", "name", "text", "wanted"),
+  [
+    (
+      "BertForSequenceClassification",
+      "classifier.json",
+      '{"is_pair": true}',
+      {
+        "labels.json": NAMES,
+        "classifier.json": {
+          "kind": "multilabel",
+          "max_seq_length": 128,
+          "long_text": "head",
+          "is_pair": True,
+        },
+      },
+    ),
+    (
+      "BertForTokenClassification",
+      "tagger.json",
+      '{"max_seq_length": 48}',
+      {
+        "labels.json": NAMES,
+        "tagger.json": {
+          "scheme": "IOB2",
+          "max_seq_length": 48,
+          "label_all_tokens": False,
+          "max_context": False,
+        },
+      },
+    ),
+    (
+      "BertForMultipleChoice",
+      "multiple_choice.json",
+      '{ "max_seq_length": 48 }',
+      {"multiple_choice.json": {"max_seq_length": 48}},
+    ),
+  ],
+)
+def test_some_files_are_completed_from_config_json(
+  write, tmp_path, architecture, name, text, wanted
+):
+  head, assets = _heads()[architecture]
+  there, back = tmp_path / "there", tmp_path / "back"
+  huggingface.to_huggingface(str(write(head, assets)), str(there))
+  for other in assets:
+    (there / other).unlink()
+  (there / name).write_text(text)
+  huggingface.to_tensorflow(str(there), str(back))
+  found = {
+    path.name: json.loads(path.read_text())
+    for path in back.glob("*.json")
+    if path.name != "bert_config.json"
+  }
+  assert found == wanted
+  if json.loads(text) == wanted[name]:  # Nothing is missing.
+    assert (back / name).read_text() == text
+
+
+def test_a_threshold_alone_is_not_all_of_a_reader(write, tmp_path):
+  head, assets = _heads()["BertForQuestionAnswering"]
+  there, back = tmp_path / "there", tmp_path / "back"
+  huggingface.to_huggingface(str(write(head, assets)), str(there))
+  (there / "squad.json").unlink()
+  (there / "null_threshold.json").write_text("{}")
+  huggingface.to_tensorflow(str(there), str(back))
+  assert (back / "null_threshold.json").read_text() == "{}"
+  # Without this file, the folder is that of an encoder.
+  assert (back / "squad.json").exists()
 
 
 def test_a_classifier_answers_from_both_formats(write, tmp_path, mrpc):
@@ -178,6 +249,18 @@ def test_a_checkpoint_of_something_else_is_an_error(write, tmp_path):
   model = write({}, {})
   checkpoints.write_checkpoint(str(model / "bert_model.ckpt"), {"w": [1.0]})
   with pytest.raises(UserError, match="no word embeddings of BERT; pass"):
+    huggingface.to_huggingface(str(model), str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("special", ["[CLS]", "[SEP]", "[UNK]"])
+def test_a_vocabulary_without_special_pieces_is_an_error(
+  write, tmp_path, special
+):
+  model = write({}, {})
+  vocab = (model / "vocab.txt").read_text("utf-8")
+  (model / "vocab.txt").write_text(vocab.replace(special, "other"), "utf-8")
+  with pytest.raises(UserError, match=rf"no \{special}; use the one that came"):
     huggingface.to_huggingface(str(model), str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 

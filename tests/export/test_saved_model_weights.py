@@ -82,7 +82,7 @@ def _old(name):
   return f"bert_model/{name}"
 
 
-def _save(folder, names, skipped=()):
+def _save(folder, names, skipped=(), has_casing=True):
   """Writes a SavedModel; returns the variables' values by our names."""
   rng = np.random.default_rng(4)
   module, values = tf.Module(), {}
@@ -98,7 +98,8 @@ def _save(folder, names, skipped=()):
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcd"]
   vocab.write_text("".join(f"{piece}\n" for piece in pieces))
   module.vocab_file = tf.saved_model.Asset(str(vocab))
-  module.do_lower_case = tf.Variable(False, trainable=False)
+  if has_casing:
+    module.do_lower_case = tf.Variable(False, trainable=False)
   tf.saved_model.save(module, str(folder))
   return values
 
@@ -143,6 +144,35 @@ def test_the_originals_names_are_kept(tmp_path, caplog):
   found = checkpoints.Checkpoint(str(out / "bert_model.ckpt"))
   assert found.shapes == modeling.variable_shapes(CONFIG)
   assert model_folder.load_config(str(out)).num_attention_heads == 2
+
+
+@pytest.mark.parametrize(
+  ("name", "wanted", "warns"),
+  [
+    ("bert_en_cased_L-12_H-768_A-12/4", False, False),
+    ("bert_en_uncased_L-12_H-768_A-12_4", True, False),
+    ("mine", True, True),
+  ],
+)
+def test_the_folders_name_may_tell_the_casing(
+  tmp_path, caplog, monkeypatch, name, wanted, warns
+):
+  folder = tmp_path / name
+  folder.parent.mkdir(exist_ok=True)
+  _save(folder, NEW, has_casing=False)
+  monkeypatch.chdir(folder)
+  out = tmp_path / "out"
+  saved_model_weights.write_release(".", str(out))
+  assert model_folder.load_config(str(out)).do_lower_case is wanted
+  warning = "does not tell whether text is lower-cased"
+  assert (warning in caplog.text) == warns
+  config = modeling.BertConfig.from_dict(
+    {**CONFIG.to_dict(), "do_lower_case": not wanted}
+  )
+  (folder / "bert_config.json").write_text(config.to_json_string())
+  saved_model_weights.write_release(".", str(tmp_path / "other"))
+  found = model_folder.load_config(str(tmp_path / "other"))
+  assert found.do_lower_case is not wanted
 
 
 def test_other_saved_models_are_an_error(tmp_path):

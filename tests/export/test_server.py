@@ -388,6 +388,15 @@ class TestModels:
         found = value["context"][answer["start"] : answer["end"]]
         assert " ".join(found.split()) == answer["answer"]
 
+  def test_vectors_of_a_model_with_few_positions(
+    self, tmp_path, golden, goldens, monkeypatch
+  ):
+    """The golden model has 128."""
+    folder = task_folders.write(tmp_path, "", golden, goldens)
+    monkeypatch.setattr(served_model, "_LENGTH", 129)
+    (answer,) = served_model.load(folder).answer([("the city " * 99,)])
+    assert len(answer["vector"]) == 32
+
 
 def test_choices_count_as_texts():
   """Each is read with the other texts."""

@@ -8,7 +8,8 @@ import pytest
 import task_folders
 import tensorflow as tf
 
-from export import squad_graph, text_graph
+from export import load_task, served_model, squad_graph, text_graph
+from tasks import squad_model
 from tasks.squad import ReadingSettings
 from tasks.squad_decoding import DecodingSettings
 from tasks.squad_reader import Reader
@@ -82,3 +83,22 @@ def test_answers_are_the_readers(reader, questions, is_v2):
     assert (start == end == -1) == (answer == "")
   nothing = tf.constant([], tf.string)
   assert graph.answer(nothing, nothing)["answer"].shape == [0]
+
+
+def test_the_stored_threshold_decides(reader, tmp_path, golden, goldens):
+  """In the graph and in the server; far beyond any odds, here."""
+  folder = task_folders.write(tmp_path, "squad", golden, goldens)
+  (tmp_path / "squad.json").write_text(
+    json.dumps({**vars(reader.settings), "version_2_with_negative": True})
+  )
+  question, context = TEXTS[0]
+  for threshold, has_answer in ((-1e9, False), (1e9, True)):
+    squad_model.write_threshold(folder, threshold)
+    graph = load_task.load_task(
+      folder, text_graph.GraphTokenizer(reader.tokenizer)
+    )
+    (text,) = graph.answer(tf.constant([question]), tf.constant([context]))[
+      "answer"
+    ].numpy()
+    served = served_model.load(folder).answer([(question, context)])[0]
+    assert bool(text) == bool(served["answer"]) == has_answer

@@ -1,5 +1,6 @@
 """Archives that are damaged, or lead out of their folder."""
 
+import pathlib
 import stat
 import zipfile
 
@@ -96,3 +97,42 @@ def test_altered_content_is_an_error(folder):
   with pytest.raises(UserError, match=r"not a whole zip .* again"):
     archives.unpack(path, str(folder / "out" / "a"))
   assert list((folder / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+  "names", [["x", "x/y"], ["x/y", "x"], ["x", "x/y/z"], ["x/y/z", "x/y"]]
+)
+def test_a_file_that_is_also_a_folder_is_an_error(folder, names):
+  with pytest.raises(UserError, match=r"not a whole zip .* again"):
+    _unpack(folder, [*names, "other"])
+  assert list((folder / "out").iterdir()) == []
+
+
+def test_damaged_compression_is_an_error(folder):
+  path = folder / "a.zip"
+  with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("x", "some content " * 99)
+  content = bytearray(path.read_bytes())
+  # The data follow a header of 30 bytes and the name. Kind 3 of a block does
+  # not exist.
+  content[31] |= 0b110
+  path.write_bytes(content)
+  with pytest.raises(UserError, match=r"not a whole zip .*invalid block type"):
+    archives.unpack(str(path), str(folder / "out" / "a"))
+  assert list((folder / "out").iterdir()) == []
+
+
+def test_an_encrypted_archive_is_an_error(folder):
+  content = bytearray(pathlib.Path(_write(folder, ["x"])).read_bytes())
+  for signature, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+    content[content.index(signature) + offset] |= 1
+  (folder / "a.zip").write_bytes(content)
+  with pytest.raises(UserError, match=r"not a whole zip .*encrypted"):
+    archives.unpack(str(folder / "a.zip"), str(folder / "out" / "a"))
+  assert list((folder / "out").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_no_fault_of_the_archive(folder):
+  (folder / "out" / "a").touch()
+  with pytest.raises(NotADirectoryError):
+    _unpack(folder, ["x"])

@@ -4,11 +4,13 @@ import functools
 import io
 import json
 import re
+import types
 import zipfile
 
 import huggingface_hub
 import pytest
 
+import convert_checkpoint
 from errors import UserError
 from loopback import Answer, serve
 from pipeline import downloads
@@ -138,6 +140,21 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
   hub.requests.clear()
   assert downloads.local_path("hf://org/model") == folder
   assert hub.requests == []
+
+
+def test_a_model_of_the_hub_is_found_by_the_converter(
+  hub, tmp_path, monkeypatch
+):
+  given = types.SimpleNamespace(
+    to="tensorflow",
+    model_dir="hf://org/model",
+    output_dir=str(tmp_path / "out"),
+  )
+  monkeypatch.setattr(convert_checkpoint, "FLAGS", given)
+  monkeypatch.setattr(convert_checkpoint, "check_flags", lambda: None)
+  # The server's weights are the word "weights".
+  with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+    convert_checkpoint.main()
 
 
 def test_errors_of_the_hub_are_one_line(hub):

@@ -1,6 +1,7 @@
 """Downloads from servers that fail and lie."""
 
 import base64
+import contextlib
 import hashlib
 import io
 import random
@@ -11,7 +12,7 @@ import pytest
 
 from errors import UserError
 from loopback import Answer, serve
-from pipeline import fetching
+from pipeline import archives, fetching
 
 BODY = random.Random(1).randbytes(100_000)
 ETAG = {"ETag": '"v1"'}
@@ -103,10 +104,41 @@ def test_another_part_than_asked_for_is_an_error(server, tmp_path):
   assert path.read_bytes() == BODY[:30_000]
 
 
+@pytest.mark.parametrize("name", ["ETag", "Last-Modified"])
+def test_parts_of_two_versions_are_not_joined(server, tmp_path, name):
+  """The server ignores If-Range."""
+  first = Answer(BODY, headers={name: '"v1"'}, cut=30_000)
+  other = Answer(
+    BODY[::-1][30_000:],
+    status=206,
+    headers={name: '"v2"', "Content-Range": "bytes 30000-99999/100000"},
+  )
+  whole = Answer(BODY[::-1], headers={name: '"v2"'})
+  assert _fetch(server, tmp_path, first, other, whole) == BODY[::-1]
+  ranges = [wanted for _, _, wanted in server.requests]
+  assert ranges == [None, "bytes=30000-", None]
+
+
+def test_a_part_without_a_version_is_joined(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  headers = {"Content-Range": "bytes 30000-99999/100000"}
+  rest = Answer(BODY[30_000:], status=206, headers=headers)
+  assert _fetch(server, tmp_path, first, rest) == BODY
+
+
 def test_a_length_that_is_too_large_is_an_error(server, tmp_path):
   lie = Answer(BODY, length=len(BODY) + 1)
   with pytest.raises(UserError, match=r"100,000 of 100,001 bytes arrived"):
     _fetch(server, tmp_path, lie)
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", ""])
+def test_a_length_that_is_no_number_is_an_error(server, tmp_path, length):
+  wrong, right = Answer(BODY, length=length), Answer(BODY)
+  with pytest.raises(UserError, match=rf"Content-Length: '{length}'; 0 bytes"):
+    _fetch(server, tmp_path, wrong)
+  assert _names(tmp_path) == []
+  assert _fetch(server, tmp_path, wrong, right) == BODY
 
 
 def _checksums(body):
@@ -195,3 +227,36 @@ def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
   assert list(tmp_path.iterdir()) == []
   fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
   assert (folder / "x").read_text() == "x"
+
+
+def test_one_process_unpacks_an_archive(server, tmp_path, monkeypatch):
+  server.answers["/a.zip"] = [Answer(_zip(["x"]))]
+  url, folder, unpack = f"{server.url}/a.zip", tmp_path / "a", archives.unpack
+
+  def interrupted(*args):
+    monkeypatch.setattr(archives, "unpack", unpack)
+    with pytest.raises(UserError, match=r"another process is writing \S+/a;"):
+      fetching.fetch_archive(url, str(folder))
+    unpack(*args)
+
+  monkeypatch.setattr(archives, "unpack", interrupted)
+  fetching.fetch_archive(url, str(folder))
+  assert (folder / "x").read_text() == "x"
+  assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_what_another_process_has_unpacked_is_used(
+  server, tmp_path, monkeypatch
+):
+  """It ends between the first look and the lock."""
+  folder = tmp_path / "a"
+
+  @contextlib.contextmanager
+  def locked(partial, path):
+    folder.mkdir()
+    yield
+
+  monkeypatch.setattr(fetching.files, "locked", locked)
+  found = fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert found == str(folder)
+  assert server.requests == []

@@ -139,6 +139,10 @@ BAD = {
     "FILES/cut/model.safetensors is damaged or incomplete",
     "again",
   ],
+  f"{CONVERT} --to=tensorflow --model_dir=hf://org/name --offline": [
+    "hf://org/name is not in the cache",
+    "omit --offline",
+  ],
   "convert_checkpoint.py --to=tensorflow --model_dir=FILES/theirs "
   "--output_dir=FILES/ours": ["--output_dir=FILES/ours is not empty"],
   f"{EXTRACT} --init_checkpoint=FILES/ours/bert_model.ckpt": ["--vocab_file"],

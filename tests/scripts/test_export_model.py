@@ -55,6 +55,18 @@ BAD = {
     {"model_dir": "FILES/choices", "max_seq_length": 64},
     ["--max_seq_length=64", "task", "omit it"],
   ),
+  "a length in ONNX": (
+    {"format": "onnx", "max_seq_length": 64},
+    ["--max_seq_length=64 has no effect on --format=onnx; omit it"],
+  ),
+  "pooling in ONNX": (
+    {"format": "onnx", "pooling": "max"},
+    ["--pooling=max has no effect on --format=onnx; omit it"],
+  ),
+  "scaled vectors in ONNX": (
+    {"format": "onnx", "normalize": "true"},
+    ["--normalize=True has no effect on --format=onnx; omit it"],
+  ),
   "a damaged task": (
     {"model_dir": "FILES/damaged"},
     ["FILES/damaged/squad.json is damaged", "copy it again"],

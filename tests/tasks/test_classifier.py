@@ -264,6 +264,27 @@ class TestFolder:
     with pytest.raises(ValueError, match=r"output_weights has shape \[3, 32\]"):
       Classifier(str(folder))
 
+  def test_the_length_fits_the_positions(self, golden, make_folder, ids_of):
+    folder, values = make_folder()
+    name = "bert/embeddings/position_embeddings"
+    config = golden.config.to_dict() | {"max_position_embeddings": 16}
+    contents = {"bert_config.json": json.dumps(config)}
+    short = {**values, name: values[name][:16]}
+    checkpoints.write_release(str(folder), short, contents)
+    (folder / "classifier.json").unlink()
+    found = Classifier(str(folder)).probabilities([" ".join(WORDS)])
+    logits = logits_of(golden, values, *ids_of(WORDS[:14]))
+    np.testing.assert_allclose(
+      found, special.softmax(logits, axis=1), rtol=1e-4
+    )
+    for length in (17, 2, "16"):
+      content = json.dumps({"max_seq_length": length})
+      (folder / "classifier.json").write_text(content)
+      with pytest.raises(
+        ValueError, match=rf"\.json: max_seq_length={length!r} is not .* 16 pos"
+      ):
+        Classifier(str(folder))
+
   def test_case_counts_where_it_did_in_training(self, make_folder, trained):
     folder, _ = make_folder()
     config = json.loads((folder / "bert_config.json").read_text())

@@ -262,12 +262,39 @@ class TestSettings:
     assert settings == ReadingSettings(32, 9, 8)
 
   @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"doc_stride": 1}', "{"]
+    "content", ["", "[]", '{"doc_stride": null}', '{"doc_stride": "1"}', "{"]
   )
   def test_damaged_ones(self, tmp_path, content):
     (tmp_path / "squad.json").write_text(content)
     with pytest.raises(ValueError, match=r"squad\.json is damaged"):
       squad_model.read_settings(str(tmp_path))
+
+  def test_what_a_file_omits_is_the_originals(self, tmp_path):
+    path = tmp_path / "squad.json"
+    path.write_text('{"version_2_with_negative": true}')
+    found = squad_model.read_settings(str(tmp_path))
+    assert found == ReadingSettings(384, 128, 64, True)
+
+  @pytest.mark.parametrize(
+    ("positions", "wanted"),
+    [
+      (64, (64, 21, 16)),
+      (300, (300, 100, 64)),
+      (384, (384, 128, 64)),
+      (512, (384, 128, 64)),
+    ],
+  )
+  def test_defaults_fit_the_positions(
+    self, tmp_path, golden, positions, wanted
+  ):
+    config = golden.config.to_dict() | {"max_position_embeddings": positions}
+    (tmp_path / "bert_config.json").write_text(json.dumps(config))
+    folder = str(tmp_path)
+    assert squad_model.read_settings(folder) == ReadingSettings(*wanted)
+    found = squad_model.read_settings(folder, max_seq_length=400)
+    assert found == ReadingSettings(400)
+    (tmp_path / "squad.json").write_text('{"max_seq_length": 400}')
+    assert squad_model.read_settings(folder) == ReadingSettings(400)
 
   def test_stored_thresholds(self, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
@@ -352,6 +379,14 @@ class TestReader:
   def test_nothing_to_read(self, folder, texts):
     with pytest.raises(UserError, match="contains no words"):
       Reader(str(folder))(*texts)
+
+  def test_without_settings(self, folder, tmp_path):
+    """The model has fewer positions than the original's length."""
+    shutil.copytree(folder, tmp_path / "bare")
+    (tmp_path / "bare" / "squad.json").unlink()
+    reader = Reader(str(tmp_path / "bare"))
+    assert reader.settings == ReadingSettings(128, 42, 32)
+    assert reader("what ?", "many years " * 99)
 
   def test_no_model(self, goldens, folder, tmp_path):
     for path, part in (

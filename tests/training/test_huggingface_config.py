@@ -70,6 +70,21 @@ def test_their_defaults_apply(read):
   assert (config.type_vocab_size, config.vocab_size) == (2, 30522)
 
 
+def test_a_file_of_their_name_is_theirs(read, tmp_path):
+  """Old ones have no model_type; the rest is equal to the original's."""
+  tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+  names = ("model_type", "architectures", "transformers_version")
+  config = read(**dict.fromkeys(names))
+  assert config.hidden_act == "gelu_exact"
+  assert config.do_lower_case is False
+  with pytest.raises(UserError, match="layer_norm_eps=1e-05 is not supported"):
+    read(**dict.fromkeys(names), layer_norm_eps=1e-5)
+  (tmp_path / "config.json").write_text("[]")
+  with pytest.raises(UserError, match="not a JSON object"):
+    read_config(str(tmp_path / "config.json"))
+
+
 def test_an_original_configuration_is_read_as_it_is(read, goldens):
   path = goldens / "bert_config.json"
   assert read_config(str(path)).to_dict() == json.loads(path.read_text())
@@ -126,6 +141,51 @@ def test_the_head_has_its_labels(read, tmp_path):
   with pytest.raises(UserError, match=r"id2label=.* copy it again"):
     read_head(str(tmp_path))
   assert read_head(str(tmp_path / "elsewhere")) == ("", [], None)
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("architectures", 5),
+    ("architectures", "BertForMaskedLM"),
+    ("architectures", [None]),
+    ("architectures", {"0": "BertForMaskedLM"}),
+    ("problem_type", ["regression"]),
+    ("id2label", {"0": 0, "1": 1}),
+    ("id2label", {"0": None}),
+    ("id2label", ["bad", "good"]),
+    ("id2label", 5),
+  ],
+)
+def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
+  read(**{name: value})
+  with pytest.raises(UserError, match=rf"config\.json is damaged: {name}=.*;"):
+    read_head(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("normalizer", "wanted"),
+  [
+    ({"normalizers": [{"type": "NFC"}, {"lowercase": False}]}, False),
+    ({"normalizers": [{"normalizers": [{"lowercase": True}]}]}, True),
+    ({"type": "NFC"}, None),
+    (None, None),
+    ("x", UserError),
+    ([], UserError),
+    ({"lowercase": "no"}, UserError),
+    ({"lowercase": 0}, UserError),
+    ({"normalizers": {"lowercase": True}}, UserError),
+    ({"normalizers": ["x"]}, UserError),
+  ],
+)
+def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
+  content = json.dumps({"normalizer": normalizer})
+  (tmp_path / "tokenizer.json").write_text(content)
+  if wanted is UserError:
+    with pytest.raises(UserError, match=r"r\.json is damaged: normalizer=.*;"):
+      read()
+  else:
+    assert getattr(read(), "do_lower_case", None) is wanted
 
 
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
