@@ -235,8 +235,7 @@ def read_assets(folder: str) -> int:
   if settings is None:
     head = huggingface_config.read_head(folder)
     if head.architecture == ARCHITECTURE:
-      config = model_folder.load_config(folder)
-      return min(DEFAULT_LENGTH, config.max_position_embeddings)
+      return model_folder.default_length(folder, DEFAULT_LENGTH)
     raise UserError(
       f"{folder} does not hold a trained model for multiple choice; pass the "
       f"--output_dir of a finished training"

@@ -225,10 +225,11 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   path = os.path.join(folder, SETTINGS_NAME)
   settings = model_folder.read_json(path, dict)
   head = huggingface_config.read_head(folder)
-  if labels is None and head.architecture == ARCHITECTURE:
-    config = model_folder.load_config(folder)
-    length = min(Reading().max_seq_length, config.max_position_embeddings)
-    return head.labels, entities.find_scheme([head.labels]), Reading(length)
+  if head.architecture == ARCHITECTURE:  # It needs no files of ours.
+    labels = labels or head.labels
+    length = model_folder.default_length(folder, Reading().max_seq_length)
+    known = {"scheme": entities.find_scheme([labels]), "max_seq_length": length}
+    settings = known | (settings or {})
   if labels is None or settings is None:
     raise UserError(
       f"{folder} does not hold a trained tagger; pass the --output_dir of a "

@@ -182,3 +182,18 @@ def test_a_folder_without_a_tagger_is_refused(tmp_path):
   (tmp_path / "tagger.json").write_text('{"scheme": null, "other": 1}')
   with pytest.raises(UserError, match=r"tagger\.json is damaged"):
     tagging.read_assets(str(tmp_path))
+
+
+def test_a_hugging_face_tagger_needs_no_files_of_ours(tmp_path):
+  config = {
+    "model_type": "bert",
+    "architectures": ["BertForTokenClassification"],
+    "id2label": {"0": "O", "1": "B-A"},
+    "vocab_size": 9,
+    "max_position_embeddings": 64,
+  }
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  found = tagging.read_assets(str(tmp_path))
+  assert found == (["O", "B-A"], "IOB2", Reading(64))
+  (tmp_path / "labels.json").write_text('["O", "B-B"]')
+  assert tagging.read_assets(str(tmp_path))[0] == ["O", "B-B"]
