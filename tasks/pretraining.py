@@ -170,6 +170,7 @@ class PretrainingTask(Task):
 
   name = "pre-training"
   can_pack = True
+  truncates = False
 
   def __init__(
     self,

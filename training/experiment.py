@@ -361,7 +361,12 @@ class Experiment:
       self._settings = dataclasses.replace(self._settings, output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      data_checks.log_data_checks(rows, self._model.contents)
+      data_checks.log_data_checks(
+        rows, self._model.contents, self._task.truncates
+      )
+      for dev in self._row_sets.get("dev") or ():
+        if not self._task.finds_duplicates:
+          data_checks.log_overlap(rows, dev)
       process, available = memory.used_bytes(), memory.available_bytes()
       model = self._build_estimator()
       found = self._predict_memory(model, process)

@@ -102,6 +102,9 @@ class Task:
     can_pack: whether --pack_sequences is allowed. Each row then has one
       sequence, and `outputs` reads BERT only through its getters. Needs
       `has_eval_loss`, and `read` in the RowSets.
+    truncates: whether a row of full length may have lost text, so that a dry
+      run warns of many such rows.
+    finds_duplicates: whether `log_data` warns of examples in both data sets.
   """
 
   name = ""
@@ -110,6 +113,8 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
   can_pack = False
+  truncates = True
+  finds_duplicates = False
 
   # Input.
 

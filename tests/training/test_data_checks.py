@@ -80,7 +80,11 @@ WORDS = [[3, 3, 3]] * 100
     ),
     (row_set(WORDS), files(VOCABULARY + "Word\n", False), None),
     (row_set(WORDS, [0, 1] * 50), files(), None),
-    (row_set(WORDS, [0] * 9 + [1] * 91), files(), "91.0% of the rows have the label 1"),
+    (
+      row_set(WORDS, [0] * 9 + [1] * 91),
+      files(),
+      "91.0% of the rows have the label 1",
+    ),
     (row_set(WORDS, [0] * 10 + [1] * 90), files(), None),
     (row_set([[3] * 4] * 5 + WORDS[5:]), files(), None),
     (
@@ -89,10 +93,52 @@ WORDS = [[3, 3, 3]] * 100
       "6.0% of the rows have the full --max_seq_length",
     ),
   ],
-)  # fmt: skip
+)
 def test_what_is_warned_of(warnings, rows, contents, expected):
   found = [f"train set: {expected}"] if expected else []
   assert warnings(rows, contents) == found
+
+
+def test_only_rows_that_lose_text_are_warned_of(warnings, caplog):
+  long = row_set([[3] * 4] * 100)
+  assert len(warnings(long)) == 1
+  windows = np.array([2] * 50)
+  assert warnings(row_set([[3] * 4] * 100, rows_per_example=windows)) == []
+  caplog.clear()
+  data_checks.log_data_checks(long, files(), truncates=False)
+  assert not caplog.records
+
+
+def test_skewed_labels_of_words(warnings):
+  """1 + the label of a word, and 0 at the positions of no word."""
+  feature = records.sequence_feature(LENGTH)
+  even = [[0, 1, 2, 0]] * 100
+  assert warnings(row_set(WORDS, even, feature)) == []
+  skewed = [[0, 1, 2, 0]] * 5 + [[0, 2, 2, 0]] * 95
+  assert warnings(row_set(WORDS, skewed, feature)) == [
+    "train set: 97.5% of the words have the label 1"
+  ]
+
+
+def test_skewed_labels_of_which_a_row_may_have_several(warnings):
+  feature = records.Feature((3,))
+  assert warnings(row_set(WORDS, [[1, 0, 1], [0, 0, 1]] * 50, feature)) == [
+    "train set: 100.0% of the rows have the label 2"
+  ]
+  assert warnings(row_set(WORDS, [[1, 0, 0], [0, 0, 1]] * 50, feature)) == []
+
+
+def test_rows_in_both_sets(caplog):
+  train = row_set([[2, 3], [1, 3], [1]], [0, 1, 1])
+  dev = row_set([[1, 3], [3, 1], [1, 3, 3], [2, 3]], [0] * 4, split="dev")
+  data_checks.log_overlap(train, dev)
+  (record,) = caplog.records
+  assert record.getMessage() == (
+    "dev set: 50.0% of the rows are in the train set, too"
+  )
+  caplog.clear()
+  data_checks.log_overlap(row_set([[3]]), dev)
+  assert not caplog.records
 
 
 def test_labels_of_a_regression_are_no_classes(warnings):
