@@ -367,12 +367,19 @@ class Experiment:
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)
+      memory.reset_peak()
       process, available = memory.used_bytes(), memory.available_bytes()
+      earlier_peak = memory.peak_bytes()
       model = self._build_estimator()
       found = self._predict_memory(model, process)
       if available is not None:
         found = dataclasses.replace(found, limit=process + available)
-      return self._measure(model, found) if found.fits else found
+      if not found.fits:
+        return found
+      found = self._measure(model, found)
+    if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
+      return dataclasses.replace(found, peak=None)
+    return found
 
   def _predict_memory(self, model, process):
     """The Plan without measurements."""

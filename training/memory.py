@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -56,10 +57,21 @@ def _source(tensor):
   return tensor
 
 
+def reset_peak() -> None:
+  """Makes `peak_bytes` start from the present, if the system can do that."""
+  if tf.config.list_logical_devices("GPU"):
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return
+  with contextlib.suppress(OSError):
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_bytes() -> int:
   """The most memory that this process has had, on a GPU if there is one."""
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+  if found := _status_bytes("VmHWM"):
+    return found
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -67,10 +79,17 @@ def used_bytes() -> int:
   """The memory that this process has now, on a GPU if there is one."""
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["current"]
-  status = pathlib.Path("/proc/self/status")
-  if not status.exists():
-    return peak_bytes()
-  return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1])
+  return _status_bytes("VmRSS") or peak_bytes()
+
+
+def _status_bytes(name):
+  """An entry of the status that Linux gives of this process, or None."""
+  try:
+    status = pathlib.Path("/proc/self/status").read_text()
+  except OSError:
+    return None
+  found = re.search(rf"{name}:\s+(\d+)", status)
+  return found and 1024 * int(found[1])
 
 
 def available_bytes() -> int | None:

@@ -73,3 +73,13 @@ def test_a_gpu_has_what_other_processes_leave(
   # Of this, one mebibyte is in use.
   expected = mebibytes and (mebibytes - 1) * 2**20
   assert memory.available_bytes() == expected
+
+
+def test_a_peak_that_is_over_is_forgotten():
+  memory.reset_peak()
+  before = memory.peak_bytes()
+  array = np.ones(2**28, np.uint8)
+  assert memory.peak_bytes() > before + 2**27
+  del array
+  memory.reset_peak()
+  assert memory.peak_bytes() < before + 2**27
