@@ -118,7 +118,9 @@ class Experiment:
     """
     settings, task = self._settings, self._task
     if settings.dry_run:
-      print("\n".join([task.name, *self.plan().lines()]))
+      with devices.hosts_end_together(settings.strategy):
+        planned = self.plan()
+      print("\n".join([task.name, *planned.lines()]))
       return {}
     files.makedirs(settings.output_dir)
     with (
@@ -374,7 +376,10 @@ class Experiment:
       found = self._predict_memory(model, process)
       if available is not None:
         found = dataclasses.replace(found, limit=process + available)
-      if not found.fits:
+      # All hosts make a step, or none.
+      if not all(devices.exchange(self._settings.strategy, found.fits)):
+        if found.fits:
+          logging.warning("Another host lacks memory, so no step is measured")
         return found
       found = self._measure(model, found)
     if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
