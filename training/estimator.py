@@ -232,8 +232,8 @@ class Estimator:
 
     Raises:
       UserError: another process is using the folder, the batch cannot be
-        divided among the replicas, the loss is not finite, or a
-        checkpoint cannot be written.
+        divided among the replicas, the loss or the gradient norm is not finite,
+        or a checkpoint cannot be written.
     """
     with checkpoints.lock_folder(self._config.model_dir):
       step = self._step
@@ -326,7 +326,7 @@ class Estimator:
         return
 
   def _check_loss(self, progress, input_fn, batch_size):
-    """Raises UserError, and writes a batch, if a loss was not finite."""
+    """Raises UserError, and writes a batch, if a step failed."""
     failure = progress.first_failure()
     if not failure:
       return
@@ -338,8 +338,10 @@ class Estimator:
     features = next(iter(input_fn(params)))
     path = write_failed_batch(self._config.model_dir, failure, features)
     rate = failure.get("learning rate")
+    is_loss = not np.isfinite(failure["loss"])
+    name = "loss" if is_loss else "gradient norm"
     raise UserError(
-      f"the loss is {failure['loss']} at step {step}"
+      f"the {name} is {failure[name]} at step {step}"
       f"{'' if rate is None else f' with learning rate {rate:.3g}'}; see the "
       f"batch in {path}; lower --learning_rate or correct the input"
     )
