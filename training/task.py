@@ -34,6 +34,7 @@ class Outputs:
       `is_real_example`; several replicas average their losses.
     loss: scalar, if the loss is not such a mean. In evaluation the task itself
       must ignore the rows without `is_real_example`.
+    loss_terms: see EstimatorSpec.
     predictions: dict of tensors [B, ...], for evaluation and prediction.
     logged: dict of scalars for the log line of training.
   """
@@ -42,6 +43,7 @@ class Outputs:
   loss: tf.Tensor | None = None
   predictions: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
   logged: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
 
 
 @dataclasses.dataclass
@@ -218,7 +220,6 @@ def build_model_fn(
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     packings: dict from mode to the Packing of a replica's batch.
   """
-
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
@@ -249,6 +250,7 @@ def build_model_fn(
         loss=loss,
         eval_metrics=(functools.partial(_score, task), outputs.predictions),
         predictions=outputs.predictions,
+        loss_terms=outputs.loss_terms,
       )
     # A Packing is for a micro-batch, not for the whole batch.
     loss, scalars, gradients = micro_batches.compute_gradients(
