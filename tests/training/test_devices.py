@@ -101,8 +101,9 @@ def train(micro_batches, steps):
 
 with devices.hosts_end_together(strategy):
   loss = train(2 if kind == "mirrored" else 1, 4)
-  for steps in (2, 4):  # The second one continues the first.
-    toy, _ = toy_model.toy(out + "/toy", strategy=strategy)
+  for steps in (3, 6):  # The second one continues the first.
+    toy, _ = toy_model.toy(
+        out + "/toy", strategy=strategy, iterations_per_loop=2)
     toy.train(toy_model.TRAIN, 4, steps)
   rows = toy.predict(toy_model.input_fn_of([*range(11)]), 4)
   sums = [float(row["sum"]) for row in rows]
@@ -112,8 +113,8 @@ print(json.dumps([loss, sums, numbers, files.writes(out)]))
 """
 
 
-# After four updates, the weight of the second model is 1 + 2 + 3 + 4.
-SUMS = [row + 10 for row in range(11)]
+# After six updates, the weight of the second model is 1 + 2 + 3 + 4 + 5 + 6.
+SUMS = [row + 21 for row in range(11)]
 
 
 @pytest.fixture(scope="module")
