@@ -30,6 +30,11 @@ def current() -> tf.Variable:
   return _variable("loss_scale", tf.float32, start)
 
 
+def skipped_steps() -> tf.Variable:
+  """Number of the steps that were skipped."""
+  return _variable("skipped_steps", tf.int64)
+
+
 def _variable(name, dtype, initializer=None):
   store = variables.current_store()
   return store.get(name, [], initializer, dtype, trainable=False)
@@ -52,15 +57,15 @@ def apply_if_finite(
   is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))
   norm = tf.cond(is_finite, lambda: apply(scale), lambda: float("nan"))
   good_steps = _variable("good_steps", tf.int64)
-  skipped_steps = _variable("skipped_steps", tf.int64)
+  skipped = skipped_steps()
   count = tf.where(is_finite, good_steps + 1, 0)
   is_long = count >= GOOD_STEPS
   scale *= tf.where(is_finite, tf.where(is_long, 2.0, 1.0), 0.5)
   good_steps.assign(tf.where(is_long, tf.zeros_like(count), count))
-  skipped_steps.assign_add(tf.cast(~is_finite, tf.int64))
+  skipped.assign_add(tf.cast(~is_finite, tf.int64))
   return norm, {
     "loss scale": current().assign(
       tf.clip_by_value(scale, _SMALLEST, _LARGEST)
     ),
-    "skipped steps": tf.cast(skipped_steps, tf.float32),
+    "skipped steps": tf.cast(skipped, tf.float32),
   }

@@ -247,6 +247,9 @@ def minimize(
     update.lr_schedule,
   )
   count = steps_before + 1 if update.adam_bias_correction else None
+  if count is not None and update.loss_scaling:
+    # A skipped step does not change the moments.
+    count -= tf.identity(loss_scale.skipped_steps())
   norm, logged = _average_and_apply(grads, rate, count, update)
   with tf.control_dependencies([norm]):
     train_op = tf.group(step.assign_add(1), name="train_op")

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 
 import quiet_start  # noqa: F401  Before TensorFlow.
-from absl import flags, logging
+from absl import flags
 
 from errors import UserError
 from pipeline import files
@@ -164,10 +164,9 @@ def check_flags() -> None:
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --predict_file or --interactive"
     )
-  if FLAGS.dev_file and "dev" not in common_flags.wanted_splits():
-    logging.warning(
-      "--dev_file=%s is not used; add --do_eval or --eval_steps", FLAGS.dev_file
-    )
+  common_flags.warn_of_unused_file(
+    "dev_file", "dev" in common_flags.wanted_splits()
+  )
 
 
 def make_request() -> runs.Request:

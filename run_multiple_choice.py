@@ -56,6 +56,9 @@ def check_flags() -> None:
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --interactive"
     )
+  common_flags.warn_of_unused_file(
+    "dev_file", "dev" in common_flags.wanted_splits()
+  )
   for split in common_flags.wanted_splits():
     common_flags.require(_SPLITS[split])
     common_flags.require_file(_SPLITS[split])

@@ -189,6 +189,9 @@ def main() -> None:
       "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       "trained model, --predict_file or --interactive"
     )
+  common_flags.warn_of_unused_file(
+    "dev_file", "dev" in common_flags.wanted_splits()
+  )
   make_experiment().run()
 
 

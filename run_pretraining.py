@@ -104,6 +104,9 @@ def check_flags() -> None:
   common_flags.require_positive("num_train_steps", "max_eval_steps")
   if not (FLAGS.do_train or FLAGS.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
+  common_flags.warn_of_unused_file(
+    "eval_input_file", bool(FLAGS.do_eval or FLAGS.eval_steps)
+  )
   if FLAGS.do_train and FLAGS.num_warmup_steps > FLAGS.num_train_steps:
     raise UserError(
       f"--num_warmup_steps={FLAGS.num_warmup_steps} exceeds "

@@ -108,6 +108,8 @@ def check_flags() -> None:
       "nothing to do; pass --do_train, --do_predict or --do_eval, or, with a "
       "trained model, --interactive"
     )
+  wanted = set(splits().values())
+  common_flags.warn_of_unused_file("predict_file", "predict_file" in wanted)
   for name in dict.fromkeys(splits().values()):
     common_flags.require(name)
     common_flags.require_file(name)

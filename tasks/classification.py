@@ -166,6 +166,7 @@ class ClassificationTask(Task):
   """
 
   can_pack = True
+  finds_duplicates = True
 
   def __init__(
     self,

@@ -170,6 +170,7 @@ class PretrainingTask(Task):
 
   name = "pre-training"
   can_pack = True
+  truncates = False
 
   def __init__(
     self,
@@ -242,6 +243,10 @@ class PretrainingTask(Task):
     is_correct = _is_best(logits, labels, weights)
     mean = weighted_mean if is_training else _weighted_mean
     loss = mean(losses, weights)
+    # The replicas of an evaluation may have different numbers of these.
+    terms = [
+      (tf.reduce_sum(losses * weights), _EPSILON + tf.reduce_sum(weights))
+    ]
     logged = {"masked LM accuracy": mean(is_correct, weights)}
     predictions = {
       "masked_lm_weights": weights,
@@ -256,11 +261,14 @@ class PretrainingTask(Task):
       is_correct = _is_best(log_probs, labels, losses)
       if not is_training:
         mean = estimator.mean_over_real_rows(losses, features)
+        terms.append((tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real)))
       loss += mean
       logged["next sentence accuracy"] = tf.reduce_mean(is_correct)
       predictions["next_sentence_loss"] = losses
       predictions["next_sentence_accuracy"] = is_correct
-    return Outputs(loss=loss, predictions=predictions, logged=logged)
+    return Outputs(
+      loss=loss, predictions=predictions, logged=logged, loss_terms=terms
+    )
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]

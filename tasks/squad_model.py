@@ -137,6 +137,7 @@ class SquadTask(Task):
   """
 
   pads_training = True
+  truncates = False
   has_eval_loss = False  # The windows to evaluate on have no positions.
 
   def __init__(

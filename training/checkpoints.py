@@ -14,6 +14,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -42,6 +43,9 @@ LOCK_NAME = "run.lock"
 
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+# Age from which on a temporary file of a remote folder is nobody's.
+_ABANDONED_SECONDS = 3600
 
 # Folders that this process has locked.
 _locked = set()
@@ -426,7 +430,8 @@ def record_checkpoints(model_dir: str, keep_max: int) -> None:
 def remove_partial_files(model_dir: str) -> None:
   """Deletes what a killed run left half-written or half-deleted.
 
-  Call it under `lock_folder`. A file that another process is writing stays.
+  Call it under `lock_folder`. A file that another process is writing stays. As
+  remote folders are not locked, files of the last hour stay there.
   """
   names = tf.io.gfile.listdir(model_dir)
   for name in names:
@@ -434,10 +439,22 @@ def remove_partial_files(model_dir: str) -> None:
     data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
     is_orphan = data and f"{data[1]}.index" not in names
     partial = re.search(rf"{re.escape(files.PARTIAL)}\.(index|data-)", name)
+    is_leftover = is_orphan or partial or name.endswith(files.PARTIAL)
+    if is_leftover and files.is_remote(path) and _is_recent(path):
+      continue
     if is_orphan or partial:
       tf.io.gfile.remove(path)
     elif name.endswith(files.PARTIAL) and not tf.io.gfile.isdir(path):
       files.remove_abandoned(path)
+
+
+def _is_recent(path):
+  """Whether another process may be writing a file, or has just removed it."""
+  try:
+    age = time.time() - tf.io.gfile.stat(path).mtime_nsec / 1e9
+  except tf.errors.NotFoundError:
+    return True
+  return age < _ABANDONED_SECONDS
 
 
 @contextlib.contextmanager

@@ -63,14 +63,18 @@ def read_cluster(text: str | None) -> Cluster | None:
     for number, address in enumerate(jobs.get(job, ()))
   )
   names = [name for name, _ in tasks]
-  wrong = [a for _, a in tasks if not re.fullmatch(r".+:\d{1,5}", a)]
+  addresses = [address for _, address in tasks]
+  wrong = [address for address in addresses if not _is_address(address)]
+  repeated = [a for a in addresses if addresses.count(a) > 1]
   problem = None
   if unknown:
     problem = f"there is a job {unknown[0]}; name chief and worker only"
   elif not tasks or len(jobs.get("chief", ())) > 1:
     problem = "the cluster must name one chief, or workers; add them"
   elif wrong:
-    problem = f"{wrong[0]!r} is no address; pass host:port"
+    problem = f"{wrong[0]!r} is no address; pass host:port, a port below 65536"
+  elif repeated:
+    problem = f"two hosts have the address {repeated[0]}; name each host once"
   elif f"{kind} {index}" not in names:
     problem = (
       f"the task {kind} {index} is none of the cluster's: {', '.join(names)}; "
@@ -81,23 +85,30 @@ def read_cluster(text: str | None) -> Cluster | None:
   return Cluster(tasks, names.index(f"{kind} {index}"))
 
 
+def _is_address(text):
+  found = re.fullmatch(r".+:(\d{1,5})", text)
+  return bool(found) and 0 < int(found[1]) < 2**16
+
+
 def await_workers(cluster: Cluster, timeout: float) -> None:
   """Waits until every host of a cluster has called this function.
 
   TensorFlow itself waits without end, and cannot be interrupted. The chief
-  listens at its address, which TensorFlow uses afterwards.
+  listens at its address, which TensorFlow uses afterwards, as the other hosts
+  do at theirs.
 
   Args:
     cluster: the Cluster.
     timeout: seconds.
 
   Raises:
-    UserError: a host has not come, or the address of the chief is in use.
+    UserError: a host has not come, or the address of this host is in use.
   """
   chief, address = cluster.tasks[0]
   host, _, port = address.rpartition(":")
   deadline = time.monotonic() + timeout
   if cluster.index:
+    _listen(*cluster.tasks[cluster.index]).close()
     try:
       _greet(host.strip("[]"), int(port), cluster.index, deadline)
     except OSError as error:
@@ -107,14 +118,7 @@ def await_workers(cluster: Cluster, timeout: float) -> None:
         f"every host"
       ) from error
   elif len(cluster.tasks) > 1:
-    try:
-      listener = socket.create_server(("", int(port)))
-    except OSError as error:
-      raise UserError(
-        f"TF_CONFIG: {chief} cannot listen at {address}: {error.strerror}; "
-        f"end the process that does, or pass another port"
-      ) from error
-    with listener:
+    with _listen(chief, address) as listener:
       missing = _admit(listener, len(cluster.tasks), deadline)
     if missing:
       names = ", ".join(" at ".join(cluster.tasks[n]) for n in missing)
@@ -122,6 +126,17 @@ def await_workers(cluster: Cluster, timeout: float) -> None:
         f"TF_CONFIG: {names} did not come within --worker_timeout={timeout:g} "
         f"seconds; start the same command on every host"
       )
+
+
+def _listen(name, address):
+  """A socket at the port of this host."""
+  try:
+    return socket.create_server(("", int(address.rpartition(":")[2])))
+  except OSError as error:
+    raise UserError(
+      f"TF_CONFIG: {name} cannot listen at {address}: {error.strerror}; "
+      f"end the process that does, or pass another port"
+    ) from error
 
 
 def _admit(listener, count, deadline):

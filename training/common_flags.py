@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterable
 
-from absl import flags
+from absl import flags, logging
 
 import tokenization
 from errors import UserError
@@ -453,6 +453,16 @@ def require_file(name: str) -> None:
   path = FLAGS[name].value
   if not files.isfile(path):
     raise UserError(f"--{name}={path}: no such file; pass the path of a file")
+
+
+def warn_of_unused_file(name: str, is_used: bool) -> None:
+  """Warns if this flag names a file to evaluate on that no step reads."""
+  if FLAGS[name].value and not is_used:
+    logging.warning(
+      "--%s=%s is not used; add --do_eval or --eval_steps",
+      name,
+      FLAGS[name].value,
+    )
 
 
 def check_output_files(

@@ -1,5 +1,6 @@
 """Warnings about rows that a model is to be trained on."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 
@@ -11,30 +12,32 @@ from tokenization import UNKNOWN
 from training import record_files
 from training.task import RowSet
 
-# Rows that are looked at.
-_MAX_ROWS = 10_000
+# Rows that are looked at, and rows that are searched for those of another set.
+_MAX_ROWS, _MAX_HASHES = 10_000, 1_000_000
 
 # Shares from which on a warning is due.
 _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
 
 
-def log_data_checks(rows: RowSet, files: Mapping[str, str | bytes]) -> None:
+def log_data_checks(
+  rows: RowSet, files: Mapping[str, str | bytes], truncates: bool = True
+) -> None:
   """Warns of rows that are full, unknown pieces, casing, and skewed labels.
 
   Args:
     rows: a training set.
     files: content of the model's files, by name.
+    truncates: see `Task`.
   """
   found = rows.read()
   index = np.arange(min(len(found), _MAX_ROWS))
-  features = record_files.parse_int64(
-    tf.constant(found.read(index), tf.string), found.spec
-  )
+  features = _read(found, index)
   lengths = found.lengths[index]
   full = np.mean(lengths >= found.spec["input_ids"].shape[-1])
-  if full > _FULL_SHARE:
+  # With several rows per example, longer texts are read in windows.
+  if truncates and rows.rows_per_example is None and full > _FULL_SHARE:
     _warn(rows, f"{full:.1%} of the rows have the full --max_seq_length")
-  pieces = files.get("vocab.txt", b"").decode().splitlines()
+  pieces = _read_pieces(files)
   if UNKNOWN in pieces:
     ids, mask = features["input_ids"], features["input_mask"]
     is_unknown = (ids == pieces.index(UNKNOWN)) & (mask > 0)
@@ -42,17 +45,71 @@ def log_data_checks(rows: RowSet, files: Mapping[str, str | bytes]) -> None:
     if share > _UNKNOWN_SHARE:
       _warn(rows, f"{share:.1%} of the word pieces are {UNKNOWN}")
   _check_casing(rows, pieces, files)
-  if "label_ids" in found.spec and not found.spec["label_ids"].shape:
-    counts = np.bincount(features["label_ids"])
-    share = counts.max() / counts.sum()
-    if share > _LABEL_SHARE:
-      _warn(rows, f"{share:.1%} of the rows have the label {counts.argmax()}")
+  _check_labels(rows, features, found.spec.get("label_ids"))
+
+
+def log_overlap(train: RowSet, dev: RowSet) -> None:
+  """Warns of rows that are in both sets, whatever their labels are."""
+  seen = set(_hashes(train))
+  hashes = _hashes(dev)
+  share = np.mean([h in seen for h in hashes]) if hashes else 0.0
+  if share:
+    _warn(dev, f"{share:.1%} of the rows are in the {train.name}, too")
+
+
+def _hashes(rows):
+  """A hash of the pieces and segments of each row."""
+  found, hashes = rows.read(), []
+  count = min(len(found), _MAX_HASHES)
+  for start in range(0, count, _MAX_ROWS):
+    features = _read(found, np.arange(start, min(start + _MAX_ROWS, count)))
+    columns = [features[name].numpy() for name in ("input_ids", "segment_ids")]
+    hashes += [
+      hashlib.blake2b(b"".join(map(bytes, row)), digest_size=16).digest()
+      for row in zip(*columns, strict=True)
+    ]
+  return hashes
+
+
+def _read(found, index):
+  """The features of some rows."""
+  serialized = tf.constant(found.read(index), tf.string)
+  return record_files.parse_int64(serialized, found.spec)
+
+
+def _check_labels(rows, features, feature):
+  """Warns if one label, whose Feature is given, is nearly everywhere."""
+  # A label of a regression is a float.
+  if feature is None or feature.dtype != "int64":
+    return
+  labels, what = features["label_ids"].numpy(), "rows"
+  if feature.cut_axes:  # Of a word, plus 1; 0 where there is no word.
+    labels, what = labels[labels > 0] - 1, "words"
+  elif feature.shape:  # Several labels, each 0 or 1.
+    shares = np.mean(labels, axis=0)
+  if labels.ndim == 1:
+    shares = np.bincount(labels) / max(labels.size, 1)
+  if shares.size and shares.max() > _LABEL_SHARE:
+    text = f"{shares.max():.1%} of the {what} have the label {shares.argmax()}"
+    _warn(rows, text)
+
+
+def _read_pieces(files):
+  """The word pieces, by id; none for a SentencePiece model."""
+  content = files.get("vocab.txt", "")
+  text = content.decode() if isinstance(content, bytes) else content
+  # Only "\n" ends a line, as in `tokenization.load_vocab`.
+  return [line.strip() for line in text.split("\n")] if text else []
 
 
 def _check_casing(rows, pieces, files):
-  is_cased = any(piece.lower() != piece for piece in pieces if piece[0] != "[")
+  if not pieces:
+    return
+  is_cased = any(
+    piece.lower() != piece for piece in pieces if not piece.startswith("[")
+  )
   lower_cases = json.loads(files["bert_config.json"]).get("do_lower_case", True)
-  if pieces and is_cased == lower_cases:
+  if is_cased == lower_cases:
     kind = "has capitals" if is_cased else "has no capitals"
     _warn(rows, f"the vocabulary {kind}, but --do_lower_case={lower_cases}")
 

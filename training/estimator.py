@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -54,6 +55,9 @@ class EstimatorSpec:
       each tensor [B, ...] of the dict by keyword, as an array over all real
       rows in input order, and returns a dict of numbers.
     predictions: dict of tensors [B, ...]; for EVAL and PREDICT.
+    loss_terms: (sum, weight) pairs of scalars, for EVAL, if the loss is the sum
+      of their quotients. Of several replicas, each number is summed first, so
+      that the loss is that of the whole batch.
   """
 
   mode: str
@@ -62,6 +66,7 @@ class EstimatorSpec:
   logged: dict = dataclasses.field(default_factory=dict)
   eval_metrics: tuple[Callable[..., dict], dict] | None = None
   predictions: dict | None = None
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
 
 
 @dataclasses.dataclass
@@ -232,8 +237,8 @@ class Estimator:
 
     Raises:
       UserError: another process is using the folder, the batch cannot be
-        divided among the replicas, the loss is not finite, or a
-        checkpoint cannot be written.
+        divided among the replicas, the loss or the gradient norm is not finite,
+        or a checkpoint cannot be written.
     """
     with checkpoints.lock_folder(self._config.model_dir):
       step = self._step
@@ -326,7 +331,7 @@ class Estimator:
         return
 
   def _check_loss(self, progress, input_fn, batch_size):
-    """Raises UserError, and writes a batch, if a loss was not finite."""
+    """Raises UserError, and writes a batch, if a step failed."""
     failure = progress.first_failure()
     if not failure:
       return
@@ -338,8 +343,10 @@ class Estimator:
     features = next(iter(input_fn(params)))
     path = write_failed_batch(self._config.model_dir, failure, features)
     rate = failure.get("learning rate")
+    is_loss = not np.isfinite(failure["loss"])
+    name = "loss" if is_loss else "gradient norm"
     raise UserError(
-      f"the loss is {failure['loss']} at step {step}"
+      f"the {name} is {failure[name]} at step {step}"
       f"{'' if rate is None else f' with learning rate {rate:.3g}'}; see the "
       f"batch in {path}; lower --learning_rate or correct the input"
     )
@@ -495,6 +502,8 @@ class Estimator:
         self._metric_names = tuple(evaluated)
         if spec.loss is not None:
           row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        for index, pair in enumerate(spec.loss_terms):
+          row |= zip(_names_of_term(index), pair, strict=True)
         row |= evaluated
       return {**(spec.predictions or {}), **row}
 
@@ -512,7 +521,7 @@ class Estimator:
     @tf.function(autograph=False, input_signature=[element_spec])
     def run(features):
       results = self._strategy.run(replica_step, args=(features,))
-      return devices.merge(self._strategy, results)
+      return _add_up_loss(devices.merge(self._strategy, results))
 
     with self._strategy.scope():
       # To call `run` itself for one model after the other looks like repeated
@@ -616,6 +625,25 @@ class Estimator:
       self._config.keep_checkpoint_max,
     )
     logging.info("Saved %s", prefix)
+
+
+def _names_of_term(index):
+  """The names that a step gives to the numbers of a loss term."""
+  return f"loss sum {index}", f"loss weight {index}"
+
+
+def _add_up_loss(results):
+  """Results with the loss of the terms among them, averaged over replicas."""
+  total = 0.0
+  for index in itertools.count():
+    terms = [results.pop(n) for n in _names_of_term(index) if n in results]
+    if not terms:
+      break
+    total += tf.math.divide_no_nan(*terms)
+  if index:
+    loss = tf.fill(tf.shape(results["row_index"]), total)
+    results["batch_loss"] = loss
+  return results
 
 
 def _log_stop(what, step, max_steps, reason):

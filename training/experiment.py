@@ -118,7 +118,9 @@ class Experiment:
     """
     settings, task = self._settings, self._task
     if settings.dry_run:
-      print("\n".join([task.name, *self.plan().lines()]))
+      with devices.hosts_end_together(settings.strategy):
+        planned = self.plan()
+      print("\n".join([task.name, *planned.lines()]))
       return {}
     files.makedirs(settings.output_dir)
     with (
@@ -361,13 +363,28 @@ class Experiment:
       self._settings = dataclasses.replace(self._settings, output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      data_checks.log_data_checks(rows, self._model.contents)
+      data_checks.log_data_checks(
+        rows, self._model.contents, self._task.truncates
+      )
+      for dev in self._row_sets.get("dev") or ():
+        if not self._task.finds_duplicates:
+          data_checks.log_overlap(rows, dev)
+      memory.reset_peak()
       process, available = memory.used_bytes(), memory.available_bytes()
+      earlier_peak = memory.peak_bytes()
       model = self._build_estimator()
       found = self._predict_memory(model, process)
       if available is not None:
         found = dataclasses.replace(found, limit=process + available)
-      return self._measure(model, found) if found.fits else found
+      # All hosts make a step, or none.
+      if not all(devices.exchange(self._settings.strategy, found.fits)):
+        if found.fits:
+          logging.warning("Another host lacks memory, so no step is measured")
+        return found
+      found = self._measure(model, found)
+    if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
+      return dataclasses.replace(found, peak=None)
+    return found
 
   def _predict_memory(self, model, process):
     """The Plan without measurements."""

@@ -1,4 +1,4 @@
-"""The file with the rows of a batch whose loss is not finite."""
+"""The file with the rows of a batch whose loss or gradient is not finite."""
 
 import json
 import os

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import re
 import resource
@@ -55,10 +57,21 @@ def _source(tensor):
   return tensor
 
 
+def reset_peak() -> None:
+  """Makes `peak_bytes` start from the present, if the system can do that."""
+  if tf.config.list_logical_devices("GPU"):
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return
+  with contextlib.suppress(OSError):
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_bytes() -> int:
   """The most memory that this process has had, on a GPU if there is one."""
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+  if found := _status_bytes("VmHWM"):
+    return found
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -66,22 +79,25 @@ def used_bytes() -> int:
   """The memory that this process has now, on a GPU if there is one."""
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["current"]
-  status = pathlib.Path("/proc/self/status")
-  if not status.exists():
-    return peak_bytes()
-  return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1])
+  return _status_bytes("VmRSS") or peak_bytes()
+
+
+def _status_bytes(name):
+  """An entry of the status that Linux gives of this process, or None."""
+  try:
+    status = pathlib.Path("/proc/self/status").read_text()
+  except OSError:
+    return None
+  found = re.search(rf"{name}:\s+(\d+)", status)
+  return found and 1024 * int(found[1])
 
 
 def available_bytes() -> int | None:
   """The memory that this process may take in addition; None if unknown."""
   if tf.config.list_logical_devices("GPU"):
-    query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader"]
-    try:
-      found = subprocess.run(query, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-      return None
-    # MiB of each GPU; all of them take an equal part of a batch.
-    return min(int(line.split()[0]) for line in found.stdout.splitlines()) << 20
+    # TensorFlow reserves nearly all memory, so what is free says little.
+    size = _gpu_bytes()
+    return None if size is None else size - used_bytes()
   meminfo = pathlib.Path("/proc/meminfo")
   if not meminfo.exists():
     return None
@@ -96,3 +112,34 @@ def available_bytes() -> int | None:
   except (OSError, ValueError):  # There is no limit.
     pass
   return min(limits)
+
+
+def _gpu_bytes():
+  """The memory that other processes leave on a visible GPU, or None.
+
+  It is that of the smallest, as all GPUs take an equal part of a batch.
+  """
+  sizes = []
+  try:
+    processes = _query_gpus("compute-apps", "gpu_uuid", "pid", "used_memory")
+    for gpu, total in _query_gpus("gpu", "uuid", "memory.total"):
+      used = {pid: int(size) for name, pid, size in processes if name == gpu}
+      if used.pop(str(os.getpid()), None) is None:
+        # In a container, processes have other numbers: one of these is ours.
+        if len(used) > 1:
+          return None
+        used = {}
+      sizes.append(int(total) - sum(used.values()))
+  except (OSError, subprocess.CalledProcessError, ValueError):
+    return None
+  return min(sizes) << 20 if sizes else None
+
+
+def _query_gpus(what, *names):
+  """The rows of a table of nvidia-smi, of the visible GPUs; sizes in MiB."""
+  command = ["nvidia-smi", f"--query-{what}={','.join(names)}"]
+  command.append("--format=csv,noheader,nounits")
+  if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+    command.append(f"--id={visible}")
+  found = subprocess.run(command, capture_output=True, text=True, check=True)
+  return [line.split(", ") for line in found.stdout.splitlines()]

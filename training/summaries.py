@@ -137,13 +137,21 @@ class Progress:
     self._bar.close()
 
   def first_failure(self) -> dict[str, float] | None:
-    """The first step since the last line whose loss is not finite, or None.
+    """The first step since the last line that failed, or None.
+
+    Its loss is not finite, or the norm of its gradients: then all weights are
+    NaN. With a loss scale, steps of the latter kind are skipped.
 
     Returns:
       Dict of its scalars, and `step`.
     """
     values = self._values()
-    failed = np.flatnonzero(~np.isfinite(values.get("loss", [])))
+    if not values:
+      return None
+    is_finite = np.isfinite(values["loss"])
+    if "loss scale" not in values:
+      is_finite &= np.isfinite(values.get("gradient norm", 0.0))
+    failed = np.flatnonzero(~is_finite)
     if not failed.size:
       return None
     scalars = {name: float(v[failed[0]]) for name, v in values.items()}

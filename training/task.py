@@ -34,6 +34,7 @@ class Outputs:
       `is_real_example`; several replicas average their losses.
     loss: scalar, if the loss is not such a mean. In evaluation the task itself
       must ignore the rows without `is_real_example`.
+    loss_terms: see EstimatorSpec.
     predictions: dict of tensors [B, ...], for evaluation and prediction.
     logged: dict of scalars for the log line of training.
   """
@@ -42,6 +43,7 @@ class Outputs:
   loss: tf.Tensor | None = None
   predictions: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
   logged: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
 
 
 @dataclasses.dataclass
@@ -102,6 +104,9 @@ class Task:
     can_pack: whether --pack_sequences is allowed. Each row then has one
       sequence, and `outputs` reads BERT only through its getters. Needs
       `has_eval_loss`, and `read` in the RowSets.
+    truncates: whether a row of full length may have lost text, so that a dry
+      run warns of many such rows.
+    finds_duplicates: whether `log_data` warns of examples in both data sets.
   """
 
   name = ""
@@ -110,6 +115,8 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
   can_pack = False
+  truncates = True
+  finds_duplicates = False
 
   # Input.
 
@@ -213,7 +220,6 @@ def build_model_fn(
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     packings: dict from mode to the Packing of a replica's batch.
   """
-
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
@@ -244,6 +250,7 @@ def build_model_fn(
         loss=loss,
         eval_metrics=(functools.partial(_score, task), outputs.predictions),
         predictions=outputs.predictions,
+        loss_terms=outputs.loss_terms,
       )
     # A Packing is for a micro-batch, not for the whole batch.
     loss, scalars, gradients = micro_batches.compute_gradients(

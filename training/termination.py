@@ -28,7 +28,9 @@ class DeferredTermination:
 
   def __exit__(self, exception_type, *exc_info):
     if self._is_active:
-      signal.signal(signal.SIGTERM, self._handler)
+      # Python does not know handlers of other libraries.
+      known = signal.SIG_DFL if self._handler is None else self._handler
+      signal.signal(signal.SIGTERM, known)
       if self.is_pending and exception_type is None:
         signal.raise_signal(signal.SIGTERM)
 

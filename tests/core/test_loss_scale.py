@@ -12,10 +12,12 @@ import variables
 from training import checkpoints, estimator
 
 
-def minimize(x, loss_scaling=True):
+def minimize(x, loss_scaling=True, **changes):
   """An update of a weight; the gradient is x. Returns what is logged."""
   weight = variables.get_variable("weight", [2])
-  update = optimization.Optimization(0.1, 100, 0, loss_scaling=loss_scaling)
+  update = optimization.Optimization(
+    0.1, 100, 0, loss_scaling=loss_scaling, **changes
+  )
   return optimization.minimize(tf.reduce_sum(weight * x), update)[1]
 
 
@@ -52,6 +54,21 @@ def test_an_infinite_gradient_skips_the_step():
     assert after["good_steps"] == 0
   assert step([3.0, 4.0])["skipped steps"] == 3
   assert values(store)["weight"] != before["weight"]
+
+
+def test_skipped_steps_correct_no_bias():
+  """With corrected moments, the first direction is the sign of the gradient."""
+  zeros = np.zeros(2, np.float32)
+  store = variables.VariableStore(initial_values={"weight": zeros})
+  step = make_step(
+    store, adam_bias_correction=True, lr_schedule="constant", weight_decay=0.0
+  )
+  for _ in range(3):
+    step([np.inf, 0.0])
+  for count in (1, 2):
+    step([0.3, -0.4])
+    expected = [-0.1 * count, 0.1 * count]
+    np.testing.assert_allclose(store["weight"], expected, rtol=1e-4)
 
 
 def test_a_scale_leaves_no_trace_in_the_weights():

@@ -821,19 +821,38 @@ def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path, name):
   assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_not_used_is_named(files, tmp_path):
+@pytest.mark.parametrize(
+  ("script", "unused", "changes"),
+  [
+    ("classifier", "dev_file", {"task_name": "custom"}),
+    ("ner", "dev_file", {"task_name": None}),
+    ("multiple_choice", "dev_file", {"task_name": None}),
+    ("squad", "predict_file", {"task_name": None}),
+    (
+      "pretraining",
+      "eval_input_file",
+      {
+        "task_name": None,
+        "num_train_epochs": None,
+        "train_file": None,
+        "input_file": "nowhere",
+      },
+    ),
+  ],
+)
+def test_a_file_that_is_not_used_is_named(
+  files, tmp_path, script, unused, changes
+):
+  table = files / "tables" / "good.tsv"
+  changes = {"data_dir": None, "train_file": "nowhere", **changes}
   command = tiny_task.flags(
-    files,
-    tmp_path / "out",
-    task_name="custom",
-    data_dir=None,
-    train_file=tmp_path / "nowhere.tsv",
-    dev_file=files / "tables" / "good.tsv",
+    files, tmp_path / "out", **changes, **{unused: table}
   )
-  _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
+  _, log = scripts.fork(f"run_{script}.py", *command, "--do_train", status=2)
+  *_, line = log.splitlines()
+  assert "nowhere" in line
   assert (
-    f"--dev_file={files}/tables/good.tsv is not used; add --do_eval or "
-    f"--eval_steps\n"
+    f"--{unused}={table} is not used; add --do_eval or --eval_steps\n"
   ) in log
 
 

@@ -44,6 +44,18 @@ def test_the_handler_gets_the_signal_at_the_end(handler):
   assert signal.getsignal(signal.SIGTERM) is handler
 
 
+def test_a_handler_that_python_does_not_know(monkeypatch):
+  set_handler = signal.signal
+
+  def signal_of_a_library(number, handler):
+    set_handler(number, handler)  # Returns None if a library had set one.
+
+  monkeypatch.setattr(signal, "signal", signal_of_a_library)
+  with DeferredTermination():
+    pass
+  assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_no_signal_is_no_end():
   with DeferredTermination() as termination:
     pass

@@ -42,6 +42,10 @@ def test_the_hosts_of_a_run():
     (_config({"chief": HOSTS}), "must name one chief"),
     (_config({"worker": HOSTS, "ps": ["a:1"]}), "a job ps; name chief and"),
     (_config({"worker": ["10.0.0.1"]}), "'10.0.0.1' is no address; pass host:"),
+    (_config({"worker": ["a:65536"]}), "'a:65536' is no address; .* a port"),
+    (_config({"worker": ["a:0"]}), "'a:0' is no address"),
+    (_config({"worker": [*HOSTS, HOSTS[1]]}), "two hosts have .* 10.0.0.2"),
+    (_config({"chief": ["a:1"], "worker": ["a:1"]}), "two hosts have .* a:1;"),
     (_config({"worker": HOSTS}, index=3), "worker 3 is none of .* worker 2;"),
     (_config({"worker": HOSTS}, "chief"), "chief 0 is none of the cluster's"),
   ],
@@ -118,4 +122,7 @@ def test_an_address_in_use(port):
   results = {}
   with socket.create_server(("", port)):
     _await(port, 0, results)
+    # Worker 1 of a cluster that begins one port before.
+    _await(port - 1, 1, results)
   assert "worker 0 cannot listen at" in results[0]
+  assert f"worker 1 cannot listen at 127.0.0.1:{port}: " in results[1]

@@ -59,8 +59,9 @@ def test_errors_of_one_host_are_its_own():
     raise tf.errors.InternalError(None, None, "x")
 
 
-# Trains a model without dropout, which the original has trained, too. Trains a
-# second one in two parts, and predicts 11 rows, 4 at a time.
+# Evaluates a model without dropout on the first three rows of a batch, and
+# trains it, as the original has. Trains a second one in two parts, and predicts
+# 11 rows, 4 at a time.
 SCRIPT = """
 import json, os, pathlib, sys
 sys.path.insert(0, {tests!r})
@@ -93,23 +94,27 @@ def train(micro_batches, steps):
           1e-3, 12, 4, gradient_accumulation_steps=micro_batches))
   config = estimator.RunConfig(out, log_steps=1, strategy=strategy)
   model = estimator.Estimator(model_fn, config)
+  three = {{**features, "is_real_example": tf.constant([1, 1, 1, 0])}}
+  found = model.evaluate(lambda _: tf.data.Dataset.from_tensors(three), 4)
   model.train(lambda _: dataset.repeat(), 4, steps)
+  return found["loss"]
 
 with devices.hosts_end_together(strategy):
-  train(2 if kind == "mirrored" else 1, 4)
-  for steps in (2, 4):  # The second one continues the first.
-    toy, _ = toy_model.toy(out + "/toy", strategy=strategy)
+  loss = train(2 if kind == "mirrored" else 1, 4)
+  for steps in (3, 6):  # The second one continues the first.
+    toy, _ = toy_model.toy(
+        out + "/toy", strategy=strategy, iterations_per_loop=2)
     toy.train(toy_model.TRAIN, 4, steps)
   rows = toy.predict(toy_model.input_fn_of([*range(11)]), 4)
   sums = [float(row["sum"]) for row in rows]
   index = json.loads(config)["task"]["index"] if config else 0
   numbers = devices.exchange(strategy, 5 + index)
-print(json.dumps([sums, numbers, files.writes(out)]))
+print(json.dumps([loss, sums, numbers, files.writes(out)]))
 """
 
 
-# After four updates, the weight of the second model is 1 + 2 + 3 + 4.
-SUMS = [row + 10 for row in range(11)]
+# After six updates, the weight of the second model is 1 + 2 + 3 + 4 + 5 + 6.
+SUMS = [row + 21 for row in range(11)]
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +124,16 @@ def script(goldens, tmp_path_factory):
   tests = str(scripts.ROOT / "tests")
   path.write_text(SCRIPT.format(tests=tests, goldens=str(goldens), names=NAMES))
   return path
+
+
+def _loss_of_three(golden):
+  """The original's loss of three rows, of which the second device has one."""
+  losses = golden.arrays["forward/masked_lm_example_loss"].reshape([4, -1])[:3]
+  weights = golden.inputs["masked_lm_weights"][:3]
+  labels = golden.inputs["next_sentence_labels"].ravel()[:3]
+  log_probs = golden.arrays["forward/next_sentence_log_probs"]
+  masked = (losses * weights).sum() / weights.sum()
+  return masked - log_probs[range(3), labels].mean()
 
 
 def _check_losses(folder, golden):
@@ -134,7 +149,8 @@ def test_two_devices_with_two_micro_batches_train_as_one(
 ):
   # The first device gets ten masked words, the second five. A row at a time.
   output, _ = scripts.fork(script, "mirrored", "", tmp_path)
-  sums, numbers, writes = json.loads(output.splitlines()[-1])
+  loss, sums, numbers, writes = json.loads(output.splitlines()[-1])
+  assert loss == pytest.approx(_loss_of_three(golden), rel=1e-5)
   _check_losses(tmp_path, golden)
   assert (sums, numbers, writes) == (SUMS, [5], True)
 
@@ -153,7 +169,8 @@ def test_two_hosts_train_as_one_device(golden, script, tmp_path):
   for index, process in enumerate(running):
     status, output, log = process.wait()
     assert status == 0, log
-    found = json.loads(output.splitlines()[-1])
+    loss, *found = json.loads(output.splitlines()[-1])
+    assert loss == pytest.approx(_loss_of_three(golden), rel=1e-5)
     assert found == [SUMS, [5, 6], index == 0]
   _check_losses(tmp_path, golden)
   # Only the chief has written.

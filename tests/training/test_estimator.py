@@ -14,7 +14,9 @@ import scripts
 import tensorflow as tf
 import toy_model
 
+import optimization
 import run_classifier
+import variables
 from errors import UserError
 from tasks import examples
 from training import checkpoints, estimator, summaries
@@ -266,6 +268,35 @@ def test_a_loss_that_is_no_number_stops_training(tmp_path):
   # The weights before it are kept, and none after it.
   saved = checkpoints.training_checkpoints(str(tmp_path))
   assert [path.rsplit("-")[-1] for path in saved] == ["3"]
+
+
+def test_a_gradient_that_is_no_number_stops_training(tmp_path):
+  def model_fn(features, labels, mode, params):
+    del labels, params
+    ones = tf.compat.v1.ones_initializer()
+    weight = variables.get_variable("weight", [], ones)
+    # In batch number 2, from 0, this is 0, and its derivative 0 / 0.
+    distance = tf.abs(features["value"] - 2)
+    loss = tf.reduce_mean(tf.sqrt(distance * tf.square(weight)))
+    update = optimization.Optimization(0.1, 9, 0, lr_schedule="constant")
+    train_op, logged = optimization.minimize(loss, update)
+    return estimator.EstimatorSpec(mode, loss, train_op, logged)
+
+  config = estimator.RunConfig(str(tmp_path), save_checkpoints_steps=1)
+  model = estimator.Estimator(model_fn, config)
+  with pytest.raises(UserError) as error:
+    model.train(toy_model.TRAIN, 2, 9)
+  path = tmp_path / "failed_batch.json"
+  assert str(error.value) == (
+    f"the gradient norm is nan at step 3 with learning rate 0.1; see the batch "
+    f"in {path}; lower --learning_rate or correct the input"
+  )
+  failure = json.loads(path.read_text())
+  assert (failure["loss"], failure["gradient norm"]) == (0, "nan")
+  assert [row["value"] for row in failure["rows"]] == [2, 2]
+  newest = checkpoints.latest_valid(str(tmp_path))
+  assert newest.step == 2
+  assert np.isfinite(newest["weight"])
 
 
 def test_log_lines(small, whole, caplog):

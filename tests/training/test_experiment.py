@@ -300,6 +300,27 @@ def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
     experiment.Experiment(task, model, asked)
 
 
+def test_hosts_decide_together_whether_a_plan_is_measured(
+  tmp_path, monkeypatch, capsys, caplog
+):
+  exchanged = []
+
+  def exchange(strategy, number):
+    exchanged.append(number)
+    return [number, 0]  # The batch does not fit on the second host.
+
+  monkeypatch.setattr(experiment.devices, "exchange", exchange)
+  changes = {"dry_run": True, **tiny_task.HEAD_ONLY}
+  run(Tagging(TOKENS), tmp_path / "out", "train", **changes)
+  printed = capsys.readouterr().out
+  assert "predicted peak" in printed
+  assert "measured peak" not in printed
+  assert "s a step" not in printed
+  assert "Another host lacks memory" in caplog.text
+  # When the model is made, on whether the batch fits, and at the end.
+  assert exchanged == [0, 0, 1, 0]
+
+
 @pytest.mark.parametrize(
   ("splits", "refused"),
   [

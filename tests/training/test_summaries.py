@@ -194,3 +194,18 @@ def test_the_first_loss_that_is_no_number(tmp_path):
     "rate": np.inf,
   }
   progress.close()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_first_gradient_that_is_no_number(tmp_path, scaled):
+  progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
+  results = {"loss": [1.0, 2.0, 3.0], "gradient norm": [4.0, np.nan, 5.0]}
+  if scaled:  # The second step was skipped.
+    results["loss scale"] = [8.0, 4.0, 4.0]
+  progress.add({name: tf.constant(x) for name, x in results.items()})
+  failure = progress.first_failure()
+  progress.close()
+  if scaled:
+    assert failure is None
+  else:
+    assert (failure["step"], failure["loss"]) == (12, 2)

@@ -1,0 +1,167 @@
+"""training/data_checks.py: warnings about rows made by hand."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from pipeline import records
+from training import data_checks, inputs
+from training.task import RowSet
+
+LENGTH = 4
+SEQUENCES = dict.fromkeys(records.SEQUENCES, records.sequence_feature(LENGTH))
+VOCABULARY = "[PAD]\n[UNK]\n[CLS]\nword\n"
+
+
+def row_set(ids, labels=None, feature=None, split="train", **changes):
+  """A RowSet of rows with these word piece ids, and these labels."""
+  feature = feature or records.Feature()
+  spec = {**SEQUENCES, "label_ids": feature} if labels else SEQUENCES
+  padded = [row + [0] * (LENGTH - len(row)) for row in ids]
+  rows = inputs.Rows(
+    [
+      {
+        "input_ids": row,
+        "input_mask": np.array(row) > 0,
+        "segment_ids": [0] * LENGTH,
+        "label_ids": label,
+      }
+      for row, label in zip(padded, labels or [0] * len(ids), strict=True)
+    ],
+    spec,
+  )
+  return RowSet(split, "", ids, None, len(ids), read=lambda: rows, **changes)
+
+
+def files(vocabulary=VOCABULARY, do_lower_case=True):
+  """The files of a model."""
+  config = json.dumps({"do_lower_case": do_lower_case})
+  return {"bert_config.json": config, "vocab.txt": vocabulary}
+
+
+@pytest.fixture
+def warnings(caplog):
+  """A function that returns the warnings about rows."""
+
+  def log(rows, contents=None):
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "absl"):
+      data_checks.log_data_checks(rows, contents or files())
+    return [record.getMessage() for record in caplog.records]
+
+  return log
+
+
+WORDS = [[3, 3, 3]] * 100
+
+
+@pytest.mark.parametrize(
+  ("rows", "contents", "expected"),
+  [
+    (row_set(WORDS), files(), None),
+    # 3 and 4 of 300 pieces.
+    (row_set([[1, 1, 1], *WORDS[1:]]), files(), None),
+    (
+      row_set([[1, 1, 1], [1, 3, 3], *WORDS[2:]]),
+      files(),
+      "1.3% of the word pieces are [UNK]",
+    ),
+    (
+      row_set(WORDS),
+      files(do_lower_case=False),
+      "the vocabulary has no capitals, but --do_lower_case=False",
+    ),
+    (
+      row_set(WORDS),
+      files(VOCABULARY + "Word\n"),
+      "the vocabulary has capitals, but --do_lower_case=True",
+    ),
+    (row_set(WORDS), files(VOCABULARY + "Word\n", False), None),
+    (row_set(WORDS, [0, 1] * 50), files(), None),
+    (
+      row_set(WORDS, [0] * 9 + [1] * 91),
+      files(),
+      "91.0% of the rows have the label 1",
+    ),
+    (row_set(WORDS, [0] * 10 + [1] * 90), files(), None),
+    (row_set([[3] * 4] * 5 + WORDS[5:]), files(), None),
+    (
+      row_set([[3] * 4] * 6 + WORDS[6:]),
+      files(),
+      "6.0% of the rows have the full --max_seq_length",
+    ),
+  ],
+)
+def test_what_is_warned_of(warnings, rows, contents, expected):
+  found = [f"train set: {expected}"] if expected else []
+  assert warnings(rows, contents) == found
+
+
+def test_only_rows_that_lose_text_are_warned_of(warnings, caplog):
+  long = row_set([[3] * 4] * 100)
+  assert len(warnings(long)) == 1
+  windows = np.array([2] * 50)
+  assert warnings(row_set([[3] * 4] * 100, rows_per_example=windows)) == []
+  caplog.clear()
+  data_checks.log_data_checks(long, files(), truncates=False)
+  assert not caplog.records
+
+
+def test_skewed_labels_of_words(warnings):
+  """1 + the label of a word, and 0 at the positions of no word."""
+  feature = records.sequence_feature(LENGTH)
+  even = [[0, 1, 2, 0]] * 100
+  assert warnings(row_set(WORDS, even, feature)) == []
+  skewed = [[0, 1, 2, 0]] * 5 + [[0, 2, 2, 0]] * 95
+  assert warnings(row_set(WORDS, skewed, feature)) == [
+    "train set: 97.5% of the words have the label 1"
+  ]
+
+
+def test_skewed_labels_of_which_a_row_may_have_several(warnings):
+  feature = records.Feature((3,))
+  assert warnings(row_set(WORDS, [[1, 0, 1], [0, 0, 1]] * 50, feature)) == [
+    "train set: 100.0% of the rows have the label 2"
+  ]
+  assert warnings(row_set(WORDS, [[1, 0, 0], [0, 0, 1]] * 50, feature)) == []
+
+
+def test_rows_in_both_sets(caplog):
+  train = row_set([[2, 3], [1, 3], [1]], [0, 1, 1])
+  dev = row_set([[1, 3], [3, 1], [1, 3, 3], [2, 3]], [0] * 4, split="dev")
+  data_checks.log_overlap(train, dev)
+  (record,) = caplog.records
+  assert record.getMessage() == (
+    "dev set: 50.0% of the rows are in the train set, too"
+  )
+  caplog.clear()
+  data_checks.log_overlap(row_set([[3]]), dev)
+  assert not caplog.records
+
+
+def test_labels_of_a_regression_are_no_classes(warnings):
+  number = records.Feature(dtype="float32")
+  assert warnings(row_set(WORDS, [0.5] * 100, number)) == []
+
+
+def test_the_vocabulary_of_a_tokenizer_file(warnings):
+  """`common_flags.release_files` gives str for it, and else bytes."""
+  rows = row_set([[1]])
+  expected = ["train set: 100.0% of the word pieces are [UNK]"]
+  for vocabulary in (VOCABULARY, VOCABULARY.encode()):
+    assert warnings(rows, files(vocabulary)) == expected
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_are_those_of_the_tokenizer(warnings, end):
+  pieces = ["[PAD]", "\u2028", "", "a\x85b", "[UNK]"]
+  contents = files("".join(f"{piece}{end}" for piece in pieces))
+  assert warnings(row_set([[1], [2]]), contents) == []
+  expected = ["train set: 100.0% of the word pieces are [UNK]"]
+  assert warnings(row_set([[4]]), contents) == expected
+
+
+def test_a_model_without_a_vocabulary(warnings):
+  assert warnings(row_set([[1]]), {"bert_config.json": "{}"}) == []
