@@ -71,6 +71,7 @@ class TaggingTask(Task):
 
   name = "NER"
   can_pack = True
+  truncates = False
 
   def __init__(
     self,

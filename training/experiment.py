@@ -316,9 +316,20 @@ class Experiment:
     elif self._is_trained and best:
       model.use(best)
 
+  def _check_best_is_wanted(self, model):
+    """Raises UserError if the last weights would replace the best ones."""
+    folder = self._settings.output_dir
+    is_done = model.global_step >= self._num_train_steps
+    if is_done and not self._best and checkpoints.best_checkpoint(folder):
+      raise UserError(
+        f"--output_dir={folder} holds the best weights of a finished training; "
+        f"omit --do_train to use them, or pass the same --keep_best"
+      )
+
   def _train(self, model):
     """Trains, and turns `output_dir` into a model folder."""
     settings = self._settings
+    self._check_best_is_wanted(model)
     for name, content in self._task.assets().items():
       # Written first: without them a checkpoint cannot be used.
       files.write_file(os.path.join(settings.output_dir, name), content)

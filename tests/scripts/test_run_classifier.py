@@ -333,6 +333,17 @@ def test_the_best_is_released_and_patience_ends_the_training(kept):
   assert set(steps) <= {step for step, _ in curves["loss"]}
 
 
+def test_the_last_weights_do_not_replace_the_best(kept, files):
+  folder, _ = kept
+  before = _weights(folder / "bert_model.ckpt")
+  command = tiny_task.flags(files, folder, num_train_epochs=0.4)
+  _, error = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
+  assert "pass the same --keep_best" in error.splitlines()[-1]
+  after = _weights(folder / "bert_model.ckpt")
+  for name, value in before.items():
+    np.testing.assert_array_equal(after[name], value)
+
+
 def test_the_best_is_evaluated_and_predicted_later(kept, files, tmp_path):
   folder, _ = kept
   history = json.loads((folder / "best.json").read_text())
