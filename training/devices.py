@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import signal
 import tempfile
@@ -21,6 +22,7 @@ from absl import logging
 
 from errors import UserError
 from pipeline import files
+from training import input_service
 from training.cluster import Cluster, await_workers, connect
 
 
@@ -117,10 +119,11 @@ def _make_tpu_strategy(tpu, timeout):
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu.name or "local", zone=tpu.zone, project=tpu.project
     )
-    address = re.fullmatch(r"grpc://(.+):(\d+)", resolver.master() or "")
-    if address:  # TensorFlow would wait for it without end.
-      deadline = time.monotonic() + timeout
-      connect(address[1], int(address[2]), deadline).close()
+    # TensorFlow would wait for it without end.
+    if _reach_tpu(resolver, time.monotonic() + timeout):
+      # While Python waits for the result of an operation that has only been
+      # sent, no other thread can compute a batch: both would wait forever.
+      os.environ["TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"] = "false"
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except (
@@ -142,6 +145,23 @@ def _make_tpu_strategy(tpu, timeout):
       f"omit it"
     )
   return strategy
+
+
+def _reach_tpu(resolver, deadline):
+  """This machine's address as the TPU sees it; None if the TPU is local."""
+  address = re.fullmatch(r"grpc://\[?(.+?)\]?:(\d+)", resolver.master() or "")
+  if not address:
+    return None
+  with connect(address[1], int(address[2]), deadline) as connection:
+    return connection.getsockname()[0]
+
+
+@functools.cache
+def _address_of_inputs(strategy):
+  """Where TPU hosts read their input; None if they are in this process."""
+  if not isinstance(strategy, tf.distribute.TPUStrategy):
+    return None
+  return _reach_tpu(strategy.cluster_resolver, time.monotonic() + 60)
 
 
 # Several hosts.
@@ -187,15 +207,18 @@ def distribute(
   """Divides batches of features among replicas, in their order.
 
   Every host reads all batches, so that they are cut to one length, and passes
-  on the rows of its own replicas.
+  on the rows of its own replicas. The hosts of a TPU that is not local read
+  them from this process.
 
   Args:
     strategy: the strategy.
     dataset: dicts of tensors [B, ...], the same on all hosts.
     batch_size: B, a multiple of the number of replicas.
   """
-  if not _has_workers(strategy):
+  own_address = _address_of_inputs(strategy)
+  if not (own_address or _has_workers(strategy)):
     return strategy.experimental_distribute_dataset(dataset)
+  read = input_service.serve(dataset, own_address) if own_address else None
 
   def of_host(context):
     replicas = context.num_replicas_in_sync
@@ -212,7 +235,7 @@ def distribute(
         {name: tf.stack([x[i:j] for i, j in ends]) for name, x in batch.items()}
       )
 
-    return dataset.flat_map(shares)
+    return (read() if read else dataset).flat_map(shares)
 
   return strategy.distribute_datasets_from_function(of_host)
 
