@@ -617,7 +617,10 @@ def release_files(config) -> dict[str, str | bytes]:
   path = FLAGS.spm_model_file or vocab_file()
   if path:
     fields["do_lower_case"] = FLAGS.do_lower_case
-    name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
+    name = "vocab.txt"
+    if FLAGS.spm_model_file:
+      # Readers of a model folder look for *.model.
+      name = os.path.basename(path).removesuffix(".model") + ".model"
     contents[name] = files.read_bytes(path)
   if path and path.endswith(".json"):
     pieces = tokenization.load_vocab(path)
