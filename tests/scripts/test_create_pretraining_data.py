@@ -395,6 +395,10 @@ ERRORS = {
     {"input_file": "FILES/folder"},
     ["no file matches FILES/folder", "pass paths"],
   ),
+  "input is a device": (
+    {"input_file": "FILES/good.txt,/dev/null"},
+    ["--input_file=", ": /dev/null is a pipe or a device", "save the text"],
+  ),
   "no output": ({"output_file": None}, ["--output_file is required"]),
   "no output folder": (
     {"output_file": "FILES/nowhere/out"},
