@@ -648,7 +648,8 @@ def load_config(
   try:
     config = huggingface_config.read_config(bert_config_file())
   except UserError as error:
-    raise UserError(f"--bert_config_file: {error}") from error
+    flag = "--bert_config_file: " if FLAGS.bert_config_file else ""
+    raise UserError(f"{flag}{error}") from error
   if tokenizer:
     _check_tokenizer_fits(config, tokenizer)
   length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length

@@ -146,6 +146,9 @@ BAD = {
     "--do_lower_case=False contradicts FILES/theirs/config.json",
     "pass that",
   ],
+  f"{EXTRACT} --init_checkpoint=FILES/roberta": [
+    "error: FILES/roberta/config.json: model_type='roberta'"
+  ],
   f"{EXTRACT} --init_checkpoint=FILES/pickle": ["is a pickle"],
   f"{EXTRACT} --init_checkpoint=hf://org/name --offline": [
     "hf://org/name is not in the cache",
