@@ -1,5 +1,6 @@
 """Flags that scripts share, and their checks. Imports TensorFlow lazily."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterable
@@ -535,6 +536,8 @@ def check_output_folder(path: str) -> None:
 def find_files(name: str) -> list[str]:
   """The files that a flag names: paths and patterns, separated by commas.
 
+  A pattern does not match the temporary files of a killed run.
+
   Raises:
     UserError: one of them names no file.
   """
@@ -542,7 +545,10 @@ def find_files(name: str) -> list[str]:
   found = []
   for pattern in FLAGS[name].value.split(","):
     # A path that exists is taken literally, even if it looks like a pattern.
-    paths = [pattern] if files.exists(pattern) else files.find(pattern)
+    if files.exists(pattern):
+      paths = [pattern]
+    else:
+      paths = itertools.filterfalse(files.is_partial, files.find(pattern))
     matches = [path for path in paths if not files.isdir(path)]
     if not matches:
       raise UserError(
