@@ -385,6 +385,15 @@ def extend_vocabulary(
   )
 
 
+def _holds_model(folder):
+  """Whether a folder has weights, not just the files of a killed run."""
+  names = files.listdir(folder) if files.isdir(folder) else []
+  return any(
+    name.endswith((".index", ".safetensors")) and not files.is_partial(name)
+    for name in names
+  )
+
+
 def check_extend_flags() -> None:
   """Checks --extend and the flags that belong to it."""
   if not FLAGS.extend:
@@ -405,9 +414,15 @@ def check_extend_flags() -> None:
   common_flags.check_exclusive("output_dir", "output_file")
   if FLAGS.output_dir:
     common_flags.check_output_folder(FLAGS.output_dir)
-    if files.exists(os.path.join(FLAGS.output_dir, "bert_config.json")):
+    if _holds_model(FLAGS.output_dir):
       raise UserError(
         f"--output_dir={FLAGS.output_dir} holds a model; pass another folder"
+      )
+    written = os.path.join(FLAGS.output_dir, "vocab.txt")
+    if os.path.realpath(written) == os.path.realpath(FLAGS.extend):
+      raise UserError(
+        f"--output_dir={FLAGS.output_dir} holds --extend={FLAGS.extend}, which "
+        f"would be overwritten; pass another folder"
       )
 
 
