@@ -34,6 +34,9 @@ _COUNTED_LINES = 2**16
 # The WordPiece trainer reads words, not counts: up to this many per string.
 _REPEATED_WORDS = 1000
 
+# Flags that have no effect with --extend.
+_LEARNING_FLAGS = ("vocab_size", "num_unused", "min_frequency")
+
 
 def define_flags() -> None:
   """Defines the flags of this script."""
@@ -396,6 +399,11 @@ def _holds_model(folder):
 
 def check_extend_flags() -> None:
   """Checks --extend and the flags that belong to it."""
+  unused = _LEARNING_FLAGS if FLAGS.extend else ("num_new",)
+  for name in unused:
+    if not FLAGS[name].using_default_value:
+      which = "with" if FLAGS.extend else "without"
+      raise UserError(f"--{name} has no effect {which} --extend; omit it")
   if not FLAGS.extend:
     for name in ("init_checkpoint", "output_dir"):
       if FLAGS[name].value:

@@ -136,6 +136,13 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
       ["--extend=VOCAB", "--output_dir=OLD", "--init_checkpoint=x"],
       "/vocab.txt, which would be overwritten",
     ),
+    (["--num_new=9"], "--num_new has no effect without --extend; omit it"),
+    (
+      ["--extend=VOCAB", "--min_frequency=2"],
+      "--min_frequency has no effect with --extend; omit it",
+    ),
+    (["--extend=VOCAB", "--vocab_size=9"], "--vocab_size has no effect"),
+    (["--extend=VOCAB", "--num_unused=0"], "--num_unused has no effect"),
     (["--extend=VOCAB", "--output_dir=x"], "belong together"),
     (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
     (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
