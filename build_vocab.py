@@ -34,6 +34,9 @@ _COUNTED_LINES = 2**16
 # The WordPiece trainer reads words, not counts: up to this many per string.
 _REPEATED_WORDS = 1000
 
+# Flags that have no effect with --extend.
+_LEARNING_FLAGS = ("vocab_size", "num_unused", "min_frequency")
+
 
 def define_flags() -> None:
   """Defines the flags of this script."""
@@ -385,8 +388,22 @@ def extend_vocabulary(
   )
 
 
+def _holds_model(folder):
+  """Whether a folder has weights, not just the files of a killed run."""
+  names = files.listdir(folder) if files.isdir(folder) else []
+  return any(
+    name.endswith((".index", ".safetensors")) and not files.is_partial(name)
+    for name in names
+  )
+
+
 def check_extend_flags() -> None:
   """Checks --extend and the flags that belong to it."""
+  unused = _LEARNING_FLAGS if FLAGS.extend else ("num_new",)
+  for name in unused:
+    if not FLAGS[name].using_default_value:
+      which = "with" if FLAGS.extend else "without"
+      raise UserError(f"--{name} has no effect {which} --extend; omit it")
   if not FLAGS.extend:
     for name in ("init_checkpoint", "output_dir"):
       if FLAGS[name].value:
@@ -405,9 +422,15 @@ def check_extend_flags() -> None:
   common_flags.check_exclusive("output_dir", "output_file")
   if FLAGS.output_dir:
     common_flags.check_output_folder(FLAGS.output_dir)
-    if files.exists(os.path.join(FLAGS.output_dir, "bert_config.json")):
+    if _holds_model(FLAGS.output_dir):
       raise UserError(
         f"--output_dir={FLAGS.output_dir} holds a model; pass another folder"
+      )
+    written = os.path.join(FLAGS.output_dir, "vocab.txt")
+    if os.path.realpath(written) == os.path.realpath(FLAGS.extend):
+      raise UserError(
+        f"--output_dir={FLAGS.output_dir} holds --extend={FLAGS.extend}, which "
+        f"would be overwritten; pass another folder"
       )
 
 

@@ -42,7 +42,10 @@ def check_flags() -> None:
   path = FLAGS.output_dir
   common_flags.check_output_folder(path)
   if files.isdir(path) and files.listdir(path):
-    raise UserError(f"--output_dir={path} is not empty; pass a new folder")
+    raise UserError(
+      f"--output_dir={path} is not empty; pass a new folder, or delete it if "
+      f"an interrupted conversion left it"
+    )
 
 
 def convert_saved_model(model_dir: str) -> None:

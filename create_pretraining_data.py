@@ -18,7 +18,14 @@ from collections.abc import Mapping, Sequence
 from absl import flags, logging
 
 from errors import UserError, plural
-from pipeline import corpus, corpus_beam, corpus_workers, instances, progress
+from pipeline import (
+  corpus,
+  corpus_beam,
+  corpus_workers,
+  files,
+  instances,
+  progress,
+)
 from pipeline.instances import (
   TrainingInstance,
   create_instances_from_document,
@@ -170,6 +177,22 @@ def check_flags() -> None:
     )
 
 
+def find_input_files() -> list[str]:
+  """The files of --input_file.
+
+  Raises:
+    UserError: one of them is missing, or cannot be read twice.
+  """
+  paths = common_flags.find_files("input_file")
+  for path in paths:
+    if not (files.is_remote(path) or os.path.isfile(path)):
+      raise UserError(
+        f"--input_file={FLAGS.input_file}: {path} is a pipe or a device, which "
+        f"cannot be read twice; save the text to a file"
+      )
+  return paths
+
+
 def make_config() -> corpus.CorpusConfig:
   """The CorpusConfig that the flags describe.
 
@@ -251,7 +274,7 @@ def log_counts(
 
 def main(beam_arguments: Sequence[str] = ()) -> None:
   config = make_config()
-  input_files = common_flags.find_files("input_file")
+  input_files = find_input_files()
   outputs = FLAGS.output_file.split(",")
   common_flags.check_output_files(
     "output_file",

@@ -62,14 +62,14 @@ setup_venv() {
       exit 1
     }
     echo "Making $venv_dir with $python"
-    "$python" -m venv --clear "$venv_dir"
+    "$python" -m venv --clear "$venv_dir" || return
   elif [[ -e "$stamp" && "$(<"$stamp")" == "$checksum" ]]; then
     return
   fi
   echo "Installing $requirements"
   touch "$venv_dir/installing"
   "$venv_python" -m pip install --quiet --disable-pip-version-check \
-    -r "$root/$requirements"
+    -r "$root/$requirements" || return
   echo "$checksum" >"$stamp"
   rm "$venv_dir/installing"
 }

@@ -166,7 +166,7 @@ def _fetch_mrpc(folder, offline):
     )
     for url, sha256 in _MRPC.items()
   )
-  in_dev = {tuple(row) for row in dev_ids[1:]}
+  in_dev = set(map(tuple, dev_ids))
   header, *rows = train
   split = {"dev": [header], "test": [["index", *header[1:]]], "train": [header]}
   for row in rows:

@@ -99,6 +99,11 @@ def listdir(path: str | os.PathLike) -> list[str]:
   return os.listdir(path)
 
 
+def is_partial(path: str | os.PathLike) -> bool:
+  """Whether a name is that of a file that a killed run left half-written."""
+  return f"{PARTIAL}." in f"{os.path.basename(path)}."
+
+
 def find(pattern: str) -> list[str]:
   """The paths that match a pattern such as data/*.txt, sorted."""
   if is_remote(pattern):

@@ -51,7 +51,8 @@ def sized_lines(
   number, position = 0, start
   with contextlib.ExitStack() as stack:
     reader = stack.enter_context(_open_uncompressed(path))
-    reader.seek(start)
+    if start:  # A pipe can only be read from its beginning.
+      reader.seek(start)
     for lines in _line_lists(reader.read, copy_to):
       for line in lines:
         number += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import math
 import os
 import re
 import socket
@@ -396,23 +397,40 @@ def save_training_checkpoint(
 ) -> str:
   """Writes `model.ckpt-STEP` as the newest, and deletes the oldest.
 
+  A checkpoint of a later step stays as it is. It is damaged, or the training
+  would have continued from it.
+
   Raises:
     UserError: it cannot be written; earlier ones stay as they are.
   """
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
-  earlier = training_checkpoints(model_dir)[-1:]
+  earlier = _checkpoints_until(step, model_dir)[-1:]
   try:
     write_checkpoint(prefix, tensors)
   except UserError as error:
     kept = f"{error}; it will continue from {earlier[0]}" if earlier else error
     raise UserError(kept) from error
-  record_checkpoints(model_dir, keep_max)
+  record_checkpoints(model_dir, keep_max, step)
   return prefix
 
 
-def record_checkpoints(model_dir: str, keep_max: int) -> None:
-  """Lists the training checkpoints in a file, and deletes the oldest."""
-  kept = training_checkpoints(model_dir)
+def _checkpoints_until(step, model_dir):
+  """The `training_checkpoints` up to a step."""
+  found = training_checkpoints(model_dir)
+  return [p for p in found if int(p.rpartition("-")[2]) <= step]
+
+
+def record_checkpoints(
+  model_dir: str, keep_max: int, last_step: float = math.inf
+) -> None:
+  """Lists the training checkpoints in a file, and deletes the oldest.
+
+  Args:
+    model_dir: the folder of the training.
+    keep_max: number of checkpoints to keep; 0 keeps all.
+    last_step: checkpoints of later steps are neither listed nor deleted.
+  """
+  kept = _checkpoints_until(last_step, model_dir)
   dropped = kept[:-keep_max] if keep_max > 0 else []
   names = [os.path.basename(p) for p in kept if p not in dropped]
   # TensorFlow's own format, which the original code reads.

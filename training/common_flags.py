@@ -1,5 +1,6 @@
 """Flags that scripts share, and their checks. Imports TensorFlow lazily."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterable
@@ -557,6 +558,8 @@ def check_output_folder(path: str) -> None:
 def find_files(name: str) -> list[str]:
   """The files that a flag names: paths and patterns, separated by commas.
 
+  A pattern does not match the temporary files of a killed run.
+
   Raises:
     UserError: one of them names no file.
   """
@@ -564,7 +567,10 @@ def find_files(name: str) -> list[str]:
   found = []
   for pattern in FLAGS[name].value.split(","):
     # A path that exists is taken literally, even if it looks like a pattern.
-    paths = [pattern] if files.exists(pattern) else files.find(pattern)
+    if files.exists(pattern):
+      paths = [pattern]
+    else:
+      paths = itertools.filterfalse(files.is_partial, files.find(pattern))
     matches = [path for path in paths if not files.isdir(path)]
     if not matches:
       raise UserError(
@@ -639,7 +645,10 @@ def release_files(config) -> dict[str, str | bytes]:
   path = FLAGS.spm_model_file or vocab_file()
   if path:
     fields["do_lower_case"] = FLAGS.do_lower_case
-    name = os.path.basename(path) if FLAGS.spm_model_file else "vocab.txt"
+    name = "vocab.txt"
+    if FLAGS.spm_model_file:
+      # Readers of a model folder look for *.model.
+      name = os.path.basename(path).removesuffix(".model") + ".model"
     contents[name] = files.read_bytes(path)
   if path and path.endswith(".json"):
     pieces = tokenization.load_vocab(path)
@@ -667,7 +676,8 @@ def load_config(
   try:
     config = huggingface_config.read_config(bert_config_file())
   except UserError as error:
-    raise UserError(f"--bert_config_file: {error}") from error
+    flag = "--bert_config_file: " if FLAGS.bert_config_file else ""
+    raise UserError(f"{flag}{error}") from error
   if tokenizer:
     _check_tokenizer_fits(config, tokenizer)
   length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length

@@ -40,7 +40,8 @@ def server(monkeypatch):
 def test_mrpc_is_divided_as_glue_does(server, tmp_path, monkeypatch):
   train = (HEADER + "".join(TRAIN)).encode()
   test = (HEADER + "1\t41\t42\tA four\tB four\r\n").encode()
-  ids = b"#1 ID\t#2 ID\n21\t22\n99\t98\n"
+  # As in the published file, the first row is not a header.
+  ids = b"21\t22\n99\t98\n"
   table = dict(
     server.add(name, content)
     for name, content in (("a.txt", train), ("b.txt", test), ("c.tsv", ids))

@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import tempfile
+import threading
 
 import pytest
 import scripts
@@ -387,6 +388,16 @@ class TestScript:
     assert f"yields only {size} pieces" in err
     if model_type == "wordpiece":
       assert len(output.read_text().splitlines()) == size
+
+  def test_text_from_a_pipe(self, tmp_path):
+    pipe, output = tmp_path / "pipe", tmp_path / "vocab.txt"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("a b\na\n",))
+    writer.start()
+    flags = (f"--input_file={pipe}", f"--output_file={output}")
+    build(*flags, "--num_unused=0")
+    writer.join()
+    assert output.read_text("utf-8").split()[5:] == ["a"]
 
   def test_cased(self, tmp_path):
     text, output = tmp_path / "text.txt", tmp_path / "vocab.txt"

@@ -1,7 +1,10 @@
 """The package: its modules, its commands, and imports without side effects."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 
 import pytest
 import scripts
@@ -69,3 +72,21 @@ def test_a_command_runs_its_script(tmp_path, flags, status, text):
   path = tmp_path / "bert-fill-mask"
   path.write_text("from training import commands\ncommands.main()\n")
   assert text in "".join(scripts.fork(path, *flags, status=status))
+
+
+def test_an_install_that_failed_is_not_recorded(tmp_path):
+  """Also in a shell that continues after errors."""
+  shutil.copy(scripts.ROOT / "setup_venv.sh", tmp_path)
+  (tmp_path / "requirements.txt").touch()
+  python = tmp_path / ".venv" / "bin" / "python"
+  python.parent.mkdir(parents=True)
+  python.write_text('#!/bin/sh\necho 3 11 0\n[ "$3" != install ]\n')
+  python.chmod(0o755)
+  done = subprocess.run(
+    ["bash", "-c", "source ./setup_venv.sh; setup_venv requirements.txt"],
+    cwd=tmp_path,
+    env={**os.environ, "PYTHON": ""},
+  )
+  assert done.returncode == 1
+  left = sorted(path.name for path in (tmp_path / ".venv").iterdir())
+  assert left == ["bin", "installing"]

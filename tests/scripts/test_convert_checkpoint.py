@@ -144,11 +144,17 @@ BAD = {
     "omit --offline",
   ],
   "convert_checkpoint.py --to=tensorflow --model_dir=FILES/theirs "
-  "--output_dir=FILES/ours": ["--output_dir=FILES/ours is not empty"],
+  "--output_dir=FILES/ours": [
+    "--output_dir=FILES/ours is not empty; pass a new folder",
+    "delete it if an interrupted conversion left it",
+  ],
   f"{EXTRACT} --init_checkpoint=FILES/ours/bert_model.ckpt": ["--vocab_file"],
   f"{EXTRACT} --init_checkpoint=FILES/theirs --do_lower_case=false": [
     "--do_lower_case=False contradicts FILES/theirs/config.json",
     "pass that",
+  ],
+  f"{EXTRACT} --init_checkpoint=FILES/roberta": [
+    "error: FILES/roberta/config.json: model_type='roberta'"
   ],
   f"{EXTRACT} --init_checkpoint=FILES/pickle": ["is a pickle"],
   f"{EXTRACT} --init_checkpoint=hf://org/name --offline": [

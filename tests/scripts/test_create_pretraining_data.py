@@ -150,6 +150,9 @@ def test_patterns_and_gzip(command, goldens, tmp_path):
   zipped = gzip.compress(b"".join(lines[40:99]))
   (tmp_path / "b.txt.gz").write_bytes(zipped)
   (tmp_path / "last.txt").write_bytes(b"".join(lines[99:]))
+  # What a killed run leaves is no text of the corpus.
+  for name in ("a.txt.partial", "a.txt.partial.tmp-00000"):
+    (tmp_path / name).write_bytes(lines[0])
   inputs = f"{tmp_path}/?.txt*,{tmp_path}/last.txt"
   output = tmp_path / "out"
   scripts.fork(
@@ -394,6 +397,10 @@ ERRORS = {
   "input is a folder": (
     {"input_file": "FILES/folder"},
     ["no file matches FILES/folder", "pass paths"],
+  ),
+  "input is a device": (
+    {"input_file": "FILES/good.txt,/dev/null"},
+    ["--input_file=", ": /dev/null is a pipe or a device", "save the text"],
   ),
   "no output": ({"output_file": None}, ["--output_file is required"]),
   "no output folder": (

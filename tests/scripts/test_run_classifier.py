@@ -247,6 +247,7 @@ def short(files, goldens):
     user_defined_symbols="[CLS],[SEP],[MASK]",
     minloglevel=2,
   )
+  (files / "pieces.model").rename(files / "pieces.spm")
   config = json.loads((files / "model" / "bert_config.json").read_text())
   config["max_position_embeddings"] = 40
   (files / "short.json").write_text(json.dumps(config))
@@ -262,7 +263,7 @@ def _short_flags(files, **changes):
     bert_config_file=files / "short.json",
     init_checkpoint=None,
     vocab_file=None,
-    spm_model_file=files / "pieces.model",
+    spm_model_file=files / "pieces.spm",
     num_train_epochs=0.5,
     **tiny_task.HEAD_ONLY,
     **changes,
@@ -270,8 +271,9 @@ def _short_flags(files, **changes):
 
 
 def test_a_sentencepiece_model_serves_in_place_of_a_vocabulary(short, files):
-  model = (files / "pieces.model").read_bytes()
-  assert (short / "pieces.model").read_bytes() == model
+  model = (files / "pieces.spm").read_bytes()
+  # A model folder is searched for this ending.
+  assert (short / "pieces.spm.model").read_bytes() == model
   assert not (short / "vocab.txt").exists()
 
 

@@ -104,7 +104,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   line = "immunotherapy helps patients with lymphoma"
   tiny_task.write_lines(tmp_path / "text.txt", [line] * 60)
   vocab = files / "model" / "vocab.txt"
-  printed, _ = scripts.fork(
+  command = (
     "build_vocab.py",
     f"--extend={vocab}",
     "--num_new=3",
@@ -112,18 +112,37 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
     f"--init_checkpoint={files}/model/bert_model.ckpt",
     f"--output_dir={tmp_path}/out",
   )
+  printed, _ = scripts.fork(*command)
   before, after = map(float, re.findall(r"([\d.]+) pieces per word", printed))
   assert after < before
   tokenizer = model_folder.find_model(str(tmp_path / "out")).tokenizer
   found = tokenizer.tokenize(line)
   assert "immunotherapy" in found
   assert len(found) == pytest.approx(after * 5)
+  # The same command completes what a killed run began, and nothing else.
+  _, error = scripts.fork(*command, status=2)
+  assert f"--output_dir={tmp_path}/out holds a model; pass another" in error
+  index = tmp_path / "out" / "bert_model.ckpt.index"
+  index.rename(tmp_path / "out" / "bert_model.ckpt.partial.index")
+  scripts.fork(*command)
+  assert index.exists()
 
 
 @pytest.mark.parametrize(
   ("flags", "expected"),
   [
     (["--init_checkpoint=x"], "--init_checkpoint is for --extend only"),
+    (
+      ["--extend=VOCAB", "--output_dir=OLD", "--init_checkpoint=x"],
+      "/vocab.txt, which would be overwritten",
+    ),
+    (["--num_new=9"], "--num_new has no effect without --extend; omit it"),
+    (
+      ["--extend=VOCAB", "--min_frequency=2"],
+      "--min_frequency has no effect with --extend; omit it",
+    ),
+    (["--extend=VOCAB", "--vocab_size=9"], "--vocab_size has no effect"),
+    (["--extend=VOCAB", "--num_unused=0"], "--num_unused has no effect"),
     (["--extend=VOCAB", "--output_dir=x"], "belong together"),
     (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
     (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
@@ -137,12 +156,17 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
 )
 def test_wrong_flags(tmp_path, goldens, flags, expected):
   tiny_task.write_lines(tmp_path / "text.txt", ["a text"])
-  vocab = tmp_path / "old.txt"
+  vocab = tmp_path / "old" / "vocab.txt"
+  vocab.parent.mkdir()
   shutil.copy(goldens / "vocab.txt", vocab)
   pieces = vocab.read_text("utf-8").splitlines()
   repeats = tmp_path / "repeats.txt"
   tiny_task.write_lines(repeats, [*pieces, pieces[1]])
-  for name, path in (("VOCAB", vocab), ("REPEATS", repeats)):
+  for name, path in (
+    ("VOCAB", vocab),
+    ("OLD", vocab.parent),
+    ("REPEATS", repeats),
+  ):
     flags = [flag.replace(name, str(path)) for flag in flags]
   out = tmp_path / "vocab.txt"
   command = [f"--input_file={tmp_path}/text.txt", *flags]

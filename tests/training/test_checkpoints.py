@@ -490,6 +490,21 @@ class TestSaveTrainingCheckpoint:
     assert list(state.all_model_checkpoint_paths) == paths
     assert state.model_checkpoint_path == paths[-1]
 
+  def test_a_damaged_one_of_a_later_step_does_not_count(self, tmp_path):
+    """A training that continues before it keeps what it saves."""
+    save(tmp_path, 100, 900)
+    os.truncate(f"{tmp_path}/model.ckpt-900{DATA}", 1)
+    save(tmp_path, 200, keep_max=1)
+    newest = f"{tmp_path}/model.ckpt-200"
+    assert checkpoints.latest_valid(str(tmp_path)).prefix == newest
+    assert steps_in(tmp_path) == [200, 900]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert list(state.all_model_checkpoint_paths) == [newest]
+    assert state.model_checkpoint_path == newest
+    (tmp_path / "model.ckpt-300.partial.index").mkdir()
+    with pytest.raises(UserError, match=f"continue from {newest}$"):
+      save(tmp_path, 300)
+
   def test_tensorflow_finds_the_newest(self, tmp_path):
     save(tmp_path, 9, 10, 11, keep_max=2)
     newest = str(tmp_path / "model.ckpt-11")
