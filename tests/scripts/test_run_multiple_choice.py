@@ -137,7 +137,7 @@ def test_a_users_error_is_one_line(files, tmp_path, name):
   path = tmp_path / "train.jsonl"
   tiny_task.write_lines(path, [row])
   out = tmp_path / "out"
-  command = flags(files, out, train_file=path, do_train=True)
+  command = flags(files, out, train_file=path, dev_file=None, do_train=True)
   _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
   (line,) = error.splitlines()
   for part in ("train.jsonl", *expected):

@@ -1,5 +1,6 @@
 """training/data_checks.py: warnings about rows made by hand."""
 
+import functools
 import json
 import logging
 
@@ -60,35 +61,39 @@ WORDS = [[3, 3, 3]] * 100
 @pytest.mark.parametrize(
   ("rows", "contents", "expected"),
   [
-    (row_set(WORDS), files(), None),
+    (functools.partial(row_set, WORDS), files(), None),
     # 3 and 4 of 300 pieces.
-    (row_set([[1, 1, 1], *WORDS[1:]]), files(), None),
+    (functools.partial(row_set, [[1, 1, 1], *WORDS[1:]]), files(), None),
     (
-      row_set([[1, 1, 1], [1, 3, 3], *WORDS[2:]]),
+      functools.partial(row_set, [[1, 1, 1], [1, 3, 3], *WORDS[2:]]),
       files(),
       "1.3% of the word pieces are [UNK]",
     ),
     (
-      row_set(WORDS),
+      functools.partial(row_set, WORDS),
       files(do_lower_case=False),
       "the vocabulary has no capitals, but --do_lower_case=False",
     ),
     (
-      row_set(WORDS),
+      functools.partial(row_set, WORDS),
       files(VOCABULARY + "Word\n"),
       "the vocabulary has capitals, but --do_lower_case=True",
     ),
-    (row_set(WORDS), files(VOCABULARY + "Word\n", False), None),
-    (row_set(WORDS, [0, 1] * 50), files(), None),
     (
-      row_set(WORDS, [0] * 9 + [1] * 91),
+      functools.partial(row_set, WORDS),
+      files(VOCABULARY + "Word\n", False),
+      None,
+    ),
+    (functools.partial(row_set, WORDS, [0, 1] * 50), files(), None),
+    (
+      functools.partial(row_set, WORDS, [0] * 9 + [1] * 91),
       files(),
       "91.0% of the rows have the label 1",
     ),
-    (row_set(WORDS, [0] * 10 + [1] * 90), files(), None),
-    (row_set([[3] * 4] * 5 + WORDS[5:]), files(), None),
+    (functools.partial(row_set, WORDS, [0] * 10 + [1] * 90), files(), None),
+    (functools.partial(row_set, [[3] * 4] * 5 + WORDS[5:]), files(), None),
     (
-      row_set([[3] * 4] * 6 + WORDS[6:]),
+      functools.partial(row_set, [[3] * 4] * 6 + WORDS[6:]),
       files(),
       "6.0% of the rows have the full --max_seq_length",
     ),
@@ -96,7 +101,7 @@ WORDS = [[3, 3, 3]] * 100
 )
 def test_what_is_warned_of(warnings, rows, contents, expected):
   found = [f"train set: {expected}"] if expected else []
-  assert warnings(rows, contents) == found
+  assert warnings(rows(), contents) == found
 
 
 def test_only_rows_that_lose_text_are_warned_of(warnings, caplog):
