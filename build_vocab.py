@@ -349,9 +349,15 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
   if FLAGS.init_checkpoint:
     from tasks import extended_model  # Loads TensorFlow.
 
-    extended_model.find_base(
+    prefix, config = extended_model.find_base(
       FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
     )
+    if config.vocab_size > len(old.vocab):
+      logging.warning(
+        "%s has %d embeddings, more than the %d pieces of --extend; make sure "
+        "that it is the vocabulary of the model",
+        *(prefix, config.vocab_size, len(old.vocab)),
+      )
   return old
 
 

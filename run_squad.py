@@ -109,7 +109,11 @@ def check_flags() -> None:
       "trained model, --interactive"
     )
   wanted = set(splits().values())
-  common_flags.warn_of_unused_file("predict_file", "predict_file" in wanted)
+  common_flags.warn_of_unused_file(
+    "predict_file",
+    "predict_file" in wanted,
+    "--do_predict, --do_eval or --eval_steps",
+  )
   for name in dict.fromkeys(splits().values()):
     common_flags.require(name)
     common_flags.require_file(name)

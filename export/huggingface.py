@@ -151,20 +151,13 @@ def _read_assets(folder) -> Contents:
   found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
   for name, content in _assets_of_head(folder).items():
     known = json.loads(found.get(name, "null"))
-    settings = json.loads(content)
-    if known and name == tagging.SETTINGS_NAME:
-      settings |= known
-      content = json.dumps(settings, indent=2) + "\n"
-    if settings != known:  # Otherwise, the bytes stay.
+    if json.loads(content) != known:  # Otherwise, the bytes stay.
       found[name] = content
   return found
 
 
 def _assets_of_head(folder) -> dict[str, str]:
-  """The files of the task that config.json names, with the folder's settings.
-
-  A tagger's settings are the defaults unless it has labels.json.
-  """
+  """The files of a task that config.json names, with the folder's settings."""
   architecture = huggingface_config.read_head(folder).architecture
   if architecture == classification.ARCHITECTURE:
     return classification.assets(*classification.read_assets(folder))
@@ -222,9 +215,8 @@ def _config_json(model, fields):
   """The content of config.json."""
   config = model.config.to_dict()
   config.pop("do_lower_case", None)
-  config["hidden_act"] = huggingface_config.ACTIVATIONS[
-    config["hidden_act"].lower()
-  ][0]
+  activation = config["hidden_act"].lower() or "linear"
+  config["hidden_act"] = huggingface_config.ACTIVATIONS[activation][0]
   fields = {
     **config,
     "model_type": "bert",

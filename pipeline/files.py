@@ -7,6 +7,7 @@ load TensorFlow for its file systems.
 import contextlib
 import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -101,7 +102,8 @@ def listdir(path: str | os.PathLike) -> list[str]:
 
 def is_partial(path: str | os.PathLike) -> bool:
   """Whether a name is that of a file that a killed run left half-written."""
-  return f"{PARTIAL}." in f"{os.path.basename(path)}."
+  ends = r"(\.tmp-.*|\.index|\.data-.*)?"
+  return bool(re.search(re.escape(PARTIAL) + ends + "$", os.fspath(path)))
 
 
 def find(pattern: str) -> list[str]:

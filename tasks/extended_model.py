@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from absl import logging
 
 import modeling
 import tokenization
@@ -43,14 +42,6 @@ def find_base(
     raise UserError(
       f"{prefix} has {config.vocab_size} embeddings, fewer than the {len(old)} "
       f"pieces of --extend; pass the vocab.txt that came with the model"
-    )
-  if config.vocab_size > len(old):
-    logging.warning(
-      "%s has %d embeddings, more than the %d pieces of --extend; make sure "
-      "that it is the vocabulary of the model",
-      prefix,
-      config.vocab_size,
-      len(old),
     )
   return prefix, config
 

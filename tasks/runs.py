@@ -119,10 +119,10 @@ def _make_run(request, tasks, task, folder, seed):
   init_checkpoint, splits = request.init_checkpoint, request.splits
   if row and row.model_of and glue.find_task(row.model_of) in tasks:
     # The model of another task of this command predicts this one.
-    if "train" in splits or not init_checkpoint:
-      init_checkpoint = os.path.join(
-        folder, row.model_of, checkpoints.RELEASE_NAME
-      )
+    own = os.path.join(folder, row.model_of, checkpoints.RELEASE_NAME)
+    is_there = files.exists(f"{own}.index")
+    if "train" in splits or is_there or not init_checkpoint:
+      init_checkpoint = own
     splits = tuple(split for split in splits if split == "test")
   if "train" not in splits:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)

@@ -74,7 +74,9 @@ def _read_columns(path, is_labelled):
     line = line.rstrip("\r")
     columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
-    if any(columns) and not starts_document:
+    # A label tells a word from a line of unusual blanks.
+    is_empty = not (line.strip() if is_labelled else any(columns))
+    if not (is_empty or starts_document):
       first = first if rows else number
       width = width or len(columns)
       _check_columns(f"{path}:{number}", columns, width, is_labelled)

@@ -175,7 +175,8 @@ class TaggingTask(Task):
             f"{sentence.document_line}{separator}{entities.OUTSIDE}\n\n"
           )
         for line, label in zip(sentence.lines, labels, strict=True):
-          columns.write(f"{line}{separator}{label}\n")
+          between = "\t" if "\t" in line else separator
+          columns.write(f"{line}{between}{label}\n")
         columns.write("\n")
         text, spans = tagged_text.join_words(sentence.words)
         found_here = entities.found_entities(

@@ -456,14 +456,13 @@ def require_file(name: str) -> None:
     raise UserError(f"--{name}={path}: no such file; pass the path of a file")
 
 
-def warn_of_unused_file(name: str, is_used: bool) -> None:
-  """Warns if this flag names a file to evaluate on that no step reads."""
-  if FLAGS[name].value and not is_used:
-    logging.warning(
-      "--%s=%s is not used; add --do_eval or --eval_steps",
-      name,
-      FLAGS[name].value,
-    )
+def warn_of_unused_file(
+  name: str, is_used: bool, users: str = "--do_eval or --eval_steps"
+) -> None:
+  """Warns if this flag names a file that no step reads; `users` would do so."""
+  path = FLAGS[name].value
+  if path and not is_used:
+    logging.warning("--%s=%s is not used; add %s", name, path, users)
 
 
 def check_output_files(
@@ -600,31 +599,31 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   tokenizer = tokenization.FullTokenizer(
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
-  path = None if FLAGS.spm_model_file else vocab_file()
-  check_vocabulary(tokenizer, "vocab_file", path)
+  if FLAGS.spm_model_file:
+    check_vocabulary(tokenizer, "spm_model_file", FLAGS.spm_model_file)
+  else:
+    check_vocabulary(tokenizer, "vocab_file", vocab_file())
   return tokenizer
 
 
 def check_vocabulary(
-  tokenizer: tokenization.FullTokenizer, flag: str, path: str | None
+  tokenizer: tokenization.FullTokenizer, flag: str, path: str
 ) -> None:
   """Raises UserError unless special pieces exist and no piece occurs twice.
 
   Args:
     tokenizer: has the vocabulary.
-    flag, path: the flag that names its file, and the file; None for a
-      SentencePiece model.
+    flag, path: the flag that names its file, and the file.
   """
-  needed = ["[CLS]", "[SEP]", *([tokenization.UNKNOWN] if path else [])]
-  for special in needed:
+  for special in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token):
     if special not in tokenizer.vocab:
       raise UserError(
-        f"--{flag}={path} has no line {special}; pass the vocab.txt that came "
-        f"with the model"
+        f"--{flag}={path} has no piece {special}; pass the file that came with "
+        f"the model"
       )
   # A piece gets the id of its last line, so the ids of repeated lines are free.
   unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
-  if unused and path:
+  if unused and flag != "spm_model_file":
     piece = files.read_bytes(path).split(b"\n")[min(unused)].decode().strip()
     raise UserError(
       f"{path}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "

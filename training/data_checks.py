@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from errors import plural
 from tokenization import UNKNOWN
 from training import record_files
 from training.task import RowSet
@@ -50,17 +51,20 @@ def log_data_checks(
 
 def log_overlap(train: RowSet, dev: RowSet) -> None:
   """Warns of rows that are in both sets, whatever their labels are."""
+  if train.read() is dev.read():  # The same files, which the user knows.
+    return
   seen = set(_hashes(train))
   hashes = _hashes(dev)
-  share = np.mean([h in seen for h in hashes]) if hashes else 0.0
-  if share:
-    _warn(dev, f"{share:.1%} of the rows are in the {train.name}, too")
+  count = sum(h in seen for h in hashes)
+  if count:
+    share = f"{count:,} of {plural(len(hashes), 'row')}"
+    _warn(dev, f"{share} ({count / len(hashes):.1%}) are in the {train.name}")
 
 
 def _hashes(rows):
   """A hash of the pieces and segments of each row."""
   found, hashes = rows.read(), []
-  count = min(len(found), _MAX_HASHES)
+  count = min(rows.num_rows, _MAX_HASHES)
   for start in range(0, count, _MAX_ROWS):
     features = _read(found, np.arange(start, min(start + _MAX_ROWS, count)))
     columns = [features[name].numpy() for name in ("input_ids", "segment_ids")]

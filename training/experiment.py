@@ -323,7 +323,8 @@ class Experiment:
     if is_done and not self._best and checkpoints.best_checkpoint(folder):
       raise UserError(
         f"--output_dir={folder} holds the best weights of a finished training; "
-        f"omit --do_train to use them, or pass the same --keep_best"
+        f"omit --do_train to use them, or pass the same --keep_best or "
+        f"--early_stopping_patience"
       )
 
   def _train(self, model):

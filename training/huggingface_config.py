@@ -182,6 +182,7 @@ def read_head(folder: str) -> Head:
     raise _damaged(path, "problem_type", problem_type)
   try:
     labels = [labels[str(index)] for index in range(len(labels))]
+    labels = [str(x) if type(x) is int else x for x in labels]
     if not labels:
       count = int(fields.get("num_labels", 2))
       labels = [f"LABEL_{index}" for index in range(count)]

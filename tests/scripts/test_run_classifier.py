@@ -467,6 +467,19 @@ def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
     assert found == (out / "seed-3" / name / "test_results.tsv").read_text()
 
 
+def test_the_model_of_the_folder_predicts_the_diagnostic_set(several, files):
+  out, _, _ = several
+  folder = out / "seed-3"
+  found = folder / "AX" / "test_results.tsv"
+  expected = found.read_text()
+  found.unlink()
+  command = tiny_task.flags(
+    files, folder, task_name="mnli,ax", data_dir=files / "several_data"
+  )
+  scripts.fork("run_classifier.py", *command, "--do_predict")
+  assert found.read_text() == expected
+
+
 def test_several_tasks_and_seeds_are_summarized(several):
   out, printed, _ = several
   header, *rows = [

@@ -107,7 +107,7 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
   start = "-DOCSTART- -X- O"
   sentences = [
     Sentence("f:1", ["Jim", "H"], None, ["Jim\tN", "H\tN"], 1, start, "\t"),
-    Sentence("f:4", ["of"], None, ["of IN"], 1),
+    Sentence("f:4", ["of"], None, ["of\tIN"], 1),
   ]
   task = tagging.TaggingTask({}, ["B-A", "O"], "IOB2", tokenizer, Reading())
   predictions = [
@@ -131,7 +131,7 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
   rows = RowSet("test", "", sentences, None, 2)
   task.write_predictions(str(tmp_path), rows, iter(predictions))
   assert (tmp_path / "test_predictions.txt").read_text() == (
-    "-DOCSTART- -X- O\tO\n\nJim\tN\tB-A\nH\tN\tO\n\nof IN O\n\n"
+    "-DOCSTART- -X- O\tO\n\nJim\tN\tB-A\nH\tN\tO\n\nof\tIN\tO\n\n"
   )
   lines = (tmp_path / "entities.jsonl").read_text().splitlines()
   assert [json.loads(line) for line in lines] == [

@@ -139,7 +139,7 @@ def test_rows_in_both_sets(caplog):
   data_checks.log_overlap(train, dev)
   (record,) = caplog.records
   assert record.getMessage() == (
-    "dev set: 50.0% of the rows are in the train set, too"
+    "dev set: 2 of 4 rows (50.0%) are in the train set"
   )
   caplog.clear()
   data_checks.log_overlap(row_set([[3]]), dev)

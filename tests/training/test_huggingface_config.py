@@ -137,6 +137,8 @@ def test_the_head_has_its_labels(read, tmp_path):
   )
   read()
   assert read_head(str(tmp_path)).labels == ["LABEL_0", "LABEL_1"]
+  read(id2label={"0": 1, "1": 2})
+  assert read_head(str(tmp_path)).labels == ["1", "2"]
   read(id2label={"0": "bad", "2": "good"})
   with pytest.raises(UserError, match=r"id2label=.* copy it again"):
     read_head(str(tmp_path))
@@ -151,7 +153,7 @@ def test_the_head_has_its_labels(read, tmp_path):
     ("architectures", [None]),
     ("architectures", {"0": "BertForMaskedLM"}),
     ("problem_type", ["regression"]),
-    ("id2label", {"0": 0, "1": 1}),
+    ("id2label", {"0": 0.5, "1": 1}),
     ("id2label", {"0": None}),
     ("id2label", ["bad", "good"]),
     ("id2label", 5),
