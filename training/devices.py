@@ -26,6 +26,10 @@ from training import input_service
 from training.cluster import Cluster, await_workers, connect
 
 
+# How long a host stays after the last exchange.
+_LAST_READ_SECONDS = 3
+
+
 class LostWorkerError(UserError):
   """Another host has stopped; all must be started again."""
 
@@ -322,6 +326,10 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
   try:
     yield
     exchange(strategy, 0)
+    if _has_workers(strategy):
+      # A host that ended at once could close the connection over which a slower
+      # one is still reading its part of the exchange.
+      time.sleep(_LAST_READ_SECONDS)
   except (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
