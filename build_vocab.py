@@ -356,7 +356,9 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
       logging.warning(
         "%s has %d embeddings, more than the %d pieces of --extend; make sure "
         "that it is the vocabulary of the model",
-        *(prefix, config.vocab_size, len(old.vocab)),
+        prefix,
+        config.vocab_size,
+        len(old.vocab),
       )
   return old
 

@@ -26,8 +26,14 @@ from training import input_service
 from training.cluster import Cluster, await_workers, connect
 
 
-# How long a host stays after the last exchange.
-_LAST_READ_SECONDS = 3
+# What TensorFlow raises when a host does not answer.
+_LOST_CONNECTION = (
+  tf.errors.AbortedError,
+  tf.errors.CancelledError,
+  tf.errors.FailedPreconditionError,
+  tf.errors.InternalError,
+  tf.errors.UnavailableError,
+)
 
 
 class LostWorkerError(UserError):
@@ -326,17 +332,7 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
   try:
     yield
     exchange(strategy, 0)
-    if _has_workers(strategy):
-      # A host that ended at once could close the connection over which a slower
-      # one is still reading its part of the exchange.
-      time.sleep(_LAST_READ_SECONDS)
-  except (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
-    tf.errors.UnavailableError,
-  ) as error:
+  except _LOST_CONNECTION as error:
     if not _has_workers(strategy):
       raise
     own = f"{strategy.cluster_resolver.task_type} "
@@ -347,3 +343,7 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
       f"{[*others, 'another host'][0]} of TF_CONFIG has stopped; start the "
       f"same command on every host to continue from the newest checkpoint"
     ) from error
+  # All hosts have done their work. None may close its connections before all
+  # know that; of this second exchange, nobody needs the result.
+  with contextlib.suppress(*_LOST_CONNECTION):
+    exchange(strategy, 0)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import types
 
 import numpy as np
 import pytest
@@ -57,6 +58,32 @@ def test_a_tpu_that_does_not_answer():
 def test_errors_of_one_host_are_its_own():
   with pytest.raises(tf.errors.InternalError), devices.hosts_end_together(None):
     raise tf.errors.InternalError(None, None, "x")
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_host_may_leave_when_all_have_ended(monkeypatch, fails_at):
+  calls = []
+
+  def exchange(strategy, number):
+    calls.append(number)
+    if len(calls) == fails_at:
+      message = "Socket closed while calling /job:worker/replica:0/task:0"
+      raise tf.errors.UnavailableError(None, None, message)
+
+  monkeypatch.setattr(devices, "exchange", exchange)
+  monkeypatch.setattr(devices, "_has_workers", lambda strategy: True)
+  resolver = types.SimpleNamespace(task_type="worker", task_id=1)
+  strategy = types.SimpleNamespace(cluster_resolver=resolver)
+  if fails_at == 1:
+    with (
+      pytest.raises(devices.LostWorkerError, match="worker 0 of TF_CONFIG"),
+      devices.hosts_end_together(strategy),
+    ):
+      pass
+  else:
+    with devices.hosts_end_together(strategy):
+      pass
+  assert len(calls) == fails_at
 
 
 # Evaluates a model without dropout on the first three rows of a batch, and
