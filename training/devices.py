@@ -26,16 +26,6 @@ from training import input_service
 from training.cluster import Cluster, await_workers, connect
 
 
-# What TensorFlow raises when a host does not answer.
-_LOST_CONNECTION = (
-  tf.errors.AbortedError,
-  tf.errors.CancelledError,
-  tf.errors.FailedPreconditionError,
-  tf.errors.InternalError,
-  tf.errors.UnavailableError,
-)
-
-
 class LostWorkerError(UserError):
   """Another host has stopped; all must be started again."""
 
@@ -329,10 +319,17 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
   Raises:
     LostWorkerError: a host has stopped inside.
   """
+  lost_connection = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+  )
   try:
     yield
     exchange(strategy, 0)
-  except _LOST_CONNECTION as error:
+  except lost_connection as error:
     if not _has_workers(strategy):
       raise
     own = f"{strategy.cluster_resolver.task_type} "
@@ -345,5 +342,5 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
     ) from error
   # All hosts have done their work. None may close its connections before all
   # know that; of this second exchange, nobody needs the result.
-  with contextlib.suppress(*_LOST_CONNECTION):
+  with contextlib.suppress(*lost_connection):
     exchange(strategy, 0)
