@@ -6,7 +6,6 @@ from export.squad_graph import ReaderGraph
 from export.tagger_graph import TaggerGraph
 from export.task_graph import ClassifierGraph, TaskGraph, VectorGraph
 from export.text_graph import GraphTokenizer
-from tasks import squad_model
 from tasks.chooser import Chooser
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
@@ -36,8 +35,7 @@ def load_task(
   if task == "multiple choice":
     return ChooserGraph(Chooser(model_dir), tokenizer)
   if task == "squad":
-    decoding = squad_model.stored_decoding(model_dir)
-    return ReaderGraph(Reader(model_dir, decoding=decoding), tokenizer)
+    return ReaderGraph(Reader(model_dir), tokenizer)
   if task == "tagging":
     return TaggerGraph(Tagger(model_dir), tokenizer)
   if task == "classification":

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from errors import UserError, listing
 from export.find_task import find_task
 from pipeline import downloads
-from tasks import squad, squad_model
+from tasks import squad
 from tasks import labels as label_types
 from tasks.chooser import Chooser
 from tasks.classifier import Classifier
@@ -167,8 +167,7 @@ def _load_classifier(model_dir, **options):
 
 
 def _load_reader(model_dir, **options):
-  decoding = squad_model.stored_decoding(model_dir)
-  reader = Reader(model_dir, decoding=decoding, **options)
+  reader = Reader(model_dir, **options)
 
   def answer(items):
     return [

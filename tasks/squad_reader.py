@@ -31,7 +31,8 @@ class Reader:
     tokenizer: its FullTokenizer. Default: from the model's folder.
     settings: its ReadingSettings. Default: from the model's folder, or those
       of the original.
-    decoding: fields of DecodingSettings.
+    decoding: fields of DecodingSettings. Default of the threshold: the one that
+      the model's folder stores, or 0.
     batch_size: windows per batch.
     precision, runtime: see `predictor.Predictor`.
 
@@ -65,8 +66,9 @@ class Reader:
       folder, getattr(config, "do_lower_case", True)
     )
     self.settings = settings or squad_model.read_settings(folder)
+    fields = squad_model.stored_decoding(folder) | dict(decoding or {})
     self.decoding = squad_model.decoding_settings(
-      self.tokenizer, self.settings, **(decoding or {})
+      self.tokenizer, self.settings, **fields
     )
 
     def compute(bert, features):

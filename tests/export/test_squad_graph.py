@@ -86,7 +86,7 @@ def test_answers_are_the_readers(reader, questions, is_v2):
 
 
 def test_the_stored_threshold_decides(reader, tmp_path, golden, goldens):
-  """In the graph and in the server; far beyond any odds, here."""
+  """In Python, in the graph and in the server; far beyond any odds, here."""
   folder = task_folders.write(tmp_path, "squad", golden, goldens)
   (tmp_path / "squad.json").write_text(
     json.dumps({**vars(reader.settings), "version_2_with_negative": True})
@@ -102,3 +102,6 @@ def test_the_stored_threshold_decides(reader, tmp_path, golden, goldens):
     ].numpy()
     served = served_model.load(folder).answer([(question, context)])[0]
     assert bool(text) == bool(served["answer"]) == has_answer
+    assert bool(Reader(folder).answer(question, context).text) == has_answer
+    given = Reader(folder, decoding={"null_score_diff_threshold": 1e9})
+    assert given.answer(question, context).text
