@@ -63,7 +63,6 @@ _MASKING_FLAGS = (
 def define_flags() -> None:
   """Defines the flags of this script."""
   common_flags.define_text_flags(max_seq_length=128)
-  flags.adopt_module_key_flags(common_flags)  # Lists them in --help.
   _define_file_flags()
   _define_instance_flags()
 

@@ -36,7 +36,6 @@ _LINES_AT_A_TIME = 256
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_input_flag()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists it too.
   flags.DEFINE_string(
     "model_dir",
     None,

@@ -81,7 +81,6 @@ def define_flags() -> None:
     "accuracy or loss", "accuracy, or to pearson for numbers"
   )
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   _define_task_flags()
   _define_table_flags()
 

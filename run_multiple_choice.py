@@ -34,7 +34,6 @@ def define_flags() -> None:
   common_flags.define_run_flags()
   common_flags.define_fine_tuning_flags("accuracy or loss", "accuracy")
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string("train_file", None, f"Rows to train on: {_ROWS}")
   flags.DEFINE_string("dev_file", None, f"Rows to evaluate on: {_ROWS}")
   flags.DEFINE_string(

@@ -80,7 +80,6 @@ def define_flags() -> None:
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   )
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   for name, default, text in _FLAGS:
     is_bool = isinstance(default, bool)
     define = flags.DEFINE_bool if is_bool else flags.DEFINE_string

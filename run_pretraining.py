@@ -48,7 +48,6 @@ def define_flags() -> None:
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_run_flags()
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string(
     "input_file",
     None,

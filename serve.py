@@ -27,7 +27,6 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_runtime_flag()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists it too.
   flags.DEFINE_string(
     "model_dir",
     None,
