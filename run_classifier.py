@@ -139,8 +139,8 @@ def _define_table_flags():
 
 def check_flags() -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  common_flags.require("task_name", "output_dir")
-  common_flags.check_fine_tuning_flags()
+  common_flags.require("task_name")
+  common_flags.check_fine_tuning_flags("predict_file", "interactive")
   common_flags.check_exclusive("regression", "multilabel")
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
     raise UserError(
@@ -158,14 +158,6 @@ def check_flags() -> None:
         raise UserError(
           f"--{name} is for --task_name={runs.CUSTOM} only; omit it"
         )
-  if not common_flags.wanted_splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      "trained model, --predict_file or --interactive"
-    )
-  common_flags.warn_of_unused_file(
-    "dev_file", "dev" in common_flags.wanted_splits()
-  )
 
 
 def make_request() -> runs.Request:

@@ -11,7 +11,6 @@
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
-from errors import UserError
 from tasks import choices, multiple_choice, terminal
 from tasks.choices import Example
 from tasks.chooser import Chooser
@@ -48,16 +47,7 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.require("output_dir")
-  common_flags.check_fine_tuning_flags()
-  if not common_flags.wanted_splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      "trained model, --interactive"
-    )
-  common_flags.warn_of_unused_file(
-    "dev_file", "dev" in common_flags.wanted_splits()
-  )
+  common_flags.check_fine_tuning_flags("interactive")
   for split in common_flags.wanted_splits():
     common_flags.require(_SPLITS[split])
     common_flags.require_file(_SPLITS[split])

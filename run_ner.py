@@ -181,16 +181,7 @@ def main() -> None:
   if FLAGS.predict_file or FLAGS.interactive:
     answer()
     return
-  common_flags.require("output_dir")
-  common_flags.check_fine_tuning_flags()
-  if not common_flags.wanted_splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      "trained model, --predict_file or --interactive"
-    )
-  common_flags.warn_of_unused_file(
-    "dev_file", "dev" in common_flags.wanted_splits()
-  )
+  common_flags.check_fine_tuning_flags("predict_file", "interactive")
   make_experiment().run()
 
 

@@ -100,13 +100,7 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.require("output_dir")
-  common_flags.check_fine_tuning_flags()
-  if not splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_predict or --do_eval, or, with a "
-      "trained model, --interactive"
-    )
+  common_flags.check_fine_tuning_flags("interactive")
   wanted = set(splits().values())
   common_flags.warn_of_unused_file(
     "predict_file",

@@ -406,14 +406,27 @@ def check_run_flags() -> None:
     )
 
 
-def check_fine_tuning_flags() -> None:
-  """Checks the numeric flags of a fine-tuning run."""
+def check_fine_tuning_flags(*questions: str) -> None:
+  """Checks the flags of a fine-tuning run, and warns of a file it ignores.
+
+  Args:
+    questions: the flags that ask a trained model instead.
+  """
+  require("output_dir")
   check_run_flags()
   require_positive("predict_batch_size", "num_train_epochs")
   if not 0 <= FLAGS.warmup_proportion <= 1:
     raise UserError(
       f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"
     )
+  if not wanted_splits():
+    asks = " or ".join(f"--{name}" for name in questions)
+    raise UserError(
+      f"nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      f"trained model, {asks}"
+    )
+  if "dev_file" in FLAGS:
+    warn_of_unused_file("dev_file", "dev" in wanted_splits())
 
 
 def check_question_flags(*names: str) -> None:
