@@ -595,27 +595,22 @@ def find_files(name: str) -> list[str]:
 
 def load_tokenizer() -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
+  flag, path = "vocab_file", vocab_file()
   if FLAGS.spm_model_file:
-    require_file("spm_model_file")
-  else:
-    if not vocab_file():
-      require("vocab_file")
-    if FLAGS.vocab_file:
-      require_file("vocab_file")
-    text_files.decode_utf8(vocab_file(), files.read_bytes(vocab_file()))
-  try:
-    tokenization.validate_case_matches_checkpoint(
-      FLAGS.do_lower_case, given("init_checkpoint")
-    )
-  except ValueError as error:
-    raise UserError(str(error)) from error
+    flag, path = "spm_model_file", FLAGS.spm_model_file
+  if not path:
+    require(flag)
+  if FLAGS[flag].value:
+    require_file(flag)
+  if flag == "vocab_file":
+    text_files.decode_utf8(path, files.read_bytes(path))
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, given("init_checkpoint")
+  )
   tokenizer = tokenization.FullTokenizer(
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
-  if FLAGS.spm_model_file:
-    check_vocabulary(tokenizer, "spm_model_file", FLAGS.spm_model_file)
-  else:
-    check_vocabulary(tokenizer, "vocab_file", vocab_file())
+  check_vocabulary(tokenizer, flag, path)
   return tokenizer
 
 
