@@ -94,22 +94,13 @@ def named_casing(path: str) -> bool | None:
   Args:
     path: the folder, or a file in it.
   """
-  fitting = [case for case in (True, False) if _fits(case, _full_path(path))]
-  return fitting[0] if len(fitting) == 1 else None
+  release = tokenization.find_release(_full_path(path))
+  return release and release.group(1) != "cased"
 
 
 def _full_path(path):
   """The path with the folder's name, even if it is "." or similar."""
   return path if files.is_remote(path) else os.path.abspath(path)
-
-
-def _fits(do_lower_case, path):
-  """Whether the name of a folder does not contradict a casing."""
-  try:
-    tokenization.validate_case_matches_checkpoint(do_lower_case, path)
-  except UserError:
-    return False
-  return True
 
 
 def load_config(model_dir: str) -> modeling.BertConfig:
