@@ -9,7 +9,6 @@ format contains `config.json`, `model.safetensors`, and `vocab.txt` or
 `tokenizer.json`.
 """
 
-import json
 import os
 from typing import NamedTuple
 
@@ -210,30 +209,3 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   if init_checkpoint is None and files.exists(release + ".index"):
     return release
   return init_checkpoint
-
-
-def read_json(path: str, kind: type) -> dict | list | None:
-  """The content of a JSON file in a model folder, or None without a file.
-
-  Args:
-    path: the file.
-    kind: expected type, dict or list.
-
-  Raises:
-    UserError: the file contains something else.
-  """
-  if not files.exists(path):
-    return None
-  try:
-    found = json.loads(files.read_bytes(path))
-  except ValueError as error:
-    raise UserError(damaged(path, f"invalid JSON: {error}")) from error
-  if not isinstance(found, kind):
-    expected = {dict: "object", list: "array"}[kind]
-    raise UserError(damaged(path, f"expected a JSON {expected}"))
-  return found
-
-
-def damaged(path: str, reason: str) -> str:
-  """An error message about a damaged file of a model folder."""
-  return f"{path} is damaged ({reason}); train again, or copy it again"
