@@ -10,6 +10,7 @@ format contains `config.json`, `model.safetensors`, and `vocab.txt` or
 """
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import modeling
@@ -143,20 +144,27 @@ def load_tokenizer(
   Raises:
     UserError: there is neither, or more than one SentencePiece model.
   """
-  names = files.listdir(model_dir)
-  for name in VOCAB_NAMES:
-    if name in names:
-      path = os.path.join(model_dir, name)
-      return tokenization.FullTokenizer(path, do_lower_case)
-  models = [name for name in names if name.endswith(".model")]
-  if len(models) != 1:
+  path = find_vocabulary(model_dir)
+  if path is None:
     raise UserError(
       f"{model_dir} contains neither vocab.txt nor one SentencePiece model; "
       f"copy the file that came with the model there"
     )
-  return tokenization.FullTokenizer(
-    None, do_lower_case, os.path.join(model_dir, models[0])
-  )
+  if path.endswith(".model"):
+    return tokenization.FullTokenizer(None, do_lower_case, path)
+  return tokenization.FullTokenizer(path, do_lower_case)
+
+
+def find_vocabulary(
+  model_dir: str, names: Sequence[str] = VOCAB_NAMES
+) -> str | None:
+  """The first of these files in a folder, else its only *.model, else None."""
+  found = files.listdir(model_dir)
+  models = [name for name in found if name.endswith(".model")]
+  known = [name for name in names if name in found]
+  if not known and len(models) != 1:
+    return None
+  return os.path.join(model_dir, [*known, *models][0])
 
 
 def check_vocabulary(model: Model) -> None:
