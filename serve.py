@@ -27,14 +27,7 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_runtime_flag()
-  flags.DEFINE_string(
-    "model_dir",
-    None,
-    "Folder of the model: the --output_dir of a finished training, an unzipped "
-    "release, or config.json with model.safetensors. Or a name, such as "
-    "hf://google-bert/bert-base-uncased, to download once.",
-  )
-  common_flags.define_download_flag()
+  common_flags.define_model_dir_flag()
   flags.DEFINE_string(
     "model_name",
     None,

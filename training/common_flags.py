@@ -60,6 +60,23 @@ def define_download_flag() -> None:
   )
 
 
+def define_model_dir_flag(training: str = "a training", more: str = "") -> None:
+  """Defines the flags for the folder of a model, and for its download.
+
+  Args:
+    training: what writes such an --output_dir, for the help.
+    more: what else is accepted, for the help.
+  """
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    f"Folder of a model: an unzipped release, the --output_dir of {training}, "
+    f"or config.json with model.safetensors. Or a name, such as "
+    f"hf://google-bert/bert-base-uncased, to download once.{more}",
+  )
+  define_download_flag()
+
+
 def define_text_flags(
   max_seq_length: int, longer_text: str = "is truncated"
 ) -> None:
