@@ -58,12 +58,6 @@ def define_flags() -> None:
     None,
     "TFRecord files to evaluate on. Default: --input_file.",
   )
-  flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Maximum number of masked positions per row, as in the records.",
-    lower_bound=1,
-  )
   flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.")
   flags.DEFINE_integer(
     "num_warmup_steps",
@@ -80,16 +74,7 @@ def define_flags() -> None:
     "Mask rows as they are read, differently in each epoch. For records made "
     "with --no_masking. Needs --vocab_file.",
   )
-  flags.DEFINE_float(
-    "masked_lm_prob",
-    0.15,
-    "Fraction of the word pieces that --dynamic_masking masks.",
-  )
-  flags.DEFINE_bool(
-    "do_whole_word_mask",
-    False,
-    "Whether --dynamic_masking masks all pieces of a word together.",
-  )
+  common_flags.define_masking_flags("For --dynamic_masking. ")
 
 
 def check_flags() -> None:
@@ -112,10 +97,7 @@ def check_flags() -> None:
       f"--num_train_steps={FLAGS.num_train_steps}, so the learning rate would "
       f"never reach its peak; lower it"
     )
-  if not 0 < FLAGS.masked_lm_prob < 1:
-    raise UserError(
-      f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1"
-    )
+  common_flags.check_masking_flags()
   for name in ("masked_lm_prob", "do_whole_word_mask"):
     if FLAGS[name].value != FLAGS[name].default and not FLAGS.dynamic_masking:
       raise UserError(

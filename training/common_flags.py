@@ -101,6 +101,29 @@ def define_text_flags(
   )
 
 
+def define_masking_flags(condition: str = "") -> None:
+  """Flags of how words are masked.
+
+  Args:
+    condition: when the choice of the words has an effect, for the help.
+  """
+  flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    20,
+    "Maximum number of masked pieces per row; the same in "
+    "create_pretraining_data.py and run_pretraining.py.",
+    lower_bound=1,
+  )
+  flags.DEFINE_float(
+    "masked_lm_prob", 0.15, f"{condition}Fraction of the pieces to mask."
+  )
+  flags.DEFINE_bool(
+    "do_whole_word_mask",
+    False,
+    f"{condition}Mask either all pieces of a word or none.",
+  )
+
+
 def define_input_flag() -> None:
   """Defines the flag for a file of texts."""
   flags.DEFINE_string(
@@ -420,6 +443,16 @@ def check_run_flags() -> None:
     raise UserError(
       f"--weight_decay={FLAGS.weight_decay} must be a finite number of at "
       f"least 0"
+    )
+
+
+def check_masking_flags() -> None:
+  """Checks the fraction of `define_masking_flags`."""
+  if not 0 < FLAGS.masked_lm_prob < 1:
+    otherwise = ", or --no_masking" if "no_masking" in FLAGS else ""
+    raise UserError(
+      f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1; pass "
+      f"0.15, as in the paper{otherwise}"
     )
 
 
