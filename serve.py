@@ -10,6 +10,7 @@ vectors of texts. The interface is that of TensorFlow Serving, and a plain one;
 docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 
+import dataclasses
 import os
 import re
 
@@ -109,11 +110,8 @@ def main() -> None:
     precision=FLAGS.precision,
     runtime=FLAGS.runtime,
   )
-  names = (
-    *("max_batch", "max_wait_ms", "max_queue", "max_texts"),
-    *("max_text_chars", "max_body_bytes", "timeout_s"),
-  )
-  limits = server.Limits(**{n: FLAGS[n].value for n in names})
+  names = (field.name for field in dataclasses.fields(server.Limits))
+  limits = server.Limits(**{name: FLAGS[name].value for name in names})
   app = server.make_app(model, name, limits)
   host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
   address = f"http://{host}:{listener.getsockname()[1]}"
