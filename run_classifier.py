@@ -217,14 +217,15 @@ def main() -> None:
   if len(planned) == 1:
     make_experiment(request, planned[0]).run()
     return
+  first_seed = planned[: len(planned) // FLAGS.num_seeds]
   # Validate all tasks before training any.
-  for run in planned[: len(planned) // FLAGS.num_seeds]:
+  for run in first_seed:
     if FLAGS.do_train and "train" not in run.splits:
       runs.check_examples(request, run)  # Its model does not exist yet.
     else:
       make_experiment(request, run)
   if FLAGS.dry_run:
-    for run in planned[: len(planned) // FLAGS.num_seeds]:
+    for run in first_seed:
       if "train" in run.splits:
         make_experiment(request, run).run()
     return
