@@ -24,15 +24,10 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "to", None, ["huggingface", "tensorflow"], "The format to write."
   )
-  flags.DEFINE_string(
-    "model_dir",
-    None,
-    "Folder of a model in either format: a release, the --output_dir of a "
-    "training, or config.json with model.safetensors. Or a checkpoint in it; "
-    "or a name, such as hf://google-bert/bert-base-uncased, to download once; "
-    "or the SavedModel of an encoder, of which only variables are read.",
+  common_flags.define_model_dir_flag(
+    more=" Or a checkpoint in such a folder, or the SavedModel of an encoder, "
+    "of which only variables are read."
   )
-  common_flags.define_download_flag()
   flags.DEFINE_string("output_dir", None, "New folder to write.")
 
 

@@ -63,7 +63,6 @@ _MASKING_FLAGS = (
 def define_flags() -> None:
   """Defines the flags of this script."""
   common_flags.define_text_flags(max_seq_length=128)
-  flags.adopt_module_key_flags(common_flags)  # Lists them in --help.
   _define_file_flags()
   _define_instance_flags()
 
@@ -106,18 +105,7 @@ def _define_file_flags():
 
 
 def _define_instance_flags():
-  flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Mask either all pieces of a word or none."
-  )
-  flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Maximum number of masked pieces per instance.",
-    lower_bound=1,
-  )
-  flags.DEFINE_float(
-    "masked_lm_prob", 0.15, "Fraction of the pieces of an instance to mask."
-  )
+  common_flags.define_masking_flags()
   flags.DEFINE_integer(
     "random_seed", 12345, "Random seed. The same command gives the same files."
   )
@@ -152,11 +140,7 @@ def check_flags() -> None:
   """Raises UserError if a flag is wrong or contradicts another."""
   common_flags.require("input_file", "output_file")
   instances.check_length(FLAGS.max_seq_length, FLAGS.next_sentence_prediction)
-  if not 0 < FLAGS.masked_lm_prob < 1:
-    raise UserError(
-      f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1; pass "
-      f"0.15, as in the paper, or --no_masking"
-    )
+  common_flags.check_masking_flags()
   if not 0 <= FLAGS.short_seq_prob <= 1:
     raise UserError(
       f"--short_seq_prob={FLAGS.short_seq_prob} must be between 0 and 1"

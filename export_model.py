@@ -51,14 +51,7 @@ _ASSETS = (
 
 def define_flags() -> None:
   """Defines this script's flags."""
-  flags.DEFINE_string(
-    "model_dir",
-    None,
-    "Folder of a model: an unzipped release, the --output_dir of a training, "
-    "or config.json with model.safetensors. Or a name, such as "
-    "hf://google-bert/bert-base-uncased, to download once.",
-  )
-  common_flags.define_download_flag()
+  common_flags.define_model_dir_flag()
   flags.DEFINE_string("output_dir", None, "New folder for the exported model.")
   flags.DEFINE_enum(
     "format", "saved_model", list(_QUANTIZATIONS), "Format of the model."

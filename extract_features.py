@@ -35,7 +35,6 @@ def define_flags() -> None:
   common_flags.define_tpu_flags()
   common_flags.define_input_flag()
   common_flags.define_runtime_flag()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string(
     "output_file",
     None,

@@ -36,15 +36,7 @@ _LINES_AT_A_TIME = 256
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_input_flag()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists it too.
-  flags.DEFINE_string(
-    "model_dir",
-    None,
-    "Folder of a pre-trained model: an unzipped release, the --output_dir of "
-    "run_pretraining.py, or config.json with model.safetensors. Or a name, "
-    "such as hf://google-bert/bert-base-uncased, to download once.",
-  )
-  common_flags.define_download_flag()
+  common_flags.define_model_dir_flag("run_pretraining.py")
   flags.DEFINE_string(
     "output_file",
     None,

@@ -81,7 +81,6 @@ def define_flags() -> None:
     "accuracy or loss", "accuracy, or to pearson for numbers"
   )
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   _define_task_flags()
   _define_table_flags()
 
@@ -140,8 +139,8 @@ def _define_table_flags():
 
 def check_flags() -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  common_flags.require("task_name", "output_dir")
-  common_flags.check_fine_tuning_flags()
+  common_flags.require("task_name")
+  common_flags.check_fine_tuning_flags("predict_file", "interactive")
   common_flags.check_exclusive("regression", "multilabel")
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
     raise UserError(
@@ -159,14 +158,6 @@ def check_flags() -> None:
         raise UserError(
           f"--{name} is for --task_name={runs.CUSTOM} only; omit it"
         )
-  if not common_flags.wanted_splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      "trained model, --predict_file or --interactive"
-    )
-  common_flags.warn_of_unused_file(
-    "dev_file", "dev" in common_flags.wanted_splits()
-  )
 
 
 def make_request() -> runs.Request:
@@ -226,14 +217,15 @@ def main() -> None:
   if len(planned) == 1:
     make_experiment(request, planned[0]).run()
     return
+  first_seed = planned[: len(planned) // FLAGS.num_seeds]
   # Validate all tasks before training any.
-  for run in planned[: len(planned) // FLAGS.num_seeds]:
+  for run in first_seed:
     if FLAGS.do_train and "train" not in run.splits:
       runs.check_examples(request, run)  # Its model does not exist yet.
     else:
       make_experiment(request, run)
   if FLAGS.dry_run:
-    for run in planned[: len(planned) // FLAGS.num_seeds]:
+    for run in first_seed:
       if "train" in run.splits:
         make_experiment(request, run).run()
     return

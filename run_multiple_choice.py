@@ -11,7 +11,6 @@
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
-from errors import UserError
 from tasks import choices, multiple_choice, terminal
 from tasks.choices import Example
 from tasks.chooser import Chooser
@@ -34,7 +33,6 @@ def define_flags() -> None:
   common_flags.define_run_flags()
   common_flags.define_fine_tuning_flags("accuracy or loss", "accuracy")
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string("train_file", None, f"Rows to train on: {_ROWS}")
   flags.DEFINE_string("dev_file", None, f"Rows to evaluate on: {_ROWS}")
   flags.DEFINE_string(
@@ -49,16 +47,7 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.require("output_dir")
-  common_flags.check_fine_tuning_flags()
-  if not common_flags.wanted_splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      "trained model, --interactive"
-    )
-  common_flags.warn_of_unused_file(
-    "dev_file", "dev" in common_flags.wanted_splits()
-  )
+  common_flags.check_fine_tuning_flags("interactive")
   for split in common_flags.wanted_splits():
     common_flags.require(_SPLITS[split])
     common_flags.require_file(_SPLITS[split])

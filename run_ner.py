@@ -80,7 +80,6 @@ def define_flags() -> None:
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   )
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   for name, default, text in _FLAGS:
     is_bool = isinstance(default, bool)
     define = flags.DEFINE_bool if is_bool else flags.DEFINE_string
@@ -182,16 +181,7 @@ def main() -> None:
   if FLAGS.predict_file or FLAGS.interactive:
     answer()
     return
-  common_flags.require("output_dir")
-  common_flags.check_fine_tuning_flags()
-  if not common_flags.wanted_splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      "trained model, --predict_file or --interactive"
-    )
-  common_flags.warn_of_unused_file(
-    "dev_file", "dev" in common_flags.wanted_splits()
-  )
+  common_flags.check_fine_tuning_flags("predict_file", "interactive")
   make_experiment().run()
 
 

@@ -48,7 +48,6 @@ def define_flags() -> None:
   common_flags.define_model_flags(max_seq_length=128)
   common_flags.define_run_flags()
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   flags.DEFINE_string(
     "input_file",
     None,
@@ -58,12 +57,6 @@ def define_flags() -> None:
     "eval_input_file",
     None,
     "TFRecord files to evaluate on. Default: --input_file.",
-  )
-  flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Maximum number of masked positions per row, as in the records.",
-    lower_bound=1,
   )
   flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.")
   flags.DEFINE_integer(
@@ -81,16 +74,7 @@ def define_flags() -> None:
     "Mask rows as they are read, differently in each epoch. For records made "
     "with --no_masking. Needs --vocab_file.",
   )
-  flags.DEFINE_float(
-    "masked_lm_prob",
-    0.15,
-    "Fraction of the word pieces that --dynamic_masking masks.",
-  )
-  flags.DEFINE_bool(
-    "do_whole_word_mask",
-    False,
-    "Whether --dynamic_masking masks all pieces of a word together.",
-  )
+  common_flags.define_masking_flags("For --dynamic_masking. ")
 
 
 def check_flags() -> None:
@@ -113,10 +97,7 @@ def check_flags() -> None:
       f"--num_train_steps={FLAGS.num_train_steps}, so the learning rate would "
       f"never reach its peak; lower it"
     )
-  if not 0 < FLAGS.masked_lm_prob < 1:
-    raise UserError(
-      f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1"
-    )
+  common_flags.check_masking_flags()
   for name in ("masked_lm_prob", "do_whole_word_mask"):
     if FLAGS[name].value != FLAGS[name].default and not FLAGS.dynamic_masking:
       raise UserError(

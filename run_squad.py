@@ -80,7 +80,6 @@ def define_flags() -> None:
   common_flags.define_run_flags()
   common_flags.define_fine_tuning_flags("f1 or exact_match", "f1")
   common_flags.define_device_flags()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
   define = {bool: flags.DEFINE_bool}
   define[int] = functools.partial(flags.DEFINE_integer, lower_bound=1)
   for name, default, text in _FLAGS:
@@ -101,13 +100,7 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.require("output_dir")
-  common_flags.check_fine_tuning_flags()
-  if not splits():
-    raise UserError(
-      "nothing to do; pass --do_train, --do_predict or --do_eval, or, with a "
-      "trained model, --interactive"
-    )
+  common_flags.check_fine_tuning_flags("interactive")
   wanted = set(splits().values())
   common_flags.warn_of_unused_file(
     "predict_file",

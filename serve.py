@@ -10,6 +10,7 @@ vectors of texts. The interface is that of TensorFlow Serving, and a plain one;
 docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 
+import dataclasses
 import os
 import re
 
@@ -27,15 +28,7 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_runtime_flag()
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists it too.
-  flags.DEFINE_string(
-    "model_dir",
-    None,
-    "Folder of the model: the --output_dir of a finished training, an unzipped "
-    "release, or config.json with model.safetensors. Or a name, such as "
-    "hf://google-bert/bert-base-uncased, to download once.",
-  )
-  common_flags.define_download_flag()
+  common_flags.define_model_dir_flag()
   flags.DEFINE_string(
     "model_name",
     None,
@@ -117,11 +110,8 @@ def main() -> None:
     precision=FLAGS.precision,
     runtime=FLAGS.runtime,
   )
-  names = (
-    *("max_batch", "max_wait_ms", "max_queue", "max_texts"),
-    *("max_text_chars", "max_body_bytes", "timeout_s"),
-  )
-  limits = server.Limits(**{n: FLAGS[n].value for n in names})
+  names = (field.name for field in dataclasses.fields(server.Limits))
+  limits = server.Limits(**{name: FLAGS[name].value for name in names})
   app = server.make_app(model, name, limits)
   host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
   address = f"http://{host}:{listener.getsockname()[1]}"

@@ -32,6 +32,17 @@ _MAX_CACHED_WORDS = 2**20
 _MAX_CACHED_LENGTH = 64
 
 
+def find_release(path: str | None) -> re.Match | None:
+  """The match of a released model's name in a path; its group 1 is the casing.
+
+  Args:
+    path: a folder or a file in it; only these two names are searched.
+  """
+  *_, folder, name = ["", *(path or "").rstrip("/").split("/")]
+  pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
+  return re.search(pattern, name) or re.search(pattern, folder)
+
+
 def validate_case_matches_checkpoint(
   do_lower_case: bool, init_checkpoint: str | None
 ) -> None:
@@ -40,9 +51,7 @@ def validate_case_matches_checkpoint(
   A release is recognized by the name of the folder of `init_checkpoint`; other
   names and None pass.
   """
-  *_, folder, name = ["", *(init_checkpoint or "").rstrip("/").split("/")]
-  pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
-  release = re.search(pattern, name) or re.search(pattern, folder)
+  release = find_release(init_checkpoint)
   if release is None:
     return
   lower_cased = release.group(1) != "cased"

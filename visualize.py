@@ -67,7 +67,6 @@ def define_flags() -> None:
     max_seq_length=128,
     longer_text="is truncated by embeddings, and an error for attention",
   )
-  flags.adopt_module_key_flags(common_flags)  # So that --help lists them too.
 
 
 def check_flags() -> None:

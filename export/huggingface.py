@@ -230,12 +230,9 @@ def _config_json(model, fields):
 
 def _vocab_files(folder, tokenizer) -> Contents:
   """vocab.txt, or the SentencePiece model, by name."""
-  found = files.listdir(folder)
-  if "vocab.txt" in found:
-    return {"vocab.txt": files.read_bytes(os.path.join(folder, "vocab.txt"))}
-  for name in found:
-    if name.endswith(".model"):
-      return {name: files.read_bytes(os.path.join(folder, name))}
+  path = model_folder.find_vocabulary(folder, ("vocab.txt",))
+  if path:
+    return {os.path.basename(path): files.read_bytes(path)}
   return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
 
 

@@ -8,7 +8,6 @@ The interface is described at
 https://www.tensorflow.org/hub/common_saved_model_apis/text.
 """
 
-import os
 import types
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +18,6 @@ import modeling
 import variables
 from errors import UserError
 from export import text_graph, text_rows
-from pipeline import files
 from tasks import pretraining
 from training import checkpoints, model_folder
 
@@ -94,16 +92,13 @@ class Encoder(_Encoding):
     self.do_lower_case = constants.get(
       "do_lower_case", [], None, tf.bool, False
     )
-    names = files.listdir(model_dir)
-    if "vocab.txt" not in names:  # find_model has found it, or one model.
-      names = [name for name in names if name.endswith(".model")]
-    if not names:
+    path = model_folder.find_vocabulary(model_dir, ("vocab.txt",))
+    if path is None:
       raise UserError(
         f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
         f"with convert_checkpoint.py --to=tensorflow, and pass the result"
       )
-    name = "vocab.txt" if "vocab.txt" in names else names[0]
-    self.vocab_file = tf.saved_model.Asset(os.path.join(model_dir, name))
+    self.vocab_file = tf.saved_model.Asset(path)
 
   @tf.function(autograph=False)
   def __call__(

@@ -249,10 +249,9 @@ def _load_chooser(model_dir, **options):
 
 
 def _load_encoder(model_dir, **options):
-  model = model_folder.find_model(model_dir)
-  length = min(_LENGTH, model.config.max_position_embeddings)
+  length = model_folder.default_length(model_dir, _LENGTH)
   extractor = FeatureExtractor(
-    model, layers=[-1], pooling="mean", max_seq_length=length, **options
+    model_dir, layers=[-1], pooling="mean", max_seq_length=length, **options
   )
 
   def answer(items):

@@ -5,12 +5,11 @@ when it is used.
 """
 
 import collections
-import importlib
 import logging
 import re
 from collections.abc import Sequence
 
-from errors import UserError
+from errors import UserError, import_optional
 from pipeline import files
 from pipeline.corpus import Corpus, CorpusConfig, records_of_shard
 
@@ -33,12 +32,9 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
   # Beam warns that packages for Google Cloud are missing.
   logging.disable(logging.WARNING)
   try:
-    beam = importlib.import_module("apache_beam")
-  except ImportError as error:
-    raise UserError(
-      f"--runner={runner} needs Apache Beam ({error}); run pip install -r "
-      f"requirements-beam.txt, or omit the flag"
-    ) from error
+    beam = import_optional(
+      "apache_beam", f"--runner={runner}", "requirements-beam.txt"
+    )
   finally:
     logging.disable(logging.NOTSET)
   make_options = beam.pipeline.PipelineOptions

@@ -6,6 +6,7 @@ load TensorFlow for its file systems.
 
 import contextlib
 import glob
+import json
 import os
 import re
 import shutil
@@ -157,6 +158,33 @@ def read_bytes(path: str | os.PathLike) -> bytes:
   """The content of a file or pipe."""
   with open_file(path, "rb") as reader:
     return reader.read()
+
+
+def read_json(path: str, kind: type) -> dict | list | None:
+  """The content of a JSON file in a model folder, or None without a file.
+
+  Args:
+    path: the file.
+    kind: expected type, dict or list.
+
+  Raises:
+    UserError: the file contains something else.
+  """
+  if not exists(path):
+    return None
+  try:
+    found = json.loads(read_bytes(path))
+  except ValueError as error:
+    raise UserError(damaged(path, f"invalid JSON: {error}")) from error
+  if not isinstance(found, kind):
+    expected = {dict: "object", list: "array"}[kind]
+    raise UserError(damaged(path, f"expected a JSON {expected}"))
+  return found
+
+
+def damaged(path: str, reason: str) -> str:
+  """An error message about a damaged file of a model folder."""
+  return f"{path} is damaged ({reason}); train again, or copy it again"
 
 
 def write_file(path: str | os.PathLike, content: str | bytes) -> None:

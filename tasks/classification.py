@@ -392,10 +392,10 @@ def read_assets(
   settings = {"kind": "classification", "mean": 0.0, "deviation": 1.0}
   settings |= defaults
   path = os.path.join(folder, SETTINGS_NAME)
-  found = model_folder.read_json(path, dict) or {}
+  found = files.read_json(path, dict) or {}
   settings |= {name: found[name] for name in settings.keys() & found.keys()}
   reading = Reading(**{name: settings.pop(name) for name in defaults})
-  labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
+  labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
   if labels is None:
     head = huggingface_config.read_head(folder)
     if head.architecture != ARCHITECTURE:
@@ -411,4 +411,4 @@ def read_assets(
   try:
     return label_types.make_label_type(labels=labels, **settings), reading
   except ValueError as error:
-    raise UserError(model_folder.damaged(path, error)) from error
+    raise UserError(files.damaged(path, error)) from error

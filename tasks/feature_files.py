@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import orjson
 
-from errors import UserError
+from errors import UserError, import_optional
 from pipeline import files, text_files
 from tasks.features import FeatureExtractor, Features, Text
 from training import inputs
@@ -83,13 +83,9 @@ def check_output(path: str, dtype: str) -> None:
       f"--output_file that ends in .npz or .parquet"
     )
   if file_format == "parquet":
-    try:
-      import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-      raise UserError(
-        f"--output_file={path}: cannot load the package pyarrow ({error}); "
-        f"install it by pip install -r requirements-formats.txt"
-      ) from error
+    import_optional(
+      "pyarrow.parquet", f"--output_file={path}", "requirements-formats.txt"
+    )
 
 
 @contextlib.contextmanager

@@ -231,7 +231,7 @@ def read_assets(folder: str) -> int:
     UserError: the folder holds no such model.
   """
   path = os.path.join(folder, SETTINGS_NAME)
-  settings = model_folder.read_json(path, dict)
+  settings = files.read_json(path, dict)
   if settings is None:
     head = huggingface_config.read_head(folder)
     if head.architecture == ARCHITECTURE:
@@ -242,5 +242,5 @@ def read_assets(folder: str) -> int:
     )
   length = settings.get("max_seq_length")
   if type(length) is not int:
-    raise UserError(model_folder.damaged(path, f"max_seq_length is {length}"))
+    raise UserError(files.damaged(path, f"max_seq_length is {length}"))
   return length

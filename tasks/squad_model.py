@@ -365,11 +365,11 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
   """
   path = os.path.join(model_dir or "", SETTINGS_NAME)
   defaults = dataclasses.asdict(ReadingSettings())
-  found = model_folder.read_json(path, dict) if model_dir else None
+  found = files.read_json(path, dict) if model_dir else None
   stored = {name: found[name] for name in defaults if name in (found or {})}
   for name, value in stored.items():
     if type(value) is not type(defaults[name]):
-      raise UserError(model_folder.damaged(path, f"{name}={value!r}"))
+      raise UserError(files.damaged(path, f"{name}={value!r}"))
   if model_dir and "max_seq_length" not in stored.keys() | given.keys():
     defaults |= _fitting_lengths(model_dir)
   settings = ReadingSettings(**{**defaults, **stored, **given})
@@ -448,7 +448,7 @@ def read_threshold(folders: Iterable[str | None]) -> float:
   folders = list(dict.fromkeys(filter(None, folders)))
   for folder in folders:
     path = os.path.join(folder, THRESHOLD_NAME)
-    found = model_folder.read_json(path, dict)
+    found = files.read_json(path, dict)
     if found is None:
       continue
     threshold = found.get(_THRESHOLD_KEY)

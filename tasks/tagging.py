@@ -223,9 +223,9 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   Raises:
     UserError: the folder holds no tagger, or its files are damaged.
   """
-  labels = model_folder.read_json(os.path.join(folder, LABELS_NAME), list)
+  labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
   path = os.path.join(folder, SETTINGS_NAME)
-  settings = model_folder.read_json(path, dict)
+  settings = files.read_json(path, dict)
   head = huggingface_config.read_head(folder)
   if head.architecture == ARCHITECTURE:  # It needs no files of ours.
     labels = labels or head.labels
@@ -241,4 +241,4 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
     scheme = settings.pop("scheme")
     return labels, scheme, Reading(**settings)
   except (KeyError, TypeError) as error:
-    raise UserError(model_folder.damaged(path, str(error))) from error
+    raise UserError(files.damaged(path, str(error))) from error

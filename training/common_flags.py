@@ -60,6 +60,23 @@ def define_download_flag() -> None:
   )
 
 
+def define_model_dir_flag(training: str = "a training", more: str = "") -> None:
+  """Defines the flags for the folder of a model, and for its download.
+
+  Args:
+    training: what writes such an --output_dir, for the help.
+    more: what else is accepted, for the help.
+  """
+  flags.DEFINE_string(
+    "model_dir",
+    None,
+    f"Folder of a model: an unzipped release, the --output_dir of {training}, "
+    f"or config.json with model.safetensors. Or a name, such as "
+    f"hf://google-bert/bert-base-uncased, to download once.{more}",
+  )
+  define_download_flag()
+
+
 def define_text_flags(
   max_seq_length: int, longer_text: str = "is truncated"
 ) -> None:
@@ -81,6 +98,29 @@ def define_text_flags(
     max_seq_length,
     "Maximum sequence length in word pieces, including [CLS] and [SEP]. "
     f"Longer text {longer_text}.",
+  )
+
+
+def define_masking_flags(condition: str = "") -> None:
+  """Flags of how words are masked.
+
+  Args:
+    condition: when the choice of the words has an effect, for the help.
+  """
+  flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    20,
+    "Maximum number of masked pieces per row; the same in "
+    "create_pretraining_data.py and run_pretraining.py.",
+    lower_bound=1,
+  )
+  flags.DEFINE_float(
+    "masked_lm_prob", 0.15, f"{condition}Fraction of the pieces to mask."
+  )
+  flags.DEFINE_bool(
+    "do_whole_word_mask",
+    False,
+    f"{condition}Mask either all pieces of a word or none.",
   )
 
 
@@ -406,14 +446,37 @@ def check_run_flags() -> None:
     )
 
 
-def check_fine_tuning_flags() -> None:
-  """Checks the numeric flags of a fine-tuning run."""
+def check_masking_flags() -> None:
+  """Checks the fraction of `define_masking_flags`."""
+  if not 0 < FLAGS.masked_lm_prob < 1:
+    otherwise = ", or --no_masking" if "no_masking" in FLAGS else ""
+    raise UserError(
+      f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1; pass "
+      f"0.15, as in the paper{otherwise}"
+    )
+
+
+def check_fine_tuning_flags(*questions: str) -> None:
+  """Checks the flags of a fine-tuning run, and warns of a file it ignores.
+
+  Args:
+    questions: the flags that ask a trained model instead.
+  """
+  require("output_dir")
   check_run_flags()
   require_positive("predict_batch_size", "num_train_epochs")
   if not 0 <= FLAGS.warmup_proportion <= 1:
     raise UserError(
       f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"
     )
+  if not wanted_splits():
+    asks = " or ".join(f"--{name}" for name in questions)
+    raise UserError(
+      f"nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      f"trained model, {asks}"
+    )
+  if "dev_file" in FLAGS:
+    warn_of_unused_file("dev_file", "dev" in wanted_splits())
 
 
 def check_question_flags(*names: str) -> None:
@@ -582,27 +645,22 @@ def find_files(name: str) -> list[str]:
 
 def load_tokenizer() -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
+  flag, path = "vocab_file", vocab_file()
   if FLAGS.spm_model_file:
-    require_file("spm_model_file")
-  else:
-    if not vocab_file():
-      require("vocab_file")
-    if FLAGS.vocab_file:
-      require_file("vocab_file")
-    text_files.decode_utf8(vocab_file(), files.read_bytes(vocab_file()))
-  try:
-    tokenization.validate_case_matches_checkpoint(
-      FLAGS.do_lower_case, given("init_checkpoint")
-    )
-  except ValueError as error:
-    raise UserError(str(error)) from error
+    flag, path = "spm_model_file", FLAGS.spm_model_file
+  if not path:
+    require(flag)
+  if FLAGS[flag].value:
+    require_file(flag)
+  if flag == "vocab_file":
+    text_files.decode_utf8(path, files.read_bytes(path))
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, given("init_checkpoint")
+  )
   tokenizer = tokenization.FullTokenizer(
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
-  if FLAGS.spm_model_file:
-    check_vocabulary(tokenizer, "spm_model_file", FLAGS.spm_model_file)
-  else:
-    check_vocabulary(tokenizer, "vocab_file", vocab_file())
+  check_vocabulary(tokenizer, flag, path)
   return tokenizer
 
 

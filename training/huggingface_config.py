@@ -102,11 +102,12 @@ def _is_extra(name):
 def _read_casing(folder):
   """Whether the tokenizer in a folder lower-cases text; None if unknown."""
   path = os.path.join(folder, "tokenizer_config.json")
-  settings = _read_object(path)
+  settings = files.read_json(path, dict) or {}
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
     file = os.path.join(folder, "tokenizer.json")
-    lower_cases = _find_casing(file, _read_object(file).get("normalizer"))
+    tokenizer = files.read_json(file, dict) or {}
+    lower_cases = _find_casing(file, tokenizer.get("normalizer"))
   for name, value in (
     ("strip_accents", lower_cases),
     ("tokenize_chinese_chars", True),
@@ -136,19 +137,6 @@ def _find_casing(path, normalizer):
   return next((casing for casing in found if casing is not None), None)
 
 
-def _read_object(path):
-  """The JSON object in a file; an empty one without the file."""
-  if not files.exists(path):
-    return {}
-  try:
-    found = json.loads(files.read_bytes(path))
-  except ValueError as error:
-    raise UserError(f"{path} is damaged ({error}); copy it again") from error
-  if not isinstance(found, dict):
-    raise UserError(f"{path} is damaged: no JSON object; copy it again")
-  return found
-
-
 class Head(NamedTuple):
   """What a config.json says about the task of its model.
 
@@ -170,7 +158,7 @@ def read_head(folder: str) -> Head:
     UserError: the file is damaged.
   """
   path = os.path.join(folder, CONFIG_NAME)
-  fields = _read_object(path)
+  fields = files.read_json(path, dict) or {}
   if not is_config(fields):
     return Head("", [], None)
   labels = fields.get("id2label") or {}

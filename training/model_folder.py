@@ -9,8 +9,8 @@ format contains `config.json`, `model.safetensors`, and `vocab.txt` or
 `tokenizer.json`.
 """
 
-import json
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import modeling
@@ -94,22 +94,13 @@ def named_casing(path: str) -> bool | None:
   Args:
     path: the folder, or a file in it.
   """
-  fitting = [case for case in (True, False) if _fits(case, _full_path(path))]
-  return fitting[0] if len(fitting) == 1 else None
+  release = tokenization.find_release(_full_path(path))
+  return release and release.group(1) != "cased"
 
 
 def _full_path(path):
   """The path with the folder's name, even if it is "." or similar."""
   return path if files.is_remote(path) else os.path.abspath(path)
-
-
-def _fits(do_lower_case, path):
-  """Whether the name of a folder does not contradict a casing."""
-  try:
-    tokenization.validate_case_matches_checkpoint(do_lower_case, path)
-  except UserError:
-    return False
-  return True
 
 
 def load_config(model_dir: str) -> modeling.BertConfig:
@@ -153,20 +144,27 @@ def load_tokenizer(
   Raises:
     UserError: there is neither, or more than one SentencePiece model.
   """
-  names = files.listdir(model_dir)
-  for name in VOCAB_NAMES:
-    if name in names:
-      path = os.path.join(model_dir, name)
-      return tokenization.FullTokenizer(path, do_lower_case)
-  models = [name for name in names if name.endswith(".model")]
-  if len(models) != 1:
+  path = find_vocabulary(model_dir)
+  if path is None:
     raise UserError(
       f"{model_dir} contains neither vocab.txt nor one SentencePiece model; "
       f"copy the file that came with the model there"
     )
-  return tokenization.FullTokenizer(
-    None, do_lower_case, os.path.join(model_dir, models[0])
-  )
+  if path.endswith(".model"):
+    return tokenization.FullTokenizer(None, do_lower_case, path)
+  return tokenization.FullTokenizer(path, do_lower_case)
+
+
+def find_vocabulary(
+  model_dir: str, names: Sequence[str] = VOCAB_NAMES
+) -> str | None:
+  """The first of these files in a folder, else its only *.model, else None."""
+  found = files.listdir(model_dir)
+  models = [name for name in found if name.endswith(".model")]
+  known = [name for name in names if name in found]
+  if not known and len(models) != 1:
+    return None
+  return os.path.join(model_dir, [*known, *models][0])
 
 
 def check_vocabulary(model: Model) -> None:
@@ -219,30 +217,3 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   if init_checkpoint is None and files.exists(release + ".index"):
     return release
   return init_checkpoint
-
-
-def read_json(path: str, kind: type) -> dict | list | None:
-  """The content of a JSON file in a model folder, or None without a file.
-
-  Args:
-    path: the file.
-    kind: expected type, dict or list.
-
-  Raises:
-    UserError: the file contains something else.
-  """
-  if not files.exists(path):
-    return None
-  try:
-    found = json.loads(files.read_bytes(path))
-  except ValueError as error:
-    raise UserError(damaged(path, f"invalid JSON: {error}")) from error
-  if not isinstance(found, kind):
-    expected = {dict: "object", list: "array"}[kind]
-    raise UserError(damaged(path, f"expected a JSON {expected}"))
-  return found
-
-
-def damaged(path: str, reason: str) -> str:
-  """An error message about a damaged file of a model folder."""
-  return f"{path} is damaged ({reason}); train again, or copy it again"

@@ -13,6 +13,7 @@ from absl import app, flags, logging
 
 from errors import UserError
 from pipeline import downloads
+from training import common_flags
 
 FLAGS = flags.FLAGS
 
@@ -52,6 +53,9 @@ def run(
   """
   keep_freed_memory()
   define_flags()
+  # List them in --help.
+  for flag in FLAGS.get_flags_for_module(common_flags):
+    FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   app.run(
     lambda argv: _run_main(main, *([argv[1:]] if passes_on else [])),
     flags_parser=functools.partial(_parse_or_exit, passes_on),

@@ -60,6 +60,16 @@ def test_imports_define_no_flag(tmp_path):
   assert out == "[]\n"
 
 
+@pytest.mark.parametrize("name", sorted(commands.COMMANDS.values()))
+def test_help_lists_the_shared_flags(name):
+  script = f"{name}.py"
+  everything, _ = scripts.fork(script, "--helpfull", status=1)
+  shared = re.search(r"^training\.common_flags:\n((  .*\n)+)", everything, re.M)
+  wanted = set(re.findall(r"^  (--\S+):", shared[1], re.M))
+  text, _ = scripts.fork(script, "--help", status=1)
+  assert wanted <= set(re.findall(r"^  (--\S+):", text, re.M))
+
+
 @pytest.mark.parametrize(
   ("flags", "status", "text"),
   [

@@ -431,7 +431,7 @@ ERRORS = {
   ),
   "no mask rate": (
     {"masked_lm_prob": 1.5},
-    ["--masked_lm_prob=1.5", "0 and 1"],
+    ["--masked_lm_prob=1.5", "0 and 1; pass 0.15, as in the paper"],
   ),
   "mixed tasks": (
     {"input_file": "FILES/default.tfrecord,FILES/single.tfrecord"},

@@ -526,7 +526,10 @@ def test_names_that_users_import(tmp_path):
 
 # The flags that differ from a good command, and what the one line says.
 ERRORS = {
-  "nothing to do": ({"do_train": None}, ["nothing to do", "--do_predict"]),
+  "nothing to do": (
+    {"do_train": None},
+    ["nothing to do", "--do_predict", "trained model, --interactive"],
+  ),
   "no output": ({"output_dir": None}, ["--output_dir is required"]),
   "no training file": ({"train_file": None}, ["--train_file is required"]),
   "no file to evaluate on": (

@@ -489,5 +489,5 @@ class TestOutput:
   def test_a_missing_package(self, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
-    with pytest.raises(ValueError, match=r"load the package pyarrow .*; inst"):
+    with pytest.raises(ValueError, match=r"needs the package pyarrow .*; run"):
       feature_files.check_output("a.parquet", "float32")
