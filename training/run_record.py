@@ -21,6 +21,9 @@ RECORD_NAME = "flags.json"
 # Flags that name files whose content is recorded.
 _FILE_FLAGS = ("vocab_file", "spm_model_file", "bert_config_file")
 
+# Files of word pieces: another one gives texts other ids.
+_VOCABULARIES = ("vocab_file", "spm_model_file")
+
 # Flags that must not change when a training continues, because the files
 # beside the weights depend on them.
 _READING_FLAGS = (
@@ -96,8 +99,9 @@ def keep_record(
     The content of the file.
 
   Raises:
-    UserError: a training that continues has another task, other examples or
-      other flags that affect how text is read; or the file is damaged.
+    UserError: a training that continues has another task, other examples,
+      another vocabulary or other flags that affect how text is read; or the
+      file is damaged.
   """
   path = os.path.join(output_dir, RECORD_NAME)
   if files.exists(path):
@@ -159,9 +163,26 @@ def _compare(output_dir, earlier, record):
         f"--{name}={now.get(name)}: the training in {output_dir} began with "
         f"{before[name]}; pass that, or another --output_dir"
       )
+  _compare_files(output_dir, earlier["data"], record["data"], now)
   for name in sorted(before.keys() & now.keys()):
     if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
       logging.warning(
         f"--{name}={now[name]}: the training in {output_dir} began with "
         f"{before[name]}; to start a new training, pass another --output_dir"
+      )
+
+
+def _compare_files(output_dir, before, now, flags):
+  """Raises UserError for another vocabulary; warns of other changed files."""
+  for name in sorted(before.keys() & now.keys()):
+    has_changed = before[name] != now[name]
+    if has_changed and name in _VOCABULARIES:
+      raise UserError(
+        f"--{name}={flags[name]} is not the file that the training in "
+        f"{output_dir} began with; pass that, or another --output_dir"
+      )
+    if has_changed and (name == "bert_config_file" or name.startswith("dev")):
+      logging.warning(
+        f"{name} is not what the training in {output_dir} began with; to "
+        f"start a new training, pass another --output_dir"
       )

@@ -78,6 +78,30 @@ def test_another_training_is_an_error(tmp_path, changes, message):
     run_record.keep_record(str(tmp_path), _record(**changes), True, True)
 
 
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("vocab_file", "--vocab_file=.* is not the file that .* began with; pass"),
+    ("spm_model_file", "--spm_model_file=.* is not the file"),
+    ("bert_config_file", None),
+  ],
+)
+def test_changed_files_of_a_training(tmp_path, caplog, name, message):
+  path = tmp_path / name
+  path.write_text("a")
+  run_record.keep_record(
+    str(tmp_path), _record(**{name: str(path)}), True, False
+  )
+  path.write_text("b")
+  record = _record(**{name: str(path)})
+  if message:
+    with pytest.raises(UserError, match=message):
+      run_record.keep_record(str(tmp_path), record, True, True)
+  else:
+    run_record.keep_record(str(tmp_path), record, True, True)
+    assert f"{name} is not what the training in {tmp_path} began" in caplog.text
+
+
 def test_a_damaged_record_is_an_error(tmp_path):
   (tmp_path / "flags.json").write_text("[]")
   with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
