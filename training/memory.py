@@ -84,11 +84,7 @@ def used_bytes() -> int:
 
 def _status_bytes(name):
   """An entry of the status that Linux gives of this process, or None."""
-  try:
-    status = pathlib.Path("/proc/self/status").read_text()
-  except OSError:
-    return None
-  found = re.search(rf"{name}:\s+(\d+)", status)
+  found = re.search(rf"{name}:\s+(\d+)", _read("/proc/self/status"))
   return found and 1024 * int(found[1])
 
 
@@ -98,20 +94,40 @@ def available_bytes() -> int | None:
     # TensorFlow reserves nearly all memory, so what is free says little.
     size = _gpu_bytes()
     return None if size is None else size - used_bytes()
-  meminfo = pathlib.Path("/proc/meminfo")
-  if not meminfo.exists():
+  found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+  if not found:
     return None
-  found = re.search(r"MemAvailable:\s+(\d+)", meminfo.read_text())
   limits = [1024 * int(found[1])]
-  group = pathlib.Path("/sys/fs/cgroup")  # Of a container.
-  try:
-    limit, current = (
-      int((group / f"memory.{name}").read_text()) for name in ("max", "current")
-    )
-    limits.append(limit - current)
-  except (OSError, ValueError):  # There is no limit.
-    pass
+  groups = pathlib.Path("/sys/fs/cgroup")
+  # Of a container, "/"; of a job without one, the path of its group.
+  path = re.search("^0::/(.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
+  group = groups / (path[1] if path else "")
+  for folder in (group, *group.parents):
+    if folder.is_relative_to(groups):
+      limits += _left_of_group(folder)
   return min(limits)
+
+
+def _left_of_group(folder):
+  """The bytes that the limit of a control group leaves, [] without a limit."""
+  limit, current = (
+    _read(folder / f"memory.{name}").strip() for name in ("max", "current")
+  )
+  # Files that were read stay in memory as long as nobody needs it.
+  files = re.search(
+    r"^inactive_file (\d+)$", _read(folder / "memory.stat"), re.M
+  )
+  if not (limit.isdecimal() and current.isdecimal()):
+    return []
+  return [int(limit) - int(current) + int(files[1] if files else 0)]
+
+
+def _read(path):
+  """The text of a file of the system, "" if it has none."""
+  try:
+    return pathlib.Path(path).read_text()
+  except OSError:
+    return ""
 
 
 def _gpu_bytes():

@@ -75,6 +75,37 @@ def test_a_gpu_has_what_other_processes_leave(
   assert memory.available_bytes() == expected
 
 
+@pytest.mark.parametrize(
+  ("files", "expected"),
+  [
+    ({}, 3_000 * 1024),
+    ({"memory.max": "max", "memory.current": "7"}, 3_000 * 1024),
+    # A container, whose files in memory can be dropped.
+    ({"memory.max": "900", "memory.current": "800"}, 100),
+    (
+      {
+        "memory.max": "900\n",
+        "memory.current": "800\n",
+        "memory.stat": "anon 1\ninactive_file 500\nx 2\n",
+      },
+      600,
+    ),
+    # A job: the limit is that of its group, or of one above.
+    ({"job/1/memory.max": "90", "job/1/memory.current": "20"}, 70),
+    ({"job/memory.max": "90", "job/memory.current": "30"}, 60),
+  ],
+)
+def test_a_control_group_limits_what_is_available(monkeypatch, files, expected):
+  group = "/job/1" if any(name.startswith("job") for name in files) else "/"
+  texts = {f"/sys/fs/cgroup/{name}": text for name, text in files.items()}
+  texts |= {
+    "/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   3000 kB\n",
+    "/proc/self/cgroup": f"1:name=x:/y\n0::{group}\n",
+  }
+  monkeypatch.setattr(memory, "_read", lambda path: texts.get(str(path), ""))
+  assert memory.available_bytes() == expected
+
+
 def test_a_peak_that_is_over_is_forgotten():
   memory.reset_peak()
   before = memory.peak_bytes()
