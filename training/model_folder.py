@@ -209,11 +209,9 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The initial checkpoint of a run that does not train.
 
   Args:
-    output_dir: the run's folder; default of the initial checkpoint if a
-      training has finished there.
+    output_dir: the run's folder. The model of a training that has finished
+      there comes first, as its training checkpoints would.
     init_checkpoint: --init_checkpoint, or None.
   """
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  if init_checkpoint is None and files.exists(release + ".index"):
-    return release
-  return init_checkpoint
+  return release if files.exists(release + ".index") else init_checkpoint

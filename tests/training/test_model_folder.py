@@ -29,6 +29,15 @@ def test_a_finished_training_means_its_result(tmp_path, release):
   assert found == str(folder / "bert_model.ckpt")
 
 
+def test_a_finished_training_comes_before_what_it_began_with(tmp_path, release):
+  """As it does as long as the training's checkpoints are there."""
+  initial = str(release / "bert_model.ckpt")
+  for folder, expected in ((tmp_path, initial), (release, initial)):
+    assert model_folder.initial_weights(str(folder), initial) == expected
+  for given in (None, "other/bert_model.ckpt"):
+    assert model_folder.initial_weights(str(release), given) == initial
+
+
 def test_a_trained_folder_says_its_casing(tmp_path, release):
   folder = tmp_path / "trained"
   shutil.copytree(release, folder)
