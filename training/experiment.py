@@ -319,7 +319,10 @@ class Experiment:
   def _check_best_is_wanted(self, model):
     """Raises UserError if the last weights would replace the best ones."""
     folder = self._settings.output_dir
+    # One that stopped early has made fewer steps.
+    release = os.path.join(folder, checkpoints.RELEASE_NAME)
     is_done = model.global_step >= self._num_train_steps
+    is_done |= checkpoints.exists(release)
     if is_done and not self._best and checkpoints.best_checkpoint(folder):
       raise UserError(
         f"--output_dir={folder} holds the best weights of a finished training; "
@@ -348,7 +351,8 @@ class Experiment:
       plural(rows.num_rows, "row"),
     )
     steps, best = self._num_train_steps, self._best
-    if not best:
+    if not best or not model.global_step:
+      # A history in this folder is of another training.
       best_checkpoint.delete_history(settings.output_dir)
     size = settings.train_batch_size
     model.train(self._train_input_fn(), size, steps, evaluate_at, eval_steps)

@@ -369,6 +369,21 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
 
 
+def test_a_new_training_forgets_the_best_of_another(tmp_path, monkeypatch):
+  """Its checkpoints are gone, and the new one may be killed at any time."""
+  (tmp_path / "best.json").write_text(
+    json.dumps({"metric": "score", "evaluations": [[2, 0.9]]})
+  )
+
+  def train(*args):
+    assert not (tmp_path / "best.json").exists()
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(experiment.estimator.Estimator, "train", train)
+  with pytest.raises(KeyboardInterrupt):
+    run(Tagging(TOKENS), tmp_path, "train", "dev", keep_best="score")
+
+
 def test_rows_of_an_example_stay_together(tagged, tmp_path):
   class Windows(Tagging):
     groups = ()
