@@ -312,6 +312,27 @@ def _exchange_program(strategy):
   return run
 
 
+def await_hosts(strategy: tf.distribute.Strategy | None) -> None:
+  """Waits for the other hosts, unless one has stopped.
+
+  A host that ended at once would close the connections over which a slower one
+  may still be reading the last exchange.
+  """
+  with contextlib.suppress(*_lost_connection()):
+    exchange(strategy, 0)
+
+
+def _lost_connection():
+  """The errors of TensorFlow when a host does not answer."""
+  return (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+  )
+
+
 @contextlib.contextmanager
 def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
   """Waits for the other hosts at its end, and reports those that have stopped.
@@ -319,17 +340,10 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
   Raises:
     LostWorkerError: a host has stopped inside.
   """
-  lost_connection = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
-    tf.errors.UnavailableError,
-  )
   try:
     yield
     exchange(strategy, 0)
-  except lost_connection as error:
+  except _lost_connection() as error:
     if not _has_workers(strategy):
       raise
     own = f"{strategy.cluster_resolver.task_type} "
@@ -340,7 +354,4 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
       f"{[*others, 'another host'][0]} of TF_CONFIG has stopped; start the "
       f"same command on every host to continue from the newest checkpoint"
     ) from error
-  # All hosts have done their work. None may close its connections before all
-  # know that; of this second exchange, nobody needs the result.
-  with contextlib.suppress(*lost_connection):
-    exchange(strategy, 0)
+  await_hosts(strategy)

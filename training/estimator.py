@@ -293,8 +293,10 @@ class Estimator:
           log()
         if saves(step) or is_terminated:
           self._save(step)
+          progress.restart_clock()
         if is_terminated:
           _log_stop("Stopped", step, max_steps, "SIGTERM")
+          devices.await_hosts(self._strategy)
           return
         if evaluates(step):
           with termination.suspended():

@@ -338,9 +338,14 @@ def test_the_best_is_released_and_patience_ends_the_training(kept):
 def test_the_last_weights_do_not_replace_the_best(kept, files):
   folder, _ = kept
   before = _weights(folder / "bert_model.ckpt")
-  command = tiny_task.flags(files, folder, num_train_epochs=0.4)
-  _, error = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
-  assert "pass the same --keep_best" in error.splitlines()[-1]
+  for epochs in (0.4, KEEP_BEST["num_train_epochs"]):  # It stopped early.
+    changes = {"num_train_epochs": epochs, "tpu_name": "mine"}
+    command = tiny_task.flags(files, folder, **changes)
+    _, error = scripts.fork(
+      "run_classifier.py", *command, "--do_train", status=2
+    )
+    assert "pass the same --keep_best" in error.splitlines()[-1]
+    assert "The flags of the TPU are not used; add --use_tpu" in error
   after = _weights(folder / "bert_model.ckpt")
   for name, value in before.items():
     np.testing.assert_array_equal(after[name], value)

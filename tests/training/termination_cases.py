@@ -125,3 +125,23 @@ def test_an_evaluation_is_not_waited_for(tmp_path):
   with pytest.raises(_Terminated):
     model.train(toy_model.TRAIN, 2, 4, evaluate, 2)
   assert _steps(tmp_path) == [2]
+
+
+def test_hosts_leave_together_once_all_is_saved(tmp_path, monkeypatch):
+  """The signal has come to another host."""
+  model, _ = toy_model.toy(tmp_path)
+  calls = []
+
+  def note(name, result=None):
+    def call(*args):
+      calls.append(name)
+      return result
+
+    return call
+
+  monkeypatch.setattr(estimator.devices, "exchange", note("exchange", [0, 1]))
+  monkeypatch.setattr(estimator.devices, "await_hosts", note("wait"))
+  monkeypatch.setattr(estimator.Estimator, "_save", note("save"))
+  with pytest.raises(_Terminated):
+    model.train(toy_model.TRAIN, 2, 4)
+  assert calls == ["exchange", "save", "wait"]
