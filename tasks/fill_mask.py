@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from errors import UserError
-from pipeline import instances, records
+from pipeline import instances, records, sequences
 from tasks import pretraining
 from tasks.masked_text import MASK, Filled, Row, Text, joined, replaced
 from training import checkpoints, model_folder
@@ -119,12 +119,7 @@ class MaskFiller:
   def _read(self, text, where):
     """A text or pair as the model reads it."""
     parts = [text] if isinstance(text, str) else list(text)
-    pieces, segment_ids = ["[CLS]"], [0]
-    for segment, part in enumerate(parts):
-      for index, span in enumerate(part.split(MASK)):
-        pieces += [MASK] * (index > 0) + self._tokenizer.tokenize(span)
-      pieces.append("[SEP]")
-      segment_ids += [segment] * (len(pieces) - len(segment_ids))
+    pieces, segment_ids = sequences.join_texts(*map(self._tokenize, parts))
     if len(pieces) > self._length:
       raise UserError(
         f"{where} has {len(pieces)} pieces, more than the {self._length} "
@@ -135,6 +130,11 @@ class MaskFiller:
     ids = self._tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == MASK]
     return Row(pieces, ids, segment_ids, masks)
+
+  def _tokenize(self, text):
+    """The pieces of a text, in which [MASK] is one."""
+    first, *others = map(self._tokenizer.tokenize, text.split(MASK))
+    return first + [piece for span in others for piece in (MASK, *span)]
 
   def _ask(self, rows):
     """For each row, the outputs at its masks.

@@ -48,12 +48,11 @@ def make_row(
   for choice in example.choices:
     text_a, text_b = list(context), question + tokenizer.tokenize(choice)
     sequences.truncate_pair(text_a, text_b, max_seq_length - 3)
-    pieces = ["[CLS]", *text_a, "[SEP]", *text_b, "[SEP]"]
-    first = len(text_a) + 2
+    pieces, segment_ids = sequences.join_texts(text_a, text_b)
     values = (
       tokenizer.convert_tokens_to_ids(pieces),
       [1] * len(pieces),
-      [0] * first + [1] * (len(pieces) - first),
+      segment_ids,
     )
     for column, value in zip(columns.values(), values, strict=True):
       column.append(sequences.padded(value, max_seq_length))
