@@ -21,6 +21,7 @@ import tokenization
 from errors import UserError, plural
 from pipeline import files
 from reports import classification as classification_report
+from reports import training_page
 from tasks import glue, prediction_files, tabular
 from tasks import labels as label_types
 from tasks.examples import (
@@ -34,7 +35,6 @@ from tasks.examples import (
   without_label,
 )
 from training import estimator, huggingface_config, metrics, model_folder
-from training import summaries
 from training.task import Outputs, RowSet, Task, model_fn_builder_of
 
 # The files of a classifier in a model folder, beside bert_config.json.
@@ -343,12 +343,13 @@ class ClassificationTask(Task):
     record: Mapping,
   ) -> None:
     """Writes report.html."""
-    classification_report.write_report(
-      os.path.join(folder, "report.html"),
-      f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
+    training_page.write_run(
+      folder,
+      self.name,
       evaluations,
-      summaries.read_scalars(folder),
+      classification_report.section,
       record,
+      classification_report.STYLE,
     )
 
   def assets(self) -> dict[str, str]:
