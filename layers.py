@@ -288,6 +288,11 @@ def output_layer(
   return reshape_from_matrix(logits, get_shape_list(x))
 
 
+def task_logits(x: tf.Tensor, num_outputs: int, is_training: bool) -> tf.Tensor:
+  """The `output_layer` of a task, in training after dropout of 0.1."""
+  return output_layer(dropout(x, 0.1) if is_training else x, num_outputs)
+
+
 def output_shapes(
   hidden_size: int, num_outputs: int, scope: str = ""
 ) -> dict[str, list[int]]:

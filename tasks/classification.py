@@ -69,10 +69,7 @@ def compute_logits(
   bert: modeling.BertModel, num_labels: int, is_training: bool
 ) -> tf.Tensor:
   """Logits [B, C] of BERT's pooled output."""
-  pooled_output = bert.get_pooled_output()
-  if is_training:
-    pooled_output = layers.dropout(pooled_output, 0.1)
-  return layers.output_layer(pooled_output, num_labels)
+  return layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
 
 
 def create_model(

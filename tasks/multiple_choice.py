@@ -69,10 +69,7 @@ def feature_spec(num_choices: int, max_seq_length: int) -> records.Spec:
 
 def compute_scores(bert: modeling.BertModel, is_training: bool) -> tf.Tensor:
   """The score of each sequence: float [rows], from the pooled output."""
-  output = bert.get_pooled_output()
-  if is_training:
-    output = layers.dropout(output, 0.1)
-  return layers.output_layer(output, 1)[:, 0]
+  return layers.task_logits(bert.get_pooled_output(), 1, is_training)[:, 0]
 
 
 class MultipleChoiceTask(Task):

@@ -43,10 +43,7 @@ def compute_logits(
   bert: modeling.BertModel, num_labels: int, is_training: bool
 ) -> tf.Tensor:
   """Logits [B, S, C] of BERT's sequence output."""
-  output = bert.get_sequence_output()
-  if is_training:
-    output = layers.dropout(output, 0.1)
-  return layers.output_layer(output, num_labels)
+  return layers.task_logits(bert.get_sequence_output(), num_labels, is_training)
 
 
 def word_predictions(logits: tf.Tensor) -> dict[str, tf.Tensor]:
