@@ -114,7 +114,7 @@ def span_loss(
 def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
   """Logits [..., B, S] that are very low at padding positions."""
   padding = 1.0 - tf.cast(input_mask, tf.float32)
-  return logits + padding * modeling.MASKED_SCORE
+  return logits + padding * layers.MASKED_SCORE
 
 
 class SquadTask(Task):
