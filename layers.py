@@ -172,6 +172,8 @@ def recomputed(
     raise ValueError("a v1 graph does not support gradient checkpointing")
 
   def call(*args):
+    flat = tf.nest.flatten(args)
+
     def compute(tensors):
       left = iter(tensors)
       filled = (arg if arg is None else next(left) for arg in flat)
@@ -189,7 +191,6 @@ def recomputed(
 
       return compute(tensors), gradient
 
-    flat = tf.nest.flatten(args)
     return first_result(*(arg for arg in flat if arg is not None)), None
 
   return call

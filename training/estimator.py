@@ -490,6 +490,8 @@ class Estimator:
     Its signature is the dataset's: where lengths vary there, one trace serves
     all of them; otherwise every shape is static.
     """
+    trains = mode == ModeKeys.TRAIN
+    fuses = self._fuses(mode, element_spec)
 
     def step(features):
       with self._store, fusion.enabled(fuses), fusion.forward_only(not trains):
@@ -508,10 +510,7 @@ class Estimator:
       return {**(spec.predictions or {}), **row}
 
     compute = step
-    trains = mode == ModeKeys.TRAIN
-    uses_xla = self._uses_xla(mode, element_spec)
-    fuses = self._fuses(mode, element_spec)
-    if uses_xla:
+    if self._uses_xla(mode, element_spec):
       compute = tf.function(step, jit_compile=True, autograph=False)
 
     def replica_step(features):
