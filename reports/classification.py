@@ -18,7 +18,7 @@ class Evaluation:
   """The predictions for a labeled data set.
 
   Attributes:
-    name: the data set, such as "development set".
+    name: the data set, such as "dev set".
     label_type: a `LabelType` of `tasks.labels`.
     results: dict from metric, such as `eval_accuracy`, to number. The header
       shows those that start with `eval_`, in this order.

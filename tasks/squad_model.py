@@ -37,11 +37,11 @@ from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 
 # Files of a model folder: how the model reads, and the best threshold found.
 SETTINGS_NAME = "squad.json"
+THRESHOLD_NAME = "null_threshold.json"
+_THRESHOLD_KEY = "null_score_diff_threshold"
 
 # Its name in Hugging Face's format.
 ARCHITECTURE = "BertForQuestionAnswering"
-THRESHOLD_NAME = "null_threshold.json"
-_THRESHOLD_KEY = "null_score_diff_threshold"
 
 # The value of --null_score_diff_threshold that selects the best.
 AUTO = "auto"

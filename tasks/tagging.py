@@ -1,7 +1,7 @@
 """A label for each word: a linear layer on BERT's vectors of the words.
 
 Devlin et al. (2019), section 5.3. The vector of a word is that of its first
-word piece. The labels mark entities (see `tagged_text`), or are any others,
+word piece. The labels mark entities (see `entities`), or are any others,
 such as parts of speech.
 """
 
