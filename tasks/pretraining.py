@@ -90,9 +90,7 @@ def masked_lm_logits(
       activation = modeling.get_activation(bert_config.hidden_act)
       x = modeling.dense(x, bert_config.hidden_size, activation, initializer)
       x = modeling.layer_norm(x)
-    bias = variables.get_variable(
-      "output_bias", [bert_config.vocab_size], tf.compat.v1.zeros_initializer()
-    )
+    bias = variables.get_variable("output_bias", [bert_config.vocab_size])
   return tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
 
 

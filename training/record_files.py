@@ -91,7 +91,6 @@ class RecordFiles:
       values.
 
   Attributes:
-    paths: list of str.
     spec: the spec.
     lengths: uint16 or int32 [rows], see `row_lengths`.
     block_sizes: int64 [blocks], number of consecutive rows in each block.
@@ -109,14 +108,13 @@ class RecordFiles:
     spec: records.Spec,
     vocab_size: int | None = None,
   ):
-    self.paths = [os.fspath(path) for path in paths]
     self.spec = dict(spec)
     self._blocks = []
     limits = _limits(spec, vocab_size) if vocab_size else {}
     lengths = [np.zeros(0, np.int32)]
     total = hashlib.blake2b(digest_size=16)
     rows = 0
-    for path in self.paths:
+    for path in map(os.fspath, paths):
       first_row, offset = rows, 0
       for chunk, features in _read_chunks(path, spec):
         _check_values(path, rows - first_row, features, limits)
@@ -164,7 +162,7 @@ def _read_chunks(path, spec):
   Raises:
     UserError: the file is damaged, or its rows do not fit the spec.
   """
-  rows = enumerate(records.read_records(os.fspath(path)))
+  rows = enumerate(records.read_records(path))
   while chunk := list(itertools.islice(rows, CHUNK_ROWS)):
     serialized = [record for _, record in chunk]
     try:
