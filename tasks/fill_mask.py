@@ -16,6 +16,7 @@ from errors import UserError
 from pipeline import instances, records, sequences
 from tasks import pretraining
 from tasks.masked_text import MASK, Filled, Row, Text, joined, replaced
+from tokenization import WORD_START
 from training import checkpoints, model_folder
 from training.predictor import Predictor
 
@@ -198,7 +199,7 @@ class MaskFiller:
         word, total = words[-1]
         words[-1] = (word + piece.removeprefix("##"), total + score)
       else:
-        words.append((piece.removeprefix("\u2581"), score))
+        words.append((piece.removeprefix(WORD_START), score))
     return words
 
 

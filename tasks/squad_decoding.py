@@ -34,9 +34,6 @@ NOTHING_ALLOWED = "empty"
 # Pads the logits of shorter windows. The sum of two does not overflow.
 _LEAST_LOGIT = float(np.finfo(np.float32).min)
 
-# SentencePiece marks the start of a word with it.
-_WORD_START = "\u2581"
-
 
 class RawResult(NamedTuple):
   """The logits of a window.
@@ -285,7 +282,7 @@ def _text_finder(example, features, do_lower_case):
   """A function from a span, not that of no answer, to its text."""
   # With SentencePiece, question and paragraph begin with its mark.
   is_sentencepiece = bool(features) and all(
-    features[0].tokens[position].startswith(_WORD_START)
+    features[0].tokens[position].startswith(tokenization.WORD_START)
     for position in (1, next(iter(features[0].token_to_orig_map), 1))
   )
 
@@ -302,7 +299,7 @@ def _text_finder(example, features, do_lower_case):
       return words  # All their pieces; nothing to align.
     pieces = feature.tokens[span.start : span.end + 1]
     if is_sentencepiece:
-      text = "".join(pieces).replace(_WORD_START, " ")
+      text = "".join(pieces).replace(tokenization.WORD_START, " ")
       text = _basic_text(text, do_lower_case)
     else:
       text = " ".join(pieces).replace(" ##", "").replace("##", "")
