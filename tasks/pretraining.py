@@ -24,6 +24,7 @@ import modeling
 import variables
 from training import estimator, inputs, record_files
 from training.task import (
+  EPSILON,
   Evaluation,
   Outputs,
   RowSet,
@@ -31,9 +32,6 @@ from training.task import (
   model_fn_builder_of,
   weighted_mean,
 )
-
-# Added to the sum of weights, so that a mean without weights is 0.
-_EPSILON = 1e-5
 
 
 def variable_shapes(
@@ -243,7 +241,7 @@ class PretrainingTask(Task):
     loss = mean(losses, weights)
     # The replicas of an evaluation may have different numbers of these.
     terms = [
-      (tf.reduce_sum(losses * weights), _EPSILON + tf.reduce_sum(weights))
+      (tf.reduce_sum(losses * weights), EPSILON + tf.reduce_sum(weights))
     ]
     logged = {"masked LM accuracy": mean(is_correct, weights)}
     predictions = {
@@ -284,7 +282,7 @@ class PretrainingTask(Task):
         sums[name] += float(np.sum(values * weights))
         counts[name] += float(np.sum(weights))
     return Evaluation(
-      {name: sums[name] / max(counts[name], _EPSILON) for name in sums}
+      {name: sums[name] / max(counts[name], EPSILON) for name in sums}
     )
 
 
@@ -296,4 +294,4 @@ def _is_best(logits, labels, like):
 
 
 def _weighted_mean(values, weights):
-  return tf.reduce_sum(values * weights) / (tf.reduce_sum(weights) + _EPSILON)
+  return tf.reduce_sum(values * weights) / (tf.reduce_sum(weights) + EPSILON)

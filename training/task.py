@@ -22,7 +22,7 @@ from training import record_files
 
 
 # Added to a sum of weights, so that a mean without weights is 0.
-_EPSILON = 1e-5
+EPSILON = 1e-5
 
 
 @dataclasses.dataclass
@@ -338,7 +338,7 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
   each returns is the mean over the weights of all. The weights must depend on
   features only.
   """
-  total = tf.reduce_sum(weights) + _EPSILON
+  total = tf.reduce_sum(weights) + EPSILON
   mean = tf.reduce_sum(values * weights) / total
   mean_total = micro_batches.mean_total(total)
   return mean if mean_total is total else mean * total / mean_total
