@@ -20,7 +20,7 @@ from tokenization import WORD_START
 from training import checkpoints, model_folder
 from training.predictor import Predictor
 
-_ENDS = ("[CLS]", "[SEP]")
+_ENDS = instances.SPECIALS[:2]
 
 
 class MaskFiller:
@@ -55,7 +55,6 @@ class MaskFiller:
         f"trained on masked words"
       )
     self._mask_id = vocab[MASK]
-    self._pieces = {index: piece for piece, index in vocab.items()}
     self._length = model.config.max_position_embeddings
     shapes = pretraining.variable_shapes(model.config)
     self._is_paired = _check_heads(model, shapes)
@@ -173,7 +172,8 @@ class MaskFiller:
         )
         position = row.masks.pop(best)
         row.ids[position] = int(found[best]["ids"][0])
-        pieces[i][position] = self._pieces.get(row.ids[position], "?")
+        piece = self._tokenizer.inv_vocab.get(row.ids[position], "?")
+        pieces[i][position] = piece
       open_rows = [i for i in open_rows if rows[i].masks]
       again = self._ask([rows[i] for i in open_rows]) if open_rows else []
       answers = dict(zip(open_rows, again, strict=True))
@@ -184,7 +184,7 @@ class MaskFiller:
   def _candidates(self, answer):
     """The likeliest pieces at a mask, and their probabilities."""
     return [
-      (self._pieces.get(int(index), "?"), float(probability))
+      (self._tokenizer.inv_vocab.get(int(index), "?"), float(probability))
       for index, probability in zip(
         answer["ids"], answer["probabilities"], strict=True
       )
