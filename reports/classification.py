@@ -14,8 +14,8 @@ _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 
 @dataclasses.dataclass
-class Evaluation:
-  """The predictions for a labeled data set.
+class ClassifiedSet:
+  """A task's Evaluation, as the report takes it.
 
   Attributes:
     name: the data set, such as "dev set".
@@ -69,12 +69,12 @@ class Evaluation:
     return np.flatnonzero(unequal.any(axis=tuple(range(1, unequal.ndim))))
 
 
-def section(key: str, evaluation: Evaluation) -> str:
+def section(key: str, evaluation: ClassifiedSet) -> str:
   """The scores, the calibration and the errors of a data set.
 
   Args:
     key: unique in the page.
-    evaluation: an Evaluation.
+    evaluation: the predictions for the data set.
   """
   if evaluation.label_type.kind == "regression":
     return _regression_chart(key, evaluation) + _errors(evaluation)

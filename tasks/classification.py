@@ -285,7 +285,7 @@ class ClassificationTask(Task):
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> classification_report.Evaluation:
+  ) -> classification_report.ClassifiedSet:
     """The task's metrics, and the predictions for the report."""
     label_type = self._label_type
     logits, label_ids = [], []
@@ -302,7 +302,7 @@ class ClassificationTask(Task):
     loss = float(np.mean(losses, dtype=np.float64))
     results = metrics.compute(self.metrics, truth, answers)
     results |= {"eval_loss": loss, "loss": loss}
-    return classification_report.Evaluation(
+    return classification_report.ClassifiedSet(
       rows.name,
       label_type,
       results,
@@ -336,7 +336,7 @@ class ClassificationTask(Task):
   def report(
     self,
     folder: str,
-    evaluations: Sequence[classification_report.Evaluation],
+    evaluations: Sequence[classification_report.ClassifiedSet],
     record: Mapping,
   ) -> None:
     """Writes report.html."""

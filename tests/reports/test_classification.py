@@ -69,7 +69,7 @@ def classification(label_ids, probabilities, labels=("no", "yes"), **changed):
     "losses": -np.log(probabilities[np.arange(len(label_ids)), label_ids]),
     "examples": rows(len(label_ids)),
   }
-  return classification_report.Evaluation(**{**arguments, **changed})
+  return classification_report.ClassifiedSet(**{**arguments, **changed})
 
 
 def four_rows(**changed):
@@ -92,7 +92,7 @@ def multilabel(**changed):
     "losses": np.array([0.5, 0.25, 1.5]),
     "examples": rows(3),
   }
-  return classification_report.Evaluation(**{**arguments, **changed})
+  return classification_report.ClassifiedSet(**{**arguments, **changed})
 
 
 def regression(label_ids, numbers, **changed):
@@ -107,7 +107,7 @@ def regression(label_ids, numbers, **changed):
     "losses": np.square(numbers - label_ids),
     "examples": rows(len(label_ids)),
   }
-  return classification_report.Evaluation(**{**arguments, **changed})
+  return classification_report.ClassifiedSet(**{**arguments, **changed})
 
 
 def test_page_has_the_parts_that_browsers_and_readers_want(write):
