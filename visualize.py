@@ -202,7 +202,7 @@ def mean_vectors(
     precision=precision,
   )
   found = extractor(sentences)
-  truncated = sum(text.is_cut for text in found)
+  truncated = sum(text.was_cut for text in found)
   if truncated:
     logging.warning(
       "%s truncated to --max_seq_length=%d",

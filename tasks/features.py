@@ -67,14 +67,14 @@ class Features:
       words; control characters do not.
     values: [tokens, layers, H] in the extractor's dtype; None if pooled.
     vector: [H], or [layers * H] for concatenated layers; None if not pooled.
-    is_cut: whether the text was longer than `max_seq_length`.
+    was_cut: whether the text was longer than `max_seq_length`.
   """
 
   tokens: list[str]
   orig_to_tok_map: list[int]
   values: np.ndarray | None
   vector: np.ndarray | None
-  is_cut: bool
+  was_cut: bool
 
 
 class FeatureExtractor:
@@ -258,9 +258,9 @@ class FeatureExtractor:
     start_b = len(pieces_a) + 2
     words = [s + 1 if 0 <= s < len(pieces_a) else -1 for s in starts_a]
     words += [s + start_b if 0 <= s < len(pieces_b) else -1 for s in starts_b]
-    is_cut = len(pieces_a) + len(pieces_b) < size
+    was_cut = len(pieces_a) + len(pieces_b) < size
     rows = [self._row(*texts)]
-    return Features(tokens, words, None, None, is_cut), rows, None
+    return Features(tokens, words, None, None, was_cut), rows, None
 
   def _row(self, *texts):
     """The model's input for a text, or a pair."""
