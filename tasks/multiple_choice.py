@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from errors import UserError, plural
 from pipeline import files, records, sequences
 from reports import multiple_choice as page
 from reports import training_page
+from tasks import prediction_files
 from tasks.choices import Example
 from training import estimator, huggingface_config, model_folder
 from training.task import Outputs, RowSet, Task
@@ -167,7 +167,7 @@ class MultipleChoiceTask(Task):
       files.atomic_write(path) as partial,
       files.open_file(partial, "w") as writer,
     ):
-      table = csv.writer(writer, delimiter="\t", lineterminator="\n")
+      table = prediction_files.table_writer(writer)
       table.writerow(["id", "prediction", *names])
       for number, (example, (row,)) in enumerate(
         zip(rows.examples, predictions, strict=True)
