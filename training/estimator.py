@@ -397,6 +397,10 @@ class Estimator:
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 
+    For users of a `model_fn_builder`, or of a `model_fn` of their own. An
+    Experiment computes the metrics from `predict` instead, because here they
+    need all predictions at once.
+
     Args:
       input_fn, batch_size: see `predict`.
 
@@ -408,8 +412,6 @@ class Estimator:
     Raises:
       UserError: there is no real row.
     """
-    # The metrics need all predictions at once. To score them as they come, as
-    # Experiment does, iterate over `predict`.
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     if not rows:
       raise UserError("there is no row to evaluate on")
