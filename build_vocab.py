@@ -253,7 +253,7 @@ def learn_sentencepiece(
   import sentencepiece
 
   characters = _count_characters(words)
-  characters["\u2581"] += sum(words.values())  # The start of each word.
+  characters[tokenization.WORD_START] += sum(words.values())
   kept = sum(n for n in characters.values() if n >= min_frequency)
   specials = special_pieces(num_unused)
   pad, *unused, unknown, cls, sep, mask = specials

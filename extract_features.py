@@ -149,7 +149,7 @@ def main() -> None:
     for window in extractor.windows(texts, bar.update):
       write(window)
       lines += len(window)
-      truncated += sum(found.is_cut for found in window)
+      truncated += sum(found.was_cut for found in window)
       del window  # Free it before the next is computed.
   logging.info(
     "Wrote the features of %s to %s in %.1f s; %d truncated to "

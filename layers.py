@@ -172,6 +172,8 @@ def recomputed(
     raise ValueError("a v1 graph does not support gradient checkpointing")
 
   def call(*args):
+    flat = tf.nest.flatten(args)
+
     def compute(tensors):
       left = iter(tensors)
       filled = (arg if arg is None else next(left) for arg in flat)
@@ -189,7 +191,6 @@ def recomputed(
 
       return compute(tensors), gradient
 
-    flat = tf.nest.flatten(args)
     return first_result(*(arg for arg in flat if arg is not None)), None
 
   return call
@@ -286,6 +287,11 @@ def output_layer(
   logits = tf.matmul(reshape_to_matrix(x), weights, transpose_b=True)
   logits = tf.nn.bias_add(logits, bias)
   return reshape_from_matrix(logits, get_shape_list(x))
+
+
+def task_logits(x: tf.Tensor, num_outputs: int, is_training: bool) -> tf.Tensor:
+  """The `output_layer` of a task, in training after dropout of 0.1."""
+  return output_layer(dropout(x, 0.1) if is_training else x, num_outputs)
 
 
 def output_shapes(

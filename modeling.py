@@ -27,12 +27,11 @@ import variables  # First: it loads TensorFlow without its start-up notes.
 import tensorflow as tf
 
 from errors import UserError
-from layers import MASKED_SCORE, Activation, Pair  # noqa: F401
-from layers import affine, assert_rank, dense_weights, dropout, gelu
+from layers import Activation, Pair, affine, assert_rank, dense_weights, dropout
 from layers import create_attention_mask_from_input_mask, create_initializer
 from layers import dense, layer_norm, layer_norm_and_dropout  # noqa: F401
-from layers import get_activation, get_shape_list, masked_softmax, merge_heads
-from layers import norm_weights, normalize, recomputed, split_heads
+from layers import gelu, get_activation, get_shape_list, masked_softmax
+from layers import merge_heads, norm_weights, normalize, recomputed, split_heads
 from layers import reshape_from_matrix, reshape_to_matrix
 from packing import UNPACKED, Packing
 from tokenization import read_file
@@ -126,10 +125,10 @@ def _once(build):
   def get(model, *key):
     results, key = model._results, (build, *key)
     if key not in results:
-      with contextlib.ExitStack() as place:
+      with contextlib.ExitStack() as stack:
         if model._graph is not None:
-          place.enter_context(model._graph.as_default())
-          place.enter_context(tf.device(model._embeddings.device))
+          stack.enter_context(model._graph.as_default())
+          stack.enter_context(tf.device(model._embeddings.device))
         results[key] = build(model, *key[1:])
     return results[key]
 
@@ -230,14 +229,13 @@ class BertModel:
       return tf.cast(self._embeddings, self._precision), None
     x, _ = self._layer(index - 1)
     weights, seed = self._blocks[index]
-    seed = None if seed is None else seed + tf.constant([site, 0])
 
     def block(x, mask, weights, seed):
       return transformer_block(x, mask, weights, self._config, seed, select)
 
     if self._recomputes:
       block = recomputed(block)
-    x, probs = block(x, self._mask(), weights, seed)
+    x, probs = block(x, self._mask(), weights, _seed_at(seed, site))
     # Kept eagerly, probabilities take more memory than everything else.
     return x, None if self._graph is None else probs
 
@@ -262,7 +260,8 @@ class BertModel:
   def sequence_output_at(self, positions: tf.Tensor, site=6) -> tf.Tensor:
     """float [B, P, H]: the last layer, computed only at positions [B, P].
 
-    None stands for the first. Each `site` has a dropout of its own.
+    None stands for the first. A block has three dropout sites: they start at 0
+    for all positions, at 3 for the first, and at 6 for positions given here.
     """
     select, unpack = self._packing.at(positions)
     return tf.cast(unpack(self._layer(self._last, select, site)[0]), tf.float32)
@@ -554,6 +553,10 @@ def block_weights(
   )
 
 
+def _seed_at(seed, site):
+  return None if seed is None else seed + tf.constant([site, 0])
+
+
 def transformer_block(
   x: tf.Tensor,
   mask: tf.Tensor | None,
@@ -577,11 +580,8 @@ def transformer_block(
     [B, F, H] and [B, N, F, S].
   """
 
-  def seed_of(site):
-    return None if seed is None else seed + tf.constant([site, 0])
-
   def add_and_norm(sublayer, residual, norm, site):
-    output = dropout(sublayer, config.hidden_dropout_prob, seed_of(site))
+    output = dropout(sublayer, config.hidden_dropout_prob, _seed_at(seed, site))
     return normalize(output + residual, norm)
 
   heads, drop = config.num_attention_heads, config.attention_probs_dropout_prob
@@ -590,7 +590,7 @@ def transformer_block(
     attend, x = attention_of_few, select(x)
     mask = None if mask is None else select(mask)
   context, probs = attend(
-    x, inputs, mask, weights.attention, heads, drop, seed_of(0)
+    x, inputs, mask, weights.attention, heads, drop, _seed_at(seed, 0)
   )
   y = reshape_to_matrix(x)  # On a TPU a reshape is not free.
   output = affine(context, weights.attention_output)

@@ -54,8 +54,9 @@ __all__ = [
 
 FLAGS = flags.FLAGS
 
-# The arguments of `tabular.TableProcessor`: flag, default, help.
 _ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
+
+# The arguments of `tabular.TableProcessor`: flag, default, help.
 _TABLE_FLAGS = (
   ("train_file", None, f"Rows to train on: {_ROWS}"),
   ("dev_file", None, f"Rows to evaluate on: {_ROWS} See --dev_fraction."),

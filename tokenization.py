@@ -19,6 +19,9 @@ from errors import UserError
 
 UNKNOWN = "[UNK]"
 
+# What SentencePiece puts before the first piece of a word.
+WORD_START = "\u2581"
+
 # CJK ideographs. Hangul and kana are treated like alphabets.
 _CJK = re.compile(
   "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"

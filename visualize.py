@@ -22,7 +22,7 @@ from absl import flags, logging
 
 import tokenization
 from errors import UserError, plural, shortened
-from pipeline import files, text_files
+from pipeline import files, sequences, text_files
 from reports import attention, embedding_map
 from tasks import features
 from training import checkpoints, common_flags, model_folder, predictor
@@ -104,14 +104,11 @@ def read_texts(
   Raises:
     UserError: a text has no tokens, or there are more than `limit` in all.
   """
-  tokens, segment_ids = ["[CLS]"], [0]
-  for segment, text in enumerate(texts):
-    pieces = tokenizer.tokenize(text)
+  parts = list(map(tokenizer.tokenize, texts))
+  for name, text, pieces in zip(("text", "text_b"), texts, parts, strict=False):
     if not pieces:
-      name = ("text", "text_b")[segment]
       raise UserError(f"--{name}={text!r} contains no words; pass some")
-    tokens += [*pieces, "[SEP]"]
-    segment_ids += [segment] * (len(pieces) + 1)
+  tokens, segment_ids = sequences.join_texts(*parts)
   if len(tokens) > limit:
     raise UserError(
       f"--text has {len(tokens)} tokens with [CLS] and [SEP], more than "
@@ -204,7 +201,7 @@ def mean_vectors(
     precision=precision,
   )
   found = extractor(sentences)
-  truncated = sum(text.is_cut for text in found)
+  truncated = sum(text.was_cut for text in found)
   if truncated:
     logging.warning(
       "%s truncated to --max_seq_length=%d",

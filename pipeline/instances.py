@@ -23,9 +23,6 @@ from pipeline import files, records, text_files
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")
 
-# What SentencePiece puts before the first piece of a word.
-_WORD_START = "\u2581"
-
 # From a byte to whether its first bit is 0.
 _FIRST_BIT_IS_0 = bytes(byte < 128 for byte in range(256))
 
@@ -146,7 +143,8 @@ def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
   return frozenset(
     piece
     for piece in tokenizer.vocab
-    if not piece.startswith(_WORD_START) and not re.fullmatch(r"\[\w+\]", piece)
+    if not piece.startswith(tokenization.WORD_START)
+    and not re.fullmatch(r"\[\w+\]", piece)
   )
 
 

@@ -5,6 +5,8 @@ import heapq
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from tokenization import UNKNOWN
+
 UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -12,21 +14,19 @@ def choose_pieces(
   words: Mapping[str, int],
   tokenize: Callable[[str], Sequence[str]],
   num_new: int,
-  unknown: str = "[UNK]",
 ) -> dict[str, list[str]]:
   """The new pieces that shorten the text most, and the pieces they replace.
 
   A candidate is a run of neighbouring pieces in a word, joined to one piece. It
   saves the number of pieces that it replaces, less one, wherever the run
   occurs. The best candidate is taken again and again. Later ones are counted on
-  the words as they are then.
+  the words as they are then. Words that cannot be split are ignored.
 
   Args:
     words: counts of words.
     tokenize: from a word to its pieces.
     num_new: maximum number of new pieces. There are fewer if no run occurs
       twice.
-    unknown: the piece of words that cannot be split; they are ignored.
   """
   split, runs = {}, collections.defaultdict(set)
   saved = collections.Counter()
@@ -41,7 +41,7 @@ def choose_pieces(
 
   for word in sorted(words):
     pieces = list(tokenize(word))
-    if len(pieces) > 1 and unknown not in pieces and words[word] > 1:
+    if len(pieces) > 1 and UNKNOWN not in pieces and words[word] > 1:
       split[word] = pieces
       count(word, 1)
   # The counts of a run only fall, so an entry of the heap is at least as good

@@ -194,9 +194,7 @@ def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
   return count
 
 
-def read_records(
-  path: str, offset: int = 0, first_record: int = 0
-) -> Iterator[bytes]:
+def read_records(path: str, offset: int = 0) -> Iterator[bytes]:
   """Yields the records of a TFRecord file, each with its checksums verified.
 
   A record takes `FRAME_BYTES` more in the file than its length, so the offset
@@ -205,7 +203,6 @@ def read_records(
   Args:
     path: the file.
     offset: where to start, in bytes; the start of a record.
-    first_record: the number of the record there, for errors.
 
   Raises:
     UserError: the file does not exist, is damaged or ends within a record.
@@ -214,7 +211,7 @@ def read_records(
     raise UserError(f"{path}: no such file; check the path")
   with files.open_file(path, "rb") as reader:
     reader.seek(offset)
-    for number in itertools.count(first_record):
+    for number in itertools.count():
       header = reader.read(HEADER_BYTES)
       if not header:
         return

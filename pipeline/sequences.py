@@ -1,4 +1,4 @@
-"""Sharing and filling a sequence of fixed length."""
+"""Joining, sharing and filling sequences of word pieces."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,6 +23,15 @@ def truncate_pair(tokens_a: list, tokens_b: list, max_length: int) -> None:
   """
   kept_a, kept_b = share_room(len(tokens_a), len(tokens_b), max_length)
   del tokens_a[kept_a:], tokens_b[kept_b:]
+
+
+def join_texts(*texts: Sequence[str]) -> tuple[list[str], list[int]]:
+  """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], and the segment of each piece."""
+  pieces, segment_ids = ["[CLS]"], [0]
+  for segment, text in enumerate(texts):
+    pieces += [*text, "[SEP]"]
+    segment_ids += [segment] * (len(text) + 1)
+  return pieces, segment_ids
 
 
 def padded(values: Sequence[int], length: int) -> list[int]:

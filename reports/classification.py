@@ -14,11 +14,11 @@ _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 
 @dataclasses.dataclass
-class Evaluation:
-  """The predictions for a labeled data set.
+class ClassifiedSet:
+  """A task's Evaluation, as the report takes it.
 
   Attributes:
-    name: the data set, such as "development set".
+    name: the data set, such as "dev set".
     label_type: a `LabelType` of `tasks.labels`.
     results: dict from metric, such as `eval_accuracy`, to number. The header
       shows those that start with `eval_`, in this order.
@@ -69,32 +69,13 @@ class Evaluation:
     return np.flatnonzero(unequal.any(axis=tuple(range(1, unequal.ndim))))
 
 
-def write_report(
-  path: str,
-  title: str,
-  evaluations: Sequence[Evaluation],
-  history: Mapping[str, Sequence[tuple[int, float]]],
-  record: Mapping,
-) -> None:
-  """Writes the page.
+def section(key: str, evaluation: ClassifiedSet) -> str:
+  """The scores, the calibration and the errors of a data set.
 
   Args:
-    path: the file to write.
-    title: heading of the page.
-    evaluations: one for each data set.
-    history: dict from the tag of a scalar to its (step, value) pairs; "dev/"
-      precedes metrics of the development set.
-    record: the content of flags.json.
+    key: unique in the page.
+    evaluation: the predictions for the data set.
   """
-  training_page.write(
-    path, title, evaluations, _evaluation, history, record, _CSS
-  )
-
-
-# One data set.
-
-
-def _evaluation(key, evaluation):
   if evaluation.label_type.kind == "regression":
     return _regression_chart(key, evaluation) + _errors(evaluation)
   details = evaluation.details
@@ -197,7 +178,7 @@ def _texts_cell(example):
   return f'<td class="text">{"".join(parts)}</td>'
 
 
-_CSS = """
+STYLE = """
 .errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
 .errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }

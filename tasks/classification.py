@@ -21,6 +21,7 @@ import tokenization
 from errors import UserError, plural
 from pipeline import files
 from reports import classification as classification_report
+from reports import training_page
 from tasks import glue, prediction_files, tabular
 from tasks import labels as label_types
 from tasks.examples import (
@@ -34,7 +35,6 @@ from tasks.examples import (
   without_label,
 )
 from training import estimator, huggingface_config, metrics, model_folder
-from training import summaries
 from training.task import Outputs, RowSet, Task, model_fn_builder_of
 
 # The files of a classifier in a model folder, beside bert_config.json.
@@ -69,10 +69,7 @@ def compute_logits(
   bert: modeling.BertModel, num_labels: int, is_training: bool
 ) -> tf.Tensor:
   """Logits [B, C] of BERT's pooled output."""
-  pooled_output = bert.get_pooled_output()
-  if is_training:
-    pooled_output = layers.dropout(pooled_output, 0.1)
-  return layers.output_layer(pooled_output, num_labels)
+  return layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
 
 
 def create_model(
@@ -288,7 +285,7 @@ class ClassificationTask(Task):
 
   def score(
     self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> classification_report.Evaluation:
+  ) -> classification_report.ClassifiedSet:
     """The task's metrics, and the predictions for the report."""
     label_type = self._label_type
     logits, label_ids = [], []
@@ -305,7 +302,7 @@ class ClassificationTask(Task):
     loss = float(np.mean(losses, dtype=np.float64))
     results = metrics.compute(self.metrics, truth, answers)
     results |= {"eval_loss": loss, "loss": loss}
-    return classification_report.Evaluation(
+    return classification_report.ClassifiedSet(
       rows.name,
       label_type,
       results,
@@ -339,16 +336,17 @@ class ClassificationTask(Task):
   def report(
     self,
     folder: str,
-    evaluations: Sequence[classification_report.Evaluation],
+    evaluations: Sequence[classification_report.ClassifiedSet],
     record: Mapping,
   ) -> None:
     """Writes report.html."""
-    classification_report.write_report(
-      os.path.join(folder, "report.html"),
-      f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
+    training_page.write_run(
+      folder,
+      self.name,
       evaluations,
-      summaries.read_scalars(folder),
+      classification_report.section,
       record,
+      classification_report.STYLE,
     )
 
   def assets(self) -> dict[str, str]:

@@ -204,14 +204,15 @@ def convert_example(
   windows = []
   for i in range(count):
     part_b = parts_b[i * len(parts_b) // count]
-    first = ["[CLS]", *parts_a[i * len(parts_a) // count], "[SEP]"]
-    second = [*part_b, "[SEP]"] if part_b else []
+    pieces, segment_ids = sequences.join_texts(
+      parts_a[i * len(parts_a) // count], *([part_b] if part_b else [])
+    )
     input_ids, input_mask, segment_ids = (
       sequences.padded(values, max_seq_length)
       for values in (
-        tokenizer.convert_tokens_to_ids(first + second),
-        [1] * (len(first) + len(second)),
-        [0] * len(first) + [1] * len(second),
+        tokenizer.convert_tokens_to_ids(pieces),
+        [1] * len(pieces),
+        segment_ids,
       )
     )
     windows.append(

@@ -67,14 +67,14 @@ class Features:
       words; control characters do not.
     values: [tokens, layers, H] in the extractor's dtype; None if pooled.
     vector: [H], or [layers * H] for concatenated layers; None if not pooled.
-    is_cut: whether the text was longer than `max_seq_length`.
+    was_cut: whether the text was longer than `max_seq_length`.
   """
 
   tokens: list[str]
   orig_to_tok_map: list[int]
   values: np.ndarray | None
   vector: np.ndarray | None
-  is_cut: bool
+  was_cut: bool
 
 
 class FeatureExtractor:
@@ -248,31 +248,27 @@ class FeatureExtractor:
     room = self.max_seq_length - (3 if pieces_b else 2)
     if self._reads_windows and not pieces_b:
       windows = sequences.overlapping_windows(size, room, room // 2 or 1)
-      rows = [self._row(pieces_a[w.start : w.end], []) for w in windows]
+      rows = [self._row(pieces_a[w.start : w.end]) for w in windows]
       words = [start + 1 if start >= 0 else -1 for start in starts_a]
-      tokens = ["[CLS]", *pieces_a, "[SEP]"]
+      tokens, _ = sequences.join_texts(pieces_a)
       return Features(tokens, words, None, None, False), rows, windows
     sequences.truncate_pair(pieces_a, pieces_b, room)
-    tokens = ["[CLS]", *pieces_a, "[SEP]"]
-    length_a = len(tokens)
-    if pieces_b:
-      tokens += [*pieces_b, "[SEP]"]
+    texts = [pieces_a, pieces_b] if pieces_b else [pieces_a]
+    tokens, _ = sequences.join_texts(*texts)
+    start_b = len(pieces_a) + 2
     words = [s + 1 if 0 <= s < len(pieces_a) else -1 for s in starts_a]
-    words += [s + length_a if 0 <= s < len(pieces_b) else -1 for s in starts_b]
-    is_cut = len(pieces_a) + len(pieces_b) < size
-    rows = [self._row(pieces_a, pieces_b)]
-    return Features(tokens, words, None, None, is_cut), rows, None
+    words += [s + start_b if 0 <= s < len(pieces_b) else -1 for s in starts_b]
+    was_cut = len(pieces_a) + len(pieces_b) < size
+    rows = [self._row(*texts)]
+    return Features(tokens, words, None, None, was_cut), rows, None
 
-  def _row(self, pieces_a, pieces_b):
+  def _row(self, *texts):
     """The model's input for a text, or a pair."""
-    tokens = ["[CLS]", *pieces_a, "[SEP]"]
-    length_a = len(tokens)
-    if pieces_b:
-      tokens += [*pieces_b, "[SEP]"]
+    tokens, segment_ids = sequences.join_texts(*texts)
     return {
       "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
       "input_mask": [1] * len(tokens),
-      "segment_ids": [0] * length_a + [1] * (len(tokens) - length_a),
+      "segment_ids": segment_ids,
     }
 
   def _run(self, texts, progress):

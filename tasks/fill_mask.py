@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from errors import UserError
-from pipeline import instances, records
+from pipeline import instances, records, sequences
 from tasks import pretraining
 from tasks.masked_text import MASK, Filled, Row, Text, joined, replaced
+from tokenization import WORD_START
 from training import checkpoints, model_folder
 from training.predictor import Predictor
 
-_ENDS = ("[CLS]", "[SEP]")
+_ENDS = instances.SPECIALS[:2]
 
 
 class MaskFiller:
@@ -54,7 +55,6 @@ class MaskFiller:
         f"trained on masked words"
       )
     self._mask_id = vocab[MASK]
-    self._pieces = {index: piece for piece, index in vocab.items()}
     self._length = model.config.max_position_embeddings
     shapes = pretraining.variable_shapes(model.config)
     self._is_paired = _check_heads(model, shapes)
@@ -119,12 +119,7 @@ class MaskFiller:
   def _read(self, text, where):
     """A text or pair as the model reads it."""
     parts = [text] if isinstance(text, str) else list(text)
-    pieces, segment_ids = ["[CLS]"], [0]
-    for segment, part in enumerate(parts):
-      for index, span in enumerate(part.split(MASK)):
-        pieces += [MASK] * (index > 0) + self._tokenizer.tokenize(span)
-      pieces.append("[SEP]")
-      segment_ids += [segment] * (len(pieces) - len(segment_ids))
+    pieces, segment_ids = sequences.join_texts(*map(self._tokenize, parts))
     if len(pieces) > self._length:
       raise UserError(
         f"{where} has {len(pieces)} pieces, more than the {self._length} "
@@ -135,6 +130,11 @@ class MaskFiller:
     ids = self._tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == MASK]
     return Row(pieces, ids, segment_ids, masks)
+
+  def _tokenize(self, text):
+    """The pieces of a text, in which [MASK] is one."""
+    first, *others = map(self._tokenizer.tokenize, text.split(MASK))
+    return first + [piece for span in others for piece in (MASK, *span)]
 
   def _ask(self, rows):
     """For each row, the outputs at its masks.
@@ -172,7 +172,8 @@ class MaskFiller:
         )
         position = row.masks.pop(best)
         row.ids[position] = int(found[best]["ids"][0])
-        pieces[i][position] = self._pieces.get(row.ids[position], "?")
+        piece = self._tokenizer.inv_vocab.get(row.ids[position], "?")
+        pieces[i][position] = piece
       open_rows = [i for i in open_rows if rows[i].masks]
       again = self._ask([rows[i] for i in open_rows]) if open_rows else []
       answers = dict(zip(open_rows, again, strict=True))
@@ -183,7 +184,7 @@ class MaskFiller:
   def _candidates(self, answer):
     """The likeliest pieces at a mask, and their probabilities."""
     return [
-      (self._pieces.get(int(index), "?"), float(probability))
+      (self._tokenizer.inv_vocab.get(int(index), "?"), float(probability))
       for index, probability in zip(
         answer["ids"], answer["probabilities"], strict=True
       )
@@ -198,7 +199,7 @@ class MaskFiller:
         word, total = words[-1]
         words[-1] = (word + piece.removeprefix("##"), total + score)
       else:
-        words.append((piece.removeprefix("\u2581"), score))
+        words.append((piece.removeprefix(WORD_START), score))
     return words
 
 

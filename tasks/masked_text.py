@@ -4,6 +4,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from tokenization import WORD_START
+
 MASK = "[MASK]"
 
 # A text, or a pair of texts.
@@ -78,5 +80,5 @@ def replaced(text: str, pieces: Sequence[str]) -> str:
   for piece, span in zip(pieces, spans, strict=True):
     if piece.startswith("##"):
       found = found.rstrip()
-    found += piece.removeprefix("##").removeprefix("\u2581") + span
+    found += piece.removeprefix("##").removeprefix(WORD_START) + span
   return found

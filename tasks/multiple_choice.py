@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from errors import UserError, plural
 from pipeline import files, records, sequences
 from reports import multiple_choice as page
 from reports import training_page
+from tasks import prediction_files
 from tasks.choices import Example
 from training import estimator, huggingface_config, model_folder
 from training.task import Outputs, RowSet, Task
@@ -48,12 +48,11 @@ def make_row(
   for choice in example.choices:
     text_a, text_b = list(context), question + tokenizer.tokenize(choice)
     sequences.truncate_pair(text_a, text_b, max_seq_length - 3)
-    pieces = ["[CLS]", *text_a, "[SEP]", *text_b, "[SEP]"]
-    first = len(text_a) + 2
+    pieces, segment_ids = sequences.join_texts(text_a, text_b)
     values = (
       tokenizer.convert_tokens_to_ids(pieces),
       [1] * len(pieces),
-      [0] * first + [1] * (len(pieces) - first),
+      segment_ids,
     )
     for column, value in zip(columns.values(), values, strict=True):
       column.append(sequences.padded(value, max_seq_length))
@@ -70,10 +69,7 @@ def feature_spec(num_choices: int, max_seq_length: int) -> records.Spec:
 
 def compute_scores(bert: modeling.BertModel, is_training: bool) -> tf.Tensor:
   """The score of each sequence: float [rows], from the pooled output."""
-  output = bert.get_pooled_output()
-  if is_training:
-    output = layers.dropout(output, 0.1)
-  return layers.output_layer(output, 1)[:, 0]
+  return layers.task_logits(bert.get_pooled_output(), 1, is_training)[:, 0]
 
 
 class MultipleChoiceTask(Task):
@@ -171,7 +167,7 @@ class MultipleChoiceTask(Task):
       files.atomic_write(path) as partial,
       files.open_file(partial, "w") as writer,
     ):
-      table = csv.writer(writer, delimiter="\t", lineterminator="\n")
+      table = prediction_files.table_writer(writer)
       table.writerow(["id", "prediction", *names])
       for number, (example, (row,)) in enumerate(
         zip(rows.examples, predictions, strict=True)

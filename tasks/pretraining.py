@@ -24,6 +24,7 @@ import modeling
 import variables
 from training import estimator, inputs, record_files
 from training.task import (
+  EPSILON,
   Evaluation,
   Outputs,
   RowSet,
@@ -31,9 +32,6 @@ from training.task import (
   model_fn_builder_of,
   weighted_mean,
 )
-
-# Added to the sum of weights, so that a mean without weights is 0.
-_EPSILON = 1e-5
 
 
 def variable_shapes(
@@ -90,9 +88,7 @@ def masked_lm_logits(
       activation = modeling.get_activation(bert_config.hidden_act)
       x = modeling.dense(x, bert_config.hidden_size, activation, initializer)
       x = modeling.layer_norm(x)
-    bias = variables.get_variable(
-      "output_bias", [bert_config.vocab_size], tf.compat.v1.zeros_initializer()
-    )
+    bias = variables.get_variable("output_bias", [bert_config.vocab_size])
   return tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
 
 
@@ -245,7 +241,7 @@ class PretrainingTask(Task):
     loss = mean(losses, weights)
     # The replicas of an evaluation may have different numbers of these.
     terms = [
-      (tf.reduce_sum(losses * weights), _EPSILON + tf.reduce_sum(weights))
+      (tf.reduce_sum(losses * weights), EPSILON + tf.reduce_sum(weights))
     ]
     logged = {"masked LM accuracy": mean(is_correct, weights)}
     predictions = {
@@ -286,7 +282,7 @@ class PretrainingTask(Task):
         sums[name] += float(np.sum(values * weights))
         counts[name] += float(np.sum(weights))
     return Evaluation(
-      {name: sums[name] / max(counts[name], _EPSILON) for name in sums}
+      {name: sums[name] / max(counts[name], EPSILON) for name in sums}
     )
 
 
@@ -298,4 +294,4 @@ def _is_best(logits, labels, like):
 
 
 def _weighted_mean(values, weights):
-  return tf.reduce_sum(values * weights) / (tf.reduce_sum(weights) + _EPSILON)
+  return tf.reduce_sum(values * weights) / (tf.reduce_sum(weights) + EPSILON)

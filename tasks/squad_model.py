@@ -37,11 +37,11 @@ from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 
 # Files of a model folder: how the model reads, and the best threshold found.
 SETTINGS_NAME = "squad.json"
+THRESHOLD_NAME = "null_threshold.json"
+_THRESHOLD_KEY = "null_score_diff_threshold"
 
 # Its name in Hugging Face's format.
 ARCHITECTURE = "BertForQuestionAnswering"
-THRESHOLD_NAME = "null_threshold.json"
-_THRESHOLD_KEY = "null_score_diff_threshold"
 
 # The value of --null_score_diff_threshold that selects the best.
 AUTO = "auto"
@@ -114,7 +114,7 @@ def span_loss(
 def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
   """Logits [..., B, S] that are very low at padding positions."""
   padding = 1.0 - tf.cast(input_mask, tf.float32)
-  return logits + padding * modeling.MASKED_SCORE
+  return logits + padding * layers.MASKED_SCORE
 
 
 class SquadTask(Task):

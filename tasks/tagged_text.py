@@ -1,4 +1,4 @@
-"""Sentences with a label for each word: files, label schemes and entities.
+"""Sentences with a label for each word, and their files.
 
 A CoNLL file has one word per line, in columns: the word first, its label last.
 An empty line ends a sentence, and a line that begins with -DOCSTART- starts a

@@ -1,7 +1,7 @@
 """A label for each word: a linear layer on BERT's vectors of the words.
 
 Devlin et al. (2019), section 5.3. The vector of a word is that of its first
-word piece. The labels mark entities (see `tagged_text`), or are any others,
+word piece. The labels mark entities (see `entities`), or are any others,
 such as parts of speech.
 """
 
@@ -43,10 +43,7 @@ def compute_logits(
   bert: modeling.BertModel, num_labels: int, is_training: bool
 ) -> tf.Tensor:
   """Logits [B, S, C] of BERT's sequence output."""
-  output = bert.get_sequence_output()
-  if is_training:
-    output = layers.dropout(output, 0.1)
-  return layers.output_layer(output, num_labels)
+  return layers.task_logits(bert.get_sequence_output(), num_labels, is_training)
 
 
 def word_predictions(logits: tf.Tensor) -> dict[str, tf.Tensor]:

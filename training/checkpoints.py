@@ -288,7 +288,7 @@ def load_weights(
 
 
 def initialize_from(
-  init_checkpoint: str | None, heads: Mapping[str, Sequence[int]]
+  init_checkpoint: str | None, head_shapes: Mapping[str, Sequence[int]]
 ) -> None:
   """Makes the active store's variables start from a checkpoint's weights.
 
@@ -296,7 +296,7 @@ def initialize_from(
 
   Args:
     init_checkpoint: prefix, folder, or None for random weights.
-    heads: dict from name to shape of the variables that start from their
+    head_shapes: dict from name to shape of the variables that start from their
       initializers if the checkpoint lacks them in this shape.
 
   Raises:
@@ -314,7 +314,7 @@ def initialize_from(
   checkpoint = Checkpoint(find_checkpoint(init_checkpoint), weights_only=True)
   checkpoint.skipped = {
     name
-    for name, shape in heads.items()
+    for name, shape in head_shapes.items()
     if checkpoint.shapes.get(name) != list(shape)
   }
   store.initial_values = checkpoint

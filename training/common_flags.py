@@ -14,6 +14,9 @@ from training import cluster as hosts
 
 FLAGS = flags.FLAGS
 
+# What computes the encoder of a trained model.
+RUNTIMES = ("tensorflow", "onnxruntime", "openvino")
+
 # Modules whose flags are not ours.
 _LIBRARIES = ("absl.", "tensorflow.")
 
@@ -138,8 +141,8 @@ def define_runtime_flag() -> None:
   """Defines the flag for what computes the encoder of a trained model."""
   flags.DEFINE_enum(
     "runtime",
-    "tensorflow",
-    ["tensorflow", "onnxruntime", "openvino"],
+    RUNTIMES[0],
+    RUNTIMES,
     "What computes the encoder. For onnxruntime and openvino, it is written as "
     "an ONNX file beside the checkpoint, once. openvino uses bfloat16 where "
     "the processor supports it, unless --precision is given.",

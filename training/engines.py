@@ -30,7 +30,6 @@ from pipeline import files, records
 from training import checkpoints, model_folder, onnx_graph
 
 TENSORFLOW = "tensorflow"
-RUNTIMES = (TENSORFLOW, "onnxruntime", "openvino")
 
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"

@@ -399,6 +399,10 @@ class Estimator:
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 
+    For users of a `model_fn_builder`, or of a `model_fn` of their own. An
+    Experiment computes the metrics from `predict` instead, because here they
+    need all predictions at once.
+
     Args:
       input_fn, batch_size: see `predict`.
 
@@ -410,8 +414,6 @@ class Estimator:
     Raises:
       UserError: there is no real row.
     """
-    # The metrics need all predictions at once. To score them as they come, as
-    # Experiment does, iterate over `predict`.
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     if not rows:
       raise UserError("there is no row to evaluate on")
@@ -492,6 +494,8 @@ class Estimator:
     Its signature is the dataset's: where lengths vary there, one trace serves
     all of them; otherwise every shape is static.
     """
+    trains = mode == ModeKeys.TRAIN
+    fuses = self._fuses(mode, element_spec)
 
     def step(features):
       with self._store, fusion.enabled(fuses), fusion.forward_only(not trains):
@@ -510,10 +514,7 @@ class Estimator:
       return {**(spec.predictions or {}), **row}
 
     compute = step
-    trains = mode == ModeKeys.TRAIN
-    uses_xla = self._uses_xla(mode, element_spec)
-    fuses = self._fuses(mode, element_spec)
-    if uses_xla:
+    if self._uses_xla(mode, element_spec):
       compute = tf.function(step, jit_compile=True, autograph=False)
 
     def replica_step(features):

@@ -1,7 +1,8 @@
 """The encoder as an ONNX graph, which other runtimes compute.
 
     graph = OnnxGraph(weights)
-    outputs = encoder(graph, config, {"pooled_output"})
+    sequences = sequence_inputs(graph)
+    outputs = encoder(graph, config, sequences, {"pooled_output"})
     graph.output("pooled_output", outputs["pooled_output"], ["batch", None])
     graph.to_bytes()
 

@@ -55,7 +55,8 @@ class Predictor:
     precision: see BertModel. None is float32, or what a runtime prefers; see
       `engines.load_engine`.
     use_one_hot_embeddings: see BertModel.
-    runtime: what computes the encoder, one of `engines.RUNTIMES`.
+    runtime: what computes the encoder: "tensorflow", or another that
+      `engines.load_engine` knows.
 
   Raises:
     UserError: checkpoint, vocabulary, batch size or `spec` do not fit.

@@ -25,7 +25,7 @@ from pipeline import files, records
 # Records that are read at once from one position in a file: enough to read from
 # a disk or a bucket at full speed, few enough for a shuffle window to hold the
 # records of many positions.
-CHUNK_ROWS = 1024
+BLOCK_ROWS = 1024
 
 
 class Layout(NamedTuple):
@@ -91,7 +91,6 @@ class RecordFiles:
       values.
 
   Attributes:
-    paths: list of str.
     spec: the spec.
     lengths: uint16 or int32 [rows], see `row_lengths`.
     block_sizes: int64 [blocks], number of consecutive rows in each block.
@@ -109,25 +108,24 @@ class RecordFiles:
     spec: records.Spec,
     vocab_size: int | None = None,
   ):
-    self.paths = [os.fspath(path) for path in paths]
     self.spec = dict(spec)
     self._blocks = []
     limits = _limits(spec, vocab_size) if vocab_size else {}
     lengths = [np.zeros(0, np.int32)]
     total = hashlib.blake2b(digest_size=16)
     rows = 0
-    for path in self.paths:
+    for path in map(os.fspath, paths):
       first_row, offset = rows, 0
-      for chunk, features in _read_chunks(path, spec):
+      for content, features in _read_blocks(path, spec):
         _check_values(path, rows - first_row, features, limits)
-        size = sum(map(len, chunk)) + len(chunk) * records.FRAME_BYTES
-        block = _Block(path, rows, offset, size, _digest(chunk))
+        size = sum(map(len, content)) + len(content) * records.FRAME_BYTES
+        block = _Block(path, rows, offset, size, _digest(content))
         self._blocks.append(block)
         # Offset 0 marks the beginning of a file.
         total.update(struct.pack("<QQ", rows, offset) + block.digest)
         lengths.append(row_lengths(features, spec).numpy())
         offset += size
-        rows += len(chunk)
+        rows += len(content)
     is_short = spec["input_mask"].shape[-1] < 2**16
     self.lengths = np.concatenate(lengths).astype("u2" if is_short else "i4")
     self._first_rows = np.array([b.first_row for b in self._blocks], np.int64)
@@ -158,20 +156,20 @@ class RecordFiles:
     return found
 
 
-def _read_chunks(path, spec):
-  """Yields CHUNK_ROWS rows of a TFRecord file at a time, and their features.
+def _read_blocks(path, spec):
+  """Yields the records of each block of a TFRecord file, and their features.
 
   Raises:
     UserError: the file is damaged, or its rows do not fit the spec.
   """
-  rows = enumerate(records.read_records(os.fspath(path)))
-  while chunk := list(itertools.islice(rows, CHUNK_ROWS)):
-    serialized = [record for _, record in chunk]
+  rows = enumerate(records.read_records(path))
+  while block := list(itertools.islice(rows, BLOCK_ROWS)):
+    serialized = [record for _, record in block]
     try:
       features = parse_int64(serialized, spec)
     except (tf.errors.OpError, UnicodeDecodeError):
       # The error does not say which record is wrong.
-      for number, record in chunk:
+      for number, record in block:
         _check_record(f"{path}: record {number}", record, spec)
       raise
     yield serialized, features
@@ -283,9 +281,9 @@ def _check_values(path, first_number, features, limits):
     )
 
 
-def _digest(chunk):
+def _digest(content):
   """A hash of records; the same on every machine."""
-  hashes = tf.strings.to_hash_bucket_fast(chunk, 2**63 - 1).numpy()
+  hashes = tf.strings.to_hash_bucket_fast(content, 2**63 - 1).numpy()
   return hashlib.blake2b(hashes.tobytes(), digest_size=16).digest()
 
 

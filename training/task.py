@@ -22,7 +22,7 @@ from training import record_files
 
 
 # Added to a sum of weights, so that a mean without weights is 0.
-_EPSILON = 1e-5
+EPSILON = 1e-5
 
 
 @dataclasses.dataclass
@@ -223,7 +223,7 @@ def build_model_fn(
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
-  def compute(features, mode, packs=True):
+  def compute(features, mode, packings=packings):
     bert = modeling.BertModel(
       config,
       mode == estimator.ModeKeys.TRAIN,
@@ -231,13 +231,13 @@ def build_model_fn(
       use_one_hot_embeddings,
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
-      packing=((packs and packings) or {}).get(mode, UNPACKED),
+      packing=(packings or {}).get(mode, UNPACKED),
     )
     outputs = task.outputs(bert, features, mode)
     return outputs, _loss(outputs, features, mode)
 
-  def forward(features, packs=True):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN, packs)
+  def forward(features, packings=packings):
+    outputs, loss = compute(features, estimator.ModeKeys.TRAIN, packings)
     return loss, outputs.logged
 
   def model_fn(features, labels, mode, params):
@@ -254,7 +254,7 @@ def build_model_fn(
       )
     # A Packing is for a micro-batch, not for the whole batch.
     loss, scalars, gradients = micro_batches.compute_gradients(
-      forward, features, update, functools.partial(forward, packs=False)
+      forward, features, update, functools.partial(forward, packings=None)
     )
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
@@ -338,7 +338,7 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
   each returns is the mean over the weights of all. The weights must depend on
   features only.
   """
-  total = tf.reduce_sum(weights) + _EPSILON
+  total = tf.reduce_sum(weights) + EPSILON
   mean = tf.reduce_sum(values * weights) / total
   mean_total = micro_batches.mean_total(total)
   return mean if mean_total is total else mean * total / mean_total

@@ -110,7 +110,7 @@ def test_reading_starts_at_any_record(tmp_path):
   path = tmp_path / "x"
   path.write_bytes(b"".join(map(records.framed, contents)))
   offset = 5 + records.FRAME_BYTES
-  found = list(records.read_records(str(path), offset, first_record=1))
+  found = list(records.read_records(str(path), offset))
   assert found == contents[1:]
 
 

@@ -1,9 +1,20 @@
-"""Overlapping windows over a long list."""
+"""Joined texts, and overlapping windows over a long list."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import sequences
+
+
+def test_texts_are_joined_with_their_segments():
+  assert sequences.join_texts(["a", "b"]) == (
+    ["[CLS]", "a", "b", "[SEP]"],
+    [0, 0, 0, 0],
+  )
+  assert sequences.join_texts(["a"], ["b", "c"]) == (
+    ["[CLS]", "a", "[SEP]", "b", "c", "[SEP]"],
+    [0, 0, 0, 1, 1, 1],
+  )
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.data())

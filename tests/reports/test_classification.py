@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from web_page import Page
 
-from reports import charts
+from reports import charts, training_page
 from reports import classification as classification_report
 from tasks import labels as label_types
 from tasks.examples import InputExample
@@ -29,15 +29,25 @@ RECORD = {
 }
 
 
+def write_page(path, title, evaluations, history, record):
+  training_page.write(
+    str(path),
+    title,
+    evaluations,
+    classification_report.section,
+    history,
+    record,
+    classification_report.STYLE,
+  )
+
+
 @pytest.fixture
 def write(tmp_path):
   """Writes a report and returns its Page."""
 
   def write(*evaluations, title="A run", history=(), record=RECORD):
     path = tmp_path / "report.html"
-    classification_report.write_report(
-      str(path), title, evaluations, dict(history), record
-    )
+    write_page(path, title, evaluations, dict(history), record)
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
     return Page(path.read_text(encoding="utf-8"))
 
@@ -59,7 +69,7 @@ def classification(label_ids, probabilities, labels=("no", "yes"), **changed):
     "losses": -np.log(probabilities[np.arange(len(label_ids)), label_ids]),
     "examples": rows(len(label_ids)),
   }
-  return classification_report.Evaluation(**{**arguments, **changed})
+  return classification_report.ClassifiedSet(**{**arguments, **changed})
 
 
 def four_rows(**changed):
@@ -82,7 +92,7 @@ def multilabel(**changed):
     "losses": np.array([0.5, 0.25, 1.5]),
     "examples": rows(3),
   }
-  return classification_report.Evaluation(**{**arguments, **changed})
+  return classification_report.ClassifiedSet(**{**arguments, **changed})
 
 
 def regression(label_ids, numbers, **changed):
@@ -97,7 +107,7 @@ def regression(label_ids, numbers, **changed):
     "losses": np.square(numbers - label_ids),
     "examples": rows(len(label_ids)),
   }
-  return classification_report.Evaluation(**{**arguments, **changed})
+  return classification_report.ClassifiedSet(**{**arguments, **changed})
 
 
 def test_page_has_the_parts_that_browsers_and_readers_want(write):
@@ -386,9 +396,7 @@ def test_equal_inputs_are_equal_bytes(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     with matplotlib.rc_context({"font.size": size, "lines.linewidth": size}):
       path = tmp_path / name
-      classification_report.write_report(
-        str(path), "A run", evaluations, history, RECORD
-      )
+      write_page(path, "A run", evaluations, history, RECORD)
       pages.append(path.read_bytes())
   assert pages[0] == pages[1]
   assert settings() == before

@@ -100,7 +100,7 @@ class TestExtractor:
     assert single.values.shape == (len(single.tokens), 2, 32)
     assert single.values.dtype == np.float32
     assert single.vector is None
-    assert not single.is_cut
+    assert not single.was_cut
     assert pair.tokens.count("[SEP]") == 2
     assert pair.tokens[: len(single.tokens)] == single.tokens
     assert empty.tokens == ["[CLS]", "[SEP]"]
@@ -206,23 +206,23 @@ class TestTruncation:
     (found,) = extractor(model, max_seq_length=4)(["the game was played"])
     assert found.tokens == ["[CLS]", "the", "game", "[SEP]"]
     assert found.orig_to_tok_map == [1, 2, -1, -1]
-    assert found.is_cut
+    assert found.was_cut
 
   def test_a_pair_loses_from_the_longer_side(self, model):
     (found,) = extractor(model, max_seq_length=6)([("the game was", "on the")])
     assert found.tokens == ["[CLS]", "the", "game", "[SEP]", "on", "[SEP]"]
     assert found.orig_to_tok_map == [1, 2, -1, 4, -1]
-    assert found.is_cut
+    assert found.was_cut
 
   def test_a_second_text_without_pieces_is_none(self, model):
     short = extractor(model, max_seq_length=3)
     single, empty = short([("the", "\x00"), ("", "the")])
     assert single.tokens == ["[CLS]", "the", "[SEP]"]
     assert single.orig_to_tok_map == [1, -1]
-    assert not single.is_cut
+    assert not single.was_cut
     assert empty.tokens == ["[CLS]", "[SEP]"]
     assert empty.orig_to_tok_map == [-1]
-    assert empty.is_cut
+    assert empty.was_cut
 
 
 class TestAlignment:
@@ -509,7 +509,7 @@ def test_a_long_text_is_read_in_windows(model):
   assert len(pieces) > 10
   (found,) = windows([LONG])
   assert found.tokens == ["[CLS]", *pieces, "[SEP]"]
-  assert not found.is_cut
+  assert not found.was_cut
   assert min(found.orig_to_tok_map) == 1
   assert found.values.shape == (len(pieces) + 2, 2, 32)
   # Windows of five pieces begin at every second piece, the last one earlier.

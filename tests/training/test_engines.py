@@ -10,7 +10,7 @@ import pytest
 import tokenization
 from errors import UserError
 from pipeline import files, records
-from training import engines, model_folder, predictor
+from training import common_flags, engines, model_folder, predictor
 
 AXES = {"tokens": (records.POSITION,)}
 
@@ -45,7 +45,7 @@ def exported(model):
   )
 
 
-@pytest.mark.parametrize("runtime", engines.RUNTIMES[1:])
+@pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
 def test_outputs_are_the_originals(golden, model, runtime):
   run = predictor.Predictor(
     model,
@@ -150,7 +150,7 @@ def test_a_precision_it_lacks(model, runtime, precision, message):
     predictor.Predictor(model, pool, precision=precision, runtime=runtime)
 
 
-@pytest.mark.parametrize("runtime", engines.RUNTIMES[1:])
+@pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
 def test_a_package_that_is_missing(model, monkeypatch, runtime):
   monkeypatch.setitem(sys.modules, runtime, None)
   message = f"^--runtime={runtime} needs .*requirements-export.txt$"

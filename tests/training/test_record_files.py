@@ -62,7 +62,7 @@ def write(folder, sizes, spec=SPEC):
 @contextlib.contextmanager
 def constants(block_rows, window_rows):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(record_files, "CHUNK_ROWS", block_rows)
+    patch.setattr(record_files, "BLOCK_ROWS", block_rows)
     patch.setattr(inputs, "WINDOW_ROWS", window_rows)
     yield
 
