@@ -58,10 +58,18 @@ def use_cache_only(is_offline: bool) -> None:
 
 
 def cache_folder(*names: str) -> str:
-  """The path of a file or folder in the cache."""
+  """The path of a file or folder in the cache.
+
+  Raises:
+    UserError: the cache is not a local folder.
+  """
   home = os.environ.get("BERT_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "bert"
   )
+  if files.is_remote(home):
+    raise UserError(
+      f"BERT_CACHE={home} is remote; set it to a local folder, or unset it"
+    )
   return os.path.join(os.path.abspath(home), *names)
 
 

@@ -71,6 +71,13 @@ def test_what_exists_is_not_downloaded(release_server, tmp_path, monkeypatch):
   assert release_server.requests == []
 
 
+def test_a_remote_cache_is_refused(monkeypatch):
+  monkeypatch.setenv("BERT_CACHE", "gs://bucket/cache")
+  wanted = "BERT_CACHE=gs://bucket/cache is remote; set it to a local folder"
+  with pytest.raises(UserError, match=wanted):
+    downloads.local_path(NAME)
+
+
 def test_all_releases_are_known():
   """The 24 small ones, and those of 2018 and 2019."""
   assert len(downloads.RELEASES) == 24 + 9 - 1  # BERT-Base is both.
