@@ -107,7 +107,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   command = (
     "build_vocab.py",
     f"--extend={vocab}",
-    "--num_new=3",
+    "--num_new=5",
     f"--input_file={tmp_path}/text.txt",
     f"--init_checkpoint={files}/model/bert_model.ckpt",
     f"--output_dir={tmp_path}/out",
