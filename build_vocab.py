@@ -344,6 +344,7 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
 
 def load_old_vocabulary() -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
+  text_files.decode_utf8(FLAGS.extend, files.read_bytes(FLAGS.extend))
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
   common_flags.check_vocabulary(old, "extend", FLAGS.extend)
   if FLAGS.init_checkpoint:
