@@ -149,6 +149,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
     (["--extend=REPEATS"], "repeats line 2"),
     (["--extend=LATIN1"], "latin1.txt:1002: byte "),
     (["--extend=VOCAB", "--output_file=VOCAB"], "--output_file="),
+    (["--extend=VOCAB", "--output_file=OLD.json"], "would be read as JSON"),
     (
       ["--extend=VOCAB", "--init_checkpoint=none", "--output_dir=x"],
       "no checkpoint none",
