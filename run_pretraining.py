@@ -198,7 +198,10 @@ def load_tokenizer() -> tokenization.FullTokenizer | None:
 def main() -> None:
   check_flags()
   flag_of = record_flags()
-  files = {name: common_flags.find_files(name) for name in flag_of.values()}
+  files = {
+    name: record_files.without_empty(common_flags.find_files(name))
+    for name in flag_of.values()
+  }
   tokenizer = load_tokenizer()
   config = common_flags.load_config(tokenizer)
   layout = check_layout(files)

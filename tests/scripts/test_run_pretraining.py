@@ -386,6 +386,13 @@ ERRORS = {
       "pass --max_seq_length=64",
     ],
   ),
+  "other length beside an empty file": (
+    {
+      "max_seq_length": 128,
+      "input_file": "FILES/empty.tfrecord,FILES/default.tfrecord",
+    },
+    ["--max_seq_length=128, but FILES/default.tfrecord was made with"],
+  ),
   "other predictions": (
     {"max_predictions_per_seq": 20},
     [
