@@ -135,7 +135,9 @@ def main() -> None:
       writer = stack.enter_context(files.open_file(path, "w"))
       form, write = to_json, lambda line: writer.write(line + "\n")
     number = 0
-    for block in feature_files.read_texts(FLAGS.input_file):
+    for block in feature_files.read_texts(
+      FLAGS.input_file, lambda text, i: filler.check(text, _line_name(0, i))
+    ):
       lines = iter(block)
       while texts := list(itertools.islice(lines, _LINES_AT_A_TIME)):
         for filled in filler(texts, functools.partial(_line_name, number)):

@@ -279,6 +279,16 @@ def test_the_script_answers_on_a_terminal(folder):
   assert "pseudo-perplexity" in text
 
 
+@pytest.mark.parametrize("last", ["", "the " * 127])
+def test_a_late_error_comes_before_any_answer(folder, tmp_path, last):
+  source = tmp_path / "in.txt"
+  tiny_task.write_lines(source, ["[MASK]"] * 256 + [last])
+  command = [f"--model_dir={folder[0]}", f"--input_file={source}"]
+  printed, error = scripts.fork("fill_mask.py", *command, status=2)
+  assert printed == ""
+  assert "in.txt:257 has" in error
+
+
 @pytest.mark.parametrize(
   ("flags", "lines", "expected"),
   [
