@@ -258,6 +258,15 @@ def test_answers_are_json(filler):
   }
 
 
+def test_long_lines_are_answered_in_small_groups():
+  import fill_mask
+
+  texts = ["a"] * 300 + ["a" * 6000, ("a" * 3000, "b" * 3000), "b" * 6000, "c"]
+  found = list(fill_mask.groups(texts))
+  assert [len(group) for group in found] == [256, 47, 1]
+  assert [text for group in found for text in group] == texts
+
+
 def test_the_script_writes_json_lines(folder, tmp_path):
   tiny_task.write_lines(tmp_path / "in.txt", ["the [MASK] would be", TEXT])
   command = [f"--model_dir={folder[0]}", f"--input_file={tmp_path}/in.txt"]
