@@ -344,6 +344,7 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
 
 def load_old_vocabulary() -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
+  text_files.decode_utf8(FLAGS.extend, files.read_bytes(FLAGS.extend))
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
   common_flags.check_vocabulary(old, "extend", FLAGS.extend)
   if FLAGS.init_checkpoint:
@@ -449,6 +450,11 @@ def check_flags() -> list[str]:
   if FLAGS.output_dir:
     return paths
   common_flags.require("output_file")
+  if FLAGS.model_type == "wordpiece" and FLAGS.output_file.endswith(".json"):
+    raise UserError(
+      f"--output_file={FLAGS.output_file} would be read as JSON, but one piece "
+      f"per line is written; pass another name, such as vocab.txt"
+    )
   inputs = [*paths, FLAGS.extend] if FLAGS.extend else paths
   common_flags.check_output_files("output_file", [FLAGS.output_file], inputs)
   if FLAGS.update_config:

@@ -12,7 +12,7 @@ import sys
 from absl import flags
 
 from errors import UserError
-from pipeline import datasets, downloads
+from pipeline import datasets, downloads, files
 from training import common_flags, startup
 
 FLAGS = flags.FLAGS
@@ -67,8 +67,13 @@ def check_flags() -> None:
   if FLAGS.command == "model":
     for name in FLAGS.names:
       downloads.check_name(name)
-  else:
-    common_flags.check_output_folder(FLAGS.output_dir or FLAGS.command)
+    return
+  folder = FLAGS.output_dir or FLAGS.command
+  if files.is_remote(folder):
+    raise UserError(
+      f"--output_dir={folder} is remote; pass a local folder, and copy it"
+    )
+  common_flags.check_output_folder(folder)
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ Each line of the input is a text, or a pair of texts, `A ||| B`:
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
+from collections.abc import Iterable, Iterator
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
@@ -22,15 +22,18 @@ from errors import UserError
 from pipeline import files, text_files
 from tasks import feature_files, terminal
 from tasks.fill_mask import MaskFiller
-from tasks.masked_text import Filled
+from tasks.masked_text import Filled, Text, joined
 from training import common_flags, startup
 
 __all__ = ["Filled", "MaskFiller"]
 
 FLAGS = flags.FLAGS
 
-# Lines that are read and answered together.
+# Lines that are read and answered together, and about how many characters. The
+# model reads a line once for each of its pieces, so long lines need far more
+# memory than short ones.
 _LINES_AT_A_TIME = 256
+_CHARACTERS_AT_A_TIME = 2**14
 
 
 def define_flags() -> None:
@@ -104,6 +107,19 @@ def to_json(filled: Filled) -> str:
   return json.dumps(kept, ensure_ascii=False)
 
 
+def groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
+  """Yields lists of texts that fit into memory together."""
+  group, size = [], 0
+  for text in texts:
+    group.append(text)
+    size += len(joined(text))
+    if len(group) == _LINES_AT_A_TIME or size >= _CHARACTERS_AT_A_TIME:
+      yield group
+      group, size = [], 0
+  if group:
+    yield group
+
+
 def _line_name(lines_before, index):
   path = FLAGS.input_file
   name = "standard input" if path == text_files.STREAM else path
@@ -127,9 +143,10 @@ def main() -> None:
       writer = stack.enter_context(files.open_file(path, "w"))
       form, write = to_json, lambda line: writer.write(line + "\n")
     number = 0
-    for block in feature_files.read_texts(FLAGS.input_file):
-      lines = iter(block)
-      while texts := list(itertools.islice(lines, _LINES_AT_A_TIME)):
+    for block in feature_files.read_texts(
+      FLAGS.input_file, lambda text, i: filler.check(text, _line_name(0, i))
+    ):
+      for texts in groups(block):
         for filled in filler(texts, functools.partial(_line_name, number)):
           write(form(filled))
         number += len(texts)

@@ -167,8 +167,11 @@ def _in_words(layout):
 
 
 def load_tokenizer() -> tokenization.FullTokenizer | None:
-  """The tokenizer, where the flags name or need one."""
-  if FLAGS.vocab_file or FLAGS.spm_model_file or FLAGS.dynamic_masking:
+  """The tokenizer, if the flags name or need one, or the model has one."""
+  # A vocabulary beside the model is copied into the new model's folder, so it
+  # is checked like a named one.
+  has_file = common_flags.vocab_file() or FLAGS.spm_model_file
+  if has_file or FLAGS.dynamic_masking:
     return common_flags.load_tokenizer()
   return None
 
@@ -176,7 +179,10 @@ def load_tokenizer() -> tokenization.FullTokenizer | None:
 def main() -> None:
   check_flags()
   flag_of = record_flags()
-  files = {name: common_flags.find_files(name) for name in flag_of.values()}
+  files = {
+    name: record_files.without_empty(common_flags.find_files(name))
+    for name in flag_of.values()
+  }
   tokenizer = load_tokenizer()
   config = common_flags.load_config(tokenizer)
   layout = check_layout(files)

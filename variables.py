@@ -154,13 +154,15 @@ def variable_scope(
   """Prefixes `name/` to the names of the variables requested inside.
 
   `default_name` replaces a `name` of None; a v1 graph numbers its repetitions.
+  Without a scope around it, an empty `name` adds no prefix.
   """
   if in_v1_graph():
     with tf.compat.v1.variable_scope(name, default_name=default_name):
       yield
     return
   scopes = _local.stack[-1].scopes
-  prefix = f"{scopes[-1][0]}{name or default_name}/"
+  prefix = scopes[-1][0] + (default_name if name is None else name)
+  prefix += "/" if prefix else ""  # In the root, an empty name adds nothing.
   scopes.append((prefix, itertools.count()))
   try:
     yield

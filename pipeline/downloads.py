@@ -41,6 +41,7 @@ RELEASES = {
 _HUB_FILES = (
   *("config.json", "model*.safetensors", "model.safetensors.index.json"),
   *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+  "*.model",  # A SentencePiece model.
   *("bert_config.json", "bert_model.ckpt.*", "labels.json", "squad.json"),
   *("classifier.json", "tagger.json", "multiple_choice.json"),
   "null_threshold.json",
@@ -57,10 +58,18 @@ def use_cache_only(is_offline: bool) -> None:
 
 
 def cache_folder(*names: str) -> str:
-  """The path of a file or folder in the cache."""
+  """The path of a file or folder in the cache.
+
+  Raises:
+    UserError: the cache is not a local folder.
+  """
   home = os.environ.get("BERT_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "bert"
   )
+  if files.is_remote(home):
+    raise UserError(
+      f"BERT_CACHE={home} is remote; set it to a local folder, or unset it"
+    )
   return os.path.join(os.path.abspath(home), *names)
 
 

@@ -40,7 +40,7 @@ def fetch_archive(
     UserError: it cannot be downloaded, or is damaged; or another process is
       writing the folder.
   """
-  if files.isdir(folder):
+  if _is_unpacked(folder):
     return folder
   archive, lock = folder + ".zip", folder + ".lock"
   if offline:
@@ -49,13 +49,18 @@ def fetch_archive(
   with files.locked(lock, folder):
     try:
       # Another process may just have finished.
-      if not files.isdir(folder):
+      if not _is_unpacked(folder):
         fetch(url, archive, offline, sha256)
         _unpack(archive, folder)
     finally:
       with contextlib.suppress(OSError):  # Windows keeps open files.
         os.remove(lock)
   return folder
+
+
+def _is_unpacked(folder):
+  """Whether a folder has content; an empty one may have been made by hand."""
+  return files.isdir(folder) and bool(files.listdir(folder))
 
 
 def _unpack(archive, folder):

@@ -446,6 +446,8 @@ def _random_below(limit, rng):
   bits = limit.bit_length()
   drawn = rng.getrandbits(bits)
   while drawn >= limit:
+    if not limit:  # Checked here, because most draws are below the limit.
+      raise ValueError("a document or vocab_words is empty")
     drawn = rng.getrandbits(bits)
   return drawn
 

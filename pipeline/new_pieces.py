@@ -9,6 +9,10 @@ from tokenization import UNKNOWN
 
 UNUSED = re.compile(r"\[unused\d+\]")
 
+# Pieces that are joined at once. Without a limit, the memory for a word would
+# grow with the cube of its length, and hashes or base64 would exhaust it.
+_MAX_RUN = 8
+
 
 def choose_pieces(
   words: Mapping[str, int],
@@ -17,10 +21,10 @@ def choose_pieces(
 ) -> dict[str, list[str]]:
   """The new pieces that shorten the text most, and the pieces they replace.
 
-  A candidate is a run of neighbouring pieces in a word, joined to one piece. It
-  saves the number of pieces that it replaces, less one, wherever the run
-  occurs. The best candidate is taken again and again. Later ones are counted on
-  the words as they are then. Words that cannot be split are ignored.
+  A candidate is a run of up to eight neighbouring pieces in a word, joined to
+  one piece. It saves the number of pieces that it replaces, less one, wherever
+  the run occurs. The best candidate is taken again and again. Later ones are
+  counted on the words as they are then. Words that cannot be split are ignored.
 
   Args:
     words: counts of words.
@@ -32,12 +36,9 @@ def choose_pieces(
   saved = collections.Counter()
 
   def count(word, sign):
-    pieces = split[word]
-    for start in range(len(pieces)):
-      for end in range(start + 2, len(pieces) + 1):
-        run = tuple(pieces[start:end])
-        saved[run] += sign * words[word] * (len(run) - 1)
-        (runs[run].add if sign > 0 else runs[run].discard)(word)
+    for run in _runs(split[word]):
+      saved[run] += sign * words[word] * (len(run) - 1)
+      (runs[run].add if sign > 0 else runs[run].discard)(word)
 
   for word in sorted(words):
     pieces = list(tokenize(word))
@@ -61,8 +62,9 @@ def choose_pieces(
       count(word, -1)
       split[word] = _merged(split[word], run, piece)
       count(word, 1)
-      for other in _runs_with(split[word], piece):
-        heapq.heappush(heap, (-saved[other], other))
+      for other in _runs(split[word]):
+        if piece in other:
+          heapq.heappush(heap, (-saved[other], other))
   return chosen
 
 
@@ -84,12 +86,11 @@ def _merged(pieces, run, piece):
   return merged
 
 
-def _runs_with(pieces, piece):
-  """The runs of two pieces or more that contain a certain one."""
+def _runs(pieces):
+  """Yields the runs of two pieces or more."""
   for start in range(len(pieces)):
-    for end in range(start + 2, len(pieces) + 1):
-      if piece in pieces[start:end]:
-        yield tuple(pieces[start:end])
+    for end in range(start + 2, min(start + _MAX_RUN, len(pieces)) + 1):
+      yield tuple(pieces[start:end])
 
 
 def extend_vocabulary(pieces: Sequence[str], new: Sequence[str]) -> list[str]:

@@ -27,7 +27,9 @@ def parse_line(line: str) -> Text:
   return pair.groups() if pair else line
 
 
-def read_texts(path: str) -> Iterator[Iterable[Text]]:
+def read_texts(
+  path: str, check: Callable[[Text, int], object] = lambda text, number: None
+) -> Iterator[Iterable[Text]]:
   """Yields the texts of a file in one block, or of a pipe in blocks.
 
   A block of a pipe contains the lines that have arrived. Use up a block before
@@ -36,16 +38,21 @@ def read_texts(path: str) -> Iterator[Iterable[Text]]:
   Args:
     path: a UTF-8 file with a text or pair on each line, such a file in gzip
       (.gz), a pipe, or "-" for standard input.
+    check: called with each text of a file and the number of its line, from 1,
+      before the block is yielded; raises UserError for a wrong text.
 
   Raises:
     UserError: a line is not UTF-8, a gzip file is damaged, or there is no line.
   """
   if files.is_remote(path) or os.path.isfile(path):
-    lines = text_files.read_lines(path)
-    first = next(lines, None)
-    if first is None:
+    # The file is read twice, because an error in a late line would otherwise
+    # come after hours of computation.
+    number = 0
+    for number, line in enumerate(text_files.read_lines(path), 1):
+      check(parse_line(line), number)
+    if not number:
       raise UserError(f"{path} is empty; pass one text per line")
-    yield map(parse_line, itertools.chain([first], lines))
+    yield map(parse_line, text_files.read_lines(path))
     return
   is_empty = True
   # A pipe, such as <(command) in a shell.

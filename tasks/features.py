@@ -33,9 +33,13 @@ LONG_TEXT = ("head", "mean_windows")
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
-# Size limit of a window's values: `inputs.SORTED_ROWS` texts would need
-# gigabytes with a large model.
+# Size limit of a window's values and rows: `inputs.SORTED_ROWS` texts would
+# need gigabytes with a large model, or if they are long.
 _WINDOW_BYTES = 2**27
+
+# About the size of a word piece in a row of the model's input: its string, its
+# id, and their places in lists.
+_PIECE_BYTES = 128
 
 # Control characters that `str.split` treats as separators. Tokenizers drop them
 # instead, which joins the text on both sides.
@@ -227,9 +231,11 @@ class FeatureExtractor:
     for block in blocks:
       rows, size = [], 0
       for text in block:
-        found, *parts = self._tokenize(text)
-        rows.append((found, *parts))
-        size += vector_bytes * (1 if self.is_pooled else len(found.tokens))
+        rows.append(self._tokenize(text))
+        _, text_rows, _ = rows[-1]
+        pieces = sum(len(row["input_ids"]) for row in text_rows)
+        vectors = len(text_rows) if self.is_pooled else pieces
+        size += vectors * vector_bytes + pieces * _PIECE_BYTES
         if len(rows) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
           yield self._run(rows, progress)
           rows, size = [], 0

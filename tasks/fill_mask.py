@@ -116,6 +116,15 @@ class MaskFiller:
     self._fill(filled, rows, first)
     return filled
 
+  def check(self, text: Text, where: str) -> None:
+    """Raises UserError if a text is too long for the model, or has no words.
+
+    Args:
+      text: a text or pair.
+      where: its name in messages.
+    """
+    self._read(text, where)
+
   def _read(self, text, where):
     """A text or pair as the model reads it."""
     parts = [text] if isinstance(text, str) else list(text)

@@ -12,14 +12,15 @@ import itertools
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from google.protobuf.message import DecodeError
 
-from errors import UserError, listing
+from errors import UserError, listing, plural
 from pipeline import files, records
 
 # Records that are read at once from one position in a file: enough to read from
@@ -69,6 +70,19 @@ def describe(path: str | os.PathLike) -> Layout:
     size("masked_lm_positions"),
     "next_sentence_labels" in features,
   )
+
+
+def without_empty(paths: Sequence[str]) -> Sequence[str]:
+  """The files that are not empty; all of them if each one is.
+
+  With more files than instances, create_pretraining_data.py leaves some empty.
+  """
+  found = [path for path in paths if files.size(path)]
+  if 0 < len(found) < len(paths):
+    logging.warning(
+      "Skipping %s", plural(len(paths) - len(found), "empty file")
+    )
+  return found or paths
 
 
 class _Block(NamedTuple):

@@ -84,6 +84,24 @@ def test_a_seed_of_a_step_in_a_trace():
   assert np.any(first != second)
 
 
+def test_scopes_are_those_of_a_v1_graph():
+  def names(outer, scope):
+    with (
+      variables.variable_scope(outer, default_name="outer"),
+      variables.variable_scope(scope, default_name="bert"),
+      variables.variable_scope("embeddings"),
+    ):
+      return variables.get_variable("kernel", [1]).name
+
+  for outer in (None, "", "a"):
+    for scope in (None, "", "x"):
+      with tf.Graph().as_default():
+        expected = names(outer, scope)
+      with variables.VariableStore():
+        assert names(outer, scope) == expected
+  assert expected == "a/x/embeddings/kernel:0"
+
+
 def test_a_v1_graph_has_no_seeds():
   with tf.Graph().as_default() as graph:
     assert variables.dropout_seed("site") is None

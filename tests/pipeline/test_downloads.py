@@ -23,6 +23,7 @@ FILES = {
   "vocab.txt": b"[UNK]\n",
   "pytorch_model.bin": b"a pickle",
   "onnx/model.onnx": b"other",
+  "spm.model": b"pieces",
 }
 
 
@@ -68,6 +69,13 @@ def test_what_exists_is_not_downloaded(release_server, tmp_path, monkeypatch):
     assert downloads.local_path(path) == path
   assert downloads.local_path(tmp_path) == str(tmp_path)
   assert release_server.requests == []
+
+
+def test_a_remote_cache_is_refused(monkeypatch):
+  monkeypatch.setenv("BERT_CACHE", "gs://bucket/cache")
+  wanted = "BERT_CACHE=gs://bucket/cache is remote; set it to a local folder"
+  with pytest.raises(UserError, match=wanted):
+    downloads.local_path(NAME)
 
 
 def test_all_releases_are_known():
@@ -129,13 +137,13 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
   folder = downloads.local_path("hf://org/model")
   for name, body in FILES.items():
     path = tmp_path / folder / name
-    if name in ("config.json", "model.safetensors", "vocab.txt"):
+    if name not in ("pytorch_model.bin", "onnx/model.onnx"):
       assert path.read_bytes() == body
     else:
       assert not path.exists()
   assert downloads.local_path("hf://org/model@v1") == folder
   bodies = [path for method, path, _ in hub.requests if method == "GET"]
-  assert len([path for path in bodies if "/resolve/" in path]) == 3
+  assert len([path for path in bodies if "/resolve/" in path]) == 4
   downloads.use_cache_only(True)
   hub.requests.clear()
   assert downloads.local_path("hf://org/model") == folder

@@ -215,6 +215,14 @@ def test_an_archive_is_downloaded_and_unpacked_once(server, tmp_path):
   assert len(server.requests) == 1
 
 
+def test_an_empty_folder_is_filled(server, tmp_path):
+  server.answers["/a.zip"] = [Answer(_zip(["x"]))]
+  folder = tmp_path / "a"
+  folder.mkdir()
+  fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert (folder / "x").read_text() == "x"
+
+
 def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
   content = _zip(["x"])
   server.answers["/a.zip"] = [
@@ -254,6 +262,7 @@ def test_what_another_process_has_unpacked_is_used(
   @contextlib.contextmanager
   def locked(partial, path):
     folder.mkdir()
+    (folder / "x").touch()
     yield
 
   monkeypatch.setattr(fetching.files, "locked", locked)

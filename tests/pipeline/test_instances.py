@@ -625,6 +625,18 @@ class TestErrors:
     ):
       iterate(documents, max_seq_length=least - 1, **settings)
 
+  def test_nothing_to_draw_from(self):
+    def make(documents, vocab_words):
+      instances.create_instances_from_document(
+        documents, 0, 12, 0.1, 0.5, 9, vocab_words, random.Random(1)
+      )
+
+    sentences = [["a"]] * 50
+    with pytest.raises(ValueError, match="a document or vocab_words is empty"):
+      make([sentences, []], ["a"])
+    with pytest.raises(ValueError, match="a document or vocab_words is empty"):
+      make([sentences, [["b"]]], [])
+
   def test_vocabulary_without_special(self):
     tokenizer = tokenizer_of(["[CLS]", "[SEP]", "a"])
     documents = [[["a"]], [["a"]]]

@@ -67,6 +67,12 @@ def test_a_frequent_long_word_is_one_piece():
   }
 
 
+def test_runs_of_a_long_word_are_bounded():
+  word = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))
+  (found,) = new_pieces.choose_pieces({word: 2}, characters, 1)
+  assert len(found.removeprefix("##")) == 8
+
+
 def test_words_that_occur_once_or_are_unknown_are_ignored():
   words = {"ab": 1, "cd": 5}
   split = {"ab": ["a", "##b"], "cd": ["[UNK]"]}

@@ -424,6 +424,7 @@ class TestScript:
         "--output_file=folder: .folder. is not a file",
       ),
       ({"output_file": "text.txt"}, "--output_file=text.txt: .* is an input"),
+      ({"output_file": "a.json"}, "--output_file=a.json would be read as JSON"),
       ({"update_config": "text.txt"}, "--update_config=text.txt: .* an input"),
       ({"input_file": "blank.txt"}, "blank.txt has no words"),
       ({"input_file": "latin1.txt"}, r"latin1.txt:2: .*UTF-8"),

@@ -172,6 +172,9 @@ BAD = {
   "download.py squad MRPC": ["squad has no parts", "omit 'MRPC'"],
   "download.py squad --output_dir=OUT --offline": ["--offline", "omit it"],
   "download.py squad --output_dir=FILES/text.txt": ["not a writable folder"],
+  "download.py squad --output_dir=gs://a/b": [
+    "--output_dir=gs://a/b is remote; pass a local folder"
+  ],
   "download.py model bert_base": ["'bert_base' is neither hf://"],
   "download.py model hf://a/b --output_dir=OUT": ["BERT_CACHE"],
 }

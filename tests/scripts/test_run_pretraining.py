@@ -386,6 +386,13 @@ ERRORS = {
       "pass --max_seq_length=64",
     ],
   ),
+  "other length beside an empty file": (
+    {
+      "max_seq_length": 128,
+      "input_file": "FILES/empty.tfrecord,FILES/default.tfrecord",
+    },
+    ["--max_seq_length=128, but FILES/default.tfrecord was made with"],
+  ),
   "other predictions": (
     {"max_predictions_per_seq": 20},
     [
@@ -493,6 +500,10 @@ ERRORS = {
     {"vocab_file": "FILES/large.txt"},
     ["--vocab_file=FILES/large.txt has 1002 entries", "vocab_size=1001"],
   ),
+  "casing of the vocabulary beside the checkpoint": (
+    {"init_checkpoint": "FILES/cased_L-2_H-32_A-2", "bert_config_file": None},
+    ["--do_lower_case=True", "cased_L-2_H-32_A-2", "--do_lower_case=False"],
+  ),
 }
 
 
@@ -510,6 +521,7 @@ def bad_files(files):
   wide = {**config, "intermediate_size": 96}
   (files / "small.json").write_text(json.dumps(small))
   (files / "wide.json").write_text(json.dumps(wide))
+  shutil.copytree(files / "model", files / "cased_L-2_H-32_A-2")
   words = (files / "model" / "vocab.txt").read_text().splitlines()
   tiny_task.write_lines(files / "small.txt", words[:100])
   tiny_task.write_lines(files / "large.txt", [*words, "onemore"])

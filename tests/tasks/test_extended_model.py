@@ -107,7 +107,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   command = (
     "build_vocab.py",
     f"--extend={vocab}",
-    "--num_new=3",
+    "--num_new=5",
     f"--input_file={tmp_path}/text.txt",
     f"--init_checkpoint={files}/model/bert_model.ckpt",
     f"--output_dir={tmp_path}/out",
@@ -147,7 +147,9 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
     (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
     (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
     (["--extend=REPEATS"], "repeats line 2"),
+    (["--extend=LATIN1"], "latin1.txt:1002: byte "),
     (["--extend=VOCAB", "--output_file=VOCAB"], "--output_file="),
+    (["--extend=VOCAB", "--output_file=OLD.json"], "would be read as JSON"),
     (
       ["--extend=VOCAB", "--init_checkpoint=none", "--output_dir=x"],
       "no checkpoint none",
@@ -162,7 +164,10 @@ def test_wrong_flags(tmp_path, goldens, flags, expected):
   pieces = vocab.read_text("utf-8").splitlines()
   repeats = tmp_path / "repeats.txt"
   tiny_task.write_lines(repeats, [*pieces, pieces[1]])
+  latin1 = tmp_path / "latin1.txt"
+  latin1.write_bytes(vocab.read_bytes() + b"caf\xe9\n")
   for name, path in (
+    ("LATIN1", latin1),
     ("VOCAB", vocab),
     ("OLD", vocab.parent),
     ("REPEATS", repeats),

@@ -453,6 +453,21 @@ class TestLines:
     with pytest.raises(ValueError, match=message):
       self.read(content, tmp_path / name)
 
+  def test_a_file_is_checked_before_its_first_text_is_yielded(self, tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"a ||| b\nc\nd\xe9\n")
+    with pytest.raises(ValueError, match=":3: byte 11 is not UTF-8"):
+      next(feature_files.read_texts(str(path)))
+    path.write_bytes(b"a ||| b\nc\n")
+    checked = []
+    texts = feature_files.read_texts(
+      str(path), lambda text, number: checked.append((text, number))
+    )
+    assert checked == []
+    block = next(texts)
+    assert checked == [(("a", "b"), 1), ("c", 2)]
+    assert list(block) == [("a", "b"), "c"]
+
   def test_closed_standard_input(self, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(ValueError, match="standard input is closed"):

@@ -164,12 +164,24 @@ class TestExtractor:
       assert sum(counts) == len(TEXTS)
     rows = [row for window in windows for row in window]
     # Two layers of 32 numbers of 4 bytes: five tokens fill this window.
-    monkeypatch.setattr(features, "_WINDOW_BYTES", 5 * 2 * 32 * 4)
+    token_bytes = 2 * 32 * 4 + features._PIECE_BYTES
+    monkeypatch.setattr(features, "_WINDOW_BYTES", 5 * token_bytes)
     small = [len(window) for window in found.windows([TEXTS])]
     assert small == [1, 1, 2, 1]
     for one, other in zip(rows, tokens_of_texts, strict=True):
       assert one.tokens == other.tokens
       np.testing.assert_allclose(one.values, other.values, atol=2e-6)
+
+  def test_windows_of_long_texts_are_bounded(self, monkeypatch, model):
+    """Those of a text have vectors and rows of their own until it is done."""
+    found = extractor(
+      model, pooling="mean", max_seq_length=6, long_text="mean_windows"
+    )
+    # Eight pieces are three windows of four, with [CLS] and [SEP] six.
+    window_bytes = 32 * 4 + 6 * features._PIECE_BYTES
+    monkeypatch.setattr(features, "_WINDOW_BYTES", 6 * window_bytes)
+    texts = ["the " * 8] * 4 + ["the"] * 9
+    assert [len(window) for window in found.windows([texts])] == [2, 2, 9]
 
   def test_a_block_is_answered_before_the_next_is_asked_for(self, model):
     asked = []

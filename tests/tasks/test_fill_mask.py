@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -258,6 +259,15 @@ def test_answers_are_json(filler):
   }
 
 
+def test_long_lines_are_answered_in_small_groups():
+  import fill_mask
+
+  texts = ["a"] * 300 + ["a" * 6000, ("a" * 3000, "b" * 3000), "b" * 6000, "c"]
+  found = list(fill_mask.groups(texts))
+  assert [len(group) for group in found] == [256, 47, 1]
+  assert [text for group in found for text in group] == texts
+
+
 def test_the_script_writes_json_lines(folder, tmp_path):
   tiny_task.write_lines(tmp_path / "in.txt", ["the [MASK] would be", TEXT])
   command = [f"--model_dir={folder[0]}", f"--input_file={tmp_path}/in.txt"]
@@ -277,6 +287,29 @@ def test_the_script_answers_on_a_terminal(folder):
     stdin=f"{TEXT}\n",
   )
   assert "pseudo-perplexity" in text
+
+
+def test_a_slow_pipe_is_answered_as_it_comes(folder, tmp_path):
+  pipes = [tmp_path / "texts", tmp_path / "answers"]
+  for path in pipes:
+    os.mkfifo(path)
+  command = [f"--model_dir={folder[0]}", "--input_file=-"]
+  process = scripts.Fork("fill_mask.py", *command, pipes=pipes)
+  with pipes[0].open("w") as texts, pipes[1].open() as answers:
+    for _ in range(2):
+      print("[MASK]", file=texts, flush=True)
+      assert "[MASK] 1: " in answers.readline() + answers.readline()
+  assert process.wait()[0] == 0
+
+
+@pytest.mark.parametrize("last", ["", "the " * 127])
+def test_a_late_error_comes_before_any_answer(folder, tmp_path, last):
+  source = tmp_path / "in.txt"
+  tiny_task.write_lines(source, ["[MASK]"] * 256 + [last])
+  command = [f"--model_dir={folder[0]}", f"--input_file={source}"]
+  printed, error = scripts.fork("fill_mask.py", *command, status=2)
+  assert printed == ""
+  assert "in.txt:257 has" in error
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,14 @@ class TestDescribe:
     a_folder = refusal(record_files.describe, tmp_path)
     assert a_folder.startswith(f"{tmp_path}: no such file")
 
+  def test_empty_files_are_skipped_beside_others(self, tmp_path):
+    paths = [str(tmp_path / name) for name in "abc"]
+    for path, content in zip(paths, (b"", b"x", b""), strict=True):
+      with open(path, "wb") as writer:
+        writer.write(content)
+    assert record_files.without_empty(paths) == paths[1:2]
+    assert record_files.without_empty(paths[2:]) == paths[2:]
+
   def test_other_records(self, tmp_path):
     path = str(tmp_path / "x")
     spec = {"ids": records.Feature(), "text": records.Feature()}
