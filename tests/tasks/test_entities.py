@@ -45,6 +45,14 @@ def test_scores_are_those_of_seqeval(rows):
     assert scores[name]["support"] == values["support"]
 
 
+def test_a_type_may_be_called_all():
+  true = [entities.Entity("all", 0, 1), entities.Entity("A", 1, 2)]
+  scores = entities.entity_scores([true], [true[:1]])
+  assert list(scores) == [entities.ALL, "A", "all (type)"]
+  found = [(s["precision"], s["recall"], s["support"]) for s in scores.values()]
+  assert found == [(1, 0.5, 2), (0, 0, 1), (1, 1, 1)]
+
+
 @pytest.mark.parametrize(
   ("labels", "scheme"),
   [
