@@ -213,15 +213,21 @@ def _make_processor(
 
 
 def _make_label_type(processor, trained):
-  """The label type of a task; the numbers of tables are standardized."""
+  """The label type of a task; the numbers of tables are standardized.
+
+  `trained` is the label type of a model that is used, or None.
+  """
   kind = getattr(
     getattr(processor, "task", processor), "kind", "classification"
   )
   is_table = isinstance(processor, tabular.TableProcessor)
-  if not is_table or kind != label_types.Regression.kind:
+  if kind != label_types.Regression.kind:
     return label_types.make_label_type(kind, processor.get_labels())
-  if trained:
+  # The model's outputs are numbers in its own scale, whatever the task.
+  if trained and (is_table or trained.kind == kind):
     return trained
+  if not is_table:
+    return label_types.Regression()
   numbers = [float(example.label) for example in processor.get_train_examples()]
   scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
   return label_types.Regression(np.mean(numbers).item(), scale)

@@ -1,0 +1,42 @@
+"""The models that a command of run_classifier.py trains or uses."""
+
+from tasks import classification, runs
+from tasks import labels as label_types
+
+
+def request(**changes):
+  """The Request of a command that predicts STS-B."""
+  values = {
+    "task_name": ["STS-B"],
+    "splits": ("test",),
+    "data_dir": "data",
+    "output_dir": "none",
+    "init_checkpoint": None,
+    "seed": 1,
+    "num_seeds": 1,
+    "max_seq_length": None,
+    "long_text": None,
+    "class_weights": "none",
+    "xnli_language": "zh",
+    "regression": False,
+    "multilabel": False,
+    "table": {},
+  }
+  return runs.Request(**values | changes)
+
+
+def make_task(tmp_path, assets, **changes):
+  """The task of the only run, with the files of a model."""
+  for name, text in assets.items():
+    (tmp_path / name).write_text(text)
+  asked = request(init_checkpoint=str(tmp_path), **changes)
+  (run,) = runs.plan(asked)
+  return runs.make_task(asked, run, None)
+
+
+def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
+  scaled = label_types.Regression(250.0, 30.0)
+  task = make_task(
+    tmp_path, classification.assets(scaled, classification.Reading())
+  )
+  assert task.assets()["classifier.json"].count("250.0") == 1
