@@ -13,7 +13,7 @@ import numpy as np
 import tokenization
 from errors import UserError
 from pipeline import files
-from tasks import classification, glue, tabular
+from tasks import classification, glue, tabular, tagging
 from tasks import labels as label_types
 from tasks.examples import DataProcessor
 from training import checkpoints, metrics, model_folder
@@ -159,6 +159,8 @@ def make_task(
   known = None if trains else trained
   processor = _make_processor(request, run, known)
   label_type = _make_label_type(processor, known)
+  if not (trained or trains):
+    _check_no_tagger(folder)
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
@@ -231,6 +233,17 @@ def _make_label_type(processor, trained):
   numbers = [float(example.label) for example in processor.get_train_examples()]
   scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
   return label_types.Regression(np.mean(numbers).item(), scale)
+
+
+def _check_no_tagger(folder):
+  """Raises UserError if a folder holds a tagger, whose weights might fit."""
+  if folder and model_folder.has_task(
+    folder, tagging.SETTINGS_NAME, tagging.ARCHITECTURE
+  ):
+    raise UserError(
+      f"{folder} holds a tagger, not a classifier; pass another --output_dir "
+      f"or --init_checkpoint, or use run_ner.py"
+    )
 
 
 def _check_labels(request, label_type, trained, folder):

@@ -1,5 +1,8 @@
 """The models that a command of run_classifier.py trains or uses."""
 
+import pytest
+
+from errors import UserError
 from tasks import classification, runs
 from tasks import labels as label_types
 
@@ -40,3 +43,10 @@ def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
     tmp_path, classification.assets(scaled, classification.Reading())
   )
   assert task.assets()["classifier.json"].count("250.0") == 1
+
+
+def test_a_tagger_is_no_classifier(tmp_path):
+  assets = {"labels.json": '["0", "1"]', "tagger.json": '{"scheme": null}'}
+  for name in ("MRPC", "STS-B"):
+    with pytest.raises(UserError, match="holds a tagger"):
+      make_task(tmp_path, assets, task_name=[name])
