@@ -96,7 +96,11 @@ def plan(request: Request) -> list[Run]:
 
 def _find_tasks(names):
   """The keys of tasks by the names that a user gave; each key once."""
-  names = glue.GLUE_TASKS if [n.lower() for n in names] == ["all"] else names
+  names = [
+    task
+    for name in names
+    for task in (glue.GLUE_TASKS if name.lower() == "all" else [name])
+  ]
   known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
   tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
   if CUSTOM in tasks and len(tasks) > 1:

@@ -3,7 +3,7 @@
 import pytest
 
 from errors import UserError
-from tasks import classification, runs
+from tasks import classification, glue, runs
 from tasks import labels as label_types
 
 
@@ -35,6 +35,12 @@ def make_task(tmp_path, assets, **changes):
   asked = request(init_checkpoint=str(tmp_path), **changes)
   (run,) = runs.plan(asked)
   return runs.make_task(asked, run, None)
+
+
+def test_all_is_expanded_beside_other_tasks():
+  asked = request(task_name=["XNLI", "All", "mrpc"], init_checkpoint="model")
+  names = [run.task for run in runs.plan(asked)]
+  assert names == ["xnli", *glue.GLUE_TASKS]
 
 
 def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
