@@ -5,18 +5,20 @@ There is one for each task and seed.
 
 import collections
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 import tokenization
 from errors import UserError
 from pipeline import files
 from tasks import classification, glue, tabular, tagging
 from tasks import labels as label_types
-from tasks.examples import DataProcessor
-from training import checkpoints, metrics, model_folder
+from tasks.examples import DataProcessor, content_hash
+from training import checkpoints, metrics, model_folder, run_record
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
@@ -162,6 +164,8 @@ def make_task(
   trains = "train" in run.splits
   known = None if trains else trained
   processor = _make_processor(request, run, known)
+  if run.task == CUSTOM and "dev" in run.splits and not trains:
+    processor = _with_trained_split(processor, folder)
   label_type = _make_label_type(processor, known)
   if not (trained or trains):
     _check_no_tagger(folder)
@@ -216,6 +220,42 @@ def _make_processor(
     labels=trained.labels if trained else None,
     data_dir=run.data_dir,
   )
+
+
+def _with_trained_split(processor, folder):
+  """A processor whose development set was not trained on.
+
+  Args:
+    processor: the TableProcessor of a run that does not train.
+    folder: folder of the model. Its flags.json has the hash of the rows that it
+      was trained on. They tell a split of this training file, if it is one.
+  """
+  path = os.path.join(folder or "", run_record.RECORD_NAME)
+  record = model_folder.read_json(path, dict) or {}
+  trained_on = record.get("data", {}).get("train")
+  if not trained_on or processor.dev_file:
+    return processor
+  flags = {"num_seeds": 1, **record["flags"]}
+  # All seeds of --num_seeds share the split of the first.
+  first = flags["seed"] - flags["num_seeds"] + 1
+  trained = (
+    dataclasses.replace(
+      processor, split_seed=seed, dev_fraction=flags["dev_fraction"]
+    )
+    for seed in range(flags["seed"], first - 1, -1)
+  )
+  for found in itertools.chain([processor], trained):
+    if content_hash(found.get_train_examples()) == trained_on:
+      if found is not processor:
+        logging.info(
+          "Evaluating on the rows of %s that the model was not trained on, by "
+          "--seed=%d and --dev_fraction=%g of its training",
+          processor.train_file,
+          found.split_seed,
+          found.dev_fraction,
+        )
+      return found
+  return processor
 
 
 def _make_label_type(processor, trained):
