@@ -223,8 +223,9 @@ class TaggedSet:
 
   @property
   def counts(self) -> dict[str, int]:
-    """The number of sentences, and of those with a wrong label."""
-    wrong = sum(list(s.labels) != list(s.predicted) for s in self.sentences)
+    """The number of sentences, and of those with a wrong entity or word."""
+    spans = (sentence.spans(self.scheme) for sentence in self.sentences)
+    wrong = sum(true != predicted for true, predicted in spans)
     return {"sentences": len(self.sentences), "with errors": wrong}
 
   @functools.cached_property
