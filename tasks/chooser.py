@@ -4,7 +4,7 @@ chooser = Chooser("/tmp/swag_output")
 chooser("He opens the door.", ["He goes in.", "He eats it."])  # [0.9, 0.1]
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import special
@@ -76,10 +76,10 @@ class Chooser:
     return self.compare([(context, choices, question)])[0]
 
   def compare(
-    self, groups: Sequence[tuple[str, Sequence[str], str]]
+    self, groups: Iterable[tuple[str, Sequence[str], str]]
   ) -> list[list[float]]:
     """Like `__call__`, for several (context, choices, question) at once."""
-    rows = []
+    rows, counts = [], []
     for context, choices, question in groups:
       if isinstance(choices, str) or len(choices) < 2:
         raise UserError("pass a list of two choices or more")
@@ -93,11 +93,11 @@ class Chooser:
         {name: row[name][choice] for name in records.SEQUENCES}
         for choice in range(len(choices))
       ]
-    if not groups:
+      counts.append(len(choices))
+    if not rows:
       return []
     scores = self.predictor(rows)["scores"].astype(float)
-    ends = np.cumsum([len(choices) for _, choices, _ in groups])
-    parts = np.split(scores, ends[:-1])
+    parts = np.split(scores, np.cumsum(counts)[:-1])
     return [special.softmax(part).tolist() for part in parts]
 
   def describe(self, context: str, question: str, choices: str) -> str:

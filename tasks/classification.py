@@ -22,7 +22,7 @@ from errors import UserError, plural
 from pipeline import files
 from reports import classification as classification_report
 from reports import training_page
-from tasks import glue, prediction_files, tabular
+from tasks import glue, prediction_files, tabular, tagging
 from tasks import labels as label_types
 from tasks.examples import (
   DataProcessor,
@@ -377,9 +377,10 @@ def read_assets(
 ) -> tuple[label_types.LabelType | None, Reading]:
   """The label type and the Reading that `assets` wrote to a folder.
 
-  Without labels.json, the label type is None, unless the folder holds a
-  classifier in Hugging Face's format. Without classifier.json, the Reading is
-  the original's, or as long as the model allows.
+  Without labels.json, or with that of a tagger, the label type is None, unless
+  the folder holds a classifier in Hugging Face's format. Without
+  classifier.json, the Reading is the original's, or as long as the model
+  allows.
 
   Raises:
     UserError: one of the files is damaged.
@@ -390,7 +391,12 @@ def read_assets(
   settings = {"kind": "classification", "mean": 0.0, "deviation": 1.0}
   settings |= defaults
   path = os.path.join(folder, SETTINGS_NAME)
-  found = files.read_json(path, dict) or {}
+  found = files.read_json(path, dict)
+  if found is None and files.exists(
+    os.path.join(folder, tagging.SETTINGS_NAME)
+  ):
+    return None, Reading()  # A tagger has labels.json, too.
+  found = found or {}
   settings |= {name: found[name] for name in settings.keys() & found.keys()}
   reading = Reading(**{name: settings.pop(name) for name in defaults})
   labels = files.read_json(os.path.join(folder, LABELS_NAME), list)

@@ -126,7 +126,7 @@ def entity_scores(
   """Precision, recall, F1 and support of ALL entities and of each type.
 
   An entity is correct if its type and all its words are. Scores are 0 where
-  they are undefined.
+  they are undefined. A type with the name ALL gets the key "all (type)".
 
   Args:
     truth, predicted: the entities of each sentence.
@@ -139,13 +139,13 @@ def entity_scores(
       (correct, set(true) & set(answers)),
     ):
       for entity in chosen:
-        counts.update((ALL, entity.type))
-  scores = {}
-  for kind in (ALL, *sorted((support | found).keys() - {ALL})):
+        counts.update((None, entity.type))  # None counts all of them.
+  scores, names = {}, {None: ALL, ALL: f"{ALL} (type)"}
+  for kind in (None, *sorted((support | found).keys() - {None})):
     precision = correct[kind] / max(found[kind], 1)
     recall = correct[kind] / max(support[kind], 1)
     f1 = 2 * correct[kind] / max(found[kind] + support[kind], 1)
-    scores[kind] = {
+    scores[names.get(kind, kind)] = {
       "precision": precision,
       "recall": recall,
       "f1": f1,

@@ -138,7 +138,9 @@ class FeatureExtractor:
     long_text: str = "head",
     runtime: str = "tensorflow",
   ):
-    _check_pooling(pooling, layer_combination, normalize, exclude_special)
+    _check_options(
+      pooling, layer_combination, normalize, exclude_special, long_text
+    )
     if pooling == "pooled" and layers is not None:
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
@@ -364,11 +366,14 @@ def align(
   return pieces, starts
 
 
-def _check_pooling(pooling, layer_combination, normalize, exclude_special):
+def _check_options(
+  pooling, layer_combination, normalize, exclude_special, long_text
+):
   """Raises UserError for unknown values, and options without effect."""
   for name, value, known in (
     ("pooling", pooling, POOLINGS),
     ("layer_combination", layer_combination, LAYER_COMBINATIONS),
+    ("long_text", long_text, LONG_TEXT),
   ):
     if value not in known:
       raise UserError(f"--{name}={value} is not one of {', '.join(known)}")

@@ -8,7 +8,7 @@ of whole texts are those of Salazar et al. (2020), "Masked Language Model
 Scoring".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
@@ -82,7 +82,7 @@ class MaskFiller:
     )
 
   def __call__(
-    self, texts: Sequence[Text], where: Callable[[int], str] = "text {}".format
+    self, texts: Iterable[Text], where: Callable[[int], str] = "text {}".format
   ) -> list[Filled]:
     """What the model says about each text, or pair of texts.
 
@@ -95,10 +95,12 @@ class MaskFiller:
       where: from the number of a text, from 1, to its name in messages.
 
     Raises:
-      UserError: a text is too long for the model, or has no words.
+      UserError: a text is too long for the model, has no words, or is neither
+        a text nor a pair.
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
+    texts = list(texts)
     rows = [self._read(text, where(i)) for i, text in enumerate(texts, 1)]
     first = self._ask(rows)
     filled = []
@@ -128,6 +130,10 @@ class MaskFiller:
   def _read(self, text, where):
     """A text or pair as the model reads it."""
     parts = [text] if isinstance(text, str) else list(text)
+    if len(parts) not in (1, 2):
+      raise UserError(
+        f"{where} has {len(parts)} parts; pass a text, or a pair of texts"
+      )
     pieces, segment_ids = sequences.join_texts(*map(self._tokenize, parts))
     if len(pieces) > self._length:
       raise UserError(

@@ -211,7 +211,8 @@ class Regression(LabelType):
     return np.asarray(probabilities)[:, 0]
 
   def answer(self, prediction):
-    return f"{float(prediction):.4f}"
+    number = float(prediction)  # A float32 has at least six digits.
+    return f"{number:.6g}" if abs(number) < 1e5 else f"{number:.0f}"
 
 
 KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}

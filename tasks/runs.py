@@ -5,18 +5,20 @@ There is one for each task and seed.
 
 import collections
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 import tokenization
 from errors import UserError
 from pipeline import files
-from tasks import classification, glue, tabular
+from tasks import classification, glue, tabular, tagging
 from tasks import labels as label_types
-from tasks.examples import DataProcessor
-from training import checkpoints, metrics, model_folder
+from tasks.examples import DataProcessor, content_hash
+from training import checkpoints, metrics, model_folder, run_record
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
@@ -96,7 +98,11 @@ def plan(request: Request) -> list[Run]:
 
 def _find_tasks(names):
   """The keys of tasks by the names that a user gave; each key once."""
-  names = glue.GLUE_TASKS if [n.lower() for n in names] == ["all"] else names
+  names = [
+    task
+    for name in names
+    for task in (glue.GLUE_TASKS if name.lower() == "all" else [name])
+  ]
   known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
   tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
   if CUSTOM in tasks and len(tasks) > 1:
@@ -158,7 +164,11 @@ def make_task(
   trains = "train" in run.splits
   known = None if trains else trained
   processor = _make_processor(request, run, known)
+  if run.task == CUSTOM and "dev" in run.splits and not trains:
+    processor = _with_trained_split(processor, folder)
   label_type = _make_label_type(processor, known)
+  if not (trained or trains):
+    _check_no_tagger(folder)
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
@@ -212,19 +222,72 @@ def _make_processor(
   )
 
 
+def _with_trained_split(processor, folder):
+  """A processor whose development set was not trained on.
+
+  Args:
+    processor: the TableProcessor of a run that does not train.
+    folder: folder of the model. Its flags.json has the hash of the rows that it
+      was trained on. They tell a split of this training file, if it is one.
+  """
+  path = os.path.join(folder or "", run_record.RECORD_NAME)
+  record = model_folder.read_json(path, dict) or {}
+  trained_on = record.get("data", {}).get("train")
+  if not trained_on or processor.dev_file:
+    return processor
+  flags = {"num_seeds": 1, **record["flags"]}
+  # All seeds of --num_seeds share the split of the first.
+  first = flags["seed"] - flags["num_seeds"] + 1
+  trained = (
+    dataclasses.replace(
+      processor, split_seed=seed, dev_fraction=flags["dev_fraction"]
+    )
+    for seed in range(flags["seed"], first - 1, -1)
+  )
+  for found in itertools.chain([processor], trained):
+    if content_hash(found.get_train_examples()) == trained_on:
+      if found is not processor:
+        logging.info(
+          "Evaluating on the rows of %s that the model was not trained on, by "
+          "--seed=%d and --dev_fraction=%g of its training",
+          processor.train_file,
+          found.split_seed,
+          found.dev_fraction,
+        )
+      return found
+  return processor
+
+
 def _make_label_type(processor, trained):
-  """The label type of a task; the numbers of tables are standardized."""
+  """The label type of a task; the numbers of tables are standardized.
+
+  `trained` is the label type of a model that is used, or None.
+  """
   kind = getattr(
     getattr(processor, "task", processor), "kind", "classification"
   )
   is_table = isinstance(processor, tabular.TableProcessor)
-  if not is_table or kind != label_types.Regression.kind:
+  if kind != label_types.Regression.kind:
     return label_types.make_label_type(kind, processor.get_labels())
-  if trained:
+  # The model's outputs are numbers in its own scale, whatever the task.
+  if trained and (is_table or trained.kind == kind):
     return trained
+  if not is_table:
+    return label_types.Regression()
   numbers = [float(example.label) for example in processor.get_train_examples()]
   scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
   return label_types.Regression(np.mean(numbers).item(), scale)
+
+
+def _check_no_tagger(folder):
+  """Raises UserError if a folder holds a tagger, whose weights might fit."""
+  if folder and model_folder.has_task(
+    folder, tagging.SETTINGS_NAME, tagging.ARCHITECTURE
+  ):
+    raise UserError(
+      f"{folder} holds a tagger, not a classifier; pass another --output_dir "
+      f"or --init_checkpoint, or use run_ner.py"
+    )
 
 
 def _check_labels(request, label_type, trained, folder):

@@ -390,16 +390,28 @@ def _answer_span(example, pieces, tokenizer):
   """Indices of the first and the last piece of the answer.
 
   Its words may contain more than the answer: "(1895-1943)." contains "1895". If
-  the answer's own pieces occur among those of its words, they are the span.
+  the answer's own pieces occur among those of its words, they are the span: the
+  occurrence at the answer's offset, if that is known, or else the first.
   """
   first = pieces.starts[example.start_position]
   last = pieces.starts[example.end_position + 1] - 1
   answer = tokenizer.tokenize(example.orig_answer_text)
   tokens, size = pieces.tokens, len(answer)
-  for start in range(first, last - size + 2) if answer else ():
+  begin = first + len(tokenizer.tokenize(_text_before(example)))
+  stop = last - size + 2
+  for start in (*range(begin, stop), *range(first, stop)) if answer else ():
     if tokens[start] == answer[0] and tokens[start : start + size] == answer:
       return start, start + size - 1
   return first, last
+
+
+def _text_before(example):
+  """The part of the answer's first word before the answer; "" if unknown."""
+  if not example.answer_starts or example.answer_starts[0] is None:
+    return ""
+  offset = example.paragraph.char_starts[example.start_position]
+  word = example.doc_tokens[example.start_position]
+  return word[: max(example.answer_starts[0] - offset, 0)]
 
 
 def _set_positions(features, answer, offset):

@@ -332,7 +332,10 @@ model_fn_builder = model_fn_builder_of(
 
 
 def _remove_scores(folder, path, examples):
-  """Deletes scores of earlier predictions, and logs why there are none."""
+  """Deletes scores of earlier predictions, and logs why there are none.
+
+  Those of an evaluation stay: only scored predictions come with answer.html.
+  """
   unknown = [e for e in examples if not e.answers]
   logging.info(
     "%s: not scored, because %d of %s have no answer; the first is %s",
@@ -341,6 +344,8 @@ def _remove_scores(folder, path, examples):
     plural(len(examples), "question"),
     unknown[0].qas_id,
   )
+  if not files.exists(os.path.join(folder, "answer.html")):
+    return
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
     old = os.path.join(folder, name)
     if files.exists(old):

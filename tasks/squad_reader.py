@@ -12,7 +12,7 @@ import modeling
 import tokenization
 from errors import UserError
 from pipeline import records, text_files
-from tasks import squad, squad_model
+from tasks import squad, squad_model, terminal
 from tasks.squad import ReadingSettings
 from tasks.squad_decoding import Answer, Candidate, RawResult, answer_question
 from training import checkpoints, model_folder
@@ -159,11 +159,15 @@ def converse(
     reader: a Reader.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a line.
+
+  Raises:
+    UserError: the input is not UTF-8.
   """
   context = None
   while True:
     try:
-      line = read("context file> " if context is None else "question> ").strip()
+      prompt = "context file> " if context is None else "question> "
+      line = terminal.ask(prompt, read).strip()
     except EOFError:
       write("")  # The shell's prompt starts on a line of its own.
       return

@@ -4,7 +4,7 @@ tagger = Tagger("/tmp/ner_output")
 tagger("Jim Henson was born in Greenville.")[0].type
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import layers
 from errors import UserError
@@ -73,8 +73,15 @@ class Tagger:
       raise UserError("pass a text as str")
     return self.tag([text])[0]
 
-  def tag(self, texts: Sequence[str]) -> list[list[FoundEntity]]:
-    """The entities in each of several texts, computed in batches."""
+  def tag(self, texts: Iterable[str]) -> list[list[FoundEntity]]:
+    """The entities in each of several texts, computed in batches.
+
+    Raises:
+      UserError: `texts` is a str instead of a list.
+    """
+    if isinstance(texts, str):
+      raise UserError("pass a list of texts, not a single text")
+    texts = list(texts)
     spans = list(map(tagged_text.split_text, texts))
     sentences = [
       tagged_text.Sentence("", [t[a:b] for a, b in s], None, [], number)

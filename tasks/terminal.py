@@ -20,10 +20,13 @@ def converse(
       answered.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a text.
+
+  Raises:
+    UserError: the input is not UTF-8.
   """
   while True:
     try:
-      lines = [read(prompt) for prompt in prompts]
+      lines = [ask(prompt, read) for prompt in prompts]
     except EOFError:
       write("")  # The shell's prompt starts on a new line.
       return
@@ -32,3 +35,20 @@ def converse(
         write(answer(*lines))
       except UserError as error:
         write(f"error: {error}")
+
+
+def ask(prompt: str, read: Callable[[str], str] = input) -> str:
+  """The line that `read` gets for a prompt.
+
+  Raises:
+    EOFError: the input ends.
+    UserError: it is not UTF-8.
+  """
+  try:
+    line = read(prompt)
+    line.encode()  # In the C locale, input() turns wrong bytes into surrogates.
+  except UnicodeError as error:
+    raise UserError(
+      "standard input is not UTF-8; convert the input to UTF-8"
+    ) from error
+  return line

@@ -60,6 +60,11 @@ def test_answers_are_the_choosers(chooser, saved):
   assert not found["probabilities"][-1].numpy().any()
 
 
+def test_groups_may_come_from_a_generator(chooser):
+  assert chooser.compare(iter(GROUPS)) == chooser.compare(GROUPS)
+  assert chooser.compare(iter([])) == []
+
+
 def test_rows_of_a_training_are_answered(chooser, saved):
   groups = [("a", ["in", "of the"], ""), ("The game", ["was", "is"], "It")]
   length = chooser.max_seq_length

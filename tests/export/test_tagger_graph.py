@@ -6,6 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from errors import UserError
 from export import tagger_graph, text_graph
 from tasks import tagged_text, tagging
 from tasks.tagged_rows import Reading
@@ -64,6 +65,13 @@ def test_entities_are_the_taggers(tagger, scheme):
         found["ends"][row, column],
       )
     assert (found["starts"][row, len(known) :] == -1).all()
+
+
+def test_texts_come_in_a_list_or_from_a_generator(tagger):
+  texts = TEXTS[:2]
+  assert tagger.tag(iter(texts)) == tagger.tag(texts)
+  with pytest.raises(UserError, match="pass a list of texts"):
+    tagger.tag("Jim Henson")
 
 
 @settings(max_examples=15)

@@ -283,8 +283,8 @@ def test_regression(write):
   assert len(page.named("svg")) == 1
   assert page.tables["Errors with the largest loss"] == [
     ["id", "text", "true", "predicted", "loss"],
-    ["dev-2", "a text", "3.0000", "-1.0000", "16.0000"],
-    ["dev-0", "a text", "1.0000", "1.5000", "0.2500"],
+    ["dev-2", "a text", "3", "-1", "16.0000"],
+    ["dev-0", "a text", "1", "1.5", "0.2500"],
   ]
   assert "Labels" not in page.tables
 

@@ -12,7 +12,7 @@ import layers
 import modeling
 import variables
 from errors import UserError
-from tasks import classification
+from tasks import classification, tagging
 from tasks import labels as label_types
 from tasks.examples import (
   DataProcessor,
@@ -20,6 +20,7 @@ from tasks.examples import (
   InputFeatures,
   input_fn_builder,
 )
+from tasks.tagged_rows import Reading
 from training import checkpoints, estimator
 from training.task import RowSet, build_model_fn
 
@@ -309,6 +310,11 @@ class TestAssets:
     label_type, _ = classification.read_assets(str(tmp_path))
     assert isinstance(label_type, label_types.Classification)
     assert label_type.labels == ["nein", "être"]
+
+  def test_the_labels_of_a_tagger_are_not_for_texts(self, tmp_path):
+    for name, text in tagging.assets(["O", "B-A"], "IOB2", Reading()).items():
+      (tmp_path / name).write_text(text)
+    assert classification.read_assets(str(tmp_path))[0] is None
 
   @pytest.mark.parametrize(
     ("name", "text", "reason"),

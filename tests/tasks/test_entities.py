@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from seqeval import metrics as seqeval_metrics
 from seqeval.metrics.sequence_labeling import get_entities
 
+from reports import tagging as tagging_report
 from tasks import entities
 
 LABELS = ["O", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]
@@ -43,6 +44,14 @@ def test_scores_are_those_of_seqeval(rows):
     assert scores[name]["recall"] == pytest.approx(values["recall"])
     assert scores[name]["f1"] == pytest.approx(values["f1-score"])
     assert scores[name]["support"] == values["support"]
+
+
+def test_a_type_may_be_called_all():
+  true = [entities.Entity("all", 0, 1), entities.Entity("A", 1, 2)]
+  scores = entities.entity_scores([true], [true[:1]])
+  assert list(scores) == [entities.ALL, "A", "all (type)"]
+  found = [(s["precision"], s["recall"], s["support"]) for s in scores.values()]
+  assert found == [(1, 0.5, 2), (0, 0, 1), (1, 1, 1)]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +93,24 @@ def test_a_found_entity_has_the_probability_of_all_its_words():
 def test_without_a_scheme_each_word_is_found_with_its_label():
   found = entities.found_entities("a b", [(0, 1), (2, 3)], "XY", [1, 0.5], None)
   assert found == [("a", "X", 0, 1, 1), ("b", "Y", 2, 3, 0.5)]
+
+
+@pytest.mark.parametrize(("scheme", "wrong"), [("IOB1", 1), (None, 2)])
+def test_sentences_with_errors_are_those_of_the_report(scheme, wrong):
+  sentence = entities.TaggedSentence
+  scored = entities.TaggedSet(
+    "dev set",
+    [
+      sentence("f:1", ["a"], ["B-A"], ["I-A"], 1.5),  # The same entity.
+      sentence("f:3", ["b"], ["B-A"], ["O"], 1.0),
+      sentence("f:5", ["c"], ["O"], ["O"], 0.0),
+    ],
+    ["B-A", "I-A", "O"],
+    scheme,
+  )
+  assert scored.counts == {"sentences": 3, "with errors": wrong}
+  page = tagging_report.section("", scored)
+  assert f"{wrong} of 3 sentences have an error" in page
 
 
 def test_results_of_a_set():

@@ -462,6 +462,10 @@ class TestErrors:
         {"pooling": "mean", "layer_combination": "sum"},
         "--layer_combination=sum is not one of last",
       ),
+      (
+        {"long_text": "windows"},
+        "--long_text=windows is not one of head, mean",
+      ),
       ({"normalize": True}, "--normalize has no effect with --pooling=none"),
       (
         {"layer_combination": "mean"},

@@ -215,6 +215,8 @@ def test_texts_do_not_depend_on_their_batch(filler):
   [
     ("one text", "list of texts"),
     (["the", ""], r"text 2 .* no words"),
+    ([("a", "b", "c")], "text 1 has 3 parts; pass a text, or a pair"),
+    ([()], "text 1 has 0 parts"),
     (["the " * 127], r"text 1 .* 129 pieces, more than the 128"),
   ],
 )
@@ -232,6 +234,11 @@ def write_part(folder, release, skipped):
     for name in ("bert_config.json", "vocab.txt")
   }
   checkpoints.write_release(str(folder), kept, contents)
+
+
+def test_texts_may_come_from_a_generator(filler):
+  texts = ["the [MASK]", ("a [MASK]", "the city")]
+  assert filler(iter(texts)) == filler(texts)
 
 
 def test_a_model_without_heads_is_refused(tmp_path, folder):

@@ -213,7 +213,20 @@ class TestRegression:
     logits = np.array([[1.5], [-2.0]], np.float32)
     numbers = self.label_type.probabilities(logits)
     assert self.label_type.predictions(numbers).tolist() == [1.5, -2.0]
-    assert self.label_type.answer(np.float32(2 / 3)) == "0.6667"
+
+  @pytest.mark.parametrize(
+    ("number", "text"),
+    [
+      (np.float32(2 / 3), "0.666667"),
+      (np.float32(1.5e-7), "1.5e-07"),
+      (np.float32(12345.6), "12345.6"),
+      (np.float32(0.1), "0.1"),
+      (np.float32(1234567), "1234567"),
+      (np.float32(np.inf), "inf"),
+    ],
+  )
+  def test_answers_have_six_digits_at_any_scale(self, number, text):
+    assert self.label_type.answer(number) == text
 
 
 class TestLabelTypes:

@@ -45,7 +45,7 @@ class TestRows:
         ["id", "label", "a", "b"],
         ["x", "", "0.250000", "0.500000"],
       ),
-      (label_types.Regression(), [2.34567], ["id", "number"], ["x", "2.3457"]),
+      (label_types.Regression(), [2.34567], ["id", "number"], ["x", "2.34567"]),
     ],
   )
   def test_header_and_row(self, label_type, probabilities, header, row):
@@ -113,7 +113,7 @@ class TestWritePredictions:
     assert text == "1.25\n-2.0\n0.5\n"
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
     assert table[0] == ["id", "number"]
-    assert [row[1] for row in table[1:]] == ["1.2500", "-2.0000", "0.5000"]
+    assert [row[1] for row in table[1:]] == ["1.25", "-2", "0.5"]
 
   def test_several_labels(self, tmp_path):
     predictions = prediction_files.write_predictions(

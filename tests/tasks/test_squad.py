@@ -489,6 +489,24 @@ class TestWindows:
     assert features.tokens[2:6] == ["c", "-", "1", "##ab"]
     assert (features.start_position, features.end_position) == (4, 5)
 
+  @pytest.mark.parametrize(
+    ("context", "text", "offset", "span"),
+    [
+      ("a 中b.中 c", "中", 5, (4, 4)),
+      ("a 中b.中 c", "中", 2, (1, 1)),
+      # The answer is a part of a piece, so the first occurrence must do.
+      ("b,bcab", "b", 5, (0, 0)),
+    ],
+  )
+  def test_the_occurrence_at_the_offset(
+    self, small, write, context, text, offset, span
+  ):
+    path = write(squad_json(qa(answers=[(text, offset)]), context=context))
+    examples = squad.read_squad_examples(path, True)
+    (features,) = featurize(examples, small[True], 20, 5, 0, True)
+    found = features.start_position - 2, features.end_position - 2
+    assert found == span
+
   def test_sentencepiece(self, sentences):
     example = squad.SquadExample(
       "q", "cat?", ["the", "cat", "sat."], "cat", 1, 1

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import modeling
 import tokenization
 import variables
 from errors import UserError
-from tasks import squad_decoding, squad_model, squad_reader
+from tasks import squad, squad_decoding, squad_model, squad_reader
 from tasks.squad import ReadingSettings
 from tasks.squad_model import SquadTask
 from tasks.squad_reader import Reader
@@ -435,6 +436,30 @@ class TestReader:
       best, first, second, *_ = answer.splitlines()
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
+
+
+@pytest.mark.parametrize("is_of_predictions", [False, True])
+def test_predictions_without_scores(
+  tmp_path, goldens, tokenizer, is_of_predictions
+):
+  """They end the scores of predictions, but not those of an evaluation."""
+  scores = ["eval_results.txt", "eval_results.json"]
+  old = [*scores, *["answer.html"] * is_of_predictions]
+  for name in old:
+    (tmp_path / name).write_text("old")
+  (tmp_path / "predictions.json").write_text("{}")
+  task = SquadTask(
+    {"test": "test.json"}, tokenizer, SMALL, squad_decoding.DecodingSettings()
+  )
+  question = squad.SquadExample("q", "what was this ?", ["the", "city"])
+  rows = types.SimpleNamespace(split="test", examples=[question])
+  logits = {"start_logits": np.ones(32), "end_logits": np.ones(32)}
+  task.write_predictions(
+    str(tmp_path), rows, iter([[{"unique_id": 1_000_000_000, **logits}]])
+  )
+  assert json.loads((tmp_path / "predictions.json").read_text()).keys() == {"q"}
+  kept = [name for name in old if (tmp_path / name).exists()]
+  assert kept == ([] if is_of_predictions else scores)
 
 
 def test_assets_are_json():

@@ -1,0 +1,102 @@
+"""The models that a command of run_classifier.py trains or uses."""
+
+import json
+
+import pytest
+
+from errors import UserError
+from tasks import classification, glue, runs, tabular
+from tasks import labels as label_types
+from tasks.examples import content_hash
+
+
+def request(**changes):
+  """The Request of a command that predicts STS-B."""
+  values = {
+    "task_name": ["STS-B"],
+    "splits": ("test",),
+    "data_dir": "data",
+    "output_dir": "none",
+    "init_checkpoint": None,
+    "seed": 1,
+    "num_seeds": 1,
+    "max_seq_length": None,
+    "long_text": None,
+    "class_weights": "none",
+    "xnli_language": "zh",
+    "regression": False,
+    "multilabel": False,
+    "table": {},
+  }
+  return runs.Request(**values | changes)
+
+
+def make_task(tmp_path, assets, **changes):
+  """The task of the only run, with the files of a model."""
+  for name, text in assets.items():
+    (tmp_path / name).write_text(text)
+  asked = request(init_checkpoint=str(tmp_path), **changes)
+  (run,) = runs.plan(asked)
+  return runs.make_task(asked, run, None)
+
+
+def test_all_is_expanded_beside_other_tasks():
+  asked = request(task_name=["XNLI", "All", "mrpc"], init_checkpoint="model")
+  names = [run.task for run in runs.plan(asked)]
+  assert names == ["xnli", *glue.GLUE_TASKS]
+
+
+def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
+  scaled = label_types.Regression(250.0, 30.0)
+  task = make_task(
+    tmp_path, classification.assets(scaled, classification.Reading())
+  )
+  assert task.assets()["classifier.json"].count("250.0") == 1
+
+
+@pytest.fixture
+def split_model(tmp_path):
+  """A model of the second of two seeds, its table, and its development set."""
+  path = tmp_path / "rows.tsv"
+  rows = [f"text {i}\t{'yes' if i % 2 else 'no'}\n" for i in range(40)]
+  path.write_text("text\tlabel\n" + "".join(rows))
+  table = {"train_file": str(path), "dev_file": None, "text_b_column": None}
+  trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=7)
+  record = {
+    "flags": {"seed": 8, "num_seeds": 2, "dev_fraction": 0.25},
+    "data": {"train": content_hash(trained.get_train_examples())},
+  }
+  label_type = label_types.Classification(["no", "yes"])
+  assets = classification.assets(label_type, classification.Reading())
+  assets["flags.json"] = json.dumps(record)
+  return assets, table, trained.get_dev_examples()
+
+
+def ids(examples):
+  return [example.guid for example in examples]
+
+
+@pytest.mark.parametrize(
+  ("seed", "dev_fraction"), [(7, 0.25), (7, 0.3), (1, 0.25), (8, 0.25)]
+)
+def test_rows_that_were_trained_on_are_not_evaluated(
+  tmp_path, split_model, seed, dev_fraction
+):
+  assets, table, dev = split_model
+  changes = {"task_name": ["custom"], "splits": ("dev",), "seed": seed}
+  changes["table"] = table | {"dev_fraction": dev_fraction}
+  task = make_task(tmp_path, assets, **changes)
+  assert ids(task.examples("dev")[""]) == ids(dev)
+  # Another table has another development set.
+  with open(table["train_file"], "a") as file:
+    file.write("new\tyes\n")
+  task = make_task(tmp_path, assets, **changes)
+  own = tabular.TableProcessor(**changes["table"], split_seed=seed)
+  assert ids(task.examples("dev")[""]) == ids(own.get_dev_examples())
+
+
+def test_a_tagger_is_no_classifier(tmp_path):
+  assets = {"labels.json": '["0", "1"]', "tagger.json": '{"scheme": null}'}
+  for name in ("MRPC", "STS-B"):
+    with pytest.raises(UserError, match="holds a tagger"):
+      make_task(tmp_path, assets, task_name=[name])

@@ -1,0 +1,23 @@
+"""A conversation on the terminal."""
+
+import io
+
+import pytest
+
+from errors import UserError
+from tasks import squad_reader, terminal
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+@pytest.mark.parametrize(
+  "converse",
+  [
+    lambda read: terminal.converse(str, read=read, write=str),
+    lambda read: squad_reader.converse(None, read, str),
+  ],
+)
+def test_input_that_is_not_utf8(converse, errors):
+  # In the C locale, Python reads with "surrogateescape".
+  typed = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors)
+  with pytest.raises(UserError, match="standard input is not UTF-8; convert"):
+    converse(lambda prompt: next(typed))
