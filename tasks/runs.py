@@ -231,7 +231,7 @@ def _with_trained_split(processor, folder):
       was trained on. They tell a split of this training file, if it is one.
   """
   path = os.path.join(folder or "", run_record.RECORD_NAME)
-  record = model_folder.read_json(path, dict) or {}
+  record = files.read_json(path, dict) or {}
   trained_on = record.get("data", {}).get("train")
   if not trained_on or processor.dev_file:
     return processor

@@ -194,7 +194,9 @@ def answer_question(
   null_odds = None
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
-  before = _chars_before(features[: span.window + 1], span.start)
+  before = 0
+  if example.doc_tokens[words[0]].count(best.text) > 1:
+    before = _chars_before(features[: span.window + 1], span.start)
   answer = Answer(best.text, nbest, best.text, null_odds, words, before)
   return answer.at_threshold(settings.null_score_diff_threshold)
 
