@@ -164,9 +164,12 @@ def _errors(evaluation):
     columns.append("#probability")
     for cells, row in zip(rows, shown, strict=True):
       cells.append(html.number_cell(evaluation.probabilities[row].max()))
-  total = f"{len(wrong):,} of {len(predictions):,} predictions are wrong"
-  if len(shown) < len(wrong):
-    total += f"; the table has the first {len(shown)}"
+  if evaluation.label_type.labels:
+    total = f"{len(wrong):,} of {len(predictions):,} predictions are wrong"
+    if len(shown) < len(wrong):
+      total += f"; the table has the first {len(shown)}"
+  else:  # A number is near or far, not right or wrong.
+    total = f"The table has {len(shown):,} of {len(predictions):,} predictions"
   return f"<h3>{title}</h3><p>{total}, sorted by loss.</p>" + html.table(
     title, columns, rows, "errors"
   )

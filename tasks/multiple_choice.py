@@ -174,6 +174,7 @@ class MultipleChoiceTask(Task):
       ):
         found = row["probabilities"][: len(example.choices)]
         shown = [f"{probability:.6f}" for probability in found]
+        shown += [""] * (len(names) - len(shown))
         table.writerow([number, int(np.argmax(found)), *shown])
     logging.info("%s: %s", path, plural(rows.num_rows, "row"))
 

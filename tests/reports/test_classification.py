@@ -287,6 +287,9 @@ def test_regression(write):
     ["dev-0", "a text", "1", "1.5", "0.2500"],
   ]
   assert "Labels" not in page.tables
+  text = "".join(page.text)
+  assert "The table has 2 of 3 predictions, sorted by loss." in text
+  assert "wrong" not in text
 
 
 def test_scatter_of_many_rows_draws_some(write):

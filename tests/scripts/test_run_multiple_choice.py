@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tiny_task
 import run_multiple_choice
 from errors import UserError
 from tasks import multiple_choice
+from tasks.choices import Example
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
 
@@ -69,6 +71,19 @@ def test_accuracy_is_that_of_the_predictions(trained):
   )
   assert results["correct"] == right
   assert "Olga" in (out / "report.html").read_text() or right == 10
+
+
+def test_rows_with_fewer_choices_have_all_columns(tmp_path):
+  examples = [Example("", "", "", ["a"] * count) for count in (3, 2)]
+  task = multiple_choice.MultipleChoiceTask({"test": examples}, None, 8)
+  rows = types.SimpleNamespace(examples=examples, num_rows=2)
+  answers = [[{"probabilities": np.array([0.5, 0.25, 0.25])}]] * 2
+  task.write_predictions(str(tmp_path), rows, iter(answers))
+  assert (tmp_path / "test_predictions.tsv").read_text() == (
+    "id\tprediction\tchoice_0\tchoice_1\tchoice_2\n"
+    "0\t0\t0.500000\t0.250000\t0.250000\n"
+    "1\t0\t0.500000\t0.250000\t\n"
+  )
 
 
 def test_the_chooser_gives_the_probabilities_of_the_script(trained):
