@@ -145,7 +145,8 @@ def main() -> None:
     )
     return
   with contextlib.ExitStack() as stack:
-    form, write = describe, print
+    # Whoever sends texts through a pipe may wait for each answer.
+    form, write = describe, functools.partial(print, flush=True)
     if FLAGS.output_file:
       path = stack.enter_context(files.atomic_write(FLAGS.output_file))
       writer = stack.enter_context(files.open_file(path, "w"))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -286,6 +287,19 @@ def test_the_script_answers_on_a_terminal(folder):
     stdin=f"{TEXT}\n",
   )
   assert "pseudo-perplexity" in text
+
+
+def test_a_slow_pipe_is_answered_as_it_comes(folder, tmp_path):
+  pipes = [tmp_path / "texts", tmp_path / "answers"]
+  for path in pipes:
+    os.mkfifo(path)
+  command = [f"--model_dir={folder[0]}", "--input_file=-"]
+  process = scripts.Fork("fill_mask.py", *command, pipes=pipes)
+  with pipes[0].open("w") as texts, pipes[1].open() as answers:
+    for _ in range(2):
+      print("[MASK]", file=texts, flush=True)
+      assert "[MASK] 1: " in answers.readline() + answers.readline()
+  assert process.wait()[0] == 0
 
 
 @pytest.mark.parametrize("last", ["", "the " * 127])
