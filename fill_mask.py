@@ -43,7 +43,8 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "output_file",
     None,
-    "JSON Lines to write. Default: text on standard output.",
+    "JSON Lines to write; - is standard output. Default: text on standard "
+    "output.",
   )
   flags.DEFINE_bool("interactive", False, "Ask for texts and answer them.")
   flags.DEFINE_integer(
@@ -69,7 +70,7 @@ def check_flags() -> None:
   common_flags.require("input_file")
   if FLAGS.input_file != text_files.STREAM:
     common_flags.require_file("input_file")
-  if FLAGS.output_file:
+  if FLAGS.output_file and FLAGS.output_file != text_files.STREAM:
     if FLAGS.output_file.lower().endswith(".gz"):
       raise UserError(
         f"--output_file={FLAGS.output_file} is written as plain text; remove "
@@ -137,8 +138,11 @@ def main() -> None:
     )
     return
   with contextlib.ExitStack() as stack:
-    form, write = describe, print
-    if FLAGS.output_file:
+    # Whoever sends texts through a pipe may wait for each answer.
+    form, write = describe, functools.partial(print, flush=True)
+    if FLAGS.output_file == text_files.STREAM:
+      form = to_json
+    elif FLAGS.output_file:
       path = stack.enter_context(files.atomic_write(FLAGS.output_file))
       writer = stack.enter_context(files.open_file(path, "w"))
       form, write = to_json, lambda line: writer.write(line + "\n")

@@ -95,6 +95,8 @@ def _server():
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,
+    # Scripts buffer their output, as they do for a user.
+    env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
   )
   atexit.register(server.communicate)  # Closing its input ends it.
   return server

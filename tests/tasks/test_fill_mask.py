@@ -296,6 +296,17 @@ def test_the_script_answers_on_a_terminal(folder):
   assert "pseudo-perplexity" in text
 
 
+def test_json_lines_on_standard_output(folder, tmp_path):
+  printed, _ = scripts.fork(
+    "fill_mask.py",
+    *(f"--model_dir={folder[0]}", "--input_file=-", "--output_file=-"),
+    stdin="the [MASK]\n",
+    cwd=tmp_path,
+  )
+  assert json.loads(printed)["num_pieces"] == 2
+  assert list(tmp_path.iterdir()) == []
+
+
 def test_a_slow_pipe_is_answered_as_it_comes(folder, tmp_path):
   pipes = [tmp_path / "texts", tmp_path / "answers"]
   for path in pipes:
