@@ -15,7 +15,7 @@ from typing import NamedTuple
 from errors import UserError, listing
 from export.find_task import find_task
 from pipeline import downloads
-from tasks import squad
+from tasks import squad, squad_decoding
 from tasks import labels as label_types
 from tasks.chooser import Chooser
 from tasks.classifier import Classifier
@@ -188,24 +188,13 @@ def _load_reader(model_dir, **options):
 
 def _describe_answer(context, answer):
   """The answer, and its offsets in the context; -1 if it is not there."""
-  start = end = -1
-  if answer.text and answer.words:
-    paragraph = squad.Paragraph.of(context)
-    first, last = answer.words
-    start = paragraph.char_starts[first]
-    end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
-    # Punctuation at the ends of its words is no part of the answer.
-    inner = context.find(answer.text, start, end)
-    if inner >= 0:
-      start, end = inner, inner + len(answer.text)
-  probability = next(
-    (c.probability for c in answer.nbest if c.text == answer.text), 0.0
-  )
+  span = squad_decoding.char_span(squad.Paragraph.of(context), answer)
+  start, end = span or (-1, -1)
   return {
     "answer": answer.text,
     "start": start,
     "end": end,
-    "probability": round(probability, _DIGITS),
+    "probability": round(answer.probability, _DIGITS),
   }
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import tokenization
 from errors import UserError
 from pipeline import files
-from tasks.squad import InputFeatures, SquadExample
+from tasks.squad import InputFeatures, Paragraph, SquadExample
 
 # The null odds of a question without any candidate. JSON has no infinity, and
 # no two logits differ by as much.
@@ -80,10 +80,31 @@ class Answer(NamedTuple):
   null_odds: float | None = None
   words: tuple[int, int] | None = None
 
+  @property
+  def probability(self) -> float:
+    """The probability of `text`; 0 if it is no candidate."""
+    return next((c.probability for c in self.nbest if c.text == self.text), 0.0)
+
   def at_threshold(self, threshold: float) -> "Answer":
     """The Answer with the text "" if the null odds exceed a threshold."""
     is_null = self.null_odds is not None and self.null_odds > threshold
     return self._replace(text="" if is_null else self.best_text)
+
+
+def char_span(paragraph: Paragraph, answer: Answer) -> tuple[int, int] | None:
+  """Start and end of an answer's text in the paragraph, in characters.
+
+  None if there is no answer, or if it is not part of the paragraph.
+  """
+  if answer.words is None or not answer.text:
+    return None
+  first, last = answer.words
+  start = paragraph.char_starts[first]
+  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
+  # Punctuation at the ends of these words may not belong to the answer.
+  found = paragraph.context.find(answer.text, start, end)
+  # The original joins words by one blank, whatever is between them.
+  return (found, found + len(answer.text)) if found >= 0 else (start, end)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from reports.squad import AnsweredQuestion
 from tasks.squad import SquadExample
-from tasks.squad_decoding import Answer
+from tasks.squad_decoding import Answer, char_span
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -208,31 +208,18 @@ def answered_question(
   if correct_probability:
     # The sum may exceed 1 because of rounding.
     loss = -math.log(min(correct_probability, 1.0))
-  probabilities = {c.text: c.probability for c in answer.nbest}
   return AnsweredQuestion(
     qas_id=example.qas_id,
     title=example.paragraph.title,
     question=example.question_text,
     context=example.paragraph.context,
     prediction=answer.text,
-    prediction_span=_char_span(example.paragraph, answer),
+    prediction_span=char_span(example.paragraph, answer),
     golds=list(dict.fromkeys(zip(example.answers, starts, strict=True))),
     exact=exact,
     f1=f1_score,
-    probability=probabilities.get(answer.text, 0.0),
+    probability=answer.probability,
     loss=loss,
     null_odds=answer.null_odds,
     nbest=[(c.text, c.probability) for c in answer.nbest],
   )
-
-
-def _char_span(paragraph, answer):
-  """Offsets of the answer in the paragraph, or None; see AnsweredQuestion."""
-  if answer.words is None or not answer.text:
-    return None
-  first, last = answer.words
-  start = paragraph.char_starts[first]
-  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
-  found = paragraph.context.find(answer.text, start, end)
-  # The original joins words by one blank, whatever is between them.
-  return (found, found + len(answer.text)) if found >= 0 else (start, end)
