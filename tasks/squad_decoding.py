@@ -72,6 +72,8 @@ class Answer(NamedTuple):
       SQuAD 1.1, where each question has an answer.
     words: indices of the first and last word of `best_text` in the paragraph;
       None if it is not part of the paragraph.
+    chars_before: number of characters in the first word before `best_text`, or
+      about as many, as the pieces tell.
   """
 
   text: str
@@ -79,6 +81,7 @@ class Answer(NamedTuple):
   best_text: str
   null_odds: float | None = None
   words: tuple[int, int] | None = None
+  chars_before: int = 0
 
   @property
   def probability(self) -> float:
@@ -101,8 +104,12 @@ def char_span(paragraph: Paragraph, answer: Answer) -> tuple[int, int] | None:
   first, last = answer.words
   start = paragraph.char_starts[first]
   end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
-  # Punctuation at the ends of these words may not belong to the answer.
-  found = paragraph.context.find(answer.text, start, end)
+  # Punctuation at the ends of these words may not belong to the answer. The
+  # text may occur in them before the answer, too.
+  context, begin = paragraph.context, start + answer.chars_before
+  found = context.find(answer.text, begin, end)
+  if found < 0:
+    found = context.find(answer.text, start, end)
   # The original joins words by one blank, whatever is between them.
   return (found, found + len(answer.text)) if found >= 0 else (start, end)
 
@@ -190,8 +197,29 @@ def answer_question(
   null_odds = None
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
-  answer = Answer(best.text, nbest, best.text, null_odds, words)
+  before = _chars_before(features[: span.window + 1], span.start)
+  answer = Answer(best.text, nbest, best.text, null_odds, words, before)
   return answer.at_threshold(settings.null_score_diff_threshold)
+
+
+def _chars_before(features, start):
+  """Length of the pieces before `start` in their word.
+
+  Args:
+    features: the windows up to the one that has `start`.
+    start: position of a piece in the last window.
+  """
+  word = features[-1].token_to_orig_map[start]
+  total = 0
+  for feature in features:
+    for position, other in feature.token_to_orig_map.items():
+      is_before = feature is not features[-1] or position < start
+      # Windows overlap, but each piece has its maximum context in one.
+      is_counted = feature.token_is_max_context.get(position, False)
+      if other == word and is_before and is_counted:
+        piece = feature.tokens[position].removeprefix("##")
+        total += len(piece.replace(_WORD_START, ""))
+  return total
 
 
 def _logits(features, results):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tasks import squad_decoding
+from tasks import squad, squad_decoding
 from tasks.squad_decoding import DecodingSettings, RawResult
 
 V2 = DecodingSettings(version_2_with_negative=True)
@@ -475,6 +475,34 @@ class TestPieces:
     assert [*self.answers(windows, "\u2581 b \u2581", [(0, 3, 5)])] == [
       "\u2581 b \u2581"
     ]
+
+
+class TestSpans:
+  def span(self, windows, text, number, position):
+    """Offsets of the answer that is one piece of a window."""
+    results = [result(feature) for feature in windows]
+    results[number].start_logits[position] = 1.0
+    results[number].end_logits[position] = 1.0
+    answer = squad_decoding.answer_question(
+      example(text), windows, results, DecodingSettings()
+    )
+    assert answer.text == "中"
+    return squad_decoding.char_span(squad.Paragraph.of(text), answer)
+
+  def test_a_text_that_its_word_repeats(self):
+    pieces = ["中", ".", "a", "##b", "中", ",", "中"]
+    windows = [
+      window([pieces[:5]], 0, best_here={3, 4, 5, 6}),
+      window([pieces[2:]], 1, best_here={5, 6, 7}),
+    ]
+    text = "中.ab中,中"
+    assert self.span(windows, text, 0, 3) == (0, 1)
+    assert self.span(windows, text, 1, 5) == (4, 5)
+    assert self.span(windows, text, 1, 7) == (6, 7)
+
+  def test_unknown_pieces_before_it(self):
+    windows = [window([["[UNK]", "中", "[UNK]", "中"]])]
+    assert self.span(windows, "\u2603中\u2603中", 0, 4) == (1, 2)
 
 
 class TestErrors:
