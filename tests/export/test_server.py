@@ -16,6 +16,7 @@ import web_page
 from errors import UserError
 from export import served_model, server
 from export.served_model import Field, ServedModel
+from tasks import squad_decoding
 
 LABELS = ["no", "yes"]
 
@@ -387,6 +388,19 @@ class TestModels:
       for value, answer in zip(INPUTS[name], together, strict=True):
         found = value["context"][answer["start"] : answer["end"]]
         assert " ".join(found.split()) == answer["answer"]
+
+  def test_no_allowed_span_is_no_answer(self):
+    """The original's placeholder is not a text of the context."""
+    placeholder = squad_decoding.NOTHING_ALLOWED
+    only = squad_decoding.Candidate(placeholder, 1.0, 0.0, 0.0)
+    answer = squad_decoding.Answer(placeholder, [only], placeholder)
+    found = served_model._describe_answer("It is empty.", answer)
+    nowhere = {"start": -1, "end": -1, "probability": 0.0}
+    assert found == {"answer": "", **nowhere}
+    words = answer._replace(words=(2, 2))
+    found = served_model._describe_answer("It is empty.", words)
+    wanted = {"answer": "empty", "start": 6, "end": 11, "probability": 1.0}
+    assert found == wanted
 
   def test_vectors_of_a_model_with_few_positions(
     self, tmp_path, golden, goldens, monkeypatch
