@@ -33,6 +33,10 @@ Tensors = Mapping[str, "tf.Tensor"]
 _MANY_BATCHES = 50
 
 
+class InfiniteOutputError(UserError):
+  """A model computes numbers that are not finite, whatever it reads."""
+
+
 class Predictor:
   """A trained model, loaded once.
 
@@ -138,7 +142,7 @@ class Predictor:
       list of arrays, each cut to its row's own size.
 
     Raises:
-      UserError: an output is not finite.
+      InfiniteOutputError: an output is not finite.
     """
     rank = len(self._spec["input_mask"].shape)
     sizes = [_used_size(row["input_mask"], rank) for row in rows]
@@ -214,7 +218,7 @@ class Predictor:
     outputs = {name: output.numpy() for name, output in outputs.items()}
     for name, output in outputs.items():
       if output.dtype.kind == "f" and not np.isfinite(output).all():
-        raise UserError(
+        raise InfiniteOutputError(
           f"checkpoint {self._store.initial_values.prefix} gives {name} that "
           f"are infinite or not a number; its files are damaged or its "
           f"training diverged: pass another checkpoint"

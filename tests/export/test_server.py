@@ -17,6 +17,7 @@ from errors import UserError
 from export import served_model, server
 from export.served_model import Field, ServedModel
 from tasks import squad_decoding
+from training import predictor
 
 LABELS = ["no", "yes"]
 
@@ -29,6 +30,8 @@ def classify(items):
   for (text,) in items:
     if text == "fault":
       raise RuntimeError("a fault of the program")
+    if text == "infinite":
+      raise predictor.InfiniteOutputError("checkpoint /models/a gives NaN")
     if text == "wrong":
       raise UserError("a text\nthat the model cannot read")
     share = min(len(text), 10) / 10
@@ -218,6 +221,12 @@ BAD = {
     "a text that the model cannot read",
   ),
   "a fault": ("/answer", {"text": "fault"}, 500, "the server failed"),
+  "a damaged model": (
+    "/answer",
+    {"text": "infinite"},
+    500,
+    "the server failed; its log has the reason",
+  ),
   "a long text": ("/answer", {"text": "a" * 101}, 413, "--max_text_chars=100"),
   "many texts": ("/answer", ["a"] * 7, 400, "7 texts, more than --max_texts=6"),
   "many bytes": ("/answer", "[" * 30_000, 413, "--max_body_bytes=2000"),
@@ -266,6 +275,11 @@ def test_a_bad_request_gets_one_line(client, row):
   assert part in answer["error"]
   assert "\n" not in answer["error"]
   assert client.answer("ab") == (200, scored(0.2)[0])  # It still answers.
+
+
+def test_the_log_says_what_is_damaged(client, caplog):
+  client.answer("infinite")
+  assert "checkpoint /models/a gives NaN" in caplog.text
 
 
 class TestLimits:
