@@ -14,7 +14,7 @@ import task_folders
 import web_page
 
 from errors import UserError
-from export import served_model, server
+from export import rest, served_model, server
 from export.served_model import Field, ServedModel
 from tasks import squad_decoding
 from training import predictor
@@ -155,6 +155,19 @@ class TestFormats:
       found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
       assert found == {"outputs": expected}
 
+  def test_strings_in_base64(self, client):
+    ab = {"b64": "YWI="}
+    for body in ({"instances": [ab]}, {"instances": [{"text": ab}]}):
+      found = client.request("/v1/models/moods:predict", body)[1]
+      assert found == {"predictions": scored(0.2)}
+    for inputs in ([ab], {"text": [ab]}):
+      found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
+      assert found["outputs"]["probabilities"] == [[0.8, 0.2]]
+    assert client.request("/answer", {"text": ab})[1] == scored(0.2)[0]
+    model = ServedModel("", (Field("choices", is_list=True),), {}, classify)
+    call = rest.read_answer(model, [{"choices": [{"b64": "w6k="}, "b"]}])
+    assert call.items == [(["é", "b"],)]
+
   def test_one_output_has_no_name(self, regression):
     rows = [{"text_a": "abc", "text_b": "ab"}]
     columns = {"text_a": ["abc"], "text_b": ["ab"]}
@@ -233,6 +246,9 @@ BAD = {
   "too many bytes": ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
   "no rows": (":predict", {}, 400, 'pass either "instances" or "inputs"'),
   "both": (":predict", {"instances": [], "inputs": []}, 400, "either"),
+  "bad base64": (":predict", {"instances": [{"b64": "a"}]}, 400, "in base64"),
+  "other bytes": (":predict", {"inputs": [{"b64": "/w=="}]}, 400, "not UTF-8"),
+  "b64 of a number": (":predict", {"inputs": [{"b64": 7}]}, 400, "inputs[0]:"),
   "rows of a text": (":predict", {"instances": "ab"}, 400, "is not a list"),
   "a row": (":predict", {"instances": ["a", 7]}, 400, "instances[1] is not"),
   "columns": (
