@@ -84,7 +84,11 @@ def write_release(folder: str, output_dir: str) -> None:
   values, do_lower_case, num_heads = _read(folder)
   config = _find_config(folder, values, num_heads)
   wanted = modeling.variable_shapes(config)
-  missing = [name for name in wanted if name not in values]
+  missing = [
+    f"{name} {list(shape)}"
+    for name, shape in wanted.items()
+    if name not in values or list(values[name].shape) != list(shape)
+  ]
   if missing:
     others = plural(len(missing) - 1, "more variable")
     raise UserError(

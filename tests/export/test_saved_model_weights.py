@@ -218,6 +218,16 @@ def test_other_saved_models_are_an_error(tmp_path):
   with pytest.raises(UserError, match="no variables of a BERT encoder under"):
     saved_model_weights.write_release(str(tmp_path / "none"), str(tmp_path))
   _save(tmp_path / "part", NEW, ["pooler_transform/bias:0"])
-  with pytest.raises(UserError, match=r"lacks .*/bias and 0 more"):
+  with pytest.raises(UserError, match=r"lacks .*/bias \[8\] and 0 more"):
     saved_model_weights.write_release(str(tmp_path / "part"), str(tmp_path))
+  narrow = {
+    name: ([size // 2 if size == 8 else size for size in shape], ours)
+    if name.startswith(("word", "position", "type"))
+    else (shape, ours)
+    for name, (shape, ours) in NEW.items()
+  }
+  _save(tmp_path / "narrow", narrow)
+  message = r"lacks bert/\S+ \[.*\] and \d+ more"
+  with pytest.raises(UserError, match=message):
+    saved_model_weights.write_release(str(tmp_path / "narrow"), str(tmp_path))
   assert not (tmp_path / "bert_config.json").exists()
