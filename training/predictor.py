@@ -102,16 +102,18 @@ class Predictor:
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
     model_folder.check_vocabulary(model)
+    uses_engine = runtime != engines.TENSORFLOW
+    before = engines.fingerprint(model) if uses_engine else None
     wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
     weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
     self._engine, encoded = None, {}
-    if runtime != engines.TENSORFLOW:
+    if uses_engine:
       encoded = self._needed_outputs(runtime)
       self._engine = engines.load_engine(
-        runtime, model, weights, list(encoded), precision
+        runtime, model, weights, list(encoded), precision, before
       )
     self._program, self._compiled_program = self._make_programs(encoded)
     with self._strategy.scope():  # Tracing reads the weights.
