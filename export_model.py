@@ -49,6 +49,10 @@ _ASSETS = (
 )
 
 
+# The file that is the model, which appears last.
+_MODEL_FILES = ("saved_model.pb", "model.onnx", "model.tflite")
+
+
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_model_dir_flag()
@@ -179,19 +183,26 @@ def copy_assets(model_dir: str, folder: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(target: str) -> Iterator[str]:
-  """Yields a folder that gets the name `target` when it is complete."""
+  """Yields a folder whose content `target` gets when it is complete.
+
+  An empty `target` stays, as it may be a mount point or the current folder.
+  """
   if files.is_remote(target):
     yield target
     return
-  parent = os.path.dirname(os.path.abspath(target))
+  target = os.path.realpath(target)
+  is_there = os.path.isdir(target)
+  parent = target if is_there else os.path.dirname(target)
   files.makedirs(parent)
   with tempfile.TemporaryDirectory(dir=parent, prefix=".export-") as temporary:
     folder = os.path.join(temporary, "model")
     os.mkdir(folder)
     yield folder
-    if os.path.isdir(target):
-      os.rmdir(target)  # It is empty.
-    files.rename(folder, target)
+    if is_there:
+      for name in sorted(os.listdir(folder), key=_MODEL_FILES.__contains__):
+        files.rename(os.path.join(folder, name), os.path.join(target, name))
+    else:
+      files.rename(folder, target)
 
 
 def main() -> None:

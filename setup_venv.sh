@@ -40,6 +40,15 @@ _is_venv_usable() {
     "$venv_python" -m pip --version >/dev/null 2>&1
 }
 
+# Succeeds if pip has added or removed a package since the mark. It downloads
+# everything first, so without network .venv stays as it was.
+_has_changed() {
+  local found
+  found="$(find "$venv_dir"/lib/*/site-packages -maxdepth 0 \
+    -newer "$venv_dir/installing" 2>/dev/null)"
+  [[ -n "$found" ]]
+}
+
 setup_venv() {
   local requirements="$1"
   local root stamp checksum python
@@ -69,7 +78,11 @@ setup_venv() {
   echo "Installing $requirements"
   touch "$venv_dir/installing"
   "$venv_python" -m pip install --quiet --disable-pip-version-check \
-    -r "$root/$requirements" || return
+    -r "$root/$requirements" || {
+    local status=$?
+    _has_changed || rm "$venv_dir/installing"
+    return "$status"
+  }
   echo "$checksum" >"$stamp"
   rm "$venv_dir/installing"
 }

@@ -62,7 +62,9 @@ class ChooserGraph(TaskGraph):
     )
     probabilities = tf.nn.softmax(scores) * tf.cast(is_choice, tf.float32)
     has_choices = tf.reduce_any(is_choice, axis=1)
+    # The argmax of rows of length 0 is an error.
+    padded = tf.pad(scores, [[0, 0], [0, 1]], constant_values=-1e9)
     return {
-      "choice": tf.where(has_choices, tf.argmax(scores, axis=1), -1),
+      "choice": tf.where(has_choices, tf.argmax(padded, axis=1), -1),
       "probabilities": probabilities,
     }

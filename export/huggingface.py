@@ -111,7 +111,9 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
 
 def _find_model(model_dir):
   """The checkpoint that a path refers to, and the Model in its folder."""
-  prefix = os.path.abspath(checkpoints.find_checkpoint(model_dir))
+  prefix = checkpoints.find_checkpoint(model_dir)
+  if not files.is_remote(prefix):
+    prefix = os.path.abspath(prefix)
   return prefix, model_folder.find_model(os.path.dirname(prefix))
 
 

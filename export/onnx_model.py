@@ -65,18 +65,23 @@ def write_onnx(model_dir: str, path: str, quantize: str) -> None:
       "onnxruntime.quantization", f"--quantize={quantize}", _REQUIREMENTS
     )
   content = task_graph(model_dir).to_bytes()
-  with files.atomic_write(path) as partial:
-    if quantizer is None:
-      files.write_file(partial, content)
-      return
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(partial)) as folder:
-      full = os.path.join(folder, "float32.onnx")
-      files.write_file(full, content)
-      logging.disable(logging.WARNING)  # Advice on models with convolutions.
-      try:
-        quantizer.quantize_dynamic(full, partial, per_channel=True)
-      finally:
-        logging.disable(logging.NOTSET)
+  if quantizer:
+    content = _quantized(quantizer, content)
+  files.write_file(path, content)
+
+
+def _quantized(quantizer, content):
+  """The content of an ONNX file with weights in int8."""
+  # The package reads and writes local files only.
+  with tempfile.TemporaryDirectory() as folder:
+    full, small = (os.path.join(folder, name) for name in ("full", "small"))
+    files.write_file(full, content)
+    logging.disable(logging.WARNING)  # Advice on models with convolutions.
+    try:
+      quantizer.quantize_dynamic(full, small, per_channel=True)
+    finally:
+      logging.disable(logging.NOTSET)
+    return files.read_bytes(small)
 
 
 class _Folder(NamedTuple):

@@ -1,10 +1,12 @@
 """The requests and responses of TensorFlow Serving's REST interface.
 
-The format is described at https://www.tensorflow.org/tfx/serving/api_rest. Each
+The format is described at https://www.tensorflow.org/tfx/serving/api_rest. A
+string may be an object with the only key "b64", its UTF-8 in base64. Each
 reader takes the JSON of a request, and returns the inputs of the model and a
 function from the model's answers to the JSON of the response.
 """
 
+import base64
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -90,7 +92,8 @@ def read_answer(model: ServedModel, body: object) -> Call:
   if isinstance(body, list):
     items = _read_rows(model, body, "texts")
     return Call(items, lambda answers: {"answers": answers})
-  return Call([model.parse(body)], lambda answers: answers[0])
+  item = _parse(model, body, "the input")
+  return Call([item], lambda answers: answers[0])
 
 
 READERS = {
@@ -156,8 +159,31 @@ def _read_rows(model, rows, name):
   if not isinstance(rows, list) or not rows:
     raise UserError(f"{name!r} is not a list with at least one element")
   return [
-    model.parse(row, f"{name}[{index}]") for index, row in enumerate(rows)
+    _parse(model, row, f"{name}[{index}]") for index, row in enumerate(rows)
   ]
+
+
+def _parse(model, row, where):
+  """The inputs in a row, whose strings may be in base64."""
+  row = _decoded(row, where)
+  if isinstance(row, dict):
+    row = {
+      name: [_decoded(part, where) for part in value]
+      if isinstance(value, list)
+      else _decoded(value, where)
+      for name, value in row.items()
+    }
+  return model.parse(row, where)
+
+
+def _decoded(value, where):
+  """The string in an object such as {"b64": "QQ=="}; other values as is."""
+  if not (isinstance(value, dict) and value.keys() == {"b64"}):
+    return value
+  try:
+    return base64.b64decode(value["b64"], validate=True).decode()
+  except (TypeError, ValueError) as error:
+    raise UserError(f"{where}: b64 is not UTF-8 text in base64") from error
 
 
 def _read_columns(model, columns):
@@ -173,7 +199,7 @@ def _read_columns(model, columns):
     raise UserError("inputs: the lists differ in length")
   rows = zip(*columns.values(), strict=True)
   return [
-    model.parse(dict(zip(columns, row, strict=True)), f"inputs, row {index}")
+    _parse(model, dict(zip(columns, row, strict=True)), f"inputs, row {index}")
     for index, row in enumerate(rows)
   ]
 

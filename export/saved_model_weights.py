@@ -24,6 +24,9 @@ from training import checkpoints, huggingface_weights, model_folder
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _CASE_KEY = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
+# What Keras' optimizers put before the name of a variable.
+_SLOT = re.compile(r"(?:^|/)(?:m|v|vhat|momentum|velocity|accumulator)/")
+
 # Our names by patterns of theirs, which match the end of a name.
 _TABLE = r"(?:^|/){}/embeddings$"
 _NORM = r"(gamma|beta)$"
@@ -81,7 +84,11 @@ def write_release(folder: str, output_dir: str) -> None:
   values, do_lower_case, num_heads = _read(folder)
   config = _find_config(folder, values, num_heads)
   wanted = modeling.variable_shapes(config)
-  missing = [name for name in wanted if name not in values]
+  missing = [
+    f"{name} {list(shape)}"
+    for name, shape in wanted.items()
+    if name not in values or list(values[name].shape) != list(shape)
+  ]
   if missing:
     others = plural(len(missing) - 1, "more variable")
     raise UserError(
@@ -111,11 +118,19 @@ def _read(folder):
   """Our variables by name; whether text is lower-cased, or None; heads."""
   prefix = os.path.join(folder, "variables", "variables")
   checkpoint = checkpoints.Checkpoint(prefix)
-  keys = _keys_by_name(checkpoint)
-  values, num_heads = {}, None
-  for name, key in keys.items():
+  names = _names_by_key(checkpoint)
+  known = set(names.values())
+  values, num_heads, found = {}, None, {}
+  for key, name in names.items():
     ours = _our_name(name)
-    if ours and not checkpoints.is_training_state(ours):
+    is_state = checkpoints.is_training_state(ours or "")
+    if ours and not is_state and not _is_slot(name, known):
+      if ours in found:
+        raise UserError(
+          f"{folder} has two variables for {ours}: {found[ours]} and {name}; "
+          f"pass the SavedModel of one BERT encoder"
+        )
+      found[ours] = name
       value = checkpoint[key]
       if ours.endswith("self/query/kernel") and value.ndim == 3:
         num_heads = value.shape[1]
@@ -141,8 +156,13 @@ def _find_casing(folder, config):
   return do_lower_case is not False
 
 
-def _keys_by_name(checkpoint) -> Mapping[str, str]:
-  """The key in a checkpoint of each variable, by the variable's name."""
+def _is_slot(name, names):
+  """Whether a variable is an optimizer's, for another of these names."""
+  return any(name[match.end() :] in names for match in _SLOT.finditer(name))
+
+
+def _names_by_key(checkpoint) -> Mapping[str, str]:
+  """The name of each variable, by its key in a checkpoint."""
   if _GRAPH_KEY not in checkpoint:
     return {name: name for name in checkpoint.shapes}
   from tensorflow.core.protobuf import trackable_object_graph_pb2
@@ -151,7 +171,7 @@ def _keys_by_name(checkpoint) -> Mapping[str, str]:
     checkpoint[_GRAPH_KEY]
   )
   return {
-    attribute.full_name: attribute.checkpoint_key
+    attribute.checkpoint_key: attribute.full_name
     for node in graph.nodes
     for attribute in node.attributes
     if attribute.checkpoint_key in checkpoint

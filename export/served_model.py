@@ -188,6 +188,8 @@ def _load_reader(model_dir, **options):
 
 def _describe_answer(context, answer):
   """The answer, and its offsets in the context; -1 if it is not there."""
+  if answer.words is None and answer.text == squad_decoding.NOTHING_ALLOWED:
+    return {"answer": "", "start": -1, "end": -1, "probability": 0.0}
   span = squad_decoding.char_span(squad.Paragraph.of(context), answer)
   start, end = span or (-1, -1)
   return {

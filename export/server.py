@@ -29,11 +29,14 @@ from errors import UserError, plural
 from export import rest, server_page
 from export.batching import Batcher, QueueFullError
 from export.served_model import ServedModel, count_of, length_of
+from training.predictor import InfiniteOutputError
 
 # Statuses of HTTP.
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _TOO_MANY = 400, 408, 413, 429
 _FAULT, _BUSY = 500, 503
 _CLIENT_LEFT = 499  # Never sent.
+
+_FAULT_REASON = "the server failed; its log has the reason"
 
 # A larger request, up to so many times the limit, is read and discarded: a
 # client that is still sending would not see the answer.
@@ -179,6 +182,10 @@ class _Server:
       status, found = 200, await self.answer(request, read)
     except _Refused as error:
       status, found = error.status, str(error)
+    except InfiniteOutputError as error:
+      # The fault is the model's; its path is no business of a client.
+      logging.error("A request failed: %s", error)
+      status, found = _FAULT, _FAULT_REASON
     except UserError as error:
       status, found = _BAD_REQUEST, str(error)
     except QueueFullError as error:
@@ -187,7 +194,7 @@ class _Server:
       status, found = _CLIENT_LEFT, "the client has left"
     except Exception:
       logging.exception("A request failed")
-      status, found = _FAULT, "the server failed; its log has the reason"
+      status, found = _FAULT, _FAULT_REASON
     self.metrics.requests.labels(path, str(status)).inc()
     self.metrics.seconds.labels(path).observe(time.monotonic() - start)
     return _json(found) if status == 200 else _error(status, found)

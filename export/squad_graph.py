@@ -109,7 +109,11 @@ class ReaderGraph(TaskGraph):
     spans, null = self._find_spans(
       windows, tf.cast(start, tf.float64), tf.cast(end, tf.float64)
     )
-    starts, ends = _offsets(paragraphs, spans)
+    # Slots without a span point at another text, which may be longer.
+    is_span = spans.score > _LOWEST
+    starts, ends = (
+      tf.where(is_span, offsets, 0) for offsets in _offsets(paragraphs, spans)
+    )
     texts = tf.strings.substr(
       tf.broadcast_to(paragraphs.text[:, tf.newaxis], tf.shape(starts)),
       tf.cast(starts, tf.int32),

@@ -37,8 +37,7 @@ def fetch_archive(
     sha256: its checksum, in hexadecimal digits, or None.
 
   Raises:
-    UserError: it cannot be downloaded, or is damaged; or another process is
-      writing the folder.
+    UserError: it cannot be downloaded, or is damaged.
   """
   if _is_unpacked(folder):
     return folder
@@ -46,7 +45,7 @@ def fetch_archive(
   if offline:
     fetch(url, archive, offline)  # Without it, nothing is written.
   os.makedirs(os.path.dirname(folder), exist_ok=True)
-  with files.locked(lock, folder):
+  with files.locked(lock, folder, waits=True):
     try:
       # Another process may just have finished.
       if not _is_unpacked(folder):
@@ -97,9 +96,10 @@ def fetch(
     )
   partial = path + ".download"
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  with files.locked(partial, path):
-    if files.exists(path):
-      return path  # Another process has just finished.
+  with files.locked(partial, path, waits=True):
+    if files.exists(path):  # Another process has just finished.
+      _remove(partial)
+      return path
     try:
       sums = _download(url, partial)
       if sha256:

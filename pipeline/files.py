@@ -6,6 +6,7 @@ load TensorFlow for its file systems.
 
 import contextlib
 import glob
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from absl import logging
 
 from errors import UserError
 
@@ -232,7 +235,7 @@ def remove_abandoned(partial: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(partial: str, path: str) -> Iterator[None]:
+def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
   """Creates a local file if needed, and locks it against other processes.
 
   The system drops the lock of a process that dies, however that happens.
@@ -240,31 +243,39 @@ def locked(partial: str, path: str) -> Iterator[None]:
   Args:
     partial: the file.
     path: the name of what is written, for messages.
+    waits: wait for another process that has locked it.
 
   Raises:
     UserError: the file cannot be written, or another process has locked it.
   """
-  try:
-    file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
-  except OSError as error:
-    raise UserError(
-      f"{path} cannot be written: {error.strerror}; pass another path"
-    ) from error
-  with file:
-    if not fcntl:
-      yield
-      return
+  for attempt in itertools.count():
     try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      # Another process may just have renamed the file that we opened.
-      is_ours = os.path.samefile(partial, file.fileno())
-    except (BlockingIOError, FileNotFoundError):
-      is_ours = False
-    except OSError:
-      is_ours = True  # Some file systems have no locks.
-    if not is_ours:
+      file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
+    except OSError as error:
       raise UserError(
-        f"another process is writing {path}; wait for it to end, or pass "
-        f"another path"
-      )
-    yield
+        f"{path} cannot be written: {error.strerror}; pass another path"
+      ) from error
+    with file:
+      if not fcntl or _lock(file):
+        yield
+        return
+      if not waits:
+        raise UserError(
+          f"another process is writing {path}; wait for it to end, or pass "
+          f"another path"
+        )
+      if not attempt:
+        logging.info("Another process is writing %s; waiting for it", path)
+      fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _lock(file):
+  """Whether an open file is locked now, and still has its name."""
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # Another process may just have renamed or deleted the file that we opened.
+    return os.path.samefile(file.name, file.fileno())
+  except (BlockingIOError, FileNotFoundError):
+    return False
+  except OSError:
+    return True  # Some file systems have no locks.

@@ -14,6 +14,7 @@ import heapq
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,9 @@ NOTHING_ALLOWED = "empty"
 
 # Pads the logits of shorter windows. The sum of two does not overflow.
 _LEAST_LOGIT = float(np.finfo(np.float32).min)
+
+# What separates words, as in `squad.Paragraph`.
+_BLANKS = "[ \t\r\n\u202f]+"
 
 
 class RawResult(NamedTuple):
@@ -104,11 +108,10 @@ def char_span(paragraph: Paragraph, answer: Answer) -> tuple[int, int] | None:
   # Punctuation at the ends of these words may not belong to the answer. The
   # text may occur in them before the answer, too.
   context, begin = paragraph.context, start + answer.chars_before
-  found = context.find(answer.text, begin, end)
-  if found < 0:
-    found = context.find(answer.text, start, end)
   # The original joins words by one blank, whatever is between them.
-  return (found, found + len(answer.text)) if found >= 0 else (start, end)
+  text = re.compile(_BLANKS.join(map(re.escape, answer.text.split(" "))))
+  found = text.search(context, begin, end) or text.search(context, start, end)
+  return found.span() if found else (start, end)
 
 
 @dataclasses.dataclass(frozen=True)

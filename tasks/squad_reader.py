@@ -63,7 +63,7 @@ class Reader:
     folder = os.path.dirname(prefix) or "."
     config = bert_config or model_folder.load_config(folder)
     self.tokenizer = tokenizer or model_folder.load_tokenizer(
-      folder, getattr(config, "do_lower_case", True)
+      folder, model_folder.lower_cases(config, prefix)
     )
     self.settings = settings or squad_model.read_settings(folder)
     fields = squad_model.stored_decoding(folder) | dict(decoding or {})

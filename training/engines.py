@@ -105,6 +105,7 @@ def load_engine(
   weights: checkpoints.Checkpoint,
   wanted: Sequence[str],
   precision: str | None,
+  before: str,
 ) -> Engine:
   """A function that computes the encoder.
 
@@ -115,6 +116,7 @@ def load_engine(
     wanted: the outputs to compute, of `output_shapes`.
     precision: "float32"; "bfloat16", by OpenVINO only; None for bfloat16 by
       OpenVINO if the processor supports it, else float32.
+    before: the `fingerprint` of the model before the checkpoint was opened.
 
   Returns:
     From the three sequences, integer [B, S], to a dict of float32 arrays. It
@@ -133,7 +135,7 @@ def load_engine(
   package = import_optional(runtime, flag, "requirements-export.txt")
   python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
   wanted = sorted(wanted)
-  encoder = _exported_encoder(model.config, weights, wanted)
+  encoder = _exported_encoder(model, weights, wanted, before)
   load = _load_openvino if runtime == "openvino" else _load_onnxruntime
   compute = load(package, encoder, precision)
   lock = threading.Lock()
@@ -174,26 +176,33 @@ def _load_openvino(package, encoder, precision):
   return lambda inputs: list(compiled(inputs).values())
 
 
-def _exported_encoder(config, weights, wanted):
+def _exported_encoder(model, weights, wanted, before):
   """The path of an ONNX file with these outputs, or its content.
 
   The file is written if there is none for these weights. If the folder cannot
-  be written to, the content is returned.
+  be written to, or another training replaces the checkpoint meanwhile, the
+  content is returned.
   """
   folder = os.path.join(os.path.dirname(weights.prefix), FOLDER)
   kind = "+".join(wanted)
-  path = os.path.join(folder, f"{kind}-{_fingerprint(config, weights)}.onnx")
+  path = os.path.join(folder, f"{kind}-{before}.onnx")
   is_local = not files.is_remote(path)
-  if is_local and files.exists(path):
+  if is_local and files.exists(path) and fingerprint(model) == before:
     return path
   start = time.monotonic()
   graph = onnx_graph.OnnxGraph(weights)
   sequences = onnx_graph.sequence_inputs(graph)
-  outputs = onnx_graph.encoder(graph, config, sequences, wanted)
+  outputs = onnx_graph.encoder(graph, model.config, sequences, wanted)
   for name in wanted:
-    axes = [axis or "length" for axis in output_shapes(config)[name]]
+    axes = [axis or "length" for axis in output_shapes(model.config)[name]]
     graph.output(name, outputs[name], ["batch", *axes[1:]])
   content = graph.to_bytes()
+  if fingerprint(model) != before:
+    logging.warning(
+      "%s was replaced while it was read; the next start exports it again",
+      weights.prefix,
+    )
+    return content
   if is_local:
     with contextlib.suppress(UserError, OSError):
       files.makedirs(folder)
@@ -208,14 +217,15 @@ def _exported_encoder(config, weights, wanted):
   return content
 
 
-def _fingerprint(config, weights):
-  """A hash of all that the graph depends on."""
-  fields = json.dumps(config.to_dict(), sort_keys=True, default=repr)
+def fingerprint(model: model_folder.Model) -> str:
+  """A hash of all that the encoder of a model depends on."""
+  fields = json.dumps(model.config.to_dict(), sort_keys=True, default=repr)
   found = hashlib.sha256(f"{_VERSION} {fields}".encode())
-  for path in checkpoints.checkpoint_files(weights.prefix):
+  prefix = checkpoints.find_checkpoint(model.checkpoint)
+  for path in checkpoints.checkpoint_files(prefix):
     if path.endswith(".index"):  # It holds a checksum of each variable.
       found.update(files.read_bytes(path))
-    elif not files.exists(weights.prefix + ".index"):
+    elif not files.exists(prefix + ".index"):
       stat = tf.io.gfile.stat(path)
       found.update(f"{stat.length} {stat.mtime_nsec}".encode())
   return found.hexdigest()[:16]

@@ -59,8 +59,7 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
     checkpoint = checkpoints.find_checkpoint(model_dir)
   named = _full_path(checkpoint)
   if do_lower_case is None:
-    by_name = named_casing(checkpoint) is not False
-    do_lower_case = getattr(config, "do_lower_case", by_name)
+    do_lower_case = lower_cases(config, checkpoint)
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
@@ -86,6 +85,17 @@ def is_finished(model_dir: str) -> bool:
   config = os.path.join(model_dir, huggingface_config.CONFIG_NAME)
   weights = huggingface_weights.find_weights(model_dir)
   return files.exists(config) and weights is not None
+
+
+def lower_cases(config: modeling.BertConfig, path: str) -> bool:
+  """Whether a model reads lower-cased text; see `find_model`.
+
+  Args:
+    config: its configuration.
+    path: its folder, or a file in it.
+  """
+  by_name = named_casing(path) is not False
+  return getattr(config, "do_lower_case", by_name)
 
 
 def named_casing(path: str) -> bool | None:

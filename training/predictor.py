@@ -33,6 +33,10 @@ Tensors = Mapping[str, "tf.Tensor"]
 _MANY_BATCHES = 50
 
 
+class InfiniteOutputError(UserError):
+  """A model computes numbers that are not finite, whatever it reads."""
+
+
 class Predictor:
   """A trained model, loaded once.
 
@@ -99,16 +103,18 @@ class Predictor:
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
     model_folder.check_vocabulary(model)
+    uses_engine = runtime != engines.TENSORFLOW
+    before = engines.fingerprint(model) if uses_engine else None
     wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
     weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
     self._engine, encoded = None, {}
-    if runtime != engines.TENSORFLOW:
+    if uses_engine:
       encoded = self._needed_outputs(runtime)
       self._engine = engines.load_engine(
-        runtime, model, weights, list(encoded), precision
+        runtime, model, weights, list(encoded), precision, before
       )
     self._program, self._compiled_program = self._make_programs(encoded)
     with self._strategy.scope():  # Tracing reads the weights.
@@ -139,7 +145,7 @@ class Predictor:
       list of arrays, each cut to its row's own size.
 
     Raises:
-      UserError: an output is not finite.
+      InfiniteOutputError: an output is not finite.
     """
     rank = len(self._spec["input_mask"].shape)
     sizes = [_used_size(row["input_mask"], rank) for row in rows]
@@ -215,7 +221,7 @@ class Predictor:
     outputs = {name: output.numpy() for name, output in outputs.items()}
     for name, output in outputs.items():
       if output.dtype.kind == "f" and not np.isfinite(output).all():
-        raise UserError(
+        raise InfiniteOutputError(
           f"checkpoint {self._store.initial_values.prefix} gives {name} that "
           f"are infinite or not a number; its files are damaged or its "
           f"training diverged: pass another checkpoint"

@@ -65,6 +65,17 @@ def test_groups_may_come_from_a_generator(chooser):
   assert chooser.compare(iter([])) == []
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_no_row_has_choices(saved, count):
+  """Not even empty strings."""
+  texts = tf.constant(["He opens the door."] * count, tf.string)
+  found = saved["serving_default"](
+    context=texts, question=texts, choices=tf.zeros([count, 0], tf.string)
+  )
+  assert found["choice"].numpy().tolist() == [-1] * count
+  assert found["probabilities"].shape == [count, 0]
+
+
 def test_rows_of_a_training_are_answered(chooser, saved):
   groups = [("a", ["in", "of the"], ""), ("The game", ["was", "is"], "It")]
   length = chooser.max_seq_length

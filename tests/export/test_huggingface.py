@@ -245,6 +245,18 @@ def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
   np.testing.assert_array_equal(theirs["pooler.dense.bias"], bias)
 
 
+def test_remote_folders(write, tmp_path):
+  """TensorFlow keeps those of ram:// in memory."""
+  folder, remote = write({}, {}), "ram://huggingface/model"
+  huggingface.to_huggingface(str(folder), remote)
+  huggingface.to_tensorflow(remote, str(tmp_path))
+  old, new = (
+    checkpoints.Checkpoint(str(path / "bert_model.ckpt"))
+    for path in (folder, tmp_path)
+  )
+  assert old.shapes == new.shapes
+
+
 def test_a_checkpoint_of_something_else_is_an_error(write, tmp_path):
   model = write({}, {})
   checkpoints.write_checkpoint(str(model / "bert_model.ckpt"), {"w": [1.0]})

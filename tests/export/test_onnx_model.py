@@ -14,7 +14,7 @@ import modeling
 import variables
 from errors import UserError
 from export import onnx_model
-from pipeline import records
+from pipeline import files, records
 from training import checkpoints
 from training.estimator import ModeKeys
 
@@ -150,6 +150,13 @@ def test_int8_is_smaller_and_near(golden, folders, tmp_path, caplog):
   assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
     f"{q}.onnx" for q in paths
   )
+
+
+def test_int8_in_a_remote_folder(golden, folders):
+  """TensorFlow keeps those of ram:// in memory."""
+  onnx_model.write_onnx(folders[""], "ram://onnx/model.onnx", "dynamic")
+  content = files.read_bytes("ram://onnx/model.onnx")
+  assert run_onnxruntime(content, inputs_of(golden, ""))
 
 
 def test_what_cannot_be_written(folders, tmp_path, monkeypatch):

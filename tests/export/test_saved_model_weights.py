@@ -82,12 +82,20 @@ def _old(name):
   return f"bert_model/{name}"
 
 
-def _save(folder, names, skipped=(), has_casing=True):
-  """Writes a SavedModel; returns the variables' values by our names."""
+def _save(folder, names, skipped=(), has_casing=True, more=()):
+  """Writes a SavedModel; returns the variables' values by our names.
+
+  Args:
+    folder: where to write it.
+    names: dict from the name of a variable to its shape and our name.
+    skipped: names to leave out.
+    has_casing: whether it has `do_lower_case`.
+    more: like names, for variables after these.
+  """
   rng = np.random.default_rng(4)
   module, values = tf.Module(), {}
   module.variables_ = []
-  for name, (shape, ours) in names.items():
+  for name, (shape, ours) in [*names.items(), *dict(more).items()]:
     if name not in skipped:
       value = rng.normal(size=shape).astype(np.float32)
       values[f"bert/{ours}"] = value
@@ -123,6 +131,36 @@ def test_variables_are_found_by_their_names(tmp_path, spell):
     np.testing.assert_array_equal(
       found[name], value.reshape(found.shapes[name])
     )
+
+
+@pytest.mark.parametrize("scope", ["", "m/"])
+def test_moments_of_an_optimizer_are_no_weights(tmp_path, scope):
+  """A scope of the model may have the name of a moment."""
+  names = {scope + name: entry for name, entry in NEW.items()}
+  slots = {
+    f"Adam/{slot}/{name}": (shape, f"{slot}/{ours}")
+    for name, (shape, ours) in names.items()
+    for slot in ("m", "v")
+  }
+  values = _save(tmp_path / "saved", {**names, **slots})
+  out = tmp_path / "out"
+  saved_model_weights.write_release(str(tmp_path / "saved"), str(out))
+  found = checkpoints.Checkpoint(str(out / "bert_model.ckpt"))
+  assert found.shapes == modeling.variable_shapes(CONFIG)
+  for name, shape in found.shapes.items():
+    np.testing.assert_array_equal(found[name], values[name].reshape(shape))
+
+
+@pytest.mark.parametrize("scope", ["teacher/", ""])
+def test_two_encoders_are_an_error(tmp_path, scope):
+  names = {name: entry for name, entry in NEW.items() if "bias" in name}
+  others = {scope + name: entry for name, entry in names.items()}
+  folder = tmp_path / "saved"
+  _save(folder, names, more=others)
+  message = rf"^{folder} has two variables for bert/.*: .*; pass"
+  with pytest.raises(UserError, match=message):
+    saved_model_weights.write_release(str(folder), str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
 
 
 def test_the_originals_names_are_kept(tmp_path, caplog):
@@ -180,6 +218,16 @@ def test_other_saved_models_are_an_error(tmp_path):
   with pytest.raises(UserError, match="no variables of a BERT encoder under"):
     saved_model_weights.write_release(str(tmp_path / "none"), str(tmp_path))
   _save(tmp_path / "part", NEW, ["pooler_transform/bias:0"])
-  with pytest.raises(UserError, match=r"lacks .*/bias and 0 more"):
+  with pytest.raises(UserError, match=r"lacks .*/bias \[8\] and 0 more"):
     saved_model_weights.write_release(str(tmp_path / "part"), str(tmp_path))
+  narrow = {
+    name: ([size // 2 if size == 8 else size for size in shape], ours)
+    if name.startswith(("word", "position", "type"))
+    else (shape, ours)
+    for name, (shape, ours) in NEW.items()
+  }
+  _save(tmp_path / "narrow", narrow)
+  message = r"lacks bert/\S+ \[.*\] and \d+ more"
+  with pytest.raises(UserError, match=message):
+    saved_model_weights.write_release(str(tmp_path / "narrow"), str(tmp_path))
   assert not (tmp_path / "bert_config.json").exists()

@@ -14,8 +14,10 @@ import task_folders
 import web_page
 
 from errors import UserError
-from export import served_model, server
+from export import rest, served_model, server
 from export.served_model import Field, ServedModel
+from tasks import squad_decoding
+from training import predictor
 
 LABELS = ["no", "yes"]
 
@@ -28,6 +30,8 @@ def classify(items):
   for (text,) in items:
     if text == "fault":
       raise RuntimeError("a fault of the program")
+    if text == "infinite":
+      raise predictor.InfiniteOutputError("checkpoint /models/a gives NaN")
     if text == "wrong":
       raise UserError("a text\nthat the model cannot read")
     share = min(len(text), 10) / 10
@@ -151,6 +155,19 @@ class TestFormats:
       found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
       assert found == {"outputs": expected}
 
+  def test_strings_in_base64(self, client):
+    ab = {"b64": "YWI="}
+    for body in ({"instances": [ab]}, {"instances": [{"text": ab}]}):
+      found = client.request("/v1/models/moods:predict", body)[1]
+      assert found == {"predictions": scored(0.2)}
+    for inputs in ([ab], {"text": [ab]}):
+      found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
+      assert found["outputs"]["probabilities"] == [[0.8, 0.2]]
+    assert client.request("/answer", {"text": ab})[1] == scored(0.2)[0]
+    model = ServedModel("", (Field("choices", is_list=True),), {}, classify)
+    call = rest.read_answer(model, [{"choices": [{"b64": "w6k="}, "b"]}])
+    assert call.items == [(["é", "b"],)]
+
   def test_one_output_has_no_name(self, regression):
     rows = [{"text_a": "abc", "text_b": "ab"}]
     columns = {"text_a": ["abc"], "text_b": ["ab"]}
@@ -217,12 +234,21 @@ BAD = {
     "a text that the model cannot read",
   ),
   "a fault": ("/answer", {"text": "fault"}, 500, "the server failed"),
+  "a damaged model": (
+    "/answer",
+    {"text": "infinite"},
+    500,
+    "the server failed; its log has the reason",
+  ),
   "a long text": ("/answer", {"text": "a" * 101}, 413, "--max_text_chars=100"),
   "many texts": ("/answer", ["a"] * 7, 400, "7 texts, more than --max_texts=6"),
   "many bytes": ("/answer", "[" * 30_000, 413, "--max_body_bytes=2000"),
   "too many bytes": ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
   "no rows": (":predict", {}, 400, 'pass either "instances" or "inputs"'),
   "both": (":predict", {"instances": [], "inputs": []}, 400, "either"),
+  "bad base64": (":predict", {"instances": [{"b64": "a"}]}, 400, "in base64"),
+  "other bytes": (":predict", {"inputs": [{"b64": "/w=="}]}, 400, "not UTF-8"),
+  "b64 of a number": (":predict", {"inputs": [{"b64": 7}]}, 400, "inputs[0]:"),
   "rows of a text": (":predict", {"instances": "ab"}, 400, "is not a list"),
   "a row": (":predict", {"instances": ["a", 7]}, 400, "instances[1] is not"),
   "columns": (
@@ -265,6 +291,11 @@ def test_a_bad_request_gets_one_line(client, row):
   assert part in answer["error"]
   assert "\n" not in answer["error"]
   assert client.answer("ab") == (200, scored(0.2)[0])  # It still answers.
+
+
+def test_the_log_says_what_is_damaged(client, caplog):
+  client.answer("infinite")
+  assert "checkpoint /models/a gives NaN" in caplog.text
 
 
 class TestLimits:
@@ -387,6 +418,19 @@ class TestModels:
       for value, answer in zip(INPUTS[name], together, strict=True):
         found = value["context"][answer["start"] : answer["end"]]
         assert " ".join(found.split()) == answer["answer"]
+
+  def test_no_allowed_span_is_no_answer(self):
+    """The original's placeholder is not a text of the context."""
+    placeholder = squad_decoding.NOTHING_ALLOWED
+    only = squad_decoding.Candidate(placeholder, 1.0, 0.0, 0.0)
+    answer = squad_decoding.Answer(placeholder, [only], placeholder)
+    found = served_model._describe_answer("It is empty.", answer)
+    nowhere = {"start": -1, "end": -1, "probability": 0.0}
+    assert found == {"answer": "", **nowhere}
+    words = answer._replace(words=(2, 2))
+    found = served_model._describe_answer("It is empty.", words)
+    wanted = {"answer": "empty", "start": 6, "end": 11, "probability": 1.0}
+    assert found == wanted
 
   def test_vectors_of_a_model_with_few_positions(
     self, tmp_path, golden, goldens, monkeypatch

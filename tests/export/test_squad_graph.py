@@ -85,6 +85,24 @@ def test_answers_are_the_readers(reader, questions, is_v2):
   assert graph.answer(nothing, nothing)["answer"].shape == [0]
 
 
+@pytest.mark.parametrize(
+  "contexts", [["     the city was old", "the"], ["  the", ""]]
+)
+def test_a_short_text_beside_one_that_begins_with_blanks(reader, contexts):
+  """Its offsets are none of the other's, however few spans it has."""
+  reader.decoding = DecodingSettings()
+  graph = squad_graph.ReaderGraph(
+    reader, text_graph.GraphTokenizer(reader.tokenizer)
+  )
+  asked = tf.constant(["what ?"] * len(contexts))
+  found = graph.answer(asked, tf.constant(contexts))["answer"].numpy()
+  wanted = [
+    reader.answer("what ?", context).text if context else ""
+    for context in contexts
+  ]
+  assert [text.decode() for text in found] == wanted
+
+
 def test_the_stored_threshold_decides(reader, tmp_path, golden, goldens):
   """In Python, in the graph and in the server; far beyond any odds, here."""
   folder = task_folders.write(tmp_path, "squad", golden, goldens)

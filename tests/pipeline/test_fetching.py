@@ -5,14 +5,16 @@ import contextlib
 import hashlib
 import io
 import random
+import time
 import zipfile
+from concurrent import futures
 
 import google_crc32c
 import pytest
 
 from errors import UserError
 from loopback import Answer, serve
-from pipeline import archives, fetching
+from pipeline import fetching
 
 BODY = random.Random(1).randbytes(100_000)
 ETAG = {"ETag": '"v1"'}
@@ -237,20 +239,52 @@ def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
   assert (folder / "x").read_text() == "x"
 
 
-def test_one_process_unpacks_an_archive(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_others_wait_for_the_first(
+  server, tmp_path, monkeypatch, caplog, is_archive
+):
+  """Threads here, whose locks exclude each other as those of processes."""
   server.answers["/a.zip"] = [Answer(_zip(["x"]))]
-  url, folder, unpack = f"{server.url}/a.zip", tmp_path / "a", archives.unpack
+  caplog.set_level("INFO", "absl")
+  fetch = fetching.fetch_archive if is_archive else fetching.fetch
+  url, path = f"{server.url}/a.zip", tmp_path / "a"
+  check, others = fetching._check, []
 
-  def interrupted(*args):
-    monkeypatch.setattr(archives, "unpack", unpack)
-    with pytest.raises(UserError, match=r"another process is writing \S+/a;"):
-      fetching.fetch_archive(url, str(folder))
-    unpack(*args)
+  def slow_check(*args):
+    others.extend(pool.submit(fetch, url, str(path)) for _ in range(3))
+    deadline = time.monotonic() + 20
+    while len(caplog.records) < 3 and time.monotonic() < deadline:
+      time.sleep(0.01)
+    check(*args)
 
-  monkeypatch.setattr(archives, "unpack", interrupted)
-  fetching.fetch_archive(url, str(folder))
-  assert (folder / "x").read_text() == "x"
-  assert list(tmp_path.iterdir()) == [folder]
+  monkeypatch.setattr(fetching, "_check", slow_check)
+  with futures.ThreadPoolExecutor(3) as pool:
+    found = [fetch(url, str(path)), *(other.result(20) for other in others)]
+  assert found == [str(path)] * 4
+  wanted = f"Another process is writing {path}; waiting for it"
+  assert caplog.messages == [wanted] * 3
+  assert server.requests == [("GET", "/a.zip", None)]
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_next_continues_after_a_failure(server, tmp_path, monkeypatch):
+  """It has waited for a download that was interrupted."""
+  cut = Answer(BODY, headers=ETAG, cut=30_000)
+  server.answers["/a"] = [cut, Answer(status=404), Answer(BODY, headers=ETAG)]
+  url, path = f"{server.url}/a", str(tmp_path / "a")
+  download, others = fetching._continue_download, []
+
+  def start_another(*args):
+    if not others:
+      others.append(pool.submit(fetching.fetch, url, path))
+    return download(*args)
+
+  monkeypatch.setattr(fetching, "_continue_download", start_another)
+  with futures.ThreadPoolExecutor(1) as pool:
+    with pytest.raises(UserError, match="404"):
+      fetching.fetch(url, path)
+    assert others[0].result(20) == path
+  assert (tmp_path / "a").read_bytes() == BODY
 
 
 def test_what_another_process_has_unpacked_is_used(
@@ -260,7 +294,7 @@ def test_what_another_process_has_unpacked_is_used(
   folder = tmp_path / "a"
 
   @contextlib.contextmanager
-  def locked(partial, path):
+  def locked(partial, path, waits):
     folder.mkdir()
     (folder / "x").touch()
     yield

@@ -84,13 +84,19 @@ def test_a_command_runs_its_script(tmp_path, flags, status, text):
   assert text in "".join(scripts.fork(path, *flags, status=status))
 
 
-def test_an_install_that_failed_is_not_recorded(tmp_path):
-  """Also in a shell that continues after errors."""
+@pytest.mark.parametrize("installs_a_part", [False, True])
+def test_an_install_that_failed_is_not_recorded(tmp_path, installs_a_part):
+  """Also in a shell that continues after errors; .venv may still be whole."""
   shutil.copy(scripts.ROOT / "setup_venv.sh", tmp_path)
   (tmp_path / "requirements.txt").touch()
+  packages = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
+  packages.mkdir(parents=True)
   python = tmp_path / ".venv" / "bin" / "python"
   python.parent.mkdir(parents=True)
-  python.write_text('#!/bin/sh\necho 3 11 0\n[ "$3" != install ]\n')
+  install = f"sleep 0.1; touch {packages}/part" if installs_a_part else ":"
+  python.write_text(
+    f'#!/bin/sh\necho 3 11 0\n[ "$3" != install ] || {{ {install}; exit 1; }}\n'
+  )
   python.chmod(0o755)
   done = subprocess.run(
     ["bash", "-c", "source ./setup_venv.sh; setup_venv requirements.txt"],
@@ -99,4 +105,4 @@ def test_an_install_that_failed_is_not_recorded(tmp_path):
   )
   assert done.returncode == 1
   left = sorted(path.name for path in (tmp_path / ".venv").iterdir())
-  assert left == ["bin", "installing"]
+  assert left == ["bin", *["installing"] * installs_a_part, "lib"]

@@ -500,6 +500,16 @@ class TestSpans:
     assert self.span(windows, text, 1, 5) == (4, 5)
     assert self.span(windows, text, 1, 7) == (6, 7)
 
+  def test_other_blanks_than_one(self):
+    """The answer's text has single ones, and need not have whole words."""
+    text = "It is  Jim\t Henson, the   north."
+    answer = squad_decoding.Answer(
+      "im Henson,", [], "im Henson,", words=(2, 3), chars_before=1
+    )
+    span = squad_decoding.char_span(squad.Paragraph.of(text), answer)
+    assert span == (8, 19)
+    assert text[slice(*span)] == "im\t Henson,"
+
   def test_unknown_pieces_before_it(self):
     windows = [window([["[UNK]", "中", "[UNK]", "中"]])]
     assert self.span(windows, "\u2603中\u2603中", 0, 4) == (1, 2)

@@ -389,6 +389,16 @@ class TestReader:
     assert reader.settings == ReadingSettings(128, 42, 32)
     assert reader("what ?", "many years " * 99)
 
+  @pytest.mark.parametrize("lower_cases", [False, True])
+  def test_a_released_folders_name_says_its_casing(
+    self, folder, tmp_path, lower_cases
+  ):
+    name = "uncased" if lower_cases else "cased"
+    other = tmp_path / f"{name}_L-12_H-768_A-12"
+    shutil.copytree(folder, other)
+    tokenizer = Reader(str(other)).tokenizer
+    assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
+
   def test_no_model(self, goldens, folder, tmp_path):
     for path, part in (
       (tmp_path / "none", "no checkpoint"),

@@ -10,7 +10,7 @@ import pytest
 import tokenization
 from errors import UserError
 from pipeline import files, records
-from training import common_flags, engines, model_folder, predictor
+from training import checkpoints, common_flags, engines, model_folder, predictor
 
 AXES = {"tokens": (records.POSITION,)}
 
@@ -111,8 +111,6 @@ class TestFile:
 
   def test_follows_the_checkpoint(self, golden, model):
     """Other weights give other outputs, and replace the file."""
-    from training import checkpoints
-
     rows = rows_of(golden)[:1]
     first = self.load(model)(rows)["pooled"]
     before = exported(model)
@@ -124,6 +122,31 @@ class TestFile:
     assert np.abs(first - second).max() > 0.1
     assert len(exported(model)) == 1
     assert exported(model) != before
+
+  @pytest.mark.parametrize("is_open", [True, False])
+  def test_a_checkpoint_that_is_replaced_meanwhile(
+    self, golden, model, monkeypatch, caplog, is_open
+  ):
+    """No file has other weights than its name tells."""
+    rows = rows_of(golden)[:1]
+    old = self.load(model)(rows)["pooled"]
+    shutil.rmtree(os.path.join(os.path.dirname(model.checkpoint), "onnx"))
+    name, load = "bert/pooler/dense/bias", checkpoints.load_weights
+
+    def replace(*args):
+      weights = load(*args)
+      values = {known: weights[known] for known in weights.shapes}
+      values[name] = np.full(32, 9, np.float32)
+      checkpoints.write_checkpoint(model.checkpoint, values)
+      return weights if is_open else load(*args)
+
+    with monkeypatch.context() as patch:
+      patch.setattr(checkpoints, "load_weights", replace)
+      during = self.load(model)(rows)["pooled"]
+    assert "was replaced while it was read" in caplog.text
+    new = self.load(model)(rows)["pooled"]
+    assert np.abs(old - new).max() > 0.1
+    np.testing.assert_allclose(during, old if is_open else new, atol=1e-5)
 
   def test_a_folder_that_cannot_be_written(self, golden, model, monkeypatch):
     def refuse(path):

@@ -315,7 +315,7 @@ class TestModel:
         optional=["bert/pooler/dense/kernel"],
       )
       message = f"^checkpoint {other.checkpoint} gives bias that are infinite"
-      with pytest.raises(ValueError, match=message):
+      with pytest.raises(predictor.InfiniteOutputError, match=message):
         run(rows)
 
   def test_a_vocabulary_of_another_model(self, tmp_path, model):
