@@ -48,6 +48,8 @@ _ASSETS = (
   *ASSETS,
 )
 
+# Prefix of the folder of an export that is not complete.
+_PARTIAL = ".export-"
 
 # The file that is the model, which appears last.
 _MODEL_FILES = ("saved_model.pb", "model.onnx", "model.tflite")
@@ -56,7 +58,7 @@ _MODEL_FILES = ("saved_model.pb", "model.onnx", "model.tflite")
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_model_dir_flag()
-  flags.DEFINE_string("output_dir", None, "New folder for the exported model.")
+  flags.DEFINE_string("output_dir", None, "New or empty folder for the model.")
   flags.DEFINE_enum(
     "format", "saved_model", list(_QUANTIZATIONS), "Format of the model."
   )
@@ -109,13 +111,15 @@ def check_flags() -> None:
         raise UserError(
           f"--{name}={FLAGS[name].value} needs --format=saved_model; omit it"
         )
-  if files.exists(FLAGS.output_dir) and (
-    not files.isdir(FLAGS.output_dir) or files.listdir(FLAGS.output_dir)
-  ):
-    raise UserError(
-      f"--output_dir={FLAGS.output_dir} exists already; delete it, or pass "
-      f"another path"
-    )
+  if files.exists(FLAGS.output_dir):
+    is_folder = files.isdir(FLAGS.output_dir)
+    found = files.listdir(FLAGS.output_dir) if is_folder else [None]
+    # An export that was killed has left what begins with the prefix.
+    if not all(name and name.startswith(_PARTIAL) for name in found):
+      raise UserError(
+        f"--output_dir={FLAGS.output_dir} is not an empty folder; delete what "
+        f"is there, or pass another path"
+      )
 
 
 def export_model(
@@ -194,7 +198,7 @@ def new_folder(target: str) -> Iterator[str]:
   is_there = os.path.isdir(target)
   parent = target if is_there else os.path.dirname(target)
   files.makedirs(parent)
-  with tempfile.TemporaryDirectory(dir=parent, prefix=".export-") as temporary:
+  with tempfile.TemporaryDirectory(dir=parent, prefix=_PARTIAL) as temporary:
     folder = os.path.join(temporary, "model")
     os.mkdir(folder)
     yield folder

@@ -164,7 +164,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 
 
 def read_json(path: str, kind: type) -> dict | list | None:
-  """The content of a JSON file in a model folder, or None without a file.
+  """The content of a JSON file, or None without a file.
 
   Args:
     path: the file.
@@ -186,8 +186,8 @@ def read_json(path: str, kind: type) -> dict | list | None:
 
 
 def damaged(path: str, reason: str) -> str:
-  """An error message about a damaged file of a model folder."""
-  return f"{path} is damaged ({reason}); train again, or copy it again"
+  """An error message about a damaged file."""
+  return f"{path} is damaged ({reason}); copy it again, or make it anew"
 
 
 def write_file(path: str | os.PathLike, content: str | bytes) -> None:

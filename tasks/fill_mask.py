@@ -129,11 +129,9 @@ class MaskFiller:
 
   def _read(self, text, where):
     """A text or pair as the model reads it."""
-    parts = [text] if isinstance(text, str) else list(text)
-    if len(parts) not in (1, 2):
-      raise UserError(
-        f"{where} has {len(parts)} parts; pass a text, or a pair of texts"
-      )
+    parts = text if isinstance(text, (tuple, list)) else [text]
+    if len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
+      raise UserError(f"{where} is not a text or a pair of texts; pass one")
     pieces, segment_ids = sequences.join_texts(*map(self._tokenize, parts))
     if len(pieces) > self._length:
       raise UserError(

@@ -5,7 +5,6 @@ There is one for each task and seed.
 
 import collections
 import dataclasses
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -164,11 +163,11 @@ def make_task(
   trains = "train" in run.splits
   known = None if trains else trained
   processor = _make_processor(request, run, known)
+  if not (trained or trains):
+    _check_no_tagger(folder)
   if run.task == CUSTOM and "dev" in run.splits and not trains:
     processor = _with_trained_split(processor, folder)
   label_type = _make_label_type(processor, known)
-  if not (trained or trains):
-    _check_no_tagger(folder)
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
@@ -233,29 +232,26 @@ def _with_trained_split(processor, folder):
   path = os.path.join(folder or "", run_record.RECORD_NAME)
   record = files.read_json(path, dict) or {}
   trained_on = record.get("data", {}).get("train")
-  if not trained_on or processor.dev_file:
+  if not trained_on or "dev_fraction" not in record["flags"]:
     return processor
   flags = {"num_seeds": 1, **record["flags"]}
   # All seeds of --num_seeds share the split of the first.
   first = flags["seed"] - flags["num_seeds"] + 1
-  trained = (
-    dataclasses.replace(
-      processor, split_seed=seed, dev_fraction=flags["dev_fraction"]
-    )
-    for seed in range(flags["seed"], first - 1, -1)
+  seeds = range(flags["seed"], first - 1, -1)
+  given = processor.dev_fraction, processor.split_seed
+  choices = [given, *((flags["dev_fraction"], seed) for seed in seeds)]
+  found = processor.with_split(
+    choices, lambda rows: content_hash(rows) == trained_on
   )
-  for found in itertools.chain([processor], trained):
-    if content_hash(found.get_train_examples()) == trained_on:
-      if found is not processor:
-        logging.info(
-          "Evaluating on the rows of %s that the model was not trained on, by "
-          "--seed=%d and --dev_fraction=%g of its training",
-          processor.train_file,
-          found.split_seed,
-          found.dev_fraction,
-        )
-      return found
-  return processor
+  if (found.dev_fraction, found.split_seed) != given:
+    logging.info(
+      "Evaluating on the rows of %s that the model was not trained on, by "
+      "--seed=%d and --dev_fraction=%g of its training",
+      found.train_file,
+      found.split_seed,
+      found.dev_fraction,
+    )
+  return found
 
 
 def _make_label_type(processor, trained):

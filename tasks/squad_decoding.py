@@ -197,8 +197,8 @@ def answer_question(
   null_odds = None
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
-  before = 0
-  if example.doc_tokens[words[0]].count(best.text) > 1:
+  before, word = 0, example.doc_tokens[words[0]]
+  if word.find(best.text) != word.rfind(best.text):
     before = _chars_before(features[: span.window + 1], span.start)
   answer = Answer(best.text, nbest, best.text, null_odds, words, before)
   return answer.at_threshold(settings.null_score_diff_threshold)
@@ -220,7 +220,9 @@ def _chars_before(features, start):
       is_counted = feature.token_is_max_context.get(position, False)
       if other == word and is_before and is_counted:
         piece = feature.tokens[position].removeprefix("##")
-        total += len(piece.replace(tokenization.WORD_START, ""))
+        is_unknown = piece == tokenization.UNKNOWN  # Often one character.
+        piece = piece.replace(tokenization.WORD_START, "")
+        total += 1 if is_unknown else len(piece)
   return total
 
 

@@ -334,7 +334,8 @@ model_fn_builder = model_fn_builder_of(
 def _remove_scores(folder, path, examples):
   """Deletes scores of earlier predictions, and logs why there are none.
 
-  Those of an evaluation stay: only scored predictions come with answer.html.
+  Without answer.html, which comes with scored predictions, they are of an
+  evaluation, and stay.
   """
   unknown = [e for e in examples if not e.answers]
   logging.info(

@@ -1,12 +1,14 @@
 """Your own labeled texts, from TSV, CSV or JSON Lines files."""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import functools
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from absl import logging
@@ -76,6 +78,32 @@ class TableProcessor(DataProcessor):
         f"--dev_fraction={self.dev_fraction} must be between 0 and 1"
       )
     self._cache = {}  # Data set -> InputExamples.
+
+  def with_split(
+    self,
+    choices: Iterable[tuple[float, int]],
+    matches: Callable[[list[InputExample]], bool],
+  ) -> TableProcessor:
+    """This processor, with the first split whose rows for training match.
+
+    Args:
+      choices: pairs of `dev_fraction` and `split_seed`.
+      matches: says whether a list of InputExamples is the one that is wanted.
+
+    Returns:
+      The processor itself if none matches, or if it does not split a file.
+    """
+    if self.dev_file or not self.train_file:
+      return self
+    for fraction, seed in choices:
+      rows = self._read("train")
+      if matches(split_examples(rows, self.kind, fraction, seed)[0]):
+        found = dataclasses.replace(
+          self, dev_fraction=fraction, split_seed=seed
+        )
+        found._cache = self._cache  # The file is read once.
+        return found
+    return self
 
   def get_train_examples(
     self, data_dir: str | None = None

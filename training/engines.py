@@ -1,6 +1,10 @@
 """Other runtimes than TensorFlow for the encoder of a trained model.
 
-    engine = load_engine("openvino", model, weights, ["pooled_output"], None)
+    before = fingerprint(model)
+    weights = ...  # Read after that.
+    engine = load_engine(
+      "openvino", model, weights, ["pooled_output"], None, before
+    )
     engine(features)["pooled_output"]  # float32 [B, H]
 
 The encoder, which takes nearly all of the time, is written once as an ONNX file

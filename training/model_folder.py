@@ -13,6 +13,8 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from absl import logging
+
 import modeling
 import tokenization
 from errors import UserError
@@ -224,4 +226,10 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
     init_checkpoint: --init_checkpoint, or None.
   """
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  return release if files.exists(release + ".index") else init_checkpoint
+  if not files.exists(release + ".index"):
+    return init_checkpoint
+  if init_checkpoint and init_checkpoint not in (release, output_dir):
+    logging.info(
+      "%s is not used, because %s is trained", init_checkpoint, release
+    )
+  return release

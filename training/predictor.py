@@ -34,7 +34,7 @@ _MANY_BATCHES = 50
 
 
 class InfiniteOutputError(UserError):
-  """A model computes numbers that are not finite, whatever it reads."""
+  """A model computes numbers that are not finite."""
 
 
 class Predictor:

@@ -174,15 +174,19 @@ def _compare(output_dir, earlier, record):
 
 def _compare_files(output_dir, before, now, flags):
   """Raises UserError for another vocabulary; warns of other changed files."""
-  for name in sorted(before.keys() & now.keys()):
-    has_changed = before[name] != now[name]
-    if has_changed and name in _VOCABULARIES:
+  began = f"the training in {output_dir} began with"
+  is_known = any(name in before for name in _VOCABULARIES)
+  for name in _VOCABULARIES:
+    if is_known and name in now and before.get(name) != now[name]:
       raise UserError(
-        f"--{name}={flags[name]} is not the file that the training in "
-        f"{output_dir} began with; pass that, or another --output_dir"
+        f"--{name}={flags[name]} is not the file that {began}; pass that, or "
+        f"another --output_dir"
       )
-    if has_changed and (name == "bert_config_file" or name.startswith("dev")):
+  for name in sorted(before.keys() & now.keys() - {*_VOCABULARIES}):
+    what = "--bert_config_file" if name == "bert_config_file" else None
+    what = f"The {name} set" if name.startswith("dev") else what
+    if what and before[name] != now[name]:
       logging.warning(
-        f"{name} is not what the training in {output_dir} began with; to "
-        f"start a new training, pass another --output_dir"
+        f"{what} is not the one that {began}; to start a new training, pass "
+        f"another --output_dir"
       )

@@ -20,11 +20,11 @@ BAD = {
   "no format": ({"format": "pickle"}, ["--format=pickle", "onnx|tflite"]),
   "an output that is there": (
     {"output_dir": "FILES/model"},
-    ["--output_dir=FILES/model exists already", "delete it"],
+    ["--output_dir=FILES/model is not an empty folder", "delete"],
   ),
   "a file as the output": (
     {"output_dir": "FILES/model/vocab.txt"},
-    ["--output_dir=FILES/model/vocab.txt exists already"],
+    ["--output_dir=FILES/model/vocab.txt is not an empty folder"],
   ),
   "integers in a SavedModel": (
     {"quantize": "dynamic"},

@@ -332,7 +332,7 @@ class TestAssets:
   def test_damaged(self, tmp_path, name, text, reason):
     (tmp_path / "labels.json").write_text('["a", "b"]')
     (tmp_path / name).write_bytes(text.encode("latin-1"))
-    with pytest.raises(UserError, match=f"{reason}.*; train again") as error:
+    with pytest.raises(UserError, match=f"{reason}.*; copy it again") as error:
       classification.read_assets(str(tmp_path))
     assert "\n" not in str(error.value)
     assert str(tmp_path / name) in str(error.value)

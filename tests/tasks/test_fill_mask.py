@@ -215,8 +215,10 @@ def test_texts_do_not_depend_on_their_batch(filler):
   [
     ("one text", "list of texts"),
     (["the", ""], r"text 2 .* no words"),
-    ([("a", "b", "c")], "text 1 has 3 parts; pass a text, or a pair"),
-    ([()], "text 1 has 0 parts"),
+    ([("a", "b", "c")], "text 1 is not a text or a pair"),
+    ([()], "text 1 is not a text or a pair"),
+    ([5], "text 1 is not a text or a pair"),
+    ([("a", 5)], "text 1 is not a text or a pair"),
     (["the " * 127], r"text 1 .* 129 pieces, more than the 128"),
   ],
 )

@@ -95,8 +95,18 @@ def test_rows_that_were_trained_on_are_not_evaluated(
   assert ids(task.examples("dev")[""]) == ids(own.get_dev_examples())
 
 
-def test_a_tagger_is_no_classifier(tmp_path):
-  assets = {"labels.json": '["0", "1"]', "tagger.json": '{"scheme": null}'}
+def test_a_tagger_is_no_classifier(tmp_path, split_model):
+  record = {"flags": {"seed": 1}, "data": {"train": "0"}}
+  assets = {
+    "labels.json": '["0", "1"]',
+    "tagger.json": '{"scheme": null}',
+    "flags.json": json.dumps(record),
+  }
   for name in ("MRPC", "STS-B"):
     with pytest.raises(UserError, match="holds a tagger"):
       make_task(tmp_path, assets, task_name=[name])
+  table = split_model[1]
+  with pytest.raises(UserError, match="holds a tagger"):
+    make_task(
+      tmp_path, assets, task_name=["custom"], splits=("dev",), table=table
+    )

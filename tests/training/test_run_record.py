@@ -99,7 +99,17 @@ def test_changed_files_of_a_training(tmp_path, caplog, name, message):
       run_record.keep_record(str(tmp_path), record, True, True)
   else:
     run_record.keep_record(str(tmp_path), record, True, True)
-    assert f"{name} is not what the training in {tmp_path} began" in caplog.text
+    assert f"--{name} is not the one that the training in" in caplog.text
+
+
+def test_another_kind_of_vocabulary(tmp_path):
+  path = tmp_path / "file"
+  path.write_text("a")
+  first = _record(vocab_file=str(path))
+  run_record.keep_record(str(tmp_path), first, True, False)
+  second = _record(spm_model_file=str(path))
+  with pytest.raises(UserError, match=r"--spm_model_file=.* is not the file"):
+    run_record.keep_record(str(tmp_path), second, True, True)
 
 
 def test_a_damaged_record_is_an_error(tmp_path):
