@@ -512,7 +512,8 @@ class TestSpans:
 
   def test_unknown_pieces_before_it(self):
     windows = [window([["[UNK]", "中", "[UNK]", "中"]])]
-    assert self.span(windows, "\u2603中\u2603中", 0, 4) == (3, 4)
+    assert self.span(windows, "\u2603中\u2603中", 0, 4) == (1, 2)
+    assert self.span(windows, "\u2603中\u2603中", 0, 6) == (3, 4)
 
 
 class TestErrors:
