@@ -95,8 +95,7 @@ class MaskFiller:
       where: from the number of a text, from 1, to its name in messages.
 
     Raises:
-      UserError: a text is too long for the model, has no words, or is neither
-        a text nor a pair.
+      UserError: a text is too long, has no words, or is no text or pair.
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
@@ -119,12 +118,7 @@ class MaskFiller:
     return filled
 
   def check(self, text: Text, where: str) -> None:
-    """Raises UserError if a text is too long for the model, or has no words.
-
-    Args:
-      text: a text or pair.
-      where: its name in messages.
-    """
+    """Raises UserError, which names `where`, if a text cannot be read."""
     self._read(text, where)
 
   def _read(self, text, where):
@@ -143,6 +137,9 @@ class MaskFiller:
     ids = self._tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == MASK]
     return Row(pieces, ids, segment_ids, masks)
+
+  def _piece(self, index):
+    return self._tokenizer.inv_vocab.get(index, "?")
 
   def _tokenize(self, text):
     """The pieces of a text, in which [MASK] is one."""
@@ -185,8 +182,7 @@ class MaskFiller:
         )
         position = row.masks.pop(best)
         row.ids[position] = int(found[best]["ids"][0])
-        piece = self._tokenizer.inv_vocab.get(row.ids[position], "?")
-        pieces[i][position] = piece
+        pieces[i][position] = self._piece(row.ids[position])
       open_rows = [i for i in open_rows if rows[i].masks]
       again = self._ask([rows[i] for i in open_rows]) if open_rows else []
       answers = dict(zip(open_rows, again, strict=True))
@@ -196,12 +192,8 @@ class MaskFiller:
 
   def _candidates(self, answer):
     """The likeliest pieces at a mask, and their probabilities."""
-    return [
-      (self._tokenizer.inv_vocab.get(int(index), "?"), float(probability))
-      for index, probability in zip(
-        answer["ids"], answer["probabilities"], strict=True
-      )
-    ]
+    pieces = map(self._piece, map(int, answer["ids"]))
+    return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
 
   def _words(self, row, scores):
     """The words of a text, each with the sum of its pieces' scores."""
