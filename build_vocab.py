@@ -78,7 +78,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "update_config",
     None,
-    "A bert_config.json whose vocab_size to set to the number of pieces.",
+    "A bert_config.json in which to set vocab_size to the number of pieces.",
   )
   _define_extend_flags()
 
@@ -87,8 +87,8 @@ def _define_extend_flags():
   flags.DEFINE_string(
     "extend",
     None,
-    "A vocab.txt to extend by --num_new pieces, which take the places of "
-    "[unused0], [unused1], ..., and then follow at the end.",
+    "A vocab.txt to extend by --num_new pieces, which replace [unused0], "
+    "[unused1], ...; the rest are appended.",
   )
   flags.DEFINE_integer(
     "num_new", 1000, "Number of pieces to add to --extend.", lower_bound=1
@@ -96,9 +96,10 @@ def _define_extend_flags():
   flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "The model of --extend, beside its bert_config.json. It is written to "
-    "--output_dir; the embedding of a new piece is the mean of those of the "
-    "pieces that it replaces.",
+    "Checkpoint of the model that --extend belongs to, beside its "
+    "bert_config.json. The extended model is written to --output_dir; the "
+    "embedding of a new piece is the mean of those of the pieces that it "
+    "replaces.",
   )
   common_flags.define_download_flag()
   flags.DEFINE_string(

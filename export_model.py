@@ -72,14 +72,14 @@ def define_flags() -> None:
     "quantize",
     "none",
     list(_QUANTIZATIONS["tflite"]),
-    "How the weights are stored: float32; int8, where activations are "
-    "quantized as they come (dynamic); or float16, for tflite only.",
+    "Storage of the weights. none: float32; dynamic: int8, with activations "
+    "quantized at run time; float16: for tflite only.",
   )
   flags.DEFINE_enum(
     "tokenizer",
     "graph",
     ["graph", "tensorflow_text"],
-    "What splits texts: TensorFlow's own operations, or those of the package "
+    "Tokenizer of the SavedModel: TensorFlow's own operations, or those of "
     "tensorflow-text, which is then needed to load the SavedModel.",
   )
   flags.DEFINE_integer(

@@ -64,10 +64,10 @@ def _define_vector_flags():
     "pooling",
     "none",
     features.POOLINGS,
-    "none writes a vector of each word piece and layer. The others write one "
-    "vector per line: that of [CLS], the pooler's output, or the mean, the "
-    "maximum or the sum of all word pieces, the sum divided by the square root "
-    "of their number.",
+    "none: a vector of each word piece and layer. One vector per line: cls, "
+    "that of [CLS]; pooled, the pooler's output; mean or max over all word "
+    "pieces; mean_sqrt_len, their sum divided by the square root of their "
+    "number.",
   )
   flags.DEFINE_enum(
     "layer_combination",
@@ -80,8 +80,8 @@ def _define_vector_flags():
     "long_text",
     features.LONG_TEXT[0],
     features.LONG_TEXT,
-    "What is read of a text longer than --max_seq_length: its head, or all of "
-    "it in overlapping windows, over which --pooling takes the mean.",
+    "Which part of a text longer than --max_seq_length is read: head, or all "
+    "of it in overlapping windows, over which --pooling takes the mean.",
   )
   flags.DEFINE_bool(
     "normalize", False, "With --pooling, scale vectors to length 1."

@@ -65,7 +65,11 @@ _TABLE_FLAGS = (
   ("text_b_column", None, "Column of the second text."),
   ("label_column", "label", "Column of the label."),
   ("id_column", None, "Column of the row's id. Default: the row number."),
-  ("header", True, "Whether the first line names the columns, else 0, 1, ..."),
+  (
+    "header",
+    True,
+    "Whether the first line names the columns. If not: 0, 1, ...",
+  ),
   ("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file."),
 )
 _KIND_FLAGS = (
@@ -90,11 +94,11 @@ def _define_task_flags():
   flags.DEFINE_list(
     "task_name",
     None,
-    f"One of {', '.join(PROCESSORS)}; {runs.CUSTOM} for files of your own; "
-    f"several, separated by commas, or all for GLUE, are run in turn.",
+    f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
+    f"{runs.CUSTOM} reads your own files; all runs all tasks of GLUE.",
   )
   flags.DEFINE_string(
-    "data_dir", None, "Folder with the task's files, or of several tasks."
+    "data_dir", None, "Folder with the task's files, or a folder per task."
   )
   flags.DEFINE_string(
     "xnli_language", "zh", "Language for training and evaluation on XNLI."
@@ -115,8 +119,8 @@ def _define_task_flags():
     "long_text",
     LONG_TEXT[0],
     LONG_TEXT,
-    "What is read of a text longer than --max_seq_length: its head, its head "
-    "and its tail, or all of it in windows whose logits are averaged.",
+    "Which part of a text longer than --max_seq_length is read: head, head "
+    "and tail, or all of it in windows whose logits are averaged.",
   )
   flags.DEFINE_string(
     "predict_file",

@@ -35,7 +35,7 @@ _SENTENCES = (
   "labels; .gz too."
 )
 
-# Lines of --predict_file that are read and labelled together.
+# Lines of --predict_file that are read and labeled together.
 _MAX_LINES = 1000
 
 # Flag, default, help.
@@ -53,7 +53,7 @@ _FLAGS = (
     "max_context",
     False,
     "Fill sequences up with the sentences before and after, if they are of the "
-    "same document. Their words are not labelled.",
+    "same document. Their words are not labeled.",
   ),
   (
     "predict_file",

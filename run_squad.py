@@ -66,9 +66,10 @@ _FLAGS = (
   (
     "null_score_diff_threshold",
     "0.0",
-    "Predict no answer if its score exceeds that of the best answer by more "
-    "than this. auto selects the value with the best F1 on --predict_file; if "
-    "that file has no answers, it uses the value selected before.",
+    "Predict no answer if the score of the null answer exceeds that of the "
+    "best answer by more than this. auto selects the value with the best F1 on "
+    "--predict_file; if that file has no answers, it uses the value selected "
+    "before.",
   ),
   ("verbose_logging", False, "Accepted for compatibility; has no effect."),
 )

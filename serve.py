@@ -54,7 +54,7 @@ def define_flags() -> None:
 
 def _define_limit_flags():
   flags.DEFINE_integer(
-    "max_batch", 32, "Texts that are computed together, at most.", 1
+    "max_batch", 32, "Maximum number of texts in a batch.", 1
   )
   flags.DEFINE_float(
     "max_wait_ms",
@@ -64,13 +64,18 @@ def _define_limit_flags():
     60_000,
   )
   flags.DEFINE_integer(
-    "max_queue", 256, "Texts that may wait; more get status 429.", 1
+    "max_queue", 256, "Maximum number of waiting texts; more get status 429.", 1
   )
-  flags.DEFINE_integer("max_texts", 64, "Texts in a request.", 1)
   flags.DEFINE_integer(
-    "max_text_chars", 20_000, "Characters in the inputs of an answer.", 1
+    "max_texts", 64, "Maximum number of texts in a request.", 1
   )
-  flags.DEFINE_integer("max_body_bytes", 2**20, "Bytes in a request.", 1)
+  flags.DEFINE_integer(
+    "max_text_chars",
+    20_000,
+    "Maximum length of the inputs of an answer, in characters.",
+    1,
+  )
+  flags.DEFINE_integer("max_body_bytes", 2**20, "Maximum size of a request.", 1)
   flags.DEFINE_float(
     "timeout_s", 30.0, "Seconds from a request to its answer.", 0.001, 3600
   )

@@ -61,7 +61,7 @@ def define_flags() -> None:
     "method",
     "pca",
     embedding_map.METHODS,
-    "embeddings: projection; pca preserves variance, tsne neighbourhoods.",
+    "embeddings: projection; pca preserves variance, tsne neighborhoods.",
   )
   common_flags.define_model_flags(
     max_seq_length=128,

@@ -4,7 +4,7 @@
 
 By default 12 layers of width 768, batch 8, length 128, in float32. The products
 of a forward pass are counted, and twice that for the backward pass; what the
-update costs beside them (softmax, normalisation, dropout, Adam) lowers the
+update costs beside them (softmax, normalization, dropout, Adam) lowers the
 share. Peak and step are measured in turn, in one run.
 """
 

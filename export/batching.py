@@ -96,7 +96,7 @@ class Batcher:
     """
     if len(self._waiting) + len(items) > self._max_queue:
       raise QueueFullError(
-        f"{plural(len(self._waiting), 'text')} are waiting; try again later"
+        f"the queue holds {plural(len(self._waiting), 'text')}; try again later"
       )
     new = [_Waiting(item, self._length(item)) for item in items]
     self._waiting += new

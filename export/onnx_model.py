@@ -8,7 +8,7 @@ task's predictions:
 - classification: logits and probabilities [batch, labels]; for a regression,
   probabilities are the numbers
 - SQuAD: start_logits and end_logits [batch, length]
-- labelled words: labels, int64, and probabilities [batch, length]
+- labeled words: labels, int64, and probabilities [batch, length]
 - multiple choice: probabilities [batch, choices]
 - a model without a task: sequence_output [batch, length, H] and pooled_output
   [batch, H], which is missing if the checkpoint has no pooler

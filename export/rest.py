@@ -191,7 +191,7 @@ def _read_columns(model, columns):
   if len(model.fields) == 1 and not isinstance(columns, dict):
     return _read_rows(model, columns, "inputs")
   if not isinstance(columns, dict) or not columns:
-    raise UserError("'inputs' is not an object of lists")
+    raise UserError("'inputs' must be an object whose values are lists")
   for name, column in columns.items():
     if not isinstance(column, list) or not column:
       raise UserError(f"inputs: {name} is not a list with at least one element")

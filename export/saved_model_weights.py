@@ -148,8 +148,8 @@ def _find_casing(folder, config):
     do_lower_case = model_folder.named_casing(folder)
   if do_lower_case is None:
     logging.warning(
-      "%s does not tell whether text is lower-cased, so it is; if the model is "
-      "cased, set do_lower_case to false in the bert_config.json that "
+      "%s does not say whether to lower-case text; assuming so; if the model "
+      "is cased, set do_lower_case to false in the bert_config.json that "
       "--to=tensorflow writes",
       folder,
     )
@@ -216,7 +216,7 @@ def _find_config(folder, values, num_heads):
     # Variables of two axes do not tell; those of released models are of 64.
     num_heads = max(hidden // 64, 1)
     logging.warning(
-      "%s does not tell the number of attention heads; if it is not %d, "
+      "%s does not contain the number of attention heads; if it is not %d, "
       "correct bert_config.json",
       folder,
       num_heads,

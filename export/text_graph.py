@@ -49,7 +49,7 @@ class GraphTokenizer(tf.Module):
     wordpiece = tokenizer.wordpiece_tokenizer
     if isinstance(wordpiece, tokenization.SentencePieceTokenizer):
       raise UserError(
-        "the model reads text by SentencePiece, which is not in TensorFlow; "
+        "the model uses SentencePiece, which TensorFlow cannot compute; "
         "pass --part=encoder"
       )
     model_folder.check_special_pieces(tokenizer)

@@ -41,7 +41,7 @@ def unpack(archive: str, folder: str) -> None:
       _extract(archive, partial)
     except _DAMAGE as error:
       raise UserError(
-        f"{archive} is not a whole zip archive ({error}); download it again"
+        f"{archive} is not a complete zip archive ({error}); download it again"
       ) from error
     os.makedirs(partial, exist_ok=True)
     os.rename(partial, folder)

@@ -92,7 +92,8 @@ def fetch(
     return path
   if offline:
     raise UserError(
-      f"{path} is not there, and --offline forbids downloading {url}; omit it"
+      f"{path} does not exist, and --offline forbids downloading {url}; omit "
+      f"--offline"
     )
   partial = path + ".download"
   os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -149,7 +150,7 @@ def _raise_unless_temporary(error, url, partial, is_last):
   if is_last:
     there = os.path.getsize(partial)
     raise UserError(
-      f"{url} cannot be downloaded: {error}; {there:,} bytes are there, run "
+      f"{url} cannot be downloaded: {error}; {there:,} bytes are saved; run "
       f"the same command again to continue"
     ) from error
 

@@ -21,7 +21,7 @@ def choose_pieces(
 ) -> dict[str, list[str]]:
   """The new pieces that shorten the text most, and the pieces they replace.
 
-  A candidate is a run of up to eight neighbouring pieces in a word, joined to
+  A candidate is a run of up to eight neighboring pieces in a word, joined to
   one piece. It saves the number of pieces that it replaces, less one, wherever
   the run occurs. The best candidate is taken again and again. Later ones are
   counted on the words as they are then. Words that cannot be split are ignored.

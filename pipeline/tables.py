@@ -83,7 +83,7 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
     )
   rows, lines = _READERS[extension](path, text_files.read_text(path))
   if not rows:
-    raise UserError(f"{path} is empty; give a file with rows")
+    raise UserError(f"{path} is empty; pass a file with rows")
   if isinstance(rows[0], dict):
     names = list(dict.fromkeys(key for row in rows for key in row))
     rows = [[row.get(name) for name in names] for row in rows]
@@ -100,7 +100,7 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
       f"{path}:1: the header names {count} columns {name!r}; rename one"
     )
   if len(rows) == 1:
-    raise UserError(f"{path} has a header and no rows; give a file with rows")
+    raise UserError(f"{path} has a header and no rows; pass a file with rows")
   return Table(path, names, rows[1:], lines[1:])
 
 
@@ -149,7 +149,7 @@ def _read_json_lines(path, text):
       ) from error
     if not isinstance(row, dict):
       raise UserError(
-        f"{path}:{number}: {shortened(line.strip())} is no JSON object"
+        f"{path}:{number}: {shortened(line.strip())} is not a JSON object"
       )
     rows.append(row)
     lines.append(number)

@@ -85,7 +85,8 @@ def _open_uncompressed(path):
         yield unzipped
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
       raise UserError(
-        f"{path} is not a whole gzip file: {error}; download or create it again"
+        f"{path} is not a complete gzip file: {error}; download or create it "
+        f"again"
       ) from error
 
 

@@ -25,8 +25,8 @@ _MAX_TEXT = 52  # Characters.
 # Points nearer to each other, in points of 1/72 inch, share a number.
 _NUMBER_SIZE = 10
 
-# The palette of Okabe and Ito, which is safe for colour-blind readers. More
-# labels than colours differ by their markers.
+# The palette of Okabe and Ito, which is safe for color-blind readers. More
+# labels than colors differ by their markers.
 _COLORS = (
   "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d",
 )  # fmt: skip
@@ -42,7 +42,7 @@ def project(
   Args:
     vectors: float [rows, H] with at least 3 rows.
     method: "pca", the plane of greatest variance, or "tsne" (van der Maaten and
-      Hinton, 2008), which preserves neighbourhoods. Its perplexity is 30, but
+      Hinton, 2008), which preserves neighborhoods. Its perplexity is 30, but
       at most a third of the number of other points.
 
   Returns:

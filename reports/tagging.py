@@ -1,4 +1,4 @@
-"""report.html of labelled words: scores by type, and sentences with errors."""
+"""report.html of labeled words: scores by type, and sentences with errors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -26,12 +26,12 @@ class Example(NamedTuple):
   label: int | None = None
 
 
-def read_examples(path: str, is_labelled: bool) -> list[Example]:
+def read_examples(path: str, is_labeled: bool) -> list[Example]:
   """The examples of a .csv file in SWAG's format, or of a .jsonl file.
 
   Args:
     path: the file, or a gzip file (.gz) of it.
-    is_labelled: whether each row has a `label`, which is read.
+    is_labeled: whether each row has a `label`, which is read.
 
   Raises:
     UserError: the file is missing or wrong; the message has file and line.
@@ -44,20 +44,20 @@ def read_examples(path: str, is_labelled: bool) -> list[Example]:
       f"{path} has neither SWAG's columns, {', '.join(_SWAG_COLUMNS)}, nor "
       f"context and choices; rename them"
     )
-  if is_labelled and "label" not in names:
+  if is_labeled and "label" not in names:
     raise UserError(f"{path} has no label; add the index of the right choice")
   return [
     _example(
       f"{path}:{number}",
       dict(zip(names, row, strict=True)),
       is_swag,
-      is_labelled,
+      is_labeled,
     )
     for number, row in zip(table.lines, table.rows, strict=True)
   ]
 
 
-def _example(where, row, is_swag, is_labelled):
+def _example(where, row, is_swag, is_labeled):
   """The Example of a row, a dict by column."""
   context, question, choices = (
     row.get(name) for name in ("context", "question", "choices")
@@ -66,14 +66,16 @@ def _example(where, row, is_swag, is_labelled):
     context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
   question = question or ""
   if not (isinstance(context, str) and isinstance(question, str)):
-    raise UserError(f"{where}: context and question are texts; correct them")
+    raise UserError(
+      f"{where}: context and question must be strings; correct them"
+    )
   if not isinstance(choices, list) or len(choices) < 2:
-    raise UserError(f"{where}: choices are a list of two texts or more")
+    raise UserError(f"{where}: choices must be a list of at least two texts")
   for number, choice in enumerate(choices):
     if not isinstance(choice, str) or not choice.strip():
       raise UserError(f"{where}: choice {number} is not a text; add it")
   label = None
-  if is_labelled:
+  if is_labeled:
     label = _label(where, row["label"], len(choices))
   return Example(where, context, question, choices, label)
 

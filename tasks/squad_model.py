@@ -350,7 +350,7 @@ def _remove_scores(folder, path, examples):
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
     old = os.path.join(folder, name)
     if files.exists(old):
-      logging.info("%s: deleted, because it is of other predictions", old)
+      logging.info("%s: deleted, because it belongs to other predictions", old)
       files.remove(old)
 
 

@@ -45,19 +45,19 @@ class Sentence(NamedTuple):
   separator: str = " "
 
 
-def read_sentences(path: str, is_labelled: bool) -> list[Sentence]:
+def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   """The sentences of a CoNLL file (.txt or any other name) or of a .jsonl file.
 
   Args:
     path: the file, or a gzip file (.gz) of it.
-    is_labelled: whether each word has a label, which is read.
+    is_labeled: whether each word has a label, which is read.
 
   Raises:
     UserError: the file is missing or wrong; the message has file and line.
   """
   is_json = path.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
   read = _read_json_lines if is_json else _read_columns
-  sentences = list(read(path, is_labelled))
+  sentences = list(read(path, is_labeled))
   if not sentences:
     raise UserError(
       f"{path} has no sentence; pass a file with a word and its label per line"
@@ -65,7 +65,7 @@ def read_sentences(path: str, is_labelled: bool) -> list[Sentence]:
   return sentences
 
 
-def _read_columns(path, is_labelled):
+def _read_columns(path, is_labeled):
   """Yields the sentences of a CoNLL file."""
   rows, first, width = [], 0, None
   document, document_line = 0, None
@@ -75,11 +75,11 @@ def _read_columns(path, is_labelled):
     columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
     # A label tells a word from a line of unusual blanks.
-    is_empty = not (line.strip() if is_labelled else any(columns))
+    is_empty = not (line.strip() if is_labeled else any(columns))
     if not (is_empty or starts_document):
       first = first if rows else number
       width = width or len(columns)
-      _check_columns(f"{path}:{number}", columns, width, is_labelled)
+      _check_columns(f"{path}:{number}", columns, width, is_labeled)
       rows.append((columns, line))
       continue
     if rows:
@@ -87,7 +87,7 @@ def _read_columns(path, is_labelled):
       yield Sentence(
         f"{path}:{first}",
         [row[0] for row in columns],
-        [row[-1] for row in columns] if is_labelled else None,
+        [row[-1] for row in columns] if is_labeled else None,
         list(source),
         document,
         document_line,
@@ -106,23 +106,23 @@ def _columns(line):
   return [column for column in line.split(" ") if column]
 
 
-def _check_columns(where, columns, width, is_labelled):
+def _check_columns(where, columns, width, is_labeled):
   """Raises UserError if a line of a CoNLL file is wrong."""
   if len(columns) != width:
     raise UserError(
       f"{where}: {len(columns)} columns, but {width} in the lines before; "
       f"separate all columns in the same way"
     )
-  if is_labelled and width < 2:
+  if is_labeled and width < 2:
     raise UserError(
       f"{where}: {shortened(columns[0])!r} has no label; add a column with the "
       f"label of each word"
     )
-  if not columns[0] or (is_labelled and not columns[-1]):
+  if not columns[0] or (is_labeled and not columns[-1]):
     raise UserError(f"{where}: a column is empty; add the word and its label")
 
 
-def _read_json_lines(path, is_labelled):
+def _read_json_lines(path, is_labeled):
   """Yields the sentences of a JSON Lines file."""
   table = tables.read_table(path)
   names = {}
@@ -136,7 +136,7 @@ def _read_json_lines(path, is_labelled):
         f"not empty and have no tabs or line breaks"
       )
     labels = None
-    if is_labelled:
+    if is_labeled:
       labels = row.get("labels") or row.get("ner_tags")
       if isinstance(labels, list):
         # The numbers of labels are labels, too. True and False are not.

@@ -64,7 +64,7 @@ class Tagger:
     )
 
   def __call__(self, text: str) -> list[FoundEntity]:
-    """The entities in a text, in order; without a scheme, each labelled word.
+    """The entities in a text, in order; without a scheme, each labeled word.
 
     Raises:
       UserError: `text` is not a str.

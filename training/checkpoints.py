@@ -385,7 +385,7 @@ def _user_errors(path):
     reason = text.split(" [Op:")[0].split("; ")[-1]
     raise UserError(
       f"{path} cannot be written: {reason}; free some space, or pass another "
-      f"folder, and give the command again"
+      f"folder, and run the same command again"
     ) from error
 
 

@@ -72,12 +72,14 @@ def read_cluster(text: str | None) -> Cluster | None:
   elif not tasks or len(jobs.get("chief", ())) > 1:
     problem = "the cluster must name one chief, or workers; add them"
   elif wrong:
-    problem = f"{wrong[0]!r} is no address; pass host:port, a port below 65536"
+    problem = (
+      f"{wrong[0]!r} is not an address; pass host:port, a port below 65536"
+    )
   elif repeated:
     problem = f"two hosts have the address {repeated[0]}; name each host once"
   elif f"{kind} {index}" not in names:
     problem = (
-      f"the task {kind} {index} is none of the cluster's: {', '.join(names)}; "
+      f"the task {kind} {index} is not in the cluster: {', '.join(names)}; "
       f"pass one of these"
     )
   if problem:
@@ -123,8 +125,9 @@ def await_workers(cluster: Cluster, timeout: float) -> None:
     if missing:
       names = ", ".join(" at ".join(cluster.tasks[n]) for n in missing)
       raise UserError(
-        f"TF_CONFIG: {names} did not come within --worker_timeout={timeout:g} "
-        f"seconds; start the same command on every host"
+        f"TF_CONFIG: {names} did not connect within "
+        f"--worker_timeout={timeout:g} seconds; start the same command on "
+        f"every host"
       )
 
 
@@ -135,7 +138,7 @@ def _listen(name, address):
   except OSError as error:
     raise UserError(
       f"TF_CONFIG: {name} cannot listen at {address}: {error.strerror}; "
-      f"end the process that does, or pass another port"
+      f"stop the process that uses it, or pass another port"
     ) from error
 
 

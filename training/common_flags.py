@@ -59,7 +59,9 @@ def define_model_flags(
 def define_download_flag() -> None:
   """Defines the flag for models that are downloaded."""
   flags.DEFINE_bool(
-    "offline", False, "Use models that were downloaded before, no network."
+    "offline",
+    False,
+    "Only use models that are already downloaded; do not access the network.",
   )
 
 
@@ -143,9 +145,9 @@ def define_runtime_flag() -> None:
     "runtime",
     RUNTIMES[0],
     RUNTIMES,
-    "What computes the encoder. For onnxruntime and openvino, it is written as "
-    "an ONNX file beside the checkpoint, once. openvino uses bfloat16 where "
-    "the processor supports it, unless --precision is given.",
+    "What runs the encoder. For onnxruntime and openvino, the encoder is "
+    "exported once to an ONNX file beside the checkpoint. openvino uses "
+    "bfloat16 where the processor supports it, unless --precision is given.",
   )
 
 
@@ -161,8 +163,8 @@ def define_run_flags() -> None:
   flags.DEFINE_bool(
     "dry_run",
     False,
-    "Check everything and make a few training steps, then print how much "
-    "memory and time the training takes. Leaves no file.",
+    "Check everything, run a few training steps, and print how much memory "
+    "and time training needs. Leaves no files.",
   )
   flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
   flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.")
@@ -208,8 +210,8 @@ def define_run_flags() -> None:
   flags.DEFINE_integer(
     "seed",
     1,
-    "Random seed for the order of rows, new weights and dropout. The same "
-    "command gives the same model.",
+    "Random seed for the order of rows, new weights and dropout. On one CPU in "
+    "float32, the same command gives the same model.",
     lower_bound=0,
     upper_bound=2**31 - 1,
   )
@@ -227,9 +229,9 @@ def _define_shape_flags():
   flags.DEFINE_bool(
     "pack_sequences",
     False,
-    "Compute several short sequences in each row of --max_seq_length, with the "
-    "same results. For classification, NER and pre-training where shapes must "
-    "be static.",
+    "Compute several short sequences in each row of --max_seq_length. "
+    "Predictions do not change. For classification, NER and pre-training where "
+    "shapes must be static.",
   )
   _define_step_flags()
 
@@ -246,8 +248,8 @@ def _define_step_flags():
   flags.DEFINE_integer(
     "iterations_per_loop",
     None,
-    "Number of steps that the device makes before it returns to the program, "
-    "at most. Results are the same. Default: 1000 on a TPU, else 1.",
+    "Maximum number of steps in one call to the device. Results are the same. "
+    "Default: 1000 on a TPU, else 1.",
     lower_bound=1,
   )
   flags.DEFINE_enum(
@@ -273,8 +275,8 @@ def define_optimizer_flags() -> None:
     "lr_schedule",
     "linear",
     ["linear", "constant", "cosine"],
-    "Course of the learning rate after its warm-up. linear and cosine fall to "
-    "0 at the last step.",
+    "Learning rate schedule after the warm-up. linear and cosine fall to 0 at "
+    "the last step.",
   )
   flags.DEFINE_bool(
     "adam_bias_correction",

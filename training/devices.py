@@ -185,7 +185,9 @@ def _make_multi_worker_strategy(cluster, timeout):
     signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it.
   if cluster.index:
     files.write_only_in(_scratch_folder().name)
-    logging.info("From here on, %s writes and logs", cluster.tasks[0][0])
+    logging.info(
+      "From now on, only %s writes files and log lines", cluster.tasks[0][0]
+    )
     if logging.get_verbosity() == logging.INFO:
       logging.set_verbosity(logging.WARNING)
   return strategy

@@ -316,7 +316,7 @@ def _read_block(block):
       raise
   if not content or _digest(content) != block.digest:
     raise UserError(
-      f"{block.path} changed since this run began; give the same command again "
+      f"{block.path} changed since this run began; run the same command again "
       f"with the original file"
     )
   return content

@@ -38,7 +38,9 @@ def check_init_checkpoint(
   weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
   skipped = weights.verify().skipped
   if not skipped.isdisjoint(checkpoints.POOLER):
-    logging.warning("%s has no pooler; it starts from random", weights.prefix)
+    logging.warning(
+      "%s has no pooler; it is initialized randomly", weights.prefix
+    )
   return skipped.isdisjoint(head_shapes)
 
 

@@ -86,7 +86,7 @@ def test_a_full_queue_refuses():
   async def scenario(batcher):
     waiting = asyncio.ensure_future(batcher.submit(["a", "b"]))
     await asyncio.sleep(0)
-    with pytest.raises(QueueFullError, match="2 texts are waiting"):
+    with pytest.raises(QueueFullError, match="the queue holds 2 texts"):
       await batcher.submit(["c", "d"])
     assert await batcher.submit(["c"]) == ["C"]
     return await waiting

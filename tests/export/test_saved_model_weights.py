@@ -202,7 +202,7 @@ def test_the_folders_name_may_tell_the_casing(
   out = tmp_path / "out"
   saved_model_weights.write_release(".", str(out))
   assert model_folder.load_config(str(out)).do_lower_case is wanted
-  warning = "does not tell whether text is lower-cased"
+  warning = "does not say whether to lower-case text"
   assert (warning in caplog.text) == warns
   config = modeling.BertConfig.from_dict(
     {**CONFIG.to_dict(), "do_lower_case": not wanted}

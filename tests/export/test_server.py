@@ -327,7 +327,7 @@ class TestLimits:
     assert {429, 503} <= set(statuses) <= {200, 429, 503}
     for status, answer in found:
       if status != 200:
-        message = {429: "texts are waiting", 503: "no answer within"}[status]
+        message = {429: "the queue holds", 503: "no answer within"}[status]
         assert message in answer["error"]
     deadline = time.monotonic() + 30
     while client.answer("ab")[0] != 200:

@@ -11,7 +11,7 @@ import tokenization
 from errors import UserError
 from export import text_graph
 
-# Where words end, what is dropped, and what depends on its neighbours.
+# Where words end, what is dropped, and what depends on its neighbors.
 SPECIAL = (
   "Σσς.'’ aA\u00ad\u0301\u0345ʰ\t\n\x00\x1c\x85\u2028\ufffd\u3000中가İß≮#"
 )

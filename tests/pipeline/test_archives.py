@@ -94,7 +94,7 @@ def test_altered_content_is_an_error(folder):
     content = file.read()
     file.seek(content.index(b"some content"))
     file.write(b"S")
-  with pytest.raises(UserError, match=r"not a whole zip .* again"):
+  with pytest.raises(UserError, match=r"not a complete zip .* again"):
     archives.unpack(path, str(folder / "out" / "a"))
   assert list((folder / "out").iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_altered_content_is_an_error(folder):
   "names", [["x", "x/y"], ["x/y", "x"], ["x", "x/y/z"], ["x/y/z", "x/y"]]
 )
 def test_a_file_that_is_also_a_folder_is_an_error(folder, names):
-  with pytest.raises(UserError, match=r"not a whole zip .* again"):
+  with pytest.raises(UserError, match=r"not a complete zip .* again"):
     _unpack(folder, [*names, "other"])
   assert list((folder / "out").iterdir()) == []
 
@@ -117,7 +117,9 @@ def test_damaged_compression_is_an_error(folder):
   # not exist.
   content[31] |= 0b110
   path.write_bytes(content)
-  with pytest.raises(UserError, match=r"not a whole zip .*invalid block type"):
+  with pytest.raises(
+    UserError, match=r"not a complete zip .*invalid block type"
+  ):
     archives.unpack(str(path), str(folder / "out" / "a"))
   assert list((folder / "out").iterdir()) == []
 
@@ -127,7 +129,7 @@ def test_an_encrypted_archive_is_an_error(folder):
   for signature, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
     content[content.index(signature) + offset] |= 1
   (folder / "a.zip").write_bytes(content)
-  with pytest.raises(UserError, match=r"not a whole zip .*encrypted"):
+  with pytest.raises(UserError, match=r"not a complete zip .*encrypted"):
     archives.unpack(str(folder / "a.zip"), str(folder / "out" / "a"))
   assert list((folder / "out").iterdir()) == []
 

@@ -188,13 +188,13 @@ def test_a_long_line_and_a_large_file(tmp_path):
     (b"a\n\nb\ncaf\xe9\n", "x.txt", [":4: byte 8 is not UTF-8", "convert"]),
     (b"\n \n", "x.txt", ["no text in", "x.txt", "empty line between"]),
     (b"", "x.txt", ["no text in"]),
-    (b"text", "x.txt.gz", ["x.txt.gz is not a whole gzip file", "again"]),
+    (b"text", "x.txt.gz", ["x.txt.gz is not a complete gzip file", "again"]),
     (
       gzip.compress(random.Random(1).randbytes(50).hex().encode(), mtime=0)[
         :-20
       ],
       "x.txt.gz",
-      ["x.txt.gz is not a whole gzip file", "again"],
+      ["x.txt.gz is not a complete gzip file", "again"],
     ),
   ],
 )

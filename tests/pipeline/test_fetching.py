@@ -232,7 +232,7 @@ def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
     Answer(content),
   ]
   folder = tmp_path / "a"
-  with pytest.raises(UserError, match=r"not a whole zip archive .* again"):
+  with pytest.raises(UserError, match=r"not a complete zip archive .* again"):
     fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
   assert list(tmp_path.iterdir()) == []
   fetching.fetch_archive(f"{server.url}/a.zip", str(folder))

@@ -565,7 +565,7 @@ class TestReading:
   def test_broken_gzip(self, tmp_path, content):
     path = tmp_path / "x.gz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"x\.gz is not a whole gzip file"):
+    with pytest.raises(ValueError, match=r"x\.gz is not a complete gzip file"):
       list(text_files.read_lines(str(path)))
 
   def test_documents(self, tmp_path):

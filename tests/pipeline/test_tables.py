@@ -130,8 +130,8 @@ BROKEN = {
     '{"a": 1}\n\n{"a": 2, "b',
     "{path}:3: .*: column 10 .*; write one JSON object per line",
   ),
-  "list": ("x.json", '[{"a": 1}]', "{path}:1: .* is no JSON object"),
-  "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is no JSON object"),
+  "list": ("x.json", '[{"a": 1}]', "{path}:1: .* is not a JSON object"),
+  "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is not a JSON object"),
   "written over lines": (
     "x.json",
     '{\n"a": 1\n}',
@@ -191,7 +191,7 @@ class TestErrorsOfFiles:
   def test_truncated_gzip(self, tmp_path, cut):
     path = tmp_path / "x.tsv.gz"
     path.write_bytes(gzip.compress(b"text\tlabel\na\tb\n")[:cut])
-    with raises(re.escape(str(path)), "{path} is not a whole gzip") as error:
+    with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
       tables.read_table(path)
     assert is_one_line(error)
 
@@ -201,7 +201,7 @@ class TestErrorsOfFiles:
     content[place] ^= 0xFF
     path = tmp_path / "x.tsv.gz"
     path.write_bytes(content)
-    with raises(re.escape(str(path)), "{path} is not a whole gzip") as error:
+    with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
       tables.read_table(path)
     assert is_one_line(error)
 

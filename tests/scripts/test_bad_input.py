@@ -564,7 +564,7 @@ TABLE_ROWS = {
   ),
   "table is empty": (
     {**CUSTOM, "train_file": f"{TABLES}/empty.tsv"},
-    [f"{TABLES}/empty.tsv is empty", "give a file with rows"],
+    [f"{TABLES}/empty.tsv is empty", "pass a file with rows"],
   ),
   "table has a header alone": (
     {**CUSTOM, "train_file": f"{TABLES}/header.csv"},
@@ -572,11 +572,11 @@ TABLE_ROWS = {
   ),
   "table is cut": (
     {**CUSTOM, "train_file": f"{TABLES}/cut.tsv.gz"},
-    [f"{TABLES}/cut.tsv.gz is not a whole gzip file", "again"],
+    [f"{TABLES}/cut.tsv.gz is not a complete gzip file", "again"],
   ),
   "table is not compressed": (
     {**CUSTOM, "train_file": f"{TABLES}/plain.tsv.gz"},
-    [f"{TABLES}/plain.tsv.gz is not a whole gzip file", "again"],
+    [f"{TABLES}/plain.tsv.gz is not a complete gzip file", "again"],
   ),
   "JSON is cut": (
     {**CUSTOM, "train_file": f"{TABLES}/cut.jsonl"},
@@ -588,7 +588,7 @@ TABLE_ROWS = {
   ),
   "JSON is no object": (
     {**CUSTOM, "train_file": f"{TABLES}/list.jsonl"},
-    [f"{TABLES}/list.jsonl:1", "is no JSON object"],
+    [f"{TABLES}/list.jsonl:1", "is not a JSON object"],
   ),
   "a text is null": (
     {**CUSTOM, "train_file": f"{TABLES}/null.jsonl"},

@@ -428,7 +428,7 @@ class TestScript:
       ({"update_config": "text.txt"}, "--update_config=text.txt: .* an input"),
       ({"input_file": "blank.txt"}, "blank.txt has no words"),
       ({"input_file": "latin1.txt"}, r"latin1.txt:2: .*UTF-8"),
-      ({"input_file": "cut.gz"}, "cut.gz is not a whole gzip file"),
+      ({"input_file": "cut.gz"}, "cut.gz is not a complete gzip file"),
       ({"vocab_size": "107"}, "--vocab_size=107 .* pass 1[1-9][0-9] or more"),
       (
         {"vocab_size": "107", "model_type": "unigram"},

@@ -449,7 +449,7 @@ ERRORS = {
   ),
   "not zipped": (
     {"input_file": "FILES/plain.txt.gz"},
-    ["FILES/plain.txt.gz is not a whole gzip file", "again"],
+    ["FILES/plain.txt.gz is not a complete gzip file", "again"],
   ),
   "no text": (
     {"input_file": "FILES/blank.txt"},

@@ -275,20 +275,20 @@ def test_a_dialogue_is_answered_as_the_test_set_was(pairs):
 @pytest.fixture(scope="module")
 def multilabel(files):
   """A folder trained on sets of labels, and the development set's objects."""
-  colours = {"red": "first", "green": "after", "blue": "they"}
+  colors = {"red": "first", "green": "after", "blue": "they"}
   rows = []
   for i in range(32):
-    chosen = [c for place, c in enumerate(colours) if i >> place & 1]
-    signs = [colours[colour] for colour in chosen]
+    chosen = [c for place, c in enumerate(colors) if i >> place & 1]
+    signs = [colors[color] for color in chosen]
     text = " ".join([WORDS[i % 7], WORDS[i // 7], *signs])
     rows.append({"key": i, "body": text, "tags": chosen})
   rows[5]["tags"] = "blue|red"
   dev = rows[20:]
   for name, part in (("train", rows[:20]), ("dev", dev), ("test", dev)):
     lines = "".join(json.dumps(row) + "\n" for row in part)
-    path = files / f"colours_{name}.jsonl.gz"
+    path = files / f"colors_{name}.jsonl.gz"
     path.write_bytes(gzip.compress(lines.encode()))
-  folder = files / "colours"
+  folder = files / "colors"
   _run(
     files,
     folder,
@@ -296,9 +296,9 @@ def multilabel(files):
     "--do_eval",
     "--do_predict",
     "--multilabel",
-    train_file="colours_train.jsonl.gz",
-    dev_file="colours_dev.jsonl.gz",
-    test_file="colours_test.jsonl.gz",
+    train_file="colors_train.jsonl.gz",
+    dev_file="colors_dev.jsonl.gz",
+    test_file="colors_test.jsonl.gz",
     data_dir=files,
     text_a_column="body",
     label_column="tags",
@@ -506,13 +506,13 @@ def test_python_gives_the_same_answers(pairs, multilabel, numbers, tmp_path):
   script.write_text(ASK)
   printed, _ = scripts.fork(script, stdin=json.dumps(questions, default=str))
   answers = json.loads(printed)
-  for (folder, _), (rows, labelled) in zip(questions, answers, strict=True):
+  for (folder, _), (rows, labeled) in zip(questions, answers, strict=True):
     wanted = np.loadtxt(folder / "test_results.tsv", ndmin=2)
     wanted = wanted.reshape(np.shape(rows))
     np.testing.assert_allclose(rows, wanted, rtol=1e-4, atol=1e-6)
     _, table = _read_table((folder / "test_predictions.tsv").read_text())
     names = json.loads((folder / "labels.json").read_text())
-    for (label, shares), row, line in zip(labelled, rows, table, strict=True):
+    for (label, shares), row, line in zip(labeled, rows, table, strict=True):
       if names:
         assert label == line[1]
         assert shares == dict(zip(names, row, strict=True))

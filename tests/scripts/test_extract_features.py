@@ -38,7 +38,10 @@ ROWS = {
     {"input_file": "FILES/latin1"},
     ["FILES/latin1:2: byte 5", "UTF-8"],
   ),
-  "input is cut": ({"input_file": "FILES/cut.gz"}, ["not a whole gzip file"]),
+  "input is cut": (
+    {"input_file": "FILES/cut.gz"},
+    ["not a complete gzip file"],
+  ),
   "output is a folder": (
     {"output_file": "FILES"},
     ["--output_file", "is not a file"],

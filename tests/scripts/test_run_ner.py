@@ -74,7 +74,7 @@ def test_predictions_have_a_label_for_each_word(trained):
       assert 0 < entity["probability"] <= 1
 
 
-def test_plain_text_is_labelled_by_character(trained, tmp_path):
+def test_plain_text_is_labeled_by_character(trained, tmp_path):
   out, _ = trained
   answer, _ = scripts.fork(
     "run_ner.py", f"--output_dir={out}", "--predict_file=-", stdin=f"{TEXT}\n\n"

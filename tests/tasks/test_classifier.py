@@ -106,7 +106,7 @@ class TestClassifier:
       assert prediction.label == LABELS[np.argmax(row)]
 
   @pytest.mark.parametrize("batch_size", [1, 5])
-  def test_whatever_the_batch_and_the_neighbours(self, trained, batch_size):
+  def test_whatever_the_batch_and_the_neighbors(self, trained, batch_size):
     folder, _, model = trained
     texts = texts_of_all_lengths()
     other = Classifier(str(folder), batch_size)

@@ -68,7 +68,7 @@ def test_a_type_may_be_called_all():
     ("X-A O", None),
   ],
 )
-def test_the_scheme_of_labels_is_recognised(labels, scheme):
+def test_the_scheme_of_labels_is_recognized(labels, scheme):
   assert entities.find_scheme([labels.split()]) == scheme
 
 

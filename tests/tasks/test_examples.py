@@ -1,4 +1,4 @@
-"""Labelled texts, and the features that a classifier reads of them."""
+"""Labeled texts, and the features that a classifier reads of them."""
 
 import hashlib
 

@@ -444,9 +444,9 @@ class TestLines:
       (
         "in.gz",
         gzip.compress(b"a\n" * 99, mtime=0)[:-9],
-        "in.gz is not a whole gzip",
+        "in.gz is not a complete gzip",
       ),
-      ("in.gz", b"a\nb\n", "in.gz is not a whole gzip file"),
+      ("in.gz", b"a\nb\n", "in.gz is not a complete gzip file"),
     ],
   )
   def test_damaged_files(self, tmp_path, name, content, message):

@@ -191,7 +191,7 @@ def words(text):
   return text.split()
 
 
-# Header of a task's labelled files, header of its test set, columns of a row
+# Header of a task's labeled files, header of its test set, columns of a row
 # of each, and the examples that they are.
 LAYOUTS = {
   "sst-2": (

@@ -25,7 +25,7 @@ def asked(goldens):
 
   def ask(starts, ends, version_2=False, context=CONTEXT, **truth):
     """`starts` and `ends`: dict from a word's place, or -1, to its logit."""
-    paragraph = squad.Paragraph.of(context, "Colours")
+    paragraph = squad.Paragraph.of(context, "Colors")
     example = squad.SquadExample(
       "id", "which ?", paragraph.doc_tokens, paragraph=paragraph, **truth
     )
@@ -81,7 +81,7 @@ class TestAnsweredQuestion:
     assert question.probability == pytest.approx(expected)
     assert (question.exact, question.f1) == (1, 1)
     assert question.golds == [("the North!", None), ("none", None)]
-    assert (question.title, question.context) == ("Colours", CONTEXT)
+    assert (question.title, question.context) == ("Colors", CONTEXT)
 
   def test_golds_have_the_offsets_of_the_file(self, asked):
     second = CONTEXT.rindex("north")

@@ -16,7 +16,7 @@ from tasks import labels as label_types
 from tasks.examples import InputExample
 
 
-def labelled(folder, labels, name="train.tsv"):
+def labeled(folder, labels, name="train.tsv"):
   """A file with rows "text 0", "text 1" ... of these labels."""
   rows = [(f"text {n}", label) for n, label in enumerate(labels)]
   return write_rows(folder, name, ("text", "label"), rows)
@@ -101,7 +101,7 @@ class TestExamples:
     )
 
   def test_data_dir(self, tmp_path):
-    path = labelled(tmp_path, "ab")
+    path = labeled(tmp_path, "ab")
     for train_file, data_dir in (
       ("train.tsv", tmp_path),
       (path, "/nowhere"),
@@ -118,7 +118,7 @@ class TestExamples:
 
   def test_files_are_read_once(self, tmp_path):
     path = tmp_path / "train.tsv"
-    processor = tabular.TableProcessor(train_file=labelled(tmp_path, "aabb"))
+    processor = tabular.TableProcessor(train_file=labeled(tmp_path, "aabb"))
     train = processor.get_train_examples()
     path.unlink()
     assert processor.get_labels() == ["a", "b"]
@@ -135,7 +135,7 @@ class TestExamples:
     )
 
   def test_many_rows(self, tmp_path):
-    path = labelled(tmp_path, ["a", "b", "c", "d"] * 5_000)
+    path = labeled(tmp_path, ["a", "b", "c", "d"] * 5_000)
     processor = tabular.TableProcessor(train_file=path, dev_fraction=0.25)
     assert len(processor.get_train_examples()) == 15_000
     assert len(processor.get_dev_examples()) == 5_000
@@ -216,7 +216,7 @@ class TestErrorsOfSets:
     self.check(message, getter)
 
   def test_missing_train_file(self, tmp_path):
-    path = labelled(tmp_path, "ab")
+    path = labeled(tmp_path, "ab")
     message = "--train_file is required; pass the file to train on"
     self.check(message, "get_train_examples", dev_file=path)
     message = (
@@ -261,7 +261,7 @@ class TestErrorsOfSets:
   @pytest.mark.parametrize("extension", [".csv", ".tsv"])
   @pytest.mark.parametrize("kind", ["classification", "regression"])
   def test_empty_label(self, tmp_path, extension, kind):
-    path = labelled(tmp_path, ["1", "", "2"], f"x{extension}")
+    path = labeled(tmp_path, ["1", "", "2"], f"x{extension}")
     self.check(
       f"x{extension}:3: --label_column=label is empty",
       "get_train_examples",
@@ -287,7 +287,7 @@ class TestErrorsOfSets:
   )
   def test_unknown_label(self, tmp_path, kind, found, message):
     processor = tabular.TableProcessor(
-      train_file=labelled(tmp_path, found),
+      train_file=labeled(tmp_path, found),
       dev_fraction=0.5,
       kind=kind,
       labels=["negative", "positive"],
@@ -306,7 +306,7 @@ class TestErrorsOfSets:
     ],
   )
   def test_too_few_labels(self, tmp_path, kind, labels, message):
-    path = labelled(tmp_path, labels)
+    path = labeled(tmp_path, labels)
     self.check(
       f"^--label_column=label of {re.escape(path)} has {message}",
       "get_labels",
@@ -315,7 +315,7 @@ class TestErrorsOfSets:
     )
 
   def test_no_such_column(self, tmp_path):
-    path = labelled(tmp_path, "ab")
+    path = labeled(tmp_path, "ab")
     self.check(
       "--label_column=lable: .*train.tsv has no such column; its columns are "
       "'text', 'label'; did you mean 'label'[?]",
@@ -332,7 +332,7 @@ class TestErrorsOfSets:
       )
 
   def test_a_text_as_id(self, tmp_path):
-    path = labelled(tmp_path, "ab")
+    path = labeled(tmp_path, "ab")
     processor = tabular.TableProcessor(test_file=path, id_column="text")
     assert processor.get_test_examples()[0].guid == "text 0"
 
@@ -353,7 +353,7 @@ class TestErrorsOfSets:
     self.check(
       "train.tsv has one row, too few",
       "get_dev_examples",
-      train_file=labelled(tmp_path, "1"),
+      train_file=labeled(tmp_path, "1"),
       kind="regression",
     )
 
@@ -371,11 +371,11 @@ class TestLabels:
     ],
   )
   def test_order(self, tmp_path, found, labels):
-    path = labelled(tmp_path, found)
+    path = labeled(tmp_path, found)
     assert tabular.TableProcessor(train_file=path).get_labels() == labels
 
   def test_multilabel(self, tmp_path):
-    path = labelled(tmp_path, ["b|a", "", "10", "a | 9"])
+    path = labeled(tmp_path, ["b|a", "", "10", "a | 9"])
     processor = tabular.TableProcessor(train_file=path, kind="multilabel")
     assert processor.get_labels() == ["10", "9", "a", "b"]
 
@@ -384,7 +384,7 @@ class TestLabels:
 
   def test_given(self, tmp_path):
     processor = tabular.TableProcessor(
-      train_file=labelled(tmp_path, "aaa"), labels=["b", "a"]
+      train_file=labeled(tmp_path, "aaa"), labels=["b", "a"]
     )
     assert processor.get_labels() == ["b", "a"]
     assert len(processor.get_train_examples()) == 2
@@ -495,7 +495,7 @@ class TestSplit:
       ] in ([9, 1], [8, 2])
 
   def test_seeds(self, tmp_path):
-    path = labelled(tmp_path, "ab" * 50)
+    path = labeled(tmp_path, "ab" * 50)
 
     def dev_texts(seed):
       processor = tabular.TableProcessor(train_file=path, split_seed=seed)
@@ -509,7 +509,7 @@ class TestSplit:
     assert len({tuple(dev_texts(seed)) for seed in range(5)}) == 5
 
   def test_is_logged(self, tmp_path, caplog):
-    path = labelled(tmp_path, "ab" * 10)
+    path = labeled(tmp_path, "ab" * 10)
     processor = tabular.TableProcessor(train_file=path)
     with caplog.at_level(logging.INFO, "absl"):
       processor.get_train_examples()

@@ -1,4 +1,4 @@
-"""Files of labelled words."""
+"""Files of labeled words."""
 
 import gzip
 import json
@@ -57,18 +57,18 @@ def test_other_blanks_are_part_of_a_word(tmp_path, separator):
   (found,) = tagged_text.read_sentences(write(tmp_path, text), True)
   assert found.words == words
   assert found.separator == separator
-  unlabelled = write(tmp_path, "".join(f"{word}\n" for word in words))
-  (found,) = tagged_text.read_sentences(unlabelled, False)
+  unlabeled = write(tmp_path, "".join(f"{word}\n" for word in words))
+  (found,) = tagged_text.read_sentences(unlabeled, False)
   assert found.words == words
 
 
-def test_a_line_of_unusual_blanks_ends_a_labelled_sentence(tmp_path):
+def test_a_line_of_unusual_blanks_ends_a_labeled_sentence(tmp_path):
   path = write(tmp_path, "a O\n\u00a0\nb O\n")
   found = tagged_text.read_sentences(path, True)
   assert [sentence.words for sentence in found] == [["a"], ["b"]]
 
 
-def test_unlabelled_columns(tmp_path):
+def test_unlabeled_columns(tmp_path):
   (found,) = tagged_text.read_sentences(write(tmp_path, "a\nb\n\n\n"), False)
   assert found.words == found.lines == ["a", "b"]
   assert found.labels is None

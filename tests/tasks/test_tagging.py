@@ -1,4 +1,4 @@
-"""Rows of labelled words: each word is labelled once, where most is around."""
+"""Rows of labeled words: each word is labeled once, where most is around."""
 
 import json
 import types
@@ -39,8 +39,8 @@ def test_the_first_piece_has_the_label(tokenizer):
   words = ["the", "unaffable", "reading"]
   sizes = [len(tokenizer.tokenize(word)) for word in words]
   assert sizes[1] > 1
-  labelled = sentence(words, ["O", "X", "O"])
-  ((row,),) = rows_of([labelled], tokenizer, max_seq_length=20)
+  labeled = sentence(words, ["O", "X", "O"])
+  ((row,),) = rows_of([labeled], tokenizer, max_seq_length=20)
   pieces = [p for word in words for p in tokenizer.tokenize(word)]
   ids = tokenizer.convert_tokens_to_ids(["[CLS]", *pieces, "[SEP]"])
   padding = [0] * (20 - len(ids))
@@ -52,11 +52,11 @@ def test_the_first_piece_has_the_label(tokenizer):
     "label_ids": marks + padding,
   }
   settings = {"max_seq_length": 20, "label_all_tokens": True}
-  ((row,),) = rows_of([labelled], tokenizer, True, **settings)
+  ((row,),) = rows_of([labeled], tokenizer, True, **settings)
   everywhere = [0, 1, *[2] * sizes[1], *[1] * sizes[2], 0]
   assert row["label_ids"] == everywhere + padding
   # Only training labels all pieces.
-  ((row,),) = rows_of([labelled], tokenizer, **settings)
+  ((row,),) = rows_of([labeled], tokenizer, **settings)
   assert row["label_ids"] == marks + padding
 
 
@@ -76,7 +76,7 @@ def test_every_word_has_one_label_in_order(tokenizer, pairs, max_seq_length):
   assert all(len(row["input_ids"]) == max_seq_length for row in rows)
 
 
-def test_context_is_from_the_same_document_and_unlabelled(tokenizer):
+def test_context_is_from_the_same_document_and_unlabeled(tokenizer):
   sentences = [
     sentence(["the", "of"], document=1),
     sentence(["of", "of"], document=2),

@@ -41,13 +41,19 @@ def test_the_hosts_of_a_run():
     (_config({"worker": []}), "must name one chief, or workers"),
     (_config({"chief": HOSTS}), "must name one chief"),
     (_config({"worker": HOSTS, "ps": ["a:1"]}), "a job ps; name chief and"),
-    (_config({"worker": ["10.0.0.1"]}), "'10.0.0.1' is no address; pass host:"),
-    (_config({"worker": ["a:65536"]}), "'a:65536' is no address; .* a port"),
-    (_config({"worker": ["a:0"]}), "'a:0' is no address"),
+    (
+      _config({"worker": ["10.0.0.1"]}),
+      "'10.0.0.1' is not an address; pass host:",
+    ),
+    (
+      _config({"worker": ["a:65536"]}),
+      "'a:65536' is not an address; .* a port",
+    ),
+    (_config({"worker": ["a:0"]}), "'a:0' is not an address"),
     (_config({"worker": [*HOSTS, HOSTS[1]]}), "two hosts have .* 10.0.0.2"),
     (_config({"chief": ["a:1"], "worker": ["a:1"]}), "two hosts have .* a:1;"),
     (_config({"worker": HOSTS}, index=3), "worker 3 is none of .* worker 2;"),
-    (_config({"worker": HOSTS}, "chief"), "chief 0 is none of the cluster's"),
+    (_config({"worker": HOSTS}, "chief"), "chief 0 is not in the cluster"),
   ],
 )
 def test_what_is_wrong_with_it(text, message):
@@ -109,7 +115,7 @@ def test_a_host_that_does_not_come(port):
   _await(port, 0, results, 0.6)
   worker.join()
   assert results[0].startswith(
-    f"TF_CONFIG: worker 2 at 127.0.0.1:{port + 2} did not come within "
+    f"TF_CONFIG: worker 2 at 127.0.0.1:{port + 2} did not connect within "
     f"--worker_timeout=0.6 seconds"
   )
   assert "worker 0" in results[1]

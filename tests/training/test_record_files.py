@@ -558,10 +558,10 @@ class TestFilesThatChange:
     ("change", "message"),
     [
       (remove, ": no such file; check the path"),
-      (shorten, " changed since this run began; give the same command"),
-      (empty, " changed since this run began; give the same command"),
-      (replace, " changed since this run began; give the same command"),
-      (overwrite, " changed since this run began; give the same command"),
+      (shorten, " changed since this run began; run the same command"),
+      (empty, " changed since this run began; run the same command"),
+      (replace, " changed since this run began; run the same command"),
+      (overwrite, " changed since this run began; run the same command"),
     ],
   )
   def test_in_training_and_evaluation(self, case, change, message):
