@@ -7,6 +7,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # on the same cores took scikit-learn ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The tests are written for CPUs.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
 import gc
 import json
 import pathlib

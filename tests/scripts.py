@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # the process id of the fork. Its exit status goes to a pipe of its own, so that
 # several commands can run at once.
 _SERVER = """
-import gc, json, os, runpy, signal, sys, traceback
+import gc, json, os, runpy, signal, sys, tempfile, traceback
 sys.path.insert(0, {root!r})
 import extract_features, run_classifier, run_pretraining, run_squad, visualize
 import matplotlib.figure, sklearn.metrics, tqdm  # Scripts load these on use.
@@ -27,8 +27,10 @@ import tensorflow
 tensorflow.constant  # Loads it.
 gc.freeze()  # A fork that collects garbage would copy what is shared.
 
-def run(argv, cwd, streams):
+def run(argv, cwd, streams, folder):
   signal.alarm(300)  # A script that hangs fails its test.
+  # Nothing that runs at a normal exit deletes temporary files.
+  os.environ["TMPDIR"] = tempfile.tempdir = folder
   os.chdir(cwd)
   modes = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
   for stream, (path, mode) in enumerate(zip(streams, modes)):
@@ -131,6 +133,7 @@ class Fork:
       "cwd": cwd,
       "streams": self._streams,
       "status_pipe": self._pipe,
+      "folder": self._folder.name,
     }
     print(json.dumps(command, default=str), file=_server().stdin, flush=True)
     self.pid = int(_server().stdout.readline())

@@ -7,6 +7,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
+_FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+
 # A module imports from its own folder and from the ones before it.
 FOLDERS = [
   "core",
@@ -112,9 +114,9 @@ def test_functions_are_short_and_described(name):
   tree = _tree(name)
   assert ast.get_docstring(tree)
   for node in ast.walk(tree):
-    if isinstance(node, ast.FunctionDef):
+    if isinstance(node, _FUNCTIONS):
       assert node.end_lineno - node.lineno + 1 <= 60, node.name
   for node in tree.body:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
       is_public = not node.name.startswith("_") and node.name != "main"
       assert ast.get_docstring(node) or not is_public, node.name

@@ -12,7 +12,7 @@ import tiny_task
 
 import run_multiple_choice
 from errors import UserError
-from tasks import multiple_choice
+from tasks import choices, multiple_choice
 from tasks.choices import Example
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
@@ -70,7 +70,8 @@ def test_accuracy_is_that_of_the_predictions(trained):
     f"eval_accuracy = {right / 10}" in (out / "eval_results.txt").read_text()
   )
   assert results["correct"] == right
-  assert "Olga" in (out / "report.html").read_text() or right == 10
+  page = (out / "report.html").read_text()
+  assert f"{10 - right} of 10 choices are wrong" in page
 
 
 def test_rows_with_fewer_choices_have_all_columns(tmp_path):
@@ -119,6 +120,10 @@ def test_swag_is_read(files, tmp_path):
     "run_multiple_choice.py",
     *flags(files, out, num_train_epochs=1, **data, **tiny_task.HEAD_ONLY),
     *("--do_train", "--do_eval"),
+  )
+  choices_of = ["runs.", "sleeps.", "eats.", "sings."]
+  assert choices.read_examples(str(path), True)[5] == Example(
+    f"{path}:7", "A man sits.", "He", choices_of, 1
   )
   # Equal rows have every label twice, so one in four is right.
   assert "eval_accuracy = 0.25\n" in (out / "eval_results.txt").read_text()

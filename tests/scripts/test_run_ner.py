@@ -86,6 +86,7 @@ def test_plain_text_is_labeled_by_character(trained, tmp_path):
     "run_ner.py", f"--output_dir={out}", "--interactive", stdin=f"{TEXT}\n"
   )
   shown = re.findall(r"^(?:> )?(\w+) +[\d.]+%  (.*)$", text, re.M)
+  assert shown
   assert shown == [(e["type"], e["text"]) for e in first["entities"]]
 
 

@@ -76,6 +76,12 @@ def test_an_error_is_one_line(folder, row):
     assert part in last
 
 
+def metrics(port):
+  url = f"http://127.0.0.1:{port}/metrics"
+  with urllib.request.urlopen(url, timeout=30) as response:
+    return response.read().decode()
+
+
 def ask(port, path, text=None):
   """The status of a request, and the JSON of its answer."""
   body = None if text is None else json.dumps({"text": text}).encode()
@@ -92,7 +98,7 @@ def test_sigterm_answers_what_has_arrived(folder):
     SCRIPT,
     f"--model_dir={folder / 'moods'}",
     f"--port={port}",
-    "--max_wait_ms=700",
+    "--max_wait_ms=3000",
   )
   deadline = time.monotonic() + 60
   while True:
@@ -103,7 +109,10 @@ def test_sigterm_answers_what_has_arrived(folder):
     time.sleep(0.05)
   with concurrent.futures.ThreadPoolExecutor(3) as pool:
     waiting = [pool.submit(ask, port, "/answer", f"a {n}") for n in range(3)]
-    time.sleep(0.3)  # The requests wait for others to share a batch.
+    # The requests wait for others to share a batch.
+    while "\nbert_waiting_texts 3.0\n" not in metrics(port):
+      assert time.monotonic() < deadline
+      time.sleep(0.02)
     os.kill(process.pid, signal.SIGTERM)
     answers = [found.result() for found in waiting]
   assert [status for status, _ in answers] == [200] * 3

@@ -429,6 +429,16 @@ def test_compiled_steps_compute_the_same(tmp_path):
   np.testing.assert_allclose(*found, rtol=1e-6)
 
 
+def test_steps_of_one_shape_are_compiled_on_a_gpu(tmp_path, monkeypatch):
+  model, _ = toy_model.toy(tmp_path)
+  mode = estimator.ModeKeys.TRAIN
+  for names in ([], ["GPU:0"]):
+    monkeypatch.setattr(tf.config, "list_logical_devices", {"GPU": names}.get)
+    for size in (3, None):
+      spec = {"input_ids": tf.TensorSpec([2, size], tf.int32)}
+      assert model._uses_xla(mode, spec) is bool(names and size)
+
+
 def test_input_that_ends_is_evaluated_once(tmp_path):
   def input_fn(params):
     return toy_model.TRAIN(params).take(5 - params["first_step"])

@@ -89,9 +89,8 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
 
 
 def test_tensorboard_reads_the_same(tmp_path):
-  event_accumulator = pytest.importorskip(
-    "tensorboard.backend.event_processing.event_accumulator"
-  )
+  from tensorboard.backend.event_processing import event_accumulator
+
   writer = summaries.Summaries(str(tmp_path))
   writer.write(1, {"learning rate": 0.25, "dev/eval_accuracy": 0.5})
   writer.write(2, {"learning rate": 0.125})

@@ -1,0 +1,101 @@
+"""The training flags reach the update and the loop."""
+
+import dataclasses
+import types
+
+import pytest
+
+from training.settings import Settings
+
+# Those without a default.
+REQUIRED = {
+  "splits": ("train",),
+  "output_dir": "out",
+  "init_checkpoint": None,
+  "do_eval": False,
+  "train_batch_size": 8,
+  "eval_batch_size": 8,
+  "learning_rate": 1e-3,
+  "save_checkpoints_steps": 10,
+  "keep_checkpoint_max": 2,
+  "log_steps": 3,
+  "eval_steps": 0,
+  "seed": 5,
+  "pad_to_max_length": None,
+  "precision": "float32",
+  "flags": {},
+}
+
+
+def make(**changes):
+  return Settings(**{**REQUIRED, **changes})
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("learning_rate", 0.5),
+    ("optimizer", "lamb"),
+    ("lr_schedule", "cosine"),
+    ("adam_bias_correction", True),
+    ("weight_decay", 0.1),
+    ("max_grad_norm", 2.0),
+    ("gradient_accumulation_steps", 4),
+  ],
+)
+def test_a_flag_of_the_update(name, value):
+  default = make().make_optimization(100, 2)
+  assert getattr(default, name) != value
+  changed = make(**{name: value}).make_optimization(100, 2)
+  assert changed == dataclasses.replace(default, **{name: value})
+
+
+@pytest.mark.parametrize(
+  ("changes", "expected"),
+  [
+    ({}, 0),
+    ({"warmup_proportion": 0.15}, 15),
+    ({"warmup_proportion": 0.15, "num_warmup_steps": 7}, 7),
+  ],
+)
+def test_steps_of_the_warm_up(changes, expected):
+  found = make(**changes).make_optimization(100, 2)
+  assert (found.num_train_steps, found.num_warmup_steps) == (100, expected)
+
+
+def test_rates_of_layers():
+  changes = {"freeze_layers": 1, "layerwise_lr_decay": 0.5}
+  rate = make(**changes).make_optimization(100, 3).layer_rates
+  assert rate("output_weights") == rate("bert/pooler/dense/kernel") == 1
+  layers = [rate(f"bert/encoder/layer_{n}/output/kernel") for n in range(3)]
+  assert layers == [0, 0.25, 0.5]
+  assert rate("bert/embeddings/word_embeddings") == 0
+
+
+@pytest.mark.parametrize(
+  ("changes", "use_xla", "pads", "most"),
+  [
+    ({}, None, False, 1),
+    ({"use_xla": "false"}, False, False, 1),
+    ({"use_xla": "true"}, True, True, 1),
+    ({"use_xla": "true", "pad_to_max_length": False}, True, False, 1),
+    ({"pad_to_max_length": True}, None, True, 1),
+    ({"use_tpu": True}, None, True, 1000),
+    ({"use_tpu": True, "iterations_per_loop": 50}, None, True, 50),
+  ],
+)
+def test_compilation_padding_and_loops(changes, use_xla, pads, most):
+  config = make(**changes).run_config()
+  assert config.use_xla is use_xla
+  assert config.pad_to_max_length is pads
+  assert config.iterations_per_loop == most
+  assert (config.model_dir, config.seed, config.log_steps) == ("out", 5, 3)
+
+
+def test_each_of_several_replicas_compiles_its_gradients():
+  two = types.SimpleNamespace(num_replicas_in_sync=2)
+  for count, use_xla in ((1, "true"), (2, "true"), (2, "auto")):
+    strategy = {1: None, 2: two}[count]
+    settings = make(use_xla=use_xla, make_strategy=lambda s=strategy: s)
+    found = settings.make_optimization(100, 2).compiles_gradients
+    assert found is (count > 1 and use_xla == "true")
