@@ -105,6 +105,10 @@ def check_flags() -> None:
   if FLAGS.quantize not in _QUANTIZATIONS[FLAGS.format]:
     known = " or ".join(_QUANTIZATIONS[FLAGS.format])
     raise UserError(f"--quantize={FLAGS.quantize}: {given} has {known}")
+  if FLAGS.part == "encoder" and FLAGS.tokenizer != "graph":
+    raise UserError(
+      f"--tokenizer={FLAGS.tokenizer}: --part=encoder reads no text; omit it"
+    )
   if FLAGS.format != "saved_model":
     for name, value in (("part", "task"), ("tokenizer", "graph")):
       if FLAGS[name].value != value:

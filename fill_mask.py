@@ -23,7 +23,7 @@ from pipeline import files, text_files
 from tasks import feature_files, terminal
 from tasks.fill_mask import MaskFiller
 from tasks.masked_text import Filled, Text, joined
-from training import common_flags, startup
+from training import common_flags, model_folder, startup
 
 __all__ = ["Filled", "MaskFiller"]
 
@@ -65,6 +65,7 @@ def check_flags() -> None:
   """Raises UserError if a flag is missing or a file cannot be written."""
   common_flags.require("model_dir")
   common_flags.check_exclusive("input_file", "interactive")
+  common_flags.check_exclusive("output_file", "interactive")
   if FLAGS.interactive:
     return
   common_flags.require("input_file")
@@ -76,9 +77,8 @@ def check_flags() -> None:
         f"--output_file={FLAGS.output_file} is written as plain text; remove "
         f".gz"
       )
-    common_flags.check_output_files(
-      "output_file", [FLAGS.output_file], [FLAGS.input_file]
-    )
+    read = [FLAGS.input_file, *model_folder.input_files(FLAGS.model_dir)]
+    common_flags.check_output_files("output_file", [FLAGS.output_file], read)
 
 
 def describe(filled: Filled) -> str:

@@ -61,8 +61,10 @@ def make_experiment() -> Experiment:
   """
   init_checkpoint, folder = find_weights()
   length = FLAGS.max_seq_length
-  if not FLAGS.do_train and FLAGS["max_seq_length"].using_default_value:
-    length = multiple_choice.read_assets(folder)
+  if not FLAGS.do_train:
+    trained_length = multiple_choice.read_assets(folder)
+    if FLAGS["max_seq_length"].using_default_value:
+      length = trained_length
   tokenizer = common_flags.load_tokenizer()
   examples = {
     split: choices.read_examples(FLAGS[_SPLITS[split]].value, split != "test")

@@ -11,6 +11,7 @@ docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 
 import dataclasses
+import math
 import os
 import re
 
@@ -93,6 +94,9 @@ def check_flags() -> str:
       f"--max_texts={FLAGS.max_texts} is more than --max_queue="
       f"{FLAGS.max_queue}; lower it"
     )
+  for name in ("max_wait_ms", "timeout_s"):
+    if math.isnan(FLAGS[name].value):  # No bound excludes it.
+      raise UserError(f"--{name}=nan is not a number; pass one")
   folder = os.path.basename(os.path.abspath(FLAGS.model_dir))
   name = FLAGS.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
   if re.search(r"[^\w.-]", name):

@@ -151,7 +151,7 @@ def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
   Raises:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.
   """
-  if path.endswith((".csv", ".json", ".jsonl", ".gz")):
+  if path.removesuffix(".gz").endswith((".csv", ".json", ".jsonl")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass a table as "
       f"--test_file, with --task_name=custom and --do_predict"

@@ -14,7 +14,7 @@ from absl import logging
 import tokenization
 from errors import UserError
 from pipeline import files
-from tasks import classification, glue, tabular, tagging
+from tasks import classification, glue, multiple_choice, tabular, tagging
 from tasks import labels as label_types
 from tasks.examples import DataProcessor, content_hash
 from training import checkpoints, metrics, model_folder, run_record
@@ -164,7 +164,7 @@ def make_task(
   known = None if trains else trained
   processor = _make_processor(request, run, known)
   if not (trained or trains):
-    _check_no_tagger(folder)
+    _check_no_other_task(folder)
   if run.task == CUSTOM and "dev" in run.splits and not trains:
     processor = _with_trained_split(processor, folder)
   label_type = _make_label_type(processor, known)
@@ -187,13 +187,19 @@ def make_task(
     for name in ("max_seq_length", "long_text")
     if getattr(request, name) is not None
   }
+  reading = dataclasses.replace(reading, **given)
+  if reading.long_text == "mean_windows" and reading.max_seq_length < 5:
+    raise UserError(
+      f"--max_seq_length={reading.max_seq_length} leaves no room for "
+      f"--long_text=mean_windows; pass 5 or more"
+    )
   return classification.ClassificationTask(
     run.name,
     processor,
     label_type,
     run.data_dir,
     tokenizer,
-    dataclasses.replace(reading, **given),
+    reading,
     names,
     request.class_weights == "balanced" and trains,
     run.submission_dir,
@@ -275,15 +281,23 @@ def _make_label_type(processor, trained):
   return label_types.Regression(np.mean(numbers).item(), scale)
 
 
-def _check_no_tagger(folder):
-  """Raises UserError if a folder holds a tagger, whose weights might fit."""
-  if folder and model_folder.has_task(
-    folder, tagging.SETTINGS_NAME, tagging.ARCHITECTURE
-  ):
-    raise UserError(
-      f"{folder} holds a tagger, not a classifier; pass another --output_dir "
-      f"or --init_checkpoint, or use run_ner.py"
-    )
+# Tasks whose weights have the same names as a classifier's, and may fit.
+_OTHER_TASKS = {
+  tagging: "run_ner.py",
+  multiple_choice: "run_multiple_choice.py",
+}
+
+
+def _check_no_other_task(folder):
+  """Raises UserError if a folder has a model of another script."""
+  for task, script in _OTHER_TASKS.items():
+    if folder and model_folder.has_task(
+      folder, task.SETTINGS_NAME, task.ARCHITECTURE
+    ):
+      raise UserError(
+        f"{folder} holds a model of {script}, not a classifier; pass another "
+        f"--output_dir or --init_checkpoint, or use {script}"
+      )
 
 
 def _check_labels(request, label_type, trained, folder):

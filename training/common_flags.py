@@ -1,5 +1,6 @@
 """Flags that scripts share, and their checks. Imports TensorFlow lazily."""
 
+import glob
 import itertools
 import math
 import os
@@ -484,6 +485,19 @@ def check_fine_tuning_flags(*questions: str) -> None:
     warn_of_unused_file("dev_file", "dev" in wanted_splits())
 
 
+# A finished model has its own values of these.
+_FLAGS_OF_MODELS = (
+  "init_checkpoint",
+  "vocab_file",
+  "spm_model_file",
+  "bert_config_file",
+  "do_lower_case",
+  "max_seq_length",
+  "long_text",
+  "max_context",
+)
+
+
 def check_question_flags(*names: str) -> None:
   """Checks the flags of a command that asks the model in --output_dir.
 
@@ -494,6 +508,12 @@ def check_question_flags(*names: str) -> None:
   require("output_dir")
   require_positive("predict_batch_size")
   check_exclusive(*names, "do_train", "do_eval", "do_predict")
+  unused = [n for n in _FLAGS_OF_MODELS if n in FLAGS and FLAGS[n].present]
+  if unused:
+    logging.warning(
+      "Not used, because the model in --output_dir sets it: --%s",
+      ", --".join(unused),
+    )
   path = given("predict_file") if "predict_file" in names else None
   if path and path != text_files.STREAM:
     require_file("predict_file")
@@ -654,6 +674,10 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   if FLAGS.spm_model_file:
     flag, path = "spm_model_file", FLAGS.spm_model_file
   if not path:
+    folder = downloads.local_path(given("init_checkpoint") or "")
+    models = files.find(os.path.join(glob.escape(folder), "*.model"))
+    if folder and models:
+      raise UserError(f"--spm_model_file is required; pass {models[0]}")
     require(flag)
   if FLAGS[flag].value:
     require_file(flag)

@@ -32,6 +32,7 @@ from training import (
   estimator,
   inputs,
   memory,
+  model_folder,
   packed_batches,
   plan,
   record_files,
@@ -97,6 +98,8 @@ class Experiment:
     # These checks take longer, because TensorFlow loads.
     self._check_init_checkpoint()
     settings.check_batch_sizes()
+    if settings.do_train and self._is_trained:
+      run_record.check_record(settings.output_dir, self._record)
 
   def _check_init_checkpoint(self):
     settings, task = self._settings, self._task
@@ -110,6 +113,17 @@ class Experiment:
         f"no trained {task.name} model in --output_dir={settings.output_dir} "
         f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
       )
+    folder = model_folder.weights_folder(
+      settings.output_dir, settings.init_checkpoint
+    )
+    if folder and not settings.do_train:
+      start_checks.check_reads_as_trained(self._model.contents, folder)
+
+  @functools.cached_property
+  def _record(self):
+    """The content of flags.json of this run."""
+    named = {**self._settings.flags, "task_name": self._task.name}
+    return run_record.make_record(named, self._task.data_hashes())
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -129,12 +143,7 @@ class Experiment:
     ):
       self._read_output_dir()  # Another process may have just left it.
       record = run_record.keep_record(
-        settings.output_dir,
-        run_record.make_record(
-          {**settings.flags, "task_name": task.name}, task.data_hashes()
-        ),
-        settings.do_train,
-        self._is_trained,
+        settings.output_dir, self._record, settings.do_train, self._is_trained
       )
       self._make_row_sets()
       model = self._build_estimator()

@@ -167,6 +167,13 @@ def load_tokenizer(
   return tokenization.FullTokenizer(path, do_lower_case)
 
 
+def input_files(model_dir: str) -> list[str]:
+  """The files that a model is read from, of which some may not exist."""
+  folder = downloads.local_path(model_dir)
+  paths = (os.path.join(folder, name) for name in CONFIG_NAMES + VOCAB_NAMES)
+  return [*paths, *checkpoints.checkpoint_files(model_dir)]
+
+
 def find_vocabulary(
   model_dir: str, names: Sequence[str] = VOCAB_NAMES
 ) -> str | None:

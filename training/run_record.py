@@ -107,7 +107,8 @@ def keep_record(
   if files.exists(path):
     earlier = _read(path)
     if is_training and continues:
-      _compare(output_dir, earlier, record)
+      check_record(output_dir, record)
+      _log_changes(output_dir, earlier, record)
     if continues or not is_training:
       return earlier
   _write_json(path, record)
@@ -145,8 +146,12 @@ def _read(path):
   raise UserError(f"{path} is damaged; delete it, and it is written again")
 
 
-def _compare(output_dir, earlier, record):
-  """Logs flags that differ; raises UserError for other data or reading."""
+def check_record(output_dir: str, record: Mapping[str, dict]) -> None:
+  """Raises UserError unless a training can continue; see `keep_record`."""
+  path = os.path.join(output_dir, RECORD_NAME)
+  if not files.exists(path):
+    return
+  earlier = _read(path)
   before, now = earlier["flags"], record["flags"]
   tasks = (str(flags.get("task_name")).lower() for flags in (before, now))
   same_task = len(set(tasks)) == 1
@@ -163,25 +168,27 @@ def _compare(output_dir, earlier, record):
         f"--{name}={now.get(name)}: the training in {output_dir} began with "
         f"{before[name]}; pass that, or another --output_dir"
       )
-  _compare_files(output_dir, earlier["data"], record["data"], now)
+  hashes, new_hashes = earlier["data"], record["data"]
+  is_known = any(name in hashes for name in _VOCABULARIES)
+  for name in _VOCABULARIES:
+    if is_known and name in new_hashes and hashes.get(name) != new_hashes[name]:
+      raise UserError(
+        f"--{name}={now[name]} is not the file that the training in "
+        f"{output_dir} began with; pass that, or another --output_dir"
+      )
+
+
+def _log_changes(output_dir, earlier, record):
+  """Logs flags and files that differ from those of the training."""
+  began = f"the training in {output_dir} began with"
+  before, now = earlier["flags"], record["flags"]
   for name in sorted(before.keys() & now.keys()):
     if before[name] != now[name] and not _FREE_FLAGS.fullmatch(name):
       logging.warning(
-        f"--{name}={now[name]}: the training in {output_dir} began with "
-        f"{before[name]}; to start a new training, pass another --output_dir"
+        f"--{name}={now[name]}: {began} {before[name]}; to start a new "
+        f"training, pass another --output_dir"
       )
-
-
-def _compare_files(output_dir, before, now, flags):
-  """Raises UserError for another vocabulary; warns of other changed files."""
-  began = f"the training in {output_dir} began with"
-  is_known = any(name in before for name in _VOCABULARIES)
-  for name in _VOCABULARIES:
-    if is_known and name in now and before.get(name) != now[name]:
-      raise UserError(
-        f"--{name}={flags[name]} is not the file that {began}; pass that, or "
-        f"another --output_dir"
-      )
+  before, now = earlier["data"], record["data"]
   for name in sorted(before.keys() & now.keys() - {*_VOCABULARIES}):
     what = "--bert_config_file" if name == "bert_config_file" else None
     what = f"The {name} set" if name.startswith("dev") else what

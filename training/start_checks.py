@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ from absl import logging
 
 import modeling
 from errors import UserError
+from pipeline import files
 from training import checkpoints, common_flags
 
 
@@ -42,6 +44,38 @@ def check_init_checkpoint(
       "%s has no pooler; it is initialized randomly", weights.prefix
     )
   return skipped.isdisjoint(head_shapes)
+
+
+def check_reads_as_trained(
+  contents: Mapping[str, str | bytes], folder: str
+) -> None:
+  """Raises UserError if flags contradict the files of a trained model.
+
+  Args:
+    contents: the files of the model that the flags name, see `ModelFiles`.
+    folder: folder of the trained weights. Models that this project has trained
+      record their casing; all others are not checked.
+  """
+  path = os.path.join(folder, "bert_config.json")
+  trained = files.read_json(path, dict) or {}
+  given = json.loads(contents.get("bert_config.json", "{}"))
+  if not {"do_lower_case"} <= trained.keys() & given.keys():
+    return
+  if trained["do_lower_case"] != given["do_lower_case"]:
+    raise UserError(
+      f"--do_lower_case={given['do_lower_case']} contradicts {path}: the model "
+      f"was trained with --do_lower_case={trained['do_lower_case']}; pass that"
+    )
+  for name in contents.keys() - {"bert_config.json"}:
+    path, content = os.path.join(folder, name), contents[name]
+    content = content.encode() if isinstance(content, str) else content
+    # The ends of lines may differ.
+    if files.exists(path) and files.read_bytes(path).split() != content.split():
+      flag = "vocab_file" if name == "vocab.txt" else "spm_model_file"
+      raise UserError(
+        f"--{flag} is not the file that the model was trained with; pass "
+        f"--{flag}={path}"
+      )
 
 
 def check_output_dir(

@@ -224,7 +224,43 @@ FLAG_ROWS = {
   ),
 }
 
+_PREDICT = {"do_train": None, "do_predict": True}
+
 MODEL_ROWS = {
+  "casing of a trained model": (
+    {**_PREDICT, "init_checkpoint": "FILES/trained", "do_lower_case": False},
+    [
+      "--do_lower_case=False contradicts FILES/trained/bert_config.json",
+      "--do_lower_case=True; pass that",
+    ],
+  ),
+  "vocabulary of a trained model": (
+    {
+      **_PREDICT,
+      "init_checkpoint": "FILES/trained",
+      "vocab_file": "FILES/other_words.txt",
+    },
+    [
+      "--vocab_file is not the file that the model was trained with",
+      "pass --vocab_file=FILES/trained/vocab.txt",
+    ],
+  ),
+  "model of multiple choice": (
+    {**_PREDICT, "init_checkpoint": "FILES/choices"},
+    ["FILES/choices holds a model of run_multiple_choice.py", "pass another"],
+  ),
+  "SentencePiece model": (
+    {
+      "vocab_file": None,
+      "bert_config_file": None,
+      "init_checkpoint": "FILES/pieces",
+    },
+    ["--spm_model_file is required; pass FILES/pieces/x.model"],
+  ),
+  "plan of a training that would not continue": (
+    {"output_dir": "FILES/trained", "max_seq_length": 47, "dry_run": True},
+    ["--max_seq_length=47: the training in FILES/trained began with 48"],
+  ),
   "no vocabulary": ({"vocab_file": None}, ["--vocab_file"]),
   "vocabulary is missing": (
     {"vocab_file": "nowhere"},
@@ -674,6 +710,11 @@ def files(tmp_path_factory, goldens):
 
 
 def _make_vocabularies(folder):
+  words = (folder / "model" / "vocab.txt").read_text("utf-8").splitlines()
+  words[500:502] = words[501], words[500]
+  tiny_task.write_lines(folder / "other_words.txt", words)
+  (folder / "pieces").mkdir()
+  (folder / "pieces" / "x.model").write_bytes(b"")
   tiny_task.write_lines(folder / "no_words.txt", [])
   tiny_task.write_lines(folder / "no_cls.txt", ["[PAD]", "[UNK]", "[SEP]"])
   tiny_task.write_lines(folder / "twice.txt", [*SPECIALS, "he", "she", "he"])
@@ -788,6 +829,12 @@ def _make_trained(folder):
     shutil.copytree(folder / "trained", copy)
     (copy / name).write_text("{")
   shutil.copytree(folder / "trained", folder / "kept")
+  shutil.copytree(folder / "trained", folder / "choices")
+  for name in ("labels.json", "classifier.json"):
+    (folder / "choices" / name).unlink()
+  settings = {"max_seq_length": 48}
+  path = folder / "choices" / "multiple_choice.json"
+  path.write_text(json.dumps(settings))
   history = {"metric": "eval_loss", "evaluations": [[1, 0.5]]}
   (folder / "kept" / "best.json").write_text(json.dumps(history))
 

@@ -230,8 +230,9 @@ def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
 
 def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
   folder, _, dev = pairs
-  path = tmp_path / "pairs.txt"
-  tiny_task.write_lines(path, [f"{row[1]}\t{row[2]}" for row in dev])
+  path = tmp_path / "pairs.txt.gz"
+  lines = "".join(f"{row[1]}\t{row[2]}\n" for row in dev)
+  path.write_bytes(gzip.compress(lines.encode()))
   out, log = scripts.fork(
     "run_classifier.py", f"--predict_file={path}", f"--output_dir={folder}"
   )

@@ -42,6 +42,10 @@ BAD = {
     {"tokenizer": "tensorflow_text", "format": "onnx"},
     ["--tokenizer=tensorflow_text needs --format=saved_model"],
   ),
+  "a tokenizer of an encoder": (
+    {"tokenizer": "tensorflow_text", "part": "encoder"},
+    ["--tokenizer=tensorflow_text: --part=encoder reads no text; omit it"],
+  ),
   "too long rows": (
     {"part": "preprocess", "max_seq_length": 999},
     ["--max_seq_length=999", "128 positions", "lower it"],

@@ -457,6 +457,16 @@ def several(files):
   return out, printed, log
 
 
+def test_all_seeds_are_checked_before_the_first_is_trained(files, tmp_path):
+  out = tmp_path / "out"
+  out.mkdir()
+  (out / "seed-2").touch()
+  command = tiny_task.flags(files, out, num_seeds=2)
+  _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
+  assert f"--output_dir={out}/seed-2: {out}/seed-2 is not a writable" in log
+  assert [path.name for path in out.iterdir()] == ["seed-2"]
+
+
 def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
   out, _, _ = several
   command = tiny_task.flags(

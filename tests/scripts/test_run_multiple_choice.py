@@ -129,6 +129,17 @@ def test_swag_is_read(files, tmp_path):
   assert "eval_accuracy = 0.25\n" in (out / "eval_results.txt").read_text()
 
 
+def test_a_model_of_another_task_is_refused(files, tmp_path):
+  path = DATA / "dev.jsonl"
+  _, log = scripts.fork(
+    "run_multiple_choice.py",
+    *flags(files, tmp_path / "out", train_file=None, dev_file=path),
+    *("--do_eval", f"--init_checkpoint={files / 'model'}"),
+    status=2,
+  )
+  assert "does not hold a trained model for multiple choice" in log
+
+
 ERRORS = {
   "no choice": (
     '{"context": "a", "choices": ["b"], "label": 0}',

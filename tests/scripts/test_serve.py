@@ -32,6 +32,8 @@ ROWS = {
   "a host": ({"host": "no.such.host.invalid"}, ["--host=no.such.host", "pass"]),
   "no batch": ({"max_batch": 0}, ["--max_batch=0"]),
   "no time": ({"timeout_s": 0}, ["--timeout_s=0"]),
+  "time is no number": ({"timeout_s": "nan"}, ["--timeout_s=nan", "pass one"]),
+  "wait is no number": ({"max_wait_ms": "nan"}, ["--max_wait_ms=nan"]),
   "a request that no queue holds": (
     {"max_texts": 9, "max_queue": 8},
     ["--max_texts=9 is more than --max_queue=8", "lower it"],

@@ -338,6 +338,12 @@ def test_a_late_error_comes_before_any_answer(folder, tmp_path, last):
     (["--output_file=OUT.jsonl"], ["the", ""], "in.txt:2"),
     (["--output_file=OUT.jsonl.gz"], ["the"], "remove .gz"),
     (["--output_file=IN"], ["the"], "--output_file="),
+    (["--output_file=MODEL/vocab.txt"], ["the"], "is an input; pass another"),
+    (
+      ["--output_file=OUT.jsonl", "--interactive", "--input_file="],
+      ["the"],
+      "--output_file and --interactive",
+    ),
     (["--input_file=missing.txt"], ["the"], "--input_file=missing.txt"),
     (["--top_k=0"], ["the"], "top_k"),
   ],
@@ -345,7 +351,7 @@ def test_a_late_error_comes_before_any_answer(folder, tmp_path, last):
 def test_a_users_error_is_one_line(folder, tmp_path, flags, lines, expected):
   source = tmp_path / "in.txt"
   tiny_task.write_lines(source, lines)
-  names = {"OUT": str(tmp_path / "out"), "IN": str(source)}
+  names = {"OUT": tmp_path / "out", "IN": source, "MODEL": folder[0]}
   for name, path in names.items():
     flags = [flag.replace(f"={name}", f"={path}") for flag in flags]
   command = [f"--model_dir={folder[0]}", f"--input_file={source}", *flags]
