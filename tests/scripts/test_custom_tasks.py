@@ -234,7 +234,9 @@ def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
   lines = "".join(f"{row[1]}\t{row[2]}\n" for row in dev)
   path.write_bytes(gzip.compress(lines.encode()))
   out, log = scripts.fork(
-    "run_classifier.py", f"--predict_file={path}", f"--output_dir={folder}"
+    "run_classifier.py",
+    *(f"--predict_file={path}", f"--output_dir={folder}"),
+    "--max_seq_length=9",
   )
   text = (folder / "test_predictions.tsv").read_text(encoding="utf-8")
   wanted_header, wanted = _read_table(text)
@@ -248,7 +250,8 @@ def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
     rtol=1e-4,
     atol=5.1e-7,
   )
-  assert not log
+  (line,) = log.splitlines()
+  assert "Not used, because the model in --output_dir sets it: --max_s" in line
 
 
 def test_a_dialogue_is_answered_as_the_test_set_was(pairs):

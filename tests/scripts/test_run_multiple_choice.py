@@ -11,6 +11,7 @@ import scripts
 import tiny_task
 
 import run_multiple_choice
+import tokenization
 from errors import UserError
 from tasks import choices, multiple_choice
 from tasks.choices import Example
@@ -107,6 +108,19 @@ def test_a_dialogue(trained):
   )
   shares = re.findall(r"([\d.]+)%  She", text)
   assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
+
+
+def test_a_row_has_a_sequence_for_each_choice(goldens):
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  example = Example("", "the", "he", ["the", "of the mountains"], 1)
+  row = multiple_choice.make_row(example, tokenizer, 7)
+  assert [tokenizer.convert_ids_to_tokens(ids) for ids in row["input_ids"]] == [
+    ["[CLS]", "the", "[SEP]", "he", "the", "[SEP]", "[PAD]"],
+    ["[CLS]", "the", "[SEP]", "he", "of", "the", "[SEP]"],
+  ]
+  assert row["input_mask"] == [[1] * 6 + [0], [1] * 7]
+  assert row["segment_ids"] == [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]]
+  assert row["label_ids"] == 1
 
 
 def test_swag_is_read(files, tmp_path):

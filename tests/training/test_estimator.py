@@ -430,7 +430,7 @@ def test_compiled_steps_compute_the_same(tmp_path):
 
 
 def test_steps_of_one_shape_are_compiled_on_a_gpu(tmp_path, monkeypatch):
-  model, _ = toy_model.toy(tmp_path)
+  model, _ = toy_model.toy(tmp_path, use_xla=None)
   mode = estimator.ModeKeys.TRAIN
   for names in ([], ["GPU:0"]):
     monkeypatch.setattr(tf.config, "list_logical_devices", {"GPU": names}.get)
