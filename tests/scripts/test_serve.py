@@ -92,7 +92,8 @@ def ask(port, path, text=None):
     return response.status, json.load(response)
 
 
-def test_sigterm_answers_what_has_arrived(folder):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_answers_what_has_arrived(folder, number):
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
@@ -115,7 +116,7 @@ def test_sigterm_answers_what_has_arrived(folder):
     while "\nbert_waiting_texts 3.0\n" not in metrics(port):
       assert time.monotonic() < deadline
       time.sleep(0.02)
-    os.kill(process.pid, signal.SIGTERM)
+    os.kill(process.pid, number)
     answers = [found.result() for found in waiting]
   assert [status for status, _ in answers] == [200] * 3
   assert answers[0][1].keys() == {"label", "labels", "probabilities"}

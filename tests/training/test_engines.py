@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -81,6 +82,32 @@ def test_sequences_of_choices_are_rows(golden, model):
     golden.arrays["forward/pooled_output"][:2],
     atol=1e-4,
   )
+
+
+@pytest.mark.parametrize(
+  ("asked", "known", "hint"),
+  [
+    (None, ["FP32", "BF16"], "bf16"),
+    (None, ["FP32"], "f32"),
+    ("float32", ["FP32", "BF16"], "f32"),
+    ("bfloat16", ["FP32"], "bf16"),
+  ],
+)
+def test_the_precision_of_openvino(asked, known, hint):
+  found = []
+
+  class Core:
+    def get_property(self, device, name):
+      return {"OPTIMIZATION_CAPABILITIES": known}[name]
+
+    def read_model(self, path):
+      return path
+
+    def compile_model(self, model, device, settings):
+      found.append((model, settings["INFERENCE_PRECISION_HINT"]))
+
+  engines._load_openvino(types.SimpleNamespace(Core=Core), "path", asked)
+  assert found == [("path", hint)]
 
 
 def test_bfloat16_is_near(golden, model):
