@@ -359,7 +359,7 @@ class TestBadInput:
       squad.read_squad_examples(str(tmp_path), False)
     path = tmp_path / "half.json.gz"
     path.write_bytes(gzip.compress(b"{}")[:-3])
-    with pytest.raises(ValueError, match="whole gzip file"):
+    with pytest.raises(ValueError, match="complete gzip file"):
       squad.read_squad_examples(str(path), False)
 
   @pytest.mark.parametrize("stride", [12, 30, 0, -1])
