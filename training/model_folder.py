@@ -21,7 +21,8 @@ from errors import UserError
 from pipeline import downloads, files
 from training import checkpoints, huggingface_config, huggingface_weights
 
-# Files of the configuration, and of the vocabulary; the first is used.
+# Files of the configuration, and of the vocabulary; the first is used, see
+# `config_names`.
 CONFIG_NAMES = ("bert_config.json", huggingface_config.CONFIG_NAME)
 VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
@@ -121,7 +122,7 @@ def load_config(model_dir: str) -> modeling.BertConfig:
   Raises:
     UserError: there is none, or it is damaged.
   """
-  for name in CONFIG_NAMES:
+  for name in config_names(model_dir):
     path = os.path.join(model_dir, name)
     if files.exists(path):
       return huggingface_config.read_config(path)
@@ -129,6 +130,18 @@ def load_config(model_dir: str) -> modeling.BertConfig:
     f"{model_dir} contains no bert_config.json; pass the folder of an "
     f"unzipped release, or the --output_dir of a finished training"
   )
+
+
+def config_names(model_dir: str) -> Sequence[str]:
+  """CONFIG_NAMES, the name in the format of the folder's weights first."""
+  ours = checkpoints.RELEASE_NAME + ".index"
+  theirs = huggingface_weights.WEIGHTS_NAME, huggingface_weights.INDEX_NAME
+  found = [
+    name
+    for name in (ours, *theirs)
+    if files.exists(os.path.join(model_dir, name))
+  ]
+  return CONFIG_NAMES if ours in found or not found else CONFIG_NAMES[::-1]
 
 
 def default_length(model_dir: str, length: int) -> int:
