@@ -1,6 +1,7 @@
 """Configurations in Hugging Face's format, and folders that hold them."""
 
 import json
+import re
 
 import pytest
 
@@ -124,6 +125,36 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
   settings.write_text("[]")
   with pytest.raises(UserError, match=r"config\.json is damaged \(expected a"):
     read()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_other_tokenizers_are_an_error(read, tmp_path, file):
+  for name, value in (
+    ("tokenizer_class", "BertJapaneseTokenizer"),
+    ("tokenizer_class", []),
+    ("word_tokenizer_type", "mecab"),
+    ("do_basic_tokenize", False),
+  ):
+    settings = {name: value}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    settings = settings if file == "config.json" else {}
+    wanted = rf"{re.escape(file)}: {name}=.* is not supported; pass a model"
+    with pytest.raises(UserError, match=wanted):
+      read(**settings)
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    *(None, "BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"),
+    "TokenizersBackend",
+  ],
+)
+def test_tokenizers_that_split_as_ours(read, tmp_path, name):
+  settings = {"tokenizer_class": name, "word_tokenizer_type": "basic"}
+  settings |= {"do_basic_tokenize": True, "do_lower_case": False}
+  (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+  assert read(tokenizer_class=name).do_lower_case is False
 
 
 def test_the_head_has_its_labels(read, tmp_path):
