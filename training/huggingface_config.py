@@ -132,8 +132,9 @@ def _read_casing(folder):
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
     file = os.path.join(folder, "tokenizer.json")
-    tokenizer = files.read_json(file, dict) or {}
-    lower_cases = _find_casing(file, tokenizer.get("normalizer"))
+    tokenizer = files.read_json(file, dict)
+    if tokenizer is not None:
+      lower_cases = _lower_cases(file, tokenizer.get("normalizer"))
   for name, value in (
     ("strip_accents", lower_cases),
     ("tokenize_chinese_chars", True),
@@ -148,19 +149,18 @@ def _read_casing(folder):
   return lower_cases
 
 
-def _find_casing(path, normalizer):
-  """Whether a normalizer, or one in its sequence, lower-cases; or None."""
+def _lower_cases(path, normalizer):
+  """Whether a normalizer, or one in its sequence, lower-cases text."""
   if normalizer is None:
-    return None
+    return False
   parts = lower_cases = None
   if isinstance(normalizer, dict):
     parts = normalizer.get("normalizers", [])
-    lower_cases = normalizer.get("lowercase")
-  is_known = lower_cases is None or isinstance(lower_cases, bool)
-  if not is_known or not isinstance(parts, list):
+    is_lower = normalizer.get("type") == "Lowercase"
+    lower_cases = normalizer.get("lowercase", is_lower)
+  if not isinstance(lower_cases, bool) or not isinstance(parts, list):
     raise _damaged(path, "normalizer", normalizer)
-  found = [lower_cases, *(_find_casing(path, part) for part in parts)]
-  return next((casing for casing in found if casing is not None), None)
+  return lower_cases or any(_lower_cases(path, part) for part in parts)
 
 
 class Head(NamedTuple):

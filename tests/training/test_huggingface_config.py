@@ -201,8 +201,9 @@ def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
   [
     ({"normalizers": [{"type": "NFC"}, {"lowercase": False}]}, False),
     ({"normalizers": [{"normalizers": [{"lowercase": True}]}]}, True),
-    ({"type": "NFC"}, None),
-    (None, None),
+    ({"normalizers": [{"type": "NFD"}, {"type": "Lowercase"}]}, True),
+    ({"type": "NFC"}, False),
+    (None, False),
     ("x", UserError),
     ([], UserError),
     ({"lowercase": "no"}, UserError),
@@ -218,7 +219,7 @@ def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
     with pytest.raises(UserError, match=r"r\.json is damaged: normalizer=.*;"):
       read()
   else:
-    assert getattr(read(), "do_lower_case", None) is wanted
+    assert read().do_lower_case is wanted
 
 
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
