@@ -232,8 +232,8 @@ def _config_json(model, fields):
 
 def _vocab_files(folder, tokenizer) -> Contents:
   """vocab.txt, or the SentencePiece model, by name."""
-  path = model_folder.find_vocabulary(folder, ("vocab.txt",))
-  if path:
+  path = model_folder.find_vocabulary(folder)
+  if not path.endswith(".json"):
     return {os.path.basename(path): files.read_bytes(path)}
   return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
 

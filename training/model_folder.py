@@ -187,13 +187,11 @@ def input_files(model_dir: str) -> list[str]:
   return [*paths, *checkpoints.checkpoint_files(model_dir)]
 
 
-def find_vocabulary(
-  model_dir: str, names: Sequence[str] = VOCAB_NAMES
-) -> str | None:
-  """The first of these files in a folder, else its only *.model, else None."""
+def find_vocabulary(model_dir: str) -> str | None:
+  """The first of VOCAB_NAMES in a folder, else its only *.model, else None."""
   found = files.listdir(model_dir)
   models = [name for name in found if name.endswith(".model")]
-  known = [name for name in names if name in found]
+  known = [name for name in VOCAB_NAMES if name in found]
   if not known and len(models) != 1:
     return None
   return os.path.join(model_dir, [*known, *models][0])

@@ -12,7 +12,7 @@ import golden_classifier
 import layers
 import tokenization
 from errors import UserError
-from export import huggingface
+from export import huggingface, saved_model
 from tasks import classification, multiple_choice, squad_model, tagging
 from tasks import labels as label_types
 from tasks.classifier import Classifier
@@ -226,6 +226,18 @@ def test_a_regression_gives_its_numbers(write, tmp_path):
   np.testing.assert_array_equal(theirs["classifier.bias"], bias / 2 + 3)
   found, _ = classification.read_assets(str(there))
   assert (found.mean, found.deviation) == (0, 1)
+
+
+def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
+  """A file of SentencePiece beside tokenizer.json is not."""
+  model, there, back = write({}, {}), tmp_path / "there", tmp_path / "back"
+  huggingface.to_huggingface(str(model), str(there))
+  (there / "vocab.txt").unlink()
+  (there / "other.model").touch()
+  huggingface.to_tensorflow(str(there), str(back))
+  assert _hashes(back) == _hashes(model)
+  with pytest.raises(UserError, match=r"vocabulary in tokenizer\.json only"):
+    saved_model.Encoder(str(there))
 
 
 def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
