@@ -419,6 +419,19 @@ class TestModels:
         found = value["context"][answer["start"] : answer["end"]]
         assert " ".join(found.split()) == answer["answer"]
 
+  def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
+    """As in the graph that is exported."""
+    folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
+    model = served_model.load(folder)
+    (whole,) = model.answer([("He", "", ["runs", "is the north"])])
+    choices = ["", "runs", "", "is the north"]
+    (padded,) = model.answer([("He", "", choices)])
+    assert padded["choice"] == 1 + 2 * whole["choice"]
+    assert padded["probabilities"][::2] == [0, 0]
+    assert padded["probabilities"][1::2] == whole["probabilities"]
+    with pytest.raises(UserError, match="pass a list of two choices"):
+      model.answer([("He", "", ["runs", ""])])
+
   def test_no_allowed_span_is_no_answer(self):
     """The original's placeholder is not a text of the context."""
     placeholder = squad_decoding.NOTHING_ALLOWED
