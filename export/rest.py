@@ -96,6 +96,15 @@ def read_answer(model: ServedModel, body: object) -> Call:
   return Call([item], lambda answers: answers[0])
 
 
+def count_rows(body: object) -> int:
+  """Number of rows in the JSON of any request; 1 if it has no lists of rows."""
+  if isinstance(body, dict):
+    names = ("instances", "inputs", "examples")
+    body = next((body[name] for name in names if name in body), None)
+  columns = body.values() if isinstance(body, dict) else [body]
+  return max((len(c) for c in columns if isinstance(c, list)), default=1)
+
+
 READERS = {
   "predict": read_predict,
   "classify": read_classify,
