@@ -214,17 +214,24 @@ def _read_columns(model, columns):
 
 
 def _read_examples(model, body):
-  """The inputs of `:classify` and `:regress`."""
+  """The inputs of `:classify` and `:regress`: texts, or lists of one text."""
   _check_keys(body, "examples", "context")
   examples, context = body.get("examples"), body.get("context", {})
   if not isinstance(context, dict):
     raise UserError("'context' is not an object")
   if isinstance(examples, list):
     examples = [
-      {**context, **example} if isinstance(example, dict) else example
+      {name: _only(value) for name, value in {**context, **example}.items()}
+      if isinstance(example, dict)
+      else example
       for example in examples
     ]
   return _read_rows(model, examples, "examples")
+
+
+def _only(value):
+  """The element of a list of one; other values as is."""
+  return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _rows(model, answers):

@@ -193,6 +193,20 @@ class TestFormats:
     found = regression.request("/v1/models/stars:regress", body)[1]
     assert found == {"result": [3.0, 1.0]}
 
+  def test_features_may_be_lists_of_one(self, client, regression):
+    body = {
+      "context": {"text_a": ["abc"]},
+      "examples": [{"text_b": [{"b64": "YWI="}]}],
+    }
+    found = regression.request("/v1/models/stars:regress", body)[1]
+    assert found == {"result": [4.0]}
+    body = {"examples": [{"text": ["ab", "c"]}]}
+    status, found, _ = client.request("/v1/models/moods:classify", body)
+    assert (status, found) == (
+      400,
+      {"error": "examples[0]: text is not a string"},
+    )
+
   def test_status_and_metadata(self, client):
     status, found, _ = client.request("/v1/models/moods")
     (version,) = found["model_version_status"]
