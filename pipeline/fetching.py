@@ -170,8 +170,12 @@ def _continue_download(url, partial):
   try:
     response = urllib.request.urlopen(request, timeout=_TIMEOUT)
   except urllib.error.HTTPError as error:
-    if error.code == 416:  # The file has become shorter.
-      os.truncate(partial, 0)
+    if error.code == 416:  # No bytes are left.
+      is_same = _version(error.headers) in (None, version)
+      if is_same and error.headers["Content-Range"] == f"bytes */{start}":
+        error.close()
+        return _checksums(error.headers)
+      os.truncate(partial, 0)  # The file has become shorter.
     raise
   with response:
     if url.startswith("https:") and not response.url.startswith("https:"):

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import io
+import json
 import random
 import time
 import zipfile
@@ -69,6 +70,24 @@ def test_the_next_run_continues(server, tmp_path):
   assert _fetch(server, tmp_path, Answer(BODY, headers=ETAG)) == BODY
   assert server.requests == [("GET", "/file", "bytes=30000-")]
   assert _names(tmp_path) == ["file"]
+
+
+def test_a_complete_download_is_checked(server, tmp_path):
+  """Its program was killed before it had checked the last byte."""
+  (tmp_path / "new").mkdir()
+  for body in (BODY, BODY[::-1]):
+    (tmp_path / "new" / "file.download").write_bytes(body)
+    version = json.dumps({"version": ETAG["ETag"]})
+    (tmp_path / "new" / "file.download.json").write_text(version)
+    server.requests.clear()
+    answer = Answer(BODY, headers=ETAG | _checksums(BODY))
+    if body == BODY:
+      assert _fetch(server, tmp_path, answer) == BODY
+      (tmp_path / "new" / "file").unlink()
+    else:
+      with pytest.raises(UserError, match="damaged: its crc32c is not"):
+        _fetch(server, tmp_path, answer)
+    assert server.requests == [("GET", "/file", "bytes=100000-")]
 
 
 @pytest.mark.parametrize(
