@@ -240,6 +240,23 @@ def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
     saved_model.Encoder(str(there))
 
 
+def test_no_activation_is_a_linear_one(write, tmp_path):
+  model, there = write({}, {}), tmp_path / "there"
+  fields = json.loads((model / "bert_config.json").read_text())
+  fields["hidden_act"] = None
+  (model / "bert_config.json").write_text(json.dumps(fields))
+  huggingface.to_huggingface(str(model), str(there))
+  config = model_folder.load_config(str(there))
+  assert config.hidden_act == "linear"
+
+
+def test_a_fault_leaves_no_files(write, tmp_path, monkeypatch):
+  monkeypatch.setattr(huggingface, "_config_json", lambda *args: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    huggingface.to_huggingface(str(write({}, {})), str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
+
+
 def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
   model = write({}, {})
   values = checkpoints.Checkpoint(str(model / "bert_model.ckpt"))
