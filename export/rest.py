@@ -18,6 +18,9 @@ VERSION = "1"
 
 _SIGNATURE = "serving_default"
 
+# Inputs and outputs with a list for each row.
+_LISTS = ("choices", "labels", "probabilities", "vector")
+
 
 class Call(NamedTuple):
   """A request.
@@ -126,14 +129,14 @@ def status() -> dict:
 
 
 def metadata(model: ServedModel, name: str) -> dict:
-  """The response to GET /v1/models/NAME/metadata: names and types."""
+  """The response to GET /v1/models/NAME/metadata: names, types and ranks."""
 
   def tensor(tensor_name, dtype):
     return {
       "name": tensor_name,
       "dtype": dtype,
       "tensor_shape": {
-        "dim": [{"size": "-1", "name": ""}],
+        "dim": [{"size": "-1", "name": ""}] * (1 + (tensor_name in _LISTS)),
         "unknown_rank": False,
       },
     }

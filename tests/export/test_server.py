@@ -219,6 +219,9 @@ class TestFormats:
     assert signature["inputs"]["text"]["dtype"] == "DT_STRING"
     assert signature["outputs"].keys() == {"label", "labels", "probabilities"}
     assert signature["method_name"] == "tensorflow/serving/predict"
+    tensors = signature["inputs"] | signature["outputs"]
+    ranks = {n: len(t["tensor_shape"]["dim"]) for n, t in tensors.items()}
+    assert ranks == {"text": 1, "label": 1, "labels": 2, "probabilities": 2}
 
   def test_plain(self, client):
     assert client.request("/answer", '"ab"')[1] == scored(0.2)[0]
