@@ -3,10 +3,13 @@
 import base64
 import contextlib
 import hashlib
+import http.client
 import io
 import json
 import random
 import time
+import urllib.request
+import urllib.response
 import zipfile
 from concurrent import futures
 
@@ -88,6 +91,27 @@ def test_a_complete_download_is_checked(server, tmp_path):
       with pytest.raises(UserError, match="damaged: its crc32c is not"):
         _fetch(server, tmp_path, answer)
     assert server.requests == [("GET", "/file", "bytes=100000-")]
+
+
+def test_redirects_do_not_leave_https(server, tmp_path, monkeypatch):
+  def redirect(handler, request):
+    headers = http.client.HTTPMessage()
+    headers["Location"] = f"{server.url}/file"
+    found = urllib.response.addinfourl(io.BytesIO(), headers, "", 302)
+    found.msg = "Found"
+    return found
+
+  handler = urllib.request.HTTPSHandler
+  monkeypatch.setattr(handler, "https_open", redirect)
+  path = str(tmp_path / "file")
+  with pytest.raises(UserError, match=r"leads to http:.* not encrypted"):
+    fetching.fetch("https://127.0.0.1/file", path)
+  assert server.requests == []
+  server.answers["/file"] = [Answer(BODY)]
+  headers = {"Location": f"{server.url}/file"}
+  server.answers["/moved"] = [Answer(status=302, headers=headers)]
+  fetching.fetch(f"{server.url}/moved", path)
+  assert (tmp_path / "file").read_bytes() == BODY
 
 
 @pytest.mark.parametrize(
