@@ -41,7 +41,9 @@ def find_release(path: str | None) -> re.Match | None:
   Args:
     path: a folder or a file in it; only these two names are searched.
   """
-  *_, folder, name = ["", *(path or "").rstrip("/").split("/")]
+  # Hugging Face's cache has models--ORGANIZATION--NAME/snapshots/REVISION.
+  path = re.sub("[^/]*--([^/]*)/snapshots/[^/]+", r"\1", path or "")
+  *_, folder, name = ["", *path.rstrip("/").split("/")]
   pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
   return re.search(pattern, name) or re.search(pattern, folder)
 

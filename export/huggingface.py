@@ -70,16 +70,15 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   }
   fields = {"architectures": [architecture], **fields}
   contents |= _tokenizer_files(folder, model)
+  config = _config_json(model, fields)
   files.makedirs(output_dir)
   for name, content in contents.items():
     files.write_file(os.path.join(output_dir, name), content)
   path = os.path.join(output_dir, names.WEIGHTS_NAME)
   files.write_file(path, _safetensors(tensors, step))
   # Last, because a folder with this file counts as a model.
-  files.write_file(
-    os.path.join(output_dir, huggingface_config.CONFIG_NAME),
-    _config_json(model, fields),
-  )
+  path = os.path.join(output_dir, huggingface_config.CONFIG_NAME)
+  files.write_file(path, config)
   logging.info(
     "Wrote %s to %s: %s", architecture, output_dir, _count(tensors.values())
   )
@@ -217,7 +216,7 @@ def _config_json(model, fields):
   """The content of config.json."""
   config = model.config.to_dict()
   config.pop("do_lower_case", None)
-  activation = config["hidden_act"].lower() or "linear"
+  activation = (config["hidden_act"] or "linear").lower()
   config["hidden_act"] = huggingface_config.ACTIVATIONS[activation][0]
   fields = {
     **config,
@@ -232,8 +231,8 @@ def _config_json(model, fields):
 
 def _vocab_files(folder, tokenizer) -> Contents:
   """vocab.txt, or the SentencePiece model, by name."""
-  path = model_folder.find_vocabulary(folder, ("vocab.txt",))
-  if path:
+  path = model_folder.find_vocabulary(folder)
+  if not path.endswith(".json"):
     return {os.path.basename(path): files.read_bytes(path)}
   return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
 

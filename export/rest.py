@@ -18,6 +18,9 @@ VERSION = "1"
 
 _SIGNATURE = "serving_default"
 
+# Inputs and outputs with a list for each row.
+_LISTS = ("choices", "labels", "probabilities", "vector")
+
 
 class Call(NamedTuple):
   """A request.
@@ -96,6 +99,15 @@ def read_answer(model: ServedModel, body: object) -> Call:
   return Call([item], lambda answers: answers[0])
 
 
+def count_rows(body: object) -> int:
+  """Number of rows in the JSON of any request; 1 if it has no lists of rows."""
+  if isinstance(body, dict):
+    names = ("instances", "inputs", "examples")
+    body = next((body[name] for name in names if name in body), None)
+  columns = body.values() if isinstance(body, dict) else [body]
+  return max((len(c) for c in columns if isinstance(c, list)), default=1)
+
+
 READERS = {
   "predict": read_predict,
   "classify": read_classify,
@@ -117,14 +129,14 @@ def status() -> dict:
 
 
 def metadata(model: ServedModel, name: str) -> dict:
-  """The response to GET /v1/models/NAME/metadata: names and types."""
+  """The response to GET /v1/models/NAME/metadata: names, types and ranks."""
 
   def tensor(tensor_name, dtype):
     return {
       "name": tensor_name,
       "dtype": dtype,
       "tensor_shape": {
-        "dim": [{"size": "-1", "name": ""}],
+        "dim": [{"size": "-1", "name": ""}] * (1 + (tensor_name in _LISTS)),
         "unknown_rank": False,
       },
     }
@@ -205,17 +217,24 @@ def _read_columns(model, columns):
 
 
 def _read_examples(model, body):
-  """The inputs of `:classify` and `:regress`."""
+  """The inputs of `:classify` and `:regress`: texts, or lists of one text."""
   _check_keys(body, "examples", "context")
   examples, context = body.get("examples"), body.get("context", {})
   if not isinstance(context, dict):
     raise UserError("'context' is not an object")
   if isinstance(examples, list):
     examples = [
-      {**context, **example} if isinstance(example, dict) else example
+      {name: _only(value) for name, value in {**context, **example}.items()}
+      if isinstance(example, dict)
+      else example
       for example in examples
     ]
   return _read_rows(model, examples, "examples")
+
+
+def _only(value):
+  """The element of a list of one; other values as is."""
+  return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _rows(model, answers):

@@ -92,8 +92,8 @@ class Encoder(_Encoding):
     self.do_lower_case = constants.get(
       "do_lower_case", [], None, tf.bool, False
     )
-    path = model_folder.find_vocabulary(model_dir, ("vocab.txt",))
-    if path is None:
+    path = model_folder.find_vocabulary(model_dir)
+    if path.endswith(".json"):
       raise UserError(
         f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
         f"with convert_checkpoint.py --to=tensorflow, and pass the result"

@@ -225,9 +225,13 @@ def _load_chooser(model_dir, **options):
   chooser = Chooser(model_dir, **options)
 
   def answer(items):
+    # An empty string is no choice, as in the graph that is exported.
+    found = chooser.compare(
+      [(c, list(filter(None, choices)), q) for c, q, choices in items]
+    )
     return [
-      {"choice": row.index(max(row)), "probabilities": _rounded(row)}
-      for row in chooser.compare([(c, choices, q) for c, q, choices in items])
+      _describe_choice(choices, row)
+      for (*_, choices), row in zip(items, found, strict=True)
     ]
 
   fields = (Field("context"), Field("question", default=""))
@@ -237,6 +241,13 @@ def _load_chooser(model_dir, **options):
     {"choice": "DT_INT64", "probabilities": "DT_FLOAT"},
     answer,
   )
+
+
+def _describe_choice(choices, probabilities):
+  """The likeliest of the choices, and the probability of each."""
+  rest = iter(probabilities)
+  row = [next(rest) if choice else 0.0 for choice in choices]
+  return {"choice": row.index(max(row)), "probabilities": _rounded(row)}
 
 
 def _load_encoder(model_dir, **options):

@@ -252,13 +252,10 @@ class _Server:
       body = orjson.loads(content)
     except orjson.JSONDecodeError as error:
       raise UserError(f"the body is not valid JSON: {error}") from error
-    call = read(self.model, body)
     limits = self.limits
-    count = sum(map(count_of, call.items))
-    if count > limits.max_texts:
-      raise UserError(
-        f"{plural(count, 'text')}, more than --max_texts={limits.max_texts}"
-      )
+    self.check_count(rest.count_rows(body))  # Before each row is read.
+    call = read(self.model, body)
+    self.check_count(sum(map(count_of, call.items)))
     longest = max(map(length_of, call.items))
     if longest > limits.max_text_chars:
       raise _Refused(
@@ -267,6 +264,12 @@ class _Server:
         f"--max_text_chars={limits.max_text_chars}",
       )
     return call
+
+  def check_count(self, count):
+    """Raises UserError for more texts than the limit."""
+    limit = self.limits.max_texts
+    if count > limit:
+      raise UserError(f"{plural(count, 'text')}, more than --max_texts={limit}")
 
 
 def _json(value, status=200):

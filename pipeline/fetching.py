@@ -168,16 +168,17 @@ def _continue_download(url, partial):
     request.add_header("Range", f"bytes={start}-")
     request.add_header("If-Range", version)
   try:
-    response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    opener = urllib.request.build_opener(_EncryptedRedirects)
+    response = opener.open(request, timeout=_TIMEOUT)
   except urllib.error.HTTPError as error:
-    if error.code == 416:  # The file has become shorter.
-      os.truncate(partial, 0)
+    if error.code == 416:  # No bytes are left.
+      is_same = _version(error.headers) in (None, version)
+      if is_same and error.headers["Content-Range"] == f"bytes */{start}":
+        error.close()
+        return _checksums(error.headers)
+      os.truncate(partial, 0)  # The file has become shorter.
     raise
   with response:
-    if url.startswith("https:") and not response.url.startswith("https:"):
-      raise UserError(
-        f"{url} leads to {response.url}, which is not encrypted; do not use it"
-      )
     size = _body_size(response.headers)
     sent = response.headers.get("Content-Range", "")
     if response.status != 206 or not sent.startswith(f"bytes {start}-"):
@@ -195,6 +196,19 @@ def _continue_download(url, partial):
   if total is not None and found != total:
     raise OSError(f"{found:,} of {total:,} bytes arrived")
   return _checksums(response.headers)
+
+
+class _EncryptedRedirects(urllib.request.HTTPRedirectHandler):
+  """Follows no redirect from HTTPS to another protocol."""
+
+  def redirect_request(self, req, fp, code, msg, headers, newurl):
+    if req.type == "https" and not newurl.startswith("https:"):
+      fp.close()
+      raise UserError(
+        f"{req.full_url} leads to {newurl}, which is not encrypted; do not use "
+        f"it"
+      )
+    return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _body_size(headers):

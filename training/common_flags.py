@@ -608,11 +608,11 @@ def _file_of_init_checkpoint(flag):
     return None
   from training import model_folder
 
+  folder = downloads.local_path(FLAGS.init_checkpoint)
   names = {
     "vocab_file": model_folder.VOCAB_NAMES,
-    "bert_config_file": model_folder.CONFIG_NAMES,
+    "bert_config_file": model_folder.config_names(folder),
   }
-  folder = downloads.local_path(FLAGS.init_checkpoint)
   paths = (os.path.join(folder, name) for name in names[flag])
   return next(filter(files.isfile, paths), None)
 

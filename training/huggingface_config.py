@@ -39,6 +39,18 @@ _FIXED = {
   "layer_norm_eps": layers.LAYER_NORM_EPSILON,
 }
 
+# Settings of their tokenizers, with the values, but for "Fast", with which text
+# is split as here.
+_TOKENIZERS = {
+  "tokenizer_class": (
+    *("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"),
+    *("PreTrainedTokenizer", "TokenizersBackend"),
+    "AlbertTokenizer",  # Of a SentencePiece model.
+  ),
+  "word_tokenizer_type": ("basic",),
+  "do_basic_tokenize": ("True",),
+}
+
 # Their defaults where ours differ.
 _DEFAULTS = {"vocab_size": 30522, "hidden_act": "gelu", "type_vocab_size": 2}
 
@@ -56,7 +68,8 @@ def read_config(path: str) -> modeling.BertConfig:
   beside their file adds `do_lower_case`.
 
   Raises:
-    UserError: the file is damaged, or the model is no BERT.
+    UserError: the file is damaged, the model is no BERT, or its tokenizer
+      splits text otherwise.
   """
   try:
     fields = json.loads(files.read_bytes(path))
@@ -88,6 +101,7 @@ def read_config(path: str) -> modeling.BertConfig:
     config.check()
   except ValueError as error:
     raise UserError(f"{path} is damaged: {error}; copy it again") from error
+  _check_tokenizer(path, fields)
   do_lower_case = _read_casing(os.path.dirname(path))
   if do_lower_case is not None:
     config.do_lower_case = do_lower_case
@@ -99,15 +113,28 @@ def _is_extra(name):
   return name == "directionality" or name.startswith("pooler_")
 
 
+def _check_tokenizer(path, fields):
+  """Raises UserError if the fields of a file name another tokenizer."""
+  for name, known in _TOKENIZERS.items():
+    value = fields.get(name)
+    if value is not None and str(value).removesuffix("Fast") not in known:
+      raise UserError(
+        f"{path}: {name}={value!r} is not supported; pass a model with "
+        f"{name}={known[0]}"
+      )
+
+
 def _read_casing(folder):
   """Whether the tokenizer in a folder lower-cases text; None if unknown."""
   path = os.path.join(folder, "tokenizer_config.json")
   settings = files.read_json(path, dict) or {}
+  _check_tokenizer(path, settings)
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
     file = os.path.join(folder, "tokenizer.json")
-    tokenizer = files.read_json(file, dict) or {}
-    lower_cases = _find_casing(file, tokenizer.get("normalizer"))
+    tokenizer = files.read_json(file, dict)
+    if tokenizer is not None:
+      lower_cases = _lower_cases(file, tokenizer.get("normalizer"))
   for name, value in (
     ("strip_accents", lower_cases),
     ("tokenize_chinese_chars", True),
@@ -122,19 +149,18 @@ def _read_casing(folder):
   return lower_cases
 
 
-def _find_casing(path, normalizer):
-  """Whether a normalizer, or one in its sequence, lower-cases; or None."""
+def _lower_cases(path, normalizer):
+  """Whether a normalizer, or one in its sequence, lower-cases text."""
   if normalizer is None:
-    return None
+    return False
   parts = lower_cases = None
   if isinstance(normalizer, dict):
     parts = normalizer.get("normalizers", [])
-    lower_cases = normalizer.get("lowercase")
-  is_known = lower_cases is None or isinstance(lower_cases, bool)
-  if not is_known or not isinstance(parts, list):
+    is_lower = normalizer.get("type") == "Lowercase"
+    lower_cases = normalizer.get("lowercase", is_lower)
+  if not isinstance(lower_cases, bool) or not isinstance(parts, list):
     raise _damaged(path, "normalizer", normalizer)
-  found = [lower_cases, *(_find_casing(path, part) for part in parts)]
-  return next((casing for casing in found if casing is not None), None)
+  return lower_cases or any(_lower_cases(path, part) for part in parts)
 
 
 class Head(NamedTuple):

@@ -21,7 +21,8 @@ from errors import UserError
 from pipeline import downloads, files
 from training import checkpoints, huggingface_config, huggingface_weights
 
-# Files of the configuration, and of the vocabulary; the first is used.
+# Files of the configuration, and of the vocabulary; the first is used, see
+# `config_names`.
 CONFIG_NAMES = ("bert_config.json", huggingface_config.CONFIG_NAME)
 VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
@@ -121,7 +122,7 @@ def load_config(model_dir: str) -> modeling.BertConfig:
   Raises:
     UserError: there is none, or it is damaged.
   """
-  for name in CONFIG_NAMES:
+  for name in config_names(model_dir):
     path = os.path.join(model_dir, name)
     if files.exists(path):
       return huggingface_config.read_config(path)
@@ -129,6 +130,18 @@ def load_config(model_dir: str) -> modeling.BertConfig:
     f"{model_dir} contains no bert_config.json; pass the folder of an "
     f"unzipped release, or the --output_dir of a finished training"
   )
+
+
+def config_names(model_dir: str) -> Sequence[str]:
+  """CONFIG_NAMES, the name in the format of the folder's weights first."""
+  ours = checkpoints.RELEASE_NAME + ".index"
+  theirs = huggingface_weights.WEIGHTS_NAME, huggingface_weights.INDEX_NAME
+  found = [
+    name
+    for name in (ours, *theirs)
+    if files.exists(os.path.join(model_dir, name))
+  ]
+  return CONFIG_NAMES if ours in found or not found else CONFIG_NAMES[::-1]
 
 
 def default_length(model_dir: str, length: int) -> int:
@@ -174,13 +187,11 @@ def input_files(model_dir: str) -> list[str]:
   return [*paths, *checkpoints.checkpoint_files(model_dir)]
 
 
-def find_vocabulary(
-  model_dir: str, names: Sequence[str] = VOCAB_NAMES
-) -> str | None:
-  """The first of these files in a folder, else its only *.model, else None."""
+def find_vocabulary(model_dir: str) -> str | None:
+  """The first of VOCAB_NAMES in a folder, else its only *.model, else None."""
   found = files.listdir(model_dir)
   models = [name for name in found if name.endswith(".model")]
-  known = [name for name in names if name in found]
+  known = [name for name in VOCAB_NAMES if name in found]
   if not known and len(models) != 1:
     return None
   return os.path.join(model_dir, [*known, *models][0])

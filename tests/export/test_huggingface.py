@@ -12,7 +12,7 @@ import golden_classifier
 import layers
 import tokenization
 from errors import UserError
-from export import huggingface
+from export import huggingface, saved_model
 from tasks import classification, multiple_choice, squad_model, tagging
 from tasks import labels as label_types
 from tasks.classifier import Classifier
@@ -226,6 +226,35 @@ def test_a_regression_gives_its_numbers(write, tmp_path):
   np.testing.assert_array_equal(theirs["classifier.bias"], bias / 2 + 3)
   found, _ = classification.read_assets(str(there))
   assert (found.mean, found.deviation) == (0, 1)
+
+
+def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
+  """A file of SentencePiece beside tokenizer.json is not."""
+  model, there, back = write({}, {}), tmp_path / "there", tmp_path / "back"
+  huggingface.to_huggingface(str(model), str(there))
+  (there / "vocab.txt").unlink()
+  (there / "other.model").touch()
+  huggingface.to_tensorflow(str(there), str(back))
+  assert _hashes(back) == _hashes(model)
+  with pytest.raises(UserError, match=r"vocabulary in tokenizer\.json only"):
+    saved_model.Encoder(str(there))
+
+
+def test_no_activation_is_a_linear_one(write, tmp_path):
+  model, there = write({}, {}), tmp_path / "there"
+  fields = json.loads((model / "bert_config.json").read_text())
+  fields["hidden_act"] = None
+  (model / "bert_config.json").write_text(json.dumps(fields))
+  huggingface.to_huggingface(str(model), str(there))
+  config = model_folder.load_config(str(there))
+  assert config.hidden_act == "linear"
+
+
+def test_a_fault_leaves_no_files(write, tmp_path, monkeypatch):
+  monkeypatch.setattr(huggingface, "_config_json", lambda *args: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    huggingface.to_huggingface(str(write({}, {})), str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
 
 
 def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):

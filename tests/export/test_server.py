@@ -193,6 +193,20 @@ class TestFormats:
     found = regression.request("/v1/models/stars:regress", body)[1]
     assert found == {"result": [3.0, 1.0]}
 
+  def test_features_may_be_lists_of_one(self, client, regression):
+    body = {
+      "context": {"text_a": ["abc"]},
+      "examples": [{"text_b": [{"b64": "YWI="}]}],
+    }
+    found = regression.request("/v1/models/stars:regress", body)[1]
+    assert found == {"result": [4.0]}
+    body = {"examples": [{"text": ["ab", "c"]}]}
+    status, found, _ = client.request("/v1/models/moods:classify", body)
+    assert (status, found) == (
+      400,
+      {"error": "examples[0]: text is not a string"},
+    )
+
   def test_status_and_metadata(self, client):
     status, found, _ = client.request("/v1/models/moods")
     (version,) = found["model_version_status"]
@@ -205,6 +219,9 @@ class TestFormats:
     assert signature["inputs"]["text"]["dtype"] == "DT_STRING"
     assert signature["outputs"].keys() == {"label", "labels", "probabilities"}
     assert signature["method_name"] == "tensorflow/serving/predict"
+    tensors = signature["inputs"] | signature["outputs"]
+    ranks = {n: len(t["tensor_shape"]["dim"]) for n, t in tensors.items()}
+    assert ranks == {"text": 1, "label": 1, "labels": 2, "probabilities": 2}
 
   def test_plain(self, client):
     assert client.request("/answer", '"ab"')[1] == scored(0.2)[0]
@@ -242,6 +259,14 @@ BAD = {
   ),
   "a long text": ("/answer", {"text": "a" * 101}, 413, "--max_text_chars=100"),
   "many texts": ("/answer", ["a"] * 7, 400, "7 texts, more than --max_texts=6"),
+  "many rows": (":predict", {"instances": [7] * 7}, 400, "7 texts, more than"),
+  "long columns": (
+    ":predict",
+    {"inputs": {"text": [7] * 7}},
+    400,
+    "7 texts, more than",
+  ),
+  "many examples": (":classify", {"examples": [7] * 7}, 400, "7 texts, more"),
   "many bytes": ("/answer", "[" * 30_000, 413, "--max_body_bytes=2000"),
   "too many bytes": ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
   "no rows": (":predict", {}, 400, 'pass either "instances" or "inputs"'),
@@ -418,6 +443,19 @@ class TestModels:
       for value, answer in zip(INPUTS[name], together, strict=True):
         found = value["context"][answer["start"] : answer["end"]]
         assert " ".join(found.split()) == answer["answer"]
+
+  def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
+    """As in the graph that is exported."""
+    folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
+    model = served_model.load(folder)
+    (whole,) = model.answer([("He", "", ["runs", "is the north"])])
+    choices = ["", "runs", "", "is the north"]
+    (padded,) = model.answer([("He", "", choices)])
+    assert padded["choice"] == 1 + 2 * whole["choice"]
+    assert padded["probabilities"][::2] == [0, 0]
+    assert padded["probabilities"][1::2] == whole["probabilities"]
+    with pytest.raises(UserError, match="pass a list of two choices"):
+      model.answer([("He", "", ["runs", ""])])
 
   def test_no_allowed_span_is_no_answer(self):
     """The original's placeholder is not a text of the context."""

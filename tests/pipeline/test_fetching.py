@@ -3,9 +3,13 @@
 import base64
 import contextlib
 import hashlib
+import http.client
 import io
+import json
 import random
 import time
+import urllib.request
+import urllib.response
 import zipfile
 from concurrent import futures
 
@@ -69,6 +73,45 @@ def test_the_next_run_continues(server, tmp_path):
   assert _fetch(server, tmp_path, Answer(BODY, headers=ETAG)) == BODY
   assert server.requests == [("GET", "/file", "bytes=30000-")]
   assert _names(tmp_path) == ["file"]
+
+
+def test_a_complete_download_is_checked(server, tmp_path):
+  """Its program was killed before it had checked the last byte."""
+  (tmp_path / "new").mkdir()
+  for body in (BODY, BODY[::-1]):
+    (tmp_path / "new" / "file.download").write_bytes(body)
+    version = json.dumps({"version": ETAG["ETag"]})
+    (tmp_path / "new" / "file.download.json").write_text(version)
+    server.requests.clear()
+    answer = Answer(BODY, headers=ETAG | _checksums(BODY))
+    if body == BODY:
+      assert _fetch(server, tmp_path, answer) == BODY
+      (tmp_path / "new" / "file").unlink()
+    else:
+      with pytest.raises(UserError, match="damaged: its crc32c is not"):
+        _fetch(server, tmp_path, answer)
+    assert server.requests == [("GET", "/file", "bytes=100000-")]
+
+
+def test_redirects_do_not_leave_https(server, tmp_path, monkeypatch):
+  def redirect(handler, request):
+    headers = http.client.HTTPMessage()
+    headers["Location"] = f"{server.url}/file"
+    found = urllib.response.addinfourl(io.BytesIO(), headers, "", 302)
+    found.msg = "Found"
+    return found
+
+  handler = urllib.request.HTTPSHandler
+  monkeypatch.setattr(handler, "https_open", redirect)
+  path = str(tmp_path / "file")
+  with pytest.raises(UserError, match=r"leads to http:.* not encrypted"):
+    fetching.fetch("https://127.0.0.1/file", path)
+  assert server.requests == []
+  server.answers["/file"] = [Answer(BODY)]
+  headers = {"Location": f"{server.url}/file"}
+  server.answers["/moved"] = [Answer(status=302, headers=headers)]
+  fetching.fetch(f"{server.url}/moved", path)
+  assert (tmp_path / "file").read_bytes() == BODY
 
 
 @pytest.mark.parametrize(

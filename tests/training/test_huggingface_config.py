@@ -1,6 +1,7 @@
 """Configurations in Hugging Face's format, and folders that hold them."""
 
 import json
+import re
 
 import pytest
 
@@ -126,6 +127,36 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
     read()
 
 
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_other_tokenizers_are_an_error(read, tmp_path, file):
+  for name, value in (
+    ("tokenizer_class", "BertJapaneseTokenizer"),
+    ("tokenizer_class", []),
+    ("word_tokenizer_type", "mecab"),
+    ("do_basic_tokenize", False),
+  ):
+    settings = {name: value}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    settings = settings if file == "config.json" else {}
+    wanted = rf"{re.escape(file)}: {name}=.* is not supported; pass a model"
+    with pytest.raises(UserError, match=wanted):
+      read(**settings)
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    *(None, "BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"),
+    "TokenizersBackend",
+  ],
+)
+def test_tokenizers_that_split_as_ours(read, tmp_path, name):
+  settings = {"tokenizer_class": name, "word_tokenizer_type": "basic"}
+  settings |= {"do_basic_tokenize": True, "do_lower_case": False}
+  (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+  assert read(tokenizer_class=name).do_lower_case is False
+
+
 def test_the_head_has_its_labels(read, tmp_path):
   labels = {"1": "good", "0": "bad"}
   read(id2label=labels, problem_type="single_label_classification")
@@ -170,8 +201,9 @@ def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
   [
     ({"normalizers": [{"type": "NFC"}, {"lowercase": False}]}, False),
     ({"normalizers": [{"normalizers": [{"lowercase": True}]}]}, True),
-    ({"type": "NFC"}, None),
-    (None, None),
+    ({"normalizers": [{"type": "NFD"}, {"type": "Lowercase"}]}, True),
+    ({"type": "NFC"}, False),
+    (None, False),
     ("x", UserError),
     ([], UserError),
     ({"lowercase": "no"}, UserError),
@@ -187,7 +219,7 @@ def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
     with pytest.raises(UserError, match=r"r\.json is damaged: normalizer=.*;"):
       read()
   else:
-    assert getattr(read(), "do_lower_case", None) is wanted
+    assert read().do_lower_case is wanted
 
 
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):

@@ -5,8 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
+from absl import flags
 
-from training import checkpoints, model_folder
+from training import checkpoints, common_flags, model_folder
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +52,34 @@ def test_a_trained_folder_says_its_casing(tmp_path, release):
   assert tokenizer.basic_tokenizer.do_lower_case
 
 
+def test_the_weights_say_which_configuration_is_theirs(
+  tmp_path, release, monkeypatch
+):
+  """A folder in Hugging Face's format may have ours beside it."""
+  shutil.copy(release / "vocab.txt", tmp_path)
+  fields = json.loads((release / "bert_config.json").read_text())
+  for name in ("bert_config.json", "config.json"):
+    (tmp_path / name).write_text(json.dumps(fields))
+  (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+  (tmp_path / "model.safetensors").touch()
+  model = model_folder.find_model(str(tmp_path))
+  assert model.config.hidden_act == "gelu_exact"
+  assert not model.tokenizer.basic_tokenizer.do_lower_case
+  values = flags.FlagValues()
+  for name, value in (("bert_config_file", ""), ("init_checkpoint", tmp_path)):
+    flags.DEFINE_string(name, str(value), "", flag_values=values)
+  values.mark_as_parsed()
+  monkeypatch.setattr(common_flags, "FLAGS", values)
+  assert common_flags.bert_config_file() == str(tmp_path / "config.json")
+  (tmp_path / "bert_model.ckpt.index").touch()
+  assert model_folder.load_config(str(tmp_path)).hidden_act == "gelu"
+
+
 def test_a_released_folders_name_says_its_casing(tmp_path, release):
   for name, lower_cases in (
     ("cased_L-12_H-768_A-12", False),
     ("uncased_L-12_H-768_A-12", True),
+    ("models--me--cased_L-2_H-32/snapshots/0f1e", False),
     ("mine", True),
   ):
     folder = tmp_path / name
