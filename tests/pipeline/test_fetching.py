@@ -234,7 +234,7 @@ def test_no_server_is_an_error(tmp_path):
 
 def test_offline_uses_what_is_there(tmp_path):
   path = tmp_path / "file"
-  with pytest.raises(UserError, match=r"--offline forbids .* omit it"):
+  with pytest.raises(UserError, match=r"--offline forbids .* omit --offline"):
     fetching.fetch("http://127.0.0.1:9/file", str(path), offline=True)
   path.write_bytes(BODY)
   url = "http://127.0.0.1:9/file"

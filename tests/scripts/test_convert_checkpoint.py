@@ -162,15 +162,18 @@ BAD = {
     "omit --offline",
   ],
   f"{EXTRACT} --init_checkpoint=wwm_cased_L-24_H-1024_A-16 --offline": [
-    "wwm_cased_L-24_H-1024_A-16.zip is not there",
-    "omit it",
+    "wwm_cased_L-24_H-1024_A-16.zip does not exist",
+    "omit --offline",
   ],
   "download.py": ["no command", "glue or squad or model"],
   "download.py data": ["--command=data", "glue|squad|model"],
   "download.py glue": ["glue needs names", "glue MRPC"],
   "download.py glue MPRC": ["'MPRC' is not a task", "did you mean 'MRPC'?"],
   "download.py squad MRPC": ["squad has no parts", "omit 'MRPC'"],
-  "download.py squad --output_dir=OUT --offline": ["--offline", "omit it"],
+  "download.py squad --output_dir=OUT --offline": [
+    "--offline",
+    "omit --offline",
+  ],
   "download.py squad --output_dir=FILES/text.txt": ["not a writable folder"],
   "download.py squad --output_dir=gs://a/b": [
     "--output_dir=gs://a/b is remote; pass a local folder"
