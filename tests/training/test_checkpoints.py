@@ -360,7 +360,7 @@ class TestUnwritable:
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"{tmp_path}/model.ckpt-4 cannot be written: ")
     assert line.endswith(
-      "; free some space, or pass another folder, and give the command "
+      "; free some space, or pass another folder, and run the same command "
       f"again; it will continue from {tmp_path}/model.ckpt-3"
     )
     # What is there is whole, and nothing else is left.
