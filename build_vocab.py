@@ -71,7 +71,7 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     "min_frequency",
     2,
-    "Minimum number of occurrences of characters, and of pieces of wordpiece.",
+    "Minimum number of occurrences of a character, and of a wordpiece.",
     lower_bound=1,
   )
   flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents.")

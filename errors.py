@@ -14,7 +14,7 @@ class UserError(ValueError):
 
   The message is one line that names the flag or the file (with its line), the
   value, and the remedy. Scripts print it without a traceback and exit with
-  `status`; any other exception counts as a fault of the program.
+  `status`; any other exception counts as a bug.
   """
 
   status = 2

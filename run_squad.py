@@ -172,6 +172,8 @@ def load_reader() -> Reader:
   """
   is_trained = FLAGS.output_dir and squad_reader.is_trained(FLAGS.output_dir)
   model = FLAGS.output_dir if is_trained else FLAGS.init_checkpoint
+  if is_trained:
+    common_flags.warn_of_unused_model()
   if not model:
     raise UserError(
       f"--output_dir={FLAGS.output_dir} does not hold a trained model; pass "

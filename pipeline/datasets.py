@@ -19,7 +19,7 @@ class Dataset(NamedTuple):
   """A task of GLUE.
 
   Attributes:
-    terms: who owns it, and what its licence allows.
+    terms: who owns it, and what its license allows.
     file: name of its archive or file, below GLUE's address.
     sha256: the checksum of the file; None if none is published.
   """
@@ -52,7 +52,7 @@ GLUE = {
     "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
   ),
   "MNLI": Dataset(
-    "OANC's licence, CC BY 3.0 and CC BY-SA 3.0, by genre",
+    "OANC's license, CC BY 3.0 and CC BY-SA 3.0, by genre",
     "MNLI.zip",
     "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
   ),

@@ -349,7 +349,7 @@ def truncate_seq_pair(
   """Shortens two lists in place until they hold `max_num_tokens` together.
 
   Pieces are removed from the longer list, and from B on a tie; randomly from
-  its start or its end, so that neither end of a text is favoured.
+  its start or its end, so that neither end of a text is favored.
   """
   size_a, size_b = len(tokens_a), len(tokens_b)
   surplus = size_a + size_b - max_num_tokens

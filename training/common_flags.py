@@ -485,17 +485,20 @@ def check_fine_tuning_flags(*questions: str) -> None:
     warn_of_unused_file("dev_file", "dev" in wanted_splits())
 
 
-# A finished model has its own values of these.
-_FLAGS_OF_MODELS = (
-  "init_checkpoint",
-  "vocab_file",
-  "spm_model_file",
-  "bert_config_file",
-  "do_lower_case",
-  "max_seq_length",
-  "long_text",
-  "max_context",
-)
+def warn_of_unused_model(*more: str) -> None:
+  """Logs flags that are given but not used, as --output_dir holds a model.
+
+  Args:
+    more: flags to look at beside those that name a model.
+  """
+  names = ("init_checkpoint", "vocab_file", "spm_model_file", *more)
+  names = (*names, "bert_config_file", "do_lower_case")
+  unused = [n for n in names if n in FLAGS and FLAGS[n].present]
+  if unused:
+    logging.warning(
+      "Not used, because the model in --output_dir is used as trained: --%s",
+      ", --".join(unused),
+    )
 
 
 def check_question_flags(*names: str) -> None:
@@ -508,12 +511,7 @@ def check_question_flags(*names: str) -> None:
   require("output_dir")
   require_positive("predict_batch_size")
   check_exclusive(*names, "do_train", "do_eval", "do_predict")
-  unused = [n for n in _FLAGS_OF_MODELS if n in FLAGS and FLAGS[n].present]
-  if unused:
-    logging.warning(
-      "Not used, because the model in --output_dir sets it: --%s",
-      ", --".join(unused),
-    )
+  warn_of_unused_model("max_seq_length", "long_text", "max_context")
   path = given("predict_file") if "predict_file" in names else None
   if path and path != text_files.STREAM:
     require_file("predict_file")

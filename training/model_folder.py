@@ -9,6 +9,7 @@ format contains `config.json`, `model.safetensors`, and `vocab.txt` or
 `tokenizer.json`.
 """
 
+import glob
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -184,7 +185,8 @@ def input_files(model_dir: str) -> list[str]:
   """The files that a model is read from, of which some may not exist."""
   folder = downloads.local_path(model_dir)
   paths = (os.path.join(folder, name) for name in CONFIG_NAMES + VOCAB_NAMES)
-  return [*paths, *checkpoints.checkpoint_files(model_dir)]
+  pieces = files.find(os.path.join(glob.escape(folder), "*.model"))
+  return [*paths, *pieces, *checkpoints.checkpoint_files(model_dir)]
 
 
 def find_vocabulary(model_dir: str) -> str | None:

@@ -33,9 +33,9 @@ class TestProject:
 
   def test_tsne_keeps_what_is_near(self):
     rng = np.random.default_rng(0)
-    centres = np.repeat(100 * np.eye(3, 20), 31, axis=0)
+    centers = np.repeat(100 * np.eye(3, 20), 31, axis=0)
     points, axes = embedding_map.project(
-      centres + rng.normal(size=centres.shape), "tsne"
+      centers + rng.normal(size=centers.shape), "tsne"
     )
     assert axes[0] == "t-SNE, perplexity 30"
     distances = np.linalg.norm(points[:, None] - points, axis=-1)

@@ -1,4 +1,4 @@
-"""Vocabularies: what is learnt is what the tokenizer looks up."""
+"""Vocabularies: what is learned is what the tokenizer looks up."""
 
 import collections
 import gzip
@@ -105,7 +105,7 @@ class TestCountWords:
 
 class TestLearnWordpiece:
   @pytest.mark.parametrize(
-    ("vocab_size", "min_frequency", "learnt"),
+    ("vocab_size", "min_frequency", "learned"),
     [
       # a##b occurs 6 times; then ab##c occurs 4 times; nothing else is left.
       (100, 2, ["a", "b", "c", "d", "##b", "##c", "ab", "abc"]),
@@ -116,15 +116,15 @@ class TestLearnWordpiece:
     ],
   )
   def test_joins_are_the_most_frequent_first(
-    self, vocab_size, min_frequency, learnt
+    self, vocab_size, min_frequency, learned
   ):
     pieces = build_vocab.learn_wordpiece(
       {"ab": 2, "abc": 4, "d": 5}, vocab_size, 2, min_frequency
     )
-    assert pieces == ["[PAD]", "[unused0]", "[unused1]", *SPECIALS, *learnt]
+    assert pieces == ["[PAD]", "[unused0]", "[unused1]", *SPECIALS, *learned]
 
   @given(LINES, st.booleans())
-  def test_all_that_was_learnt_from_is_known(self, lines, do_lower_case):
+  def test_all_that_was_learned_from_is_known(self, lines, do_lower_case):
     counts = cut_and_count(lines, do_lower_case=do_lower_case)
     pieces = build_vocab.learn_wordpiece(counts.words, 10**6, 3, 1)
     assert len(set(pieces)) == len(pieces)
@@ -145,8 +145,8 @@ class TestLearnWordpiece:
       "".join(word * n for word, n in words.items() if len(word) <= 200)
     )
     pieces = build_vocab.learn_wordpiece(words, 10**6, 0, 3)
-    learnt = {piece.removeprefix("##") for piece in pieces[5:]}
-    assert all(occurrences[char] >= 3 for char in "".join(learnt))
+    learned = {piece.removeprefix("##") for piece in pieces[5:]}
+    assert all(occurrences[char] >= 3 for char in "".join(learned))
     tokenizer = wordpiece_tokenizer(pieces)
     for word in words:
       is_known = len(word) <= 200 and all(occurrences[c] >= 3 for c in word)
@@ -209,7 +209,7 @@ class TestLearnSentencepiece:
 
   @settings(max_examples=25)
   @given(lines=LINES)
-  def test_any_text_is_learnt_or_refused(self, model_type, lines):
+  def test_any_text_is_learned_or_refused(self, model_type, lines):
     words = cut_and_count(lines, model_type).words
     if not any(char.isalnum() for word in words for char in word):
       words["the"] = 1  # Of marks alone SentencePiece may keep nothing.

@@ -251,7 +251,7 @@ def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
     atol=5.1e-7,
   )
   (line,) = log.splitlines()
-  assert "Not used, because the model in --output_dir sets it: --max_s" in line
+  assert "--output_dir is used as trained: --max_seq_length" in line
 
 
 def test_a_dialogue_is_answered_as_the_test_set_was(pairs):

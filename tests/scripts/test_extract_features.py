@@ -313,8 +313,8 @@ def test_many_lines_in_windows(tmp_path, files):
     tokens = found["tokens"]
   assert len(offsets) == len(words) == 5001
   for n in (0, 4095, 4096, 4999):
-    spelt = "".join(tokens[offsets[n] : offsets[n + 1]]).replace("##", "")
-    assert spelt.startswith(f"[CLS]{n}thegame")
+    spelled = "".join(tokens[offsets[n] : offsets[n + 1]]).replace("##", "")
+    assert spelled.startswith(f"[CLS]{n}thegame")
     assert words[n + 1] - words[n] == 3 + n % 5
 
 

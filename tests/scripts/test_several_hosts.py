@@ -21,7 +21,7 @@ sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
-STEPS = 60
+STEPS = 100
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,7 @@ def hosts(tmp_path_factory, goldens):
       **tiny_task.HEAD_ONLY,
       "num_train_epochs": STEPS / 5,
       "save_checkpoints_steps": 5,
+      "keep_checkpoint_max": 0,
       "worker_timeout": 60,
     }
     command = [
@@ -60,11 +61,13 @@ def hosts(tmp_path_factory, goldens):
 
 
 def _signal_when(path, process, number):
-  """Signals a process as soon as a file is there."""
+  """Signals a process as soon as a file is there, if it has not ended."""
   deadline = time.monotonic() + 60
-  while not path.exists() and time.monotonic() < deadline:
-    time.sleep(0.005)
-  os.kill(process.pid, number)
+  with contextlib.suppress(ProcessLookupError):  # Its log tells why.
+    while not path.exists() and time.monotonic() < deadline:
+      time.sleep(0.005)
+      os.kill(process.pid, 0)
+    os.kill(process.pid, number)
 
 
 def _ends(running):

@@ -103,10 +103,10 @@ def test_a_tagger_is_no_classifier(tmp_path, split_model):
     "flags.json": json.dumps(record),
   }
   for name in ("MRPC", "STS-B"):
-    with pytest.raises(UserError, match="holds a model of run_ner.py"):
+    with pytest.raises(UserError, match=r"holds a model of run_ner\.py"):
       make_task(tmp_path, assets, task_name=[name])
   table = split_model[1]
-  with pytest.raises(UserError, match="holds a model of run_ner.py"):
+  with pytest.raises(UserError, match=r"holds a model of run_ner\.py"):
     make_task(
       tmp_path, assets, task_name=["custom"], splits=("dev",), table=table
     )

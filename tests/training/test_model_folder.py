@@ -101,3 +101,14 @@ def test_a_released_folder_has_its_name_wherever_one_stands(
   monkeypatch.chdir(folder)
   tokenizer = model_folder.find_model(".").tokenizer
   assert not tokenizer.basic_tokenizer.do_lower_case
+
+
+def test_the_files_that_a_model_is_read_from(tmp_path, release):
+  folder = shutil.copytree(release, tmp_path / "model")
+  (folder / "x.model").touch()
+  (folder / "answers.jsonl").touch()
+  names = {path.rpartition("/")[2] for path in model_folder.input_files(folder)}
+  assert "answers.jsonl" not in names
+  others = {"answers.jsonl", "outputs.npz"}
+  expected = {path.name for path in folder.iterdir()} - others
+  assert expected <= names
