@@ -137,12 +137,12 @@ class ReaderGraph(TaskGraph):
       queries: ids [N, (pieces)] of the questions.
       pieces: ids [N, (pieces)] of the paragraphs.
     """
-    stride = self._settings.doc_stride
     sizes, lengths = pieces.row_lengths(), queries.row_lengths()
     rooms = self._settings.max_seq_length - 3 - lengths
-    counts = 1 - (-tf.maximum(sizes - rooms, 0) // stride)
+    strides = tf.minimum(rooms, self._settings.doc_stride)
+    counts = 1 - (-tf.maximum(sizes - rooms, 0) // strides)
     question = tf.repeat(tf.range(pieces.nrows()), counts)
-    start = stride * tf.ragged.range(counts).values
+    start = tf.gather(strides, question) * tf.ragged.range(counts).values
     size, length, room, row_start = (
       tf.gather(values, question)
       for values in (sizes, lengths, rooms, pieces.row_starts())

@@ -41,7 +41,8 @@ class ReadingSettings:
 
   Attributes:
     max_seq_length: length of a window in pieces, S.
-    doc_stride: number of pieces between the starts of two windows.
+    doc_stride: number of pieces between the starts of two windows; a shorter
+      window is followed by the next one without a gap.
     max_query_length: longer questions are truncated to as many pieces.
     version_2_with_negative: whether questions may have no answer.
   """
@@ -55,7 +56,7 @@ class ReadingSettings:
     """Number of a paragraph's pieces that fit beside a question.
 
     Raises:
-      UserError: windows of that size would not overlap.
+      UserError: there is no room for a word, or `doc_stride` is not positive.
     """
     room = self.max_seq_length - query_length - 3
     if room < 2:
@@ -64,14 +65,15 @@ class ReadingSettings:
         f"beside a question of {plural(query_length, 'piece')} and 3 special "
         f"tokens; raise it or lower --max_query_length"
       )
-    if not 0 < self.doc_stride < room:
+    if self.doc_stride < 1:
       raise UserError(
-        f"--doc_stride={self.doc_stride} is not between 1 and {room - 1}: "
-        f"windows with {room} pieces of text, as --max_seq_length="
-        f"{self.max_seq_length} leaves beside a question of {query_length}, "
-        f"would not overlap"
+        f"--doc_stride={self.doc_stride} must be at least 1; raise it"
       )
     return room
+
+  def stride_beside(self, query_length: int) -> int:
+    """Number of pieces between the starts of two windows of a question."""
+    return min(self.doc_stride, self.room_for_text(query_length))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -361,7 +363,7 @@ def iterate_windows(
     is_training: whether to set the positions of the answer.
 
   Raises:
-    UserError: the windows of a question would not overlap.
+    UserError: no text fits beside a question.
   """
   tokenize = functools.lru_cache(_MAX_CACHED_WORDS)(tokenizer.tokenize)
   doc_tokens, pieces = None, None
@@ -381,7 +383,7 @@ def iterate_windows(
       features.example_index = index
       features.is_impossible = example.is_impossible
       if is_training:
-        start = features.doc_span_index * settings.doc_stride
+        start = features.doc_span_index * settings.stride_beside(len(query))
         _set_positions(features, answer, len(query) + 2 - start)
     yield windows
 
@@ -434,7 +436,7 @@ def _windows(pieces, query, tokenizer, settings):
   question = ["[CLS]", *query, "[SEP]"]
   question_ids = tokenizer.convert_tokens_to_ids(question)
   size, first = len(pieces.tokens), len(question)
-  stride = settings.doc_stride
+  stride = settings.stride_beside(len(query))
   starts = range(0, max(size - room, 0) + stride, stride)[:size]
   owners = _owners(size, room, starts) if len(starts) > 1 else None
   windows = []

@@ -367,7 +367,7 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
     **given: fields to use instead.
 
   Raises:
-    UserError: the folder's file is damaged, or windows would not overlap.
+    UserError: the folder's file is damaged, or no text fits beside a question.
   """
   path = os.path.join(model_dir or "", SETTINGS_NAME)
   defaults = dataclasses.asdict(ReadingSettings())

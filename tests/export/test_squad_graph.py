@@ -29,12 +29,12 @@ TEXTS = [
 NO_WORDS = [("what ?", ""), ("what ?", " \n")]
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory, golden, goldens):
+@pytest.fixture(scope="module", params=[16, 40])
+def reader(tmp_path_factory, golden, goldens, request):
   """A Reader of the golden model, with answers that tell texts apart."""
   folder = tmp_path_factory.mktemp("squad")
   task_folders.write(folder, "squad", golden, goldens)
-  return Reader(str(folder), settings=ReadingSettings(48, 16, 12))
+  return Reader(str(folder), settings=ReadingSettings(48, request.param, 12))
 
 
 @pytest.fixture(scope="module")

@@ -564,10 +564,6 @@ ERRORS = {
     V2,
     ["FILES/train_v1.json", "pass --version_2_with_negative=False"],
   ),
-  "long stride": (
-    {"doc_stride": 69},
-    ["--doc_stride=69", "between 1 and 68", "69 pieces"],
-  ),
   "no stride": ({"doc_stride": 0}, ["--doc_stride=0"]),
   "no room": (
     {"max_seq_length": 28},

@@ -362,13 +362,28 @@ class TestBadInput:
     with pytest.raises(ValueError, match="complete gzip file"):
       squad.read_squad_examples(str(path), False)
 
-  @pytest.mark.parametrize("stride", [12, 30, 0, -1])
-  def test_windows_must_overlap(self, tokenizer, stride):
-    example = squad.SquadExample("q", "a b c d e", ["a"])
+  @pytest.mark.parametrize(
+    ("stride", "starts"),
+    [(11, [0, 11, 22]), (12, [0, 12, 24]), (30, [0, 12, 24])],
+  )
+  def test_windows_leave_no_gap(self, tokenizer, stride, starts):
+    words = list("abcdefghijklmnopqrstuvwxyz")
+    example = squad.SquadExample(
+      "q", "a b c d e", words, "y", start_position=24, end_position=24
+    )
     # 12 pieces are left of 20 beside a question of 5.
-    with pytest.raises(UserError, match=f"--doc_stride={stride} is not betw"):
-      featurize([example], tokenizer, 20, stride, 64, False)
-    assert featurize([example], tokenizer, 20, 11, 64, False)
+    windows = featurize([example], tokenizer, 20, stride, 64, True)
+    found = [[*window.token_to_orig_map.values()] for window in windows]
+    assert found == [[*range(start, min(start + 12, 26))] for start in starts]
+    # After [CLS], 5 pieces and [SEP].
+    positions = [window.start_position for window in windows]
+    assert positions == [0, 0, 7 + 24 - starts[2]]
+
+  def test_room_and_stride(self, tokenizer):
+    example = squad.SquadExample("q", "a b c d e", ["a"])
+    for stride in (0, -1):
+      with pytest.raises(UserError, match=f"--doc_stride={stride} must be at"):
+        featurize([example], tokenizer, 20, stride, 64, False)
     with pytest.raises(UserError, match="--max_seq_length=9 leaves no room"):
       featurize([example], tokenizer, 9, 1, 64, False)
     assert featurize([example], tokenizer, 10, 1, 64, False)
