@@ -29,12 +29,12 @@ TEXTS = [
 NO_WORDS = [("what ?", ""), ("what ?", " \n")]
 
 
-@pytest.fixture(scope="module", params=[16, 40])
-def reader(tmp_path_factory, golden, goldens, request):
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory, golden, goldens):
   """A Reader of the golden model, with answers that tell texts apart."""
   folder = tmp_path_factory.mktemp("squad")
   task_folders.write(folder, "squad", golden, goldens)
-  return Reader(str(folder), settings=ReadingSettings(48, request.param, 12))
+  return Reader(str(folder), settings=ReadingSettings(48, 16, 12))
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,13 @@ def questions(goldens):
   ]
 
 
-@pytest.mark.parametrize("is_v2", [False, True])
-def test_answers_are_the_readers(reader, questions, is_v2):
+@pytest.mark.parametrize(
+  ("is_v2", "stride"), [(False, 16), (True, 16), (False, 40)]
+)
+def test_answers_are_the_readers(reader, questions, is_v2, stride, monkeypatch):
+  # Beside a long question, a window is shorter than 40 pieces.
+  settings = ReadingSettings(48, stride, 12)
+  monkeypatch.setattr(reader, "settings", settings)
   reader.decoding = DecodingSettings(version_2_with_negative=is_v2)
   wanted = reader.answer_all(questions)
   if is_v2:

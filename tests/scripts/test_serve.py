@@ -101,7 +101,7 @@ def test_a_signal_answers_what_has_arrived(folder, number):
     SCRIPT,
     f"--model_dir={folder / 'moods'}",
     f"--port={port}",
-    "--max_wait_ms=3000",
+    "--max_wait_ms=1500",
   )
   deadline = time.monotonic() + 60
   while True:
