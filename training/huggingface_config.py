@@ -39,8 +39,8 @@ _FIXED = {
   "layer_norm_eps": layers.LAYER_NORM_EPSILON,
 }
 
-# Settings of their tokenizers, with the values, but for "Fast", with which text
-# is split as here.
+# Settings of Hugging Face's tokenizers, and the values, without the suffix
+# "Fast", for which they split text as it is split here.
 _TOKENIZERS = {
   "tokenizer_class": (
     *("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"),
