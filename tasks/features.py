@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,9 +101,10 @@ class FeatureExtractor:
     exclude_special: exclude [CLS] and [SEP] from mean, max and mean_sqrt_len. A
       text without other tokens gets a zero vector.
     max_seq_length: maximum number of tokens that the model reads at once.
-    long_text: "head" cuts a longer text. "mean_windows" reads a longer single
-      text in overlapping windows: a token has the vector of the window that
-      shows most around it, a text the mean of its windows' vectors.
+    long_text: "head" cuts longer texts. "mean_windows" reads them in
+      overlapping windows: a token has the vector of the window that shows most
+      around it, a text the mean of its windows' vectors. The texts of a pair
+      share the windows as in `sequences.share_room`.
     batch_size: texts per batch.
     precision, use_one_hot_embeddings, strategy, pad_to_max_length, runtime: see
       `predictor.Predictor`.
@@ -145,8 +147,12 @@ class FeatureExtractor:
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
       )
-    if max_seq_length < 3:
-      raise UserError(f"--max_seq_length={max_seq_length} is less than 3")
+    least = 5 if long_text == "mean_windows" else 3
+    if max_seq_length < least:
+      raise UserError(
+        f"--max_seq_length={max_seq_length} is less than {least}, the minimum "
+        f"with --long_text={long_text}"
+      )
     if not isinstance(model, model_folder.Model):
       model = model_folder.find_model(os.fspath(model))
     self.config, self.tokenizer = model.config, model.tokenizer
@@ -245,30 +251,66 @@ class FeatureExtractor:
         yield self._run(rows, progress)
 
   def _tokenize(self, text):
-    """A text's Features without numbers, its rows, and their Windows."""
+    """A text's Features without numbers, its rows, and their sources."""
     pair = (text,) if isinstance(text, str) else text
     is_pair = isinstance(pair, tuple | list) and len(pair) in (1, 2)
     if not is_pair or not all(isinstance(part, str) for part in pair):
       raise UserError(f"expected a text or a pair of texts, got {text!r:.80}")
-    pieces_a, starts_a = align(self.tokenizer, pair[0])
-    pieces_b, starts_b = align(self.tokenizer, "".join(pair[1:]))
-    size = len(pieces_a) + len(pieces_b)
-    room = self.max_seq_length - (3 if pieces_b else 2)
-    if self._reads_windows and not pieces_b:
-      windows = sequences.overlapping_windows(size, room, room // 2 or 1)
-      rows = [self._row(pieces_a[w.start : w.end]) for w in windows]
-      words = [start + 1 if start >= 0 else -1 for start in starts_a]
-      tokens, _ = sequences.join_texts(pieces_a)
-      return Features(tokens, words, None, None, False), rows, windows
-    sequences.truncate_pair(pieces_a, pieces_b, room)
-    texts = [pieces_a, pieces_b] if pieces_b else [pieces_a]
+    aligned = [
+      align(self.tokenizer, part) for part in (pair[0], "".join(pair[1:]))
+    ]
+    texts = [pieces for pieces, _ in aligned]
+    room = self.max_seq_length - (3 if texts[1] else 2)
+    shares = sequences.share_room(*map(len, texts), room)
+    was_cut = not self._reads_windows and sum(map(len, texts)) > room
+    if was_cut:
+      texts = [text[:share] for text, share in zip(texts, shares, strict=True)]
+    words = [
+      start + offset if 0 <= start < len(text) else -1
+      for (_, starts), text, offset in zip(
+        aligned, texts, (1, len(texts[0]) + 2), strict=True
+      )
+      for start in starts
+    ]
+    if not texts[1]:
+      texts, shares = texts[:1], shares[:1]
     tokens, _ = sequences.join_texts(*texts)
-    start_b = len(pieces_a) + 2
-    words = [s + 1 if 0 <= s < len(pieces_a) else -1 for s in starts_a]
-    words += [s + start_b if 0 <= s < len(pieces_b) else -1 for s in starts_b]
-    was_cut = len(pieces_a) + len(pieces_b) < size
-    rows = [self._row(*texts)]
-    return Features(tokens, words, None, None, was_cut), rows, None
+    rows, sources = self._rows(texts, shares)
+    return Features(tokens, words, None, None, was_cut), rows, sources
+
+  def _rows(self, texts, shares):
+    """The rows that show a text, or both texts of a pair, in windows.
+
+    A pair has as many rows as its text with more windows; those of the other
+    text are repeated.
+
+    Returns:
+      rows: the model's inputs.
+      sources: the (row, start, end) of the tokens that, joined, are those of
+        the whole texts. A repeated window counts in its first row.
+    """
+    windows = [
+      sequences.overlapping_windows(len(text), share, share // 2 or 1)
+      for text, share in zip(texts, shares, strict=True)
+    ]
+    count = max(map(len, windows))
+    rows = []
+    for row in range(count):
+      shown = [own[row * len(own) // count] for own in windows]
+      rows.append(
+        self._row(
+          *(text[w.start : w.end] for text, w in zip(texts, shown, strict=True))
+        )
+      )
+    sources, offset = [(0, 0, 1)], 1  # [CLS]
+    for share, own in zip(shares, windows, strict=True):
+      for index, window in enumerate(own):
+        row = math.ceil(index * count / len(own))
+        start = offset - window.start
+        sources.append((row, start + window.first, start + window.last))
+      offset += share + 1
+      sources.append((count - 1, offset - 1, offset))  # [SEP]
+    return rows, sources
 
   def _row(self, *texts):
     """The model's input for a text, or a pair."""
@@ -285,26 +327,23 @@ class FeatureExtractor:
     arrays = iter(self.predictor(flat, progress)["vectors"])
     field = "vector" if self.is_pooled else "values"
     results = []
-    for found, rows, windows in texts:
+    for found, rows, sources in texts:
       parts = list(itertools.islice(arrays, len(rows)))
-      array = parts[0] if len(parts) == 1 else self._joined(parts, windows)
+      array = parts[0] if len(parts) == 1 else self._joined(parts, sources)
       results.append(
         dataclasses.replace(found, **{field: self._converted(array)})
       )
     return results
 
-  def _joined(self, parts, windows):
-    """The values [tokens, L, H], or the vector [H*], of a text in windows."""
+  def _joined(self, parts, sources):
+    """The values [tokens, L, H], or the vector [H*], of texts in windows."""
     if self.is_pooled:
       mean = np.mean(parts, axis=0)
       length = np.linalg.norm(mean)
       return mean / length if self._normalize and length else mean
-    # Before its pieces, a window has [CLS].
-    owned = [
-      part[1 + window.first - window.start : 1 + window.last - window.start]
-      for part, window in zip(parts, windows, strict=True)
-    ]
-    return np.concatenate([parts[0][:1], *owned, parts[-1][-1:]])
+    return np.concatenate(
+      [parts[row][start:end] for row, start, end in sources]
+    )
 
   def _converted(self, array):
     """An array in `dtype`, and no view, which would keep the whole window."""

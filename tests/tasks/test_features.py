@@ -476,6 +476,10 @@ class TestErrors:
         "--exclude_special has no effect with --pooling=cls",
       ),
       ({"max_seq_length": 2}, "--max_seq_length=2 is less than 3"),
+      (
+        {"max_seq_length": 4, "long_text": "mean_windows"},
+        "--max_seq_length=4 is less than 5",
+      ),
       ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
       ({"batch_size": 0}, "--batch_size=0 is not a whole number above 0"),
       ({"batch_size": 8.0}, "--batch_size=8.0 is not a whole number"),
@@ -545,6 +549,64 @@ def test_a_long_text_is_read_in_windows(model):
     ]
     assert min(differences) < 1e-5
   np.testing.assert_allclose(found.values[0], parts[0].values[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("text_b", "shares"),
+  [("the war", (4, 2)), ("the game was the season after war", (3, 3))],
+)
+def test_a_long_pair_is_read_in_windows(model, text_b, shares):
+  texts = [model.tokenizer.tokenize(text) for text in (LONG, text_b)]
+  # All windows of a text, half of its share apart.
+  windows = [
+    [*range(0, len(pieces) - share, share // 2), len(pieces) - share]
+    for pieces, share in zip(texts, shares, strict=True)
+  ]
+  count = len(windows[0])
+  assert count > len(windows[1])
+  starts = [
+    [windows[0][row], windows[1][row * len(windows[1]) // count]]
+    for row in range(count)
+  ]
+  rows = [
+    tuple(
+      " ".join(pieces[start : start + share])
+      for pieces, start, share in zip(texts, own, shares, strict=True)
+    )
+    for own in starts
+  ]
+  options = {"layers": [-1], "max_seq_length": 9}
+  parts = [found.values for found in extractor(model, **options)(rows)]
+  found = extractor(model, **options, long_text="mean_windows")
+  (found,) = found([(LONG, text_b)])
+  assert found.tokens == ["[CLS]", *texts[0], "[SEP]", *texts[1], "[SEP]"]
+  assert not found.was_cut
+  assert -1 not in found.orig_to_tok_map
+  position = 0
+  expected = {0: [parts[0][0]], len(found.tokens) - 1: [parts[-1][-1]]}
+  expected[1 + len(texts[0])] = [parts[-1][1 + shares[0]]]
+  for text, (pieces, share) in enumerate(zip(texts, shares, strict=True)):
+    position += 1  # [CLS] or [SEP]
+    for index in range(len(pieces)):
+      context = [
+        min(index - own[text], own[text] + share - 1 - index) for own in starts
+      ]
+      expected[position] = [
+        part[1 + text * (shares[0] + 1) + index - own[text]]
+        for part, own, around in zip(parts, starts, context, strict=True)
+        if around == max(context)
+      ]
+      position += 1
+  for position, candidates in expected.items():
+    differences = [np.abs(c - found.values[position]).max() for c in candidates]
+    assert min(differences) < 1e-5
+  pooled = extractor(
+    model, max_seq_length=9, pooling="mean", long_text="mean_windows"
+  )
+  alone = extractor(model, max_seq_length=9, pooling="mean")
+  np.testing.assert_allclose(
+    pooled.vectors([(LONG, text_b)])[0], alone.vectors(rows).mean(0), atol=1e-6
+  )
 
 
 @pytest.mark.parametrize("normalize", [False, True])
