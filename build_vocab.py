@@ -21,7 +21,7 @@ from absl import flags, logging
 import tokenization
 from errors import UserError, plural
 from pipeline import files, new_pieces, progress, text_files
-from training import common_flags, startup
+from training import common_flags, flag_checks, model_flags, startup
 
 FLAGS = flags.FLAGS
 
@@ -347,7 +347,7 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   text_files.decode_utf8(FLAGS.extend, files.read_bytes(FLAGS.extend))
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
-  common_flags.check_vocabulary(old, "extend", FLAGS.extend)
+  model_flags.check_vocabulary(old, "extend", FLAGS.extend)
   if FLAGS.init_checkpoint:
     from tasks import extended_model  # Loads TensorFlow.
 
@@ -419,7 +419,7 @@ def check_extend_flags() -> None:
       if FLAGS[name].value:
         raise UserError(f"--{name} is for --extend only; omit it")
     return
-  common_flags.require_file("extend")
+  flag_checks.require_file("extend")
   if FLAGS.model_type != "wordpiece" or FLAGS.update_config:
     raise UserError(
       "--extend is for word pieces, and writes the configuration to "
@@ -429,9 +429,9 @@ def check_extend_flags() -> None:
     raise UserError(
       "--init_checkpoint and --output_dir belong together; pass both or none"
     )
-  common_flags.check_exclusive("output_dir", "output_file")
+  flag_checks.check_exclusive("output_dir", "output_file")
   if FLAGS.output_dir:
-    common_flags.check_output_folder(FLAGS.output_dir)
+    flag_checks.check_output_folder(FLAGS.output_dir)
     if _holds_model(FLAGS.output_dir):
       raise UserError(
         f"--output_dir={FLAGS.output_dir} holds a model; pass another folder"
@@ -446,22 +446,22 @@ def check_extend_flags() -> None:
 
 def check_flags() -> list[str]:
   """Checks the files in the flags; returns those to read."""
-  paths = common_flags.find_files("input_file")
+  paths = flag_checks.find_files("input_file")
   check_extend_flags()
   if FLAGS.output_dir:
     return paths
-  common_flags.require("output_file")
+  flag_checks.require("output_file")
   if FLAGS.model_type == "wordpiece" and FLAGS.output_file.endswith(".json"):
     raise UserError(
       f"--output_file={FLAGS.output_file} would be read as JSON, but one piece "
       f"per line is written; pass another name, such as vocab.txt"
     )
   inputs = [*paths, FLAGS.extend] if FLAGS.extend else paths
-  common_flags.check_output_files("output_file", [FLAGS.output_file], inputs)
+  flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
   if FLAGS.update_config:
-    common_flags.require_file("update_config")
+    flag_checks.require_file("update_config")
     config = [FLAGS.update_config]
-    common_flags.check_output_files("update_config", config, paths)
+    flag_checks.check_output_files("update_config", config, paths)
   return paths
 
 

@@ -14,7 +14,7 @@ from absl import flags
 from errors import UserError
 from export import huggingface, saved_model_weights
 from pipeline import downloads, files
-from training import common_flags, startup
+from training import common_flags, flag_checks, startup
 
 FLAGS = flags.FLAGS
 
@@ -33,9 +33,9 @@ def define_flags() -> None:
 
 def check_flags() -> None:
   """Raises UserError if a flag is missing or the folder cannot be written."""
-  common_flags.require("to", "model_dir", "output_dir")
+  flag_checks.require("to", "model_dir", "output_dir")
   path = FLAGS.output_dir
-  common_flags.check_output_folder(path)
+  flag_checks.check_output_folder(path)
   if files.isdir(path) and files.listdir(path):
     raise UserError(
       f"--output_dir={path} is not empty; pass a new folder, or delete it if "

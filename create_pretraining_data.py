@@ -34,7 +34,7 @@ from pipeline.instances import (
   truncate_seq_pair,
   write_instance_to_example_files,
 )
-from training import common_flags, startup
+from training import common_flags, flag_checks, model_flags, startup
 
 # Code written for the original finds these here.
 __all__ = [
@@ -138,9 +138,9 @@ def _define_instance_flags():
 
 def check_flags() -> None:
   """Raises UserError if a flag is wrong or contradicts another."""
-  common_flags.require("input_file", "output_file")
+  flag_checks.require("input_file", "output_file")
   instances.check_length(FLAGS.max_seq_length, FLAGS.next_sentence_prediction)
-  common_flags.check_masking_flags()
+  flag_checks.check_masking_flags()
   if not 0 <= FLAGS.short_seq_prob <= 1:
     raise UserError(
       f"--short_seq_prob={FLAGS.short_seq_prob} must be between 0 and 1"
@@ -167,7 +167,7 @@ def find_input_files() -> list[str]:
   Raises:
     UserError: one of them is missing, or cannot be read twice.
   """
-  paths = common_flags.find_files("input_file")
+  paths = flag_checks.find_files("input_file")
   for path in paths:
     if not (files.is_remote(path) or os.path.isfile(path)):
       raise UserError(
@@ -199,7 +199,7 @@ def make_config() -> corpus.CorpusConfig:
     do_whole_word_mask=FLAGS.do_whole_word_mask,
     next_sentence_prediction=FLAGS.next_sentence_prediction,
   )
-  tokenizer = common_flags.load_tokenizer()
+  tokenizer = model_flags.load_tokenizer()
   if not (FLAGS.no_masking or "[MASK]" in tokenizer.vocab):
     raise UserError(
       f"--vocab_file={FLAGS.vocab_file} has no line [MASK]; pass the vocab.txt "
@@ -260,7 +260,7 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
   config = make_config()
   input_files = find_input_files()
   outputs = FLAGS.output_file.split(",")
-  common_flags.check_output_files(
+  flag_checks.check_output_files(
     "output_file",
     outputs,
     [*input_files, FLAGS.vocab_file, FLAGS.spm_model_file],

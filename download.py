@@ -13,7 +13,7 @@ from absl import flags
 
 from errors import UserError
 from pipeline import datasets, downloads, files
-from training import common_flags, startup
+from training import common_flags, flag_checks, startup
 
 FLAGS = flags.FLAGS
 
@@ -73,7 +73,7 @@ def check_flags() -> None:
     raise UserError(
       f"--output_dir={folder} is remote; pass a local folder, and copy it"
     )
-  common_flags.check_output_folder(folder)
+  flag_checks.check_output_folder(folder)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from export import onnx_model
 from export.find_task import ASSETS, find_task
 from pipeline import downloads, files
 from tasks.features import POOLINGS
-from training import common_flags, model_folder, startup
+from training import common_flags, flag_checks, model_folder, startup
 
 FLAGS = flags.FLAGS
 
@@ -100,7 +100,7 @@ def define_flags() -> None:
 
 def check_flags() -> None:
   """Raises UserError if a flag is missing or contradicts another."""
-  common_flags.require("model_dir", "output_dir")
+  flag_checks.require("model_dir", "output_dir")
   given = f"--format={FLAGS.format}"
   if FLAGS.quantize not in _QUANTIZATIONS[FLAGS.format]:
     known = " or ".join(_QUANTIZATIONS[FLAGS.format])

@@ -21,7 +21,14 @@ from errors import UserError, plural
 from pipeline import progress, text_files
 from tasks import feature_files, features
 from tasks.features import FeatureExtractor
-from training import common_flags, devices, model_folder, startup
+from training import (
+  common_flags,
+  devices,
+  flag_checks,
+  model_flags,
+  model_folder,
+  startup,
+)
 
 # For notebooks.
 __all__ = ["FeatureExtractor"]
@@ -95,17 +102,17 @@ def _define_vector_flags():
 
 def check_flags() -> None:
   """Checks the files in the flags."""
-  common_flags.require("input_file", "output_file", "init_checkpoint")
+  flag_checks.require("input_file", "output_file", "init_checkpoint")
   if FLAGS.input_file != text_files.STREAM:
-    common_flags.require_file("input_file")
+    flag_checks.require_file("input_file")
   if FLAGS.output_file != text_files.STREAM:
-    common_flags.check_output_files(
+    flag_checks.check_output_files(
       "output_file",
       [FLAGS.output_file],
-      [FLAGS.input_file, *common_flags.model_files()],
+      [FLAGS.input_file, *model_flags.model_files()],
     )
   feature_files.check_output(FLAGS.output_file, FLAGS.dtype)
-  common_flags.check_precision()
+  flag_checks.check_precision()
   if FLAGS.use_tpu and FLAGS.runtime != "tensorflow":
     raise UserError(
       f"--runtime={FLAGS.runtime} does not run on a TPU; omit --use_tpu"
@@ -117,8 +124,8 @@ def load_extractor() -> FeatureExtractor:
   layers = None
   if FLAGS["layers"].present:
     layers = features.parse_layers(FLAGS.layers)
-  tokenizer = common_flags.load_tokenizer()
-  config = common_flags.load_config(tokenizer)
+  tokenizer = model_flags.load_tokenizer()
+  config = model_flags.load_config(tokenizer)
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
     *("max_seq_length", "batch_size", "dtype", "runtime"),

@@ -23,7 +23,7 @@ from pipeline import files, text_files
 from tasks import feature_files, terminal
 from tasks.fill_mask import MaskFiller
 from tasks.masked_text import Filled, Text, joined
-from training import common_flags, model_folder, startup
+from training import common_flags, flag_checks, model_folder, startup
 
 __all__ = ["Filled", "MaskFiller"]
 
@@ -63,14 +63,14 @@ def define_flags() -> None:
 
 def check_flags() -> None:
   """Raises UserError if a flag is missing or a file cannot be written."""
-  common_flags.require("model_dir")
-  common_flags.check_exclusive("input_file", "interactive")
-  common_flags.check_exclusive("output_file", "interactive")
+  flag_checks.require("model_dir")
+  flag_checks.check_exclusive("input_file", "interactive")
+  flag_checks.check_exclusive("output_file", "interactive")
   if FLAGS.interactive:
     return
-  common_flags.require("input_file")
+  flag_checks.require("input_file")
   if FLAGS.input_file != text_files.STREAM:
-    common_flags.require_file("input_file")
+    flag_checks.require_file("input_file")
   if FLAGS.output_file and FLAGS.output_file != text_files.STREAM:
     if FLAGS.output_file.lower().endswith(".gz"):
       raise UserError(
@@ -78,7 +78,7 @@ def check_flags() -> None:
         f".gz"
       )
     read = [FLAGS.input_file, *model_folder.input_files(FLAGS.model_dir)]
-    common_flags.check_output_files("output_file", [FLAGS.output_file], read)
+    flag_checks.check_output_files("output_file", [FLAGS.output_file], read)
 
 
 def describe(filled: Filled) -> str:

@@ -38,7 +38,13 @@ from tasks.glue import (
   MrpcProcessor,
   XnliProcessor,
 )
-from training import checkpoints, common_flags, startup
+from training import (
+  checkpoints,
+  common_flags,
+  flag_checks,
+  model_flags,
+  startup,
+)
 from training.experiment import Experiment, ModelFiles
 from training.settings import Settings
 
@@ -144,9 +150,9 @@ def _define_table_flags():
 
 def check_flags() -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  common_flags.require("task_name")
-  common_flags.check_fine_tuning_flags("predict_file", "interactive")
-  common_flags.check_exclusive("regression", "multilabel")
+  flag_checks.require("task_name")
+  flag_checks.check_fine_tuning_flags("predict_file", "interactive")
+  flag_checks.check_exclusive("regression", "multilabel")
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
     raise UserError(
       f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on exceeds "
@@ -168,7 +174,7 @@ def make_request() -> runs.Request:
     if FLAGS[name].using_default_value and not FLAGS.do_train:
       values[name] = None
   table = {name: FLAGS[name].value for name, *_ in _TABLE_FLAGS}
-  splits = tuple(common_flags.wanted_splits())
+  splits = tuple(flag_checks.wanted_splits())
   return runs.Request(splits=splits, table=table, **values)
 
 
@@ -178,9 +184,9 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
-  tokenizer = common_flags.load_tokenizer()
+  tokenizer = model_flags.load_tokenizer()
   task = runs.make_task(request, run, tokenizer)
-  config = common_flags.load_config(tokenizer, task.reading.max_seq_length)
+  config = model_flags.load_config(tokenizer, task.reading.max_seq_length)
   settings = Settings.from_flags(
     run.splits,
     do_eval=FLAGS.do_eval and "dev" in run.splits,
@@ -191,13 +197,13 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
     max_seq_length=task.reading.max_seq_length,
     long_text=task.reading.long_text,
   )
-  model = ModelFiles(config, common_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)
 
 
 def answer() -> None:
   """Predicts --predict_file or --interactive with the model in --output_dir."""
-  common_flags.check_question_flags("predict_file", "interactive")
+  flag_checks.check_question_flags("predict_file", "interactive")
   model = Classifier(
     FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision
   )

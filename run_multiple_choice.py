@@ -15,7 +15,7 @@ from tasks import choices, multiple_choice, terminal
 from tasks.choices import Example
 from tasks.chooser import Chooser
 from tasks.multiple_choice import MultipleChoiceTask
-from training import common_flags, startup
+from training import common_flags, flag_checks, model_flags, startup
 from training.experiment import Experiment, ModelFiles
 from training.settings import Settings, find_weights
 
@@ -47,10 +47,10 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.check_fine_tuning_flags("interactive")
-  for split in common_flags.wanted_splits():
-    common_flags.require(_SPLITS[split])
-    common_flags.require_file(_SPLITS[split])
+  flag_checks.check_fine_tuning_flags("interactive")
+  for split in flag_checks.wanted_splits():
+    flag_checks.require(_SPLITS[split])
+    flag_checks.require_file(_SPLITS[split])
 
 
 def make_experiment() -> Experiment:
@@ -65,25 +65,25 @@ def make_experiment() -> Experiment:
     trained_length = multiple_choice.read_assets(folder)
     if FLAGS["max_seq_length"].using_default_value:
       length = trained_length
-  tokenizer = common_flags.load_tokenizer()
+  tokenizer = model_flags.load_tokenizer()
   examples = {
     split: choices.read_examples(FLAGS[_SPLITS[split]].value, split != "test")
-    for split in common_flags.wanted_splits()
+    for split in flag_checks.wanted_splits()
   }
-  config = common_flags.load_config(tokenizer, length)
+  config = model_flags.load_config(tokenizer, length)
   task = MultipleChoiceTask(examples, tokenizer, length)
   settings = Settings.from_flags(
-    common_flags.wanted_splits(),
+    flag_checks.wanted_splits(),
     init_checkpoint=init_checkpoint,
     max_seq_length=length,
   )
-  model = ModelFiles(config, common_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)
 
 
 def converse() -> None:
   """Compares choices that the user types."""
-  common_flags.check_question_flags("interactive")
+  flag_checks.check_question_flags("interactive")
   chooser = Chooser(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
   prompts = ("context> ", "question> ", "choices, separated by |> ")
   terminal.converse(chooser.describe, prompts)

@@ -21,7 +21,7 @@ from tasks.entities import FoundEntity
 from tasks.tagged_rows import Reading
 from tasks.tagger import Tagger
 from tasks.tagging import TaggingTask
-from training import common_flags, startup
+from training import common_flags, flag_checks, model_flags, startup
 from training.experiment import Experiment, ModelFiles
 from training.settings import Settings, find_weights
 
@@ -94,7 +94,7 @@ def find_file(split: str) -> str:
   """
   path = FLAGS[f"{split}_file"].value
   if path:
-    common_flags.require_file(f"{split}_file")
+    flag_checks.require_file(f"{split}_file")
     return path
   if not FLAGS.data_dir:
     raise UserError(f"--{split}_file is required; pass it, or --data_dir")
@@ -117,7 +117,7 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
   """
   sentences = {
     split: tagged_text.read_sentences(find_file(split), split != "test")
-    for split in common_flags.wanted_splits()
+    for split in flag_checks.wanted_splits()
   }
   names = [field.name for field in dataclasses.fields(Reading)]
   given = {
@@ -144,22 +144,22 @@ def make_experiment() -> Experiment:
     UserError: a flag or a file is wrong.
   """
   init_checkpoint, folder = find_weights()
-  tokenizer = common_flags.load_tokenizer()
+  tokenizer = model_flags.load_tokenizer()
   task = make_task(tokenizer, folder)
   reading = task.reading
-  config = common_flags.load_config(tokenizer, reading.max_seq_length)
+  config = model_flags.load_config(tokenizer, reading.max_seq_length)
   settings = Settings.from_flags(
-    common_flags.wanted_splits(),
+    flag_checks.wanted_splits(),
     init_checkpoint=init_checkpoint,
     **dataclasses.asdict(reading),
   )
-  model = ModelFiles(config, common_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)
 
 
 def answer() -> None:
   """Finds entities in --predict_file, or in what the user types."""
-  common_flags.check_question_flags("predict_file", "interactive")
+  flag_checks.check_question_flags("predict_file", "interactive")
   tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
   if FLAGS.interactive:
     terminal.converse(lambda text: describe(tagger(text)))
@@ -181,7 +181,7 @@ def main() -> None:
   if FLAGS.predict_file or FLAGS.interactive:
     answer()
     return
-  common_flags.check_fine_tuning_flags("predict_file", "interactive")
+  flag_checks.check_fine_tuning_flags("predict_file", "interactive")
   make_experiment().run()
 
 

@@ -28,7 +28,13 @@ from tasks.pretraining import (
   get_next_sentence_output,
   model_fn_builder,
 )
-from training import common_flags, record_files, startup
+from training import (
+  common_flags,
+  flag_checks,
+  model_flags,
+  record_files,
+  startup,
+)
 from training.experiment import Experiment, ModelFiles
 from training.settings import Settings, find_weights
 
@@ -83,12 +89,12 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.require("output_dir")
-  common_flags.check_run_flags()
-  common_flags.require_positive("num_train_steps", "max_eval_steps")
+  flag_checks.require("output_dir")
+  flag_checks.check_run_flags()
+  flag_checks.require_positive("num_train_steps", "max_eval_steps")
   if not (FLAGS.do_train or FLAGS.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
-  common_flags.warn_of_unused_file(
+  flag_checks.warn_of_unused_file(
     "eval_input_file", bool(FLAGS.do_eval or FLAGS.eval_steps)
   )
   if FLAGS.do_train and FLAGS.num_warmup_steps > FLAGS.num_train_steps:
@@ -97,7 +103,7 @@ def check_flags() -> None:
       f"--num_train_steps={FLAGS.num_train_steps}, so the learning rate would "
       f"never reach its peak; lower it"
     )
-  common_flags.check_masking_flags()
+  flag_checks.check_masking_flags()
   for name in ("masked_lm_prob", "do_whole_word_mask"):
     if FLAGS[name].value != FLAGS[name].default and not FLAGS.dynamic_masking:
       raise UserError(
@@ -170,9 +176,9 @@ def load_tokenizer() -> tokenization.FullTokenizer | None:
   """The tokenizer, if the flags name or need one, or the model has one."""
   # A vocabulary beside the model is copied into the new model's folder, so it
   # is checked like a named one.
-  has_file = common_flags.vocab_file() or FLAGS.spm_model_file
+  has_file = model_flags.vocab_file() or FLAGS.spm_model_file
   if has_file or FLAGS.dynamic_masking:
-    return common_flags.load_tokenizer()
+    return model_flags.load_tokenizer()
   return None
 
 
@@ -180,11 +186,11 @@ def main() -> None:
   check_flags()
   flag_of = record_flags()
   files = {
-    name: record_files.without_empty(common_flags.find_files(name))
+    name: record_files.without_empty(flag_checks.find_files(name))
     for name in flag_of.values()
   }
   tokenizer = load_tokenizer()
-  config = common_flags.load_config(tokenizer)
+  config = model_flags.load_config(tokenizer)
   layout = check_layout(files)
   mask_batch, vocab_size = None, config.vocab_size
   if FLAGS.dynamic_masking:
@@ -217,7 +223,7 @@ def main() -> None:
   )
   init_checkpoint, _ = find_weights()
   settings = Settings.from_flags(flag_of, init_checkpoint=init_checkpoint)
-  model = ModelFiles(config, common_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(config))
   Experiment(task, model, settings).run()
 
 

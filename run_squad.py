@@ -31,7 +31,13 @@ from tasks.squad import (
 from tasks.squad_decoding import RawResult, get_final_text, write_predictions
 from tasks.squad_model import SquadTask, create_model, model_fn_builder
 from tasks.squad_reader import Reader
-from training import common_flags, model_folder, startup
+from training import (
+  common_flags,
+  flag_checks,
+  model_flags,
+  model_folder,
+  startup,
+)
 from training.experiment import Experiment, ModelFiles
 from training.settings import Settings, find_weights
 
@@ -91,7 +97,7 @@ def splits() -> dict[str, str]:
   """The data splits that are read, each with the flag of its file."""
   return {
     split: "train_file" if split == "train" else "predict_file"
-    for split in common_flags.wanted_splits()
+    for split in flag_checks.wanted_splits()
   }
 
 
@@ -101,16 +107,16 @@ def check_flags() -> None:
   Raises:
     UserError: a flag is wrong.
   """
-  common_flags.check_fine_tuning_flags("interactive")
+  flag_checks.check_fine_tuning_flags("interactive")
   wanted = set(splits().values())
-  common_flags.warn_of_unused_file(
+  flag_checks.warn_of_unused_file(
     "predict_file",
     "predict_file" in wanted,
     "--do_predict, --do_eval or --eval_steps",
   )
   for name in dict.fromkeys(splits().values()):
-    common_flags.require(name)
-    common_flags.require_file(name)
+    flag_checks.require(name)
+    flag_checks.require_file(name)
 
 
 def reading_settings(folder: str | None) -> ReadingSettings:
@@ -135,8 +141,8 @@ def make_experiment() -> Experiment:
   """
   init_checkpoint, folder = find_weights()
   reading = reading_settings(folder)
-  tokenizer = common_flags.load_tokenizer()
-  config = common_flags.load_config(tokenizer, reading.max_seq_length)
+  tokenizer = model_flags.load_tokenizer()
+  config = model_flags.load_config(tokenizer, reading.max_seq_length)
   decoding = squad_model.decoding_settings(
     tokenizer,
     reading,
@@ -160,7 +166,7 @@ def make_experiment() -> Experiment:
   )
   if FLAGS.do_predict:  # The predictions are scored.
     settings = dataclasses.replace(settings, do_eval=False)
-  model = ModelFiles(config, common_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)
 
 
@@ -173,7 +179,7 @@ def load_reader() -> Reader:
   is_trained = FLAGS.output_dir and squad_reader.is_trained(FLAGS.output_dir)
   model = FLAGS.output_dir if is_trained else FLAGS.init_checkpoint
   if is_trained:
-    common_flags.warn_of_unused_model()
+    flag_checks.warn_of_unused_model()
   if not model:
     raise UserError(
       f"--output_dir={FLAGS.output_dir} does not hold a trained model; pass "
@@ -183,9 +189,9 @@ def load_reader() -> Reader:
   reading = reading_settings(folder)
   config, tokenizer = None, None
   if not is_trained and (FLAGS.vocab_file or FLAGS.spm_model_file):
-    tokenizer = common_flags.load_tokenizer()
+    tokenizer = model_flags.load_tokenizer()
   if not is_trained and FLAGS.bert_config_file:
-    config = common_flags.load_config(tokenizer, reading.max_seq_length)
+    config = model_flags.load_config(tokenizer, reading.max_seq_length)
   threshold = squad_model.parse_threshold(
     FLAGS.null_score_diff_threshold, reading.version_2_with_negative
   )
@@ -209,10 +215,10 @@ def load_reader() -> Reader:
 
 def main() -> None:
   if FLAGS.interactive:
-    common_flags.check_exclusive(
+    flag_checks.check_exclusive(
       "interactive", "do_train", "do_eval", "do_predict"
     )
-    common_flags.require_positive("predict_batch_size")
+    flag_checks.require_positive("predict_batch_size")
     squad_reader.converse(load_reader())
   else:
     check_flags()

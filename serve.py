@@ -19,7 +19,7 @@ import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import UserError, import_optional
-from training import common_flags, startup
+from training import common_flags, flag_checks, startup
 
 FLAGS = flags.FLAGS
 
@@ -88,7 +88,7 @@ def check_flags() -> str:
   Raises:
     UserError: a flag is wrong, or a package is missing.
   """
-  common_flags.require("model_dir")
+  flag_checks.require("model_dir")
   if FLAGS.max_texts > FLAGS.max_queue:
     raise UserError(
       f"--max_texts={FLAGS.max_texts} is more than --max_queue="

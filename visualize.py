@@ -25,7 +25,14 @@ from errors import UserError, plural, shortened
 from pipeline import files, sequences, text_files
 from reports import attention, embedding_map
 from tasks import features
-from training import checkpoints, common_flags, model_folder, predictor
+from training import (
+  checkpoints,
+  common_flags,
+  flag_checks,
+  model_flags,
+  model_folder,
+  predictor,
+)
 from training import startup
 
 FLAGS = flags.FLAGS
@@ -82,17 +89,17 @@ def check_flags() -> None:
           f"--{name} is a flag of {command}, not of {FLAGS.command}; omit it"
         )
   required = COMMANDS[FLAGS.command][0]
-  common_flags.require(required, "output_file", "init_checkpoint")
+  flag_checks.require(required, "output_file", "init_checkpoint")
   if FLAGS.input_file:
-    common_flags.require_file("input_file")
-  inputs = [FLAGS.input_file, *common_flags.model_files()]
-  common_flags.check_output_files("output_file", [FLAGS.output_file], inputs)
+    flag_checks.require_file("input_file")
+  inputs = [FLAGS.input_file, *model_flags.model_files()]
+  flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
 
 
 def load_model() -> model_folder.Model:
   """The model that the flags name."""
-  tokenizer = common_flags.load_tokenizer()
-  config = common_flags.load_config(tokenizer)
+  tokenizer = model_flags.load_tokenizer()
+  config = model_flags.load_config(tokenizer)
   return model_folder.Model(config, tokenizer, FLAGS.init_checkpoint)
 
 

@@ -79,6 +79,8 @@ def test_module_keeps_the_rules(name):
   assert name.rpartition(".")[2] != "utils"
   knows_flags = folder == "scripts" or name in (
     "training.common_flags",
+    "training.flag_checks",
+    "training.model_flags",
     "training.settings",
     "training.startup",
   )

@@ -1,7 +1,7 @@
 """Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
     settings = Settings.from_flags(["train", "dev"])
-    model = ModelFiles(config, common_flags.release_files(config))
+    model = ModelFiles(config, model_flags.release_files(config))
     results = Experiment(task, model, settings).run()
 
 `training/task.py` defines the interface of a task.

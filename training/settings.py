@@ -11,10 +11,20 @@ from absl import flags, logging
 
 import optimization
 from errors import UserError, plural
-from training import common_flags, devices, estimator, model_folder
+from training import (
+  common_flags,
+  devices,
+  estimator,
+  flag_checks,
+  model_flags,
+  model_folder,
+)
 from training.task import Task
 
 FLAGS = flags.FLAGS
+
+# Modules whose flags are not ours.
+_LIBRARIES = ("absl.", "tensorflow.")
 
 # Values of --use_xla as `RunConfig` takes them.
 _USE_XLA = {"auto": None, "true": True, "false": False}
@@ -77,7 +87,7 @@ class Settings:
     Raises:
       UserError: there is no such TPU, or it lacks the precision.
     """
-    common_flags.check_precision()
+    flag_checks.check_precision()
     names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
     fields = {name: FLAGS[name].value for name in names}
     fields |= {k: v for k, v in changes.items() if k in names}
@@ -92,7 +102,7 @@ class Settings:
       common_flags.cluster(),
       FLAGS.worker_timeout,
     )
-    recorded = common_flags.flag_values() | changes
+    recorded = _flag_values() | changes
     settings = cls(splits=tuple(splits), flags=recorded, **fields)
     if kind in ("multi_worker", "tpu"):
       settings.strategy  # noqa: B018  Hosts must meet before one locks a folder.
@@ -244,3 +254,17 @@ def find_weights() -> tuple[str | None, str | None]:
       f"--init_checkpoint"
     )
   return init_checkpoint, folder
+
+
+def _flag_values() -> dict[str, object]:
+  """The project's flags by name, without those of libraries."""
+  values = {
+    name: FLAGS[name].value
+    for name in sorted(FLAGS)
+    if not FLAGS.find_module_defining_flag(name).startswith(_LIBRARIES)
+  }
+  defaults = {
+    "vocab_file": model_flags.vocab_file,
+    "bert_config_file": model_flags.bert_config_file,
+  }
+  return values | {n: find() for n, find in defaults.items() if n in values}

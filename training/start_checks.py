@@ -11,7 +11,7 @@ from absl import logging
 import modeling
 from errors import UserError
 from pipeline import files
-from training import checkpoints, common_flags
+from training import checkpoints, flag_checks
 
 
 def check_init_path(init_checkpoint: str | None) -> None:
@@ -86,7 +86,7 @@ def check_output_dir(
   Returns:
     Whether it holds a valid checkpoint of a training of the variables `shapes`.
   """
-  common_flags.check_output_folder(output_dir)
+  flag_checks.check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest = checkpoints.latest_valid(output_dir)
   if not newest:

@@ -152,7 +152,7 @@ def test_labels_of_a_regression_are_no_classes(warnings):
 
 
 def test_the_vocabulary_of_a_tokenizer_file(warnings):
-  """`common_flags.release_files` gives str for it, and else bytes."""
+  """`model_flags.release_files` gives str for it, and else bytes."""
   rows = row_set([[1]])
   expected = ["train set: 100.0% of the word pieces are [UNK]"]
   for vocabulary in (VOCABULARY, VOCABULARY.encode()):

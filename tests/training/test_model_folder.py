@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from absl import flags
 
-from training import checkpoints, common_flags, model_folder
+from training import checkpoints, common_flags, model_flags, model_folder
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,9 @@ def test_the_weights_say_which_configuration_is_theirs(
   for name, value in (("bert_config_file", ""), ("init_checkpoint", tmp_path)):
     flags.DEFINE_string(name, str(value), "", flag_values=values)
   values.mark_as_parsed()
-  monkeypatch.setattr(common_flags, "FLAGS", values)
-  assert common_flags.bert_config_file() == str(tmp_path / "config.json")
+  for module in (common_flags, model_flags):
+    monkeypatch.setattr(module, "FLAGS", values)
+  assert model_flags.bert_config_file() == str(tmp_path / "config.json")
   (tmp_path / "bert_model.ckpt.index").touch()
   assert model_folder.load_config(str(tmp_path)).hidden_act == "gelu"
 

@@ -1,0 +1,240 @@
+"""Checks of the values of flags, without TensorFlow."""
+
+import itertools
+import math
+import os
+from collections.abc import Iterable
+
+from absl import flags, logging
+
+from errors import UserError
+from pipeline import files, text_files
+from training import common_flags
+
+FLAGS = flags.FLAGS
+
+
+def require(*names: str) -> None:
+  """Raises UserError for the first of these flags that has no value."""
+  for name in names:
+    if not FLAGS[name].value:
+      raise UserError(f"--{name} is required; pass a value")
+
+
+def check_precision() -> None:
+  """Raises UserError if the device lacks the --precision."""
+  is_tpu = FLAGS.use_tpu or common_flags.given("distribution_strategy") == "tpu"
+  if is_tpu and FLAGS.precision == "float16":
+    raise UserError(
+      "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
+    )
+
+
+def check_exclusive(*names: str) -> None:
+  """Raises UserError if two of these flags are given."""
+  first, *others = [name for name in names if FLAGS[name].value] or [None]
+  if others:
+    raise UserError(
+      f"--{first} and --{others[0]} cannot both be given; omit one"
+    )
+
+
+def require_positive(*names: str) -> None:
+  """Raises UserError for the first of these flags that is not positive."""
+  for name in names:
+    if not 0 < FLAGS[name].value < math.inf:
+      raise UserError(
+        f"--{name}={FLAGS[name].value} must be a finite number greater than 0"
+      )
+
+
+def check_run_flags() -> None:
+  """Checks the numbers of `define_run_flags`."""
+  require_positive(
+    "train_batch_size",
+    "eval_batch_size",
+    "save_checkpoints_steps",
+    "log_steps",
+    "learning_rate",
+    "max_grad_norm",
+  )
+  if not 0 <= FLAGS.weight_decay < math.inf:
+    raise UserError(
+      f"--weight_decay={FLAGS.weight_decay} must be a finite number of at "
+      f"least 0"
+    )
+
+
+def check_masking_flags() -> None:
+  """Checks the fraction of `define_masking_flags`."""
+  if not 0 < FLAGS.masked_lm_prob < 1:
+    otherwise = ", or --no_masking" if "no_masking" in FLAGS else ""
+    raise UserError(
+      f"--masked_lm_prob={FLAGS.masked_lm_prob} must be between 0 and 1; pass "
+      f"0.15, as in the paper{otherwise}"
+    )
+
+
+def check_fine_tuning_flags(*questions: str) -> None:
+  """Checks the flags of a fine-tuning run, and warns of a file it ignores.
+
+  Args:
+    questions: the flags that ask a trained model instead.
+  """
+  require("output_dir")
+  check_run_flags()
+  require_positive("predict_batch_size", "num_train_epochs")
+  if not 0 <= FLAGS.warmup_proportion <= 1:
+    raise UserError(
+      f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"
+    )
+  if not wanted_splits():
+    asks = " or ".join(f"--{name}" for name in questions)
+    raise UserError(
+      f"nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      f"trained model, {asks}"
+    )
+  if "dev_file" in FLAGS:
+    warn_of_unused_file("dev_file", "dev" in wanted_splits())
+
+
+def warn_of_unused_model(*more: str) -> None:
+  """Logs flags that are given but not used, as --output_dir holds a model.
+
+  Args:
+    more: flags to look at beside those that name a model.
+  """
+  names = ("init_checkpoint", "vocab_file", "spm_model_file", *more)
+  names = (*names, "bert_config_file", "do_lower_case")
+  unused = [n for n in names if n in FLAGS and FLAGS[n].present]
+  if unused:
+    logging.warning(
+      "Not used, because the model in --output_dir is used as trained: --%s",
+      ", --".join(unused),
+    )
+
+
+def check_question_flags(*names: str) -> None:
+  """Checks the flags of a command that asks the model in --output_dir.
+
+  Args:
+    names: the flags that ask, of which one is given. None of the flags for
+      training and its data may be given as well.
+  """
+  require("output_dir")
+  require_positive("predict_batch_size")
+  check_exclusive(*names, "do_train", "do_eval", "do_predict")
+  warn_of_unused_model("max_seq_length", "long_text", "max_context")
+  path = common_flags.given("predict_file") if "predict_file" in names else None
+  if path and path != text_files.STREAM:
+    require_file("predict_file")
+
+
+def evaluates_in_training() -> bool:
+  """Whether the flags ask for evaluations during training."""
+  return bool(
+    FLAGS.eval_steps
+    or common_flags.given("keep_best")
+    or common_flags.given("early_stopping_patience")
+  )
+
+
+def wanted_splits() -> list[str]:
+  """The data splits that the flags of a fine-tuning run need."""
+  in_training = FLAGS.do_train and evaluates_in_training()
+  wanted = {
+    "train": FLAGS.do_train,
+    "dev": FLAGS.do_eval or in_training,
+    "test": FLAGS.do_predict,
+  }
+  return [split for split, is_wanted in wanted.items() if is_wanted]
+
+
+def require_file(name: str) -> None:
+  """Raises UserError unless this flag names a file that exists."""
+  path = FLAGS[name].value
+  if not files.isfile(path):
+    raise UserError(f"--{name}={path}: no such file; pass the path of a file")
+
+
+def warn_of_unused_file(
+  name: str, is_used: bool, users: str = "--do_eval or --eval_steps"
+) -> None:
+  """Warns if this flag names a file that no step reads; `users` would do so."""
+  path = FLAGS[name].value
+  if path and not is_used:
+    logging.warning("--%s=%s is not used; add %s", name, path, users)
+
+
+def check_output_files(
+  name: str, paths: Iterable[str], read: Iterable[str | None]
+) -> None:
+  """Raises UserError unless files can be written.
+
+  Args:
+    name: the flag that names them.
+    paths: the files; no path may occur twice.
+    read: paths that the run reads and must not overwrite; None is skipped.
+  """
+  taken = {os.path.realpath(path): "is an input" for path in read if path}
+  for path in paths:
+    folder, base = os.path.dirname(path) or ".", os.path.basename(path)
+    is_local = not files.is_remote(path)
+    problem = None
+    if not base or files.isdir(path):
+      problem = f"{path!r} is not a file; pass the path of a file"
+    elif is_local and os.path.exists(path) and not os.path.isfile(path):
+      problem = f"{path} is a pipe or a device; pass the path of a file"
+    elif is_local and not os.path.isdir(folder):
+      problem = f"no such folder {folder}; create it, or pass another path"
+    elif is_local and not os.access(folder, os.W_OK):
+      problem = f"folder {folder} is not writable; pass another path"
+    # The file is first written beside its final name.
+    for written in (path, os.path.realpath(path) + files.PARTIAL):
+      if not problem and os.path.realpath(written) in taken:
+        problem = f"{written} {taken[os.path.realpath(written)]}"
+        problem += "; pass another path"
+    if problem:
+      raise UserError(f"--{name}={FLAGS[name].value}: {problem}")
+    taken[os.path.realpath(path)] = "is given twice"
+    taken[os.path.realpath(path) + files.PARTIAL] = "is a temporary file"
+
+
+def check_output_folder(path: str) -> None:
+  """Raises UserError unless --output_dir, or a folder in it, can be created."""
+  if files.is_remote(path):
+    return
+  # The folder itself, or the nearest one above it that exists.
+  existing = os.path.abspath(path)
+  while not os.path.exists(existing):
+    existing = os.path.dirname(existing)
+  if not (os.path.isdir(existing) and os.access(existing, os.W_OK)):
+    raise UserError(
+      f"--output_dir={path}: {existing} is not a writable folder; pass another"
+    )
+
+
+def find_files(name: str) -> list[str]:
+  """The files that a flag names: paths and patterns, separated by commas.
+
+  A pattern does not match the temporary files of a killed run.
+
+  Raises:
+    UserError: one of them names no file.
+  """
+  require(name)
+  found = []
+  for pattern in FLAGS[name].value.split(","):
+    # A path that exists is taken literally, even if it looks like a pattern.
+    if files.exists(pattern):
+      paths = [pattern]
+    else:
+      paths = itertools.filterfalse(files.is_partial, files.find(pattern))
+    matches = [path for path in paths if not files.isdir(path)]
+    if not matches:
+      raise UserError(
+        f"--{name}={FLAGS[name].value}: no file matches {pattern}; pass paths "
+        f"or patterns such as data/*.txt, separated by commas"
+      )
+    found += matches
+  return found

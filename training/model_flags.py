@@ -1,0 +1,194 @@
+"""The model that the flags name: its tokenizer, configuration and files.
+
+Imports TensorFlow lazily.
+"""
+
+import glob
+import os
+
+from absl import flags
+
+import tokenization
+from errors import UserError
+from pipeline import downloads, files, text_files
+from training import common_flags, flag_checks
+
+FLAGS = flags.FLAGS
+
+
+def vocab_file() -> str | None:
+  """--vocab_file; by default, that of the folder --init_checkpoint.
+
+  The default applies only if --bert_config_file is omitted as well.
+  """
+  if (
+    FLAGS.vocab_file
+    or FLAGS.spm_model_file
+    or common_flags.given("bert_config_file")
+  ):
+    return FLAGS.vocab_file
+  return _file_of_init_checkpoint("vocab_file")
+
+
+def bert_config_file() -> str | None:
+  """--bert_config_file; by default, that of the folder --init_checkpoint."""
+  return FLAGS.bert_config_file or _file_of_init_checkpoint("bert_config_file")
+
+
+def _file_of_init_checkpoint(flag):
+  """The default of a flag: a file in the folder --init_checkpoint, or None."""
+  if not common_flags.given("init_checkpoint"):
+    return None
+  from training import model_folder
+
+  folder = downloads.local_path(FLAGS.init_checkpoint)
+  names = {
+    "vocab_file": model_folder.VOCAB_NAMES,
+    "bert_config_file": model_folder.config_names(folder),
+  }
+  paths = (os.path.join(folder, name) for name in names[flag])
+  return next(filter(files.isfile, paths), None)
+
+
+def model_files() -> list[str]:
+  """The files of the model that the flags name, with its checkpoint's."""
+  from training import checkpoints
+
+  named = (vocab_file(), FLAGS.spm_model_file, bert_config_file())
+  return [
+    *filter(None, named),
+    *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
+  ]
+
+
+def load_tokenizer() -> tokenization.FullTokenizer:
+  """The tokenizer that the flags name."""
+  flag, path = "vocab_file", vocab_file()
+  if FLAGS.spm_model_file:
+    flag, path = "spm_model_file", FLAGS.spm_model_file
+  if not path:
+    folder = downloads.local_path(common_flags.given("init_checkpoint") or "")
+    models = files.find(os.path.join(glob.escape(folder), "*.model"))
+    if folder and models:
+      raise UserError(f"--spm_model_file is required; pass {models[0]}")
+    flag_checks.require(flag)
+  if FLAGS[flag].value:
+    flag_checks.require_file(flag)
+  if flag == "vocab_file":
+    text_files.decode_utf8(path, files.read_bytes(path))
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, common_flags.given("init_checkpoint")
+  )
+  tokenizer = tokenization.FullTokenizer(
+    vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
+  )
+  check_vocabulary(tokenizer, flag, path)
+  return tokenizer
+
+
+def check_vocabulary(
+  tokenizer: tokenization.FullTokenizer, flag: str, path: str
+) -> None:
+  """Raises UserError unless special pieces exist and no piece occurs twice.
+
+  Args:
+    tokenizer: has the vocabulary.
+    flag, path: the flag that names its file, and the file.
+  """
+  for special in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token):
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"--{flag}={path} has no piece {special}; pass the file that came with "
+        f"the model"
+      )
+  # A piece gets the id of its last line, so the ids of repeated lines are free.
+  unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
+  if unused and flag != "spm_model_file":
+    piece = files.read_bytes(path).split(b"\n")[min(unused)].decode().strip()
+    raise UserError(
+      f"{path}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
+      f"line {min(unused) + 1}; pass the vocab.txt that came with the model"
+    )
+
+
+def release_files(config) -> dict[str, str | bytes]:
+  """The files that turn a checkpoint into a model folder, by name.
+
+  Without a vocabulary among the flags, the configuration alone.
+
+  Args:
+    config: a BertConfig.
+  """
+  fields = config.to_dict()
+  contents = {}
+  path = FLAGS.spm_model_file or vocab_file()
+  if path:
+    fields["do_lower_case"] = FLAGS.do_lower_case
+    name = "vocab.txt"
+    if FLAGS.spm_model_file:
+      # Readers of a model folder look for *.model.
+      name = os.path.basename(path).removesuffix(".model") + ".model"
+    contents[name] = files.read_bytes(path)
+  if path and path.endswith(".json"):
+    pieces = tokenization.load_vocab(path)
+    contents[name] = "".join(f"{piece}\n" for piece in pieces)
+  released = type(config).from_dict(fields)
+  return {"bert_config.json": released.to_json_string(), **contents}
+
+
+def load_config(
+  tokenizer: tokenization.FullTokenizer | None,
+  max_seq_length: int | None = None,
+):
+  """The BertConfig that the flags name, checked against tokenizer and length.
+
+  Args:
+    tokenizer: the tokenizer, or None to skip its checks.
+    max_seq_length: the sequence length S; None for --max_seq_length.
+  """
+  from training import huggingface_config
+
+  if not bert_config_file():
+    flag_checks.require("bert_config_file")
+  if FLAGS.bert_config_file:
+    flag_checks.require_file("bert_config_file")
+  try:
+    config = huggingface_config.read_config(bert_config_file())
+  except UserError as error:
+    flag = "--bert_config_file: " if FLAGS.bert_config_file else ""
+    raise UserError(f"{flag}{error}") from error
+  if tokenizer:
+    _check_tokenizer_fits(config, tokenizer)
+  length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length
+  if length < 3:
+    raise UserError(
+      f"--max_seq_length={length} leaves no room for text beside [CLS] and two "
+      f"[SEP]; pass 3 or more"
+    )
+  if length > config.max_position_embeddings:
+    raise UserError(
+      f"--max_seq_length={length} exceeds the "
+      f"{config.max_position_embeddings} positions of "
+      f"{bert_config_file()}; lower it"
+    )
+  return config
+
+
+def _check_tokenizer_fits(config, tokenizer):
+  """Raises UserError unless vocabulary and casing match the configuration."""
+  size = max(tokenizer.vocab.values(), default=-1) + 1
+  if size > config.vocab_size:
+    name = "spm_model_file" if FLAGS.spm_model_file else "vocab_file"
+    raise UserError(
+      f"--{name}={FLAGS.spm_model_file or vocab_file()} has {size} entries, "
+      f"more than vocab_size={config.vocab_size} of {bert_config_file()}; pass "
+      f"two files of the same model"
+    )
+  # Models trained by this project record their casing.
+  do_lower_case = getattr(config, "do_lower_case", FLAGS.do_lower_case)
+  if do_lower_case != FLAGS.do_lower_case:
+    raise UserError(
+      f"--do_lower_case={FLAGS.do_lower_case} contradicts "
+      f"{bert_config_file()}: the model was trained with "
+      f"--do_lower_case={do_lower_case}; pass that"
+    )
