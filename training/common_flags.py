@@ -161,7 +161,7 @@ def define_run_flags() -> None:
   flags.DEFINE_integer("train_batch_size", 32, "Batch size for training.")
   flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.")
   flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
-  define_optimizer_flags()
+  _define_optimizer_flags()
   flags.DEFINE_integer(
     "freeze_layers",
     None,
@@ -192,12 +192,6 @@ def define_run_flags() -> None:
     "at all otherwise.",
     lower_bound=0,
   )
-  flags.DEFINE_bool(
-    "gradient_checkpointing",
-    False,
-    "Compute each layer again in the backward pass instead of keeping its "
-    "activations. Takes less memory and about a third more time.",
-  )
   flags.DEFINE_integer(
     "seed",
     1,
@@ -207,6 +201,7 @@ def define_run_flags() -> None:
     upper_bound=2**31 - 1,
   )
   _define_shape_flags()
+  _define_step_flags()
 
 
 def _define_shape_flags():
@@ -224,7 +219,6 @@ def _define_shape_flags():
     "Predictions do not change. For classification, NER and pre-training where "
     "shapes must be static.",
   )
-  _define_step_flags()
 
 
 def _define_step_flags():
@@ -235,6 +229,12 @@ def _define_step_flags():
     "Compute each training batch in this number of parts, one after the other, "
     "to save memory. Results are the same.",
     lower_bound=1,
+  )
+  flags.DEFINE_bool(
+    "gradient_checkpointing",
+    False,
+    "Compute each layer again in the backward pass instead of keeping its "
+    "activations. Takes less memory and about a third more time.",
   )
   flags.DEFINE_integer(
     "iterations_per_loop",
@@ -253,7 +253,7 @@ def _define_step_flags():
   )
 
 
-def define_optimizer_flags() -> None:
+def _define_optimizer_flags() -> None:
   """Flags of the optimizer; their defaults are the original's."""
   flags.DEFINE_enum(
     "optimizer",
