@@ -343,8 +343,9 @@ class Experiment:
     """Trains, and turns `output_dir` into a model folder."""
     settings = self._settings
     self._check_best_is_wanted(model)
-    for name, content in self._task.assets().items():
-      # Written first: without them a checkpoint cannot be used.
+    # Written first: without them a checkpoint cannot be used.
+    contents = {**self._task.assets(), **self._model.contents}
+    for name, content in contents.items():
       files.write_file(os.path.join(settings.output_dir, name), content)
     evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:

@@ -11,7 +11,7 @@ from absl import logging
 import modeling
 from errors import UserError
 from pipeline import files
-from training import checkpoints, flag_checks
+from training import checkpoints, flag_checks, model_folder
 
 
 def check_init_path(init_checkpoint: str | None) -> None:
@@ -53,7 +53,7 @@ def check_reads_as_trained(
 
   Args:
     contents: the files of the model that the flags name, see `ModelFiles`.
-    folder: folder of the trained weights. Models that this project has trained
+    folder: folder of the trained weights. Models that this project trains
       record their casing; all others are not checked.
   """
   path = os.path.join(folder, "bert_config.json")
@@ -66,16 +66,19 @@ def check_reads_as_trained(
       f"--do_lower_case={given['do_lower_case']} contradicts {path}: the model "
       f"was trained with --do_lower_case={trained['do_lower_case']}; pass that"
     )
-  for name in contents.keys() - {"bert_config.json"}:
-    path, content = os.path.join(folder, name), contents[name]
-    content = content.encode() if isinstance(content, str) else content
-    # The ends of lines may differ.
-    if files.exists(path) and files.read_bytes(path).split() != content.split():
-      flag = "vocab_file" if name == "vocab.txt" else "spm_model_file"
-      raise UserError(
-        f"--{flag} is not the file that the model was trained with; pass "
-        f"--{flag}={path}"
-      )
+  path = model_folder.find_vocabulary(folder)
+  given = [v for name, v in contents.items() if name != "bert_config.json"]
+  if given and path and _pieces(given[0]) != _pieces(files.read_bytes(path)):
+    flag = "spm_model_file" if path.endswith(".model") else "vocab_file"
+    raise UserError(
+      f"the model was trained with another vocabulary; pass --{flag}={path}"
+    )
+
+
+def _pieces(content):
+  """The content of a vocabulary, whatever ends its lines and the file."""
+  content = content.encode() if isinstance(content, str) else content
+  return content.replace(b"\r", b"").rstrip()
 
 
 def check_output_dir(

@@ -241,7 +241,7 @@ MODEL_ROWS = {
       "vocab_file": "FILES/other_words.txt",
     },
     [
-      "--vocab_file is not the file that the model was trained with",
+      "the model was trained with another vocabulary",
       "pass --vocab_file=FILES/trained/vocab.txt",
     ],
   ),
