@@ -26,7 +26,13 @@ from export import onnx_model
 from export.find_task import ASSETS, find_task
 from pipeline import downloads, files
 from tasks.features import POOLINGS
-from training import common_flags, flag_checks, model_folder, startup
+from training import (
+  common_flags,
+  flag_checks,
+  huggingface_config,
+  model_folder,
+  startup,
+)
 
 FLAGS = flags.FLAGS
 
@@ -44,7 +50,7 @@ _LENGTH = 128
 _ASSETS = (
   *model_folder.VOCAB_NAMES,
   *model_folder.CONFIG_NAMES,
-  "tokenizer_config.json",
+  huggingface_config.TOKENIZER_NAME,
   *ASSETS,
 )
 
@@ -107,7 +113,8 @@ def check_flags() -> None:
     raise UserError(f"--quantize={FLAGS.quantize}: {given} has {known}")
   if FLAGS.part == "encoder" and FLAGS.tokenizer != "graph":
     raise UserError(
-      f"--tokenizer={FLAGS.tokenizer}: --part=encoder reads no text; omit it"
+      f"--tokenizer={FLAGS.tokenizer}: --part=encoder reads no text; omit"
+      f" --tokenizer"
     )
   if FLAGS.format != "saved_model":
     for name, value in (("part", "task"), ("tokenizer", "graph")):

@@ -259,7 +259,7 @@ def _tokenizer_files(folder, model) -> Contents:
   }
   return {
     **contents,
-    "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+    huggingface_config.TOKENIZER_NAME: json.dumps(settings, indent=2) + "\n",
     "tokenizer.json": make_tokenizer(vocab, lower_cases).to_str(pretty=True),
   }
 

@@ -19,6 +19,7 @@ from errors import UserError, shortened
 from pipeline import files
 
 CONFIG_NAME = "config.json"
+TOKENIZER_NAME = "tokenizer_config.json"
 
 # Their activations by ours, the name that is written first.
 ACTIVATIONS = {
@@ -126,11 +127,12 @@ def _check_tokenizer(path, fields):
 
 def _read_casing(folder):
   """Whether the tokenizer in a folder lower-cases text; None if unknown."""
-  path = os.path.join(folder, "tokenizer_config.json")
+  path = os.path.join(folder, TOKENIZER_NAME)
   settings = files.read_json(path, dict) or {}
   _check_tokenizer(path, settings)
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
+    lower_cases = None
     file = os.path.join(folder, "tokenizer.json")
     tokenizer = files.read_json(file, dict)
     if tokenizer is not None:

@@ -184,7 +184,8 @@ def load_tokenizer(
 def input_files(model_dir: str) -> list[str]:
   """The files that a model is read from, of which some may not exist."""
   folder = downloads.local_path(model_dir)
-  paths = (os.path.join(folder, name) for name in CONFIG_NAMES + VOCAB_NAMES)
+  names = (*CONFIG_NAMES, *VOCAB_NAMES, huggingface_config.TOKENIZER_NAME)
+  paths = (os.path.join(folder, name) for name in names)
   pieces = files.find(os.path.join(glob.escape(folder), "*.model"))
   return [*paths, *pieces, *checkpoints.checkpoint_files(model_dir)]
 

@@ -112,10 +112,12 @@ def test_other_models_are_an_error(read, changes, wanted):
 
 def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
   assert not hasattr(read(), "do_lower_case")
+  settings = tmp_path / "tokenizer_config.json"
+  settings.write_text('{"do_lower_case": "false"}')
+  assert not hasattr(read(), "do_lower_case")
   tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
   (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
   assert read().do_lower_case is False
-  settings = tmp_path / "tokenizer_config.json"
   settings.write_text('{"do_lower_case": true}')
   assert read().do_lower_case is True
   assert not caplog.records
