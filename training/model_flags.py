@@ -3,7 +3,6 @@
 Imports TensorFlow lazily.
 """
 
-import glob
 import os
 
 from absl import flags
@@ -67,10 +66,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   if FLAGS.spm_model_file:
     flag, path = "spm_model_file", FLAGS.spm_model_file
   if not path:
-    folder = downloads.local_path(common_flags.given("init_checkpoint") or "")
-    models = files.find(os.path.join(glob.escape(folder), "*.model"))
-    if folder and models:
-      raise UserError(f"--spm_model_file is required; pass {models[0]}")
+    _check_needs_no_sentencepiece()
     flag_checks.require(flag)
   if FLAGS[flag].value:
     flag_checks.require_file(flag)
@@ -84,6 +80,17 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   )
   check_vocabulary(tokenizer, flag, path)
   return tokenizer
+
+
+def _check_needs_no_sentencepiece():
+  """Raises UserError if --init_checkpoint is a folder with such a model."""
+  from training import model_folder
+
+  folder = downloads.local_path(common_flags.given("init_checkpoint") or "")
+  if files.isdir(folder):
+    path = model_folder.find_vocabulary(folder)
+    if path and path.endswith(".model"):
+      raise UserError(f"--spm_model_file is required; pass {path}")
 
 
 def check_vocabulary(
