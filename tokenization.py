@@ -42,7 +42,8 @@ def find_release(path: str | None) -> re.Match | None:
     path: a folder or a file in it; only these two names are searched.
   """
   # Hugging Face's cache has models--ORGANIZATION--NAME/snapshots/REVISION.
-  path = re.sub("[^/]*--([^/]*)/snapshots/[^/]+", r"\1", path or "")
+  cached = "models--(?:[^/]*--)?([^/]*)/snapshots/[^/]+"
+  path = re.sub(cached, r"\1", path or "")
   *_, folder, name = ["", *path.rstrip("/").split("/")]
   pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
   return re.search(pattern, name) or re.search(pattern, folder)

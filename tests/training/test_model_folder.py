@@ -81,6 +81,7 @@ def test_a_released_folders_name_says_its_casing(tmp_path, release):
     ("cased_L-12_H-768_A-12", False),
     ("uncased_L-12_H-768_A-12", True),
     ("models--me--cased_L-2_H-32/snapshots/0f1e", False),
+    ("test--1/snapshots/cased_L-2_H-32", False),
     ("mine", True),
   ):
     folder = tmp_path / name
