@@ -19,7 +19,7 @@ VERSION = "1"
 _SIGNATURE = "serving_default"
 
 # Inputs and outputs with a list for each row.
-_LISTS = ("choices", "labels", "probabilities", "vector")
+_LISTS = ("choices", "entities", "labels", "probabilities", "vector")
 
 
 class Call(NamedTuple):

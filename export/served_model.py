@@ -101,8 +101,13 @@ class ServedModel:
 
 
 def count_of(texts: Texts) -> int:
-  """Number of sequences that the model reads for an answer, at least."""
-  return max(1 if isinstance(text, str) else len(text) for text in texts)
+  """Number of sequences that the model reads for an answer, at least.
+
+  An empty string in a list only fills it up.
+  """
+  return max(
+    1 if isinstance(text, str) else sum(map(bool, text)) for text in texts
+  )
 
 
 def length_of(texts: Texts) -> int:
@@ -225,13 +230,13 @@ def _load_chooser(model_dir, **options):
   chooser = Chooser(model_dir, **options)
 
   def answer(items):
-    # An empty string is no choice, as in the graph that is exported.
-    found = chooser.compare(
-      [(c, list(filter(None, choices)), q) for c, q, choices in items]
-    )
+    # An empty string only fills up the list.
+    groups = [(c, list(filter(None, choices)), q) for c, q, choices in items]
+    if any(len(choices) < 2 for _, choices, _ in groups):
+      raise UserError("pass two or more choices that are not empty")
     return [
       _describe_choice(choices, row)
-      for (*_, choices), row in zip(items, found, strict=True)
+      for (*_, choices), row in zip(items, chooser.compare(groups), strict=True)
     ]
 
   fields = (Field("context"), Field("question", default=""))

@@ -223,6 +223,16 @@ class TestFormats:
     ranks = {n: len(t["tensor_shape"]["dim"]) for n, t in tensors.items()}
     assert ranks == {"text": 1, "label": 1, "labels": 2, "probabilities": 2}
 
+  def test_ranks(self):
+    model = ServedModel(
+      "tagging", (Field("text"),), {"entities": "DT_VARIANT"}, list
+    )
+    signature = rest.metadata(model, "words")["metadata"]["signature_def"]
+    (signature,) = signature["signature_def"].values()
+    tensor = signature["outputs"]["entities"]
+    assert tensor["dtype"] == "DT_VARIANT"
+    assert len(tensor["tensor_shape"]["dim"]) == 2
+
   def test_plain(self, client):
     assert client.request("/answer", '"ab"')[1] == scored(0.2)[0]
     assert client.answer("ab") == (200, scored(0.2)[0])
@@ -445,7 +455,6 @@ class TestModels:
         assert " ".join(found.split()) == answer["answer"]
 
   def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
-    """As in the graph that is exported."""
     folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
     model = served_model.load(folder)
     (whole,) = model.answer([("He", "", ["runs", "is the north"])])
@@ -454,7 +463,7 @@ class TestModels:
     assert padded["choice"] == 1 + 2 * whole["choice"]
     assert padded["probabilities"][::2] == [0, 0]
     assert padded["probabilities"][1::2] == whole["probabilities"]
-    with pytest.raises(UserError, match="pass a list of two choices"):
+    with pytest.raises(UserError, match="pass two or more choices that are"):
       model.answer([("He", "", ["runs", ""])])
 
   def test_no_allowed_span_is_no_answer(self):
@@ -485,6 +494,7 @@ def test_choices_count_as_texts():
   texts = ("He opens", "", ["runs", "is"])
   assert served_model.count_of(texts) == 2
   assert served_model.length_of(texts) == 2 * 8 + 4 + 2
+  assert served_model.count_of(("He opens", "", ["", "runs", "is", ""])) == 2
   assert served_model.count_of(("a", "bc")) == 1
   assert served_model.length_of(("a", "bc")) == 3
 
