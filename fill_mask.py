@@ -71,14 +71,23 @@ def check_flags() -> None:
   flag_checks.require("input_file")
   if FLAGS.input_file != text_files.STREAM:
     flag_checks.require_file("input_file")
+  if (FLAGS.output_file or "").lower().endswith(".gz"):
+    raise UserError(
+      f"--output_file={FLAGS.output_file} is written as plain text; remove .gz"
+    )
+  check_output_file()
+
+
+def check_output_file(*read: str) -> None:
+  """Raises UserError unless --output_file can be written.
+
+  Args:
+    read: files that it must not replace, beside the input.
+  """
   if FLAGS.output_file and FLAGS.output_file != text_files.STREAM:
-    if FLAGS.output_file.lower().endswith(".gz"):
-      raise UserError(
-        f"--output_file={FLAGS.output_file} is written as plain text; remove "
-        f".gz"
-      )
-    read = [FLAGS.input_file, *model_folder.input_files(FLAGS.model_dir)]
-    flag_checks.check_output_files("output_file", [FLAGS.output_file], read)
+    flag_checks.check_output_files(
+      "output_file", [FLAGS.output_file], [FLAGS.input_file, *read]
+    )
 
 
 def describe(filled: Filled) -> str:
@@ -137,6 +146,7 @@ def main() -> None:
       lambda line: describe(filler([feature_files.parse_line(line)])[0])
     )
     return
+  check_output_file(*model_folder.input_files(FLAGS.model_dir))
   with contextlib.ExitStack() as stack:
     # Whoever sends texts through a pipe may wait for each answer.
     form, write = describe, functools.partial(print, flush=True)
