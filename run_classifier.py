@@ -207,6 +207,7 @@ def answer() -> None:
   model = Classifier(
     FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision
   )
+  flag_checks.warn_of_unused_model("max_seq_length", "long_text")
   if FLAGS.interactive:
     classifier.converse(model)
   else:

@@ -85,6 +85,7 @@ def converse() -> None:
   """Compares choices that the user types."""
   flag_checks.check_question_flags("interactive")
   chooser = Chooser(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
+  flag_checks.warn_of_unused_model("max_seq_length")
   prompts = ("context> ", "question> ", "choices, separated by |> ")
   terminal.converse(chooser.describe, prompts)
 

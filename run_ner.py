@@ -161,6 +161,7 @@ def answer() -> None:
   """Finds entities in --predict_file, or in what the user types."""
   flag_checks.check_question_flags("predict_file", "interactive")
   tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
+  flag_checks.warn_of_unused_model("max_seq_length", "max_context")
   if FLAGS.interactive:
     terminal.converse(lambda text: describe(tagger(text)))
     return

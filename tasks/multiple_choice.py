@@ -234,8 +234,8 @@ def read_assets(folder: str) -> int:
     if head.architecture == ARCHITECTURE:
       return model_folder.default_length(folder, DEFAULT_LENGTH)
     raise UserError(
-      f"{folder} does not hold a trained model for multiple choice; pass the "
-      f"--output_dir of a finished training"
+      f"{folder} does not hold a trained model for multiple choice, which has "
+      f"a {SETTINGS_NAME}; pass the --output_dir of a finished training"
     )
   length = settings.get("max_seq_length")
   if type(length) is not int:

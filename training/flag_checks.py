@@ -124,7 +124,6 @@ def check_question_flags(*names: str) -> None:
   require("output_dir")
   require_positive("predict_batch_size")
   check_exclusive(*names, "do_train", "do_eval", "do_predict")
-  warn_of_unused_model("max_seq_length", "long_text", "max_context")
   path = common_flags.given("predict_file") if "predict_file" in names else None
   if path and path != text_files.STREAM:
     require_file("predict_file")
