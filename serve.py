@@ -76,7 +76,9 @@ def _define_limit_flags():
     "Maximum length of the inputs of an answer, in characters.",
     1,
   )
-  flags.DEFINE_integer("max_body_bytes", 2**20, "Maximum size of a request.", 1)
+  flags.DEFINE_integer(
+    "max_body_bytes", 2**20, "Maximum size of a request, in bytes.", 1
+  )
   flags.DEFINE_float(
     "timeout_s", 30.0, "Seconds from a request to its answer.", 0.001, 3600
   )

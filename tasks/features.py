@@ -150,8 +150,8 @@ class FeatureExtractor:
     least = 5 if long_text == "mean_windows" else 3
     if max_seq_length < least:
       raise UserError(
-        f"--max_seq_length={max_seq_length} is less than {least}, the minimum "
-        f"with --long_text={long_text}"
+        f"--max_seq_length={max_seq_length} is too short for --long_text="
+        f"{long_text}; pass {least} or more"
       )
     if not isinstance(model, model_folder.Model):
       model = model_folder.find_model(os.fspath(model))

@@ -475,10 +475,10 @@ class TestErrors:
         {"pooling": "cls", "exclude_special": True},
         "--exclude_special has no effect with --pooling=cls",
       ),
-      ({"max_seq_length": 2}, "--max_seq_length=2 is less than 3"),
+      ({"max_seq_length": 2}, "--max_seq_length=2 is too short"),
       (
         {"max_seq_length": 4, "long_text": "mean_windows"},
-        "--max_seq_length=4 is less than 5",
+        "--long_text=mean_windows; pass 5",
       ),
       ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
       ({"batch_size": 0}, "--batch_size=0 is not a whole number above 0"),

@@ -246,9 +246,10 @@ class TestSettings:
       squad_model.read_settings(None, **{**vars(SMALL), **changes})
 
   def test_room_for_text(self):
-    for length, stride in ((32, 20), (13, 1)):
-      reading = ReadingSettings(length, stride, max_query_length=8)
-      assert reading.room_for_text(8) == stride + 1
+    reading = ReadingSettings(32, 20, max_query_length=8)
+    for query_length, room, stride in ((8, 21, 20), (9, 20, 20), (10, 19, 19)):
+      assert reading.room_for_text(query_length) == room
+      assert reading.stride_beside(query_length) == stride
 
   def test_they_come_back(self, tmp_path):
     folder = str(tmp_path)
