@@ -112,7 +112,7 @@ def check_flags() -> None:
       [FLAGS.input_file, *model_flags.model_files()],
     )
   feature_files.check_output(FLAGS.output_file, FLAGS.dtype)
-  flag_checks.check_precision()
+  flag_checks.check_device_flags()
   if FLAGS.use_tpu and FLAGS.runtime != "tensorflow":
     raise UserError(
       f"--runtime={FLAGS.runtime} does not run on a TPU; omit --use_tpu"

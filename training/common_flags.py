@@ -353,8 +353,9 @@ def define_tpu_flags() -> None:
   )
   flags.DEFINE_integer(
     "num_tpu_cores",
-    None,
-    "Number of cores that the TPU must have. All of its cores are used.",
+    8,
+    "If given, the number of cores that the TPU must have. All of its cores "
+    "are used in any case.",
   )
 
 
@@ -366,7 +367,7 @@ def tpu():
     FLAGS.tpu_name or FLAGS.master,
     FLAGS.tpu_zone,
     FLAGS.gcp_project,
-    FLAGS.num_tpu_cores,
+    FLAGS.num_tpu_cores if FLAGS["num_tpu_cores"].present else None,
   )
 
 

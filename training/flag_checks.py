@@ -21,12 +21,19 @@ def require(*names: str) -> None:
       raise UserError(f"--{name} is required; pass a value")
 
 
-def check_precision() -> None:
-  """Raises UserError if the device lacks the --precision."""
-  is_tpu = FLAGS.use_tpu or common_flags.given("distribution_strategy") == "tpu"
-  if is_tpu and FLAGS.precision == "float16":
+def check_device_flags() -> None:
+  """Raises UserError for flags that a TPU, if one is chosen, does not allow."""
+  if not (
+    FLAGS.use_tpu or common_flags.given("distribution_strategy") == "tpu"
+  ):
+    return
+  if FLAGS.precision == "float16":
     raise UserError(
       "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
+    )
+  if common_flags.given("pad_to_max_length") is False:
+    raise UserError(
+      "--pad_to_max_length=False: a TPU needs batches of one shape; omit it"
     )
 
 
@@ -124,9 +131,14 @@ def check_question_flags(*names: str) -> None:
   require("output_dir")
   require_positive("predict_batch_size")
   check_exclusive(*names, "do_train", "do_eval", "do_predict")
-  path = common_flags.given("predict_file") if "predict_file" in names else None
+  path = common_flags.given("predict_file")
   if path and path != text_files.STREAM:
     require_file("predict_file")
+    if path.removesuffix(".gz").endswith((".csv", ".json", ".jsonl")):
+      raise UserError(
+        f"--predict_file={path} would be read as lines of text; pass a table "
+        f"as --test_file, with --do_predict"
+      )
 
 
 def evaluates_in_training() -> bool:

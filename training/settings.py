@@ -87,7 +87,7 @@ class Settings:
     Raises:
       UserError: there is no such TPU, or it lacks the precision.
     """
-    flag_checks.check_precision()
+    flag_checks.check_device_flags()
     names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
     fields = {name: FLAGS[name].value for name in names}
     fields |= {k: v for k, v in changes.items() if k in names}

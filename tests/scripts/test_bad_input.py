@@ -48,6 +48,10 @@ FLAG_ROWS = {
     {"precision": "float16", "use_tpu": True},
     ["--precision=float16", "TPU", "pass --precision=bfloat16"],
   ),
+  "batches of several shapes on a TPU": (
+    {"pad_to_max_length": False, "use_tpu": True},
+    ["--pad_to_max_length=False: a TPU needs batches of one shape; omit it"],
+  ),
   "no hosts": (
     {"distribution_strategy": "multi_worker"},
     ["--distribution_strategy=multi_worker", "TF_CONFIG", "set it"],
