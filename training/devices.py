@@ -115,10 +115,8 @@ def make_strategy(
 
 
 def _make_tpu_strategy(tpu, timeout):
+  resolver = _find_tpu(tpu)
   try:
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-      tpu.name or "local", zone=tpu.zone, project=tpu.project
-    )
     # TensorFlow would wait for it without end.
     if _reach_tpu(resolver, time.monotonic() + timeout):
       # While Python waits for the result of an operation that has only been
@@ -126,17 +124,8 @@ def _make_tpu_strategy(tpu, timeout):
       os.environ["TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"] = "false"
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
-  except (
-    tf.errors.OpError,
-    OSError,
-    ValueError,
-    RuntimeError,
-    ImportError,
-  ) as error:
-    raise UserError(
-      f"--use_tpu=True --tpu_name={tpu.name}: no TPU found "
-      f"({str(error).splitlines()[0]}); check the name, or omit --use_tpu"
-    ) from error
+  except (tf.errors.OpError, OSError, ValueError, RuntimeError) as error:
+    raise _no_tpu(tpu, error) from error
   strategy = tf.distribute.TPUStrategy(resolver)
   found = strategy.num_replicas_in_sync
   if tpu.cores not in (None, found):
@@ -145,6 +134,26 @@ def _make_tpu_strategy(tpu, timeout):
       f"omit it"
     )
   return strategy
+
+
+def _find_tpu(tpu):
+  """A cluster resolver for a TPU."""
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+      tpu.name or "local", zone=tpu.zone, project=tpu.project
+    )
+    resolver.master()
+  except Exception as error:  # Google's client has errors of its own.
+    raise _no_tpu(tpu, error) from error
+  return resolver
+
+
+def _no_tpu(tpu, error):
+  reason = (str(error).splitlines() or [type(error).__name__])[0]
+  return UserError(
+    f"--use_tpu=True --tpu_name={tpu.name}: no TPU found ({reason}); check the "
+    f"name, or omit --use_tpu"
+  )
 
 
 def _reach_tpu(resolver, deadline):

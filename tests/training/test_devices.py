@@ -55,6 +55,20 @@ def test_a_tpu_that_does_not_answer():
     devices.make_strategy("tpu", tpu, worker_timeout=0.1)
 
 
+def test_a_tpu_that_googles_client_does_not_find(monkeypatch):
+  class CredentialsError(Exception):
+    pass
+
+  def resolver(*args, **kwargs):
+    raise CredentialsError
+
+  monkeypatch.setattr(
+    tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
+  )
+  with pytest.raises(UserError, match=r"=mine: no TPU found \(Credentials"):
+    devices.make_strategy("tpu", devices.Tpu("mine"))
+
+
 def test_errors_of_one_host_are_its_own():
   with pytest.raises(tf.errors.InternalError), devices.hosts_end_together(None):
     raise tf.errors.InternalError(None, None, "x")
