@@ -191,6 +191,8 @@ def _continue_download(url, partial):
       os.truncate(partial, 0)
       raise OSError("the file on the server has changed")
     total = None if size is None else start + size
+    if whole := re.fullmatch(r"bytes \d+-\d+/(\d+)", sent if start else ""):
+      total = int(whole[1])  # The server may send less than the rest.
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
   if total is not None and found != total:

@@ -124,6 +124,18 @@ def test_damaged_compression_is_an_error(folder):
   assert list((folder / "out").iterdir()) == []
 
 
+def test_a_name_that_is_not_utf_8_is_an_error(folder):
+  content = bytearray(pathlib.Path(_write(folder, ["x"])).read_bytes())
+  # The second byte of flags says UTF-8; the name ends the header.
+  for signature, flags, name in ((b"PK\3\4", 7, 30), (b"PK\1\2", 9, 46)):
+    start = content.index(signature)
+    content[start + flags] |= 0b1000
+    content[start + name] = 0xFF
+  (folder / "a.zip").write_bytes(content)
+  with pytest.raises(UserError, match="not a complete zip"):
+    archives.unpack(str(folder / "a.zip"), str(folder / "out" / "a"))
+
+
 def test_an_encrypted_archive_is_an_error(folder):
   content = bytearray(pathlib.Path(_write(folder, ["x"])).read_bytes())
   for signature, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):

@@ -171,6 +171,19 @@ def test_a_part_without_a_version_is_joined(server, tmp_path):
   assert _fetch(server, tmp_path, first, rest) == BODY
 
 
+def test_a_part_of_the_rest_is_continued(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  parts = [
+    Answer(
+      BODY[start:end],
+      status=206,
+      headers={**ETAG, "Content-Range": f"bytes {start}-{end - 1}/100000"},
+    )
+    for start, end in ((30_000, 60_000), (60_000, 100_000))
+  ]
+  assert _fetch(server, tmp_path, first, *parts) == BODY
+
+
 def test_a_length_that_is_too_large_is_an_error(server, tmp_path):
   lie = Answer(BODY, length=len(BODY) + 1)
   with pytest.raises(UserError, match=r"100,000 of 100,001 bytes arrived"):
