@@ -151,6 +151,9 @@ def export_model(
   vector_length = length or min(_LENGTH, model.config.max_position_embeddings)
   if FLAGS.part == "encoder":
     module = saved_model.Encoder(model_dir)
+    # For convert_checkpoint.py: variables do not tell the activation.
+    path = os.path.join(folder, "bert_config.json")
+    files.write_file(path, model.config.to_json_string())
   elif FLAGS.part == "preprocess":
     module = saved_model.Preprocessor(tokenizer, vector_length)
   else:

@@ -81,7 +81,15 @@ class Encoder(_Encoding):
     self._config = model.config
     encoder = modeling.variable_shapes(model.config)
     head = pretraining.variable_shapes(model.config, False)
-    weights = checkpoints.load_weights(model.checkpoint, encoder | head, head)
+    optional = {*head, *checkpoints.POOLER}
+    weights = checkpoints.load_weights(
+      model.checkpoint, encoder | head, optional
+    )
+    if weights.skipped & set(checkpoints.POOLER):
+      raise UserError(
+        f"{model_dir} has no pooler, which --part=encoder needs; pass another "
+        f"model, or --part=task"
+      )
     self._store = _Weights(initial_values=weights)
     self._trace()
     self._track(encoder)

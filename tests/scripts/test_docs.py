@@ -497,6 +497,7 @@ def test_export_runs(reader, golden, goldens):
   assert re.match(r"\[b'[a-z|]*'\] \[\[0\.\d+ ", in_tensorflow)
   assert re.match(r"\[\[0\.\d+ +0\.\d+ +0\.\d+ *\]\]", in_litert)
   saved = [f"{name}/saved_model.pb" for name in ("encoder", "preprocess")]
+  saved.append("encoder/bert_config.json")
   assert all((reader.folder / path).exists() for path in saved)
 
 

@@ -44,7 +44,7 @@ BAD = {
   ),
   "a tokenizer of an encoder": (
     {"tokenizer": "tensorflow_text", "part": "encoder"},
-    ["--tokenizer=tensorflow_text: --part=encoder reads no text; omit it"],
+    ["--tokenizer=tensorflow_text: --part=encoder reads no text; omit --"],
   ),
   "too long rows": (
     {"part": "preprocess", "max_seq_length": 999},
