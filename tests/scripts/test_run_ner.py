@@ -127,6 +127,10 @@ ERRORS = {
     ["--data_dir", "has no train.txt", "--train_file"],
   ),
   "no data": ({"data_dir": None}, ["--train_file is required", "--data_dir"]),
+  "a table for lines": (
+    {"do_train": None, "predict_file": "FILES/differ.jsonl"},
+    ["differ.jsonl would be read as lines of text", "--test_file"],
+  ),
   "missing file": ({"train_file": "FILES/no.txt"}, ["--train_file", "no such"]),
   "column missing": (
     {"train_file": "FILES/narrow.txt"},
