@@ -6,8 +6,8 @@ import contextlib
 import os
 import pathlib
 import re
-import resource
 import subprocess
+import sys
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
@@ -67,12 +67,20 @@ def reset_peak() -> None:
 
 
 def peak_bytes() -> int:
-  """The most memory that this process has had, on a GPU if there is one."""
+  """The most memory that this process has had, on a GPU if there is one.
+
+  0 if the system does not tell.
+  """
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
   if found := _status_bytes("VmHWM"):
     return found
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  try:
+    import resource
+  except ImportError:  # Windows has none.
+    return 0
+  unit = 1 if sys.platform == "darwin" else 1024
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def used_bytes() -> int:
