@@ -31,7 +31,7 @@ _local = threading.local()
 
 
 def enabled(is_enabled: bool) -> contextlib.AbstractContextManager:
-  """Lets `fused` compile what this thread builds inside, or not.
+  """Lets `activate` compile what this thread builds inside, or not.
 
   XLA takes 0.1 s for each program and each shape, so this is for steps that run
   often. Several replicas in one process do not support it.
@@ -63,31 +63,30 @@ def _setting(name, value):
     setattr(_local, name, previous)
 
 
-def fused(
-  function: Callable[..., tf.Tensor], *settings
-) -> Callable[[tf.Tensor], tf.Tensor]:
-  """The function of a matrix, compiled with its gradient where `enabled`.
+def activate(
+  activation: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor
+) -> tf.Tensor:
+  """activation(x), computed in float32; one program where `enabled`.
 
   Args:
-    function: takes `settings` and a tensor [rows, width], and returns a tensor.
-      Its programs are kept, so it must not be defined anew for each call.
-    settings: hashable objects.
+    activation: a function of a tensor. Its programs are kept, so it must not be
+      defined anew for each call.
+    x: [rows, width].
   """
+  rows, width = x.shape
+  elements = (rows or _ASSUMED_ROWS) * width
+  if not getattr(_local, "is_enabled", False) or elements < _MIN_ELEMENTS:
+    return _in_float32(activation, x)
+  return _compiled(activation, (x.dtype, rows, width))(x)
 
-  def call(x):
-    rows, width = x.shape
-    elements = (rows or _ASSUMED_ROWS) * width
-    is_enabled = getattr(_local, "is_enabled", False)
-    if not is_enabled or elements < _MIN_ELEMENTS:
-      return function(*settings, x)
-    return _compiled(function, settings, (x.dtype, rows, width))(x)
 
-  return call
+def _in_float32(activation, x):
+  return tf.cast(activation(tf.cast(x, tf.float32)), x.dtype)
 
 
 @functools.lru_cache
-def _compiled(function, settings, key):
-  """A differentiable function of a tensor, as two programs.
+def _compiled(activation, key):
+  """The activation of a matrix and its gradient, as two programs.
 
   It is one object for all layers, so that XLA compiles each program once.
   """
@@ -95,11 +94,11 @@ def _compiled(function, settings, key):
 
   @functools.partial(tf.function, jit_compile=True, autograph=False)
   def forward(x):
-    return function(*settings, x)
+    return _in_float32(activation, x)
 
   @functools.partial(tf.function, jit_compile=True, autograph=False)
   def backward(upstream, x):
-    return tf.gradients(function(*settings, x), x, upstream)[0]
+    return tf.gradients(_in_float32(activation, x), x, upstream)[0]
 
   @tf.custom_gradient
   def call(x):

@@ -240,7 +240,7 @@ def affine(
     # TensorFlow recognizes its own GELU behind a product.
     own = functools.partial(tf.nn.gelu, approximate=True)
     return (own if activation is gelu else activation)(output)
-  return fusion.fused(_activate, activation)(output)
+  return fusion.activate(activation, output)
 
 
 def _add_bias(x, bias):
@@ -265,10 +265,6 @@ def _sum_of_rows(x):
   x = reshape_to_matrix(x)
   ones = tf.ones_like(tf.slice(x, [0, 0], [-1, 1]))
   return tf.reshape(tf.matmul(ones, x, transpose_a=True), [-1])
-
-
-def _activate(activation, x):
-  return tf.cast(activation(tf.cast(x, tf.float32)), x.dtype)
 
 
 def output_layer(

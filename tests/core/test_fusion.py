@@ -1,5 +1,7 @@
 """Tests of fusion: values, gradients, and what is compiled."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,7 +42,7 @@ def number_of_programs(graph_def):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_values_and_gradient(precision):
   x = tf.cast(matrix(), precision)
-  gelu = fusion.fused(layers._activate, layers.gelu)
+  gelu = functools.partial(fusion.activate, layers.gelu)
   plain, plain_gradient, _ = with_gradient(gelu, x, False)
   compiled, gradient, graph_def = with_gradient(gelu, x, True)
   assert number_of_programs(graph_def) == 2
@@ -53,7 +55,7 @@ def test_values_and_gradient(precision):
 
 def test_all_layers_share_the_programs():
   def twice(x):
-    gelu = fusion.fused(layers._activate, layers.gelu)
+    gelu = functools.partial(fusion.activate, layers.gelu)
     return gelu(2.0 * gelu(x))
 
   *_, graph_def = with_gradient(twice, matrix(), True)
@@ -62,7 +64,7 @@ def test_all_layers_share_the_programs():
 
 def test_one_trace_serves_all_numbers_of_rows():
   signature = [tf.TensorSpec([None, WIDTH])] * 2
-  gelu = fusion.fused(layers._activate, layers.gelu)
+  gelu = functools.partial(fusion.activate, layers.gelu)
 
   @tf.function(autograph=False, input_signature=signature)
   def run(x, upstream):
@@ -79,7 +81,7 @@ def test_one_trace_serves_all_numbers_of_rows():
 
 @pytest.mark.parametrize(("width", "expected"), [(WIDTH - 1, 0), (WIDTH, 2)])
 def test_small_matrices_are_not_compiled(width, expected):
-  gelu = fusion.fused(layers._activate, layers.gelu)
+  gelu = functools.partial(fusion.activate, layers.gelu)
   *_, graph_def = with_gradient(gelu, matrix(width=width), True)
   assert number_of_programs(graph_def) == expected
 
@@ -100,7 +102,7 @@ def test_a_compiled_step_may_contain_programs():
   @tf.function(jit_compile=True, autograph=False)
   def run(x):
     with fusion.enabled(True):
-      y = fusion.fused(layers._activate, layers.gelu)(x)
+      y = fusion.activate(layers.gelu, x)
       return y, tf.gradients(y, x)[0]
 
   x = matrix()
