@@ -16,15 +16,6 @@ def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
   return kept_a, min(size_b, room - kept_a)
 
 
-def truncate_pair(tokens_a: list, tokens_b: list, max_length: int) -> None:
-  """Shortens two lists in place until they hold `max_length` items together.
-
-  Items are dropped from the end of the longer list, and from B on a tie.
-  """
-  kept_a, kept_b = share_room(len(tokens_a), len(tokens_b), max_length)
-  del tokens_a[kept_a:], tokens_b[kept_b:]
-
-
 def join_texts(*texts: Sequence[str]) -> tuple[list[str], list[int]]:
   """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], and the segment of each piece."""
   pieces, segment_ids = ["[CLS]"], [0]

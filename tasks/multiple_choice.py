@@ -46,9 +46,13 @@ def make_row(
   context = tokenizer.tokenize(example.context)
   question = tokenizer.tokenize(example.question)
   for choice in example.choices:
-    text_a, text_b = list(context), question + tokenizer.tokenize(choice)
-    sequences.truncate_pair(text_a, text_b, max_seq_length - 3)
-    pieces, segment_ids = sequences.join_texts(text_a, text_b)
+    text_b = question + tokenizer.tokenize(choice)
+    kept_a, kept_b = sequences.share_room(
+      len(context), len(text_b), max_seq_length - 3
+    )
+    pieces, segment_ids = sequences.join_texts(
+      context[:kept_a], text_b[:kept_b]
+    )
     values = (
       tokenizer.convert_tokens_to_ids(pieces),
       [1] * len(pieces),

@@ -399,9 +399,9 @@ class TestLongText:
     else:
       assert was_cut
       assert len(pairs) == 1
-      a, b = list(everything[0]), list(everything[1])
-      sequences.truncate_pair(a, b, length - (3 if size_b else 2))
-      assert (len(seen_a), len(seen_b)) == (len(a), len(b))
+      room = length - (3 if size_b else 2)
+      kept = sequences.share_room(size_a, size_b, room)
+      assert (len(seen_a), len(seen_b)) == kept
       assert seen_a == sorted(seen_a)
       assert seen_b == sorted(seen_b)
     for a, b in pairs:

@@ -135,7 +135,7 @@ def assert_same_batches(some, others):
       np.testing.assert_array_equal(one[name], other[name])
 
 
-class TestTruncatePair:
+class TestShareRoom:
   @pytest.mark.parametrize(
     ("a", "b", "limit", "expected"),
     [
@@ -152,22 +152,9 @@ class TestTruncatePair:
     ],
   )
   def test_by_hand(self, a, b, limit, expected):
-    a, b = list(a), list(b)
-    sequences.truncate_pair(a, b, limit)
-    assert f"{''.join(a)} {''.join(b)}" == expected
+    kept_a, kept_b = sequences.share_room(len(a), len(b), limit)
+    assert f"{a[:kept_a]} {b[:kept_b]}" == expected
 
-  @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 90))
-  def test_lengths(self, size_a, size_b, limit):
-    a, b = list(range(size_a)), list(range(100, 100 + size_b))
-    sequences.truncate_pair(a, b, limit)
-    assert len(a) + len(b) == min(size_a + size_b, limit)
-    assert a == list(range(len(a)))
-    assert b == list(range(100, 100 + len(b)))
-    # A keeps up to half, rounded up, and what B leaves unused of the rest.
-    assert len(a) == min(size_a, max((limit + 1) // 2, limit - size_b))
-
-
-class TestShareRoom:
   @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 90))
   def test_one_item_at_a_time(self, size_a, size_b, room):
     a, b = size_a, size_b
