@@ -184,7 +184,7 @@ def learn_wordpiece(
   """
   import tokenizers
 
-  longest = tokenization.WordpieceTokenizer(()).max_input_chars_per_word
+  longest = tokenization.MAX_WORD_LENGTH
   words = {word: n for word, n in words.items() if len(word) <= longest}
   characters = _count_characters(words)
   rare = {char for char, n in characters.items() if n < min_frequency}

@@ -19,6 +19,9 @@ from errors import UserError
 
 UNKNOWN = "[UNK]"
 
+# Longer words are unknown.
+MAX_WORD_LENGTH = 200
+
 # What SentencePiece puts before the first piece of a word.
 WORD_START = "\u2581"
 
@@ -270,7 +273,7 @@ class WordpieceTokenizer:
     self,
     vocab: Container[str],
     unk_token: str = UNKNOWN,
-    max_input_chars_per_word: int = 200,
+    max_input_chars_per_word: int = MAX_WORD_LENGTH,
   ):
     self.vocab = vocab
     self.unk_token = unk_token

@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 from safetensors import numpy as safetensors
 
+import layers
 import modeling
 import tokenization
 from errors import UserError, listing, plural
@@ -221,7 +222,7 @@ def _config_json(model, fields):
   fields = {
     **config,
     "model_type": "bert",
-    "layer_norm_eps": 1e-12,
+    "layer_norm_eps": layers.LAYER_NORM_EPSILON,
     "pad_token_id": model.tokenizer.vocab.get("[PAD]", 0),
     **fields,
   }
@@ -279,7 +280,9 @@ def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
 
   tokenizer = tokenizers.Tokenizer(
     models.WordPiece(
-      dict(vocab), unk_token=tokenization.UNKNOWN, max_input_chars_per_word=200
+      dict(vocab),
+      unk_token=tokenization.UNKNOWN,
+      max_input_chars_per_word=tokenization.MAX_WORD_LENGTH,
     )
   )
   tokenizer.normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)

@@ -13,10 +13,8 @@ import tensorflow as tf
 from export import text_rows
 from export.task_graph import TaskGraph, Tensors, text_input
 from export.text_graph import GraphTokenizer
+from tasks import squad
 from tasks.squad_reader import Reader
-
-# What separates words, as in `squad.Paragraph`.
-_BLANKS = " \t\r\n\u202f"
 
 # The number of spans that become texts, as a multiple of n_best_size. Spans
 # with equal texts count once for the probability.
@@ -120,7 +118,7 @@ class ReaderGraph(TaskGraph):
       tf.cast(ends - starts, tf.int32),
       "UTF8_CHAR",
     )
-    texts = tf.strings.regex_replace(texts, f"[{_BLANKS}]+", " ")
+    texts = tf.strings.regex_replace(texts, f"[{squad.BLANKS}]+", " ")
     is_null, probability = self._decide(texts, spans.score, null)
     nowhere = np.int64(-1)
     return {
@@ -264,7 +262,7 @@ def _read(tokenizer, texts):
   chars = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
   codes, rows = chars.values, chars.value_rowids()
   offsets = tf.ragged.range(chars.row_lengths()).values
-  blanks = tf.strings.unicode_decode(_BLANKS, "UTF-8")
+  blanks = tf.strings.unicode_decode(squad.BLANKS, "UTF-8")
   is_word = tf.reduce_all(codes[:, tf.newaxis] != blanks, axis=1)
   before = tf.concat([[False], is_word], axis=0)[:-1]
   starts = is_word & (~before | (offsets == 0))

@@ -25,7 +25,8 @@ from pipeline import files, records, text_files
 FIRST_UNIQUE_ID = 1_000_000_000
 
 # The original splits words at these characters only.
-_WORD = re.compile("[^ \t\r\n\u202f]+")
+BLANKS = " \t\r\n\u202f"
+_WORD = re.compile(f"[^{BLANKS}]+")
 
 # JSON types in error messages.
 _TYPE_NAMES = {dict: "an object", list: "a list", str: "a string"}

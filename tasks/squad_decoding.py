@@ -23,6 +23,7 @@ import numpy as np
 import tokenization
 from errors import UserError
 from pipeline import files
+from tasks import squad
 from tasks.squad import InputFeatures, Paragraph, SquadExample
 
 # The null odds of a question without any candidate. JSON has no infinity, and
@@ -35,8 +36,7 @@ NOTHING_ALLOWED = "empty"
 # Pads the logits of shorter windows. The sum of two does not overflow.
 _LEAST_LOGIT = float(np.finfo(np.float32).min)
 
-# What separates words, as in `squad.Paragraph`.
-_BLANKS = "[ \t\r\n\u202f]+"
+_BLANKS = f"[{squad.BLANKS}]+"
 
 
 class RawResult(NamedTuple):
