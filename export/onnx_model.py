@@ -24,7 +24,7 @@ import numpy as np
 
 import layers
 import modeling
-from errors import UserError, import_optional
+from errors import import_optional
 from export.find_task import find_task
 from pipeline import downloads, files, records
 from tasks import classification, squad_model, tagging
@@ -36,8 +36,6 @@ from training.onnx_graph import (
   layer_name,
   sequence_inputs,
 )
-
-QUANTIZATIONS = ("none", "dynamic")
 
 _REQUIREMENTS = "requirements-export.txt"
 
@@ -55,10 +53,6 @@ def write_onnx(model_dir: str, path: str, quantize: str) -> None:
     UserError: the folder holds no model, the file cannot be written, or a
       package is missing.
   """
-  if quantize not in QUANTIZATIONS:
-    raise UserError(
-      f"--quantize={quantize}: ONNX files have {' or '.join(QUANTIZATIONS)}"
-    )
   quantizer = None
   if quantize == "dynamic":
     quantizer = import_optional(

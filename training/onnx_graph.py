@@ -12,7 +12,6 @@ that runtimes know to fuse. onnx is an optional package.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from types import ModuleType
 
 import numpy as np
 
@@ -45,15 +44,6 @@ def layer_name(index: int) -> str:
   return f"layer_{index}"
 
 
-def import_onnx() -> ModuleType:
-  """The package onnx.
-
-  Raises:
-    UserError: it is not installed.
-  """
-  return import_optional("onnx", "ONNX", "requirements-export.txt")
-
-
 class OnnxGraph:
   """A graph under construction. Its tensors are identified by names.
 
@@ -65,7 +55,7 @@ class OnnxGraph:
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray]):
-    self._onnx = import_onnx()
+    self._onnx = import_optional("onnx", "ONNX", "requirements-export.txt")
     self._weights = weights
     self._nodes = []
     self._constants = {}

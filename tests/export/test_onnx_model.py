@@ -136,7 +136,7 @@ def test_any_batch_and_length(golden, folders):
 
 
 def test_int8_is_smaller_and_near(golden, folders, tmp_path, caplog):
-  paths = {q: str(tmp_path / f"{q}.onnx") for q in onnx_model.QUANTIZATIONS}
+  paths = {q: str(tmp_path / f"{q}.onnx") for q in ("none", "dynamic")}
   for quantize, path in paths.items():
     onnx_model.write_onnx(folders["classification"], path, quantize)
   inputs = inputs_of(golden, "")
@@ -161,8 +161,6 @@ def test_int8_in_a_remote_folder(golden, folders):
 
 def test_what_cannot_be_written(folders, tmp_path, monkeypatch):
   path = str(tmp_path / "a.onnx")
-  with pytest.raises(UserError, match=r"^--quantize=float16: "):
-    onnx_model.write_onnx(folders[""], path, "float16")
   monkeypatch.setitem(sys.modules, "onnx", None)
   message = "needs the package onnx .*; run pip install -r requirements-export"
   with pytest.raises(UserError, match=message):
