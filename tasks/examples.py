@@ -12,9 +12,8 @@ import hashlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import tensorflow as tf
 from absl import logging
 
 from errors import UserError
@@ -176,7 +175,7 @@ def convert_example(
 ) -> list[InputFeatures]:
   """Converts an example to one InputFeatures, or to one for each window.
 
-  The texts of a pair share the sequence as in `sequences.truncate_pair`. Of a
+  The texts of a pair share the sequence as in `sequences.share_room`. Of a
   text that is longer than its share,
 
   - "head" keeps the beginning;
@@ -301,7 +300,7 @@ def file_based_input_fn_builder(
   is_training: bool,
   drop_remainder: bool,
   label_type: label_types.LabelType | None = None,
-) -> Callable[[Mapping], tf.data.Dataset]:
+) -> inputs.InputFn:
   """An `input_fn` that reads a file of features; see `input_fn_from_file`.
 
   Args:
@@ -323,7 +322,7 @@ def input_fn_builder(
   is_training: bool,
   drop_remainder: bool,
   label_type: label_types.LabelType | None = None,
-) -> Callable[[Mapping], tf.data.Dataset]:
+) -> inputs.InputFn:
   """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
   rows = inputs.Rows(
     map(feature_row, features), feature_spec(seq_length, label_type)

@@ -28,6 +28,7 @@ from errors import UserError
 from pipeline import files
 from pipeline.progress import bar
 from training import checkpoints, devices, summaries
+from training.inputs import InputFn
 from training.failed_batch import write_failed_batch
 from training.termination import DeferredTermination
 
@@ -98,8 +99,6 @@ class RunConfig:
   iterations_per_loop: int = 1
   use_xla: bool | None = False
 
-
-InputFn = Callable[[dict], "tf.data.Dataset"]
 
 # Evaluates after a number of updates; returns the reason to stop, if any.
 Evaluate = Callable[[int], str | None]

@@ -233,7 +233,7 @@ class Experiment:
       split,
       suffix,
       examples,
-      inputs.lazy_input_fn(read, is_training, is_training),
+      inputs.lazy_input_fn(read, is_training),
       num_rows,
       None if set(counts) <= {1} else np.array(counts, np.int64),
       read,

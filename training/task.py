@@ -70,13 +70,14 @@ class RowSet:
     input_fn: params -> `tf.data.Dataset`, as `Estimator` takes it.
     num_rows: number of rows.
     rows_per_example: int [examples]; None if each example has one row.
-    read: returns the rows that `input_fn` reads; for --pack_sequences.
+    read: returns the rows that `input_fn` reads; for --pack_sequences and
+      --dry_run.
   """
 
   split: str
   suffix: str
   examples: Sequence | None
-  input_fn: Callable[[Mapping], tf.data.Dataset]
+  input_fn: inputs.InputFn
   num_rows: int
   rows_per_example: np.ndarray | None = None
   read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
@@ -99,11 +100,11 @@ class Task:
     pads_training: whether training batches are padded to the full length
       unless --pad_to_max_length says otherwise.
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
-    has_eval_loss: whether `outputs` has a loss in evaluation. If not, the mode
-      of an evaluation is PREDICT.
+    has_eval_loss: whether an evaluation has a loss, from `outputs` or `score`.
+      If not, its mode is PREDICT.
     can_pack: whether --pack_sequences is allowed. Each row then has one
       sequence, and `outputs` reads BERT only through its getters. Needs
-      `has_eval_loss`, and `read` in the RowSets.
+      `has_eval_loss`.
     truncates: whether a row of full length may have lost text, so that a dry
       run warns of many such rows.
     finds_duplicates: whether `log_data` warns of examples in both data sets.
@@ -193,7 +194,10 @@ class Task:
   def report(
     self, folder: str, evaluations: Sequence[Evaluation], record: Mapping
   ) -> None:
-    """Writes pages on a run; `record` is the content of flags.json."""
+    """Writes the page on a run, or other files, after its evaluations.
+
+    `record` is the content of flags.json.
+    """
 
   def assets(self) -> dict[str, str]:
     """The files, by name, that say how to read texts for the trained model."""
