@@ -88,21 +88,34 @@ class TableProcessor(DataProcessor):
 
     Args:
       choices: pairs of `dev_fraction` and `split_seed`.
-      matches: says whether a list of InputExamples is the one that is wanted.
+      matches: says whether a model was trained on a list of InputExamples.
 
     Returns:
       The processor itself if none matches, or if it does not split a file.
+
+    Raises:
+      UserError: the model was trained on all rows of the file.
     """
     if self.dev_file or not self.train_file:
       return self
+    rows = self._read("train")
     for fraction, seed in choices:
-      rows = self._read("train")
       if matches(split_examples(rows, self.kind, fraction, seed)[0]):
         found = dataclasses.replace(
           self, dev_fraction=fraction, split_seed=seed
         )
         found._cache = self._cache  # The file is read once.
         return found
+    if matches(rows):
+      raise UserError(
+        f"--train_file={self.train_file}: the model was trained on all rows of "
+        f"this file; pass --dev_file"
+      )
+    logging.warning(
+      "%s: the model may have been trained on some of the rows that it is "
+      "evaluated on; to evaluate on other rows, pass --dev_file",
+      self._path("train"),
+    )
     return self
 
   def get_train_examples(

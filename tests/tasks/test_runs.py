@@ -80,19 +80,36 @@ def ids(examples):
   ("seed", "dev_fraction"), [(7, 0.25), (7, 0.3), (1, 0.25), (8, 0.25)]
 )
 def test_rows_that_were_trained_on_are_not_evaluated(
-  tmp_path, split_model, seed, dev_fraction
+  tmp_path, split_model, seed, dev_fraction, caplog
 ):
   assets, table, dev = split_model
   changes = {"task_name": ["custom"], "splits": ("dev",), "seed": seed}
   changes["table"] = table | {"dev_fraction": dev_fraction}
   task = make_task(tmp_path, assets, **changes)
   assert ids(task.examples("dev")[""]) == ids(dev)
+  assert "may have been trained on" not in caplog.text
   # Another table has another development set.
   with open(table["train_file"], "a") as file:
     file.write("new\tyes\n")
   task = make_task(tmp_path, assets, **changes)
   own = tabular.TableProcessor(**changes["table"], split_seed=seed)
   assert ids(task.examples("dev")[""]) == ids(own.get_dev_examples())
+  assert "may have been trained on some of the rows" in caplog.text
+
+
+def test_a_model_of_all_rows_needs_a_development_file(tmp_path, split_model):
+  assets, table, _ = split_model
+  with_dev_file = table | {"dev_file": table["train_file"]}
+  rows = tabular.TableProcessor(**with_dev_file).get_train_examples()
+  assert len(rows) == 40
+  record = json.loads(assets["flags.json"])
+  record["data"]["train"] = content_hash(rows)
+  assets["flags.json"] = json.dumps(record)
+  changes = {"task_name": ["custom"], "splits": ("dev",)}
+  with pytest.raises(UserError, match=r"trained on all rows .* --dev_file$"):
+    make_task(tmp_path, assets, **changes, table=table)
+  task = make_task(tmp_path, assets, **changes, table=with_dev_file)
+  assert len(task.examples("dev")[""]) == 40
 
 
 def test_a_tagger_is_no_classifier(tmp_path, split_model):
