@@ -242,7 +242,7 @@ def _with_trained_split(processor, folder):
     return processor
   flags = {"num_seeds": 1, **record["flags"]}
   # All seeds of --num_seeds share the split of the first.
-  first = flags["seed"] - flags["num_seeds"] + 1
+  first = max(flags["seed"] - flags["num_seeds"] + 1, 0)
   seeds = range(flags["seed"], first - 1, -1)
   given = processor.dev_fraction, processor.split_seed
   choices = [given, *((flags["dev_fraction"], seed) for seed in seeds)]

@@ -97,6 +97,23 @@ def test_rows_that_were_trained_on_are_not_evaluated(
   assert "may have been trained on some of the rows" in caplog.text
 
 
+def test_seeds_of_a_split_are_not_negative(tmp_path, split_model):
+  assets, table, _ = split_model
+  trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=0)
+  record = {
+    "flags": {"seed": 1, "num_seeds": 5, "dev_fraction": 0.25},
+    "data": {"train": content_hash(trained.get_train_examples())},
+  }
+  changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
+  assets["flags.json"] = json.dumps(record)
+  task = make_task(tmp_path, assets, **changes)
+  assert ids(task.examples("dev")[""]) == ids(trained.get_dev_examples())
+  # Another table matches no seed.
+  with open(table["train_file"], "a") as file:
+    file.write("new\tyes\n")
+  assert make_task(tmp_path, assets, **changes).examples("dev")[""]
+
+
 def test_a_model_of_all_rows_needs_a_development_file(tmp_path, split_model):
   assets, table, _ = split_model
   with_dev_file = table | {"dev_file": table["train_file"]}
