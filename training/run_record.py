@@ -37,6 +37,9 @@ _READING_FLAGS = (
   "max_context",
 )
 
+# Flags that select rows of --train_file for training, without --dev_file.
+_SAMPLE_FLAGS = ("seed", "dev_fraction", "num_seeds")
+
 # Flags that do not affect the trained weights.
 _FREE_FLAGS = re.compile(
   "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
@@ -157,6 +160,8 @@ def check_record(output_dir: str, record: Mapping[str, dict]) -> None:
   same_task = len(set(tasks)) == 1
   train = [r["data"].get("train") for r in (earlier, record)]
   if not same_task or (None not in train and train[0] != train[1]):
+    if same_task:
+      _check_sample(output_dir, before, now)
     what = "other examples" if same_task else before.get("task_name")
     raise UserError(
       f"--output_dir={output_dir} holds a training on {what}; pass another "
@@ -175,6 +180,21 @@ def check_record(output_dir: str, record: Mapping[str, dict]) -> None:
       raise UserError(
         f"--{name}={now[name]} is not the file that the training in "
         f"{output_dir} began with; pass that, or another --output_dir"
+      )
+
+
+def _check_sample(output_dir, before, now):
+  """Raises UserError if flags select other rows of --train_file than before."""
+  for flags in (before, now):
+    is_table = "dev_fraction" in flags and flags.get("train_file")
+    if not is_table or flags.get("dev_file"):
+      return
+  for name in _SAMPLE_FLAGS:
+    if name in before and before[name] != now[name]:
+      raise UserError(
+        f"--{name}={now[name]}: the training in {output_dir} began with "
+        f"{before[name]}, which selects other training examples; pass that, or "
+        f"another --output_dir"
       )
 
 

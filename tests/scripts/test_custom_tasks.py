@@ -485,6 +485,14 @@ def test_a_share_is_evaluated_that_was_not_trained_on(numbers, files, tmp_path):
   assert "not trained on, by --seed=1 and --dev_fraction=0.23 of its" in log
 
 
+def test_training_continues_on_the_same_share(numbers, files):
+  changes = _number_flags(files, task_name="custom", data_dir=None, seed=2)
+  command = [*tiny_task.flags(files, numbers, **changes), "--do_train"]
+  _, log = scripts.fork("run_classifier.py", *command, status=2)
+  began = f"the training in {numbers} began with 1, which selects other"
+  assert f"--seed=2: {began} training examples; pass that, or" in log
+
+
 # The same models, in Python.
 
 ASK = """

@@ -79,6 +79,35 @@ def test_another_training_is_an_error(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"seed": 2}, "--seed=2: .* began with 1, which selects other .*; pass"),
+    ({"dev_fraction": 0.3}, "--dev_fraction=0.3: .* began with 0.1, which"),
+    ({"num_seeds": 3}, "--num_seeds=3: .* began with 1, which selects"),
+    ({}, "holds a training on other examples"),
+    ({"seed": 2, "dev_file": "b"}, "holds a training on other examples"),
+    # A task that samples no development set.
+    ({"seed": 2, "train_file": None}, "holds a training on other examples"),
+  ],
+)
+def test_another_sample_of_the_training_file(tmp_path, changes, message):
+  sample = {
+    "task_name": "custom",
+    "train_file": "a",
+    "dev_file": None,
+    "seed": 1,
+    "dev_fraction": 0.1,
+    "num_seeds": 1,
+  }
+  first = _record(**sample)
+  run_record.keep_record(str(tmp_path), first, True, False)
+  with pytest.raises(UserError, match=message):
+    run_record.check_record(
+      str(tmp_path), _record("b", **{**sample, **changes})
+    )
+
+
+@pytest.mark.parametrize(
   ("name", "message"),
   [
     ("vocab_file", "--vocab_file=.* is not the file that .* began with; pass"),
