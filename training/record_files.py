@@ -286,8 +286,8 @@ def _check_values(path, first_number, features, limits):
     where = f"{path}: record {first_number + wrong[0][0]}: {name} holds"
     if name.endswith("_ids") and value >= limit:
       raise UserError(
-        f"{where} id {value}, beyond vocab_size={limit}; pass the "
-        f"bert_config.json of the vocabulary that the records were made with"
+        f"{where} id {value}, beyond a vocabulary of {limit} entries; pass the "
+        f"--vocab_file and --bert_config_file that the records were made with"
       )
     raise UserError(
       f"{where} {value}, which is not from 0 to {limit - 1}; make or copy the "

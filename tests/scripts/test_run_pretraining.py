@@ -426,7 +426,7 @@ ERRORS = {
       "input_file": "FILES/unmasked.tfrecord",
       "vocab_file": "FILES/small.txt",
     },
-    ["FILES/unmasked.tfrecord: record 0", "beyond"],
+    ["FILES/unmasked.tfrecord: record 0", "beyond", "--vocab_file"],
   ),
   "mask rate without masking": (
     {"masked_lm_prob": 0.3},
@@ -474,7 +474,7 @@ ERRORS = {
   ),
   "ids beyond the model's": (
     {"bert_config_file": "FILES/small.json", "init_checkpoint": None},
-    ["FILES/default.tfrecord: record", "beyond vocab_size=500"],
+    ["FILES/default.tfrecord: record", "beyond a vocabulary of 500"],
   ),
   "a checkpoint of another size": (
     {"bert_config_file": "FILES/wide.json"},

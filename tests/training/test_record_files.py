@@ -217,21 +217,24 @@ class TestWrongRecords:
       (
         "input_ids",
         [5, VOCAB_SIZE] + [0] * 10,
-        "input_ids holds id 1000, beyond vocab_size=1000; pass the "
-        "bert_config.json of the vocabulary that the records were made with",
+        "input_ids holds id 1000, beyond a vocabulary of 1000 entries; pass "
+        "the --vocab_file and --bert_config_file that the records were made "
+        "with",
       ),
       (
         "masked_lm_ids",
         [1, VOCAB_SIZE + 7],
-        "masked_lm_ids holds id 1007, beyond vocab_size=1000; pass the "
-        "bert_config.json of the vocabulary that the records were made with",
+        "masked_lm_ids holds id 1007, beyond a vocabulary of 1000 entries; "
+        "pass the --vocab_file and --bert_config_file that the records were "
+        "made with",
       ),
       # In 32 bits this is 1.
       (
         "input_ids",
         [2**32 + 1] + [0] * 11,
-        "input_ids holds id 4294967297, beyond vocab_size=1000; pass the "
-        "bert_config.json of the vocabulary that the records were made with",
+        "input_ids holds id 4294967297, beyond a vocabulary of 1000 entries; "
+        "pass the --vocab_file and --bert_config_file that the records were "
+        "made with",
       ),
       (
         "input_ids",
