@@ -39,12 +39,11 @@ def log_data_checks(
   if truncates and rows.rows_per_example is None and full > _FULL_SHARE:
     _warn(rows, f"{full:.1%} of the rows have the full --max_seq_length")
   pieces = _read_pieces(files)
-  if UNKNOWN in pieces:
-    ids, mask = features["input_ids"], features["input_mask"]
-    is_unknown = (ids == pieces.index(UNKNOWN)) & (mask > 0)
-    share = np.sum(is_unknown) / max(np.sum(mask), 1)
-    if share > _UNKNOWN_SHARE:
-      _warn(rows, f"{share:.1%} of the word pieces are {UNKNOWN}")
+  ids, mask = features["input_ids"], features["input_mask"]
+  is_unknown = (ids == _unknown_id(pieces, files)) & (mask > 0)
+  share = np.sum(is_unknown) / max(np.sum(mask), 1)
+  if share > _UNKNOWN_SHARE:
+    _warn(rows, f"{share:.1%} of the word pieces are unknown")
   _check_casing(rows, pieces, files)
   _check_labels(rows, features, found.spec.get("label_ids"))
 
@@ -104,6 +103,16 @@ def _read_pieces(files):
   text = content.decode() if isinstance(content, bytes) else content
   # Only "\n" ends a line, as in `tokenization.load_vocab`.
   return [line.strip() for line in text.split("\n")] if text else []
+
+
+def _unknown_id(pieces, files):
+  """The id of the unknown piece; -1 if the model has none."""
+  for name, content in files.items():
+    if name.endswith(".model"):
+      import sentencepiece
+
+      return sentencepiece.SentencePieceProcessor(model_proto=content).unk_id()
+  return pieces.index(UNKNOWN) if UNKNOWN in pieces else -1
 
 
 def _check_casing(rows, pieces, files):

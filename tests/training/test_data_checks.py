@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from pipeline import records
 from training import data_checks, inputs
@@ -67,7 +68,7 @@ WORDS = [[3, 3, 3]] * 100
     (
       functools.partial(row_set, [[1, 1, 1], [1, 3, 3], *WORDS[2:]]),
       files(),
-      "1.3% of the word pieces are [UNK]",
+      "1.3% of the word pieces are unknown",
     ),
     (
       functools.partial(row_set, WORDS),
@@ -154,7 +155,7 @@ def test_labels_of_a_regression_are_no_classes(warnings):
 def test_the_vocabulary_of_a_tokenizer_file(warnings):
   """`model_flags.release_files` gives str for it, and else bytes."""
   rows = row_set([[1]])
-  expected = ["train set: 100.0% of the word pieces are [UNK]"]
+  expected = ["train set: 100.0% of the word pieces are unknown"]
   for vocabulary in (VOCABULARY, VOCABULARY.encode()):
     assert warnings(rows, files(vocabulary)) == expected
 
@@ -164,8 +165,27 @@ def test_lines_are_those_of_the_tokenizer(warnings, end):
   pieces = ["[PAD]", "\u2028", "", "a\x85b", "[UNK]"]
   contents = files("".join(f"{piece}{end}" for piece in pieces))
   assert warnings(row_set([[1], [2]]), contents) == []
-  expected = ["train set: 100.0% of the word pieces are [UNK]"]
+  expected = ["train set: 100.0% of the word pieces are unknown"]
   assert warnings(row_set([[4]]), contents) == expected
+
+
+def test_the_unknown_piece_of_sentencepiece(warnings, tmp_path):
+  (tmp_path / "text").write_text("low lower lowest new newer newest\n" * 20)
+  sentencepiece.SentencePieceTrainer.train(
+    input=str(tmp_path / "text"),
+    model_prefix=str(tmp_path / "pieces"),
+    vocab_size=20,
+    hard_vocab_limit=False,
+    bos_id=0,
+    eos_id=1,
+    unk_id=2,
+    minloglevel=2,
+  )
+  content = (tmp_path / "pieces.model").read_bytes()
+  contents = {"bert_config.json": "{}", "pieces.model": content}
+  assert warnings(row_set([[1], [3]]), contents) == []
+  expected = ["train set: 50.0% of the word pieces are unknown"]
+  assert warnings(row_set([[1], [2]]), contents) == expected
 
 
 def test_a_model_without_a_vocabulary(warnings):
