@@ -14,10 +14,12 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 import dataclasses
 import functools
+import json
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
+import tokenization
 from errors import UserError
 from tasks import squad_model, squad_reader
 from tasks.squad import (
@@ -36,6 +38,7 @@ from training import (
   flag_checks,
   model_flags,
   model_folder,
+  start_checks,
   startup,
 )
 from training.experiment import Experiment, ModelFiles
@@ -170,6 +173,20 @@ def make_experiment() -> Experiment:
   return Experiment(task, model, settings)
 
 
+def _given_tokenizer(folder):
+  """The tokenizer that the flags name; None to read texts as `folder` says."""
+  if FLAGS.vocab_file or FLAGS.spm_model_file:
+    return model_flags.load_tokenizer()
+  if not FLAGS["do_lower_case"].present:
+    return None
+  config = json.dumps({"do_lower_case": FLAGS.do_lower_case})
+  start_checks.check_reads_as_trained({"bert_config.json": config}, folder)
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, FLAGS.init_checkpoint
+  )
+  return model_folder.load_tokenizer(folder, FLAGS.do_lower_case)
+
+
 def load_reader() -> Reader:
   """The Reader of --output_dir or --init_checkpoint.
 
@@ -187,9 +204,8 @@ def load_reader() -> Reader:
     )
   folder = model_folder.weights_folder("", model)
   reading = reading_settings(folder)
-  config, tokenizer = None, None
-  if not is_trained and (FLAGS.vocab_file or FLAGS.spm_model_file):
-    tokenizer = model_flags.load_tokenizer()
+  config = None
+  tokenizer = None if is_trained else _given_tokenizer(folder)
   if not is_trained and FLAGS.bert_config_file:
     config = model_flags.load_config(tokenizer, reading.max_seq_length)
   threshold = squad_model.parse_threshold(

@@ -495,6 +495,26 @@ def test_a_dialogue(trained, files, tmp_path):
       assert shares == sorted(shares, reverse=True)
 
 
+def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
+  model = shutil.copytree(trained[0], tmp_path / "model")
+  fields = _read(model / "bert_config.json")
+  assert fields.pop("do_lower_case")
+  (tmp_path / "text").write_text("Many Years before this The City was under .")
+  typed = f"{tmp_path}/text\nWhat was this The City ?"
+
+  def ask(*flags, status=0):
+    command = ["--interactive", f"--init_checkpoint={model}/bert_model.ckpt"]
+    command += flags
+    return scripts.fork("run_squad.py", *command, stdin=typed, status=status)
+
+  _, log = ask("--do_lower_case=false", status=2)
+  assert f"--do_lower_case=False contradicts {model}/bert_config.json" in log
+  _write(model / "bert_config.json", fields)
+  cased = ask("--do_lower_case=false", f"--vocab_file={model}/vocab.txt")[0]
+  assert ask("--do_lower_case=false")[0] == cased
+  assert ask()[0] == ask("--do_lower_case")[0] != cased
+
+
 def test_the_reader_answers_as_the_script(trained_v2, files):
   folder, _ = trained_v2
   reader = squad_reader.Reader(str(folder))
