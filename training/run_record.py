@@ -43,6 +43,7 @@ _SAMPLE_FLAGS = ("seed", "dev_fraction", "num_seeds")
 # Flags that do not affect the trained weights.
 _FREE_FLAGS = re.compile(
   "do_(train|eval|predict)|.*_dir|.*_file|init_checkpoint|log_steps|tpu_.*|"
+  "master|gcp_project|num_tpu_cores|"
   "save_checkpoints_steps|keep_checkpoint_max|(eval|predict)_batch_size|"
   "num_seeds|max_eval_steps|n_best_size|max_answer_length|interactive|"
   "null_score_diff_threshold|verbose_logging|gradient_checkpointing|"
