@@ -216,15 +216,15 @@ def _confused_pairs(counts, shares, labels):
 
 def _record(record):
   page = ""
-  for key, values in record.items():
-    title = html.escape(key.capitalize())
+  for key in ("flags", "versions", "data"):
+    title = key.capitalize()
     columns = ["file", "SHA-256"] if key == "data" else ["name", "value"]
     rows = [
       [
         html.row_head(f"<code>{html.escape(name)}</code>"),
         f"<td><code>{html.escape(value)}</code></td>",
       ]
-      for name, value in values.items()
+      for name, value in record.get(key, {}).items()
     ]
     page += f"<h3>{title}</h3>" + html.table(title, columns, rows)
   return page

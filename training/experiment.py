@@ -122,8 +122,16 @@ class Experiment:
   @functools.cached_property
   def _record(self):
     """The content of flags.json of this run."""
-    named = {**self._settings.flags, "task_name": self._task.name}
-    return run_record.make_record(named, self._task.data_hashes())
+    settings, task = self._settings, self._task
+    named = {**settings.flags, "task_name": task.name}
+    paths = self._contents() if settings.do_train else ()
+    return run_record.make_record(named, task.data_hashes(), paths)
+
+  def _contents(self):
+    """The files of the trained model beside its weights, by path."""
+    folder = self._settings.output_dir
+    contents = {**self._task.assets(), **self._model.contents}
+    return {os.path.join(folder, name): contents[name] for name in contents}
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -344,9 +352,8 @@ class Experiment:
     settings = self._settings
     self._check_best_is_wanted(model)
     # Written first: without them a checkpoint cannot be used.
-    contents = {**self._task.assets(), **self._model.contents}
-    for name, content in contents.items():
-      files.write_file(os.path.join(settings.output_dir, name), content)
+    for path, content in self._contents().items():
+      files.write_file(path, content)
     evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -53,15 +53,18 @@ _FREE_FLAGS = re.compile(
 
 
 def make_record(
-  flags: Mapping[str, object], data: Mapping[str, str]
-) -> dict[str, dict]:
+  flags: Mapping[str, object],
+  data: Mapping[str, str],
+  written: Iterable[str] = (),
+) -> dict[str, dict | list]:
   """Returns the content of `flags.json`.
 
   Args:
     flags: all flags by name.
     data: dict from name to SHA-256 of the examples that were read.
+    written: paths of the files that a training writes beside its weights.
   """
-  paths = {name: flags[name] for name in _FILE_FLAGS if flags[name]}
+  paths = _named_files(flags)
   if flags["init_checkpoint"]:
     # The first is the index, which holds a checksum of every variable.
     first, *_ = checkpoints.checkpoint_files(flags["init_checkpoint"])
@@ -80,18 +83,33 @@ def make_record(
       "platform": platform.platform(),
     },
     "data": {**data, **hashes},
+    "files": [
+      os.path.basename(path)
+      for path in written
+      if not _is_one_of(path, paths.values())
+    ],
   }
+
+
+def _named_files(flags):
+  """The paths that flags give, by flag name."""
+  return {name: flags[name] for name in _FILE_FLAGS if flags[name]}
+
+
+def _is_one_of(path, paths):
+  return os.path.abspath(path) in map(os.path.abspath, paths)
 
 
 def keep_record(
   output_dir: str,
-  record: Mapping[str, dict],
+  record: Mapping[str, dict | list],
   is_training: bool,
   continues: bool,
-) -> Mapping[str, dict]:
+) -> Mapping[str, dict | list]:
   """Writes a record, or keeps the one of an earlier training that is used.
 
-  Flags that differ from those of a training that continues are logged.
+  Flags that differ from those of a training that continues are logged. A new
+  training deletes the files of an abandoned one that it does not write itself.
 
   Args:
     output_dir: an existing folder.
@@ -115,8 +133,22 @@ def keep_record(
       _log_changes(output_dir, earlier, record)
     if continues or not is_training:
       return earlier
+    _delete_files(output_dir, earlier, record)
   _write_json(path, record)
   return record
+
+
+def _delete_files(output_dir, earlier, record):
+  """Deletes the files of an earlier training that the new one lacks.
+
+  Readers of a model folder find its task and vocabulary by such files. Those
+  that flags name are the user's.
+  """
+  named = _named_files(record["flags"]).values()
+  for name in set(earlier["files"]) - set(record["files"]):
+    path = os.path.join(output_dir, os.path.basename(name))
+    if files.isfile(path) and not _is_one_of(path, named):
+      files.remove(path)
 
 
 def write_results(
@@ -144,13 +176,15 @@ def _read(path):
   try:
     record = json.loads(files.read_bytes(path))
     if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
-      return record
+      names = record.setdefault("files", [])
+      if isinstance(names, list) and all(isinstance(x, str) for x in names):
+        return record
   except (ValueError, TypeError, KeyError):
     pass
   raise UserError(f"{path} is damaged; delete it, and it is written again")
 
 
-def check_record(output_dir: str, record: Mapping[str, dict]) -> None:
+def check_record(output_dir: str, record: Mapping[str, dict | list]) -> None:
   """Raises UserError unless a training can continue; see `keep_record`."""
   path = os.path.join(output_dir, RECORD_NAME)
   if not files.exists(path):

@@ -26,6 +26,7 @@ RECORD = {
   "flags": {"task_name": "MRPC", "learning_rate": 2e-5, "init": None},
   "versions": {"tensorflow": "2.99.1"},
   "data": {"/data/<dev>.tsv": "0123abcd" * 8},
+  "files": ["vocab.txt"],
 }
 
 

@@ -13,6 +13,7 @@ import tiny_task
 import modeling
 import variables
 from errors import UserError
+from export import find_task
 from pipeline import records
 from training import checkpoints, experiment
 from training.settings import Settings
@@ -367,6 +368,24 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   best = checkpoints.Checkpoint(str(tmp_path / "best_model.ckpt"))
   released = checkpoints.Checkpoint(str(tmp_path / "bert_model.ckpt"))
   np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
+
+
+def test_files_of_an_abandoned_training_do_not_decide_the_task(
+  tmp_path, monkeypatch
+):
+  def stop(*args):
+    raise KeyboardInterrupt
+
+  tagger, classifier = Tagging(TOKENS), Tagging(TOKENS)
+  tagger.assets = lambda: {"labels.json": "[]", "tagger.json": "{}"}
+  classifier.assets = lambda: {"labels.json": "[]", "classifier.json": "{}"}
+  with monkeypatch.context() as patch:
+    patch.setattr(experiment.estimator.Estimator, "train", stop)
+    with pytest.raises(KeyboardInterrupt):
+      run(tagger, tmp_path, "train")
+  assert find_task.find_task(str(tmp_path)) == "tagging"
+  run(classifier, tmp_path, "train", **tiny_task.HEAD_ONLY)
+  assert find_task.find_task(str(tmp_path)) == "classification"
 
 
 def test_a_new_training_forgets_the_best_of_another(tmp_path, monkeypatch):

@@ -54,6 +54,34 @@ def test_a_new_training_replaces_the_record_and_others_keep_it(tmp_path):
   assert json.loads((tmp_path / "flags.json").read_text()) == second
 
 
+def test_a_new_training_deletes_the_files_of_an_abandoned_one(tmp_path):
+  folder = str(tmp_path)
+  for name in ("ours", "shared", "vocab.txt", "user's"):
+    (tmp_path / name).write_text(name)
+  flags = {**FLAGS, "vocab_file": str(tmp_path / "vocab.txt")}
+  written = [str(tmp_path / n) for n in ("ours", "gone", "shared", "vocab.txt")]
+  first = run_record.make_record(flags, {"train": "a"}, written)
+  assert first["files"] == ["ours", "gone", "shared"]
+  run_record.keep_record(folder, first, True, False)
+  second = run_record.make_record(FLAGS, {"train": "a"}, [written[2]])
+  for is_training, continues in ((False, False), (True, True)):
+    run_record.keep_record(folder, second, is_training, continues)
+    assert (tmp_path / "ours").exists()
+  run_record.keep_record(folder, second, True, False)
+  left = {path.name for path in tmp_path.iterdir()}
+  assert left == {"shared", "vocab.txt", "user's", "flags.json"}
+
+
+def test_a_file_that_a_flag_names_is_not_deleted(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("a")
+  first = run_record.make_record(FLAGS, {"train": "a"}, [str(path)])
+  run_record.keep_record(str(tmp_path), first, True, False)
+  second = _record(vocab_file=str(path))
+  run_record.keep_record(str(tmp_path), second, True, False)
+  assert path.exists()
+
+
 def test_flags_of_a_training_that_continues(tmp_path, caplog):
   folder = str(tmp_path)
   first = _record()
@@ -141,7 +169,10 @@ def test_another_kind_of_vocabulary(tmp_path):
     run_record.keep_record(str(tmp_path), second, True, True)
 
 
-def test_a_damaged_record_is_an_error(tmp_path):
-  (tmp_path / "flags.json").write_text("[]")
+@pytest.mark.parametrize(
+  "text", ["[]", '{"flags": {}, "data": {}, "files": [1]}']
+)
+def test_a_damaged_record_is_an_error(tmp_path, text):
+  (tmp_path / "flags.json").write_text(text)
   with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
     run_record.keep_record(str(tmp_path), _record(), False, False)
