@@ -124,9 +124,11 @@ class TaggerGraph(TaskGraph):
       return words, words, tf.gather(self._labels, labels), probabilities
     split = [label.partition("-") for label in self._labels]
     kinds = [kind for _, _, kind in split]
-    inside = tf.constant([prefix in "IE" for prefix, _, _ in split])
+    inside = tf.constant([prefix in ("I", "E") for prefix, _, _ in split])
     ends = tf.constant([prefix in "ES" for prefix, _, _ in split])
-    outside = tf.constant([n == entities.OUTSIDE for n in self._labels])
+    outside = tf.constant(
+      [not any(entities.entities([label])) for label in self._labels]
+    )
     kind, is_outside = tf.gather(kinds, labels), tf.gather(outside, labels)
     # Whether the word before is of the same text and entity.
     continues = (rows[1:] == rows[:-1]) & (kind[1:] == kind[:-1])

@@ -54,8 +54,8 @@ def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
   for labels in sequences:
     before = OUTSIDE
     for label in labels:
-      prefix, hyphen, kind = label.partition("-")
-      if label != OUTSIDE and not (prefix in set("IBES") and hyphen and kind):
+      prefix, _, kind = label.partition("-")
+      if label != OUTSIDE and not (kind and prefix in set("IBES")):
         return None
       prefixes.add(prefix)
       if prefix in ("B", "I"):
@@ -73,17 +73,17 @@ def entities(labels: Sequence[str]) -> Iterator[Entity]:
   """Yields the entities that labels mark, in any of the schemes.
 
   As conlleval counts them, an entity also begins at an I or E that continues no
-  entity of its type.
+  entity of its type. A label without a prefix, such as [PAD], marks none.
   """
   start = before = None
   for index, label in enumerate((*labels, OUTSIDE)):
     prefix, _, kind = label.partition("-")
     continues = start is not None and kind == before[1]
-    continues = continues and prefix in "IE" and before[0] not in "ES"
+    continues = continues and prefix in ("I", "E") and before[0] not in "ES"
     if start is not None and not continues:
       yield Entity(before[1], start, index)
       start = None
-    if start is None and label != OUTSIDE:
+    if start is None and kind and prefix in set("IBES"):
       start = index
     before = (prefix, kind)
 

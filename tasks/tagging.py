@@ -227,7 +227,10 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   if head.architecture == ARCHITECTURE:  # It needs no files of ours.
     labels = labels or head.labels
     length = model_folder.default_length(folder, Reading().max_seq_length)
-    known = {"scheme": entities.find_scheme([labels]), "max_seq_length": length}
+    # Some also label positions that begin no word: [PAD], [CLS], [SEP], X.
+    of_words = [x for x in labels if x != "X" and x[:1] + x[-1:] != "[]"]
+    scheme = entities.find_scheme([of_words])
+    known = {"scheme": scheme, "max_seq_length": length}
     settings = known | (settings or {})
   if labels is None or settings is None:
     raise UserError(

@@ -44,9 +44,17 @@ def tagger(tmp_path_factory, golden, goldens):
   return Tagger(folder)
 
 
-@pytest.mark.parametrize("scheme", ["IOBES", None])
-def test_entities_are_the_taggers(tagger, scheme):
-  tagger.scheme = scheme
+@pytest.mark.parametrize(
+  ("labels", "scheme"),
+  [
+    (LABELS, "IOBES"),
+    (LABELS, None),
+    (["B-PER", "I-PER", "X", "[SEP]", "O", "B-LOC", "I-LOC"], "IOB2"),
+  ],
+)
+def test_entities_are_the_taggers(tagger, monkeypatch, labels, scheme):
+  monkeypatch.setattr(tagger, "labels", labels)
+  monkeypatch.setattr(tagger, "scheme", scheme)
   wanted = tagger.tag(TEXTS)
   graph = tagger_graph.TaggerGraph(
     tagger, text_graph.GraphTokenizer(tagger.tokenizer)

@@ -19,6 +19,12 @@ def test_entities_are_those_of_seqeval(labels):
   assert found == get_entities(labels)
 
 
+def test_labels_without_a_prefix_mark_no_entity():
+  labels = ["[CLS]", "B-A", "X", "I-A", "I-A", "[SEP]", "-A", "B-", "O"]
+  found = list(entities.entities(labels))
+  assert found == [("A", 1, 2), ("A", 3, 5)]
+
+
 # seqeval takes means over no type.
 @pytest.mark.filterwarnings("ignore:Mean of empty slice|invalid value")
 @given(st.lists(st.tuples(SEQUENCES, st.randoms()), min_size=1, max_size=5))

@@ -197,3 +197,15 @@ def test_a_hugging_face_tagger_needs_no_files_of_ours(tmp_path):
   assert found == (["O", "B-A"], "IOB2", Reading(64))
   (tmp_path / "labels.json").write_text('["O", "B-B"]')
   assert tagging.read_assets(str(tmp_path))[0] == ["O", "B-B"]
+
+
+def test_labels_of_no_word_do_not_hide_the_scheme(tmp_path):
+  labels = ["O", "B-PER", "I-PER", "[PAD]", "[CLS]", "[SEP]", "X"]
+  config = {
+    "model_type": "bert",
+    "architectures": ["BertForTokenClassification"],
+    "id2label": dict(enumerate(labels)),
+  }
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  found, scheme, _ = tagging.read_assets(str(tmp_path))
+  assert (found, scheme) == (labels, "IOB2")
