@@ -130,31 +130,36 @@ def _read_casing(folder):
   path = os.path.join(folder, TOKENIZER_NAME)
   settings = files.read_json(path, dict) or {}
   _check_tokenizer(path, settings)
+  found = [(path, settings)]
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
     lower_cases = None
     file = os.path.join(folder, "tokenizer.json")
     tokenizer = files.read_json(file, dict)
     if tokenizer is not None:
-      lower_cases = _lower_cases(file, tokenizer.get("normalizer"))
-  for name, value in (
-    ("strip_accents", lower_cases),
-    ("tokenize_chinese_chars", True),
-  ):
-    if settings.get(name) not in (None, value):
-      logging.warning(
-        "%s: %s=%s is not supported; some texts get other word pieces",
-        path,
-        name,
-        settings[name],
-      )
+      parts = list(_normalizers(file, tokenizer.get("normalizer")))
+      lower_cases = any(part["lowercase"] for part in parts)
+      found += [(file, part) for part in parts]
+  for file, fields in found:
+    for name, value in (
+      ("strip_accents", lower_cases),
+      ("tokenize_chinese_chars", True),
+      ("handle_chinese_chars", True),  # Its name in tokenizer.json.
+    ):
+      if fields.get(name) not in (None, value):
+        logging.warning(
+          "%s: %s=%s is not supported; some texts get other word pieces",
+          file,
+          name,
+          fields[name],
+        )
   return lower_cases
 
 
-def _lower_cases(path, normalizer):
-  """Whether a normalizer, or one in its sequence, lower-cases text."""
+def _normalizers(path, normalizer):
+  """Yields a normalizer and those of its sequence, each with `lowercase`."""
   if normalizer is None:
-    return False
+    return
   parts = lower_cases = None
   if isinstance(normalizer, dict):
     parts = normalizer.get("normalizers", [])
@@ -162,7 +167,9 @@ def _lower_cases(path, normalizer):
     lower_cases = normalizer.get("lowercase", is_lower)
   if not isinstance(lower_cases, bool) or not isinstance(parts, list):
     raise _damaged(path, "normalizer", normalizer)
-  return lower_cases or any(_lower_cases(path, part) for part in parts)
+  yield {**normalizer, "lowercase": lower_cases}
+  for part in parts:
+    yield from _normalizers(path, part)
 
 
 class Head(NamedTuple):

@@ -129,6 +129,36 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
     read()
 
 
+@pytest.mark.parametrize(
+  ("lowercase", "changes", "warning"),
+  [
+    (True, {}, None),
+    (True, {"strip_accents": None, "handle_chinese_chars": True}, None),
+    (True, {"strip_accents": True}, None),
+    (False, {"strip_accents": False}, None),
+    (True, {"strip_accents": False}, "strip_accents=False"),
+    (False, {"strip_accents": True}, "strip_accents=True"),
+    (True, {"handle_chinese_chars": False}, "handle_chinese_chars=False"),
+  ],
+)
+@pytest.mark.parametrize("is_in_sequence", [False, True])
+def test_normalizers_of_tokenizer_json_are_checked(
+  read, tmp_path, caplog, lowercase, changes, warning, is_in_sequence
+):
+  normalizer = {"type": "BertNormalizer", "lowercase": lowercase, **changes}
+  if is_in_sequence:
+    normalizer = {"type": "Sequence", "normalizers": [normalizer]}
+  text = json.dumps({"normalizer": normalizer})
+  (tmp_path / "tokenizer.json").write_text(text)
+  assert read().do_lower_case is lowercase
+  lines = [record.getMessage() for record in caplog.records]
+  if warning:
+    (line,) = lines
+    assert f"tokenizer.json: {warning} is not supported;" in line
+  else:
+    assert not lines
+
+
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_other_tokenizers_are_an_error(read, tmp_path, file):
   for name, value in (
