@@ -84,7 +84,7 @@ def _label(where, value, count):
   """The index that a label gives; UserError unless it is one of `count`."""
   try:
     label = int(value)
-  except (TypeError, ValueError):
+  except (TypeError, ValueError, OverflowError):
     label = -1
   if not 0 <= label < count or isinstance(value, bool | float):
     raise UserError(
