@@ -238,7 +238,10 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
       f"finished training"
     )
   try:
-    scheme = settings.pop("scheme")
-    return labels, scheme, Reading(**settings)
+    scheme, reading = settings.pop("scheme"), Reading(**settings)
   except (KeyError, TypeError) as error:
     raise UserError(files.damaged(path, str(error))) from error
+  length = reading.max_seq_length
+  if type(length) is not int:
+    raise UserError(files.damaged(path, f"max_seq_length is {length!r}"))
+  return labels, scheme, reading

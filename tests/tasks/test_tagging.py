@@ -178,8 +178,12 @@ def test_the_loss_is_the_mean_over_words(tokenizer):
 def test_a_folder_without_a_tagger_is_refused(tmp_path):
   with pytest.raises(UserError, match="does not hold a trained tagger"):
     tagging.read_assets(str(tmp_path))
+
+
+@pytest.mark.parametrize("setting", ['"other": 1', '"max_seq_length": "128"'])
+def test_a_damaged_tagger_is_refused(tmp_path, setting):
   (tmp_path / "labels.json").write_text('["O"]')
-  (tmp_path / "tagger.json").write_text('{"scheme": null, "other": 1}')
+  (tmp_path / "tagger.json").write_text(f'{{"scheme": null, {setting}}}')
   with pytest.raises(UserError, match=r"tagger\.json is damaged"):
     tagging.read_assets(str(tmp_path))
 
