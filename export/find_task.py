@@ -1,10 +1,9 @@
 """The task that the model in a folder was trained on, and its files."""
 
 from tasks import classification, multiple_choice, squad_model, tagging
-from training import model_folder
+from training import huggingface_config, model_folder
 
-# By the file that a folder has, and its name in Hugging Face's format. A tagger
-# has labels.json, too, so classification is last.
+# By the file that a folder has, and its name in Hugging Face's format.
 _TASKS = {
   "squad": (squad_model.SETTINGS_NAME, squad_model.ARCHITECTURE),
   "tagging": (tagging.SETTINGS_NAME, tagging.ARCHITECTURE),
@@ -12,7 +11,6 @@ _TASKS = {
     multiple_choice.SETTINGS_NAME,
     multiple_choice.ARCHITECTURE,
   ),
-  "classification": (classification.LABELS_NAME, classification.ARCHITECTURE),
 }
 
 # The files of a task beside the weights, whatever the task.
@@ -34,4 +32,9 @@ def find_task(model_dir: str) -> str | None:
   for task, (asset, architecture) in _TASKS.items():
     if model_folder.has_task(model_dir, asset, architecture):
       return task
+  # A tagger has labels.json, too, so this is last.
+  head = huggingface_config.read_head(model_dir)
+  is_classifier = head.architecture == classification.ARCHITECTURE
+  if is_classifier or classification.has_labels(model_dir):
+    return "classification"
   return None

@@ -149,7 +149,9 @@ def _read_weights(prefix):
 
 def _read_assets(folder) -> Contents:
   """The files of the task in a folder, completed from its config.json."""
-  paths = {name: os.path.join(folder, name) for name in find_task.ASSETS}
+  # Without a task, a file of such a name is another's.
+  names = find_task.ASSETS if find_task.find_task(folder) else ()
+  paths = {name: os.path.join(folder, name) for name in names}
   found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
   for name, content in _assets_of_head(folder).items():
     known = json.loads(found.get(name, "null"))

@@ -372,13 +372,24 @@ def assets(
   }
 
 
+def has_labels(folder: str) -> bool:
+  """Whether a folder has a labels.json of ours.
+
+  Repositories of Hugging Face may have a file of this name with other content.
+  """
+  return files.exists(os.path.join(folder, LABELS_NAME)) and (
+    files.exists(os.path.join(folder, SETTINGS_NAME))
+    or not any(huggingface_config.read_head(folder))
+  )
+
+
 def read_assets(
   folder: str | None,
 ) -> tuple[label_types.LabelType | None, Reading]:
   """The label type and the Reading that `assets` wrote to a folder.
 
-  Without labels.json, or with that of a tagger, the label type is None, unless
-  the folder holds a classifier in Hugging Face's format. Without
+  Without our labels.json, or with that of a tagger, the label type is None,
+  unless the folder holds a classifier in Hugging Face's format. Without
   classifier.json, the Reading is the original's, or as long as the model
   allows.
 
@@ -399,8 +410,9 @@ def read_assets(
   found = found or {}
   settings |= {name: found[name] for name in settings.keys() & found.keys()}
   reading = Reading(**{name: settings.pop(name) for name in defaults})
-  labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
-  if labels is None:
+  if has_labels(folder):
+    labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
+  else:
     head = huggingface_config.read_head(folder)
     if head.architecture != ARCHITECTURE:
       return None, reading

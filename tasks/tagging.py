@@ -220,9 +220,10 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   Raises:
     UserError: the folder holds no tagger, or its files are damaged.
   """
-  labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
   path = os.path.join(folder, SETTINGS_NAME)
   settings = files.read_json(path, dict)
+  # Without our tagger.json, labels.json is not ours, either.
+  labels = settings and files.read_json(os.path.join(folder, LABELS_NAME), list)
   head = huggingface_config.read_head(folder)
   if head.architecture == ARCHITECTURE:  # It needs no files of ours.
     labels = labels or head.labels

@@ -126,6 +126,14 @@ def test_a_task_without_our_files_is_known_by_its_architecture(
     assert kinds == ["multilabel", "multilabel"]
 
 
+def test_labels_of_a_model_without_a_task_are_not_copied(write, tmp_path):
+  there, back = tmp_path / "there", tmp_path / "back"
+  huggingface.to_huggingface(str(write({}, {})), str(there))
+  (there / "labels.json").write_text('["a", "b"]')
+  huggingface.to_tensorflow(str(there), str(back))
+  assert not (back / "labels.json").exists()
+
+
 @pytest.mark.parametrize(
   ("architecture", "name", "text", "wanted"),
   [

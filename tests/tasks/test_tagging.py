@@ -200,7 +200,10 @@ def test_a_hugging_face_tagger_needs_no_files_of_ours(tmp_path):
   found = tagging.read_assets(str(tmp_path))
   assert found == (["O", "B-A"], "IOB2", Reading(64))
   (tmp_path / "labels.json").write_text('["O", "B-B"]')
-  assert tagging.read_assets(str(tmp_path))[0] == ["O", "B-B"]
+  assert tagging.read_assets(str(tmp_path))[0] == ["O", "B-A"]
+  (tmp_path / "tagger.json").write_text('{"max_seq_length": 16}')
+  found = tagging.read_assets(str(tmp_path))
+  assert found == (["O", "B-B"], "IOB2", Reading(16))
 
 
 def test_labels_of_no_word_do_not_hide_the_scheme(tmp_path):
