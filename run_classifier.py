@@ -167,7 +167,7 @@ def check_flags() -> None:
 
 
 def make_request() -> runs.Request:
-  """The flags of this script, for `runs.plan`."""
+  """The flags of this script, for `runs.make_runs`."""
   fields = {field.name for field in dataclasses.fields(runs.Request)}
   values = {name: FLAGS[name].value for name in fields & set(FLAGS)}
   for name in ("max_seq_length", "long_text"):
@@ -220,7 +220,7 @@ def main() -> None:
     return
   check_flags()
   request = make_request()
-  planned = runs.plan(request)
+  planned = runs.make_runs(request)
   if len(planned) == 1:
     make_experiment(request, planned[0]).run()
     return

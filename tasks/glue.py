@@ -23,7 +23,7 @@ XNLI_LANGUAGES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class TsvFile:
   """The file and the columns of a data set.
 
   Attributes:
@@ -57,11 +57,11 @@ class Folder:
   name: str
 
 
-DataSets = dict[str, Split | Folder]
+DataSets = dict[str, TsvFile | Folder]
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class GlueTask:
   """A task: its labels and its data sets.
 
   Attributes:
@@ -102,25 +102,25 @@ _NLI = ("contradiction", "entailment", "neutral")
 
 
 def _three_sets(text_a, text_b, label, test=None, **options):
-  """train.tsv, dev.tsv and, without labels, test.tsv; see Split."""
-  test = test or Split("test.tsv", text_a, text_b, **options)
+  """train.tsv, dev.tsv and, without labels, test.tsv; see TsvFile."""
+  test = test or TsvFile("test.tsv", text_a, text_b, **options)
   train, dev = (
-    Split(f"{name}.tsv", text_a, text_b, label, **options)
+    TsvFile(f"{name}.tsv", text_a, text_b, label, **options)
     for name in ("train", "dev")
   )
   return {"train": {"": train}, "dev": {"": dev}, "test": {"": test}}
 
 
-_mnli = functools.partial(Split, text_a=8, text_b=9, id_column=0)
+_mnli = functools.partial(TsvFile, text_a=8, text_b=9, id_column=0)
 
 
 def _xnli(language):
   """The row of XNLI in one of its languages."""
-  rows_of = functools.partial(Split, text_a=6, text_b=7, only=(0, language))
-  return Task(
+  rows_of = functools.partial(TsvFile, text_a=6, text_b=7, only=(0, language))
+  return GlueTask(
     "XNLI",
     _NLI,
-    train={"": Split(f"multinli/multinli.train.{language}.tsv", 0, 1, 2)},
+    train={"": TsvFile(f"multinli/multinli.train.{language}.tsv", 0, 1, 2)},
     dev={"": rows_of("xnli.dev.tsv", label=1)},
     test={"": rows_of("xnli.test.tsv")},
     renamed_labels={"contradictory": "contradiction"},
@@ -129,22 +129,22 @@ def _xnli(language):
 
 _ROWS = (
   # Acceptability of a sentence (Warstadt et al. 2018).
-  Task(
+  GlueTask(
     "CoLA",
     _BINARY,
-    **_three_sets(3, None, 1, header=False, test=Split("test.tsv", 1)),
+    **_three_sets(3, None, 1, header=False, test=TsvFile("test.tsv", 1)),
     metrics=("accuracy", "matthews"),
     submission={"": "CoLA.tsv"},
   ),
   # Sentiment of a film review's sentence (Socher et al. 2013).
-  Task(
+  GlueTask(
     "SST-2",
     _BINARY,
-    **_three_sets(0, None, 1, test=Split("test.tsv", 1)),
+    **_three_sets(0, None, 1, test=TsvFile("test.tsv", 1)),
     submission={"": "SST-2.tsv"},
   ),
   # Whether two sentences are paraphrases (Dolan & Brockett 2005).
-  Task(
+  GlueTask(
     "MRPC",
     _BINARY,
     **_three_sets(3, 4, 0),
@@ -152,7 +152,7 @@ _ROWS = (
     submission={"": "MRPC.tsv"},
   ),
   # Similarity of two sentences, from 0 to 5 (Cer et al. 2017).
-  Task(
+  GlueTask(
     "STS-B",
     (),
     **_three_sets(7, 8, 9),
@@ -161,16 +161,16 @@ _ROWS = (
     submission={"": "STS-B.tsv"},
   ),
   # Whether two questions on Quora have the same meaning.
-  Task(
+  GlueTask(
     "QQP",
     _BINARY,
-    **_three_sets(3, 4, 5, test=Split("test.tsv", 1, 2)),
+    **_three_sets(3, 4, 5, test=TsvFile("test.tsv", 1, 2)),
     metrics=("accuracy", "f1"),
     submission={"": "QQP.tsv"},
     has_broken_rows=True,
   ),
   # Whether a premise entails a hypothesis (Williams et al. 2018).
-  Task(
+  GlueTask(
     "MNLI",
     _NLI,
     train={"": _mnli("train.tsv", label=-1)},
@@ -185,18 +185,18 @@ _ROWS = (
     submission={"": "MNLI-m.tsv", "_mismatched": "MNLI-mm.tsv"},
   ),
   # Whether a sentence answers a question, from SQuAD.
-  Task(
+  GlueTask(
     "QNLI", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "QNLI.tsv"}
   ),
   # Entailment, from four challenges.
-  Task("RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}),
+  GlueTask("RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}),
   # Resolution of pronouns (Levesque et al. 2011).
-  Task("WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}),
+  GlueTask("WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}),
   # GLUE's diagnostic test set.
-  Task(
+  GlueTask(
     "AX",
     _NLI,
-    test={"": Split("diagnostic.tsv", 1, 2)},
+    test={"": TsvFile("diagnostic.tsv", 1, 2)},
     submission={"": "AX.tsv"},
     model_of="MNLI",
     # GLUE's download script fills diagnostic/; older ones filled MNLI/.
@@ -205,9 +205,9 @@ _ROWS = (
   # MNLI in other languages (Conneau et al. 2018).
   _xnli("zh"),
   # Entailment between captions (Bowman et al. 2015).
-  Task("SNLI", _NLI, **_three_sets(7, 8, -1), no_label="-"),
+  GlueTask("SNLI", _NLI, **_three_sets(7, 8, -1), no_label="-"),
   # Sentiment of film reviews (Maas et al. 2011).
-  Task(
+  GlueTask(
     "IMDB",
     ("neg", "pos"),
     train={"": Folder("train")},
@@ -223,7 +223,7 @@ GLUE_TASKS = tuple(key for key, task in TASKS.items() if task.submission)
 class GlueProcessor(DataProcessor):
   """Reads the data sets of `task`, a row of `TASKS`."""
 
-  task: Task
+  task: GlueTask
 
   def get_train_examples(self, data_dir: str) -> list[InputExample]:
     return self._read(data_dir, "train")
@@ -265,7 +265,7 @@ class GlueProcessor(DataProcessor):
     return examples
 
   def _read_file(self, split, data_dir, set_type):
-    """The InputExamples of a Split."""
+    """The InputExamples of a TsvFile."""
     path = os.path.join(data_dir, split.file)
     if not files.exists(path):
       raise UserError(
@@ -369,7 +369,7 @@ MnliProcessor = PROCESSORS["mnli"]
 MrpcProcessor = PROCESSORS["mrpc"]
 
 
-def find_task(
+def find_key(
   name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
 ) -> str:
   """The key of a task, such as sst-2 for "SST2".
@@ -391,7 +391,7 @@ def find_task(
   )
 
 
-def task_folder(data_dir: str, task: Task) -> str:
+def task_folder(data_dir: str, task: GlueTask) -> str:
   """The folder of a task's files within a folder of several tasks."""
   for name in task.folders:
     folder = os.path.join(data_dir, name)
@@ -401,7 +401,7 @@ def task_folder(data_dir: str, task: Task) -> str:
   return os.path.join(data_dir, task.name)
 
 
-def submission_lines(task: Task, predictions: Iterable[float]) -> str:
+def submission_lines(task: GlueTask, predictions: Iterable[float]) -> str:
   """The content of a file for GLUE's leaderboard.
 
   Args:

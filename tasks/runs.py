@@ -74,7 +74,7 @@ class Run:
   splits: tuple[str, ...]
 
 
-def plan(request: Request) -> list[Run]:
+def make_runs(request: Request) -> list[Run]:
   """The runs of a command, in order, seed by seed.
 
   With several seeds, results are in `seed-N/` below `output_dir`; with several
@@ -103,7 +103,7 @@ def _find_tasks(names):
     for task in (glue.GLUE_TASKS if name.lower() == "all" else [name])
   ]
   known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
-  tasks = list(dict.fromkeys(glue.find_task(name, known) for name in names))
+  tasks = list(dict.fromkeys(glue.find_key(name, known) for name in names))
   if CUSTOM in tasks and len(tasks) > 1:
     raise UserError(
       f"--task_name={CUSTOM} cannot be combined with other tasks; run it alone"
@@ -122,7 +122,7 @@ def _make_run(request, tasks, task, folder, seed):
       glue.task_folder(data_dir, row) if row else os.path.join(data_dir, name)
     )
   init_checkpoint, splits = request.init_checkpoint, request.splits
-  if row and row.model_of and glue.find_task(row.model_of) in tasks:
+  if row and row.model_of and glue.find_key(row.model_of) in tasks:
     # The model of another task of this command predicts this one.
     own = os.path.join(folder, row.model_of, checkpoints.RELEASE_NAME)
     is_there = files.exists(f"{own}.index")

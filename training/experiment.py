@@ -141,7 +141,7 @@ class Experiment:
     settings, task = self._settings, self._task
     if settings.dry_run:
       with devices.hosts_end_together(settings.strategy):
-        planned = self.plan()
+        planned = self._make_plan()
       print("\n".join([task.name, *planned.lines()]))
       return {}
     files.makedirs(settings.output_dir)
@@ -390,7 +390,7 @@ class Experiment:
 
   # Planning.
 
-  def plan(self) -> plan.Plan:
+  def _make_plan(self) -> plan.Plan:
     """What the training would take, with some steps of it; leaves no file."""
     with tempfile.TemporaryDirectory() as folder:
       self._settings = dataclasses.replace(self._settings, output_dir=folder)

@@ -469,30 +469,30 @@ class TestTable:
     ],
   )
   def test_find_task(self, name, key):
-    assert glue.find_task(name) == key
+    assert glue.find_key(name) == key
 
   @pytest.mark.parametrize("name", ["My_Task", "my-task", "MYTASK"])
   def test_find_a_users_own(self, name):
     processors = {**glue.PROCESSORS, "My_Task": DataProcessor}
-    assert glue.find_task(name, processors) == "My_Task"
+    assert glue.find_key(name, processors) == "My_Task"
 
   def test_unknown_task(self):
     with pytest.raises(
       ValueError, match="--task_name=MRPCC is not one of"
     ) as e:
-      glue.find_task("MRPCC")
+      glue.find_key("MRPCC")
     message = str(e.value)
     assert message.endswith("; did you mean mrpc?")
     for key in [*glue.PROCESSORS, "all"]:
       assert f" {key}" in message
     known = {**glue.PROCESSORS, "custom": DataProcessor}
     with pytest.raises(ValueError, match=r" all, .*, custom, .*mean custom"):
-      glue.find_task("Costum", known)
+      glue.find_key("Costum", known)
 
   @pytest.mark.parametrize("name", ["", "-", "paraphrase"])
   def test_unknown_and_unlike(self, name):
     with pytest.raises(ValueError, match=f"--task_name={name} is") as error:
-      glue.find_task(name)
+      glue.find_key(name)
     assert "did you mean" not in str(error.value)
 
   @pytest.mark.parametrize(

@@ -36,13 +36,13 @@ def make_task(tmp_path, assets, **changes):
   for name, text in assets.items():
     (tmp_path / name).write_text(text)
   asked = request(init_checkpoint=str(tmp_path), **changes)
-  (run,) = runs.plan(asked)
+  (run,) = runs.make_runs(asked)
   return runs.make_task(asked, run, None)
 
 
 def test_all_is_expanded_beside_other_tasks():
   asked = request(task_name=["XNLI", "All", "mrpc"], init_checkpoint="model")
-  names = [run.task for run in runs.plan(asked)]
+  names = [run.task for run in runs.make_runs(asked)]
   assert names == ["xnli", *glue.GLUE_TASKS]
 
 
