@@ -23,7 +23,7 @@ from absl import flags, logging
 import modeling
 from errors import UserError
 from export import onnx_model
-from export.find_task import ASSETS, find_task
+from tasks.find_task import ASSETS, find_task
 from pipeline import downloads, files
 from tasks.features import POOLINGS
 from training import (

@@ -19,7 +19,7 @@ import layers
 import modeling
 import tokenization
 from errors import UserError, listing, plural
-from export import find_task
+from tasks import find_task
 from pipeline import files
 from tasks import classification, multiple_choice, squad_model, tagging
 from training import checkpoints, huggingface_config, model_folder

@@ -1,7 +1,7 @@
 """The TaskGraph of any trained model's folder."""
 
 from export.chooser_graph import ChooserGraph
-from export.find_task import find_task
+from tasks.find_task import find_task
 from export.squad_graph import ReaderGraph
 from export.tagger_graph import TaggerGraph
 from export.task_graph import ClassifierGraph, TaskGraph, VectorGraph

@@ -25,7 +25,7 @@ import numpy as np
 import layers
 import modeling
 from errors import import_optional
-from export.find_task import find_task
+from tasks.find_task import find_task
 from pipeline import downloads, files, records
 from tasks import classification, squad_model, tagging
 from training import checkpoints, model_folder

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from errors import UserError, listing
-from export.find_task import find_task
+from tasks.find_task import find_task
 from pipeline import downloads
 from tasks import squad, squad_decoding
 from tasks import labels as label_types

@@ -189,9 +189,13 @@ _ROWS = (
     "QNLI", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "QNLI.tsv"}
   ),
   # Entailment, from four challenges.
-  GlueTask("RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}),
+  GlueTask(
+    "RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}
+  ),
   # Resolution of pronouns (Levesque et al. 2011).
-  GlueTask("WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}),
+  GlueTask(
+    "WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}
+  ),
   # GLUE's diagnostic test set.
   GlueTask(
     "AX",

@@ -14,9 +14,10 @@ from absl import logging
 import tokenization
 from errors import UserError
 from pipeline import files
-from tasks import classification, glue, multiple_choice, tabular, tagging
+from tasks import classification, glue, tabular
 from tasks import labels as label_types
 from tasks.examples import DataProcessor, content_hash
+from tasks.find_task import find_task
 from training import checkpoints, metrics, model_folder, run_record
 
 # The name of the task of a user's own tables.
@@ -282,22 +283,20 @@ def _make_label_type(processor, trained):
 
 
 # Tasks whose weights have the same names as a classifier's, and may fit.
-_OTHER_TASKS = {
-  tagging: "run_ner.py",
-  multiple_choice: "run_multiple_choice.py",
+_OTHER_SCRIPTS = {
+  "tagging": "run_ner.py",
+  "multiple choice": "run_multiple_choice.py",
 }
 
 
 def _check_no_other_task(folder):
   """Raises UserError if a folder has a model of another script."""
-  for task, script in _OTHER_TASKS.items():
-    if folder and model_folder.has_task(
-      folder, task.SETTINGS_NAME, task.ARCHITECTURE
-    ):
-      raise UserError(
-        f"{folder} holds a model of {script}, not a classifier; pass another "
-        f"--output_dir or --init_checkpoint, or use {script}"
-      )
+  script = folder and _OTHER_SCRIPTS.get(find_task(folder))
+  if script:
+    raise UserError(
+      f"{folder} holds a model of {script}, not a classifier; pass another "
+      f"--output_dir or --init_checkpoint, or use {script}"
+    )
 
 
 def _check_labels(request, label_type, trained, folder):

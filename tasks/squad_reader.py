@@ -13,6 +13,7 @@ import tokenization
 from errors import UserError
 from pipeline import records, text_files
 from tasks import squad, squad_model, terminal
+from tasks.find_task import find_task
 from tasks.squad import ReadingSettings
 from tasks.squad_decoding import Answer, Candidate, RawResult, answer_question
 from training import checkpoints, model_folder
@@ -141,9 +142,8 @@ class Reader:
 
 def is_trained(model_dir: str) -> bool:
   """Whether a folder holds a finished training on SQuAD."""
-  return model_folder.has_task(
-    model_dir, squad_model.SETTINGS_NAME, squad_model.ARCHITECTURE
-  ) and model_folder.is_finished(model_dir)
+  is_squad = find_task(model_dir) == "squad"
+  return is_squad and model_folder.is_finished(model_dir)
 
 
 def converse(

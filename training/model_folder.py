@@ -68,19 +68,6 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
 
-def has_task(model_dir: str, asset: str, architecture: str) -> bool:
-  """Whether the model in a folder is one of a certain task.
-
-  Args:
-    model_dir: the folder.
-    asset: the name of the task's file in our model folders.
-    architecture: the name of such models in Hugging Face's format.
-  """
-  if files.exists(os.path.join(model_dir, asset)):
-    return True
-  return huggingface_config.read_head(model_dir).architecture == architecture
-
-
 def is_finished(model_dir: str) -> bool:
   """Whether a folder holds a configuration and a finished model."""
   needed = ("bert_config.json", checkpoints.RELEASE_NAME + ".index")

@@ -13,7 +13,7 @@ import tiny_task
 import modeling
 import variables
 from errors import UserError
-from export import find_task
+from tasks import find_task
 from pipeline import records
 from training import checkpoints, experiment
 from training.settings import Settings

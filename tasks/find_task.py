@@ -1,7 +1,10 @@
 """The task that the model in a folder was trained on, and its files."""
 
+import os
+
+from pipeline import files
 from tasks import classification, multiple_choice, squad_model, tagging
-from training import huggingface_config, model_folder
+from training import huggingface_config
 
 # By the file that a folder has, and its name in Hugging Face's format.
 _TASKS = {
@@ -30,7 +33,9 @@ def find_task(model_dir: str) -> str | None:
   None for any other model, such as a release.
   """
   for task, (asset, architecture) in _TASKS.items():
-    if model_folder.has_task(model_dir, asset, architecture):
+    if files.exists(os.path.join(model_dir, asset)):
+      return task
+    if huggingface_config.read_head(model_dir).architecture == architecture:
       return task
   # A tagger has labels.json, too, so this is last.
   head = huggingface_config.read_head(model_dir)

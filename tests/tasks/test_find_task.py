@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from export.find_task import find_task
+from tasks.find_task import find_task
 from tasks import classification, tagging
 from tasks import labels as label_types
 from tasks.tagged_rows import Reading
