@@ -118,20 +118,16 @@ class Experiment:
     )
     if folder and not settings.do_train:
       start_checks.check_reads_as_trained(self._model.contents, folder)
+      if self._is_trained and not model_folder.is_finished(folder):
+        run_record.check_vocabulary(folder, self._record)
 
   @functools.cached_property
   def _record(self):
     """The content of flags.json of this run."""
     settings, task = self._settings, self._task
     named = {**settings.flags, "task_name": task.name}
-    paths = self._contents() if settings.do_train else ()
-    return run_record.make_record(named, task.data_hashes(), paths)
-
-  def _contents(self):
-    """The files of the trained model beside its weights, by path."""
-    folder = self._settings.output_dir
-    contents = {**self._task.assets(), **self._model.contents}
-    return {os.path.join(folder, name): contents[name] for name in contents}
+    assets = task.assets() if settings.do_train else ()
+    return run_record.make_record(named, task.data_hashes(), assets)
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -351,9 +347,9 @@ class Experiment:
     """Trains, and turns `output_dir` into a model folder."""
     settings = self._settings
     self._check_best_is_wanted(model)
-    # Written first: without them a checkpoint cannot be used.
-    for path, content in self._contents().items():
-      files.write_file(path, content)
+    for name, content in self._task.assets().items():
+      # Written first: without them a checkpoint cannot be used.
+      files.write_file(os.path.join(settings.output_dir, name), content)
     evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)

@@ -27,7 +27,6 @@ _VOCABULARIES = ("vocab_file", "spm_model_file")
 # Flags that must not change when a training continues, because the files
 # beside the weights depend on them.
 _READING_FLAGS = (
-  "do_lower_case",
   "max_seq_length",
   "long_text",
   "doc_stride",
@@ -38,7 +37,7 @@ _READING_FLAGS = (
 )
 
 # Flags that select rows of --train_file for training, without --dev_file.
-_SAMPLE_FLAGS = ("seed", "dev_fraction", "num_seeds")
+_SAMPLE_FLAGS = ("seed", "dev_fraction")
 
 # Flags that do not affect the trained weights.
 _FREE_FLAGS = re.compile(
@@ -55,16 +54,16 @@ _FREE_FLAGS = re.compile(
 def make_record(
   flags: Mapping[str, object],
   data: Mapping[str, str],
-  written: Iterable[str] = (),
+  assets: Iterable[str] = (),
 ) -> dict[str, dict | list]:
   """Returns the content of `flags.json`.
 
   Args:
     flags: all flags by name.
     data: dict from name to SHA-256 of the examples that were read.
-    written: paths of the files that a training writes beside its weights.
+    assets: names of the task's files that a training writes.
   """
-  paths = _named_files(flags)
+  paths = {name: flags[name] for name in _FILE_FLAGS if flags[name]}
   if flags["init_checkpoint"]:
     # The first is the index, which holds a checksum of every variable.
     first, *_ = checkpoints.checkpoint_files(flags["init_checkpoint"])
@@ -83,21 +82,8 @@ def make_record(
       "platform": platform.platform(),
     },
     "data": {**data, **hashes},
-    "files": [
-      os.path.basename(path)
-      for path in written
-      if not _is_one_of(path, paths.values())
-    ],
+    "files": list(assets),
   }
-
-
-def _named_files(flags):
-  """The paths that flags give, by flag name."""
-  return {name: flags[name] for name in _FILE_FLAGS if flags[name]}
-
-
-def _is_one_of(path, paths):
-  return os.path.abspath(path) in map(os.path.abspath, paths)
 
 
 def keep_record(
@@ -109,7 +95,7 @@ def keep_record(
   """Writes a record, or keeps the one of an earlier training that is used.
 
   Flags that differ from those of a training that continues are logged. A new
-  training deletes the files of an abandoned one that it does not write itself.
+  training deletes the task's files of an abandoned one.
 
   Args:
     output_dir: an existing folder.
@@ -133,22 +119,13 @@ def keep_record(
       _log_changes(output_dir, earlier, record)
     if continues or not is_training:
       return earlier
-    _delete_files(output_dir, earlier, record)
+    # Readers of a model folder would find another task by such files.
+    for name in set(earlier["files"]) - set(record["files"]):
+      left = os.path.join(output_dir, os.path.basename(name))
+      if files.isfile(left):
+        files.remove(left)
   _write_json(path, record)
   return record
-
-
-def _delete_files(output_dir, earlier, record):
-  """Deletes the files of an earlier training that the new one lacks.
-
-  Readers of a model folder find its task and vocabulary by such files. Those
-  that flags name are the user's.
-  """
-  named = _named_files(record["flags"]).values()
-  for name in set(earlier["files"]) - set(record["files"]):
-    path = os.path.join(output_dir, os.path.basename(name))
-    if files.isfile(path) and not _is_one_of(path, named):
-      files.remove(path)
 
 
 def write_results(
@@ -202,12 +179,26 @@ def check_record(output_dir: str, record: Mapping[str, dict | list]) -> None:
       f"--output_dir={output_dir} holds a training on {what}; pass another "
       f"folder, or the task and data that it began with"
     )
+  check_vocabulary(output_dir, record)
   for name in _READING_FLAGS:
-    if name in before and before[name] != now.get(name):
-      raise UserError(
-        f"--{name}={now.get(name)}: the training in {output_dir} began with "
-        f"{before[name]}; pass that, or another --output_dir"
-      )
+    _check_same(name, output_dir, before, now)
+
+
+def check_vocabulary(
+  output_dir: str, record: Mapping[str, dict | list]
+) -> None:
+  """Raises UserError unless texts get the ids that they had in a training.
+
+  Args:
+    output_dir: its folder.
+    record: that of another run, from `make_record`.
+  """
+  path = os.path.join(output_dir, RECORD_NAME)
+  if not files.exists(path):
+    return
+  earlier = _read(path)
+  before, now = earlier["flags"], record["flags"]
+  _check_same("do_lower_case", output_dir, before, now)
   hashes, new_hashes = earlier["data"], record["data"]
   is_known = any(name in hashes for name in _VOCABULARIES)
   for name in _VOCABULARIES:
@@ -216,6 +207,15 @@ def check_record(output_dir: str, record: Mapping[str, dict | list]) -> None:
         f"--{name}={now[name]} is not the file that the training in "
         f"{output_dir} began with; pass that, or another --output_dir"
       )
+
+
+def _check_same(name, output_dir, before, now):
+  """Raises UserError if a flag differs from that of a training."""
+  if name in before and before[name] != now.get(name):
+    raise UserError(
+      f"--{name}={now.get(name)}: the training in {output_dir} began with "
+      f"{before[name]}; pass that, or another --output_dir"
+    )
 
 
 def _check_sample(output_dir, before, now):
@@ -227,9 +227,9 @@ def _check_sample(output_dir, before, now):
   for name in _SAMPLE_FLAGS:
     if name in before and before[name] != now[name]:
       raise UserError(
-        f"--{name}={now[name]}: the training in {output_dir} began with "
-        f"{before[name]}, which selects other training examples; pass that, or "
-        f"another --output_dir"
+        f"--{name}={now[name]} selects other training examples: the training "
+        f"in {output_dir} began with {before[name]}; pass that, or another "
+        f"--output_dir"
       )
 
 
