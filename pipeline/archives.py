@@ -14,12 +14,12 @@ from pipeline import files
 _MAX_FILES = 1000
 _MAX_BYTES = 2**34
 
-# How zipfile reports damage. RuntimeError is also an encrypted file, ValueError
-# a name that is not UTF-8, and the last three are a file and a folder of the
-# same name. Other kinds of OSError, such as a full disk, are no fault of the
-# archive.
+# How zipfile reports damage. RuntimeError is also an encrypted file, and the
+# last three are a file and a folder of the same name. Other kinds of OSError,
+# such as a full disk, are no fault of the archive.
 _DAMAGE = (
-  *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError),
+  *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
+  UnicodeDecodeError,  # The name of a file.
   *(FileExistsError, IsADirectoryError, NotADirectoryError),
 )
 
