@@ -127,9 +127,12 @@ def _download(url, partial):
   """Completes a partial file; returns the checksums that the server sends."""
   waits = iter(_WAITS)
   while True:
+    there = os.path.getsize(partial)
     try:
       return _continue_download(url, partial)
     except (OSError, http.client.HTTPException) as error:
+      if os.path.getsize(partial) > there:
+        waits = iter(_WAITS)  # The server may send the file in parts.
       wait = next(waits, None)
       _raise_unless_temporary(error, url, partial, is_last=wait is None)
     time.sleep(wait)
