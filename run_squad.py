@@ -14,7 +14,6 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 import dataclasses
 import functools
-import json
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
@@ -38,7 +37,6 @@ from training import (
   flag_checks,
   model_flags,
   model_folder,
-  start_checks,
   startup,
 )
 from training.experiment import Experiment, ModelFiles
@@ -179,8 +177,8 @@ def _given_tokenizer(folder):
     return model_flags.load_tokenizer()
   if not FLAGS["do_lower_case"].present:
     return None
-  config = json.dumps({"do_lower_case": FLAGS.do_lower_case})
-  start_checks.check_reads_as_trained({"bert_config.json": config}, folder)
+  if not FLAGS.bert_config_file:
+    model_flags.check_casing(model_folder.load_config(folder), folder)
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, FLAGS.init_checkpoint
   )

@@ -191,11 +191,20 @@ def _check_tokenizer_fits(config, tokenizer):
       f"more than vocab_size={config.vocab_size} of {bert_config_file()}; pass "
       f"two files of the same model"
     )
-  # Models trained by this project record their casing.
+  check_casing(config, bert_config_file())
+
+
+def check_casing(config, path: str) -> None:
+  """Raises UserError if --do_lower_case contradicts a model.
+
+  Args:
+    config: its configuration. Models that this project has trained, and those
+      in Hugging Face's format, record their casing.
+    path: where it is from.
+  """
   do_lower_case = getattr(config, "do_lower_case", FLAGS.do_lower_case)
   if do_lower_case != FLAGS.do_lower_case:
     raise UserError(
-      f"--do_lower_case={FLAGS.do_lower_case} contradicts "
-      f"{bert_config_file()}: the model was trained with "
-      f"--do_lower_case={do_lower_case}; pass that"
+      f"--do_lower_case={FLAGS.do_lower_case} contradicts {path}: the model "
+      f"was trained with --do_lower_case={do_lower_case}; pass that"
     )
