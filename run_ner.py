@@ -160,6 +160,12 @@ def make_experiment() -> Experiment:
 def answer() -> None:
   """Finds entities in --predict_file, or in what the user types."""
   flag_checks.check_question_flags("predict_file", "interactive")
+  path = FLAGS.predict_file or ""
+  if path.removesuffix(".gz").endswith((".json", ".jsonl")):
+    raise UserError(
+      f"--predict_file={path} would be read as lines of text; pass JSON Lines "
+      f"as --test_file, with --do_predict"
+    )
   tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
   flag_checks.warn_of_unused_model("max_seq_length", "max_context")
   if FLAGS.interactive:

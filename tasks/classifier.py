@@ -149,8 +149,13 @@ def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
   """Writes a table of predictions for the lines of a file, or of stdin ("-").
 
   Raises:
-    UserError: a line is wrong; see `answer_lines`.
+    UserError: the file is a table, or a line is wrong; see `answer_lines`.
   """
+  if path.removesuffix(".gz").endswith((".csv", ".json", ".jsonl")):
+    raise UserError(
+      f"--predict_file={path} would be read as lines of text; pass a table as "
+      f"--test_file, with --task_name=custom and --do_predict"
+    )
   with text_files.open_input(path) as (reader, name):
     answer_lines(classifier, reader, writer, name)
 

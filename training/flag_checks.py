@@ -134,11 +134,6 @@ def check_question_flags(*names: str) -> None:
   path = common_flags.given("predict_file")
   if path and path != text_files.STREAM:
     require_file("predict_file")
-    if path.removesuffix(".gz").endswith((".csv", ".json", ".jsonl")):
-      raise UserError(
-        f"--predict_file={path} would be read as lines of text; pass a table "
-        f"as --test_file, with --do_predict"
-      )
 
 
 def evaluates_in_training() -> bool:
