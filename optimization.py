@@ -280,7 +280,9 @@ def _average_and_apply(grads, rate, count, update):
       layer_rates=update.layer_rates,
       count=count,
       gradient_scale=clip_scale(norm, update.max_grad_norm),
-      is_compiled=not (variables.in_v1_graph() or several),
+      # The compiled function would take each variable of a strategy, even one
+      # with a single device, for the first of its shape.
+      is_compiled=not (variables.in_v1_graph() or tf.distribute.has_strategy()),
     )
     applied = optimizer.apply_gradients(
       zip(dense, grads.variables, strict=True)
@@ -371,7 +373,7 @@ class AdamWeightDecayOptimizer:
     gradient_scale: scalar tensor to multiply gradients by.
     is_compiled: compile the updates of large variables with XLA. Then they pass
       over each weight once, not ten times. Variables of equal shape share a
-      program.
+      program. Not possible with variables of a tf.distribute.Strategy.
   """
 
   def __init__(

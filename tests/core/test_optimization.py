@@ -386,6 +386,27 @@ def test_updates_follow_the_rates_of_layers(frozen, expected):
     assert (f"{name}/adam_m" in store) == (rate > 0)
 
 
+def test_a_strategy_of_one_device_updates_each_variable():
+  """Its variables of equal shape are not mistaken for each other."""
+  strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+  store = variables.VariableStore()
+
+  def step():
+    with store:
+      first, second = (store.get(name, [2**15], None) for name in "ab")
+      loss = tf.reduce_sum(first) + 2 * tf.reduce_sum(second)
+      optimization.create_optimizer(loss, 0.1, 10, 0, False)
+
+  with strategy.scope():
+    tf.function(lambda: strategy.run(step), autograph=False)()
+  # The gradients, 1 and 2, are clipped to a norm of 1.
+  clipped = np.array([1, 2]) / np.sqrt(2**15 * (1 + 4))
+  for name, gradient in zip("ab", clipped, strict=True):
+    moment = store[f"{name}/adam_m"].numpy()
+    np.testing.assert_allclose(moment, np.full(2**15, 0.1 * gradient), 1e-5)
+    assert (store[name].numpy() < 0).all()
+
+
 def test_updates_of_large_variables_are_compiled():
   store = variables.VariableStore()
 
