@@ -70,11 +70,18 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
       "--distribution_strategy=multi_worker needs the environment variable "
       "TF_CONFIG, which names the hosts; set it"
     )
+  hosts = len(cluster.tasks) if cluster else 1
+  if kind in ("one_device", "mirrored") and hosts > 1:
+    # Each host would train alone, and all would write the same files.
+    raise UserError(
+      f"--distribution_strategy={kind} uses one host, but TF_CONFIG names "
+      f"{hosts}; pass multi_worker, or unset TF_CONFIG"
+    )
   if kind != "auto":
     return kind
   if use_tpu:
     return "tpu"
-  if cluster is not None and len(cluster.tasks) > 1:
+  if hosts > 1:
     return "multi_worker"
   return "auto"
 

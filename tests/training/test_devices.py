@@ -31,8 +31,12 @@ def test_what_auto_stands_for():
   assert devices.choose("auto", True, HOSTS) == "tpu"
   alone = cluster.Cluster(HOSTS.tasks[:1], 0)
   assert devices.choose("auto", False, alone) == "auto"
-  for kind in ("one_device", "mirrored", "multi_worker", "tpu"):
+  for kind in ("multi_worker", "tpu"):
     assert devices.choose(kind, False, HOSTS) == kind
+  for kind in ("one_device", "mirrored"):
+    assert devices.choose(kind, False, alone) == kind
+    with pytest.raises(UserError, match=rf"={kind} .* TF_CONFIG names 2; pass"):
+      devices.choose(kind, False, HOSTS)
   with pytest.raises(UserError, match=r"=multi_worker needs .* TF_CONFIG"):
     devices.choose("multi_worker", False, None)
   with pytest.raises(UserError, match=r"--use_tpu and .*=mirrored cannot"):
