@@ -100,17 +100,17 @@ class Plan:
     """The flags that would make the batch fit, each with its memory."""
     if self.fits:
       return []
+    options = [([], self.memory)]
+    if self.checkpointed != self.memory:  # Else the flag is already given.
+      options.append((["--gradient_checkpointing"], self.checkpointed))
     found = []
-    for flags, memory in (
-      ([], self.memory),
-      (["--gradient_checkpointing"], self.checkpointed),
-    ):
+    for flags, memory in options:
       parts = self._micro_batches(memory)
       if parts is None:
         continue
       rows = self.batch_size // self.num_devices // parts
       memory = dataclasses.replace(memory, rows=rows, is_accumulated=parts > 1)
-      if parts > 1:
+      if parts != self.micro_batches:
         flags = [*flags, f"--gradient_accumulation_steps={parts}"]
       found.append(f"{' '.join(flags)} ({_gigabytes(memory.total)})")
     return found

@@ -82,6 +82,17 @@ def test_remedies_fit():
   ]
 
 
+def test_remedies_beside_given_flags():
+  # Sums of the parts' gradients take 400 MB, more than the 300 MB of 3 rows.
+  few = dataclasses.replace(MEMORY, rows=4)
+  divided = dataclasses.replace(few, rows=2, is_accumulated=True)
+  found = make_plan(
+    3.52, batch_size=4, micro_batches=2, memory=divided, checkpointed=divided
+  )
+  assert divided.total == FIXED + 600 * 10**6 > found.limit
+  assert found.remedies() == ["--gradient_accumulation_steps=1 (3.52 GB)"]
+
+
 def test_time_is_that_of_all_steps():
   lines = make_plan(9, seconds=(0.5, 9.0, 0.4), peak=5 * 10**9).lines()
   assert lines[-1].endswith("0.5 s a step, 1 h 00 min without evaluations")
