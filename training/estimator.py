@@ -47,8 +47,8 @@ class EstimatorSpec:
 
   Attributes:
     mode: a ModeKeys value.
-    loss: scalar, the mean over the real rows of the batch; for TRAIN, and for
-      EVAL if there are labels.
+    loss: scalar, for TRAIN, and for EVAL if there are labels: the mean over
+      the rows of the batch; in EVAL over those that are no filler.
     train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
       in a tf.function, the control dependencies of the update suffice.
     logged: dict of scalars for the log line and TensorBoard; for TRAIN.
@@ -350,6 +350,8 @@ class Estimator:
       f"the {name} is {failure[name]} at step {step}"
       f"{'' if rate is None else f' with learning rate {rate:.3g}'}; see the "
       f"batch in {path}; lower --learning_rate or correct the input"
+      + ", or pass --precision=bfloat16"
+      * ("loss scale" in failure)
     )
 
   def time_steps(

@@ -30,8 +30,8 @@ class Outputs:
   """Loss and predictions for a batch.
 
   Attributes:
-    per_example_loss: float [B]. The loss is its mean over the rows with
-      `is_real_example`; several replicas average their losses.
+    per_example_loss: float [B]. The loss is its mean; in evaluation over the
+      rows with `is_real_example`. Several replicas average their losses.
     loss: scalar, if the loss is not such a mean. In evaluation the task itself
       must ignore the rows without `is_real_example`.
     loss_terms: see EstimatorSpec.
