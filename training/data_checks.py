@@ -1,7 +1,6 @@
 """Warnings about rows that a model is to be trained on."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -23,7 +22,7 @@ _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
 def log_data_checks(
   rows: RowSet, files: Mapping[str, str | bytes], truncates: bool = True
 ) -> None:
-  """Warns of rows that are full, unknown pieces, casing, and skewed labels.
+  """Warns of rows that are full, unknown pieces, and skewed labels.
 
   Args:
     rows: a training set.
@@ -44,7 +43,6 @@ def log_data_checks(
   share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
     _warn(rows, f"{share:.1%} of the word pieces are unknown")
-  _check_casing(rows, pieces, files)
   _check_labels(rows, features, found.spec.get("label_ids"))
 
 
@@ -113,18 +111,6 @@ def _unknown_id(pieces, files):
 
       return sentencepiece.SentencePieceProcessor(model_proto=content).unk_id()
   return pieces.index(UNKNOWN) if UNKNOWN in pieces else -1
-
-
-def _check_casing(rows, pieces, files):
-  if not pieces:
-    return
-  is_cased = any(
-    piece.lower() != piece for piece in pieces if not piece.startswith("[")
-  )
-  lower_cases = json.loads(files["bert_config.json"]).get("do_lower_case", True)
-  if is_cased == lower_cases:
-    kind = "has capitals" if is_cased else "has no capitals"
-    _warn(rows, f"the vocabulary {kind}, but --do_lower_case={lower_cases}")
 
 
 def _warn(rows, text):

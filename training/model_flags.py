@@ -4,8 +4,9 @@ Imports TensorFlow lazily.
 """
 
 import os
+from collections.abc import Iterable
 
-from absl import flags
+from absl import flags, logging
 
 import tokenization
 from errors import UserError
@@ -79,6 +80,8 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
   check_vocabulary(tokenizer, flag, path)
+  if flag == "vocab_file":
+    warn_of_casing(tokenizer.vocab, path)
   return tokenizer
 
 
@@ -115,6 +118,18 @@ def check_vocabulary(
     raise UserError(
       f"{path}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
       f"line {min(unused) + 1}; pass the vocab.txt that came with the model"
+    )
+
+
+def warn_of_casing(pieces: Iterable[str], path: str) -> None:
+  """Warns if --do_lower_case does not suit the word pieces of a file."""
+  is_cased = any(
+    piece.lower() != piece for piece in pieces if not piece.startswith("[")
+  )
+  if is_cased == FLAGS.do_lower_case:
+    kind = "has capitals" if is_cased else "has no capitals"
+    logging.warning(
+      "%s %s, but --do_lower_case is %s", path, kind, FLAGS.do_lower_case
     )
 
 

@@ -126,6 +126,32 @@ def test_the_famous_command(goldens, tmp_path):
   assert made.endswith(str(output))
 
 
+@pytest.mark.parametrize(
+  ("piece", "do_lower_case", "kind"),
+  [
+    ("Word", True, "has capitals"),
+    ("Word", False, None),
+    ("word", True, None),
+    ("word", False, "has no capitals"),
+  ],
+)
+def test_casing_that_the_vocabulary_contradicts(
+  command, tmp_path, piece, do_lower_case, kind
+):
+  vocabulary = tmp_path / "vocab.txt"
+  special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+  vocabulary.write_text("\n".join([*special, piece]) + "\n")
+  _, log = scripts.fork(
+    SCRIPT,
+    *command(
+      tmp_path / "out", vocab_file=vocabulary, do_lower_case=do_lower_case
+    ),
+  )
+  wanted = f"{vocabulary} {kind}, but --do_lower_case is {do_lower_case}"
+  assert (wanted in log) == (kind is not None)
+  assert ("capitals" in log) == (kind is not None)
+
+
 def test_no_process_loads_tensorflow(command, tmp_path):
   """Python lists what the script and its workers import."""
   log = scripts.run(
@@ -458,6 +484,10 @@ ERRORS = {
   "no text but what is dropped": (
     {"input_file": "FILES/control.txt"},
     ["FILES/control.txt has 0 documents", "tokenizer keeps"],
+  ),
+  "nothing is kept without next sentences": (
+    {"input_file": "FILES/control.txt", "next_sentence_prediction": "false"},
+    ["fewer than 1; pass other text, or raise --shard_mb if it is set"],
   ),
   "one document": (
     {"input_file": "FILES/one.txt"},

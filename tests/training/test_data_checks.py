@@ -70,21 +70,6 @@ WORDS = [[3, 3, 3]] * 100
       files(),
       "1.3% of the word pieces are unknown",
     ),
-    (
-      functools.partial(row_set, WORDS),
-      files(do_lower_case=False),
-      "the vocabulary has no capitals, but --do_lower_case=False",
-    ),
-    (
-      functools.partial(row_set, WORDS),
-      files(VOCABULARY + "Word\n"),
-      "the vocabulary has capitals, but --do_lower_case=True",
-    ),
-    (
-      functools.partial(row_set, WORDS),
-      files(VOCABULARY + "Word\n", False),
-      None,
-    ),
     (functools.partial(row_set, WORDS, [0, 1] * 50), files(), None),
     (
       functools.partial(row_set, WORDS, [0] * 9 + [1] * 91),
