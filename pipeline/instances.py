@@ -85,10 +85,15 @@ def read_documents(
 def _check_documents(count, next_sentence_prediction, source="the input"):
   needed = 2 if next_sentence_prediction else 1
   if count < needed:
+    remedy = (
+      "separate documents by empty lines, raise --shard_mb if it is set, or "
+      "pass --next_sentence_prediction=false"
+    )
+    if not next_sentence_prediction:
+      remedy = "pass other text, or raise --shard_mb if it is set"
     raise UserError(
       f"{source} has {plural(count, 'document')} with text that the tokenizer "
-      f"keeps, fewer than {needed}; separate documents by empty lines, raise "
-      f"--shard_mb if it is set, or pass --next_sentence_prediction=false"
+      f"keeps, fewer than {needed}; {remedy}"
     )
 
 
