@@ -22,7 +22,7 @@ from absl import flags, logging
 
 import tokenization
 from errors import UserError, plural, shortened
-from pipeline import files, sequences, text_files
+from pipeline import sequences, text_files
 from reports import attention, embedding_map
 from tasks import features
 from training import (
@@ -159,7 +159,7 @@ def read_sentences(
   Raises:
     UserError: a line has no label, or there are fewer than 3 sentences.
   """
-  text = text_files.decode_utf8(path, files.read_bytes(path))
+  text = text_files.read_text(path)
   rows = []
   for number, line in enumerate(text_files.split_lines(text), 1):
     if not line.strip():

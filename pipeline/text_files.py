@@ -16,6 +16,9 @@ _CHUNK_BYTES = 2**20
 # The name of standard input, or standard output.
 STREAM = "-"
 
+# What files begin with that gzip, bzip2, xz, zip and Zstandard write.
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"(\xb5/\xfd")
+
 
 def read_lines(path: str) -> Iterator[str]:
   """Yields the lines of a UTF-8 text file, or of a gzip file (.gz) of text.
@@ -91,6 +94,9 @@ def _open_uncompressed(path):
 
 
 def _not_utf8(where, error, offset=0):
+  """The UserError for bytes at an offset of a file that are not UTF-8."""
+  if not offset and error.object.startswith(_COMPRESSED):
+    return UserError(f"{where}: the file is compressed; decompress it")
   return UserError(
     f"{where}: byte {offset + error.start} is not UTF-8; convert the file to "
     f"UTF-8"

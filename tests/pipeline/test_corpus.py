@@ -1,9 +1,11 @@
 """Corpora in shards: what these hold, and how work on them is shared."""
 
+import bz2
 import concurrent.futures
 import contextlib
 import gzip
 import itertools
+import lzma
 import multiprocessing
 import os
 import pathlib
@@ -186,6 +188,9 @@ def test_a_long_line_and_a_large_file(tmp_path):
   ("content", "name", "words"),
   [
     (b"a\n\nb\ncaf\xe9\n", "x.txt", [":4: byte 8 is not UTF-8", "convert"]),
+    (gzip.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
+    (bz2.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
+    (lzma.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
     (b"\n \n", "x.txt", ["no text in", "x.txt", "empty line between"]),
     (b"", "x.txt", ["no text in"]),
     (b"text", "x.txt.gz", ["x.txt.gz is not a complete gzip file", "again"]),
