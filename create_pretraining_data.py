@@ -279,7 +279,8 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
       progress.bar(input_files, unit="file"),
       FLAGS.shard_mb * _MB,
       2 if FLAGS.next_sentence_prediction else 1,
-      prefix,
+      # A single shard is read from its start, and needs no copy of its text.
+      prefix if FLAGS.shard_mb else None,
     )
     log_corpus(found, len(input_files), num_workers)
     job = (found, config, paths, prefix)
