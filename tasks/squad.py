@@ -102,7 +102,7 @@ class Paragraph:
     )
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class SquadExample:
   """A question on a paragraph.
 

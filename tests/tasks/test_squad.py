@@ -322,6 +322,12 @@ BAD = {
 }
 
 
+def test_examples_are_keys():
+  """Like the original's: each is only equal to itself."""
+  one, other = (squad.SquadExample("q", "a", ["b"]) for _ in range(2))
+  assert {one: 1, other: 2}[one] == 1
+
+
 class TestBadInput:
   @pytest.mark.parametrize("name", BAD)
   def test_squad(self, write, name):
