@@ -6,6 +6,7 @@ answers their questions, and scores the answers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -39,6 +40,9 @@ from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 SETTINGS_NAME = "squad.json"
 THRESHOLD_NAME = "null_threshold.json"
 _THRESHOLD_KEY = "null_score_diff_threshold"
+
+# In eval_results.json, the file with the answers that were scored.
+_PREDICTIONS_KEY = "predictions"
 
 # Its name in Hugging Face's format.
 ARCHITECTURE = "BertForQuestionAnswering"
@@ -243,6 +247,8 @@ class SquadTask(Task):
   ) -> Evaluation | None:
     """Writes the files of answers and, if answers are known, answer.html."""
     answers, evaluation = self._answer(rows, predictions)
+    # First, so that a killed run leaves no answers with scores of others.
+    deleted = _remove_earlier(folder)
     path, nbest_path, odds_path = (
       os.path.join(folder, f"{name}.json")
       for name in ("predictions", "nbest_predictions", "null_odds")
@@ -250,10 +256,15 @@ class SquadTask(Task):
     write_answers(answers, path, nbest_path, odds_path if self._is_v2 else None)
     logging.info("%s: %s", path, plural(len(answers), "answer"))
     if not evaluation:
-      _remove_scores(folder, self._paths[rows.split], rows.examples)
+      _log_unscored(self._paths[rows.split], rows.examples)
+      for old in deleted:
+        logging.info(
+          "%s: deleted, because it belongs to other predictions", old
+        )
       return None
     scores = {**evaluation.results, **evaluation.details}
     del scores["predict_file"]
+    evaluation.details[_PREDICTIONS_KEY] = os.path.basename(path)
     squad_report.write_page(
       os.path.join(folder, "answer.html"),
       f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
@@ -331,12 +342,8 @@ model_fn_builder = model_fn_builder_of(
 )
 
 
-def _remove_scores(folder, path, examples):
-  """Deletes scores of earlier predictions, and logs why there are none.
-
-  Without answer.html, which comes with scored predictions, they are of an
-  evaluation, and stay.
-  """
+def _log_unscored(path, examples):
+  """Logs why there are no scores."""
   unknown = [e for e in examples if not e.answers]
   logging.info(
     "%s: not scored, because %d of %s have no answer; the first is %s",
@@ -345,13 +352,26 @@ def _remove_scores(folder, path, examples):
     plural(len(examples), "question"),
     unknown[0].qas_id,
   )
-  if not files.exists(os.path.join(folder, "answer.html")):
-    return
-  for name in ("eval_results.txt", "eval_results.json", "answer.html"):
-    old = os.path.join(folder, name)
-    if files.exists(old):
-      logging.info("%s: deleted, because it belongs to other predictions", old)
-      files.remove(old)
+
+
+def _remove_earlier(folder):
+  """Deletes scores, page and null odds of earlier predictions.
+
+  Scores of an evaluation stay.
+
+  Returns:
+    The paths of the deleted files.
+  """
+  names = ["answer.html", "null_odds.json"]
+  scores = os.path.join(folder, "eval_results.json")
+  with contextlib.suppress(UserError):  # A damaged file is not ours to delete.
+    if _PREDICTIONS_KEY in (files.read_json(scores, dict) or ()):
+      names += ["eval_results.txt", "eval_results.json"]
+  paths = [os.path.join(folder, name) for name in names]
+  found = list(filter(files.exists, paths))
+  for path in found:
+    files.remove(path)
+  return found
 
 
 # Files of a model folder.

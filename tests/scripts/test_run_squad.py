@@ -186,6 +186,7 @@ def test_answers_and_scores(trained, files):
   assert _read(out / "eval_results.json") == {
     "results": results,
     "predict_file": str(files / "dev_v1.json"),
+    "predictions": "predictions.json",
   }
   page = (out / "answer.html").read_text(encoding="utf-8")
   assert "SQuAD 1.1: v1" in page

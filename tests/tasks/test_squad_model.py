@@ -1,6 +1,7 @@
 """Questions on texts: the model, and its use in Python."""
 
 import json
+import os
 import shutil
 import types
 
@@ -448,15 +449,20 @@ class TestReader:
       assert not second.endswith(f"%  {best}")
 
 
-@pytest.mark.parametrize("is_of_predictions", [False, True])
-def test_predictions_without_scores(
-  tmp_path, goldens, tokenizer, is_of_predictions
-):
+@pytest.mark.parametrize(
+  ("content", "keeps_scores"),
+  [
+    ('{"results": {}, "predictions": "predictions.json"}', False),
+    ('{"results": {}}', True),  # Those of an evaluation.
+    ("damaged", True),
+  ],
+)
+def test_predictions_without_scores(tmp_path, tokenizer, content, keeps_scores):
   """They end the scores of predictions, but not those of an evaluation."""
   scores = ["eval_results.txt", "eval_results.json"]
-  old = [*scores, *["answer.html"] * is_of_predictions]
+  old = [*scores, "answer.html", "null_odds.json"]
   for name in old:
-    (tmp_path / name).write_text("old")
+    (tmp_path / name).write_text(content)
   (tmp_path / "predictions.json").write_text("{}")
   task = SquadTask(
     {"test": "test.json"}, tokenizer, SMALL, squad_decoding.DecodingSettings()
@@ -469,7 +475,33 @@ def test_predictions_without_scores(
   )
   assert json.loads((tmp_path / "predictions.json").read_text()).keys() == {"q"}
   kept = [name for name in old if (tmp_path / name).exists()]
-  assert kept == ([] if is_of_predictions else scores)
+  assert kept == (scores if keeps_scores else [])
+
+
+def test_no_answers_beside_the_scores_of_others(
+  tmp_path, tokenizer, monkeypatch
+):
+  """Earlier scores are gone before an answer is written."""
+  content = json.dumps({"predictions": "predictions.json"})
+  for name in ("eval_results.txt", "eval_results.json", "answer.html"):
+    (tmp_path / name).write_text(content)
+  left = []
+
+  def write_answers(*_):
+    left.extend(os.listdir(tmp_path))
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(squad_model, "write_answers", write_answers)
+  task = SquadTask(
+    {"test": "test.json"}, tokenizer, SMALL, squad_decoding.DecodingSettings()
+  )
+  question = squad.SquadExample("q", "what was this ?", ["the", "city"])
+  rows = types.SimpleNamespace(split="test", examples=[question])
+  logits = {"start_logits": np.ones(32), "end_logits": np.ones(32)}
+  predictions = iter([[{"unique_id": 1_000_000_000, **logits}]])
+  with pytest.raises(KeyboardInterrupt):
+    task.write_predictions(str(tmp_path), rows, predictions)
+  assert left == []
 
 
 def test_assets_are_json():
