@@ -158,7 +158,8 @@ def make_experiment() -> Experiment:
     squad_model.parse_threshold(
       FLAGS.null_score_diff_threshold, reading.version_2_with_negative
     ),
-    [FLAGS.output_dir, folder],
+    # Weights that are trained now need a threshold of their own.
+    [FLAGS.output_dir, None if FLAGS.do_train else folder],
     padding_competes=FLAGS.pad_to_max_length is not False,
     epoch_counts_rows=FLAGS.count_steps_on_windows,
   )

@@ -325,6 +325,21 @@ def test_a_file_without_answers_takes_the_stored_threshold(
   assert scripts.tree(out) == before
 
 
+def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
+  folder, _ = trained_v2
+  assert (folder / "null_threshold.json").exists()
+  out = tmp_path / "out"
+  changes = {
+    "init_checkpoint": folder,
+    "null_score_diff_threshold": "auto",
+    "train_file": files / "train_v2.json",
+    "predict_file": files / "test.json",
+    "version_2_with_negative": True,
+  }
+  log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
+  assert f"no null_threshold.json in {out};" in log
+
+
 def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   folder, _ = trained_v2
   out = tmp_path / "out"
