@@ -51,6 +51,14 @@ def test_the_users_wish_counts():
   assert _started("pass", TF_ENABLE_ONEDNN_OPTS=wish) == (wish, "")
 
 
+@pytest.mark.parametrize(
+  "first", ["training.devices", "tasks.classification", "export.served_model"]
+)
+def test_it_comes_first_whatever_is_imported_first(first):
+  code = f"import sys, {first}; assert 'tensorflow.python' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)
+
+
 def test_onednn_where_there_is_avx512():
   found, written = _started("modeling.tf.constant(1)")
   assert found == ("1" if startup._has_avx512() else "None")
