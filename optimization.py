@@ -415,7 +415,8 @@ class AdamWeightDecayOptimizer:
     Args:
       grads_and_vars: (gradient, variable) pairs; a variable with gradient None
         is not changed and gets no moments.
-      global_step: has no effect; the caller increments it.
+      global_step: has no effect; the caller increments
+        `variables.global_step()`, which selects the masks of dropout.
       name: name of the update.
 
     Returns:
