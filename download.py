@@ -21,16 +21,15 @@ COMMANDS = ("glue", "squad", "model")
 
 
 def define_flags() -> None:
-  """Defines the flags; the first arguments are --command and --names."""
-  count = next(
-    (i for i, a in enumerate(sys.argv[1:]) if a.startswith("-")),
-    len(sys.argv) - 1,
-  )
-  if count:
-    command, *names = sys.argv[1 : 1 + count]
+  """Defines the flags; arguments without a flag are --command and --names."""
+  is_flag = [argument.startswith("-") for argument in sys.argv[1:]]
+  if not all(is_flag):
+    start = 1 + is_flag.index(False)
+    count = [*is_flag[start:], True].index(True) + 1
+    command, *names = sys.argv[start : start + count]
     changed = [f"--command={command}"]
     changed += [f"--names={','.join(names)}"] if names else []
-    sys.argv[1 : 1 + count] = changed
+    sys.argv[start : start + count] = changed
   flags.DEFINE_enum(
     "command", None, COMMANDS, "What to download; the first argument."
   )

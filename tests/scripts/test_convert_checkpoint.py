@@ -170,6 +170,10 @@ BAD = {
   "download.py glue": ["glue needs names", "glue MRPC"],
   "download.py glue MPRC": ["'MPRC' is not a task", "did you mean 'MRPC'?"],
   "download.py squad MRPC": ["squad has no parts", "omit 'MRPC'"],
+  "download.py --output_dir=OUT glue MPRC": ["'MPRC' is not a task"],
+  "download.py --offline squad --output_dir=FILES/text.txt": [
+    "not a writable folder"
+  ],
   "download.py squad --output_dir=OUT --offline": [
     "--offline",
     "omit --offline",
