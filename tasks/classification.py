@@ -326,7 +326,9 @@ class ClassificationTask(Task):
     path = f"{folder}/test_predictions{rows.suffix}.tsv"
     logging.info("%s: %s", path, plural(len(answers), "row"))
     task = getattr(self._processor, "task", None)
-    if task and task.submission:
+    # A processor of a user's own may have other labels than its base class.
+    has_its_labels = task and self._label_type.labels == list(task.labels)
+    if has_its_labels and task.submission:
       files.makedirs(self._submission_dir)
       files.write_file(
         os.path.join(self._submission_dir, task.submission[rows.suffix]),

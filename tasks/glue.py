@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from absl import logging
 
@@ -243,9 +243,25 @@ class GlueProcessor(DataProcessor):
 
   def get_example_sets(
     self, data_dir: str, set_type: str
-  ) -> dict[str, list[InputExample]]:
+  ) -> Mapping[str, Sequence[InputExample]]:
+    if self._overrides(f"get_{set_type}_examples"):
+      # What it returns is the only set, as in the original.
+      return super().get_example_sets(data_dir, set_type)
     suffixes = getattr(self.task, set_type) or [""]
     return {name: self._read(data_dir, set_type, name) for name in suffixes}
+
+  def _overrides(self, name):
+    """Whether a subclass has a method of this name of its own."""
+    return getattr(type(self), name) is not getattr(GlueProcessor, name)
+
+  def _create_examples(self, lines, set_type):
+    """The InputExamples of the lines of a file; for subclasses.
+
+    As in the original, `set_type` begins with "train", "dev" or "test", and a
+    subclass may override the method.
+    """
+    split = getattr(self.task, set_type.split("_")[0])[""]
+    return self._read_lines(split, lines, set_type, set_type)
 
   def _read(self, data_dir, set_type, suffix=""):
     """The InputExamples of a data set."""
@@ -279,8 +295,15 @@ class GlueProcessor(DataProcessor):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
+    lines = self._read_tsv(path)
+    if self._overrides("_create_examples"):
+      return self._create_examples(lines, set_name)
+    return self._read_lines(split, lines, path, set_name)
+
+  def _read_lines(self, split, lines, path, set_name):
+    """The InputExamples of the lines of a TsvFile; `path` is for messages."""
     examples, skipped = [], 0
-    for number, line in enumerate(self._read_tsv(path)):
+    for number, line in enumerate(lines):
       if split.header and number == 0:
         continue
       if split.only and line[split.only[0]] != split.only[1]:
@@ -322,7 +345,7 @@ class GlueProcessor(DataProcessor):
   def _read_folder(self, split, data_dir, set_type):
     """The InputExamples of a Folder, by label."""
     examples = []
-    for label in self.task.labels:
+    for label in self.get_labels():
       folder = os.path.join(data_dir, split.name, label)
       if not files.isdir(folder):
         raise UserError(

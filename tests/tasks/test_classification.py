@@ -12,7 +12,7 @@ import layers
 import modeling
 import variables
 from errors import UserError
-from tasks import classification, tagging
+from tasks import classification, glue, tagging
 from tasks import labels as label_types
 from tasks.examples import (
   DataProcessor,
@@ -280,6 +280,32 @@ class TestScore:
     rows = RowSet("dev", "_mm", None, None, 0)
     with pytest.raises(UserError, match="T: the mm dev set has no example"):
       make_task().score(rows, iter([]))
+
+
+class TestWritePredictions:
+  @pytest.mark.parametrize("labels", [["0", "1"], ["0", "1", "2"]])
+  def test_a_submission_has_the_labels_of_the_task(self, tmp_path, labels):
+    class Own(glue.MrpcProcessor):
+      def get_labels(self):
+        return labels
+
+    task = classification.ClassificationTask(
+      "own",
+      Own(),
+      label_types.Classification(labels),
+      submission_dir=str(tmp_path / "glue_submission"),
+    )
+    # The last label is the likeliest.
+    rows = RowSet("test", "", [InputExample("a", "text")], None, 1)
+    logits = np.arange(len(labels), dtype=np.float32)
+    task.write_predictions(str(tmp_path), rows, iter([[{"logits": logits}]]))
+    table = (tmp_path / "test_predictions.tsv").read_text().splitlines()
+    assert table[1].split("\t")[:2] == ["a", labels[-1]]
+    submission = tmp_path / "glue_submission" / "MRPC.tsv"
+    if labels == ["0", "1"]:
+      assert submission.read_text() == "index\tprediction\n0\t1\n"
+    else:
+      assert not submission.parent.exists()
 
 
 class TestAssets:

@@ -1,5 +1,7 @@
 """The tasks: their files, labels and readers."""
 
+import os
+
 import pytest
 from absl import logging
 from tiny_task import write_tsv
@@ -7,7 +9,7 @@ from tiny_task import write_tsv
 from errors import plural
 from tasks import glue
 from tasks import labels as label_types
-from tasks.examples import DataProcessor
+from tasks.examples import DataProcessor, InputExample
 from training import metrics
 
 BOM = "\ufeff"
@@ -431,6 +433,72 @@ class TestImdb:
     with pytest.raises(ValueError, match="UTF-8") as error:
       read(glue.PROCESSORS["imdb"](), "train", tmp_path)
     assert str(path) in str(error.value)
+
+
+class TestSubclasses:
+  """A user's own classes, as one writes them for the original."""
+
+  LINES = (TestMrpc.HEADER, *((str(n), "1", "2", "A", "B") for n in (0, 1, 1)))
+
+  @pytest.mark.parametrize("set_type", ["train", "dev", "test"])
+  def test_getters_decide(self, tmp_path, set_type):
+    name = f"get_{set_type}_examples"
+
+    def get_two(self, data_dir):
+      return getattr(glue.MrpcProcessor, name)(self, data_dir)[:2]
+
+    small = type("Small", (glue.MrpcProcessor,), {name: get_two})()
+    write_tsv(tmp_path / f"{set_type}.tsv", *self.LINES)
+    (examples,) = small.get_example_sets(str(tmp_path), set_type).values()
+    assert [e.guid for e in examples] == [f"{set_type}-1", f"{set_type}-2"]
+
+  def test_what_a_getter_returns_is_the_only_set(self, tmp_path):
+    class Own(glue.MnliProcessor):
+      def get_dev_examples(self, data_dir):
+        lines = self._read_tsv(os.path.join(data_dir, "own.tsv"))
+        return self._create_examples(lines, "dev_matched")
+
+    TestMnli().write(tmp_path / "own.tsv", 16, "1", "neutral")
+    sets = Own().get_example_sets(str(tmp_path), "dev")
+    assert {suffix: as_tuples(found) for suffix, found in sets.items()} == {
+      "": [("dev_matched-1", "Premise 1.", "Hypothesis 1.", "neutral")]
+    }
+
+  @pytest.mark.parametrize(
+    ("processor", "set_type", "line", "example"),
+    [
+      (glue.MrpcProcessor, "train", "1 1 2 A B", ("A", "B", "1")),
+      (glue.MrpcProcessor, "test", "9 1 2 A B", ("A", "B", "0")),
+      (glue.ColaProcessor, "dev", "x 1 y A", ("A", None, "1")),
+      (glue.ColaProcessor, "test", "9 A", ("A", None, "0")),
+    ],
+  )
+  def test_lines_of_another_file(self, processor, set_type, line, example):
+    has_header = (processor, set_type) != (glue.ColaProcessor, "dev")
+    lines = [["header"]] * has_header + [line.split(" ")]
+    found = processor()._create_examples(lines, set_type)
+    assert as_tuples(found) == [(f"{set_type}-{int(has_header)}", *example)]
+
+  def test_other_columns(self, tmp_path):
+    class Swapped(glue.MrpcProcessor):
+      def _create_examples(self, lines, set_type):
+        return [
+          InputExample(f"{set_type}-{i}", line[4], line[3], line[0])
+          for i, line in enumerate(lines[1:])
+        ]
+
+    write_tsv(tmp_path / "train.tsv", *self.LINES[:2])
+    found = Swapped().get_train_examples(str(tmp_path))
+    assert as_tuples(found) == [("train-0", "B", "A", "0")]
+
+  def test_folders_of_other_labels(self, tmp_path):
+    class Moods(glue.PROCESSORS["imdb"]):
+      def get_labels(self):
+        return ["sad", "glad"]
+
+    TestImdb().write(tmp_path / "train", sad_1="Oh.", glad_1="Yes!")
+    found = Moods().get_train_examples(str(tmp_path))
+    assert [e.label for e in found] == ["sad", "glad"]
 
 
 class TestTable:
