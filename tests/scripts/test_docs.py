@@ -1,6 +1,7 @@
 """README.md and docs/: their commands run, and the names in them exist."""
 
 import gzip
+import importlib
 import json
 import os
 import re
@@ -237,6 +238,66 @@ def test_names_are_defined_where_the_pages_say():
     text = (scripts.ROOT / path).read_text(encoding="utf-8")
     pattern = rf"^ *(def |class )?{name}\b( =|:|\()"
     assert re.search(pattern, text, re.M), (name, path)
+
+
+# Public functions and classes of the original, by module.
+ORIGINAL = {
+  "modeling": """
+    BertConfig BertModel gelu get_activation get_assignment_map_from_checkpoint
+    dropout layer_norm layer_norm_and_dropout create_initializer
+    embedding_lookup embedding_postprocessor
+    create_attention_mask_from_input_mask attention_layer transformer_model
+    get_shape_list reshape_to_matrix reshape_from_matrix assert_rank""",
+  "optimization": "create_optimizer AdamWeightDecayOptimizer",
+  "tokenization": """
+    validate_case_matches_checkpoint convert_to_unicode printable_text
+    load_vocab convert_by_vocab convert_tokens_to_ids convert_ids_to_tokens
+    whitespace_tokenize FullTokenizer BasicTokenizer WordpieceTokenizer""",
+  "create_pretraining_data": """
+    TrainingInstance write_instance_to_example_files create_int_feature
+    create_float_feature create_training_instances
+    create_instances_from_document MaskedLmInstance
+    create_masked_lm_predictions truncate_seq_pair""",
+  "run_pretraining": """
+    model_fn_builder get_masked_lm_output get_next_sentence_output
+    gather_indexes input_fn_builder""",
+  "run_classifier": """
+    InputExample PaddingInputExample InputFeatures DataProcessor XnliProcessor
+    MnliProcessor MrpcProcessor ColaProcessor convert_single_example
+    file_based_convert_examples_to_features file_based_input_fn_builder
+    create_model model_fn_builder input_fn_builder
+    convert_examples_to_features""",
+  "run_squad": """
+    SquadExample InputFeatures read_squad_examples
+    convert_examples_to_features create_model model_fn_builder
+    input_fn_builder RawResult write_predictions get_final_text FeatureWriter
+    validate_flags_or_throw""",
+  "extract_features": """
+    InputExample InputFeatures input_fn_builder model_fn_builder
+    convert_examples_to_features read_examples""",
+}
+
+
+def test_differences_names_the_functions_that_are_missing():
+  missing = {
+    f"{module}.{name}"
+    for module, names in ORIGINAL.items()
+    for name in names.split()
+    if not hasattr(importlib.import_module(module), name)
+  }
+  rows = re.findall(
+    r"^\| (.*) \| (.*) \|$",
+    PAGES["differences.md"].split("\n## Missing functions\n")[1],
+    re.M,
+  )
+  listed, replacements = (
+    set(re.findall(r"`([\w.]+\.\w+)`", " ".join(cells)))
+    for cells in zip(*rows, strict=True)
+  )
+  assert listed == missing
+  for name in replacements - {"convert_checkpoint.py"}:
+    module, _, name = name.rpartition(".")
+    assert hasattr(importlib.import_module(module), name)
 
 
 def test_picture_is_small():
