@@ -125,7 +125,12 @@ class Experiment:
   def _record(self):
     """The content of flags.json of this run."""
     settings, task = self._settings, self._task
-    named = {**settings.flags, "task_name": task.name}
+    named = {
+      **settings.flags,
+      "task_name": task.name,
+      # False for a task whose test set the model of another one predicts.
+      "do_train": settings.do_train,
+    }
     assets = task.assets() if settings.do_train else ()
     return run_record.make_record(named, task.data_hashes(), assets)
 

@@ -117,7 +117,8 @@ def keep_record(
     if is_training and continues:
       check_record(output_dir, record)
       _log_changes(output_dir, earlier, record)
-    if continues or not is_training:
+    is_of_training = earlier["flags"].get("do_train", True)
+    if continues or (is_of_training and not is_training):
       return earlier
     # Readers of a model folder would find another task by such files.
     for name in set(earlier["files"]) - set(record["files"]):

@@ -553,6 +553,9 @@ def test_the_model_of_mnli_predicts_ax(several):
     # All rows of all sets are the same pair.
     ax = np.loadtxt(folder / "AX" / "test_results.tsv")
     np.testing.assert_allclose(ax, mnli[:3], rtol=1e-5)
+    for name in ("MNLI", "AX"):
+      record = json.loads((folder / name / "flags.json").read_text())
+      assert record["flags"]["do_train"] == (name == "MNLI")
 
 
 def test_submissions_have_a_line_for_each_row(several):

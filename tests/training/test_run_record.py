@@ -54,6 +54,20 @@ def test_a_new_training_replaces_the_record_and_others_keep_it(tmp_path):
   assert json.loads((tmp_path / "flags.json").read_text()) == second
 
 
+def test_the_record_without_a_training_is_of_the_last_run(tmp_path):
+  folder, path = str(tmp_path), tmp_path / "flags.json"
+  first, second, training = (
+    _record(learning_rate=rate, do_train=rate == 3.0)
+    for rate in (1.0, 2.0, 3.0)
+  )
+  for record in (first, second, training):
+    is_training = record == training
+    kept = run_record.keep_record(folder, record, is_training, False)
+    assert kept == record == json.loads(path.read_text())
+  # A model that was trained there is used, not trained further.
+  assert run_record.keep_record(folder, first, False, False) == training
+
+
 def test_a_new_training_deletes_the_files_of_an_abandoned_one(tmp_path):
   folder = str(tmp_path)
   for name in ("ours", "shared", "user's"):
