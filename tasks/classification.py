@@ -160,6 +160,8 @@ class ClassificationTask(Task):
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
+    trained_on_pairs: whether the model in use was trained on pairs of texts;
+      None if that is unknown, or if the task trains.
   """
 
   can_pack = True
@@ -176,6 +178,7 @@ class ClassificationTask(Task):
     metric_names: Sequence[str] = ("accuracy",),
     balances_labels: bool = False,
     submission_dir: str | None = None,
+    trained_on_pairs: bool | None = None,
   ):
     self.name = name
     self.metrics = tuple(metric_names)
@@ -187,6 +190,7 @@ class ClassificationTask(Task):
     self._balances_labels = balances_labels
     self._label_weights = None
     self._submission_dir = submission_dir
+    self._trained_on_pairs = trained_on_pairs
     self._hashes = {}
 
   # Input.
@@ -197,6 +201,7 @@ class ClassificationTask(Task):
     if split == "test":
       sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
     for suffix, examples in sets.items():
+      self._check_texts(examples, split)
       self._hashes[split + suffix] = content_hash(examples)
       if split != "test":
         label_ids = [label_id(e, self._label_type) for e in examples]
@@ -206,6 +211,18 @@ class ClassificationTask(Task):
         if self._balances_labels:
           self._label_weights = self._label_type.balanced_weights(label_ids)
     return sets
+
+  def _check_texts(self, examples, split):
+    """Raises UserError if the model was trained on another number of texts."""
+    on_pairs = self._trained_on_pairs
+    found = {example.text_b is not None for example in examples}
+    if on_pairs is not None and found == {not on_pairs}:
+      names = ("single texts", "pairs of texts")
+      raise UserError(
+        f"--task_name={self.name}: the {split} set has {names[not on_pairs]}, "
+        f"but the model was trained on {names[on_pairs]}; pass the task that "
+        f"it was trained on"
+      )
 
   def features(
     self, examples: Iterable[InputExample], is_training: bool
@@ -430,3 +447,11 @@ def read_assets(
     return label_types.make_label_type(labels=labels, **settings), reading
   except ValueError as error:
     raise UserError(files.damaged(path, error)) from error
+
+
+def trained_on_pairs(folder: str | None) -> bool | None:
+  """Whether a folder's model was trained on pairs; None if that is unknown."""
+  if not folder:
+    return None
+  settings = files.read_json(os.path.join(folder, SETTINGS_NAME), dict)
+  return (settings or {}).get("is_pair")

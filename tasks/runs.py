@@ -163,6 +163,9 @@ def make_task(
   trained, trained_reading = classification.read_assets(folder)
   trains = "train" in run.splits
   known = None if trains else trained
+  on_pairs = None if trains else classification.trained_on_pairs(folder)
+  if known and run.task == CUSTOM:
+    _check_table_flags(request, known, on_pairs, folder)
   processor = _make_processor(request, run, known)
   if not (trained or trains):
     _check_no_other_task(folder)
@@ -172,12 +175,6 @@ def make_task(
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
-  is_single = run.task == CUSTOM and request.table["text_b_column"] is None
-  if trained_reading.is_pair and not trains and is_single:
-    raise UserError(
-      f"--text_b_column is required: the model in {folder} was trained on "
-      f"pairs of texts; pass the column of the second text"
-    )
   task = getattr(processor, "task", None)
   names = [*getattr(task, "metrics", label_type.default_metrics)]
   if run.task == CUSTOM and label_type.kind == label_types.Classification.kind:
@@ -204,7 +201,36 @@ def make_task(
     names,
     request.class_weights == "balanced" and trains,
     run.submission_dir,
+    on_pairs,
   )
+
+
+def _check_table_flags(request, trained, on_pairs, folder):
+  """Raises UserError if flags for tables contradict a trained model.
+
+  Args:
+    request: a Request.
+    trained: the model's label type.
+    on_pairs: whether it was trained on pairs of texts; None if unknown.
+    folder: its folder.
+  """
+  for kind in ("regression", "multilabel"):
+    if getattr(request, kind) and kind != trained.kind:
+      raise UserError(
+        f"--{kind}: the model in {folder} was trained for {trained.kind}; omit "
+        f"it"
+      )
+  column = request.table["text_b_column"]
+  if on_pairs and column is None:
+    raise UserError(
+      f"--text_b_column is required: the model in {folder} was trained on "
+      f"pairs of texts; pass the column of the second text"
+    )
+  if on_pairs is False and column is not None:
+    raise UserError(
+      f"--text_b_column={column}: the model in {folder} was trained on single "
+      f"texts; omit it"
+    )
 
 
 def _make_processor(
@@ -217,7 +243,7 @@ def _make_processor(
     return maker(language) if maker is glue.XnliProcessor else maker()
   kind = "multilabel" if request.multilabel else "classification"
   kind = "regression" if request.regression else kind
-  if trained and not request.regression:
+  if trained:
     kind = trained.kind
   return tabular.TableProcessor(
     **request.table,
@@ -269,13 +295,12 @@ def _make_label_type(processor, trained):
   kind = getattr(
     getattr(processor, "task", processor), "kind", "classification"
   )
-  is_table = isinstance(processor, tabular.TableProcessor)
   if kind != label_types.Regression.kind:
     return label_types.make_label_type(kind, processor.get_labels())
   # The model's outputs are numbers in its own scale, whatever the task.
-  if trained and (is_table or trained.kind == kind):
+  if trained and trained.kind == kind:
     return trained
-  if not is_table:
+  if not isinstance(processor, tabular.TableProcessor):
     return label_types.Regression()
   numbers = [float(example.label) for example in processor.get_train_examples()]
   scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.

@@ -129,6 +129,54 @@ def test_a_model_of_all_rows_needs_a_development_file(tmp_path, split_model):
   assert len(task.examples("dev")[""]) == 40
 
 
+@pytest.mark.parametrize(
+  ("changes", "column", "message"),
+  [
+    ({"regression": True}, None, "--regression: .* for classification; omit"),
+    ({"multilabel": True}, None, "--multilabel: .* for classification; omit"),
+    ({}, "other", "--text_b_column=other: .* on single texts; omit it"),
+  ],
+)
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_flags_that_contradict_the_model(
+  tmp_path, split_model, changes, column, message, split
+):
+  assets, table, _ = split_model
+  changes = {**changes, "table": table | {"text_b_column": column}}
+  with pytest.raises(UserError, match=message):
+    make_task(
+      tmp_path, assets, task_name=["custom"], splits=(split,), **changes
+    )
+
+
+@pytest.mark.parametrize(
+  ("name", "is_pair", "message"),
+  [
+    ("MRPC", True, None),
+    ("MRPC", False, "the dev set has pairs of texts, .* on single texts; pass"),
+    ("MRPC", None, None),
+    ("SST-2", True, "the dev set has single texts, .* on pairs of texts; pass"),
+    ("SST-2", False, None),
+    ("SST-2", None, None),
+  ],
+)
+def test_a_model_of_another_number_of_texts(tmp_path, name, is_pair, message):
+  label_type = label_types.Classification(["0", "1"])
+  reading = classification.Reading(is_pair=is_pair)
+  assets = classification.assets(label_type, reading)
+  if is_pair is None:
+    del assets["classifier.json"]  # As in the original.
+  text = "1\t1\t1\tA\tB\n"  # A row of either task.
+  (tmp_path / "dev.tsv").write_text(f"header\n{text}")
+  changes = {"splits": ("dev",), "data_dir": str(tmp_path)}
+  task = make_task(tmp_path, assets, task_name=[name], **changes)
+  if message:
+    with pytest.raises(UserError, match=f"--task_name={name}: {message} "):
+      task.examples("dev")
+  else:
+    assert len(task.examples("dev")[""]) == 1
+
+
 def test_a_tagger_is_no_classifier(tmp_path, split_model):
   record = {"flags": {"seed": 1}, "data": {"train": "0"}}
   assets = {
