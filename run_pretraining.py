@@ -94,9 +94,12 @@ def check_flags() -> None:
   flag_checks.require_positive("num_train_steps", "max_eval_steps")
   if not (FLAGS.do_train or FLAGS.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
-  flag_checks.warn_of_unused_file(
-    "eval_input_file", bool(FLAGS.do_eval or FLAGS.eval_steps)
-  )
+  if not FLAGS.do_train:
+    unread = {"eval_steps", "input_file"} - {*record_flags().values()}
+    flag_checks.warn_of_unused("add --do_train", *sorted(unread))
+  if not (FLAGS.do_eval or FLAGS.eval_steps):
+    remedy = "add --do_eval or --eval_steps"
+    flag_checks.warn_of_unused(remedy, "eval_input_file")
   if FLAGS.do_train and FLAGS.num_warmup_steps > FLAGS.num_train_steps:
     raise UserError(
       f"--num_warmup_steps={FLAGS.num_warmup_steps} exceeds "

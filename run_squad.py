@@ -109,12 +109,9 @@ def check_flags() -> None:
     UserError: a flag is wrong.
   """
   flag_checks.check_fine_tuning_flags("interactive")
-  wanted = set(splits().values())
-  flag_checks.warn_of_unused_file(
-    "predict_file",
-    "predict_file" in wanted,
-    "--do_predict, --do_eval or --eval_steps",
-  )
+  if "predict_file" not in splits().values():
+    remedy = "add --do_predict, --do_eval or --eval_steps"
+    flag_checks.warn_of_unused(remedy, "predict_file")
   for name in dict.fromkeys(splits().values()):
     flag_checks.require(name)
     flag_checks.require_file(name)
@@ -234,6 +231,7 @@ def main() -> None:
       "interactive", "do_train", "do_eval", "do_predict"
     )
     flag_checks.require_positive("predict_batch_size")
+    flag_checks.warn_of_unused("omit it", "train_file", "predict_file")
     squad_reader.converse(load_reader())
   else:
     check_flags()

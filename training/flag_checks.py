@@ -13,6 +13,20 @@ from training import common_flags
 
 FLAGS = flags.FLAGS
 
+# Flags that only a training reads.
+_TRAINING_FLAGS = (
+  "class_weights",
+  "keep_best",
+  "early_stopping_patience",
+  "eval_steps",
+)
+
+# Flags of data that a command which asks a trained model does not read.
+_DATA_FLAGS = (
+  *("task_name", "data_dir", "train_file", "dev_file", "test_file"),
+  *("text_a_column", "text_b_column", "regression", "multilabel"),
+)
+
 
 def require(*names: str) -> None:
   """Raises UserError for the first of these flags that has no value."""
@@ -26,6 +40,7 @@ def check_device_flags() -> None:
   if not (
     FLAGS.use_tpu or common_flags.given("distribution_strategy") == "tpu"
   ):
+    warn_of_unused("add --use_tpu", "tpu_name", "master")
     return
   if FLAGS.precision == "float16":
     raise UserError(
@@ -83,7 +98,7 @@ def check_masking_flags() -> None:
 
 
 def check_fine_tuning_flags(*questions: str) -> None:
-  """Checks the flags of a fine-tuning run, and warns of a file it ignores.
+  """Checks the flags of a fine-tuning run, and warns of those it ignores.
 
   Args:
     questions: the flags that ask a trained model instead.
@@ -95,14 +110,24 @@ def check_fine_tuning_flags(*questions: str) -> None:
     raise UserError(
       f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"
     )
-  if not wanted_splits():
+  splits = wanted_splits()
+  if not splits:
     asks = " or ".join(f"--{name}" for name in questions)
     raise UserError(
       f"nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
       f"trained model, {asks}"
     )
-  if "dev_file" in FLAGS:
-    warn_of_unused_file("dev_file", "dev" in wanted_splits())
+  if "train" not in splits:
+    warn_of_unused("add --do_train", *_TRAINING_FLAGS)
+  # With --dev_fraction, an evaluation may read rows of --train_file.
+  if "train" not in splits and "dev_fraction" not in FLAGS:
+    warn_of_unused("add --do_train", "train_file")
+  if "dev" not in splits:
+    warn_of_unused("add --do_eval or --eval_steps", "dev_file")
+  if "test" not in splits:
+    warn_of_unused("add --do_predict", "test_file")
+  if common_flags.given("dev_file"):
+    warn_of_unused("omit --dev_file", "dev_fraction")
 
 
 def warn_of_unused_model(*more: str) -> None:
@@ -134,6 +159,7 @@ def check_question_flags(*names: str) -> None:
   path = common_flags.given("predict_file")
   if path and path != text_files.STREAM:
     require_file("predict_file")
+  warn_of_unused("omit it", *_DATA_FLAGS)
 
 
 def evaluates_in_training() -> bool:
@@ -163,13 +189,16 @@ def require_file(name: str) -> None:
     raise UserError(f"--{name}={path}: no such file; pass the path of a file")
 
 
-def warn_of_unused_file(
-  name: str, is_used: bool, users: str = "--do_eval or --eval_steps"
-) -> None:
-  """Warns if this flag names a file that no step reads; `users` would do so."""
-  path = FLAGS[name].value
-  if path and not is_used:
-    logging.warning("--%s=%s is not used; add %s", name, path, users)
+def warn_of_unused(remedy: str, *names: str) -> None:
+  """Warns of those of these flags that differ from their defaults.
+
+  Args:
+    remedy: what to do, for the message.
+    names: flags that this run does not use; the script need not define them.
+  """
+  for flag in (FLAGS[name] for name in names if name in FLAGS):
+    if flag.value and flag.value != flag.default:
+      logging.warning("%s is not used; %s", flag.serialize(), remedy)
 
 
 def check_output_files(

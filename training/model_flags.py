@@ -66,6 +66,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   flag, path = "vocab_file", vocab_file()
   if FLAGS.spm_model_file:
     flag, path = "spm_model_file", FLAGS.spm_model_file
+    flag_checks.warn_of_unused("omit it or --spm_model_file", "vocab_file")
   if not path:
     _check_needs_no_sentencepiece()
     flag_checks.require(flag)

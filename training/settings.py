@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
-from absl import flags, logging
+from absl import flags
 
 import optimization
 from errors import UserError, plural
@@ -93,8 +93,6 @@ class Settings:
     fields |= {k: v for k, v in changes.items() if k in names}
     kind = common_flags.device_kind()
     fields["use_tpu"] = kind == "tpu"
-    if (FLAGS.tpu_name or FLAGS.master) and kind != "tpu":
-      logging.warning("The flags of the TPU are not used; add --use_tpu")
     fields["make_strategy"] = functools.partial(
       devices.make_strategy,
       kind,

@@ -907,6 +907,91 @@ def test_a_file_that_is_not_used_is_named(
   assert warning in log
 
 
+# Commands that end with an error after the flags are checked: script, flags,
+# and the warnings.
+UNUSED = [
+  (
+    "run_classifier.py --do_eval --output_dir=nowhere --task_name=custom "
+    "--dev_file=nowhere.csv --train_file=a.csv --test_file=b.csv "
+    "--dev_fraction=0.5 --xnli_language=de --class_weights=balanced "
+    "--keep_best=loss --early_stopping_patience=2 --eval_steps=3 --tpu_name=t "
+    "--vocab_file=v.txt --spm_model_file=nowhere",
+    [
+      "--class_weights=balanced is not used; add --do_train",
+      "--keep_best=loss is not used; add --do_train",
+      "--early_stopping_patience=2 is not used; add --do_train",
+      "--eval_steps=3 is not used; add --do_train",
+      "--test_file=b.csv is not used; add --do_predict",
+      "--dev_fraction=0.5 is not used; omit --dev_file",
+      "--xnli_language=de is not used; pass --task_name=XNLI",
+      "--vocab_file=v.txt is not used; omit it or --spm_model_file",
+    ],
+  ),
+  (
+    "run_classifier.py --do_train --output_dir=nowhere --data_dir=nowhere "
+    "--task_name=XNLI --xnli_language=de --class_weights=balanced "
+    "--keep_best=loss --eval_steps=3 --vocab_file=nowhere",
+    [],
+  ),
+  (
+    "run_classifier.py --predict_file=- --output_dir=nowhere --task_name=MRPC "
+    "--data_dir=d --train_file=a.csv --text_b_column=other --regression",
+    [
+      "--task_name=MRPC is not used; omit it",
+      "--data_dir=d is not used; omit it",
+      "--train_file=a.csv is not used; omit it",
+      "--text_b_column=other is not used; omit it",
+      "--regression is not used; omit it",
+    ],
+  ),
+  (
+    "run_ner.py --do_predict --output_dir=nowhere --test_file=nowhere "
+    "--train_file=a.txt",
+    ["--train_file=a.txt is not used; add --do_train"],
+  ),
+  (
+    "run_multiple_choice.py --do_predict --output_dir=nowhere "
+    "--test_file=nowhere --train_file=a.csv",
+    ["--train_file=a.csv is not used; add --do_train"],
+  ),
+  (
+    "run_squad.py --do_predict --output_dir=nowhere --predict_file=nowhere "
+    "--train_file=a.json",
+    ["--train_file=a.json is not used; add --do_train"],
+  ),
+  (
+    "run_squad.py --interactive --output_dir=nowhere --predict_file=a.json",
+    ["--predict_file=a.json is not used; omit it"],
+  ),
+  (
+    "run_pretraining.py --do_eval --output_dir=nowhere --input_file=a "
+    "--eval_input_file=nowhere --eval_steps=2",
+    [
+      "--eval_steps=2 is not used; add --do_train",
+      "--input_file=a is not used; add --do_train",
+    ],
+  ),
+  ("run_pretraining.py --do_eval --output_dir=nowhere --input_file=a", []),
+  (
+    "extract_features.py --input_file=FILES/one_text.txt --output_file=- "
+    "--init_checkpoint=nowhere --tpu_name=t --master=m --num_tpu_cores=8",
+    [
+      "--tpu_name=t is not used; add --use_tpu",
+      "--master=m is not used; add --use_tpu",
+    ],
+  ),
+]
+
+
+@pytest.mark.parametrize(("command", "warnings"), UNUSED)
+def test_flags_that_are_not_used_are_named(files, command, warnings):
+  script, *flags = command.replace("FILES", str(files)).split(" ")
+  _, log = scripts.fork(script, *flags, status=2)
+  *lines, error = log.splitlines()
+  assert error.startswith("error: ")
+  assert [line.partition("] ")[2] for line in lines] == warnings
+
+
 def test_a_fault_of_the_program_keeps_its_traceback(tmp_path):
   script = tmp_path / "faulty.py"
   script.write_text(

@@ -200,7 +200,8 @@ def test_a_folder_without_a_model_is_refused(files, tmp_path):
     data, ['{"context": "a", "choices": ["b", "c"], "label": 0}']
   )
   out = tmp_path / "out"
-  command = flags(files, out, dev_file=data, do_eval=True, init_checkpoint=None)
+  changes = {"train_file": None, "init_checkpoint": None}
+  command = flags(files, out, dev_file=data, do_eval=True, **changes)
   _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
   (line,) = error.splitlines()
   assert f"no trained model in --output_dir={out}" in line

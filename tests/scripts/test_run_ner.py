@@ -128,7 +128,7 @@ ERRORS = {
   ),
   "no data": ({"data_dir": None}, ["--train_file is required", "--data_dir"]),
   "a table for lines": (
-    {"do_train": None, "predict_file": "FILES/differ.jsonl"},
+    {"do_train": None, "data_dir": None, "predict_file": "FILES/differ.jsonl"},
     ["differ.jsonl would be read as lines of text", "--test_file"],
   ),
   "missing file": ({"train_file": "FILES/no.txt"}, ["--train_file", "no such"]),
