@@ -338,9 +338,9 @@ def without_label(example: InputExample) -> InputExample:
 
 
 def content_hash(examples: Iterable[InputExample]) -> str:
-  """SHA-256 of the ids, texts and labels of examples."""
+  """SHA-256 of the texts and labels of examples; their ids do not matter."""
   digest = hashlib.sha256()
   for e in examples:
-    row = json.dumps([e.guid, e.text_a, e.text_b, e.label])
+    row = json.dumps([e.text_a, e.text_b, e.label])
     digest.update(row.encode())
   return digest.hexdigest()

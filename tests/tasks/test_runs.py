@@ -97,6 +97,35 @@ def test_rows_that_were_trained_on_are_not_evaluated(
   assert "may have been trained on some of the rows" in caplog.text
 
 
+def test_ids_do_not_change_the_rows_to_evaluate(tmp_path, split_model, caplog):
+  assets, table, dev = split_model
+  changes = {"task_name": ["custom"], "splits": ("dev",), "seed": 1}
+  # The texts of these rows are unique.
+  changes["table"] = table | {"id_column": "text"}
+  task = make_task(tmp_path, assets, **changes)
+  assert ids(task.examples("dev")[""]) == [example.text_a for example in dev]
+  assert "may have been trained on" not in caplog.text
+
+
+def test_a_table_with_equal_rows(tmp_path, split_model):
+  assets, table, _ = split_model
+  # Splits with the same rows for training have the same rows for evaluation,
+  # also if rows are equal.
+  with open(table["train_file"]) as file:
+    header, *rows = file.readlines()
+  with open(table["train_file"], "w") as file:
+    file.writelines([header, *(row for row in rows for _ in range(2))])
+  trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=7)
+  record = json.loads(assets["flags.json"])
+  record["data"]["train"] = content_hash(trained.get_train_examples())
+  assets["flags.json"] = json.dumps(record)
+  changes = {"task_name": ["custom"], "splits": ("dev",), "seed": 1}
+  task = make_task(tmp_path, assets, **changes, table=table)
+  found = task.examples("dev")[""]
+  wanted = trained.get_dev_examples()
+  assert [e.text_a for e in found] == [e.text_a for e in wanted]
+
+
 def test_seeds_of_a_split_are_not_negative(tmp_path, split_model):
   assets, table, _ = split_model
   trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=0)
