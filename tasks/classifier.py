@@ -167,7 +167,8 @@ def answer_lines(
 
   Args:
     classifier: a Classifier.
-    reader: UTF-8 lines: a text, or two separated by a tab.
+    reader: UTF-8 lines: a text, or two separated by a tab. If the model reads
+      pairs, empty lines at the end are ignored.
     writer: receives the table.
     name: name of the reader in messages.
 
@@ -178,13 +179,24 @@ def answer_lines(
   table = prediction_files.table_writer(writer)
   table.writerow(prediction_files.header(label_type))
   writer.flush()
-  number = 0
+  number, empty = 0, []
   for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+    if classifier.is_pair:
+      # An empty line is an error as soon as another line follows.
+      lines, empty = _without_empty_end([*empty, *lines])
     texts = [_parse(text, where, classifier.is_pair) for where, text in lines]
     for row in classifier.probabilities(texts):
       table.writerow(prediction_files.table_row(label_type, str(number), row))
       number += 1
     writer.flush()
+
+
+def _without_empty_end(lines):
+  """Lines up to the last one with text, and the first empty one after it."""
+  size = len(lines)
+  while size and not lines[size - 1][1]:
+    size -= 1
+  return lines[:size], lines[size : size + 1]
 
 
 def _parse(text: str, where: str, is_pair: bool) -> tuple[str, ...]:

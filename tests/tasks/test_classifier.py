@@ -388,6 +388,11 @@ class TestAnswerLines:
     rows = answered(b"ab\tc\n\tx\ny\t\n", PairStub())
     assert [float(row[1]) for row in rows] == [2001, 1, 1000]
 
+  @pytest.mark.parametrize("end", [b"\n", b"\r\n\n", b"\n" * 1500])
+  def test_empty_lines_after_the_last_pair(self, end):
+    assert answered(b"ab\tc\n" + end, PairStub()) == [["0", "2001"]]
+    assert answered(end, PairStub()) == []
+
   def test_a_file_of_tensorflows(self, tmp_path):
     path = tmp_path / "lines.txt"
     path.write_bytes(b"a\nabc")
@@ -408,7 +413,9 @@ class TestAnswerLines:
         b"a\tb\nab\n",
         r"f.txt:2: 1 text, .*; the model needs two texts",
       ),
-      (PairStub, b"a\tb\n\n", r"f.txt:2: 1 text, .*; the model needs two"),
+      (PairStub, b"a\tb\n\nc\td", r"f.txt:2: 1 text, .*; the model needs two"),
+      (PairStub, b"\n" * 1500 + b"a\tb", r"f.txt:1: 1 text, "),
+      (PairStub, b"a\tb\n \n", r"f.txt:2: 1 text, "),
     ],
   )
   def test_errors_name_the_line(self, stub, content, message):
