@@ -5,14 +5,19 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
+import layers
 import tokenization
+import variables
 from errors import UserError
 from tasks import tagged_rows, tagging
 from tasks.tagged_rows import Reading
 from tasks.tagged_text import Sentence
+from training.estimator import ModeKeys
 from training.task import RowSet
 
 LABELS = {"O": 0, "X": 1}
@@ -173,6 +178,28 @@ def test_the_loss_is_the_mean_over_words(tokenizer):
   assert results["eval_accuracy"] == pytest.approx(2 / 3)
   assert results["eval_precision"] == 1.0
   assert results["eval_recall"] == 0.5
+
+
+def test_the_training_loss_is_the_mean_over_marked_words(monkeypatch):
+  monkeypatch.setattr(layers, "dropout", lambda x, rate: x)
+  normal = np.random.default_rng(0).normal
+  vectors, weights = normal(size=[2, 5, 4]), normal(size=[3, 4])
+  bias = np.array([1.0, 0.0, 2.0])
+  # 0 marks no word, and n marks a word with label n - 1.
+  marks = np.array([[0, 1, 3, 2, 0], [0, 0, 2, 0, 0]])
+  bert = types.SimpleNamespace(
+    get_sequence_output=lambda: tf.constant(vectors, tf.float32)
+  )
+  task = tagging.TaggingTask({}, ["A", "B", "C"], None, None, Reading())
+  values = {"output_weights": weights, "output_bias": bias}
+  with variables.VariableStore(initial_values=values):
+    features = {"label_ids": tf.constant(marks, tf.int32)}
+    loss = task.outputs(bert, features, ModeKeys.TRAIN).loss
+  words = marks > 0
+  scores = special.log_softmax(vectors[words] @ weights.T + bias, axis=1)
+  wanted = -scores[range(4), marks[words] - 1]
+  # `weighted_mean` adds 1e-5 to the number of words.
+  assert float(loss) == pytest.approx(wanted.sum() / (4 + 1e-5), rel=1e-6)
 
 
 def test_a_folder_without_a_tagger_is_refused(tmp_path):
