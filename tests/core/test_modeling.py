@@ -827,6 +827,84 @@ def test_dropout_rate_scale_and_repeatability():
   np.testing.assert_array_equal(first, again)
 
 
+@pytest.fixture
+def drops(monkeypatch):
+  """A list of the shape, rate and seed of each dropout, as it is called."""
+  found, original = [], layers.dropout
+
+  def dropout(x, rate, seed=None):
+    if rate:
+      seed = variables.dropout_seed() if seed is None else seed
+      found.append((x.shape.as_list(), rate, tuple(seed.numpy())))
+    return original(x, rate, seed)
+
+  for module in (layers, modeling):
+    monkeypatch.setattr(module, "dropout", dropout)
+  return found
+
+
+DROPPING = modeling.BertConfig(
+  vocab_size=9,
+  hidden_size=6,
+  num_hidden_layers=2,
+  num_attention_heads=3,
+  intermediate_size=8,
+  hidden_dropout_prob=0.25,
+  attention_probs_dropout_prob=0.5,
+)
+
+
+def test_where_dropout_is_applied(drops):
+  with variables.VariableStore():
+    model = modeling.BertModel(DROPPING, True, tf.ones([2, 5], tf.int32))
+    model.get_sequence_output()
+    layers.task_logits(model.get_pooled_output(), 3, True)
+  everywhere = [([2, 3, 5, 5], 0.5), ([10, 6], 0.25), ([10, 6], 0.25)]
+  # The last layer once more, at the first position.
+  at_first = [([2, 3, 1, 5], 0.5), ([2, 6], 0.25), ([2, 6], 0.25)]
+  assert [(shape, rate) for shape, rate, _ in drops] == [
+    ([2, 5, 6], 0.25),
+    *everywhere,
+    *everywhere,
+    *at_first,
+    ([2, 6], 0.1),
+  ]
+  assert len({seed for *_, seed in drops}) == len(drops)
+
+
+def test_dropout_is_for_training(drops):
+  with variables.VariableStore():
+    model = modeling.BertModel(DROPPING, False, tf.ones([2, 5], tf.int32))
+    model.get_sequence_output()
+    layers.task_logits(model.get_pooled_output(), 3, False)
+  assert drops == []
+
+
+def test_dropout_is_on_the_attention_probabilities(monkeypatch):
+  """Without any of them, and with values of bias 0, a context is 0."""
+  monkeypatch.setattr(modeling, "dropout", lambda x, *_: tf.zeros_like(x))
+  x = tf.constant(np.random.default_rng(0).normal(size=[2, 5, 6]), tf.float32)
+  with variables.VariableStore():
+    (weights, _), _ = modeling.stack_weights(DROPPING)
+  for attend in (modeling.attention, modeling.attention_of_few):
+    context, _ = attend(x, x, None, weights.attention, 3, 0.5)
+    assert not np.any(context)
+
+
+def test_dropout_comes_before_the_residual(monkeypatch):
+  """Of a block that drops everything, two normalizations are left."""
+  monkeypatch.setattr(modeling, "dropout", lambda x, *_: tf.zeros_like(x))
+  x = np.random.default_rng(0).normal(3, 2, size=[2, 5, 6])
+  with variables.VariableStore():
+    (weights, seed), _ = modeling.stack_weights(DROPPING)
+    found, _ = modeling.transformer_block(
+      tf.constant(x, tf.float32), None, weights, DROPPING, seed
+    )
+  mean, deviation = x.mean(axis=-1), x.std(axis=-1)
+  wanted = (x - mean[..., np.newaxis]) / deviation[..., np.newaxis]
+  np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 def test_dropout_changes_from_step_to_step_of_one_trace():
   store = variables.VariableStore()
 
