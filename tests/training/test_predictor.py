@@ -356,19 +356,32 @@ class TestModel:
 
 
 @pytest.mark.parametrize(
-  ("precision", "compiles"), [("float32", False), ("bfloat16", True)]
+  ("precision", "has_onednn", "compiles"),
+  [
+    ("float32", True, False),
+    ("float32", False, True),
+    ("bfloat16", True, True),
+  ],
 )
-def test_many_batches_in_16_bits_are_compiled(
-  model, rows, monkeypatch, precision, compiles
+def test_many_batches_are_compiled_where_onednn_combines_nothing(
+  model, rows, monkeypatch, precision, has_onednn, compiles
 ):
+  monkeypatch.setattr(fusion, "HAS_ONEDNN", has_onednn)
   monkeypatch.setattr(predictor, "_MANY_BATCHES", 2)
   monkeypatch.setattr(fusion, "_MIN_ELEMENTS", 1)
+  traces = []
+
+  def compute(bert, features):
+    traces.append(features)
+    return encode(bert, features)
+
   run = predictor.Predictor(
-    model, encode, output_axes=AXES, batch_size=1, precision=precision
+    model, compute, output_axes=AXES, batch_size=1, precision=precision
   )
   fusion._compiled.cache_clear()
   alone = run(rows[:1])["pooled"]
   assert fusion._compiled.cache_info().currsize == 0
   pooled = run(rows[:2])["pooled"]
   assert (fusion._compiled.cache_info().currsize > 0) == compiles
+  assert len(traces) == 1 + compiles  # Another program, if it is needed.
   np.testing.assert_allclose(pooled[0], alone[0], atol=0.02)
