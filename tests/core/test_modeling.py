@@ -1016,6 +1016,25 @@ def test_a_recomputed_layer_drops_the_same_units(jit_compile):
     np.testing.assert_allclose(value, same, rtol=1e-6, atol=1e-6)
 
 
+def test_recomputation_survives_xla():
+  """XLA merges equal operations, and then nothing is computed again."""
+
+  def layer(x, kernel):
+    return (tf.exp(tf.matmul(x, kernel)),)
+
+  def run(x, kernel):
+    recomputed = layers.recomputed(layer)
+    y, _ = recomputed(recomputed(x, kernel)[0], kernel)
+    loss = tf.reduce_sum(tf.square(y))
+    return loss, tf.gradients(loss, x)[0]
+
+  args = tf.ones([2, 4]), tf.eye(4) / 2
+  compiled = tf.function(run, autograph=False, jit_compile=True)
+  hlo = compiled.experimental_get_compiler_ir(*args)(stage="optimized_hlo")
+  # Products of two layers: forward, forward again, and those of the gradient.
+  assert hlo.count(" dot(") == 2 + 2 + 2
+
+
 def test_a_recomputed_function_takes_nested_arguments():
   def function(x, mask, weights):
     assert mask is None
