@@ -108,6 +108,27 @@ def test_another_training_is_an_error(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(
+  ("name", "old", "new"),
+  [
+    ("max_seq_length", 128, 64),
+    ("long_text", "head", "windows"),
+    ("doc_stride", 128, 64),
+    ("max_query_length", 64, 32),
+    ("version_2_with_negative", False, True),
+    ("label_all_tokens", False, True),
+    ("max_context", True, False),
+    ("do_lower_case", True, False),
+  ],
+)
+def test_flags_of_reading_do_not_change(tmp_path, name, old, new):
+  first, second = _record(**{name: old}), _record(**{name: new})
+  run_record.keep_record(str(tmp_path), first, True, False)
+  message = f"^--{name}={new}: the training in .* began with {old}; pass that"
+  with pytest.raises(UserError, match=message):
+    run_record.keep_record(str(tmp_path), second, True, True)
+
+
+@pytest.mark.parametrize(
   ("changes", "message"),
   [
     ({"seed": 2}, "--seed=2 selects other .* began with 1; pass"),
