@@ -183,7 +183,23 @@ def test_padding_examples_count_nowhere(small, untrained, forward):
   assert with_padding["loss"] == pytest.approx(without["loss"], rel=1e-5)
 
 
-def test_rows_left_out_at_the_end_hold_nothing_back(small, untrained, forward):
+def test_rows_left_out_at_the_end_hold_nothing_back(tmp_path):
+  def input_fn(params):
+    del params
+    # Rows 1 and 5 are left out, row 3 is padding, and row 7 fills its batch.
+    features = {
+      "row_index": [[9, 0], [4, 8], [2, 6], [3, 10], [7, 7]],
+      "is_real_example": [[1, 1], [1, 1], [1, 1], [0, 1], [1, 0]],
+      "value": [[29.0, 20.0], [24.0, 28.0], [22.0, 26.0], [0, 30.0], [27.0, 0]],
+    }
+    return tf.data.Dataset.from_tensor_slices(features)
+
+  model, _ = toy_model.toy(tmp_path)
+  rows = [row["sum"] for row in model.predict(input_fn, 2)]
+  assert rows == [20, 22, 24, 26, 27, 28, 29, 30]
+
+
+def test_a_remainder_may_be_dropped(small, untrained, forward):
   input_fn = examples.input_fn_builder(
     _features(small), 32, False, drop_remainder=True
   )
