@@ -1,6 +1,8 @@
 """Batches: who shares one, what a fault and a client that leaves change."""
 
 import asyncio
+import contextlib
+import time
 
 import pytest
 
@@ -109,3 +111,23 @@ def test_a_client_that_leaves_is_not_computed():
   answers, batches = run(scenario, max_wait=0.5)
   assert answers == ["STAYS"]
   assert batches == [["stays"]]
+
+
+def test_a_missing_answer_ends_it():
+  """Nobody can tell to which text an answer belongs."""
+  lives = []
+
+  async def scenario(batcher):
+    lives.append(batcher.is_alive())
+    request = asyncio.ensure_future(batcher.submit(["a", "b", "c"]))
+    deadline = time.monotonic() + 20
+    while batcher.is_alive():
+      assert time.monotonic() < deadline
+      await asyncio.sleep(0.001)
+    lives.append(batcher.is_alive())
+    request.cancel()
+
+  # What has ended it may be raised again when it is stopped.
+  with contextlib.suppress(ValueError):
+    run(scenario, lambda items: items[:-1])
+  assert lives == [True, False]

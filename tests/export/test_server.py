@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import http.client
 import json
 import re
@@ -391,6 +392,20 @@ def test_metrics_and_health(client):
   assert "bert_batch_texts_bucket" in text
   assert re.search(r"^bert_waiting_texts 0.0$", text, re.M)
   assert client.request("/healthz")[:2] == (200, {"status": "ok"})
+
+
+def test_a_server_that_answers_no_more_is_not_healthy():
+  model = dataclasses.replace(CLASSIFIER, answer=lambda items: items[:-1])
+  limits = dataclasses.replace(LIMITS, timeout_s=0.2)
+  with running(model, "moods", limits) as client:
+    assert client.request("/healthz")[0] == 200
+    assert client.answer("ab")[0] == 503
+    deadline = time.monotonic() + 20
+    while (health := client.request("/healthz"))[0] == 200:
+      assert time.monotonic() < deadline
+  status, found, headers = health
+  assert (status, found) == (503, {"error": "the model does not answer"})
+  assert headers["Retry-After"] == "1"
 
 
 def test_page(client, regression):
