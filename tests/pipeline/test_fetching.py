@@ -2,11 +2,13 @@
 
 import base64
 import contextlib
+import errno
 import hashlib
 import http.client
 import io
 import itertools
 import json
+import os
 import random
 import time
 import urllib.request
@@ -237,6 +239,18 @@ def test_a_busy_server_is_asked_again(server, tmp_path):
   busy = [Answer(status=status) for status in (503, 429, 500, 408)]
   assert _fetch(server, tmp_path, *busy, Answer(BODY)) == BODY
   assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_not_tried_again(server, tmp_path, monkeypatch, number):
+  def fail(response, partial, start, total):
+    raise OSError(number, os.strerror(number), partial)
+
+  monkeypatch.setattr(fetching, "_copy", fail)
+  with pytest.raises(OSError, match=os.strerror(number)) as caught:
+    _fetch(server, tmp_path, Answer(BODY))
+  assert caught.value.errno == number
+  assert len(server.requests) == 1
 
 
 def test_no_server_is_an_error(tmp_path):

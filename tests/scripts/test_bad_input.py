@@ -1005,3 +1005,36 @@ def test_a_fault_of_the_program_keeps_its_traceback(tmp_path):
   assert "Traceback (most recent call last)" in log
   assert "ValueError: not the fault of the user" in log
   assert "error: " not in log
+
+
+SPACE = "No space left on device"
+AGAIN = "; free some space and run the same command again"
+
+
+@pytest.mark.parametrize(
+  ("fault", "line"),
+  [
+    ("OSError(28, 'No space left on device')", f"[Errno 28] {SPACE}{AGAIN}"),
+    (f"tf.errors.ResourceExhaustedError(None, None, '{SPACE}')", SPACE + AGAIN),
+    # A message that names the remedy is not changed.
+    (f"UserError('{SPACE}; free some space')", f"{SPACE}; free some space"),
+    (
+      "tf.errors.ResourceExhaustedError(None, None, '{{function_node a}} OOM "
+      "when allocating tensor with shape[8,9] [Op:MatMul] name: ')",
+      "OOM when allocating tensor with shape[8,9]; lower the batch size or "
+      "--max_seq_length",
+    ),
+  ],
+)
+def test_a_full_device_is_one_line_with_a_remedy(tmp_path, fault, line):
+  script = tmp_path / "full.py"
+  script.write_text(
+    "import tensorflow as tf\n"
+    "from errors import UserError\n"
+    "from training import startup\n\n"
+    "def main():\n"
+    f"  raise {fault}\n\n"
+    "startup.run(main, lambda: None)\n"
+  )
+  _, log = scripts.fork(script, status=2)
+  assert log == f"error: {line}\n"
