@@ -107,6 +107,8 @@ def test_all_hosts_start_together(port):
           break
       except ConnectionError:
         threads[0].join(0.02)
+    else:
+      pytest.fail("the chief does not listen")
   threads[1].start()
   for thread in threads.values():
     thread.join()
