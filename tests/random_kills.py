@@ -1,21 +1,24 @@
 """Kills a training at random moments and compares it with one that was not.
 
-    python tests/random_kills.py KILLS SCRIPT FLAGS...
+    python tests/random_kills.py [--seed=SEED] KILLS SCRIPT FLAGS...
 
 FLAGS are a whole command without --output_dir. Both runs must leave the same
 files with the same bytes, apart from event files, flags.json, which has the
 name of the folder, and report.html, which has the speed. Prints the newest
 checkpoint at each kill. A training that ends before its kill is compared, and
 another one begins.
+
+The seed, which is printed, determines the moments of the kills as parts of the
+time that an uninterrupted training takes.
 """
 
+import argparse
 import contextlib
 import os
 import pathlib
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 
@@ -59,7 +62,18 @@ def newest_step(folder):
   return max((int(path.stem.rsplit("-")[-1]) for path in paths), default=0)
 
 
-def main(kills, script, *flags):
+def parse_arguments():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+  parser.add_argument("kills", type=int)
+  parser.add_argument("script")
+  parser.add_argument("flags", nargs=argparse.REMAINDER)
+  return parser.parse_args()
+
+
+def main(seed, kills, script, flags):
+  print(f"--seed={seed}", flush=True)
+  draw = random.Random(seed)
   with tempfile.TemporaryDirectory() as folder:
     whole, killed = (f"{folder}/{name}" for name in ("whole", "killed"))
     scripts.fork(script, "--help", status=1)  # Loads TensorFlow.
@@ -67,8 +81,8 @@ def main(kills, script, *flags):
     scripts.fork(script, *flags, f"--output_dir={whole}")
     longest = time.monotonic() - start
     count = 0
-    while count < int(kills):
-      delay = random.uniform(0, longest)
+    while count < kills:
+      delay = draw.uniform(0, longest)
       if kill_after(delay, script, *flags, f"--output_dir={killed}"):
         count += 1
         step = newest_step(killed)
@@ -81,4 +95,4 @@ def main(kills, script, *flags):
 
 
 if __name__ == "__main__":
-  main(*sys.argv[1:])
+  main(**vars(parse_arguments()))
