@@ -27,6 +27,7 @@ from reports import tagging as tagging_report
 from reports import training_page
 from tasks import entities, tagged_rows, tagged_text
 from tasks.tagged_rows import Reading
+from tasks.tagged_scores import TaggedSentence, TaggedSet
 from tasks.tagged_text import Sentence
 from training import estimator, huggingface_config, model_folder
 from training.task import Outputs, RowSet, Task, weighted_mean
@@ -142,17 +143,15 @@ class TaggingTask(Task):
     predictions = {"losses": losses, "marks": marks, **word_predictions(logits)}
     return Outputs(predictions=predictions)
 
-  def score(
-    self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> entities.TaggedSet:
+  def score(self, rows: RowSet, predictions: Iterable[list[dict]]) -> TaggedSet:
     """Precision, recall and F1 of the entities, and accuracy of the labels."""
     tagged = []
     for sentence, group in zip(rows.examples, predictions, strict=True):
       words = tagged_rows.join_windows(group)
       predicted = [self._labels[index] for index in words["labels"]]
       loss = float(np.sum(words["losses"]))
-      tagged.append(entities.TaggedSentence(*sentence[:3], predicted, loss))
-    return entities.TaggedSet(rows.name, tagged, self._labels, self._scheme)
+      tagged.append(TaggedSentence(*sentence[:3], predicted, loss))
+    return TaggedSet(rows.name, tagged, self._labels, self._scheme)
 
   def write_predictions(
     self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
@@ -183,10 +182,7 @@ class TaggingTask(Task):
     logging.info("%s: %s", ", ".join(paths), plural(rows.num_rows, "sentence"))
 
   def report(
-    self,
-    folder: str,
-    evaluations: Sequence[entities.TaggedSet],
-    record: Mapping,
+    self, folder: str, evaluations: Sequence[TaggedSet], record: Mapping
   ) -> None:
     """Writes report.html."""
     training_page.write_run(
