@@ -122,13 +122,10 @@ class TaggerGraph(TaskGraph):
     words = tf.range(tf.size(labels, tf.int64))
     if not self._scheme:
       return words, words, tf.gather(self._labels, labels), probabilities
-    split = [label.partition("-") for label in self._labels]
-    kinds = [kind for _, _, kind in split]
-    inside = tf.constant([prefix in ("I", "E") for prefix, _, _ in split])
-    ends = tf.constant([prefix in "ES" for prefix, _, _ in split])
-    outside = tf.constant(
-      [not any(entities.entities([label])) for label in self._labels]
-    )
+    prefixes, kinds = zip(*map(entities.split_label, self._labels), strict=True)
+    inside = tf.constant([prefix in "IE" for prefix in prefixes])
+    ends = tf.constant([prefix in "ES" for prefix in prefixes])
+    outside = tf.constant([not kind for kind in kinds])
     kind, is_outside = tf.gather(kinds, labels), tf.gather(outside, labels)
     # Whether the word before is of the same text and entity.
     continues = (rows[1:] == rows[:-1]) & (kind[1:] == kind[:-1])

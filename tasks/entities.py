@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 OUTSIDE = "O"
 
+# The type of entities whose labels are prefixes alone, as in seqeval.
+NO_TYPE = "_"
+
 
 class Entity(NamedTuple):
   """An entity: its type, and its words from `start` up to `end`."""
@@ -34,25 +37,32 @@ class FoundEntity(NamedTuple):
   probability: float
 
 
+def split_label(label: str) -> tuple[str, str]:
+  """The prefix and the type of a label; O and "" if it marks no entity."""
+  prefix, hyphen, kind = label.partition("-")
+  kind = kind if hyphen else NO_TYPE
+  marks_entity = kind and prefix in tuple("IBES")
+  return (prefix, kind) if marks_entity else (OUTSIDE, "")
+
+
 def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
   """How labels mark entities: "IOB1", "IOB2", "IOBES", or None.
 
-  A label is O or a prefix, a hyphen and a type. I is inside an entity. B begins
-  one: each in IOB2 and IOBES, only one right after another of its type in IOB1.
-  In IOBES, E ends an entity, and S is an entity of a single word.
+  A label is O, or a prefix, a hyphen and a type, or a prefix alone. I is inside
+  an entity. B begins one: each in IOB2 and IOBES, only one right after another
+  of its type in IOB1. In IOBES, E ends an entity, and S is an entity of a
+  single word.
   """
   prefixes, counts = set(), Counter()
   for labels in sequences:
-    before = OUTSIDE
+    before = ""
     for label in labels:
-      prefix, _, kind = label.partition("-")
-      if label != OUTSIDE and not (kind and prefix in set("IBES")):
+      prefix, kind = split_label(label)
+      if prefix == OUTSIDE != label:
         return None
       prefixes.add(prefix)
-      if prefix in ("B", "I"):
-        is_after_own_type = before.partition("-")[2] == kind
-        counts[prefix, is_after_own_type] += 1
-      before = label
+      counts[prefix, kind == before] += 1
+      before = kind
   if prefixes & {"E", "S"}:
     return "IOBES"
   if not prefixes & {"B", "I"}:
@@ -68,13 +78,13 @@ def entities(labels: Sequence[str]) -> Iterator[Entity]:
   """
   start = before = None
   for index, label in enumerate((*labels, OUTSIDE)):
-    prefix, _, kind = label.partition("-")
+    prefix, kind = split_label(label)
     continues = start is not None and kind == before[1]
-    continues = continues and prefix in ("I", "E") and before[0] not in "ES"
+    continues = continues and prefix in "IE" and before[0] not in "ES"
     if start is not None and not continues:
       yield Entity(before[1], start, index)
       start = None
-    if start is None and kind and prefix in set("IBES"):
+    if start is None and kind:
       start = index
     before = (prefix, kind)
 

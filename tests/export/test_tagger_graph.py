@@ -50,6 +50,7 @@ def tagger(tmp_path_factory, golden, goldens):
     (LABELS, "IOBES"),
     (LABELS, None),
     (["B-PER", "I-PER", "X", "[SEP]", "O", "B-LOC", "I-LOC"], "IOB2"),
+    (["B", "I", "E", "S", "B-", "B-LOC", "I"], "IOBES"),
   ],
 )
 def test_entities_are_the_taggers(tagger, monkeypatch, labels, scheme):

@@ -7,7 +7,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from tasks import entities
 
-LABELS = ["O", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]
+# Entities may have no type; in seqeval, it is then "_".
+LABELS = ["O", *"IBES", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]
 SEQUENCES = st.lists(st.sampled_from(LABELS), min_size=1, max_size=12)
 
 
@@ -34,6 +35,11 @@ def test_labels_without_a_prefix_mark_no_entity():
     ("DT NN VB", None),
     ("O O", None),
     ("B- O", None),
+    ("B I O B B", "IOB2"),
+    ("I I O I B", "IOB1"),
+    ("B E O S", "IOBES"),
+    ("B I B-A I-A", "IOB2"),
+    ("I NN S", None),
     ("X-A O", None),
   ],
 )
