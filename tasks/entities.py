@@ -6,6 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from absl import logging
+
+from errors import listing, plural
+
 OUTSIDE = "O"
 
 # The type of entities whose labels are prefixes alone, as in seqeval.
@@ -68,6 +72,19 @@ def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
   if not prefixes & {"B", "I"}:
     return None
   return "IOB1" if counts["I", False] > counts["B", False] else "IOB2"
+
+
+def log_scheme(labels: Sequence[str], scheme: str | None) -> None:
+  """Logs how labels mark entities; warns if only some of them seem to."""
+  what = f"which mark entities by {scheme}" if scheme else "no entities"
+  logging.info("%s, %s", plural(len(labels), "label"), what)
+  odd = [x for x in labels if x != OUTSIDE and not split_label(x)[1]]
+  if not scheme and odd and any(x[:2] in ("B-", "I-") for x in labels):
+    logging.warning(
+      "Entities are not evaluated, because no scheme has these labels: %s; "
+      "correct them",
+      listing(odd),
+    )
 
 
 def entities(labels: Sequence[str]) -> Iterator[Entity]:

@@ -107,10 +107,7 @@ class TaggingTask(Task):
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs the number of labels, and how they mark entities."""
-    scheme = "no entities"
-    if self._scheme:
-      scheme = f"which mark entities by {self._scheme}"
-    logging.info("%s, %s", plural(len(self._labels), "label"), scheme)
+    entities.log_scheme(self._labels, self._scheme)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the words and labels of each split."""

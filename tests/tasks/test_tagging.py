@@ -202,6 +202,25 @@ def test_the_training_loss_is_the_mean_over_marked_words(monkeypatch):
   assert float(loss) == pytest.approx(wanted.sum() / (4 + 1e-5), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+  ("labels", "scheme", "odd"),
+  [
+    (["B-A", "I-A", "O", "o"], None, "'o'"),
+    (["0", "B-A", "B_A"], None, "'0', 'B_A'"),
+    (["B-A", "I-A", "L-A", "O", "U-A"], None, "'L-A', 'U-A'"),
+    (["DT", "I", "NN"], None, None),
+    (["B-A", "O", "X"], "IOB2", None),  # Labels of no word, see `read_assets`.
+  ],
+)
+def test_a_label_that_hides_the_scheme_is_named(caplog, labels, scheme, odd):
+  task = tagging.TaggingTask({}, labels, scheme, None, Reading())
+  with caplog.at_level("WARNING", "absl"):
+    task.log_data({})
+  messages = [record.getMessage() for record in caplog.records]
+  assert len(messages) == bool(odd)
+  assert all(f"no scheme has these labels: {odd}; " in m for m in messages)
+
+
 def test_a_folder_without_a_tagger_is_refused(tmp_path):
   with pytest.raises(UserError, match="does not hold a trained tagger"):
     tagging.read_assets(str(tmp_path))
