@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from errors import UserError
 from pipeline import instances, records, sequences
-from tasks import pretraining
-from tasks.masked_text import MASK, Filled, Row, Text, joined, replaced
+from tasks import masked_text, pretraining
+from tasks.masked_text import MASK, Filled, Row, Text
 from tokenization import WORD_START
 from training import checkpoints, model_folder
 from training.predictor import Predictor
@@ -113,7 +113,9 @@ class MaskFiller:
       follows = None
       if self._is_paired and not isinstance(text, str):
         follows = float(found[0]["next_sentence"])
-      filled.append(Filled(joined(text), masks, words, count, follows))
+      filled.append(
+        Filled(masked_text.joined(text), masks, words, count, follows)
+      )
     self._fill(filled, rows, first)
     return filled
 
@@ -126,7 +128,9 @@ class MaskFiller:
     parts = text if isinstance(text, (tuple, list)) else [text]
     if len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
       raise UserError(f"{where} is not a text or a pair of texts; pass one")
-    pieces, segment_ids = sequences.join_texts(*map(self._tokenize, parts))
+    pieces, segment_ids = sequences.join_texts(
+      *(masked_text.tokenize(part, self._tokenizer) for part in parts)
+    )
     if len(pieces) > self._length:
       raise UserError(
         f"{where} has {len(pieces)} pieces, more than the {self._length} "
@@ -140,11 +144,6 @@ class MaskFiller:
 
   def _piece(self, index):
     return self._tokenizer.inv_vocab.get(index, "?")
-
-  def _tokenize(self, text):
-    """The pieces of a text, in which [MASK] is one."""
-    first, *others = map(self._tokenizer.tokenize, text.split(MASK))
-    return first + [piece for span in others for piece in (MASK, *span)]
 
   def _ask(self, rows):
     """For each row, the outputs at its masks.
@@ -188,7 +187,9 @@ class MaskFiller:
       answers = dict(zip(open_rows, again, strict=True))
     for i, by_position in pieces.items():
       found = [piece for _, piece in sorted(by_position.items())]
-      filled[i].text = replaced(filled[i].text, found)
+      filled[i].text = masked_text.replaced(
+        filled[i].text, found, self._continuations
+      )
 
   def _candidates(self, answer):
     """The likeliest pieces at a mask, and their probabilities."""

@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from tokenization import WORD_START
+from tokenization import WORD_START, FullTokenizer, SentencePieceTokenizer
 
 MASK = "[MASK]"
 
@@ -69,16 +69,45 @@ class Row:
     }
 
 
+def tokenize(text: str, tokenizer: FullTokenizer) -> list[str]:
+  """The pieces of a text, in which [MASK] is one.
+
+  SentencePiece begins a word with every text that it reads, so also right after
+  a mask. In pre-training, the piece after a mask begins one only after a blank.
+  """
+  marks_words = isinstance(
+    tokenizer.wordpiece_tokenizer, SentencePieceTokenizer
+  )
+  first, *others = text.split(MASK)
+  pieces = tokenizer.tokenize(first)
+  for span in others:
+    found = tokenizer.tokenize(span)
+    if marks_words and found and not span[0].isspace():
+      rest = found[0].removeprefix(WORD_START)
+      if not rest or rest in tokenizer.vocab:
+        found[:1] = filter(None, [rest])
+    pieces += [MASK, *found]
+  return pieces
+
+
 def joined(text: Text) -> str:
   """The text, or both separated by |||."""
   return text if isinstance(text, str) else " ||| ".join(text)
 
 
-def replaced(text: str, pieces: Sequence[str]) -> str:
-  """The text with a piece in place of each mask."""
+def replaced(
+  text: str, pieces: Sequence[str], continuations: Container[str]
+) -> str:
+  """The text with a piece in place of each mask.
+
+  Args:
+    text: the text.
+    pieces: as many as it has masks.
+    continuations: the pieces that continue the word before.
+  """
   found, *spans = text.split(MASK)
   for piece, span in zip(pieces, spans, strict=True):
-    if piece.startswith("##"):
+    if piece in continuations:
       found = found.rstrip()
     found += piece.removeprefix("##").removeprefix(WORD_START) + span
   return found

@@ -3,14 +3,17 @@
 import json
 import math
 import os
+import pathlib
 
 import numpy as np
 import pytest
 import scripts
+import sentencepiece
 import tensorflow as tf
 import tiny_task
 
 import modeling
+import tokenization
 import variables
 from errors import UserError
 from tasks import masked_text, pretraining
@@ -118,8 +121,61 @@ def test_the_surest_of_several_masks_is_filled_first(filler, ask):
 
 
 def test_a_mask_may_be_filled_with_a_mask():
-  found = masked_text.replaced("a [MASK] b [MASK].", ["[MASK]", "##s"])
+  pieces = ["[MASK]", "##s"]
+  found = masked_text.replaced("a [MASK] b [MASK].", pieces, {"##s"})
   assert found == "a [MASK] bs."
+
+
+@pytest.fixture(scope="module")
+def word_starts(tmp_path_factory):
+  """A SentencePiece model, which marks pieces that begin a word."""
+  path = tmp_path_factory.mktemp("pieces")
+  (path / "text").write_text("low, lower. lowest new newer newest\n" * 20)
+  sentencepiece.SentencePieceTrainer.train(
+    input=str(path / "text"),
+    model_prefix=str(path / "pieces"),
+    vocab_size=26,
+    hard_vocab_limit=False,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    minloglevel=2,
+  )
+  return str(path / "pieces.model")
+
+
+@pytest.mark.parametrize(
+  ("text", "pieces"),
+  [
+    ("[MASK].", "[MASK] ."),
+    ("low [MASK], new", "_low [MASK] , _new"),
+    ("[MASK]er", "[MASK] er"),
+    ("[MASK] er", "[MASK] _ er"),
+    ("[MASK][MASK] new.", "[MASK] [MASK] _new ."),
+    ("[MASK]s [MASK]", "[MASK] s [MASK]"),
+    # The vocabulary has no such piece within a word.
+    ("[MASK]new", "[MASK] _new"),
+  ],
+)
+def test_no_word_begins_right_after_a_mask(word_starts, text, pieces):
+  tokenizer = tokenization.FullTokenizer(None, True, word_starts)
+  found = masked_text.tokenize(text, tokenizer)
+  assert found == pieces.replace("_", tokenization.WORD_START).split()
+
+
+def test_a_sentencepiece_model_fills_masks(tmp_path, folder, word_starts):
+  path, values = folder
+  # The likeliest piece continues a word.
+  tokenizer = tokenization.FullTokenizer(None, True, word_starts)
+  bias = values["cls/predictions/output_bias"] * 0
+  bias[tokenizer.vocab["er"]] = 1e4
+  contents = {
+    "bert_config.json": (path / "bert_config.json").read_bytes(),
+    "pieces.model": pathlib.Path(word_starts).read_bytes(),
+  }
+  values = {**values, "cls/predictions/output_bias": bias}
+  checkpoints.write_release(str(tmp_path), values, contents)
+  (filled,) = MaskFiller(str(tmp_path))(["low [MASK]."])
+  assert filled.num_pieces == 3
+  assert filled.text == "lower."
 
 
 def test_a_vocabulary_may_be_shorter_than_the_table(tmp_path, folder):
