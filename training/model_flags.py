@@ -137,7 +137,8 @@ def warn_of_casing(pieces: Iterable[str], path: str) -> None:
 def release_files(config) -> dict[str, str | bytes]:
   """The files that turn a checkpoint into a model folder, by name.
 
-  Without a vocabulary among the flags, the configuration alone.
+  Without a vocabulary among the flags, the configuration alone; it then records
+  the casing only if --do_lower_case is given.
 
   Args:
     config: a BertConfig.
@@ -145,8 +146,9 @@ def release_files(config) -> dict[str, str | bytes]:
   fields = config.to_dict()
   contents = {}
   path = FLAGS.spm_model_file or vocab_file()
-  if path:
+  if path or FLAGS["do_lower_case"].present:
     fields["do_lower_case"] = FLAGS.do_lower_case
+  if path:
     name = "vocab.txt"
     if FLAGS.spm_model_file:
       # Readers of a model folder look for *.model.
@@ -166,7 +168,7 @@ def load_config(
   """The BertConfig that the flags name, checked against tokenizer and length.
 
   Args:
-    tokenizer: the tokenizer, or None to skip its checks.
+    tokenizer: the tokenizer; None if the flags name none.
     max_seq_length: the sequence length S; None for --max_seq_length.
   """
   from training import huggingface_config
@@ -182,6 +184,11 @@ def load_config(
     raise UserError(f"{flag}{error}") from error
   if tokenizer:
     _check_tokenizer_fits(config, tokenizer)
+  elif FLAGS["do_lower_case"].present:  # See `release_files`.
+    check_casing(config, bert_config_file())
+    tokenization.validate_case_matches_checkpoint(
+      FLAGS.do_lower_case, common_flags.given("init_checkpoint")
+    )
   length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length
   if length < 3:
     raise UserError(
