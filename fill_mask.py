@@ -23,7 +23,13 @@ from pipeline import files, text_files
 from tasks import feature_files, terminal
 from tasks.fill_mask import MaskFiller
 from tasks.masked_text import Filled, Text, joined
-from training import common_flags, flag_checks, model_folder, startup
+from training import (
+  common_flags,
+  flag_checks,
+  model_flags,
+  model_folder,
+  startup,
+)
 
 __all__ = ["Filled", "MaskFiller"]
 
@@ -47,6 +53,12 @@ def define_flags() -> None:
     "output.",
   )
   flags.DEFINE_bool("interactive", False, "Ask for texts and answer them.")
+  flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Lower-case the text and strip accents. Default: as bert_config.json says, "
+    "or else the name of the folder, or else True.",
+  )
   flags.DEFINE_integer(
     "top_k", 5, "Number of pieces listed for each [MASK].", lower_bound=1
   )
@@ -136,11 +148,17 @@ def _line_name(lines_before, index):
   return f"{name}:{lines_before + index}"
 
 
+def load_filler() -> MaskFiller:
+  """The MaskFiller that the flags describe."""
+  model = model_folder.find_model(FLAGS.model_dir, FLAGS.do_lower_case)
+  if FLAGS.do_lower_case is not None:
+    model_flags.check_casing(model.config, FLAGS.model_dir)
+  return MaskFiller(model, FLAGS.top_k, FLAGS.batch_size, FLAGS.precision)
+
+
 def main() -> None:
   check_flags()
-  filler = MaskFiller(
-    FLAGS.model_dir, FLAGS.top_k, FLAGS.batch_size, FLAGS.precision
-  )
+  filler = load_filler()
   if FLAGS.interactive:
     terminal.converse(
       lambda line: describe(filler([feature_files.parse_line(line)])[0])

@@ -8,6 +8,7 @@ of whole texts are those of Salazar et al. (2020), "Masked Language Model
 Scoring".
 """
 
+import os
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
@@ -16,7 +17,6 @@ from errors import UserError
 from pipeline import instances, records, sequences
 from tasks import masked_text, pretraining
 from tasks.masked_text import MASK, Filled, Row, Text
-from tokenization import WORD_START
 from training import checkpoints, model_folder
 from training.predictor import Predictor
 
@@ -27,7 +27,8 @@ class MaskFiller:
   """A pre-trained model, loaded once.
 
   Args:
-    model_dir: an unzipped release, or the `output_dir` of run_pretraining.py.
+    model: the folder of a pre-trained model, see `model_folder.find_model`, or
+      a Model.
     top_k: number of pieces listed for each [MASK].
     batch_size: masked positions per batch.
     precision, runtime: see `predictor.Predictor`.
@@ -39,20 +40,21 @@ class MaskFiller:
 
   def __init__(
     self,
-    model_dir: str,
+    model: str | os.PathLike | model_folder.Model,
     top_k: int = 5,
     batch_size: int = 32,
     precision: str | None = None,
     runtime: str = "tensorflow",
   ):
-    model = model_folder.find_model(model_dir)
+    if not isinstance(model, model_folder.Model):
+      model = model_folder.find_model(os.fspath(model))
     self._tokenizer = model.tokenizer
     self._continuations = instances.word_continuations(model.tokenizer)
     vocab = model.tokenizer.vocab
     if MASK not in vocab:
       raise UserError(
-        f"the vocabulary in {model_dir} has no {MASK}; pass a model that was "
-        f"trained on masked words"
+        f"the vocabulary beside {model.checkpoint} has no {MASK}; pass a model "
+        f"that was trained on masked words"
       )
     self._mask_id = vocab[MASK]
     self._length = model.config.max_position_embeddings
@@ -108,7 +110,11 @@ class MaskFiller:
       if row.masks:
         masks = [self._candidates(answer) for answer in found]
       else:
-        words = self._words(row, [answer["log_prob"] for answer in found[1:]])
+        words = masked_text.scored_words(
+          (piece for piece in row.pieces if piece not in _ENDS),
+          (float(answer["log_prob"]) for answer in found[1:]),
+          self._continuations,
+        )
       count = len(row.ids) - 2 - row.segment_ids[-1]
       follows = None
       if self._is_paired and not isinstance(text, str):
@@ -195,18 +201,6 @@ class MaskFiller:
     """The likeliest pieces at a mask, and their probabilities."""
     pieces = map(self._piece, map(int, answer["ids"]))
     return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
-
-  def _words(self, row, scores):
-    """The words of a text, each with the sum of its pieces' scores."""
-    words = []
-    pieces = (piece for piece in row.pieces if piece not in _ENDS)
-    for piece, score in zip(pieces, map(float, scores), strict=True):
-      if words and piece in self._continuations:
-        word, total = words[-1]
-        words[-1] = (word + piece.removeprefix("##"), total + score)
-      else:
-        words.append((piece.removeprefix(WORD_START), score))
-    return words
 
 
 def _check_heads(model, shapes):

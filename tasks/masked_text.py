@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from tokenization import WORD_START, FullTokenizer, SentencePieceTokenizer
 
@@ -111,3 +111,17 @@ def replaced(
       found = found.rstrip()
     found += piece.removeprefix("##").removeprefix(WORD_START) + span
   return found
+
+
+def scored_words(
+  pieces: Iterable[str], scores: Iterable[float], continuations: Container[str]
+) -> list[tuple[str, float]]:
+  """The words of a text, each with the sum of its pieces' scores."""
+  words = []
+  for piece, score in zip(pieces, scores, strict=True):
+    if words and piece in continuations:
+      word, total = words[-1]
+      words[-1] = (word + piece.removeprefix("##"), total + score)
+    else:
+      words.append((piece.removeprefix(WORD_START), score))
+  return words

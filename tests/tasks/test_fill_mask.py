@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import variables
 from errors import UserError
 from tasks import masked_text, pretraining
 from tasks.fill_mask import MaskFiller
-from training import checkpoints
+from training import checkpoints, model_folder
 
 TEXT = "the city would be unaffable"
 
@@ -352,6 +353,29 @@ def test_the_script_answers_on_a_terminal(folder):
     stdin=f"{TEXT}\n",
   )
   assert "pseudo-perplexity" in text
+
+
+def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
+  def count(*flags, status=0):
+    path = tmp_path / "model"
+    command = [f"--model_dir={path}", "--input_file=-", "--output_file=-"]
+    answer, error = scripts.fork(
+      "fill_mask.py", *command, *flags, stdin="Unaffable\n", status=status
+    )
+    return error if status else json.loads(answer)["num_pieces"]
+
+  model = shutil.copytree(folder[0], tmp_path / "model")
+  assert count() == count("--do_lower_case") > 1
+  assert count("--do_lower_case=false") == 1  # It is unknown.
+  found = MaskFiller(model_folder.find_model(str(model), False))(["Unaffable"])
+  assert found[0].num_pieces == 1
+  config = json.loads((model / "bert_config.json").read_text())
+  recorded = json.dumps({**config, "do_lower_case": False})
+  (model / "bert_config.json").write_text(recorded)
+  assert count() == 1
+  assert "the model was trained with --do_lower_case=False" in count(
+    "--do_lower_case=true", status=2
+  )
 
 
 def test_json_lines_on_standard_output(folder, tmp_path):
