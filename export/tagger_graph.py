@@ -1,7 +1,7 @@
 """Entities in texts as a graph: words, windows, model and decoding.
 
 The entities are those of `tagger.Tagger`. Words are found as in
-`tagged_text.split_text`: each character is replaced by a letter for its kind,
+`text_words.split_text`: each character is replaced by a letter for its kind,
 because the regular expressions of TensorFlow know other characters as letters
 than those of Python.
 """
@@ -16,15 +16,23 @@ import modeling
 from export import text_graph, text_rows
 from export.task_graph import TaskGraph, Tensors
 from export.text_graph import GraphTokenizer
-from tasks import entities, tagged_text
+from tasks import entities, text_words
 from tasks.tagger import Tagger
 
-# Kinds of characters: s, another ASCII letter, another one of a word, a Chinese
-# one, a sign that joins words, a mark, a blank, any other. "." and "'" are
-# themselves.
+# Kinds of characters: s, S, another small or capital ASCII letter, another
+# capital, a digit, another character of a word, a Chinese one, a sign that
+# joins words, one that joins digits, a mark, a blank, any other. "." and "'"
+# are themselves; the full stop of an initial is ";".
+_LETTER = "[sSaAUdw]"
+_NUMBER = "d(?:,d)*"
+_REST = rf"(?:{_NUMBER}|[sSaAUw^])*"
+_LETTERS = f"(?:{_NUMBER}|{_LETTER}){_REST}"
 _WORD = (
-  r"c\^*|(?:[as]\.){2,}|'s\b|[saw][saw^]*(?:[-.][saw][saw^]*)*|[^sawc ]\^*"
+  rf"c\^*|(?:[sSaA][.;]){{2,}}|[SAU];|'[sS]\b|"
+  rf"{_LETTERS}(?:[-.]{_LETTERS}|'(?:[aAUw]|[sS]{_LETTER}){_REST})*|"
+  rf"[^sSaAUdwc ]\^*"
 )
+_INITIAL = r"\b([SAU])\.( +[SAU])"
 
 
 class TaggerGraph(TaskGraph):
@@ -154,6 +162,8 @@ def _split(chars):
   """
   kinds = text_graph.look_up(_kinds(), chars.values)[:, 0]
   text = tf.strings.unicode_encode(chars.with_values(kinds), "UTF-8")
+  for _ in range(2):  # The capital after an initial may be one itself.
+    text = tf.strings.regex_replace(text, _INITIAL, r"\1;\2")
   # A newline is no kind of character.
   marked = tf.strings.regex_replace(text, f"({_WORD})", "\\1\n")
   parts = tf.strings.split(marked, "\n")
@@ -173,17 +183,21 @@ def _split(chars):
 @functools.cache
 def _kinds():
   """The kind of each character, a table for `text_graph.look_up`."""
-  signs = "[-/@&+]"
   patterns = {
     "s": "s",
-    "a": "[A-Za-z]",
-    "c": f"[{tagged_text.CHINESE}]",
+    "S": "S",
+    "a": "[a-z]",
+    "A": "[A-Z]",
+    "U": f"[{text_words.capitals()}]",
+    "c": f"[{text_words.CHINESE}]",
+    "d": r"\d",
     "w": r"\w",
-    "-": signs,
-    "^": f"[{re.escape(tagged_text.marks())}]",
+    "-": "[-/@&+]",
+    ",": "[,:]",
+    "^": f"[{re.escape(text_words.marks())}]",
     " ": r"\s",
     ".": r"\.",
-    "'": "'",
+    "'": "['’]",
   }
   found = np.full([0x110000, 1], ord("!"), np.int32)
   text = "".join(map(chr, range(0x110000)))

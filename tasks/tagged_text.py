@@ -6,11 +6,6 @@ document. A JSON Lines file has an object with `tokens` and `labels` (or
 `ner_tags`) for each sentence.
 """
 
-import functools
-import itertools
-import re
-import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -18,8 +13,6 @@ from errors import UserError, shortened
 from pipeline import tables, text_files
 
 _DOCUMENT = "-DOCSTART-"
-
-CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
 class Sentence(NamedTuple):
@@ -185,41 +178,3 @@ def check_labels(sentences: Iterable[Sentence], labels: Sequence[str]) -> None:
           f"{shortened(word)!r} has the unknown label {shortened(label)!r}; "
           f"the model was trained on {', '.join(labels)}"
         )
-
-
-def split_text(text: str) -> list[tuple[int, int]]:
-  """The words of a plain text, as offsets of their first character and end.
-
-  A word is a Chinese character; an abbreviation such as U.S.; letters and
-  digits, with hyphens and similar signs inside; 's; or any other sign. `marks`
-  belong to what they follow.
-  """
-  return [match.span() for match in _text_words().finditer(text)]
-
-
-@functools.cache
-def marks() -> str:
-  """The characters that combine with others, or only format them."""
-  kinds = ("Mn", "Mc", "Me", "Cf")
-  characters = map(chr, range(sys.maxunicode + 1))
-  return "".join(c for c in characters if unicodedata.category(c) in kinds)
-
-
-@functools.cache
-def _text_words():
-  """The pattern of a word."""
-  mark, letter = f"[{re.escape(marks())}]", f"[^\\W{CHINESE}]"
-  letters = f"{letter}(?:{letter}|{mark})*"
-  return re.compile(
-    f"[{CHINESE}]{mark}*|(?:[A-Za-z]\\.){{2,}}|'s\\b|"
-    f"{letters}(?:[-./@&+]{letters})*|[^\\w\\s]{mark}*"
-  )
-
-
-def join_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-  """The words separated by blanks, and the offsets of each."""
-  ends = list(itertools.accumulate(len(word) + 1 for word in words))
-  starts = [0, *ends[:-1]]
-  return " ".join(words), [
-    (a, b - 1) for a, b in zip(starts, ends, strict=True)
-  ]

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 import layers
 from errors import UserError
 from pipeline import downloads, records
-from tasks import entities, tagged_rows, tagged_text, tagging
+from tasks import entities, tagged_rows, tagging, text_words
 from tasks.entities import FoundEntity
+from tasks.tagged_text import Sentence
 from training import checkpoints, model_folder
 from training.predictor import Predictor
 
@@ -82,9 +83,9 @@ class Tagger:
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
     texts = list(texts)
-    spans = list(map(tagged_text.split_text, texts))
+    spans = list(map(text_words.split_text, texts))
     sentences = [
-      tagged_text.Sentence("", [t[a:b] for a, b in s], None, [], number)
+      Sentence("", [t[a:b] for a, b in s], None, [], number)
       for number, (t, s) in enumerate(zip(texts, spans, strict=True))
     ]
     groups = list(

@@ -25,7 +25,7 @@ from errors import UserError, plural
 from pipeline import files, records
 from reports import tagging as tagging_report
 from reports import training_page
-from tasks import entities, tagged_rows, tagged_text
+from tasks import entities, tagged_rows, text_words
 from tasks.tagged_rows import Reading
 from tasks.tagged_scores import TaggedSentence, TaggedSet
 from tasks.tagged_text import Sentence
@@ -171,7 +171,7 @@ class TaggingTask(Task):
           between = "\t" if "\t" in line else separator
           columns.write(f"{line}{between}{label}\n")
         columns.write("\n")
-        text, spans = tagged_text.join_words(sentence.words)
+        text, spans = text_words.join_words(sentence.words)
         found_here = entities.found_entities(
           text, spans, labels, words["probabilities"], self._scheme
         )

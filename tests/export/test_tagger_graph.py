@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from errors import UserError
 from export import tagger_graph, text_graph
-from tasks import tagged_text, tagging
+from tasks import tagging, text_words
 from tasks.tagged_rows import Reading
 from tasks.tagger import Tagger
 from training import checkpoints
@@ -86,14 +86,18 @@ def test_texts_come_in_a_list_or_from_a_generator(tagger):
 @settings(max_examples=15)
 @given(
   st.lists(
-    st.text() | st.text(st.sampled_from("aAs.'- /_é中\u3000!1\n\u0301\u200d")),
+    st.text()
+    | st.text(st.sampled_from("aAsS.'’-, :/_éÉ中\u3000!12\n\u0301\u200d")),
     min_size=1,
     max_size=40,
   )
+)
+@example(
+  ["J. R. R. R. Tolkien's", "U.S. W. É. B", "O’Brien'S 1,000,0 '\u3000A."]
 )
 def test_words_are_those_of_split_text(texts):
   chars = tf.strings.unicode_decode(tf.constant(texts), "UTF-8")
   found = zip(*(x.to_list() for x in tagger_graph._split(chars)), strict=True)
   for text, (starts, ends) in zip(texts, found, strict=True):
     words = list(zip(starts, ends, strict=True))
-    assert words == tagged_text.split_text(text)
+    assert words == text_words.split_text(text)

@@ -4,8 +4,6 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from errors import UserError
 from tasks import tagged_text
@@ -119,36 +117,3 @@ def test_an_unknown_label_is_named(tmp_path):
   assert tagged_text.find_labels(found) == ["X", "Y"]
   with pytest.raises(UserError, match=r"train.txt:2: the word 'b' .* 'Y'"):
     tagged_text.check_labels(found, ["X"])
-
-
-@pytest.mark.parametrize(
-  ("text", "words"),
-  [
-    ("Jim Henson was born.", "Jim|Henson|was|born|."),
-    ("He (a man) left the U.S. today!", "He|(|a|man|)|left|the|U.S.|today|!"),
-    ("Anna's 1996-08-22, e-mail a@b.de", "Anna|'s|1996-08-22|,|e-mail|a@b.de"),
-    ("他在北京 lives", "他|在|北|京|lives"),
-    ("Mu\u0308ller, हिन्दी", "Mu\u0308ller|,|हिन्दी"),
-    ("co\u00adop \u2764\ufe0f!", "co\u00adop|\u2764\ufe0f|!"),
-    ("", ""),
-  ],
-)
-def test_text_is_split_into_words(text, words):
-  found = [text[a:b] for a, b in tagged_text.split_text(text)]
-  assert "|".join(found) == words
-
-
-@given(st.text())
-def test_words_cover_the_text_except_blanks(text):
-  end, rest = 0, ""
-  for start, stop in tagged_text.split_text(text):
-    assert end <= start < stop
-    rest += text[end:start]
-    end = stop
-  assert not (rest + text[end:]).strip()
-
-
-@given(st.lists(st.text(min_size=1), min_size=1))
-def test_joined_words_are_found_at_their_offsets(words):
-  text, spans = tagged_text.join_words(words)
-  assert [text[a:b] for a, b in spans] == words
