@@ -48,7 +48,13 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   Raises:
     UserError: the file is missing or wrong; the message has file and line.
   """
-  is_json = path.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
+  name = path.lower().removesuffix(".gz")
+  if name.endswith(".conllu"):
+    raise UserError(
+      f"{path}: words must be in the first column, but .conllu has them in the "
+      f"second; write a .txt file with two columns, word and tag"
+    )
+  is_json = name.endswith((".jsonl", ".json"))
   read = _read_json_lines if is_json else _read_columns
   sentences = list(read(path, is_labeled))
   if not sentences:
@@ -60,19 +66,19 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
 
 def _read_columns(path, is_labeled):
   """Yields the sentences of a CoNLL file."""
-  rows, first, width = [], 0, None
+  rows, first, top = [], 0, None
   document, document_line = 0, None
   lines = enumerate(text_files.read_lines(path), 1)
   for number, line in (*lines, (0, "")):
-    line = line.rstrip("\r")
+    line, where = line.rstrip("\r"), f"{path}:{number}"
     columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
     # A label tells a word from a line of unusual blanks.
     is_empty = not (line.strip() if is_labeled else any(columns))
     if not (is_empty or starts_document):
       first = first if rows else number
-      width = width or len(columns)
-      _check_columns(f"{path}:{number}", columns, width, is_labeled)
+      top = top or (where, line, len(columns))
+      _check_columns(columns, (where, line), top, is_labeled)
       rows.append((columns, line))
       continue
     if rows:
@@ -99,12 +105,25 @@ def _columns(line):
   return [column for column in line.split(" ") if column]
 
 
-def _check_columns(where, columns, width, is_labeled):
-  """Raises UserError if a line of a CoNLL file is wrong."""
+def _check_columns(columns, here, top, is_labeled):
+  """Raises UserError if a line of a CoNLL file is wrong.
+
+  Args:
+    columns: its columns.
+    here: where it is, and the line.
+    top: the same of the first line with a word, and the number of its columns.
+    is_labeled: whether the last column is the label.
+  """
+  where, width = here[0], top[-1]
   if len(columns) != width:
+    for place, line in (top[:2], here):
+      if line.startswith("# "):  # If all lines are alike, # is a word.
+        raise UserError(
+          f"{place}: comments are not read; remove the lines that start with #"
+        )
     raise UserError(
-      f"{where}: {len(columns)} columns, but {width} in the lines before; "
-      f"separate all columns in the same way"
+      f"{where}: {len(columns)} columns, but {width} in the lines "
+      f"before; separate all columns in the same way"
     )
   if is_labeled and width < 2:
     raise UserError(

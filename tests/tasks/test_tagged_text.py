@@ -60,6 +60,13 @@ def test_other_blanks_are_part_of_a_word(tmp_path, separator):
   assert found.words == words
 
 
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_a_number_sign_may_be_a_word(tmp_path, separator):
+  text = f"#{separator}O\n1{separator}O\n#{separator}X\n"
+  (found,) = tagged_text.read_sentences(write(tmp_path, text), True)
+  assert found.words == ["#", "1", "#"]
+
+
 def test_a_line_of_unusual_blanks_ends_a_labeled_sentence(tmp_path):
   path = write(tmp_path, "a O\n\u00a0\nb O\n")
   found = tagged_text.read_sentences(path, True)
@@ -91,6 +98,11 @@ def test_json_lines(tmp_path, key):
   [
     ("a.txt", "", "has no sentence"),
     ("a.txt", "a O\nb X O\n", "a.txt:2: 3 columns, but 2"),
+    ("a.txt", "# text = a\na O\n", "a.txt:1: comments are not read; remove"),
+    ("a.txt", "# id = 1\na\tO\n", "a.txt:1: comments are not read; remove"),
+    ("a.txt", "a O\n\n# text = b\nb O\n", "a.txt:3: comments are not read"),
+    ("a.conllu", "1\ta\tO\n", "a.conllu: words must be in the first column"),
+    ("a.CoNLLU.gz", "", "write a .txt file with two columns, word and tag"),
     ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
     ("a.txt", "a\tO\n\tO\n", "a.txt:2: a column is empty"),
     ("a.jsonl", "{\n", "a.jsonl:1"),
