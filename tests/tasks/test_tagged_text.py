@@ -101,6 +101,8 @@ def test_json_lines(tmp_path, key):
     ("a.txt", "# text = a\na O\n", "a.txt:1: comments are not read; remove"),
     ("a.txt", "# id = 1\na\tO\n", "a.txt:1: comments are not read; remove"),
     ("a.txt", "a O\n\n# text = b\nb O\n", "a.txt:3: comments are not read"),
+    ("a.txt", "a O\r\rb O\r", r"a.txt:1: .* carriage return .* with \\n or"),
+    ("a.txt", "-DOCSTART- O\r\ra O\r", "a.txt:1: .* carriage return"),
     ("a.conllu", "1\ta\tO\n", "a.conllu: words must be in the first column"),
     ("a.CoNLLU.gz", "", "write a .txt file with two columns, word and tag"),
     ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
