@@ -9,7 +9,7 @@ document. A JSON Lines file has an object with `tokens` and `labels` (or
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from errors import UserError, shortened
+from errors import UserError, listing, plural, shortened
 from pipeline import tables, text_files
 
 _DOCUMENT = "-DOCSTART-"
@@ -127,7 +127,7 @@ def _check_columns(columns, here, top, is_labeled):
           f"{place}: comments are not read; remove the lines that start with #"
         )
     raise UserError(
-      f"{where}: {len(columns)} columns, but {width} in the lines "
+      f"{where}: {plural(len(columns), 'column')}, but {width} in the lines "
       f"before; separate all columns in the same way"
     )
   if is_labeled and width < 2:
@@ -200,5 +200,5 @@ def check_labels(sentences: Iterable[Sentence], labels: Sequence[str]) -> None:
         raise UserError(
           f"{path}:{int(first) + index * has_lines}: the word "
           f"{shortened(word)!r} has the unknown label {shortened(label)!r}; "
-          f"the model was trained on {', '.join(labels)}"
+          f"correct it: the labels of the training set are {listing(labels)}"
         )

@@ -134,11 +134,11 @@ ERRORS = {
   "missing file": ({"train_file": "FILES/no.txt"}, ["--train_file", "no such"]),
   "column missing": (
     {"train_file": "FILES/narrow.txt"},
-    ["narrow.txt:2: 1 columns, but 2"],
+    ["narrow.txt:2: 1 column, but 2"],
   ),
   "unknown label": (
     {"dev_file": "FILES/unknown.txt", "do_eval": True},
-    ["unknown.txt:1", "'Oslo'", "B-CITY", "trained on"],
+    ["unknown.txt:1", "'Oslo'", "B-CITY", "labels of the training set are"],
   ),
   "tokens and labels differ": (
     {"train_file": "FILES/differ.jsonl"},

@@ -98,6 +98,7 @@ def test_json_lines(tmp_path, key):
   [
     ("a.txt", "", "has no sentence"),
     ("a.txt", "a O\nb X O\n", "a.txt:2: 3 columns, but 2"),
+    ("a.txt", "a O\nb\n", "a.txt:2: 1 column, but 2"),
     ("a.txt", "# text = a\na O\n", "a.txt:1: comments are not read; remove"),
     ("a.txt", "# id = 1\na\tO\n", "a.txt:1: comments are not read; remove"),
     ("a.txt", "a O\n\n# text = b\nb O\n", "a.txt:3: comments are not read"),
@@ -129,5 +130,7 @@ def test_wrong_files(tmp_path, name, text, problem):
 def test_an_unknown_label_is_named(tmp_path):
   found = tagged_text.read_sentences(write(tmp_path, "a X\nb Y\n"), True)
   assert tagged_text.find_labels(found) == ["X", "Y"]
-  with pytest.raises(UserError, match=r"train.txt:2: the word 'b' .* 'Y'"):
-    tagged_text.check_labels(found, ["X"])
+  problem = r"train.txt:2: the word 'b' .* 'Y'; correct it: .* set are 'X', '0'"
+  with pytest.raises(UserError, match=problem) as caught:
+    tagged_text.check_labels(found, ["X", *map(str, range(99))])
+  assert str(caught.value).endswith("and 80 more")
