@@ -86,7 +86,7 @@ def converse() -> None:
   flag_checks.check_question_flags("interactive")
   chooser = Chooser(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
   flag_checks.warn_of_unused_model("max_seq_length")
-  prompts = ("context> ", "question> ", "choices, separated by |> ")
+  prompts = ("context> ", "question> ", "choices (a | b | c)> ")
   terminal.converse(chooser.describe, prompts)
 
 

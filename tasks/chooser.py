@@ -71,7 +71,7 @@ class Chooser:
       question: the beginning of all choices, or a question.
 
     Raises:
-      UserError: there are fewer than two choices, or one is not a text.
+      UserError: there are fewer than two choices, or one is empty or no text.
     """
     return self.compare([(context, choices, question)])[0]
 
@@ -85,6 +85,8 @@ class Chooser:
         raise UserError("pass a list of two choices or more")
       if not all(isinstance(t, str) for t in (context, question, *choices)):
         raise UserError("pass context, question and choices as str")
+      if not all(choice.strip() for choice in choices):
+        raise UserError("a choice is empty; add its text, or omit it")
       example = Example("", context, question, list(choices))
       row = multiple_choice.make_row(
         example, self.tokenizer, self.max_seq_length
@@ -103,5 +105,7 @@ class Chooser:
   def describe(self, context: str, question: str, choices: str) -> str:
     """The choices, separated by |, in order of their probability."""
     texts = [choice.strip() for choice in choices.split("|")]
+    if len(texts) < 2:
+      raise UserError("type two choices or more, with | between them")
     found = zip(self(context, texts, question), texts, strict=True)
     return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])

@@ -104,10 +104,17 @@ def test_a_dialogue(trained):
   text, _ = scripts.fork(
     "run_multiple_choice.py",
     *(f"--output_dir={out}", "--interactive"),
-    stdin="It rains.\n\nShe opens the umbrella. | She tunes the violin.\n",
+    stdin="It rains.\n\nShe opens the umbrella. | She tunes the violin.\n"
+    "It rains.\n\nShe sings.\n"
+    "It rains.\n\nShe sings. | \n",
   )
+  assert text.startswith("context> question> choices (a | b | c)> ")
   shares = re.findall(r"([\d.]+)%  She", text)
   assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
+  assert re.findall(r"error: (.*)", text) == [
+    "type two choices or more, with | between them",
+    "a choice is empty; add its text, or omit it",
+  ]
 
 
 def test_a_row_has_a_sequence_for_each_choice(goldens):
