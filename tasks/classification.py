@@ -185,6 +185,7 @@ class ClassificationTask(Task):
     self._processor = processor
     self._data_dir = data_dir
     self._label_type = label_type
+    self.labels = label_type.labels
     self._tokenizer = tokenizer
     self.reading = reading or Reading()
     self._balances_labels = balances_labels

@@ -80,7 +80,7 @@ class TaggingTask(Task):
     reading: Reading,
   ):
     self._sentences = sentences
-    self._labels = list(labels)
+    self.labels = list(labels)
     self._scheme = scheme
     self._tokenizer = tokenizer
     self.reading = reading
@@ -96,7 +96,7 @@ class TaggingTask(Task):
     self, examples: Iterable[Sentence], is_training: bool
   ) -> Iterator[list[dict]]:
     """Yields the rows of each sentence."""
-    ids = {label: index for index, label in enumerate(self._labels)}
+    ids = {label: index for index, label in enumerate(self.labels)}
     return tagged_rows.make_rows(
       examples, ids, self._tokenizer, self.reading, is_training
     )
@@ -107,7 +107,7 @@ class TaggingTask(Task):
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs the number of labels, and how they mark entities."""
-    entities.log_scheme(self._labels, self._scheme)
+    entities.log_scheme(self.labels, self._scheme)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the words and labels of each split."""
@@ -122,14 +122,14 @@ class TaggingTask(Task):
     self, config: modeling.BertConfig
   ) -> dict[str, list[int]]:
     """The output layer's weights [C, H] and bias [C]."""
-    return layers.output_shapes(config.hidden_size, len(self._labels))
+    return layers.output_shapes(config.hidden_size, len(self.labels))
 
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
     """The mean loss of the words; their labels, probabilities and losses."""
     is_training = mode == estimator.ModeKeys.TRAIN
-    logits = compute_logits(bert, len(self._labels), is_training)
+    logits = compute_logits(bert, len(self.labels), is_training)
     marks = features["label_ids"]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=tf.maximum(marks - 1, 0), logits=logits
@@ -145,10 +145,10 @@ class TaggingTask(Task):
     tagged = []
     for sentence, group in zip(rows.examples, predictions, strict=True):
       words = tagged_rows.join_windows(group)
-      predicted = [self._labels[index] for index in words["labels"]]
+      predicted = [self.labels[index] for index in words["labels"]]
       loss = float(np.sum(words["losses"]))
       tagged.append(TaggedSentence(*sentence[:3], predicted, loss))
-    return TaggedSet(rows.name, tagged, self._labels, self._scheme)
+    return TaggedSet(rows.name, tagged, self.labels, self._scheme)
 
   def write_predictions(
     self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
@@ -161,7 +161,7 @@ class TaggingTask(Task):
       columns, found = (enter(files.open_file(p, "w")) for p in partial)
       for sentence, group in zip(rows.examples, predictions, strict=True):
         words = tagged_rows.join_windows(group)
-        labels = [self._labels[index] for index in words["labels"]]
+        labels = [self.labels[index] for index in words["labels"]]
         separator = sentence.separator
         if sentence.document_line:
           columns.write(
@@ -193,7 +193,7 @@ class TaggingTask(Task):
 
   def assets(self) -> dict[str, str]:
     """labels.json and tagger.json."""
-    return assets(self._labels, self._scheme, self.reading)
+    return assets(self.labels, self._scheme, self.reading)
 
 
 def assets(

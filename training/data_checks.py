@@ -1,7 +1,7 @@
 """Warnings about rows that a model is to be trained on."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -20,14 +20,17 @@ _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
 
 
 def log_data_checks(
-  rows: RowSet, files: Mapping[str, str | bytes], truncates: bool = True
+  rows: RowSet,
+  files: Mapping[str, str | bytes],
+  truncates: bool = True,
+  labels: Sequence[str] = (),
 ) -> None:
   """Warns of rows that are full, unknown pieces, and skewed labels.
 
   Args:
     rows: a training set.
     files: content of the model's files, by name.
-    truncates: see `Task`.
+    truncates, labels: see `Task`.
   """
   found = rows.read()
   index = np.arange(min(len(found), _MAX_ROWS))
@@ -43,7 +46,7 @@ def log_data_checks(
   share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
     _warn(rows, f"{share:.1%} of the word pieces are unknown")
-  _check_labels(rows, features, found.spec.get("label_ids"))
+  _check_labels(rows, features, found.spec.get("label_ids"), labels)
 
 
 def log_overlap(train: RowSet, dev: RowSet) -> None:
@@ -78,7 +81,7 @@ def _read(found, index):
   return record_files.parse_int64(serialized, found.spec)
 
 
-def _check_labels(rows, features, feature):
+def _check_labels(rows, features, feature, names):
   """Warns if one label, whose Feature is given, is nearly everywhere."""
   # A label of a regression is a float.
   if feature is None or feature.dtype != "int64":
@@ -91,8 +94,10 @@ def _check_labels(rows, features, feature):
   if labels.ndim == 1:
     shares = np.bincount(labels) / max(labels.size, 1)
   if shares.size and shares.max() > _LABEL_SHARE:
-    text = f"{shares.max():.1%} of the {what} have the label {shares.argmax()}"
-    _warn(rows, text)
+    label = int(shares.argmax())
+    name = names[label] if names else label
+    if (what, name) != ("words", "O"):  # Few words are in entities.
+      _warn(rows, f"{shares.max():.1%} of the {what} have the label {name!r}")
 
 
 def _read_pieces(files):

@@ -398,7 +398,7 @@ class Experiment:
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
       data_checks.log_data_checks(
-        rows, self._model.contents, self._task.truncates
+        rows, self._model.contents, self._task.truncates, self._task.labels
       )
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:

@@ -97,6 +97,7 @@ class Task:
   Attributes:
     name: the task's name in messages and in flags.json.
     metrics: names for --keep_best; the first is the default.
+    labels: names of the labels of rows, for messages, if they have any.
     pads_training: whether training batches are padded to the full length
       unless --pad_to_max_length says otherwise.
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
@@ -112,6 +113,7 @@ class Task:
 
   name = ""
   metrics: Sequence[str] = ()
+  labels: Sequence[str] = ()
   pads_training = False
   epoch_counts_rows = True
   has_eval_loss = True

@@ -121,6 +121,19 @@ def test_parts_of_speech_are_labels_without_entities(files, tmp_path):
   assert details["labels"]["NN"]["support"] == 8
 
 
+def test_a_dry_run_names_the_label_of_nearly_all_words(files, tmp_path):
+  path = tmp_path / "tags.jsonl"
+  row = {"tokens": ["city"] * 20, "labels": ["DT", *["NN"] * 19]}
+  path.write_text("\n".join([json.dumps(row)] * 8))
+  data = {"data_dir": None, "train_file": path, **tiny_task.HEAD_ONLY}
+  _, log = scripts.fork(
+    "run_ner.py",
+    *flags(files, tmp_path / "out", **data),
+    *("--do_train", "--dry_run"),
+  )
+  assert "95.0% of the words have the label 'NN'" in log
+
+
 ERRORS = {
   "no file of a split": (
     {"data_dir": "FILES/model"},

@@ -5,7 +5,13 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from golden_classifier import LABEL_TYPES, golden_values, logits_of, sequences
+from golden_classifier import (
+  LABEL_TYPES,
+  LABELS,
+  golden_values,
+  logits_of,
+  sequences,
+)
 from scipy import special
 
 import layers
@@ -62,6 +68,11 @@ def make_task(kind="classification", **kwargs):
     metric_names=label_type.default_metrics,
     **kwargs,
   )
+
+
+def test_labels_have_names_in_messages():
+  names = [list(make_task(kind).labels) for kind in LABEL_TYPES]
+  assert names == [[*LABELS], [*LABELS], []]
 
 
 def balanced_task():

@@ -47,10 +47,10 @@ def files(vocabulary=VOCABULARY, do_lower_case=True):
 def warnings(caplog):
   """A function that returns the warnings about rows."""
 
-  def log(rows, contents=None):
+  def log(rows, contents=None, labels=()):
     caplog.clear()
     with caplog.at_level(logging.INFO, "absl"):
-      data_checks.log_data_checks(rows, contents or files())
+      data_checks.log_data_checks(rows, contents or files(), labels=labels)
     return [record.getMessage() for record in caplog.records]
 
   return log
@@ -108,6 +108,18 @@ def test_skewed_labels_of_words(warnings):
   skewed = [[0, 1, 2, 0]] * 5 + [[0, 2, 2, 0]] * 95
   assert warnings(row_set(WORDS, skewed, feature)) == [
     "train set: 97.5% of the words have the label 1"
+  ]
+  assert warnings(row_set(WORDS, skewed, feature), labels=["O", "NN"]) == [
+    "train set: 97.5% of the words have the label 'NN'"
+  ]
+  # Most words are in no entity.
+  assert warnings(row_set(WORDS, skewed, feature), labels=["B-A", "O"]) == []
+
+
+def test_a_skewed_label_of_rows_has_a_name(warnings):
+  rows = row_set(WORDS, [0] * 9 + [1] * 91)
+  assert warnings(rows, labels=["bad", "O"]) == [
+    "train set: 91.0% of the rows have the label 'O'"
   ]
 
 
