@@ -127,6 +127,11 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
   }
   if FLAGS.do_train:
     labels = tagged_text.find_labels(sentences["train"])
+    if len(labels) < 2:
+      raise UserError(
+        f"{find_file('train')}: all words have the label {labels[0]!r}; pass a "
+        f"file with two labels or more (in CoNLL format, in the last column)"
+      )
     scheme = entities.find_scheme(s.labels for s in sentences["train"])
     reading = Reading(**given)
   else:

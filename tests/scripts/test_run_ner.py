@@ -149,6 +149,10 @@ ERRORS = {
     {"train_file": "FILES/narrow.txt"},
     ["narrow.txt:2: 1 column, but 2"],
   ),
+  "one label": (
+    {"train_file": "FILES/outside.txt"},
+    ["outside.txt: all words have the label 'O'", "last column"],
+  ),
   "unknown label": (
     {"dev_file": "FILES/unknown.txt", "do_eval": True},
     ["unknown.txt:1", "'Oslo'", "B-CITY", "labels of the training set are"],
@@ -173,6 +177,7 @@ ERRORS = {
 def test_a_users_error_is_one_line(files, tmp_path, name):
   changes, expected = ERRORS[name]
   tiny_task.write_lines(files / "narrow.txt", ["a O", "b"])
+  tiny_task.write_lines(files / "outside.txt", ["Oslo B-CITY O", "is O O"])
   tiny_task.write_lines(files / "unknown.txt", ["Oslo B-CITY"])
   tiny_task.write_lines(
     files / "differ.jsonl", ['{"tokens": ["a", "b"], "labels": ["O"]}']
