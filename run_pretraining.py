@@ -2,6 +2,7 @@
 
     python run_pretraining.py --input_file=/tmp/tf_examples.tfrecord \\
       --output_dir=/tmp/pretraining_output --do_train=True --do_eval=True \\
+      --vocab_file=$BERT_BASE_DIR/vocab.txt \\
       --bert_config_file=$BERT_BASE_DIR/bert_config.json \\
       --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt \\
       --train_batch_size=32 --max_seq_length=128 \\

@@ -468,6 +468,13 @@ def test_pretraining_runs(reader):
   for name in ("pretraining_output", "dynamic_masking", "phase2"):
     lines = (reader.folder / name / "eval_results.txt").read_text()
     assert "masked_lm_loss = " in lines
+  answer, _ = scripts.fork(
+    "fill_mask.py",
+    f"--model_dir={reader.folder / 'pretraining_output'}",
+    "--input_file=-",
+    stdin="[MASK]\n",
+  )
+  assert "[MASK] 1: " in answer
 
 
 def test_squad_runs(reader):
