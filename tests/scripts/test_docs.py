@@ -487,6 +487,8 @@ def test_squad_runs(reader):
 
 def test_ner_runs(reader):
   answer, in_python = reader.read("ner.md")[-2:]
+  lines = (reader.folder / "ner_predictions/entities.jsonl").read_text()
+  assert len(lines.splitlines()) == 20
   (row,) = map(json.loads, answer.splitlines())
   shown = [f"{e['type']} {e['text']} " for e in row["entities"]]
   assert len(in_python.splitlines()) == len(shown)
