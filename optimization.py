@@ -280,9 +280,7 @@ def _average_and_apply(grads, rate, count, update):
       layer_rates=update.layer_rates,
       count=count,
       gradient_scale=clip_scale(norm, update.max_grad_norm),
-      # The compiled function would take each variable of a strategy, even one
-      # with a single device, for the first of its shape.
-      is_compiled=not (variables.in_v1_graph() or tf.distribute.has_strategy()),
+      is_compiled=not variables.in_v1_graph(),
     )
     applied = optimizer.apply_gradients(
       zip(dense, grads.variables, strict=True)
@@ -373,7 +371,7 @@ class AdamWeightDecayOptimizer:
     gradient_scale: scalar tensor to multiply gradients by.
     is_compiled: compile the updates of large variables with XLA. Then they pass
       over each weight once, not ten times. Variables of equal shape share a
-      program. Not possible with variables of a tf.distribute.Strategy.
+      program. Those of a MirroredStrategy are not compiled.
   """
 
   def __init__(
@@ -444,7 +442,11 @@ class AdamWeightDecayOptimizer:
         continue
       rate = self.learning_rate * layer_rate
       is_large = variable.shape.num_elements() >= _MIN_COMPILED
-      update = compiled if self.is_compiled and is_large else self._update
+      # A compiled function would take each variable of a strategy, even one
+      # with a single device, for the first of its shape.
+      is_shared = isinstance(variable, tf.distribute.DistributedValues)
+      compiles = self.is_compiled and is_large and not is_shared
+      update = compiled if compiles else self._update
       updates += update(grad, variable, *slots, rate, is_decayed) or []
     for layer_rate, group in vectors.items():
       updates += self._update_vectors(group, self.learning_rate * layer_rate)

@@ -386,7 +386,8 @@ def test_updates_follow_the_rates_of_layers(frozen, expected):
     assert (f"{name}/adam_m" in store) == (rate > 0)
 
 
-def test_a_strategy_of_one_device_updates_each_variable():
+@pytest.mark.parametrize("runs_in_replicas", [True, False])
+def test_a_strategy_of_one_device_updates_each_variable(runs_in_replicas):
   """Its variables of equal shape are not mistaken for each other."""
   strategy = tf.distribute.MirroredStrategy(["CPU:0"])
   store = variables.VariableStore()
@@ -397,8 +398,16 @@ def test_a_strategy_of_one_device_updates_each_variable():
       loss = tf.reduce_sum(first) + 2 * tf.reduce_sum(second)
       optimization.create_optimizer(loss, 0.1, 10, 0, False)
 
-  with strategy.scope():
-    tf.function(lambda: strategy.run(step), autograph=False)()
+  def run():
+    return strategy.run(step) if runs_in_replicas else step()
+
+  with strategy.scope(), store:
+    for name in "ab":
+      variable = store.get(name, [2**15], None)
+      variables.get_slot(variable, "adam_m")
+      variables.get_slot(variable, "adam_v")
+    variables.global_step()
+  tf.function(run, autograph=False)()
   # The gradients, 1 and 2, are clipped to a norm of 1.
   clipped = np.array([1, 2]) / np.sqrt(2**15 * (1 + 4))
   for name, gradient in zip("ab", clipped, strict=True):
