@@ -33,6 +33,7 @@ _WORD = (
   rf"[^sSaAUdwc ]\^*"
 )
 _INITIAL = r"\b([SAU])\.( +[SAU])"
+_ELISION = "([sa])'([AU]|S[sSaAUdwc])"
 
 
 class TaggerGraph(TaskGraph):
@@ -162,8 +163,9 @@ def _split(chars):
   """
   kinds = text_graph.look_up(_kinds(), chars.values)[:, 0]
   text = tf.strings.unicode_encode(chars.with_values(kinds), "UTF-8")
-  for _ in range(2):  # The capital after an initial may be one itself.
+  for _ in range(2):  # What follows a match may begin another one.
     text = tf.strings.regex_replace(text, _INITIAL, r"\1;\2")
+    text = tf.strings.regex_replace(text, _ELISION, r"\1!\2")
   # A newline is no kind of character.
   marked = tf.strings.regex_replace(text, f"({_WORD})", "\\1\n")
   parts = tf.strings.split(marked, "\n")

@@ -16,7 +16,8 @@ def split_text(text: str) -> list[tuple[int, int]]:
   A word is a Chinese character; an abbreviation such as U.S.; an initial such
   as W. before a capitalized word; 's; letters and digits, with hyphens,
   apostrophes and similar signs inside, and commas and colons between digits; or
-  any other sign. `marks` belong to what they follow.
+  any other sign. `marks` belong to what they follow. An elided article is a
+  word of its own: d'Orsay has three.
   """
   return [match.span() for match in _text_words().finditer(text)]
 
@@ -46,10 +47,11 @@ def _text_words():
   number = r"\d(?:[,:]\d)*"
   rest = f"(?:{number}|{letter}|{mark})*"
   letters = f"(?:{number}|{letter}){rest}"
+  joint = f"(?:(?<![a-z])['’]|['’](?!{capital}))"
   return re.compile(
     rf"[{CHINESE}]{mark}*|(?:[A-Za-z]\.){{2,}}|"
     rf"\b{capital}\.(?=\s+{capital})|['’][sS]\b|"
-    f"{letters}(?:[-./@&+]{letters}|['’](?:{first}|[sS]{letter}){rest})*|"
+    f"{letters}(?:[-./@&+]{letters}|{joint}(?:{first}|[sS]{letter}){rest})*|"
     rf"[^\w\s]{mark}*"
   )
 

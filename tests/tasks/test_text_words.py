@@ -16,6 +16,8 @@ from tasks import text_words
     ("他在北京 lives", "他|在|北|京|lives"),
     ("Mu\u0308ller, हिन्दी", "Mu\u0308ller|,|हिन्दी"),
     ("co\u00adop \u2764\ufe0f!", "co\u00adop|\u2764\ufe0f|!"),
+    ("le musée d'Orsay et l’OTAN", "le|musée|d|'|Orsay|et|l|’|OTAN"),
+    ("qu'Été don't d'Sa it'S", "qu|'|Été|don't|d|'|Sa|it|'S"),
     ("Conan O'Brien met Sinéad O’Connor", "Conan|O'Brien|met|Sinéad|O’Connor"),
     ("Germany’s 'rock'n'roll'", "Germany|’s|'|rock'n'roll|'"),
     ("ANNA'S cat's 'twas o'snow", "ANNA|'S|cat|'s|'|twas|o'snow"),
