@@ -6,6 +6,7 @@ document. A JSON Lines file has an object with `tokens` and `labels` (or
 `ner_tags`) for each sentence.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ from errors import UserError, listing, plural, shortened
 from pipeline import tables, text_files
 
 _DOCUMENT = "-DOCSTART-"
+
+# Other lines that start with # may be words.
+_COMMENT = re.compile(r"#\s*\w+ = ")
 
 
 class Sentence(NamedTuple):
@@ -82,8 +86,8 @@ def _read_columns(path, is_labeled):
     is_empty = not (line.strip() if is_labeled else any(columns))
     if not (is_empty or starts_document):
       first = first if rows else number
-      top = top or (where, line, len(columns))
-      _check_columns(columns, (where, line), top, is_labeled)
+      top = top or line
+      _check_columns(where, line, top, is_labeled)
       rows.append((columns, line))
       continue
     if rows:
@@ -110,25 +114,20 @@ def _columns(line):
   return [column for column in line.split(" ") if column]
 
 
-def _check_columns(columns, here, top, is_labeled):
-  """Raises UserError if a line of a CoNLL file is wrong.
-
-  Args:
-    columns: its columns.
-    here: where it is, and the line.
-    top: the same of the first line with a word, and the number of its columns.
-    is_labeled: whether the last column is the label.
-  """
-  where, width = here[0], top[-1]
+def _check_columns(where, line, top, is_labeled):
+  """Raises UserError if a line of a CoNLL file is wrong; `top` is the first."""
+  columns, width = _columns(line), len(_columns(top))
+  if _COMMENT.match(line):
+    raise UserError(
+      f"{where}: comments are not read; remove the lines that start with #"
+    )
   if len(columns) != width:
-    for place, line in (top[:2], here):
-      if line.startswith("# "):  # If all lines are alike, # is a word.
-        raise UserError(
-          f"{place}: comments are not read; remove the lines that start with #"
-        )
+    remedy = "separate all columns in the same way"
+    if "# " in (line[:2], top[:2]):
+      remedy += ", and remove comments"
     raise UserError(
       f"{where}: {plural(len(columns), 'column')}, but {width} in the lines "
-      f"before; separate all columns in the same way"
+      f"before; {remedy}"
     )
   if is_labeled and width < 2:
     raise UserError(
