@@ -200,6 +200,8 @@ def make_config() -> corpus.CorpusConfig:
     next_sentence_prediction=FLAGS.next_sentence_prediction,
   )
   tokenizer = model_flags.load_tokenizer()
+  if not FLAGS.spm_model_file:
+    model_flags.warn_of_casing(tokenizer.vocab, FLAGS.vocab_file)
   if not (FLAGS.no_masking or "[MASK]" in tokenizer.vocab):
     raise UserError(
       f"--vocab_file={FLAGS.vocab_file} has no line [MASK]; pass the vocab.txt "

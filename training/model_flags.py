@@ -81,8 +81,6 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
   check_vocabulary(tokenizer, flag, path)
-  if flag == "vocab_file":
-    warn_of_casing(tokenizer.vocab, path)
   return tokenizer
 
 
@@ -123,14 +121,20 @@ def check_vocabulary(
 
 
 def warn_of_casing(pieces: Iterable[str], path: str) -> None:
-  """Warns if --do_lower_case does not suit the word pieces of a file."""
-  is_cased = any(
-    piece.lower() != piece for piece in pieces if not piece.startswith("[")
-  )
-  if is_cased == FLAGS.do_lower_case:
-    kind = "has capitals" if is_cased else "has no capitals"
-    logging.warning(
-      "%s %s, but --do_lower_case is %s", path, kind, FLAGS.do_lower_case
+  """Warns once if --do_lower_case does not suit the word pieces of a file."""
+  words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
+  is_cased = any(piece.lower() != piece for piece in words)
+  # Many scripts have no capitals.
+  has_small = any(piece.upper() != piece for piece in words)
+  if is_cased == FLAGS.do_lower_case and (is_cased or has_small):
+    logging.log_first_n(
+      logging.WARNING,
+      "%s has %s, but --do_lower_case is %s; pass --do_lower_case=%s",
+      1,
+      path,
+      "capitals" if is_cased else "no capitals",
+      FLAGS.do_lower_case,
+      not FLAGS.do_lower_case,
     )
 
 
@@ -215,6 +219,8 @@ def _check_tokenizer_fits(config, tokenizer):
       f"two files of the same model"
     )
   check_casing(config, bert_config_file())
+  if not FLAGS.spm_model_file and not hasattr(config, "do_lower_case"):
+    warn_of_casing(tokenizer.vocab, vocab_file())
 
 
 def check_casing(config, path: str) -> None:

@@ -129,10 +129,12 @@ def test_the_famous_command(goldens, tmp_path):
 @pytest.mark.parametrize(
   ("piece", "do_lower_case", "kind"),
   [
-    ("Word", True, "has capitals"),
+    ("Word", True, "capitals"),
     ("Word", False, None),
     ("word", True, None),
-    ("word", False, "has no capitals"),
+    ("word", False, "no capitals"),
+    ("<S>", True, None),  # As in the Chinese release.
+    ("字", False, None),
   ],
 )
 def test_casing_that_the_vocabulary_contradicts(
@@ -147,7 +149,10 @@ def test_casing_that_the_vocabulary_contradicts(
       tmp_path / "out", vocab_file=vocabulary, do_lower_case=do_lower_case
     ),
   )
-  wanted = f"{vocabulary} {kind}, but --do_lower_case is {do_lower_case}"
+  wanted = (
+    f"{vocabulary} has {kind}, but --do_lower_case is {do_lower_case}; pass "
+    f"--do_lower_case={not do_lower_case}"
+  )
   assert (wanted in log) == (kind is not None)
   assert ("capitals" in log) == (kind is not None)
 
