@@ -7,6 +7,7 @@
 An interrupted download continues with the same command. The folder is printed.
 """
 
+import itertools
 import sys
 
 from absl import flags
@@ -21,15 +22,19 @@ COMMANDS = ("glue", "squad", "model")
 
 
 def define_flags() -> None:
-  """Defines the flags; arguments without a flag are --command and --names."""
-  is_flag = [argument.startswith("-") for argument in sys.argv[1:]]
-  if not all(is_flag):
-    start = 1 + is_flag.index(False)
-    count = [*is_flag[start:], True].index(True) + 1
-    command, *names = sys.argv[start : start + count]
+  """Defines the flags; the first arguments are --command and --names.
+
+  Flags may precede them as --name=value.
+  """
+  takewhile = itertools.takewhile
+  before = takewhile(lambda a: a[:1] == "-" and "=" in a, sys.argv[1:])
+  start = 1 + len(list(before))
+  found = list(takewhile(lambda a: a[:1] != "-", sys.argv[start:]))
+  if found:
+    command, *names = found
     changed = [f"--command={command}"]
     changed += [f"--names={','.join(names)}"] if names else []
-    sys.argv[start : start + count] = changed
+    sys.argv[start : start + len(found)] = changed
   flags.DEFINE_enum(
     "command", None, COMMANDS, "What to download; the first argument."
   )

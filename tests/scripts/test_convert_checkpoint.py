@@ -171,8 +171,11 @@ BAD = {
   "download.py glue MPRC": ["'MPRC' is not a task", "did you mean 'MRPC'?"],
   "download.py squad MRPC": ["squad has no parts", "omit 'MRPC'"],
   "download.py --output_dir=OUT glue MPRC": ["'MPRC' is not a task"],
-  "download.py --offline squad --output_dir=FILES/text.txt": [
+  "download.py --offline=true squad --output_dir=FILES/text.txt": [
     "not a writable folder"
+  ],
+  "download.py --command=glue --names=MPRC --output_dir OUT": [
+    "'MPRC' is not a task"
   ],
   "download.py squad --output_dir=OUT --offline": [
     "--offline",
