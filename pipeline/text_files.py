@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import math
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ _CHUNK_BYTES = 2**20
 # The name of standard input, or standard output.
 STREAM = "-"
 
-# What files begin with that gzip, bzip2, xz, zip and Zstandard write.
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"(\xb5/\xfd")
+# What files begin with that gzip, bzip2, xz and Zstandard write.
+_COMPRESSED = re.compile(rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\(\xb5/\xfd")
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -95,7 +96,7 @@ def _open_uncompressed(path):
 
 def _not_utf8(where, error, offset=0):
   """The UserError for bytes at an offset of a file that are not UTF-8."""
-  if not offset and error.object.startswith(_COMPRESSED):
+  if not offset and _COMPRESSED.match(error.object):
     return UserError(f"{where}: the file is compressed; decompress it")
   return UserError(
     f"{where}: byte {offset + error.start} is not UTF-8; convert the file to "
