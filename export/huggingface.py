@@ -164,7 +164,7 @@ def _assets_of_head(folder) -> dict[str, str]:
   """The files of a task that config.json names, with the folder's settings."""
   architecture = huggingface_config.read_head(folder).architecture
   if architecture == classification.ARCHITECTURE:
-    return classification.assets(*classification.read_assets(folder))
+    return _classifier_assets(folder, *classification.read_assets(folder))
   if architecture == tagging.ARCHITECTURE:
     return tagging.assets(*tagging.read_assets(folder))
   if architecture == multiple_choice.ARCHITECTURE:
@@ -212,7 +212,18 @@ def _fold_scale(folder, weights) -> Contents:
   weights["output_weights"] = weights["output_weights"] * scale
   bias = weights["output_bias"] * scale + np.float32(label_type.mean)
   weights["output_bias"] = bias
-  return classification.assets(type(label_type)(), reading)
+  return _classifier_assets(folder, type(label_type)(), reading)
+
+
+def _classifier_assets(folder, label_type, reading):
+  """The files of a classifier; config.json does not say if it reads pairs."""
+  contents = classification.assets(label_type, reading)
+  if classification.trained_on_pairs(folder) is None:
+    settings = json.loads(contents[classification.SETTINGS_NAME])
+    del settings["is_pair"]
+    text = json.dumps(settings, indent=2) + "\n"
+    contents[classification.SETTINGS_NAME] = text
+  return contents
 
 
 def _config_json(model, fields):

@@ -131,6 +131,8 @@ def test_a_task_without_our_files_is_known_by_its_architecture(
   if architecture == classification.ARCHITECTURE:
     kinds = [classification.read_assets(str(f))[0].kind for f in (there, back)]
     assert kinds == ["multilabel", "multilabel"]
+    # Nothing says whether it was trained on pairs of texts.
+    assert classification.trained_on_pairs(str(back)) is None
 
 
 def test_labels_of_a_model_without_a_task_are_not_copied(write, tmp_path):
