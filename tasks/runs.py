@@ -201,7 +201,8 @@ def make_task(
     names,
     request.class_weights == "balanced" and trains,
     run.submission_dir,
-    on_pairs,
+    # A processor of a user's own may mix single texts and pairs.
+    on_pairs if task else None,
   )
 
 
@@ -215,7 +216,9 @@ def _check_table_flags(request, trained, on_pairs, folder):
     folder: its folder.
   """
   for kind in ("regression", "multilabel"):
-    if getattr(request, kind) and kind != trained.kind:
+    # That of a model without our files is guessed.
+    is_known = classification.has_labels(folder)
+    if getattr(request, kind) and is_known and kind != trained.kind:
       raise UserError(
         f"--{kind}: the model in {folder} was trained for {trained.kind}; omit "
         f"it"
