@@ -153,7 +153,7 @@ def check_flags() -> None:
   flag_checks.require("task_name")
   flag_checks.check_fine_tuning_flags("predict_file", "interactive")
   flag_checks.check_exclusive("regression", "multilabel")
-  if "xnli" not in map(str.lower, FLAGS.task_name):
+  if "xnli" not in (n.lower().replace("-", "") for n in FLAGS.task_name):
     flag_checks.warn_of_unused("pass --task_name=XNLI", "xnli_language")
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
     raise UserError(

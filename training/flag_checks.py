@@ -24,7 +24,8 @@ _TRAINING_FLAGS = (
 # Flags of data that a command which asks a trained model does not read.
 _DATA_FLAGS = (
   *("task_name", "data_dir", "train_file", "dev_file", "test_file"),
-  *("text_a_column", "text_b_column", "regression", "multilabel"),
+  *("text_a_column", "text_b_column", "label_column", "id_column"),
+  *("dev_fraction", "regression", "multilabel"),
 )
 
 
@@ -40,7 +41,7 @@ def check_device_flags() -> None:
   if not (
     FLAGS.use_tpu or common_flags.given("distribution_strategy") == "tpu"
   ):
-    warn_of_unused("add --use_tpu", "tpu_name", "master")
+    warn_of_unused("omit it, or add --use_tpu", "tpu_name", "master")
     return
   if FLAGS.precision == "float16":
     raise UserError(
@@ -150,8 +151,8 @@ def check_question_flags(*names: str) -> None:
   """Checks the flags of a command that asks the model in --output_dir.
 
   Args:
-    names: the flags that ask, of which one is given. None of the flags for
-      training and its data may be given as well.
+    names: the flags that ask, of which one is given. No flag may ask for a
+      training, an evaluation or a prediction as well; those of data are unused.
   """
   require("output_dir")
   require_positive("predict_batch_size")

@@ -976,8 +976,8 @@ UNUSED = [
     "extract_features.py --input_file=FILES/one_text.txt --output_file=- "
     "--init_checkpoint=nowhere --tpu_name=t --master=m --num_tpu_cores=8",
     [
-      "--tpu_name=t is not used; add --use_tpu",
-      "--master=m is not used; add --use_tpu",
+      "--tpu_name=t is not used; omit it, or add --use_tpu",
+      "--master=m is not used; omit it, or add --use_tpu",
     ],
   ),
 ]

@@ -345,7 +345,7 @@ def test_the_last_weights_do_not_replace_the_best(kept, files):
       "run_classifier.py", *command, "--do_train", status=2
     )
     assert "pass the same --keep_best" in error.splitlines()[-1]
-    assert "--tpu_name=mine is not used; add --use_tpu" in error
+    assert "--tpu_name=mine is not used; omit it, or add --use_tpu" in error
   after = _weights(folder / "bert_model.ckpt")
   for name, value in before.items():
     np.testing.assert_array_equal(after[name], value)
