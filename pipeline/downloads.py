@@ -41,6 +41,7 @@ RELEASES = {
 _HUB_FILES = (
   *("config.json", "model*.safetensors", "model.safetensors.index.json"),
   *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+  "added_tokens.json",
   "*.model",  # A SentencePiece model.
   *("bert_config.json", "bert_model.ckpt.*", "labels.json", "squad.json"),
   *("classifier.json", "tagger.json", "multiple_choice.json"),
