@@ -52,6 +52,15 @@ _TOKENIZERS = {
   "do_basic_tokenize": ("True",),
 }
 
+# Classes without settings of their own, which do what tokenizer.json says.
+_GENERIC_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+# Parts of a normalizer that change nothing but case, accents and code points.
+_NORMALIZERS = {
+  *("Sequence", "BertNormalizer", "Lowercase", "StripAccents", "Strip"),
+  *("NFC", "NFD", "NFKC", "NFKD"),
+}
+
 # Their defaults where ours differ.
 _DEFAULTS = {"vocab_size": 30522, "hidden_act": "gelu", "type_vocab_size": 2}
 
@@ -103,7 +112,9 @@ def read_config(path: str) -> modeling.BertConfig:
   except ValueError as error:
     raise UserError(f"{path} is damaged: {error}; copy it again") from error
   _check_tokenizer(path, fields)
-  do_lower_case = _read_casing(os.path.dirname(path))
+  do_lower_case = _read_casing(
+    os.path.dirname(path), fields.get("tokenizer_class")
+  )
   if do_lower_case is not None:
     config.do_lower_case = do_lower_case
   return config
@@ -125,19 +136,25 @@ def _check_tokenizer(path, fields):
       )
 
 
-def _read_casing(folder):
+def _read_casing(folder, tokenizer_class):
   """Whether the tokenizer in a folder lower-cases text; None if unknown."""
   path = os.path.join(folder, TOKENIZER_NAME)
   settings = files.read_json(path, dict) or {}
   _check_tokenizer(path, settings)
+  tokenizer_class = settings.get("tokenizer_class") or tokenizer_class
+  is_generic = tokenizer_class in _GENERIC_TOKENIZERS
   found = [(path, settings)]
   lower_cases = settings.get("do_lower_case")
   if not isinstance(lower_cases, bool):
     lower_cases = None
+  if is_generic or lower_cases is None:
     file = os.path.join(folder, "tokenizer.json")
     tokenizer = files.read_json(file, dict)
     if tokenizer is not None:
       parts = list(_normalizers(file, tokenizer.get("normalizer")))
+      if is_generic:
+        _check_generic(file, tokenizer, parts)
+        found = []  # Its class ignores the settings.
       lower_cases = any(part["lowercase"] for part in parts)
       found += [(file, part) for part in parts]
   for file, fields in found:
@@ -154,6 +171,45 @@ def _read_casing(folder):
           fields[name],
         )
   return lower_cases
+
+
+def _check_generic(path, tokenizer, parts):
+  """Raises UserError unless a tokenizer.json says to split text as BERT does.
+
+  Args:
+    path: the file.
+    tokenizer: its content.
+    parts: its `_normalizers`.
+  """
+  types = [part.get("type") for part in parts]
+  is_known = types[:1] == ["BertNormalizer"]
+  if types[:1] == ["Sequence"]:
+    strips = [_strips_accents(part) for part in parts]
+    lower_cases = any(part["lowercase"] for part in parts)
+    is_known = any(strips) == lower_cases and _NORMALIZERS.issuperset(types)
+  pre_tokenizer, model = tokenizer.get("pre_tokenizer"), tokenizer.get("model")
+  prefix = "##"
+  if isinstance(model, dict):
+    prefix = model.get("continuing_subword_prefix", prefix)
+  kind = "BertPreTokenizer"
+  for name, value, is_as_ours, wanted in (
+    ("pre_tokenizer", pre_tokenizer, pre_tokenizer == {"type": kind}, kind),
+    ("normalizer", tokenizer.get("normalizer"), is_known, "BertNormalizer"),
+    ("continuing_subword_prefix", prefix, prefix == "##", "'##'"),
+  ):
+    if not is_as_ours:
+      raise UserError(
+        f"{path}: {name}={shortened(repr(value))} is not supported; pass a "
+        f"model with {wanted}"
+      )
+
+
+def _strips_accents(part):
+  """Whether a part of a normalizer does."""
+  if part.get("type") != "BertNormalizer":
+    return part.get("type") == "StripAccents"
+  strips = part.get("strip_accents")
+  return part["lowercase"] if strips is None else strips
 
 
 def _normalizers(path, normalizer):

@@ -189,6 +189,77 @@ def test_tokenizers_that_split_as_ours(read, tmp_path, name):
   assert read(tokenizer_class=name).do_lower_case is False
 
 
+BERT = {"type": "BertNormalizer", "lowercase": True}
+LOWER = [{"type": "NFD"}, {"type": "Lowercase"}, {"type": "StripAccents"}]
+
+
+@pytest.fixture
+def read_generic(read, tmp_path):
+  """A function: the BertConfig with a changed tokenizer.json."""
+
+  def read_generic(tokenizer_class, **changes):
+    settings = {"tokenizer_class": tokenizer_class, "do_lower_case": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = {
+      "normalizer": BERT,
+      "pre_tokenizer": {"type": "BertPreTokenizer"},
+      "model": {"continuing_subword_prefix": "##"},
+      **changes,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return read()
+
+  return read_generic
+
+
+GENERIC = pytest.mark.parametrize(
+  "name", ["PreTrainedTokenizerFast", "TokenizersBackend"]
+)
+
+
+@GENERIC
+@pytest.mark.parametrize(
+  ("normalizer", "wanted"),
+  [
+    (BERT, True),
+    ({**BERT, "lowercase": False}, False),
+    ({"type": "Sequence", "normalizers": LOWER}, True),
+    ({"type": "Sequence", "normalizers": [{"type": "NFC"}]}, False),
+    ({"type": "Sequence", "normalizers": [{"type": "NFC"}, BERT]}, True),
+  ],
+)
+def test_a_generic_tokenizer_has_the_casing_of_its_file(
+  read_generic, name, normalizer, wanted
+):
+  assert read_generic(name, normalizer=normalizer).do_lower_case is wanted
+
+
+@GENERIC
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [
+    ("pre_tokenizer", {"type": "WhitespaceSplit"}),
+    ("pre_tokenizer", None),
+    ("normalizer", None),
+    ("normalizer", {"type": "Lowercase"}),
+    ("normalizer", {"type": "Sequence", "normalizers": LOWER[:2]}),
+    ("normalizer", {"type": "Sequence", "normalizers": LOWER[::2]}),
+    ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Replace"}]}),
+    ("model", {"continuing_subword_prefix": "@@"}),
+  ],
+)
+def test_a_generic_tokenizer_that_splits_otherwise_is_an_error(
+  read_generic, name, field, value
+):
+  shown = "continuing_subword_prefix" if field == "model" else field
+  with pytest.raises(
+    UserError, match=rf"r\.json: {shown}=.* is not supported;"
+  ):
+    read_generic(name, **{field: value})
+  # This class has settings, in tokenizer_config.json.
+  assert read_generic("BertTokenizer", **{field: value}).do_lower_case is True
+
+
 def test_the_head_has_its_labels(read, tmp_path):
   labels = {"1": "good", "0": "bad"}
   read(id2label=labels, problem_type="single_label_classification")
