@@ -19,9 +19,9 @@ import layers
 import modeling
 import tokenization
 from errors import UserError, listing, plural
-from tasks import find_task
 from pipeline import files
-from tasks import classification, multiple_choice, squad_model, tagging
+from tasks import classification, find_task, multiple_choice, pretraining
+from tasks import squad_model, tagging
 from training import checkpoints, huggingface_config, model_folder
 from training import huggingface_weights as names
 
@@ -56,7 +56,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   prefix, model = _find_model(model_dir)
   model_folder.check_vocabulary(model)
   folder = os.path.dirname(prefix)
-  weights = _read_weights(prefix)
+  weights = _read_weights(prefix, model.config)
   step = weights.pop(names.STEP, None)
   contents = _read_assets(folder)
   architecture, fields = _describe_head(folder, weights)
@@ -98,7 +98,7 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
   """
   prefix, model = _find_model(model_dir)
   folder = os.path.dirname(prefix)
-  weights = _read_weights(prefix)
+  weights = _read_weights(prefix, model.config)
   contents = {**_vocab_files(folder, model.tokenizer), **_read_assets(folder)}
   config = modeling.BertConfig.from_dict(
     {**model.config.to_dict(), "do_lower_case": _lower_cases(model)}
@@ -126,8 +126,12 @@ def _lower_cases(model):
   return model.tokenizer.basic_tokenizer.do_lower_case
 
 
-def _read_weights(prefix):
-  """The variables of BERT and its heads, by name; others are logged."""
+def _read_weights(prefix, config):
+  """The variables of BERT and its heads, by name; others are logged.
+
+  Raises:
+    UserError: they do not fit the BertConfig, or there are too few.
+  """
   checkpoint = checkpoints.Checkpoint(prefix)
   weights = {
     name
@@ -142,9 +146,70 @@ def _read_weights(prefix):
     raise UserError(
       f"{prefix} has no word embeddings of BERT; pass the checkpoint of a BERT"
     )
+  _check_is_complete(checkpoint, config)
   if names.STEP in checkpoint:
     known.add(names.STEP)
   return {name: checkpoint[name] for name in sorted(known)}
+
+
+def _check_is_complete(checkpoint, config):
+  """Raises UserError if a variable is missing or has another shape."""
+  folder, shapes = os.path.dirname(checkpoint.prefix), checkpoint.shapes
+  head = _head_shapes(folder, shapes, config)
+  reads_pooler = "cls/seq_relationship/output_weights" in head or (
+    find_task.find_task(folder) in ("classification", "multiple choice")
+  )
+  for name, wanted in head.items():
+    found = shapes.get(name, wanted)
+    if name.endswith("output_weights") and found != wanted:
+      raise UserError(
+        f"{checkpoint.prefix}: {name} has shape {found}, and the task and the "
+        f"labels of the model need {wanted}; correct the configuration beside "
+        f"it, or pass another model"
+      )
+  is_optional = not reads_pooler and shapes.keys().isdisjoint(
+    checkpoints.POOLER
+  )
+  checkpoints.compare(
+    checkpoint,
+    modeling.variable_shapes(config) | head,
+    checkpoints.POOLER if is_optional else (),
+  )
+
+
+def _head_shapes(folder, shapes, config):
+  """Name and shape of the variables of a model's heads.
+
+  Args:
+    folder: the folder of the model, which may name its task.
+    shapes: dict from the name of each variable that it has to its shape.
+    config: its BertConfig.
+  """
+  task, size = find_task.find_task(folder), config.hidden_size
+  if task == "squad":
+    return squad_model.variable_shapes(config)
+  if task == "multiple choice":
+    return layers.output_shapes(size, 1)
+  if task == "tagging":
+    return layers.output_shapes(size, len(tagging.read_assets(folder)[0]))
+  if task == "classification":
+    label_type, _ = classification.read_assets(folder)
+    return layers.output_shapes(size, label_type.num_outputs)
+  # Without a task, a head that is there in part should be there as a whole.
+  parts = {name.rpartition("/")[0] for name in shapes}
+  architecture = huggingface_config.read_head(folder).architecture
+  is_paired = architecture == "BertForPreTraining"
+  wanted = {}
+  if "output_weights" in shapes:
+    wanted |= layers.output_shapes(size, shapes["output_weights"][0])
+  if "cls/squad" in parts:
+    wanted |= squad_model.variable_shapes(config)
+  if "cls/seq_relationship" in parts or is_paired:
+    wanted |= layers.output_shapes(size, 2, "cls/seq_relationship/")
+  is_masked = is_paired or architecture == "BertForMaskedLM"
+  if is_masked or any(part.startswith("cls/predictions") for part in parts):
+    wanted |= pretraining.variable_shapes(config, False)
+  return wanted
 
 
 def _read_assets(folder) -> Contents:

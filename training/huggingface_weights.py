@@ -155,13 +155,13 @@ class Weights:
     path: a file, `*.safetensors` or `*.safetensors.index.json`.
 
   Raises:
-    UserError: a file is missing or damaged.
+    UserError: a file is missing or damaged, or two tensors are one variable.
   """
 
   def __init__(self, path: str):
     self._path = path
     self._tensors, self._decoder, self._step = {}, None, None
-    biases = {}
+    biases, theirs = {}, {}
     for file in weight_files(path):
       if not file.endswith(".safetensors"):
         continue
@@ -174,7 +174,13 @@ class Weights:
         elif name == _DECODER_BIAS:
           biases = {"cls/predictions/output_bias": tensor}
         elif not name.endswith("position_ids"):
-          self._tensors[variable_name(name) or name] = tensor
+          ours = variable_name(name) or name
+          if ours in theirs:
+            raise UserError(
+              f"{path}: the tensors {theirs[ours]} and {name} are both {ours}; "
+              f"save the model again without one of them"
+            )
+          self._tensors[ours], theirs[ours] = tensor, name
     self._tensors = biases | self._tensors
 
   def get_variable_to_shape_map(self) -> dict[str, list[int]]:

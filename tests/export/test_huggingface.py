@@ -13,7 +13,8 @@ import layers
 import tokenization
 from errors import UserError
 from export import huggingface, saved_model
-from tasks import classification, multiple_choice, squad_model, tagging
+from tasks import classification, multiple_choice, pretraining, squad_model
+from tasks import tagging
 from tasks import labels as label_types
 from tasks.classifier import Classifier
 from tasks.find_task import find_task
@@ -88,10 +89,12 @@ def _heads():
 
 
 @pytest.mark.parametrize("architecture", _heads())
-def test_a_round_trip_gives_the_same_bytes(write, tmp_path, architecture):
+def test_a_round_trip_gives_the_same_bytes(
+  write, tmp_path, golden, architecture
+):
   head, assets = _heads()[architecture]
   if architecture == "BertForMaskedLM":
-    head = {"cls/predictions/output_bias": [1001]}
+    head = pretraining.variable_shapes(golden.config, False)
   model = write(head, assets, architecture == "BertForPreTraining")
   there, back, again = (tmp_path / name for name in ("there", "back", "again"))
   assert huggingface.to_huggingface(str(model), str(there)) == architecture
@@ -309,6 +312,85 @@ def test_a_checkpoint_of_something_else_is_an_error(write, tmp_path):
   with pytest.raises(UserError, match="no word embeddings of BERT; pass"):
     huggingface.to_huggingface(str(model), str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
+
+
+def _change(folder, lost=None, **fields):
+  """Removes tensors from a folder of theirs, or changes its config.json."""
+  path = folder / "model.safetensors"
+  values = safetensors.load(path.read_bytes())
+  kept = {n: v for n, v in values.items() if not (lost and re.search(lost, n))}
+  assert bool(lost) == (len(kept) < len(values))
+  path.write_bytes(safetensors.save(kept))
+  path = folder / "config.json"
+  path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize("convert", ["to_tensorflow", "to_huggingface"])
+@pytest.mark.parametrize(
+  ("architecture", "lost", "fields", "wanted"),
+  [
+    ("BertModel", r"layer\.1\.", {}, "lacks bert/.*layer_1/.* 15 more"),
+    ("BertModel", None, {"vocab_size": 1005}, "word_embeddings has shape"),
+    (
+      "BertForMaskedLM",
+      None,
+      {"max_position_embeddings": 64},
+      "position_embeddings has shape",
+    ),
+    ("BertForMaskedLM", r"transform\.dense", {}, "lacks cls/predictions/tra"),
+    ("BertForPreTraining", r"^cls", {}, "lacks cls/"),
+    ("BertForPreTraining", "pooler", {}, "lacks bert/pooler"),
+    ("BertForSequenceClassification", "classifier", {}, "lacks output_weights"),
+    ("BertForSequenceClassification", "pooler", {}, "lacks bert/pooler"),
+    ("BertForTokenClassification", "classifier", {}, "lacks output_weights"),
+    ("BertForTokenClassification", r"pooler.*bias", {}, "lacks bert/pooler"),
+    ("BertForQuestionAnswering", r"outputs\.bias", {}, "lacks cls/squad/outpu"),
+    (
+      "BertForPreTraining",
+      None,
+      {"architectures": ["BertForQuestionAnswering"]},
+      "lacks cls/squad/output_weights",
+    ),
+    ("BertForMultipleChoice", "classifier.bias", {}, "lacks output_bias"),
+  ],
+)
+def test_an_incomplete_model_is_an_error(
+  write, tmp_path, golden, convert, architecture, lost, fields, wanted
+):
+  head, assets = _heads()[architecture]
+  if architecture == "BertForMaskedLM":
+    head = pretraining.variable_shapes(golden.config, False)
+  there, out = tmp_path / "there", tmp_path / "out"
+  model = write(head, assets, architecture == "BertForPreTraining")
+  huggingface.to_huggingface(str(model), str(there))
+  _change(there, lost, **fields)
+  with pytest.raises(UserError, match=wanted):
+    getattr(huggingface, convert)(str(there), str(out))
+  assert not out.exists()
+
+
+def test_labels_that_are_not_those_of_the_weights_are_an_error(write, tmp_path):
+  there, out = tmp_path / "there", tmp_path / "out"
+  model = write(*_heads()["BertForSequenceClassification"])
+  huggingface.to_huggingface(str(model), str(there))
+  (there / "labels.json").write_text('["a", "b"]')
+  wanted = r"output_weights has shape \[3, 32\], .* \[2, 32\]; correct the"
+  with pytest.raises(UserError, match=wanted):
+    huggingface.to_tensorflow(str(there), str(out))
+  assert not out.exists()
+
+
+@pytest.mark.parametrize(
+  "architecture", ["BertModel", "BertForTokenClassification"]
+)
+def test_some_models_have_no_pooler(write, tmp_path, architecture):
+  there = tmp_path / "there"
+  model = write(*_heads()[architecture])
+  huggingface.to_huggingface(str(model), str(there))
+  _change(there, "pooler")
+  huggingface.to_tensorflow(str(there), str(tmp_path / "back"))
+  checkpoint = checkpoints.Checkpoint(str(tmp_path / "back/bert_model.ckpt"))
+  assert "bert/pooler/dense/bias" not in checkpoint
 
 
 @pytest.mark.parametrize("special", ["[CLS]", "[SEP]", "[UNK]"])

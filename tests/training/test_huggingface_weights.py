@@ -170,6 +170,14 @@ def test_other_tensors_keep_their_names(tmp_path, values):
   assert checkpoints.Checkpoint(path).shapes["adapter.weight"] == [3]
 
 
+@pytest.mark.parametrize("change", [_without_prefix, _old_norms])
+def test_two_tensors_of_one_variable_are_an_error(tmp_path, values, change):
+  path = _write(tmp_path / "model.safetensors", values | change(values))
+  wanted = r"model\.safetensors: the tensors \S+ and \S+ are both bert/"
+  with pytest.raises(UserError, match=wanted):
+    Weights(path)
+
+
 def test_an_untied_decoder_is_an_error(tmp_path, values):
   other = _with_decoder(values)
   other["cls.predictions.decoder.weight"] = np.zeros([9, 4], np.float32)
