@@ -151,9 +151,6 @@ def export_model(
   vector_length = length or min(_LENGTH, model.config.max_position_embeddings)
   if FLAGS.part == "encoder":
     module = saved_model.Encoder(model_dir)
-    # For convert_checkpoint.py: variables do not tell the activation.
-    path = os.path.join(folder, "bert_config.json")
-    files.write_file(path, model.config.to_json_string())
   elif FLAGS.part == "preprocess":
     module = saved_model.Preprocessor(tokenizer, vector_length)
   else:
@@ -165,6 +162,18 @@ def export_model(
     lite.write_lite(module, path, length or module.seq_length, FLAGS.quantize)
   else:
     tf.saved_model.save(module, folder, module.serving())
+    if FLAGS.part != "preprocess":
+      write_config(model, folder)
+
+
+def write_config(model: model_folder.Model, folder: str) -> None:
+  """Writes what convert_checkpoint.py cannot tell from variables."""
+  do_lower_case = model.tokenizer.basic_tokenizer.do_lower_case
+  config = modeling.BertConfig.from_dict(
+    {**model.config.to_dict(), "do_lower_case": do_lower_case}
+  )
+  path = os.path.join(folder, "bert_config.json")
+  files.write_file(path, config.to_json_string())
 
 
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:

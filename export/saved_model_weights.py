@@ -230,6 +230,12 @@ def _find_config(folder, values, num_heads):
     max_position_embeddings=len(tables[1]),
     type_vocab_size=len(tables[2]),
   )
+  logging.warning(
+    "%s does not contain the activation; assuming hidden_act=%s; if it is "
+    "another, put the model's bert_config.json there, and convert it again",
+    folder,
+    config.hidden_act,
+  )
   try:
     config.check()
   except ValueError as error:

@@ -175,6 +175,8 @@ def test_the_originals_names_are_kept(tmp_path, caplog):
   guessed = tmp_path / "guessed"
   saved_model_weights.write_release(str(tmp_path / "saved"), str(guessed))
   assert "if it is not 1, correct bert_config.json" in caplog.text
+  assert "activation; assuming hidden_act=gelu; if it is" in caplog.text
+  caplog.clear()
   config = tmp_path / "saved" / "bert_config.json"
   config.write_text(CONFIG.to_json_string())
   out = tmp_path / "out"
@@ -182,6 +184,7 @@ def test_the_originals_names_are_kept(tmp_path, caplog):
   found = checkpoints.Checkpoint(str(out / "bert_model.ckpt"))
   assert found.shapes == modeling.variable_shapes(CONFIG)
   assert model_folder.load_config(str(out)).num_attention_heads == 2
+  assert "assuming hidden_act" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,28 @@ def test_a_folder_gets_the_whole_model(tmp_path, monkeypatch, target):
   assert not list(tmp_path.rglob(".export-*"))
 
 
+@pytest.mark.parametrize("part", ["task", "encoder"])
+def test_a_saved_model_has_its_configuration(files, tmp_path, part):
+  """Its variables tell neither the activation nor, in this case, the heads."""
+  model = tmp_path / "model"
+  shutil.copytree(files / "model", model)
+  fields = json.loads((model / "bert_config.json").read_text())
+  wanted = {**fields, "hidden_act": "relu", "do_lower_case": False}
+  (model / "bert_config.json").write_text(json.dumps(wanted))
+  for script, flag, source, target in (
+    ("export_model.py", f"--part={part}", "model", "saved"),
+    ("convert_checkpoint.py", "--to=tensorflow", "saved", "back"),
+  ):
+    scripts.fork(
+      script,
+      flag,
+      f"--model_dir={tmp_path / source}",
+      f"--output_dir={tmp_path / target}",
+    )
+  found = json.loads((tmp_path / "back" / "bert_config.json").read_text())
+  assert found == wanted
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path, name):
   changes, wanted = BAD[name]
