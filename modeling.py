@@ -77,7 +77,7 @@ class BertConfig:
         raise ValueError("not a JSON object")
       config = cls.from_dict(fields)
       config.check()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
       raise UserError(
         f"{json_file} is not a valid model configuration: {error}; pass the "
         f"bert_config.json that came with the model"

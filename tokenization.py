@@ -23,6 +23,9 @@ UNKNOWN = "[UNK]"
 # Longer words are unknown.
 MAX_WORD_LENGTH = 200
 
+# What reading JSON of another structure, or of thousands of levels, raises.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
 # What SentencePiece puts before the first piece of a word.
 WORD_START = "\u2581"
 
@@ -123,7 +126,7 @@ def _check_added_tokens(path, vocab):
     if os.path.basename(path) == "tokenizer.json":
       tokens = [entry["content"] for entry in tokens.get("added_tokens") or []]
     lost = [token for token in tokens if token not in vocab]
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except _DAMAGE as error:
     raise UserError(
       f"{path} is damaged: no list of added tokens; copy it again"
     ) from error
@@ -141,7 +144,7 @@ def _load_json_vocab(path):
     model = json.loads(read_file(path))["model"]
     ids = {piece: int(index) for piece, index in model["vocab"].items()}
     is_whole = sorted(ids.values()) == list(range(len(ids)))
-  except (ValueError, KeyError, TypeError, AttributeError):
+  except _DAMAGE:
     is_whole = False
   # Older files do not name the type.
   if not is_whole or model.get("type", "WordPiece") != "WordPiece":

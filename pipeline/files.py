@@ -177,7 +177,7 @@ def read_json(path: str, kind: type) -> dict | list | None:
     return None
   try:
     found = json.loads(read_bytes(path))
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
     raise UserError(damaged(path, f"invalid JSON: {error}")) from error
   if not isinstance(found, kind):
     expected = {dict: "object", list: "array"}[kind]

@@ -216,7 +216,10 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   path = os.path.join(folder, SETTINGS_NAME)
   settings = files.read_json(path, dict)
   # Without our tagger.json, labels.json is not ours, either.
-  labels = settings and files.read_json(os.path.join(folder, LABELS_NAME), list)
+  labels_path = os.path.join(folder, LABELS_NAME)
+  labels = settings and files.read_json(labels_path, list)
+  if not all(isinstance(label, str) for label in labels or ()):
+    raise UserError(files.damaged(labels_path, "a label is not a string"))
   head = huggingface_config.read_head(folder)
   if head.architecture == ARCHITECTURE:  # It needs no files of ours.
     labels = labels or head.labels

@@ -61,6 +61,9 @@ _NORMALIZERS = {
   *("NFC", "NFD", "NFKC", "NFKD"),
 }
 
+# More labels than any task has; each gets a name.
+_MAX_LABELS = 2**20
+
 # Their defaults where ours differ.
 _DEFAULTS = {"vocab_size": 30522, "hidden_act": "gelu", "type_vocab_size": 2}
 
@@ -83,7 +86,7 @@ def read_config(path: str) -> modeling.BertConfig:
   """
   try:
     fields = json.loads(files.read_bytes(path))
-  except ValueError:
+  except (ValueError, RecursionError):
     fields = None
   is_named = isinstance(fields, dict) and os.path.basename(path) == CONFIG_NAME
   if not is_named and not is_config(fields):
@@ -263,9 +266,11 @@ def read_head(folder: str) -> Head:
     labels = [labels[str(index)] for index in range(len(labels))]
     labels = [str(x) if type(x) is int else x for x in labels]
     if not labels:
-      count = int(fields.get("num_labels", 2))
+      count = fields.get("num_labels", 2)
+      if type(count) is not int or not 0 <= count <= _MAX_LABELS:
+        raise _damaged(path, "num_labels", count)
       labels = [f"LABEL_{index}" for index in range(count)]
-  except (KeyError, TypeError, ValueError) as error:
+  except (KeyError, TypeError) as error:
     raise _damaged(path, "id2label", fields.get("id2label")) from error
   if not _are_texts(labels):
     raise _damaged(path, "id2label", fields["id2label"])

@@ -38,6 +38,10 @@ _DECODER_BIAS = "cls.predictions.decoder.bias"
 
 # The number of updates, which is no tensor but an entry of the metadata.
 STEP = "global_step"
+_MAX_STEP = np.iinfo(np.int64).max
+
+# What reading JSON of another structure, or of thousands of levels, raises.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def find_weights(folder: str) -> str | None:
@@ -82,7 +86,7 @@ def weight_files(path: str) -> list[str]:
     return [path]
   try:
     names = json.loads(files.read_bytes(path))["weight_map"].values()
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except _DAMAGE as error:
     raise UserError(_damaged(path, "no weight_map")) from error
   names = sorted(set(map(str, names)))
   folder = os.path.dirname(path)
@@ -224,9 +228,14 @@ def _read_header(path):
     metadata = header.pop("__metadata__", {})
     if not all(isinstance(value, str) for value in metadata.values()):
       raise ValueError("its metadata is wrong")
+    step = metadata.get(STEP, "")
+    if step.isdecimal() and int(step) > _MAX_STEP:
+      raise ValueError(f"{STEP} is {step}")
     found = {}
     for name, entry in header.items():
       start, end = entry["data_offsets"]
+      if {type(size) for size in (start, end, *entry["shape"])} != {int}:
+        raise ValueError(f"{name} has sizes that are not integers")
       found[name] = tensor = _Tensor(
         path, entry["dtype"], entry["shape"], 8 + length + start, end - start
       )
@@ -241,7 +250,9 @@ def _read_header(path):
     return found, metadata
   except FileNotFoundError as error:
     raise UserError(f"{path} is missing; copy it again") from error
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except IsADirectoryError as error:
+    raise UserError(f"{path} is a folder; put the file there") from error
+  except _DAMAGE as error:
     raise UserError(_damaged(path, error)) from error
 
 

@@ -226,6 +226,14 @@ def test_a_folder_without_a_tagger_is_refused(tmp_path):
     tagging.read_assets(str(tmp_path))
 
 
+@pytest.mark.parametrize("labels", ["[1, 2, 3]", '["O", null]', "[" * 100_000])
+def test_damaged_labels_are_refused(tmp_path, labels):
+  (tmp_path / "tagger.json").write_text('{"scheme": null}')
+  (tmp_path / "labels.json").write_text(labels)
+  with pytest.raises(UserError, match=r"labels\.json is damaged"):
+    tagging.read_assets(str(tmp_path))
+
+
 @pytest.mark.parametrize("setting", ['"other": 1', '"max_seq_length": "128"'])
 def test_a_damaged_tagger_is_refused(tmp_path, setting):
   (tmp_path / "labels.json").write_text('["O"]')

@@ -81,9 +81,10 @@ def test_a_file_of_their_name_is_theirs(read, tmp_path):
   assert config.do_lower_case is False
   with pytest.raises(UserError, match="layer_norm_eps=1e-05 is not supported"):
     read(**dict.fromkeys(names), layer_norm_eps=1e-5)
-  (tmp_path / "config.json").write_text("[]")
-  with pytest.raises(UserError, match="not a JSON object"):
-    read_config(str(tmp_path / "config.json"))
+  for text in ("[]", "[" * 100_000):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json is not a valid model"):
+      read_config(str(tmp_path / "config.json"))
 
 
 def test_an_original_configuration_is_read_as_it_is(read, goldens):
@@ -291,6 +292,11 @@ def test_the_head_has_its_labels(read, tmp_path):
     ("id2label", {"0": None}),
     ("id2label", ["bad", "good"]),
     ("id2label", 5),
+    ("num_labels", float("inf")),
+    ("num_labels", -1),
+    ("num_labels", 3e9),
+    ("num_labels", 3 * 10**9),
+    ("num_labels", "x"),
   ],
 )
 def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
@@ -340,3 +346,6 @@ def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
     path.write_text(json.dumps({"model": model}))
     with pytest.raises(UserError, match="has no WordPiece vocabulary; pass"):
       model_folder.load_tokenizer(str(tmp_path), True)
+  path.write_text("[" * 100_000)
+  with pytest.raises(UserError, match="has no WordPiece vocabulary; pass"):
+    model_folder.load_tokenizer(str(tmp_path), True)

@@ -206,6 +206,8 @@ def test_a_cut_file_is_an_error(tmp_path, values, length):
     {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]},
     {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]},
     {"dtype": "F32", "shape": [2], "data_offsets": [0]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [0.0, 8.0]},
+    {"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]},
     {"dtype": "F32"},
     [],
   ],
@@ -216,6 +218,28 @@ def test_a_lying_header_is_an_error(tmp_path, entry):
   path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
   with pytest.raises(UserError, match=r"is damaged or incomplete .* again"):
     Weights(str(path))
+
+
+@pytest.mark.parametrize(
+  "header",
+  [
+    b"[" * 100_000,
+    json.dumps({"__metadata__": {"global_step": "9" * 23}}).encode(),
+    json.dumps({"__metadata__": {"global_step": "9" * 5000}}).encode(),
+  ],
+)
+def test_a_strange_header_is_an_error(tmp_path, header):
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(len(header).to_bytes(8, "little") + header)
+  with pytest.raises(UserError, match=r"is damaged or incomplete .* again$"):
+    Weights(str(path))
+
+
+def test_a_folder_is_no_file_of_weights(tmp_path):
+  path = tmp_path / "model.safetensors"
+  path.mkdir()
+  with pytest.raises(UserError, match=r"model\.safetensors is a folder; put"):
+    checkpoints.Checkpoint(checkpoints.find_checkpoint(str(tmp_path)))
 
 
 def test_an_unknown_dtype_is_an_error(tmp_path):
