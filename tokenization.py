@@ -11,7 +11,6 @@ and CJK ideographs are separated in every language.
 import collections
 import itertools
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
@@ -22,9 +21,6 @@ UNKNOWN = "[UNK]"
 
 # Longer words are unknown.
 MAX_WORD_LENGTH = 200
-
-# What reading JSON of another structure, or of thousands of levels, raises.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 # What SentencePiece puts before the first piece of a word.
 WORD_START = "\u2581"
@@ -96,46 +92,16 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   The file may also be a `tokenizer.json` of the `tokenizers` library.
 
   Raises:
-    UserError: a `.json` file has no WordPiece vocabulary without gaps; or a
-      file of Hugging Face's beside it has tokens that the vocabulary lacks.
+    UserError: a `.json` file has no WordPiece vocabulary without gaps.
   """
   if vocab_file.endswith(".json"):
-    vocab = _load_json_vocab(vocab_file)
-  else:
-    lines = convert_to_unicode(read_file(vocab_file)).split("\n")
-    if lines[-1] == "":
-      lines.pop()  # The text after the last newline is not a line.
-    vocab = collections.OrderedDict(
-      (line.strip(), index) for index, line in enumerate(lines)
-    )
-  for name in ("tokenizer.json", "added_tokens.json"):
-    path = os.path.join(os.path.dirname(vocab_file), name)
-    _check_added_tokens(path, vocab)
-  return vocab
-
-
-def _check_added_tokens(path, vocab):
-  """Raises UserError if a file, if it exists, has tokens beyond a vocabulary.
-
-  The tokenizers of Hugging Face do not split such tokens.
-  """
-  if not _exists(path):
-    return
-  try:
-    tokens = json.loads(read_file(path))
-    if os.path.basename(path) == "tokenizer.json":
-      tokens = [entry["content"] for entry in tokens.get("added_tokens") or []]
-    lost = [token for token in tokens if token not in vocab]
-  except _DAMAGE as error:
-    raise UserError(
-      f"{path} is damaged: no list of added tokens; copy it again"
-    ) from error
-  if lost:
-    raise UserError(
-      f"{path}: the added token {lost[0]!r} is not in the vocabulary, and "
-      f"would be split; train the model again without it or, if it is a word, "
-      f"with it in place of an [unused...] line of vocab.txt"
-    )
+    return _load_json_vocab(vocab_file)
+  lines = convert_to_unicode(read_file(vocab_file)).split("\n")
+  if lines[-1] == "":
+    lines.pop()  # The text after the last newline is not a line.
+  return collections.OrderedDict(
+    (line.strip(), index) for index, line in enumerate(lines)
+  )
 
 
 def _load_json_vocab(path):
@@ -144,7 +110,7 @@ def _load_json_vocab(path):
     model = json.loads(read_file(path))["model"]
     ids = {piece: int(index) for piece, index in model["vocab"].items()}
     is_whole = sorted(ids.values()) == list(range(len(ids)))
-  except _DAMAGE:
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
     is_whole = False
   # Older files do not name the type.
   if not is_whole or model.get("type", "WordPiece") != "WordPiece":
@@ -165,16 +131,6 @@ def read_file(path: str) -> bytes:
 
   with tf.io.gfile.GFile(path, "rb") as reader:
     return reader.read()
-
-
-def _exists(path):
-  """Whether a local or remote file exists."""
-  if "://" not in path:
-    return os.path.exists(path)
-  import quiet_start  # noqa: F401  isort: skip
-  import tensorflow as tf
-
-  return tf.io.gfile.exists(path)
 
 
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:

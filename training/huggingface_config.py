@@ -15,6 +15,7 @@ from absl import logging
 
 import layers
 import modeling
+import tokenization
 from errors import UserError, shortened
 from pipeline import files
 
@@ -120,7 +121,37 @@ def read_config(path: str) -> modeling.BertConfig:
   )
   if do_lower_case is not None:
     config.do_lower_case = do_lower_case
+  _check_added_tokens(os.path.dirname(path))
   return config
+
+
+def _check_added_tokens(folder):
+  """Raises UserError if the tokenizer in a folder has tokens unknown here.
+
+  The tokenizers of Hugging Face do not split such tokens.
+  """
+  of_json, vocabulary, of_txt = (
+    os.path.join(folder, name)
+    for name in ("tokenizer.json", "vocab.txt", "added_tokens.json")
+  )
+  added = (files.read_json(of_json, dict) or {}).get("added_tokens") or []
+  try:
+    found = [(of_json, entry["content"]) for entry in added]
+  except (KeyError, TypeError) as error:
+    raise _damaged(of_json, "added_tokens", added) from error
+  found += [(of_txt, token) for token in files.read_json(of_txt, dict) or ()]
+  if not files.exists(vocabulary):
+    vocabulary = of_json
+  if not (found and files.exists(vocabulary)):
+    return
+  vocab = tokenization.load_vocab(vocabulary)
+  for path, token in found:
+    if token not in vocab:
+      raise UserError(
+        f"{path}: the added token {token!r} is not in the vocabulary, and "
+        f"would be split; train the model again without it or, if it is a "
+        f"word, with it in place of an [unused...] line of vocab.txt"
+      )
 
 
 def _is_extra(name):

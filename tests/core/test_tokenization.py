@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
-from errors import UserError
 
 # Unicode 14 made a punctuation mark of it. An older Python sees an unassigned
 # character, which stays inside its word.
@@ -303,36 +302,6 @@ class TestVocabulary:
   def test_only_newlines_end_lines(self, tmp_path):
     path = write_vocab(tmp_path, "a\u2028b", "c\x85d", "e\vf", "g")
     assert tokenization.load_vocab(path)["g"] == 3
-
-  @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
-  @pytest.mark.parametrize("file", ["tokenizer.json", "added_tokens.json"])
-  def test_tokens_beyond_the_vocabulary_are_an_error(
-    self, tmp_path, name, file
-  ):
-    write_vocab(tmp_path, "[UNK]", "the", "[MASK]")
-    model = {"vocab": {"[UNK]": 0, "the": 1, "[MASK]": 2}}
-
-    def load(*tokens):
-      added = [{"id": 2 + i, "content": t} for i, t in enumerate(tokens)]
-      by_name = {
-        "tokenizer.json": {"model": model},
-        "added_tokens.json": {},
-        file: {entry["content"]: entry["id"] for entry in added},
-      }
-      if file == "tokenizer.json":
-        by_name[file] = {"model": model, "added_tokens": added}
-      for path, content in by_name.items():
-        (tmp_path / path).write_text(json.dumps(content))
-      return tokenization.load_vocab(str(tmp_path / name))
-
-    assert list(load("[MASK]")) == ["[UNK]", "the", "[MASK]"]
-    wanted = rf"{file}: the added token 'covid19' is not in .*\[unused\.\.\.\]"
-    with pytest.raises(UserError, match=wanted):
-      load("[MASK]", "covid19", "other")
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    (tmp_path / "added_tokens.json").write_text("5")
-    with pytest.raises(UserError, match=r"added_tokens\.json is damaged"):
-      tokenization.load_vocab(str(tmp_path / name))
 
   def test_conversions(self):
     vocab = collections.OrderedDict([("a", 0), ("##b", 7)])

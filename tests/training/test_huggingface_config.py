@@ -349,3 +349,35 @@ def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
   path.write_text("[" * 100_000)
   with pytest.raises(UserError, match="has no WordPiece vocabulary; pass"):
     model_folder.load_tokenizer(str(tmp_path), True)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "added_tokens.json"])
+@pytest.mark.parametrize("has_vocab_txt", [True, False])
+def test_tokens_beyond_the_vocabulary_are_an_error(
+  read, tmp_path, file, has_vocab_txt
+):
+  """They would be split here, and are not there."""
+  pieces = ["[UNK]", "the", "[MASK]"]
+  if has_vocab_txt:
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+  vocab = {piece: index for index, piece in enumerate(pieces)}
+
+  def write(tokens):
+    content = {"model": {"vocab": vocab}}
+    if file == "tokenizer.json":
+      content["added_tokens"] = [{"id": 2, "content": t} for t in tokens]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    if file == "added_tokens.json":
+      content = {token: index for index, token in enumerate(tokens)}
+      (tmp_path / file).write_text(json.dumps(content))
+
+  write(["[MASK]"])
+  read()
+  write(["[MASK]", "covid19", "other"])
+  wanted = rf"{file}: the added token 'covid19' is not in .*\[unused\.\.\.\]"
+  with pytest.raises(UserError, match=wanted):
+    read()
+  (tmp_path / file).write_text('{"added_tokens": 5}')
+  damaged = rf"{file} is damaged|the added token 'added_tokens'"
+  with pytest.raises(UserError, match=damaged):
+    read()
