@@ -12,12 +12,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 from absl import logging
 
-from errors import UserError
+from errors import UserError, listing, shortened
 
 try:
   import fcntl
@@ -25,6 +25,10 @@ except ImportError:  # Windows has none.
   fcntl = None
 
 PARTIAL = ".partial"
+
+# JSON types in error messages.
+_TYPE_NAMES = {bool: "true or false", int: "a whole number"}
+_TYPE_NAMES |= {float: "a number", str: "a string"}
 
 # The only folder that this process changes; None if it may change any.
 _only_folder = None
@@ -183,6 +187,39 @@ def read_json(path: str, kind: type) -> dict | list | None:
     expected = {dict: "object", list: "array"}[kind]
     raise UserError(damaged(path, f"expected a JSON {expected}"))
   return found
+
+
+def check_settings(
+  path: str, found: Mapping[str, object], known: Mapping[str, object]
+) -> None:
+  """Checks the settings in a JSON file, which users may write by hand.
+
+  Args:
+    path: the file.
+    found: its settings.
+    known: every setting that the file may have, with a value of its type.
+
+  Raises:
+    UserError: a setting is unknown, or has another type.
+  """
+  unknown = sorted(found.keys() - known.keys())
+  if unknown:
+    reason = f"it has {listing(unknown)}; known are {listing(list(known))}"
+    raise UserError(damaged(path, reason))
+  for name, value in found.items():
+    kind = type(known[name])
+    is_whole = type(value) is int and kind is float
+    # isinstance would accept a bool as an int.
+    if type(value) is not kind and not is_whole:
+      shown = json.dumps(value)
+      reason = f"{name} is {shortened(shown)}, not {_TYPE_NAMES[kind]}"
+      raise UserError(damaged(path, reason))
+
+
+def check_least(path: str, name: str, value: int, least: int) -> None:
+  """Raises UserError if a setting in a file is less than `least`."""
+  if value < least:
+    raise UserError(damaged(path, f"{name} is {value}, not {least} or more"))
 
 
 def damaged(path: str, reason: str) -> str:

@@ -18,13 +18,14 @@ from absl import logging
 import layers
 import modeling
 import tokenization
-from errors import UserError, plural
+from errors import UserError, listing, plural
 from pipeline import files
 from reports import classification as classification_report
 from reports import training_page
 from tasks import glue, prediction_files, tabular, tagging
 from tasks import labels as label_types
 from tasks.examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
   content_hash,
@@ -428,8 +429,10 @@ def read_assets(
   ):
     return None, Reading()  # A tagger has labels.json, too.
   found = found or {}
-  settings |= {name: found[name] for name in settings.keys() & found.keys()}
+  files.check_settings(path, found, settings)
+  settings |= found
   reading = Reading(**{name: settings.pop(name) for name in defaults})
+  _check_reading(path, reading)
   if has_labels(folder):
     labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
   else:
@@ -448,6 +451,16 @@ def read_assets(
     return label_types.make_label_type(labels=labels, **settings), reading
   except ValueError as error:
     raise UserError(files.damaged(path, error)) from error
+
+
+def _check_reading(path, reading):
+  """Raises UserError if classifier.json has values that no text can have."""
+  if reading.long_text not in LONG_TEXT:
+    reason = f"long_text={reading.long_text!r}; known are {listing(LONG_TEXT)}"
+    raise UserError(files.damaged(path, reason))
+  # [CLS], two [SEP] and, in a window, a piece of each text.
+  least = 5 if reading.long_text == "mean_windows" else 3
+  files.check_least(path, "max_seq_length", reading.max_seq_length, least)
 
 
 def trained_on_pairs(folder: str | None) -> bool | None:

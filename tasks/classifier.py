@@ -135,13 +135,13 @@ class Classifier:
     return np.asarray(self.label_type.probabilities(means))
 
   def _check_length(self, model_dir, limit):
-    """Raises UserError if classifier.json has a length that does not fit."""
+    """Raises UserError if classifier.json has a length that is too large."""
     length = self.reading.max_seq_length
-    if type(length) is not int or not 3 <= length <= limit:
+    if length > limit:
       path = os.path.join(model_dir, classification.SETTINGS_NAME)
       raise UserError(
-        f"{path}: max_seq_length={length!r} is not between 3 and the {limit} "
-        f"positions of the model; correct it"
+        f"{path}: max_seq_length={length} is more than the {limit} positions "
+        f"of the model; lower it"
       )
 
 

@@ -241,7 +241,9 @@ def read_assets(folder: str) -> int:
       f"{folder} does not hold a trained model for multiple choice, which has "
       f"a {SETTINGS_NAME}; pass the --output_dir of a finished training"
     )
-  length = settings.get("max_seq_length")
-  if type(length) is not int:
-    raise UserError(files.damaged(path, f"max_seq_length is {length}"))
+  files.check_settings(path, settings, {"max_seq_length": DEFAULT_LENGTH})
+  if not settings:
+    raise UserError(files.damaged(path, "max_seq_length is missing"))
+  length = settings["max_seq_length"]
+  files.check_least(path, "max_seq_length", length, 3)
   return length

@@ -391,11 +391,10 @@ def read_settings(model_dir: str | None, **given) -> ReadingSettings:
   """
   path = os.path.join(model_dir or "", SETTINGS_NAME)
   defaults = dataclasses.asdict(ReadingSettings())
-  found = files.read_json(path, dict) if model_dir else None
-  stored = {name: found[name] for name in defaults if name in (found or {})}
-  for name, value in stored.items():
-    if type(value) is not type(defaults[name]):
-      raise UserError(files.damaged(path, f"{name}={value!r}"))
+  stored = (files.read_json(path, dict) if model_dir else None) or {}
+  files.check_settings(path, stored, defaults)
+  for name in stored.keys() & {"doc_stride", "max_query_length"}:
+    files.check_least(path, name, stored[name], 1)
   if model_dir and "max_seq_length" not in stored.keys() | given.keys():
     defaults |= _fitting_lengths(model_dir)
   settings = ReadingSettings(**{**defaults, **stored, **given})

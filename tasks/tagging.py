@@ -238,7 +238,7 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
     scheme, reading = settings.pop("scheme"), Reading(**settings)
   except (KeyError, TypeError) as error:
     raise UserError(files.damaged(path, str(error))) from error
-  length = reading.max_seq_length
-  if type(length) is not int:
-    raise UserError(files.damaged(path, f"max_seq_length is {length!r}"))
+  fields = dataclasses.asdict(Reading())
+  files.check_settings(path, dataclasses.asdict(reading), fields)
+  files.check_least(path, "max_seq_length", reading.max_seq_length, 3)
   return labels, scheme, reading

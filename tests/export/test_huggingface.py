@@ -64,7 +64,7 @@ def write(tmp_path_factory, golden, goldens):
 
 
 def _heads():
-  reading = classification.Reading(64, "windows", True)
+  reading = classification.Reading(64, "mean_windows", True)
   return {
     "BertModel": ({}, {}),
     "BertForMaskedLM": ({}, {}),

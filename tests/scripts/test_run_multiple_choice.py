@@ -215,7 +215,15 @@ def test_a_folder_without_a_model_is_refused(files, tmp_path):
   assert not out.exists()
 
 
-@pytest.mark.parametrize("content", ["{}", '{"max_seq_length": "64"}'])
+@pytest.mark.parametrize(
+  "content",
+  [
+    "{}",
+    '{"max_seq_length": "64"}',
+    '{"max_seq_length": 2}',
+    '{"max_seq_length": 64, "other": 1}',
+  ],
+)
 def test_damaged_settings_are_refused(tmp_path, content):
   (tmp_path / "multiple_choice.json").write_text(content)
   with pytest.raises(UserError, match=r"multiple_choice\.json is damaged"):

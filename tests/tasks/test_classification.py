@@ -1,6 +1,7 @@
 """The classification task: its model, its metrics, its files."""
 
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -35,6 +36,11 @@ LABEL_IDS = {
   "multilabel": [[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]],
   "regression": [0.5, -1.0, 2.0, 0.0],
 }
+
+# A pair in windows needs [CLS], two [SEP] and a piece of each text.
+WINDOWS_OF_4 = (
+  '{"is_pair": true, "long_text": "mean_windows", "max_seq_length": 4}'
+)
 
 
 def losses_by_hand(kind, logits):
@@ -348,6 +354,15 @@ class TestAssets:
     assert isinstance(label_type, label_types.Classification)
     assert label_type.labels == ["nein", "être"]
 
+  def test_settings_by_hand(self, tmp_path):
+    (tmp_path / "labels.json").write_text("[]")
+    settings = {"kind": "regression", "mean": 2, "max_seq_length": 5}
+    settings |= {"is_pair": True, "long_text": "mean_windows"}
+    (tmp_path / "classifier.json").write_text(json.dumps(settings))
+    label_type, found = classification.read_assets(str(tmp_path))
+    assert label_type.mean == 2
+    assert found == classification.Reading(5, "mean_windows", True)
+
   def test_the_labels_of_a_tagger_are_not_for_texts(self, tmp_path):
     for name, text in tagging.assets(["O", "B-A"], "IOB2", Reading()).items():
       (tmp_path / name).write_text(text)
@@ -364,6 +379,14 @@ class TestAssets:
       ("classifier.json", "[]", "expected a JSON object"),
       ("classifier.json", "null", "expected a JSON object"),
       ("classifier.json", '{"kind": "x"}', "kind='x' is not one of classif"),
+      ("classifier.json", '{"is_pair": "yes"}', 'is_pair is "yes", not true'),
+      ("classifier.json", '{"is_pair": 1}', "is_pair is 1, not true or false"),
+      ("classifier.json", '{"ispair": true}', "'ispair'; known .* 'is_pair'"),
+      ("classifier.json", '{"long_text": "x"}', "long_text='x'; known .*'head"),
+      ("classifier.json", '{"max_seq_length": true}', "not a whole number"),
+      ("classifier.json", '{"max_seq_length": 2}', "is 2, not 3 or more"),
+      ("classifier.json", WINDOWS_OF_4, "is 4, not 5 or more"),
+      ("classifier.json", '{"mean": "a"}', 'mean is "a", not a number'),
     ],
   )
   def test_damaged(self, tmp_path, name, text, reason):

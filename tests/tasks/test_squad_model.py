@@ -264,7 +264,17 @@ class TestSettings:
     assert settings == ReadingSettings(32, 9, 8)
 
   @pytest.mark.parametrize(
-    "content", ["", "[]", '{"doc_stride": null}', '{"doc_stride": "1"}', "{"]
+    "content",
+    [
+      "",
+      "[]",
+      '{"doc_stride": null}',
+      '{"doc_stride": "1"}',
+      '{"doc_stride": 0}',
+      '{"max_query_length": 0}',
+      '{"version2": true}',
+      "{",
+    ],
   )
   def test_damaged_ones(self, tmp_path, content):
     (tmp_path / "squad.json").write_text(content)

@@ -234,7 +234,15 @@ def test_damaged_labels_are_refused(tmp_path, labels):
     tagging.read_assets(str(tmp_path))
 
 
-@pytest.mark.parametrize("setting", ['"other": 1', '"max_seq_length": "128"'])
+@pytest.mark.parametrize(
+  "setting",
+  [
+    '"other": 1',
+    '"max_seq_length": "128"',
+    '"max_seq_length": 2',
+    '"max_context": 1',
+  ],
+)
 def test_a_damaged_tagger_is_refused(tmp_path, setting):
   (tmp_path / "labels.json").write_text('["O"]')
   (tmp_path / "tagger.json").write_text(f'{{"scheme": null, {setting}}}')
