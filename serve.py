@@ -91,6 +91,8 @@ def check_flags() -> str:
     UserError: a flag is wrong, or a package is missing.
   """
   flag_checks.require("model_dir")
+  if not FLAGS.host:  # It would accept all.
+    raise UserError("--host= is empty; omit it, or pass an address")
   if FLAGS.max_texts > FLAGS.max_queue:
     raise UserError(
       f"--max_texts={FLAGS.max_texts} is more than --max_queue="

@@ -28,6 +28,7 @@ ROWS = {
     ["--model_name=a/b", "letters, digits and _.-"],
   ),
   "a port": ({"port": 70000}, ["--port=70000", "65535"]),
+  "no host": ({"host": ""}, ["--host= is empty; omit it, or pass an address"]),
   "an address": ({"host": "1.2.3.4"}, ["--host=1.2.3.4", "pass another"]),
   "a host": ({"host": "no.such.host.invalid"}, ["--host=no.such.host", "pass"]),
   "no batch": ({"max_batch": 0}, ["--max_batch=0"]),
