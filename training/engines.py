@@ -29,7 +29,7 @@ from absl import logging
 
 import modeling
 import variables
-from errors import UserError, import_optional
+from errors import UserError, import_optional, shortened
 from pipeline import files, records
 from training import checkpoints, model_folder, onnx_graph
 
@@ -141,7 +141,15 @@ def load_engine(
   wanted = sorted(wanted)
   encoder = _exported_encoder(model, weights, wanted, before)
   load = _load_openvino if runtime == "openvino" else _load_onnxruntime
-  compute = load(package, encoder, precision)
+  try:
+    compute = load(package, encoder, precision)
+  except Exception as error:  # Each runtime has its own.
+    if isinstance(encoder, bytes):
+      raise
+    reason = shortened(" ".join(str(error).split()))
+    logging.warning("%s is damaged (%s); exporting it again", encoder, reason)
+    encoder = _exported_encoder(model, weights, wanted, before, reuses=False)
+    compute = load(package, encoder, precision)
   lock = threading.Lock()
 
   def run(features):
@@ -180,18 +188,19 @@ def _load_openvino(package, encoder, precision):
   return lambda inputs: list(compiled(inputs).values())
 
 
-def _exported_encoder(model, weights, wanted, before):
+def _exported_encoder(model, weights, wanted, before, reuses=True):
   """The path of an ONNX file with these outputs, or its content.
 
-  The file is written if there is none for these weights. If the folder cannot
-  be written to, or another training replaces the checkpoint meanwhile, the
-  content is returned.
+  The file is written if there is none for these weights, or not `reuses`. If
+  the folder cannot be written to, or another training replaces the checkpoint
+  meanwhile, the content is returned.
   """
   folder = os.path.join(os.path.dirname(weights.prefix), FOLDER)
   kind = "+".join(wanted)
   path = os.path.join(folder, f"{kind}-{before}.onnx")
   is_local = not files.is_remote(path)
-  if is_local and files.exists(path) and fingerprint(model) == before:
+  found = reuses and is_local and files.exists(path)
+  if found and fingerprint(model) == before:
     return path
   start = time.monotonic()
   graph = onnx_graph.OnnxGraph(weights)

@@ -1,5 +1,6 @@
 """Runtimes: the golden model's outputs, from a file that is written once."""
 
+import functools
 import os
 import shutil
 import sys
@@ -135,6 +136,35 @@ class TestFile:
       after.st_ino,
       after.st_mtime_ns,
     )
+
+  @pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
+  @pytest.mark.parametrize("size", [0, 1000])
+  def test_a_damaged_one_is_replaced(self, golden, model, runtime, size):
+    """As a full disk or a broken copy leaves it."""
+    load = functools.partial(predictor.Predictor, model, pool, runtime=runtime)
+    expected = load()(rows_of(golden))["pooled"]
+    (name,) = exported(model)
+    path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
+    whole = os.path.getsize(path)
+    os.truncate(path, size)
+    found = load()(rows_of(golden))["pooled"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert os.path.getsize(path) == whole
+
+  def test_a_damaged_one_that_cannot_be_replaced(
+    self, golden, model, monkeypatch
+  ):
+    expected = self.load(model)(rows_of(golden))["pooled"]
+    (name,) = exported(model)
+    path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
+    os.truncate(path, 1000)
+
+    def refuse(path, content):
+      raise UserError("cannot be written")
+
+    monkeypatch.setattr(files, "write_file", refuse)
+    found = self.load(model)(rows_of(golden))["pooled"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
   def test_follows_the_checkpoint(self, golden, model):
     """Other weights give other outputs, and replace the file."""
