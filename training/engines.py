@@ -39,7 +39,7 @@ TENSORFLOW = "tensorflow"
 FOLDER = "onnx"
 
 # Raised when `onnx_graph.encoder` changes, so that older files are not used.
-_VERSION = 1
+_VERSION = 2
 
 Engine = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 

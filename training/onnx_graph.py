@@ -196,7 +196,7 @@ def encoder(
     Dict from the name of each output to its tensor.
   """
   input_ids, input_mask, segment_ids = sequences
-  x = _embeddings(graph, input_ids, segment_ids)
+  x = _embeddings(graph, config, input_ids, segment_ids)
   mask = graph.add("Cast", input_mask, to=graph.float_kind)
   mask = graph.add("Unsqueeze", mask, graph.integers(1, 2))  # [B, 1, 1, S]
   mask = graph.add("Sub", graph.number(1.0), mask)
@@ -214,12 +214,15 @@ def encoder(
   return {name: outputs[name] for name in wanted}
 
 
-def _embeddings(graph, input_ids, segment_ids):
+def _embeddings(graph, config, input_ids, segment_ids):
   """The sum of the three embeddings, normalized: [B, S, H]."""
   scope = "bert/embeddings"
   words = graph.weight(f"{scope}/word_embeddings")
   types = graph.weight(f"{scope}/token_type_embeddings")
   positions = graph.weight(f"{scope}/position_embeddings")
+  if config.type_vocab_size == 1:  # Then the second text's is zero.
+    zeros = graph.constant(np.zeros([1, config.hidden_size], np.float32))
+    types = graph.add("Concat", types, zeros, axis=0)
   x = graph.add("Gather", words, input_ids)
   x = graph.add("Add", x, graph.add("Gather", types, segment_ids))
   length = graph.add("Shape", input_ids, start=1, end=2)

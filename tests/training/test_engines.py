@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 
+import modeling
 import tokenization
 from errors import UserError
 from pipeline import files, records
@@ -65,6 +66,27 @@ def test_outputs_are_the_originals(golden, model, runtime):
     np.testing.assert_allclose(tokens, expected[row, :size], atol=1e-4)
   (name,) = exported(model)
   assert name.startswith("layer_0+layer_1-")
+
+
+@pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
+def test_pairs_with_one_segment_type(golden, model, runtime):
+  """The second text gets no segment embedding, as in TensorFlow."""
+  fields = golden.config.to_dict() | {"type_vocab_size": 1}
+  model = model._replace(config=modeling.BertConfig.from_dict(fields))
+  old = checkpoints.Checkpoint(model.checkpoint)
+  values = {name: old[name] for name in old.shapes}
+  table = "bert/embeddings/token_type_embeddings"
+  values[table] = values[table][:1]
+  checkpoints.write_checkpoint(model.checkpoint, values)
+  rows = rows_of(golden)
+  assert max(map(max, (row["segment_ids"] for row in rows))) == 1
+  by_tensorflow, by_engine = (
+    predictor.Predictor(model, pool, precision="float32", runtime=name)(rows)
+    for name in ("tensorflow", runtime)
+  )
+  np.testing.assert_allclose(
+    by_engine["pooled"], by_tensorflow["pooled"], atol=1e-4
+  )
 
 
 def test_sequences_of_choices_are_rows(golden, model):
