@@ -129,8 +129,10 @@ def main() -> None:
   host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
   address = f"http://{host}:{listener.getsockname()[1]}"
   logging.info("Serving %s (%s) at %s", name, model.kind, address)
-  server.serve(app, listener, FLAGS.timeout_s)
-  logging.info("Stopped; all requests are answered")
+  if server.serve(app, listener, FLAGS.timeout_s):
+    logging.info("Stopped; all requests are answered")
+  else:
+    logging.warning("Stopped at once; requests were dropped")
 
 
 if __name__ == "__main__":

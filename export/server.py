@@ -190,6 +190,8 @@ class _Server:
       status, found = _BAD_REQUEST, str(error)
     except QueueFullError as error:
       status, found = _TOO_MANY, str(error)
+    except asyncio.CancelledError:
+      status, found = _BUSY, "the server was stopped"
     except ClientDisconnect:
       status, found = _CLIENT_LEFT, "the client has left"
     except Exception:
@@ -340,18 +342,34 @@ def open_socket(host: str, port: int) -> socket.socket:
   return listener
 
 
-def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> None:
+def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
   """Answers requests until SIGTERM or Ctrl-C, and then those that it has.
+
+  A second Ctrl-C drops these.
 
   Args:
     app: from `make_app`.
     listener: from `open_socket`.
     timeout_s: seconds that a request may take.
+
+  Returns:
+    Whether it answered all requests.
   """
   # uvicorn repeats the signal that ends it, for the handlers before its own.
   for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda number, frame: None)
-  http_server(app, timeout_s).run(sockets=[listener])
+  runner = http_server(app, timeout_s)
+  runner.run(sockets=[listener])
+  return not runner.force_exit
+
+
+class _HttpServer(uvicorn.Server):
+  """Ends the app in order after a second Ctrl-C, too."""
+
+  async def shutdown(self, sockets=None):
+    await super().shutdown(sockets)
+    if self.force_exit:
+      await self.lifespan.shutdown()
 
 
 def http_server(app: Starlette, timeout_s: float) -> uvicorn.Server:
@@ -365,4 +383,4 @@ def http_server(app: Starlette, timeout_s: float) -> uvicorn.Server:
     limit_concurrency=1000,
     timeout_graceful_shutdown=int(timeout_s) + 5,
   )
-  return uvicorn.Server(config)
+  return _HttpServer(config)

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -93,30 +94,36 @@ def ask(port, path, text=None):
     return response.status, json.load(response)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_answers_what_has_arrived(folder, number):
+def start(folder, *flags):
+  """A running server that answers, its port, and a time to give up."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
   process = scripts.Fork(
-    SCRIPT,
-    f"--model_dir={folder / 'moods'}",
-    f"--port={port}",
-    "--max_wait_ms=1500",
+    SCRIPT, f"--model_dir={folder / 'moods'}", f"--port={port}", *flags
   )
   deadline = time.monotonic() + 60
   while True:
     with contextlib.suppress(OSError):
       if ask(port, "/healthz") == (200, {"status": "ok"}):
-        break
+        return process, port, deadline
     assert time.monotonic() < deadline
     time.sleep(0.05)
+
+
+def await_texts(port, count, deadline):
+  """Returns when so many texts wait for others to share a batch."""
+  while f"\nbert_waiting_texts {count}.0\n" not in metrics(port):
+    assert time.monotonic() < deadline
+    time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_answers_what_has_arrived(folder, number):
+  process, port, deadline = start(folder, "--max_wait_ms=1500")
   with concurrent.futures.ThreadPoolExecutor(3) as pool:
     waiting = [pool.submit(ask, port, "/answer", f"a {n}") for n in range(3)]
-    # The requests wait for others to share a batch.
-    while "\nbert_waiting_texts 3.0\n" not in metrics(port):
-      assert time.monotonic() < deadline
-      time.sleep(0.02)
+    await_texts(port, 3, deadline)
     os.kill(process.pid, number)
     answers = [found.result() for found in waiting]
   assert [status for status, _ in answers] == [200] * 3
@@ -125,3 +132,26 @@ def test_a_signal_answers_what_has_arrived(folder, number):
   assert status == 0, log
   assert "Serving moods (classification) at http://127.0.0.1:" in log
   assert "Stopped; all requests are answered" in log
+
+
+def test_a_second_signal_drops_what_has_arrived(folder):
+  process, port, deadline = start(folder, "--max_wait_ms=60000")
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    waiting = pool.submit(ask, port, "/answer", "a")
+    await_texts(port, 1, deadline)
+    os.kill(process.pid, signal.SIGINT)
+    with contextlib.suppress(ConnectionError):  # Since the first.
+      while True:
+        socket.create_connection(("127.0.0.1", port)).close()
+        assert time.monotonic() < deadline
+    os.kill(process.pid, signal.SIGINT)
+    with pytest.raises(urllib.error.HTTPError) as error:
+      waiting.result()
+  with error.value as response:
+    assert response.code == 503
+    assert json.load(response) == {"error": "the server was stopped"}
+  status, _, log = process.wait()
+  assert status == 0, log
+  assert "Traceback" not in log
+  assert "all requests are answered" not in log
+  assert "Stopped at once; requests were dropped" in log
