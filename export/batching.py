@@ -11,11 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 
+from absl import logging
+
 from errors import plural
 
 
 class QueueFullError(Exception):
   """More texts are waiting than the queue holds."""
+
+
+class StoppedError(Exception):
+  """A Batcher has ended."""
 
 
 class _Waiting:
@@ -83,17 +89,22 @@ class Batcher:
   async def stop(self) -> None:
     """Ends after the current batch."""
     self._task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-      await self._task
-    self._thread.shutdown()
+    try:
+      with contextlib.suppress(asyncio.CancelledError):
+        await self._task
+    finally:
+      self._thread.shutdown()
 
   async def submit(self, items: Sequence) -> list:
     """The answers to some items.
 
     Raises:
       QueueFullError: too many are waiting.
+      StoppedError: the batcher has ended.
       Exception: what `answer` raises for one of them.
     """
+    if not self.is_alive():
+      raise StoppedError("the model does not answer")
     if len(self._waiting) + len(items) > self._max_queue:
       raise QueueFullError(
         f"the queue holds {plural(len(self._waiting), 'text')}; try again later"
@@ -109,18 +120,29 @@ class Batcher:
       self._remove_done()
 
   async def _run(self):
-    while True:
-      batch = await self._next_batch()
-      start = time.monotonic()
-      answers = await self._compute([waiting.item for waiting in batch])
-      self._on_batch(len(batch), time.monotonic() - start)
-      for waiting, answer in zip(batch, answers, strict=True):
-        if waiting.future.done():
-          continue
-        if isinstance(answer, Exception):
-          waiting.future.set_exception(answer)
-        else:
-          waiting.future.set_result(answer)
+    batch = []
+    try:
+      while True:
+        batch = await self._next_batch()
+        await self._answer_batch(batch)
+    except Exception:
+      logging.exception("No more texts are answered")
+      error = StoppedError("the model does not answer")
+      for waiting in [*batch, *self._waiting]:
+        if not waiting.future.done():
+          waiting.future.set_exception(error)
+
+  async def _answer_batch(self, batch):
+    start = time.monotonic()
+    answers = await self._compute([waiting.item for waiting in batch])
+    self._on_batch(len(batch), time.monotonic() - start)
+    for waiting, answer in zip(batch, answers, strict=True):
+      if waiting.future.done():
+        continue
+      if isinstance(answer, Exception):
+        waiting.future.set_exception(answer)
+      else:
+        waiting.future.set_result(answer)
 
   async def _next_batch(self):
     """Waits for items, and removes those of a batch from the queue."""
@@ -154,7 +176,13 @@ class Batcher:
     """The answer to each item, or the exception that it raises."""
     loop = asyncio.get_running_loop()
     try:
-      return await loop.run_in_executor(self._thread, self._answer, items)
+      answers = await loop.run_in_executor(self._thread, self._answer, items)
+      # Nobody can tell to which text an answer belongs.
+      if len(answers) != len(items):
+        raise ValueError(
+          f"{plural(len(answers), 'answer')} to {plural(len(items), 'text')}"
+        )
+      return answers
     except Exception as error:
       if len(items) == 1:
         return [error]

@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from errors import UserError, plural
 from export import rest, server_page
-from export.batching import Batcher, QueueFullError
+from export.batching import Batcher, QueueFullError, StoppedError
 from export.served_model import ServedModel, count_of, length_of
 from training.predictor import InfiniteOutputError
 
@@ -190,6 +190,8 @@ class _Server:
       status, found = _BAD_REQUEST, str(error)
     except QueueFullError as error:
       status, found = _TOO_MANY, str(error)
+    except StoppedError as error:
+      status, found = _BUSY, str(error)
     except asyncio.CancelledError:
       status, found = _BUSY, "the server was stopped"
     except ClientDisconnect:

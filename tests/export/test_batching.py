@@ -1,12 +1,11 @@
 """Batches: who shares one, what a fault and a client that leaves change."""
 
 import asyncio
-import contextlib
-import time
+import threading
 
 import pytest
 
-from export.batching import Batcher, QueueFullError
+from export.batching import Batcher, QueueFullError, StoppedError
 
 
 def run(scenario, answer=None, **options):
@@ -113,21 +112,55 @@ def test_a_client_that_leaves_is_not_computed():
   assert batches == [["stays"]]
 
 
-def test_a_missing_answer_ends_it():
+def test_a_missing_answer_fails_alone():
   """Nobody can tell to which text an answer belongs."""
-  lives = []
+
+  def answer(items):
+    return [item.upper() for item in items if item != "none"]
 
   async def scenario(batcher):
-    lives.append(batcher.is_alive())
-    request = asyncio.ensure_future(batcher.submit(["a", "b", "c"]))
-    deadline = time.monotonic() + 20
-    while batcher.is_alive():
-      assert time.monotonic() < deadline
-      await asyncio.sleep(0.001)
-    lives.append(batcher.is_alive())
-    request.cancel()
+    requests = [batcher.submit([text]) for text in ("a", "none", "c")]
+    found = await asyncio.gather(*requests, return_exceptions=True)
+    assert batcher.is_alive()
+    return [*found, await batcher.submit(["d"])]
 
-  # What has ended it may be raised again when it is stopped.
-  with contextlib.suppress(ValueError):
-    run(scenario, lambda items: items[:-1])
-  assert lives == [True, False]
+  (first, error, third, last), _ = run(scenario, answer)
+  assert (first, third, last) == (["A"], ["C"], ["D"])
+  assert str(error) == "0 answers to 1 text"
+
+
+def test_too_many_answers_fail():
+  async def scenario(batcher):
+    with pytest.raises(ValueError, match=r"^2 answers to 1 text$"):
+      await batcher.submit(["a"])
+
+  run(scenario, lambda items: [*items, "b"])
+
+
+def test_a_fault_of_its_own_ends_it(caplog):
+  """Nobody waits then for an answer that will not come."""
+  threads = []
+
+  def answer(items):
+    threads.append(threading.current_thread())
+    return items
+
+  def fail(size, seconds):
+    raise RuntimeError("a full disk")
+
+  async def scenario(batcher):
+    assert batcher.is_alive()
+    requests = [batcher.submit([text]) for text in ("a", "b")]
+    found = await asyncio.wait_for(
+      asyncio.gather(*requests, return_exceptions=True), 20
+    )
+    assert not batcher.is_alive()
+    with pytest.raises(StoppedError, match="the model does not answer"):
+      await asyncio.wait_for(batcher.submit(["c"]), 20)
+    return found
+
+  found, batches = run(scenario, answer, max_batch=1, on_batch=fail)
+  assert list(map(type, found)) == [StoppedError] * 2
+  assert batches == [["a"]]
+  assert "a full disk" in caplog.text
+  assert not threads[0].is_alive()

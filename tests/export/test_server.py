@@ -394,12 +394,32 @@ def test_metrics_and_health(client):
   assert client.request("/healthz")[:2] == (200, {"status": "ok"})
 
 
-def test_a_server_that_answers_no_more_is_not_healthy():
-  model = dataclasses.replace(CLASSIFIER, answer=lambda items: items[:-1])
-  limits = dataclasses.replace(LIMITS, timeout_s=0.2)
-  with running(model, "moods", limits) as client:
+def test_a_model_that_omits_an_answer():
+  def answer(items):
+    return [found for found in classify(items) if found["label"] == "no"]
+
+  model = dataclasses.replace(CLASSIFIER, answer=answer)
+  with running(model, "moods") as client:
+    status, found = client.answer("abcdef")
+    assert (status, found) == (
+      500,
+      {"error": "the server failed; its log has the reason"},
+    )
+    assert client.answer("ab") == (200, scored(0.2)[0])
     assert client.request("/healthz")[0] == 200
-    assert client.answer("ab")[0] == 503
+
+
+def test_a_server_that_answers_no_more_is_not_healthy(monkeypatch):
+  def fail(metrics, size, seconds):
+    raise RuntimeError("a fault of the server")
+
+  monkeypatch.setattr(server._Metrics, "count_batch", fail)
+  with running(CLASSIFIER, "moods") as client:
+    assert client.request("/healthz")[0] == 200
+    for _ in range(2):  # Without waiting for the time limit.
+      status, found = client.answer("ab")
+      assert status == 503
+      assert found == {"error": "the model does not answer"}
     deadline = time.monotonic() + 20
     while (health := client.request("/healthz"))[0] == 200:
       assert time.monotonic() < deadline
