@@ -86,7 +86,9 @@ class ServedModel:
     return tuple(self._read(field, value, where) for field in self.fields)
 
   def _read(self, field, value, where):
-    found = value.get(field.name, field.default)
+    found = value.get(field.name)
+    if found is None:
+      found = field.default
     if found is None:
       raise UserError(f"{where} has no {field.name}; pass it")
     if not field.is_list:

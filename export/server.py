@@ -161,6 +161,8 @@ class _Server:
     method = request.path_params["method"]
     if method not in rest.READERS:
       raise HTTPException(404, f"no method :{method}; there is :predict")
+    if request.method != "POST":
+      raise HTTPException(405, headers={"Allow": "POST"})
     return await self.respond(request, f":{method}", rest.READERS[method])
 
   async def plain_request(self, request: Request) -> Response:
@@ -260,11 +262,14 @@ class _Server:
     self.check_count(rest.count_rows(body))  # Before each row is read.
     call = read(self.model, body)
     self.check_count(sum(map(count_of, call.items)))
-    longest = max(map(length_of, call.items))
-    if longest > limits.max_text_chars:
+    longest = max(call.items, key=length_of)
+    if length_of(longest) > limits.max_text_chars:
+      has_choices = any(isinstance(text, list) for text in longest)
+      counted = " (context and question count once for each choice)"
       raise _Refused(
         _TOO_LARGE,
-        f"a text of {longest} characters, more than "
+        f"an input of {length_of(longest)} characters"
+        f"{counted if has_choices else ''}, more than "
         f"--max_text_chars={limits.max_text_chars}",
       )
     return call
@@ -316,7 +321,10 @@ def make_app(model: ServedModel, name: str, limits: Limits) -> Starlette:
   for prefix in (models, models + "/versions/{version:str}"):
     routes += [
       Route(prefix + "/metadata", server.metadata),
-      Route(prefix + ":{method:str}", server.model_request, methods=["POST"]),
+      # A GET of NAME:predict would match the last path.
+      Route(
+        prefix + ":{method:str}", server.model_request, methods=["GET", "POST"]
+      ),
       Route(prefix, server.status),
     ]
   return Starlette(

@@ -313,6 +313,7 @@ BAD = {
     "version 1",
   ),
   "nowhere": ("/nowhere", {}, 404, "Not Found"),
+  "not posted": (":predict", None, 405, "Method Not Allowed"),
   "only asked": ("/healthz", {}, 405, "Method Not Allowed"),
 }
 
@@ -327,6 +328,34 @@ def test_a_bad_request_gets_one_line(client, row):
   assert part in answer["error"]
   assert "\n" not in answer["error"]
   assert client.answer("ab") == (200, scored(0.2)[0])  # It still answers.
+
+
+def test_a_context_counts_once_for_each_choice():
+  model = ServedModel(
+    "multiple choice",
+    (Field("context"), Field("choices", is_list=True)),
+    {"choice": "DT_INT64"},
+    lambda items: [{"choice": 0} for _ in items],
+  )
+  with running(model, "choices") as client:
+    body = {"context": "a" * 30, "choices": ["b"] * 3}
+    assert client.request("/answer", body)[0] == 200
+    status, found, _ = client.request("/answer", {**body, "choices": ["b"] * 4})
+  assert (status, found) == (
+    413,
+    {
+      "error": "an input of 124 characters (context and question count once "
+      "for each choice), more than --max_text_chars=100"
+    },
+  )
+
+
+def test_an_optional_input_may_be_null():
+  fields = (Field("question", default=""), Field("context"))
+  model = ServedModel("", fields, {}, classify)
+  assert model.parse({"question": None, "context": "a"}) == ("", "a")
+  with pytest.raises(UserError, match="the input has no context; pass it"):
+    model.parse({"question": "a", "context": None})
 
 
 def test_the_log_says_what_is_damaged(client, caplog):
