@@ -1,8 +1,10 @@
 """Answers to questions as a graph: windows, model and decoding.
 
-The answers are those of `squad_reader.Reader`, with two exceptions: where the
+The answers are those of `squad_reader.Reader`, with three exceptions: where the
 words of an answer contain its text twice, `Reader` returns the first, and the
-graph the predicted one; where no span is allowed, the graph returns "".
+graph the predicted one; where no span is allowed, the graph returns "";
+probabilities can differ by about 0.01 where pieces do not align with
+characters, such as at decomposed accents.
 """
 
 from typing import NamedTuple
