@@ -64,13 +64,13 @@ def test_what_is_wrong_with_it(text, message):
 
 @pytest.fixture
 def port():
-  """A port that nobody uses; nor the one before and the two after."""
+  """A port that nobody uses; nor the one before and the three after."""
   while True:
     with contextlib.ExitStack() as stack:
       server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
       port = server.getsockname()[1]
       with contextlib.suppress(OSError, OverflowError):
-        for other in (port - 1, port + 1, port + 2):
+        for other in (port - 1, port + 1, port + 2, port + 3):
           stack.enter_context(socket.create_server(("127.0.0.1", other)))
         return port
 
@@ -82,9 +82,9 @@ def _cluster(port, index, count=3):
   )
 
 
-def _await(port, index, results, timeout=20):
+def _await(port, index, results, timeout=20, count=3):
   try:
-    cluster.await_workers(_cluster(port, index), timeout)
+    cluster.await_workers(_cluster(port, index, count), timeout)
     results[index] = "came"
   except UserError as error:
     results[index] = str(error)
@@ -93,8 +93,8 @@ def _await(port, index, results, timeout=20):
 def test_all_hosts_start_together(port):
   results = {}
   threads = {
-    index: threading.Thread(target=_await, args=(port, index, results))
-    for index in (2, 0, 1)
+    index: threading.Thread(target=_await, args=(port, index, results, 20, 4))
+    for index in (2, 0, 1, 3)
   }
   threads[2].start()  # It waits until the chief listens.
   threads[0].start()
@@ -109,10 +109,12 @@ def test_all_hosts_start_together(port):
         threads[0].join(0.02)
     else:
       pytest.fail("the chief does not listen")
+  # The chief looks again whether the others are there when the last one comes.
   threads[1].start()
+  threads[3].start()
   for thread in threads.values():
     thread.join()
-  assert results == {0: "came", 1: "came", 2: "came"}
+  assert results == dict.fromkeys(range(4), "came")
   # TensorFlow listens at the same address afterwards.
   socket.create_server(("127.0.0.1", port)).close()
 
