@@ -20,8 +20,14 @@ import modeling
 import tokenization
 from errors import UserError, listing, plural
 from pipeline import files
-from tasks import classification, find_task, multiple_choice, pretraining
-from tasks import squad_model, tagging
+from tasks import (
+  classification,
+  find_task,
+  multiple_choice,
+  pretraining,
+  squad_model,
+  tagging,
+)
 from training import checkpoints, huggingface_config, model_folder
 from training import huggingface_weights as names
 
