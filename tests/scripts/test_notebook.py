@@ -5,6 +5,7 @@ The code of its cells is executed with shorter trainings and fewer layers.
 
 import json
 import re
+import shutil
 
 import pytest
 import scripts
@@ -96,6 +97,26 @@ def test_it_runs(cells, tmp_path):
   assert "335,141,888 parameters" in text
   assert re.search(r"^accuracy on 120 sentences: \d\.\d\d$", text, re.M)
   assert "exact match" in text
+
+
+@pytest.mark.parametrize("casing", ["cased", "uncased"])
+def test_a_released_model_needs_one_setting(cells, tmp_path, goldens, casing):
+  released = tmp_path / f"{casing}_L-2_H-32_A-4"
+  shutil.copytree(goldens / "model", released)
+  shutil.copy(goldens / "vocab.txt", released)
+  sources = []
+  for cell in _code_cells(cells):
+    sources.append(cell.source)
+    if "parameters" in cell.tags:
+      sources.append(f"MODEL = {str(released)!r}")
+    if "config.do_lower_case = " in cell.source:
+      break
+  sources.append("print(config.do_lower_case, tokenizer.tokenize('THE'))")
+  script = tmp_path / "notebook.py"
+  script.write_text("\n\n".join(sources), encoding="utf-8")
+  text, _ = scripts.fork(script, cwd=tmp_path)
+  found = {"cased": "False ['[UNK]']", "uncased": "True ['the']"}
+  assert text.splitlines()[-1] == found[casing]
 
 
 def test_outputs_are_stored(cells):
