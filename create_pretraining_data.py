@@ -62,7 +62,9 @@ _MASKING_FLAGS = (
 
 def define_flags() -> None:
   """Defines the flags of this script."""
-  common_flags.define_text_flags(max_seq_length=128)
+  common_flags.define_text_flags(
+    128, "A longer document is divided into several instances."
+  )
   _define_file_flags()
   _define_instance_flags()
 

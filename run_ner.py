@@ -74,7 +74,7 @@ _NAMES = {
 
 def define_flags() -> None:
   """Defines this script's flags."""
-  common_flags.define_model_flags(128, "is read in windows")
+  common_flags.define_model_flags(128, "Longer text is read in windows.")
   common_flags.define_run_flags()
   common_flags.define_fine_tuning_flags(
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"

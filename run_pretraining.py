@@ -52,7 +52,7 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
   """Defines this script's flags."""
-  common_flags.define_model_flags(max_seq_length=128)
+  common_flags.define_model_flags(128, "Must be that of the records.")
   common_flags.define_run_flags()
   common_flags.define_device_flags()
   flags.DEFINE_string(
@@ -79,7 +79,7 @@ def define_flags() -> None:
     "dynamic_masking",
     False,
     "Mask rows as they are read, differently in each epoch. For records made "
-    "with --no_masking. Needs --vocab_file.",
+    "with --no_masking. Needs their vocabulary.",
   )
   common_flags.define_masking_flags("For --dynamic_masking. ")
 

@@ -84,7 +84,7 @@ _FLAGS = (
 
 def define_flags() -> None:
   """Defines this script's flags."""
-  common_flags.define_model_flags(384, "is read in windows")
+  common_flags.define_model_flags(384, "Longer text is read in windows.")
   common_flags.define_run_flags()
   common_flags.define_fine_tuning_flags("f1 or exact_match", "f1")
   common_flags.define_device_flags()

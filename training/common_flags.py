@@ -13,13 +13,13 @@ RUNTIMES = ("tensorflow", "onnxruntime", "openvino")
 
 
 def define_model_flags(
-  max_seq_length: int, longer_text: str = "is truncated"
+  max_seq_length: int, longer_text: str = "Longer text is truncated."
 ) -> None:
   """Defines the flags of the model and its tokenizer.
 
   Args:
     max_seq_length: default of the flag.
-    longer_text: what happens to longer text, for the help.
+    longer_text: what happens to longer text, a sentence for the help.
   """
   define_text_flags(max_seq_length, longer_text)
   flags.DEFINE_string(
@@ -74,7 +74,7 @@ def define_model_dir_flag(training: str = "a training", more: str = "") -> None:
 
 
 def define_text_flags(
-  max_seq_length: int, longer_text: str = "is truncated"
+  max_seq_length: int, longer_text: str = "Longer text is truncated."
 ) -> None:
   """Flags of how text is read; see `define_model_flags`."""
   flags.DEFINE_string(
@@ -93,7 +93,7 @@ def define_text_flags(
     "max_seq_length",
     max_seq_length,
     "Maximum sequence length in word pieces, including [CLS] and [SEP]. "
-    f"Longer text {longer_text}.",
+    + longer_text,
   )
 
 
