@@ -7,8 +7,8 @@ r"""Shows what a model does with text.
 
 The first command writes a page with the attention of every head. The second
 maps the sentences of a file, one per line, by the mean vector of their tokens
-in the last layer. Both require --vocab_file, --bert_config_file and
---init_checkpoint.
+in the last layer. Both require --init_checkpoint. If that is a folder,
+--vocab_file and --bert_config_file default to the files in it.
 """
 
 import os
@@ -71,8 +71,7 @@ def define_flags() -> None:
     "embeddings: projection; pca preserves variance, tsne neighborhoods.",
   )
   common_flags.define_model_flags(
-    max_seq_length=128,
-    longer_text="is truncated by embeddings, and an error for attention",
+    128, "Longer text is truncated by embeddings, and an error for attention."
   )
 
 
