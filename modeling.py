@@ -102,7 +102,7 @@ class BertConfig:
       elif field.type == "float":
         limit = 1 if "dropout" in field.name else math.inf
         valid = isinstance(value, numbers.Real) and 0 <= value < limit
-        wanted = f"a number from 0 to below {limit}"
+        wanted = "a finite number of at least 0" + " and below 1" * (limit == 1)
       else:
         valid = callable(get_activation(value) or gelu)
         wanted = "an activation"

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 import re
 
 import numpy as np
@@ -1130,7 +1131,14 @@ def test_a_model_does_not_change_its_config():
     ({"vocab_size": 9, "hidden_act": "swish"}, "swish"),
     ({"vocab_size": 9, "hidden_act": 5}, "hidden_act=5"),
     ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),
-    ({"vocab_size": 9, "hidden_dropout_prob": 1.5}, "hidden_dropout_prob=1.5"),
+    (
+      {"vocab_size": 9, "initializer_range": math.inf},
+      "initializer_range=inf is not a finite number of at least 0;",
+    ),
+    (
+      {"vocab_size": 9, "hidden_dropout_prob": 1.5},
+      "1.5 is not a finite number of at least 0 and below 1",
+    ),
     ([], "not a JSON object"),
   ],
 )
