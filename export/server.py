@@ -4,8 +4,9 @@
 
 `POST /answer` and the REST interface of TensorFlow Serving (see `rest`) answer
 texts, `GET /` is a page to try the model in a browser, `GET /healthz` is for
-load balancers and `GET /metrics` for Prometheus. Every error is one line of
-JSON, {"error": "..."}.
+load balancers and `GET /metrics` for Prometheus. Errors are one line of JSON,
+{"error": "..."}. uvicorn answers requests that are not valid HTTP, and those
+beyond the limit of connections, in plain text.
 """
 
 import asyncio
