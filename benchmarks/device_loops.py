@@ -1,4 +1,4 @@
-"""Steps in loops of different lengths (`--iterations_per_loop`), by turns.
+"""Steps in loops of different lengths (`--iterations_per_loop`), in turns.
 
     python benchmarks/device_loops.py [LAYERS HIDDEN BATCH LENGTH]
 

@@ -13,7 +13,7 @@ and of the ratios of each round.
 With --python, which names a Python that has transformers and PyTorch, then
 --lines sentence vectors (mean of the last layer, float32): that side takes
 batches of 32 in the given order and pads each to its longest, where ours sorts
-the lines by length. Both sides do a fifth of the lines at a time, by turns;
+the lines by length. Both sides do a fifth of the lines at a time, in turns;
 ours keeps the memory that it frees, as all our scripts do. Prints the sums of
 the seconds, their ratio, and the least cosine between two vectors of a line.
 """
@@ -279,7 +279,7 @@ def against_torch(bert_dir, lines, folder, python):
     ours, theirs, vectors = [], [], []
     for part in range(PARTS):
       mine = lines[part * size : (part + 1) * size]
-      # Each side is the first by turns.
+      # The sides take turns to go first.
       for is_ours in (True, False) if part % 2 == 0 else (False, True):
         if is_ours:
           since = time.perf_counter()

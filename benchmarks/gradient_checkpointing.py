@@ -4,7 +4,7 @@
 
 By default 24 layers of width 1024, length 512, and 20 GB. Processes of their
 own make two updates of pre-training, with 1 and 2 rows without checkpointing,
-and with 4 and 8 rows with it, by turns. Prints the largest resident size of
+and with 4 and 8 rows with it, in turns. Prints the largest resident size of
 each process and the time of its second update. The line through the sizes gives
 the memory of a row and the largest batch that fits into GB.
 

@@ -1,4 +1,4 @@
-"""Pre-training with the last layer at masked positions and at all, by turns.
+"""Pre-training with the last layer at masked positions and at all, in turns.
 
     python benchmarks/masked_positions.py [PRECISION LAYERS HIDDEN BATCH LENGTH]
 

@@ -3,9 +3,9 @@
     python benchmarks/mrpc.py BERT_DIR MRPC_DIR [SEEDS]
 
 Runs run_classifier.py once a seed (3) and precision (batch 32, length 128, 3
-epochs, learning rate 5e-5) and times the process. Before and after each stands
-a run of original.py: its start to the first step, 342 more steps and its
-evaluation count as the original's whole time.
+epochs, learning rate 5e-5) and times the process. A run of original.py precedes
+the first seed and follows each: its start to the first step, 342 more steps and
+its evaluation count as the original's whole time.
 """
 
 import json

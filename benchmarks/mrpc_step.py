@@ -1,12 +1,12 @@
-"""A training step of MRPC against the original's way, by turns.
+"""A training step of MRPC against the original's way, in turns.
 
     python benchmarks/mrpc_step.py BERT_DIR MRPC_DIR [ROUNDS]
 
-On a machine whose speed changes from minute to minute, only what is measured
-side by side compares. In each of ROUNDS rounds (20) an original step (v1 graph,
-Session, padded to 128) is followed by steps of the same program as in
-training, in float32 and bfloat16, on the next four batches of the first epoch.
-Prints the medians over the rounds of the seconds and of the ratios.
+Only measurements taken in turns can be compared, because the speed of a shared
+machine changes from minute to minute. In each of ROUNDS rounds (20) an original
+step (v1 graph, Session, padded to 128) is followed by steps of the same program
+as in training, in float32 and bfloat16, on the next four batches of the first
+epoch. Prints the medians over the rounds of the seconds and of the ratios.
 """
 
 import statistics

@@ -4,8 +4,8 @@
 
 Trains STEPS steps (20) and evaluates, and prints as JSON when the first step
 ended (seconds of the clock), the seconds of a step (the median), and those of
-the evaluation in batches of 8. The tokenizer is ours, so the start is on the
-low side.
+the evaluation in batches of 8. The tokenizer is ours, so the start takes less
+time than in the original.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Training steps of MRPC at one static shape, packed and not, by turns.
+"""Training steps of MRPC at one static shape, packed and not, in turns.
 
     python benchmarks/packed_step.py BERT_DIR MRPC_DIR [ROUNDS BATCH PRECISION]
 

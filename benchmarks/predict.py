@@ -6,8 +6,8 @@ Makes ROWS (100,000) sentences of 4 to 16 words of the vocabulary, 12 pieces
 with [CLS] and [SEP] on average, trains a classifier for a few steps, and times
 `run_classifier.py` as a whole process: --do_predict on a table; the same on a
 tenth of it, and on this tenth with --pad_to_max_length; and --predict_file on
-all and on a tenth. Says the ratio of the times a row, whether the labels are
-equal, and the peak of memory.
+all and on a tenth. Prints the time and the peak memory of each, the ratio of
+the times per row, and whether the labels are equal.
 """
 
 import os

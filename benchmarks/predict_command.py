@@ -4,7 +4,7 @@
       [ROWS] [ROUNDS]
 
 Trains a classifier for a few steps, converts it for transformers, and predicts
-ROWS (10,000) sentences of TEXT_FILE (one a line, repeated as needed) by turns
+ROWS (10,000) sentences of TEXT_FILE (one a line, repeated as needed) in turns
 with `run_classifier.py --do_predict` and with a script that PEER_PYTHON runs:
 PyTorch on all cores, batches in the order of the file, each padded to its
 longest row. Both are processes of their own, compute in float32, 32 rows at a

@@ -200,7 +200,7 @@ def check_equal(path, other):
 
 
 def compare(vocab_file, text_file, rounds):
-  """Runs both sides by turns and prints their times."""
+  """Runs both sides in turns and prints their times."""
   times = {ours: [], plain: []}
   with tempfile.TemporaryDirectory() as folder:
     paths = {side: f"{folder}/{side.__name__}.tfrecord" for side in times}

@@ -3,7 +3,7 @@
     python benchmarks/runtimes.py MODEL_DIR [TEXTS] [ROUNDS]
 
 Classifies TEXTS (256) random texts of 4 to 60 words of the vocabulary, in
-batches of 32 and one by one (an eighth of them), with each runtime by turns.
+batches of 32 and one by one (an eighth of them), with each runtime in turns.
 Prints the median time of ROUNDS (5) rounds per text in milliseconds, and the
 largest difference between a probability and that of TensorFlow in float32.
 MODEL_DIR is the --output_dir of run_classifier.py for single texts or pairs.

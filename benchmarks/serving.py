@@ -6,7 +6,7 @@ Starts serve.py with the model, with batches (--max_batch=32) and without
 (--max_batch=1), and asks it for SECONDS (10) from 1, 8 and 32 clients at once,
 each of which sends its next request when it has the answer to the last. Texts
 have 4 to 40 words of the vocabulary. Prints requests per second, and the
-median and 99th percentile of the latency in milliseconds, by turns.
+median and 99th percentile of the latency in milliseconds, in turns.
 
 Then it sends REQUESTS (10,000) from 32 clients. A third of them are at fault:
 damaged JSON, other types, too many bytes, a client that leaves early. Prints

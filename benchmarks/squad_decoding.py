@@ -5,7 +5,7 @@
 The questions of the file are repeated until there are 10,000, in windows of 384
 with a stride of 128. Their logits are noise with a peak at the start and at the
 end of a random answer of up to 8 pieces, like those of a trained model. Both
-sides find the 20 best answers by turns, in one process on one core; the plain
+sides find the 20 best answers in turns, in one process on one core; the plain
 side those of the first 500 questions. Their answers must be equal. Prints
 questions per second and the ratio.
 """
@@ -77,7 +77,7 @@ def plain(example, windows, results):
 
 
 def compare(questions, rounds):
-  """Runs both sides by turns, checks that they agree, prints the rates."""
+  """Runs both sides in turns, checks that they agree, prints the rates."""
   rates = {ours: [], plain: []}
   parts = {ours: questions, plain: questions[:PLAIN_QUESTIONS]}
   for _ in range(rounds):

@@ -4,7 +4,7 @@
 
 The questions of the files are repeated, each time with new paragraphs, until
 there are 10,000. Both sides turn them into windows for training (length 384,
-stride 128, questions up to 64) by turns, in one process on one core, with the
+stride 128, questions up to 64) in turns, in one process on one core, with the
 same tokenizer class. The windows must be equal. Prints questions per second and
 the ratio.
 """
@@ -67,7 +67,7 @@ def read(paths):
 
 
 def compare(vocab_file, examples, rounds):
-  """Runs both sides by turns, checks that they agree, prints the times."""
+  """Runs both sides in turns, checks that they agree, prints the times."""
   times = {ours: [], plain: []}
   for _ in range(rounds):
     for side, values in times.items():

@@ -3,7 +3,7 @@
     python benchmarks/squad_predict.py BERT_DIR SQUAD_FILE [ROUNDS]
 
 Writes the windows of the file's questions (384 positions, stride 128, 64 for
-the question), and predicts their logits by turns: sorted by length and cut to
+the question), and predicts their logits in turns: sorted by length and cut to
 the longest row of a batch, as run_squad.py does, and padded to 384, as the
 original does. Prints the median seconds of ROUNDS (3) rounds of each side,
 their ratio, windows per second, and the largest difference between the logits

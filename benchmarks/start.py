@@ -2,7 +2,7 @@
 
     python benchmarks/start.py BERT_DIR MRPC_DIR [REPETITIONS] [ROOT]
 
-Times, by turns: a process that only loads TensorFlow; run_classifier.py with a
+Times, in turns: a process that only loads TensorFlow; run_classifier.py with a
 wrong flag, and with a folder without data; and the same script from the command
 to its first training step (batch 32). ROOT is another checkout to compare with.
 BERT_DIR is the folder of a release.

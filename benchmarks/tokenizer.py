@@ -2,7 +2,7 @@
 
     python benchmarks/tokenizer.py VOCAB_FILE TEXT_FILE
 
-Both sides tokenize all lines of the text by turns on one core. Their pieces
+Both sides tokenize all lines of the text in turns on one core. Their pieces
 must be equal.
 """
 

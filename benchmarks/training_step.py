@@ -88,7 +88,7 @@ def build_step(config, batch, length, precision="float32", store=None):
 
 
 def measure(name, step, flop):
-  """Prints the time of a step, of that many FLOP, by turns with the peak."""
+  """Prints the time of a step, of that many FLOP, in turns with the peak."""
   shares = []
   print(machine.describe())
   for _ in range(ROUNDS):
