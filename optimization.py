@@ -310,7 +310,7 @@ def _average_over_replicas(replica, dense, row_norms):
 
 
 def clip_scale(norm: tf.Tensor, max_norm: float) -> tf.Tensor:
-  """What to multiply gradients of a global norm by; NaN if it is not finite."""
+  """The factor that clips gradients of a global norm; NaN if not finite."""
   scale = max_norm * tf.minimum(1.0 / norm, 1.0 / max_norm)
   return tf.where(tf.math.is_finite(norm), scale, math.nan)
 

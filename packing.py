@@ -47,8 +47,8 @@ class Packing:
     size = len(capacities)
     slots = [[] for _ in range(self.num_rows)]  # Those of each row.
     used = np.zeros(self.num_rows, int)
-    # From positions of the rows to those of the sequences. What no slot has is
-    # padding, which comes after the last sequence.
+    # From positions of the rows to those of the sequences. Positions outside of
+    # all slots read the padding after the last sequence.
     sources = np.full(self.num_rows * length, size * length, np.int32)
     # And from positions of the sequences to those of the rows.
     self._targets = np.zeros([size, length], np.int32)

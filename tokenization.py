@@ -22,7 +22,7 @@ UNKNOWN = "[UNK]"
 # Longer words are unknown.
 MAX_WORD_LENGTH = 200
 
-# What SentencePiece puts before the first piece of a word.
+# SentencePiece's mark of the first piece of a word.
 WORD_START = "\u2581"
 
 # CJK ideographs. Hangul and kana are treated like alphabets.

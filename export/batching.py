@@ -1,4 +1,4 @@
-"""Joins what several requests ask into batches, in the order of arrival.
+"""Combines the texts of several requests into batches.
 
 batcher = Batcher(model.answer, length_of, max_batch=32, max_length=20_000,
                   max_wait=0.005, max_queue=256)

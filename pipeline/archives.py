@@ -68,7 +68,7 @@ def _is_ignored(member):
 
 
 def _check_members(archive, members):
-  """Raises UserError if an archive could lead us astray."""
+  """Raises UserError if an archive is too large or contains unsafe paths."""
   size = sum(member.file_size for member in members)
   if len(members) > _MAX_FILES or size > _MAX_BYTES:
     raise UserError(

@@ -17,7 +17,7 @@ _CHUNK_BYTES = 2**20
 # The name of standard input, or standard output.
 STREAM = "-"
 
-# What files begin with that gzip, bzip2, xz and Zstandard write.
+# Magic numbers of gzip, bzip2, xz and Zstandard.
 _COMPRESSED = re.compile(rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\(\xb5/\xfd")
 
 

@@ -1,3 +1,3 @@
-"""What each task says of itself: its data, its outputs, its scores."""
+"""The tasks: their data, outputs and scores."""
 
 import quiet_start  # noqa: F401  Before TensorFlow.

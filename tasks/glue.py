@@ -192,7 +192,7 @@ _ROWS = (
   GlueTask(
     "RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}
   ),
-  # Resolution of pronouns (Levesque et al. 2011).
+  # Resolution of pronouns (Levesque et al. 2012).
   GlueTask(
     "WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}
   ),

@@ -1,4 +1,4 @@
-"""The words of plain text, and the text of words."""
+"""Splits plain text into words, and joins words to text."""
 
 import functools
 import itertools

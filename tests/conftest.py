@@ -33,8 +33,8 @@ os.environ.setdefault(
   "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 
-# A shell lets what it runs in the background, and all that this runs, ignore
-# Ctrl-C, which tests send to programs.
+# Commands that a shell runs in the background, and their child processes,
+# ignore Ctrl-C, which tests send to programs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
 

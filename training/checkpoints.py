@@ -215,7 +215,7 @@ def _readable(prefix):
     yield
   except UserError:
     raise
-  # What TensorFlow's reader raises for files that are truncated or altered.
+  # TensorFlow's reader raises these for truncated or altered files.
   except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
     raise UserError(
       f"checkpoint {prefix} is damaged or incomplete; copy or download "

@@ -48,7 +48,7 @@ class EstimatorSpec:
   Attributes:
     mode: a ModeKeys value.
     loss: scalar, for TRAIN, and for EVAL if there are labels: the mean over
-      the rows of the batch; in EVAL over those that are no filler.
+      the rows of the batch; in EVAL over the real rows.
     train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
       in a tf.function, the control dependencies of the update suffice.
     logged: dict of scalars for the log line and TensorBoard; for TRAIN.

@@ -40,7 +40,7 @@ _DECODER_BIAS = "cls.predictions.decoder.bias"
 STEP = "global_step"
 _MAX_STEP = np.iinfo(np.int64).max
 
-# What reading JSON of another structure, or of thousands of levels, raises.
+# Raised by JSON of another structure, or nested too deeply.
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 

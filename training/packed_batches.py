@@ -14,7 +14,7 @@ import packing
 from packing import Packing
 
 # Slots share a group if there are more. With more groups, slots have fewer
-# unused positions; with fewer, less rows of large data sets wait in memory for
+# unused positions; with fewer, fewer rows of large data sets wait in memory for
 # rows of other groups.
 GROUPS = 64
 

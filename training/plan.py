@@ -1,4 +1,4 @@
-"""What a training would take, before it is started: memory, time, batch size.
+"""Estimates memory, time and the largest batch of a training.
 
 The prediction of memory counts what a step keeps: the weights, two moments of
 Adam for each, the gradients with what their update needs, and the activations,
@@ -93,7 +93,7 @@ class Plan:
 
   @property
   def fits(self) -> bool:
-    """Whether the predicted memory is available, or nobody knows."""
+    """Whether the memory is available; True if the limit is unknown."""
     return self.limit is None or self.memory.total <= self.limit
 
   def remedies(self) -> list[str]:

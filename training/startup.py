@@ -1,4 +1,4 @@
-"""How a script starts, and how it ends: one line for an error of the user."""
+"""Starts a script, and reports user errors in one line."""
 
 import ctypes
 import functools

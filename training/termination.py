@@ -1,4 +1,4 @@
-"""SIGTERM, by which a cluster says that it takes the machine back."""
+"""Defers SIGTERM, which a cluster sends before it reclaims a machine."""
 
 import contextlib
 import signal
