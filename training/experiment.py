@@ -75,7 +75,7 @@ class Experiment:
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):
     self._task = task
-    self._model = model
+    self._model_files = model
     self._settings = settings
     self._packings = {}
     if settings.dry_run and not settings.do_train:
@@ -104,8 +104,8 @@ class Experiment:
   def _check_init_checkpoint(self):
     settings, task = self._settings, self._task
     has_heads = start_checks.check_init_checkpoint(
-      self._model.config,
-      task.variable_shapes(self._model.config),
+      self._model_files.config,
+      task.variable_shapes(self._model_files.config),
       settings.init_checkpoint,
     )
     if not (settings.do_train or has_heads or self._is_trained):
@@ -117,7 +117,7 @@ class Experiment:
       settings.output_dir, settings.init_checkpoint
     )
     if folder and not settings.do_train:
-      start_checks.check_reads_as_trained(self._model.contents, folder)
+      start_checks.check_reads_as_trained(self._model_files.contents, folder)
       if self._is_trained and not model_folder.is_finished(folder):
         run_record.check_vocabulary(folder, self._record)
 
@@ -156,7 +156,7 @@ class Experiment:
       )
       self._make_row_sets()
       model = self._build_estimator()
-      self._get_weights(model)
+      self._train_or_load_best(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
       evaluations, results = [], {}
       for rows in dev_sets:
@@ -172,7 +172,7 @@ class Experiment:
 
   def _read_output_dir(self):
     """Checks what an earlier run left in the folder."""
-    settings, config = self._settings, self._model.config
+    settings, config = self._settings, self._model_files.config
     self._is_trained = start_checks.check_output_dir(
       modeling.variable_shapes(config) | self._task.variable_shapes(config),
       settings.output_dir,
@@ -300,7 +300,7 @@ class Experiment:
     settings = self._settings
     return build_model_fn(
       self._task,
-      self._model.config,
+      self._model_files.config,
       settings.init_checkpoint,
       update,
       settings.use_tpu,
@@ -318,7 +318,7 @@ class Experiment:
       count = rows.num_rows if counts_rows else len(rows.examples)
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
-      num_layers = self._model.config.num_hidden_layers
+      num_layers = self._model_files.config.num_hidden_layers
       self._update = settings.make_optimization(steps, num_layers)
     self._packings = self._choose_packings()
     model_fn = self._build_model_fn(
@@ -326,7 +326,7 @@ class Experiment:
     )
     return estimator.Estimator(model_fn, settings.run_config())
 
-  def _get_weights(self, model):
+  def _train_or_load_best(self, model):
     """Trains the model, or loads the best weights of an earlier training."""
     best = checkpoints.best_checkpoint(self._settings.output_dir)
     if self._settings.do_train:
@@ -378,7 +378,7 @@ class Experiment:
       model.use(best.checkpoint)
     weights = {**model.weights, "global_step": np.int64(model.global_step)}
     checkpoints.write_release(
-      settings.output_dir, weights, self._model.contents
+      settings.output_dir, weights, self._model_files.contents
     )
     logging.info("The trained model is in %s", settings.output_dir)
 
@@ -398,7 +398,10 @@ class Experiment:
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
       data_checks.log_data_checks(
-        rows, self._model.contents, self._task.truncates, self._task.labels
+        rows,
+        self._model_files.contents,
+        self._task.truncates,
+        self._task.labels,
       )
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
@@ -436,7 +439,7 @@ class Experiment:
       model_fn = self._build_model_fn(update, checkpointing)
       return memory.activation_bytes(model.trace(model_fn, spec)) / size
 
-    num_layers = self._model.config.num_hidden_layers
+    num_layers = self._model_files.config.num_hidden_layers
     row = row_bytes(False)
     # One layer at a time is computed again.
     checkpointed = row_bytes(True) + row / num_layers
