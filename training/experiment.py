@@ -389,6 +389,62 @@ class Experiment:
       return _with(rows.input_fn, pad_to_max_length=True)
     return rows.input_fn
 
+  # Evaluation and prediction.
+
+  def _evaluate_at(self, model, step):
+    """Evaluates after `step` updates; returns a reason to stop, or None."""
+    if self._best and self._best.has_evaluated(step):
+      return self._best.stop_reason
+    first = None
+    for rows in self._row_sets["dev"]:
+      results = self._evaluate(model, rows).results
+      first = first or results
+      step = results.pop("global_step")
+      model.summaries.write(
+        step, {f"dev/{n}{rows.suffix}": v for n, v in results.items()}
+      )
+      shown = sorted(results.keys() - {"loss"})
+      if metrics := self._task.metrics:
+        known = (*metrics, "loss")
+        shown = [name for name in shown if name.removeprefix("eval_") in known]
+      logging.info(
+        "step %d, %s: %s",
+        step,
+        rows.name,
+        ", ".join(f"{name} {results[name]:.4f}" for name in shown),
+      )
+    return self._best and self._best.add(step, first, model.weights)
+
+  def _evaluate(self, model, rows):
+    """The task's Evaluation of a data set, with loss and step."""
+    losses = []
+    mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
+    if not self._task.has_eval_loss:  # The program of the prediction will do.
+      mode = estimator.ModeKeys.PREDICT
+    predictions = _by_example(
+      _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
+    )
+    evaluation = self._task.score(rows, predictions)
+    if losses:
+      mean = float(np.mean(losses, dtype=np.float64))
+      evaluation.results.setdefault("loss", mean)
+    evaluation.results["global_step"] = model.global_step
+    return evaluation
+
+  def _predict(self, model, rows, record):
+    """Writes the predictions, and evaluates them if labels are known."""
+    size, folder = self._settings.predict_batch_size, self._settings.output_dir
+    predictions = _by_example(model.predict(rows.input_fn, size), rows)
+    evaluation = self._task.write_predictions(folder, rows, predictions)
+    if evaluation:
+      evaluation.results["global_step"] = model.global_step
+      self._write_results(rows.suffix, evaluation)
+      self._task.report(folder, [evaluation], record)
+
+  def _write_results(self, suffix, evaluation):
+    stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
+    run_record.write_results(stem, evaluation.results, evaluation.details)
+
   # Planning.
 
   def _make_plan(self) -> plan.Plan:
@@ -471,62 +527,6 @@ class Experiment:
     peak = memory.peak_bytes()
     seconds = model.time_steps(input_fn, size, 3)
     return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
-
-  def _evaluate_at(self, model, step):
-    """Evaluates after `step` updates; returns a reason to stop, or None."""
-    if self._best and self._best.has_evaluated(step):
-      return self._best.stop_reason
-    first = None
-    for rows in self._row_sets["dev"]:
-      results = self._evaluate(model, rows).results
-      first = first or results
-      step = results.pop("global_step")
-      model.summaries.write(
-        step, {f"dev/{n}{rows.suffix}": v for n, v in results.items()}
-      )
-      shown = sorted(results.keys() - {"loss"})
-      if metrics := self._task.metrics:
-        known = (*metrics, "loss")
-        shown = [name for name in shown if name.removeprefix("eval_") in known]
-      logging.info(
-        "step %d, %s: %s",
-        step,
-        rows.name,
-        ", ".join(f"{name} {results[name]:.4f}" for name in shown),
-      )
-    return self._best and self._best.add(step, first, model.weights)
-
-  # Evaluation and prediction.
-
-  def _evaluate(self, model, rows):
-    """The task's Evaluation of a data set, with loss and step."""
-    losses = []
-    mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
-    if not self._task.has_eval_loss:  # The program of the prediction will do.
-      mode = estimator.ModeKeys.PREDICT
-    predictions = _by_example(
-      _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
-    )
-    evaluation = self._task.score(rows, predictions)
-    if losses:
-      mean = float(np.mean(losses, dtype=np.float64))
-      evaluation.results.setdefault("loss", mean)
-    evaluation.results["global_step"] = model.global_step
-    return evaluation
-
-  def _predict(self, model, rows, record):
-    """Writes the predictions, and evaluates them if labels are known."""
-    size, folder = self._settings.predict_batch_size, self._settings.output_dir
-    predictions = _by_example(model.predict(rows.input_fn, size), rows)
-    evaluation = self._task.write_predictions(folder, rows, predictions)
-    if evaluation:
-      evaluation.results["global_step"] = model.global_step
-      self._write_results(rows.suffix, evaluation)
-      self._task.report(folder, [evaluation], record)
-
-  def _write_results(self, suffix, evaluation):
-    stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
-    run_record.write_results(stem, evaluation.results, evaluation.details)
 
 
 def _float32_bytes(tensors):
