@@ -350,7 +350,8 @@ class Experiment:
 
   def _train(self, model):
     """Trains, and turns `output_dir` into a model folder."""
-    settings = self._settings
+    settings, best = self._settings, self._best
+    steps, size = self._num_train_steps, settings.train_batch_size
     self._check_best_is_wanted(model)
     for name, content in self._task.assets().items():
       # Written first: without them a checkpoint cannot be used.
@@ -359,20 +360,18 @@ class Experiment:
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)
       epochs = settings.num_train_epochs or 1
-      eval_steps = eval_steps or math.ceil(self._num_train_steps / epochs)
+      eval_steps = eval_steps or math.ceil(steps / epochs)
     (rows,) = self._row_sets["train"]
     logging.info(
       "Training for %s of %s, %.3g epochs of %s",
-      plural(self._num_train_steps, "step"),
-      plural(settings.train_batch_size, "row"),
-      self._num_train_steps * settings.train_batch_size / rows.num_rows,
+      plural(steps, "step"),
+      plural(size, "row"),
+      steps * size / rows.num_rows,
       plural(rows.num_rows, "row"),
     )
-    steps, best = self._num_train_steps, self._best
     if not best or not model.global_step:
       # A history in this folder is of another training.
       best_checkpoint.delete_history(settings.output_dir)
-    size = settings.train_batch_size
     model.train(self._train_input_fn(), size, steps, evaluate_at, eval_steps)
     if best and best.checkpoint:
       model.use(best.checkpoint)
