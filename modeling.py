@@ -641,14 +641,14 @@ def transformer_model(
   if get_shape_list(input_tensor, expected_rank=3)[-1] != hidden_size:
     raise ValueError(f"the width of {input_tensor.shape} is not {hidden_size}")
   config = BertConfig(
-    1,
-    hidden_size,
-    num_hidden_layers,
-    num_attention_heads,
-    intermediate_size,
-    intermediate_act_fn,
-    hidden_dropout_prob,
-    attention_probs_dropout_prob,
+    vocab_size=1,
+    hidden_size=hidden_size,
+    num_hidden_layers=num_hidden_layers,
+    num_attention_heads=num_attention_heads,
+    intermediate_size=intermediate_size,
+    hidden_act=intermediate_act_fn,
+    hidden_dropout_prob=hidden_dropout_prob,
+    attention_probs_dropout_prob=attention_probs_dropout_prob,
     initializer_range=initializer_range,
   )
   config.check()

@@ -218,10 +218,10 @@ def load_reader() -> Reader:
     model,
     config,
     tokenizer,
-    reading,
-    decoding,
-    FLAGS.predict_batch_size,
-    FLAGS.precision,
+    settings=reading,
+    decoding=decoding,
+    batch_size=FLAGS.predict_batch_size,
+    precision=FLAGS.precision,
   )
 
 

@@ -133,14 +133,14 @@ def _make_run(request, tasks, task, folder, seed):
   if "train" not in splits:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
   return Run(
-    task,
-    name,
-    data_dir,
-    output_dir,
-    os.path.join(folder, "glue_submission"),
-    seed,
-    init_checkpoint,
-    splits,
+    task=task,
+    name=name,
+    data_dir=data_dir,
+    output_dir=output_dir,
+    submission_dir=os.path.join(folder, "glue_submission"),
+    seed=seed,
+    init_checkpoint=init_checkpoint,
+    splits=splits,
   )
 
 
@@ -195,14 +195,14 @@ def make_task(
     run.name,
     processor,
     label_type,
-    run.data_dir,
-    tokenizer,
-    reading,
-    names,
-    request.class_weights == "balanced" and trains,
-    run.submission_dir,
+    data_dir=run.data_dir,
+    tokenizer=tokenizer,
+    reading=reading,
+    metric_names=names,
+    balances_labels=request.class_weights == "balanced" and trains,
+    submission_dir=run.submission_dir,
     # A processor of a user's own may mix single texts and pairs.
-    on_pairs if task else None,
+    trained_on_pairs=on_pairs if task else None,
   )
 
 

@@ -451,16 +451,17 @@ def _windows(pieces, query, tokenizer, settings):
     else:
       is_owner = (owners[start:end] == span).tolist()
       is_max_context = dict(zip(words, is_owner, strict=True))
+    ids = [*question_ids, *pieces.ids[start:end], question_ids[-1]]
     features = InputFeatures(
-      0,
-      0,
-      span,
-      [*question, *pieces.tokens[start:end], "[SEP]"],
-      words,
-      is_max_context,
-      [*question_ids, *pieces.ids[start:end], question_ids[-1], *padding],
-      [1] * (last + 1) + padding,
-      [0] * first + [1] * (end - start + 1) + padding,
+      unique_id=0,  # Set by iterate_windows.
+      example_index=0,  # Set by iterate_windows.
+      doc_span_index=span,
+      tokens=[*question, *pieces.tokens[start:end], "[SEP]"],
+      token_to_orig_map=words,
+      token_is_max_context=is_max_context,
+      input_ids=ids + padding,
+      input_mask=[1] * (last + 1) + padding,
+      segment_ids=[0] * first + [1] * (end - start + 1) + padding,
     )
     windows.append(features)
   return windows

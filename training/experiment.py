@@ -238,14 +238,15 @@ class Experiment:
       plural(num_rows, "row"),
       plural(len(counts), "example"),
     )
+    has_one_each = set(counts) <= {1}
     return RowSet(
       split,
       suffix,
       examples,
-      inputs.lazy_input_fn(read, is_training),
-      num_rows,
-      None if set(counts) <= {1} else np.array(counts, np.int64),
-      read,
+      input_fn=inputs.lazy_input_fn(read, is_training),
+      num_rows=num_rows,
+      rows_per_example=None if has_one_each else np.array(counts, np.int64),
+      read=read,
     )
 
   def _choose_packings(self):
@@ -303,10 +304,10 @@ class Experiment:
       self._model_files.config,
       settings.init_checkpoint,
       update,
-      settings.use_tpu,
-      settings.precision,
-      gradient_checkpointing,
-      self._packings,
+      use_one_hot_embeddings=settings.use_tpu,
+      precision=settings.precision,
+      gradient_checkpointing=gradient_checkpointing,
+      packings=self._packings,
     )
 
   def _build_estimator(self):
