@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-import variables  # First: it loads TensorFlow without its start-up notes.
+import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 import fusion

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import variables  # First: it loads TensorFlow without its start-up messages.
+import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 START = 2.0**15

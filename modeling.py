@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import variables  # First: it loads TensorFlow without its start-up notes.
+import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 from errors import UserError

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import variables  # First: it loads TensorFlow without its start-up messages.
+import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 import loss_scale
