@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import variables  # First: it imports quiet_start.
 import tensorflow as tf
@@ -16,7 +17,6 @@ import tensorflow as tf
 import fusion
 
 Activation = Callable[["tf.Tensor"], "tf.Tensor"] | None
-Pair = tuple["tf.Tensor", "tf.Tensor"]
 
 # LayerNorm's epsilon in the released models.
 LAYER_NORM_EPSILON = 1e-12
@@ -24,6 +24,20 @@ LAYER_NORM_EPSILON = 1e-12
 # Added to the attention score of a masked position. After softmax its weight is
 # exactly 0 in float32, so padding never changes an output.
 MASKED_SCORE = -10000.0
+
+
+class DenseWeights(NamedTuple):
+  """Kernel [inputs, outputs] and bias [outputs] of a dense layer."""
+
+  kernel: tf.Tensor
+  bias: tf.Tensor
+
+
+class NormWeights(NamedTuple):
+  """Offset and scale of a LayerNorm, float32 [width]."""
+
+  beta: tf.Tensor
+  gamma: tf.Tensor
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
@@ -219,17 +233,17 @@ def dense_weights(
   shape: Sequence[int],
   initializer: Callable[..., tf.Tensor],
   precision: str | tf.DType = "float32",
-) -> Pair:
-  """Kernel [inputs, outputs] and bias [outputs], cast to `precision`."""
+) -> DenseWeights:
+  """The weights of a dense layer of `shape`, cast to `precision`."""
   dtype = variables.storage_dtype(precision)
   with variables.variable_scope(name):
     kernel = variables.get_variable("kernel", shape, initializer, dtype)
     bias = variables.get_variable("bias", shape[1:], dtype=dtype)
-  return _value_of(kernel, precision), _value_of(bias, precision)
+  return DenseWeights(_value_of(kernel, precision), _value_of(bias, precision))
 
 
 def affine(
-  x: tf.Tensor, weights: Pair, activation: Activation = None
+  x: tf.Tensor, weights: DenseWeights, activation: Activation = None
 ) -> tf.Tensor:
   """activation(x W + b) of a matrix; activations are computed in float32."""
   kernel, bias = weights
@@ -305,17 +319,17 @@ def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
   return normalize(input_tensor, norm_weights(name, input_tensor.shape[-1]))
 
 
-def norm_weights(name: str | None, width: int) -> Pair:
-  """LayerNorm's beta and gamma, float32 [width]."""
+def norm_weights(name: str | None, width: int) -> NormWeights:
+  """The weights of a LayerNorm over vectors of `width`."""
   with variables.variable_scope(name, default_name="LayerNorm"):
     beta = variables.get_variable("beta", [width])
     gamma = variables.get_variable(
       "gamma", [width], tf.compat.v1.ones_initializer()
     )
-  return _value_of(beta), _value_of(gamma)
+  return NormWeights(_value_of(beta), _value_of(gamma))
 
 
-def normalize(x: tf.Tensor, weights: Pair) -> tf.Tensor:
+def normalize(x: tf.Tensor, weights: NormWeights) -> tf.Tensor:
   """LayerNorm with the given beta and gamma, computed in float32."""
   if variables.in_v1_graph():
     return _normalize_and_gradient(x, *weights)[0]

@@ -27,12 +27,13 @@ import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 from errors import UserError
-from layers import Activation, Pair, affine, assert_rank, dense_weights, dropout
+from layers import Activation, DenseWeights, NormWeights, affine, assert_rank
 from layers import create_attention_mask_from_input_mask, create_initializer
-from layers import dense, layer_norm, layer_norm_and_dropout  # noqa: F401
-from layers import gelu, get_activation, get_shape_list, masked_softmax
-from layers import merge_heads, norm_weights, normalize, recomputed, split_heads
-from layers import reshape_from_matrix, reshape_to_matrix
+from layers import dense, layer_norm  # noqa: F401  Names of the original.
+from layers import dense_weights, dropout, gelu, get_activation, get_shape_list
+from layers import layer_norm_and_dropout, masked_softmax, merge_heads
+from layers import norm_weights, normalize, recomputed, reshape_from_matrix
+from layers import reshape_to_matrix, split_heads
 from packing import UNPACKED, Packing
 from tokenization import read_file
 
@@ -389,11 +390,11 @@ def embedding_postprocessor(
 
 
 class AttentionWeights(NamedTuple):
-  """Projections to N * D, each a kernel and a bias."""
+  """The projections of vectors to N * D."""
 
-  query: Pair
-  key: Pair
-  value: Pair
+  query: DenseWeights
+  key: DenseWeights
+  value: DenseWeights
 
 
 def attention(
@@ -522,11 +523,11 @@ class BlockWeights(NamedTuple):
   """Weights of a block in the order of their use."""
 
   attention: AttentionWeights
-  attention_output: Pair
-  attention_norm: Pair
-  intermediate: Pair
-  output: Pair
-  output_norm: Pair
+  attention_output: DenseWeights
+  attention_norm: NormWeights
+  intermediate: DenseWeights
+  output: DenseWeights
+  output_norm: NormWeights
 
 
 def block_weights(
@@ -664,9 +665,9 @@ def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
   hidden, wide = config.hidden_size, config.intermediate_size
   kernels, norms = {"bert/pooler/dense": [hidden, hidden]}, ["bert/embeddings"]
   tables = {
-    "word": config.vocab_size,
-    "token_type": config.type_vocab_size,
-    "position": config.max_position_embeddings,
+    "bert/embeddings/word": config.vocab_size,
+    "bert/embeddings/token_type": config.type_vocab_size,
+    "bert/embeddings/position": config.max_position_embeddings,
   }
   for index in range(config.num_hidden_layers):
     layer = f"bert/encoder/layer_{index}"
@@ -675,9 +676,7 @@ def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
     kernels[f"{layer}/intermediate/dense"] = [hidden, wide]
     kernels[f"{layer}/output/dense"] = [wide, hidden]
     norms += [f"{layer}/attention/output", f"{layer}/output"]
-  shapes = {
-    f"bert/embeddings/{n}_embeddings": [v, hidden] for n, v in tables.items()
-  }
+  shapes = {f"{n}_embeddings": [v, hidden] for n, v in tables.items()}
   for name, shape in kernels.items():
     shapes |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
   for name in norms:
