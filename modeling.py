@@ -1,7 +1,8 @@
 """BERT: a Transformer encoder (Devlin et al. 2019, arXiv:1810.04805).
 
 Shapes are written [B, S, H] with B batch, S sequence, H hidden, N heads, D size
-per head, V vocabulary, L layers, F length of queries, T of keys and values.
+per head, V vocabulary, L layers, P positions, F queries, T keys and values, and
+R rows of the encoder, which are B unless a `packing` is given.
 
     config = BertConfig.from_json_file("bert_config.json")
     model = BertModel(config, False, input_ids, input_mask, segment_ids)
@@ -240,7 +241,10 @@ class BertModel:
     # Kept eagerly, probabilities take more memory than everything else.
     return x, None if self._graph is None else probs
 
-  _first = _once(lambda model: model.sequence_output_at(None, 3))
+  @_once
+  def _first(self):
+    """float [B, 1, H]: the last layer at the first position."""
+    return self.sequence_output_at(None, 3)
 
   def _output(self, x):
     """An output [B, S, H] of the encoder, in float32."""
@@ -261,8 +265,8 @@ class BertModel:
   def sequence_output_at(self, positions: tf.Tensor, site=6) -> tf.Tensor:
     """float [B, P, H]: the last layer, computed only at positions [B, P].
 
-    None stands for the first. A block has three dropout sites: they start at 0
-    for all positions, at 3 for the first, and at 6 for positions given here.
+    None is the first position. A block draws three dropout masks, and `site` is
+    the number of the first mask: 0 for all positions, 3 for the first, else 6.
     """
     select, unpack = self._packing.at(positions)
     return tf.cast(unpack(self._layer(self._last, select, site)[0]), tf.float32)
@@ -274,7 +278,7 @@ class BertModel:
     return [*map(self._output, lower), self.sequence_output]
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """L times float [rows, N, S, S], before dropout, lowest layer first."""
+    """L times float [R, N, S, S], before dropout, lowest layer first."""
     layers, heads = range(self._last + 1), self._config.num_attention_heads
     if self._graph is not None and not self._recomputes:
       return [self._layer(index)[1] for index in layers]
@@ -484,10 +488,7 @@ def attention_layer(
     query_act, key_act, value_act: activations of the projections.
     attention_probs_dropout_prob: dropout of the attention probabilities.
     initializer_range: standard deviation of new weights.
-    do_return_2d_tensor: whether to return a matrix.
-
-  Returns:
-    float [B, F, N * D] or [B * F, N * D].
+    do_return_2d_tensor: whether to return [B * F, N * D], not [B, F, N * D].
   """
   assert_rank(from_tensor, [2, 3])
   assert_rank(to_tensor, from_tensor.shape.rank)
