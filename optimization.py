@@ -268,11 +268,16 @@ def _average_and_apply(grads, rate, count, update):
   several = replica is not None and replica.num_replicas_in_sync > 1
   if several:
     dense, row_norms = _average_over_replicas(replica, dense, row_norms)
-  gathered = [name in grads.row_norms for name in grads.names]
+  is_gathered = [name in grads.row_norms for name in grads.names]
 
   def clip_and_apply(dense, row_norms):
-    tables = [g for g, rows in zip(dense, gathered, strict=True) if not rows]
-    norm = tf.linalg.global_norm([*tables, *row_norms])
+    # Of a gathered variable, the norm of the rows counts.
+    others = [
+      gradient
+      for gradient, gathered in zip(dense, is_gathered, strict=True)
+      if not gathered
+    ]
+    norm = tf.linalg.global_norm([*others, *row_norms])
     optimizer = _OPTIMIZERS[update.optimizer](
       rate,
       weight_decay_rate=update.weight_decay,
@@ -292,8 +297,10 @@ def _average_and_apply(grads, rate, count, update):
     return clip_and_apply(dense, row_norms), {}
 
   def apply_unscaled(scale):
-    unscaled = ([x / scale for x in group] for group in (dense, row_norms))
-    return clip_and_apply(*unscaled)
+    return clip_and_apply(
+      [gradient / scale for gradient in dense],
+      [norm / scale for norm in row_norms],
+    )
 
   return loss_scale.apply_if_finite(dense, apply_unscaled)
 
