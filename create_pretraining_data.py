@@ -272,11 +272,10 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
   num_workers = count_workers()
   pipeline = None
   if FLAGS.runner:
-    # Beam has a flag of this name, too.
-    workers = [f"--num_workers={FLAGS.num_workers}"] * bool(FLAGS.num_workers)
-    pipeline = corpus_beam.beam_pipeline(
-      FLAGS.runner, [*beam_arguments, *workers]
-    )
+    if FLAGS.num_workers:  # Beam has a flag of this name, too.
+      workers = f"--num_workers={FLAGS.num_workers}"
+      beam_arguments = [*beam_arguments, workers]
+    pipeline = corpus_beam.beam_pipeline(FLAGS.runner, beam_arguments)
   start = time.monotonic()
   with corpus_workers.workspace(outputs) as (paths, prefix):
     found = corpus.scan(

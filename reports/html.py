@@ -105,6 +105,12 @@ def row_head(content: str) -> str:
   return f'<th scope="row" dir="auto">{content}</th>'
 
 
+def _heading(column):
+  kind = " class=number" if column.startswith("#") else ""
+  text = escape(column.removeprefix("#"))
+  return f'<th scope="col" dir="auto"{kind}>{text}</th>'
+
+
 def table(
   name: str,
   columns: Sequence[str],
@@ -119,11 +125,7 @@ def table(
     rows: the cells of each row, as HTML elements.
     kind: class of the table in the style sheet.
   """
-  head = "".join(
-    f'<th scope="col" dir="auto"{" class=number" * c.startswith("#")}>'
-    f"{escape(c.removeprefix('#'))}</th>"
-    for c in columns
-  )
+  head = "".join(map(_heading, columns))
   body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
   return (
     f'<div class="scroll" tabindex="0" role="region" '

@@ -239,10 +239,10 @@ class TableProcessor(DataProcessor):
     parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
       shown = "missing" if value is None else shortened(json.dumps(value))
-      raise UserError(
-        f"{cell} is {shown}; pass text, a number, true or false"
-        f"{', or a list of them' * several}"
-      )
+      accepted = "text, a number, true or false"
+      if several:
+        accepted += ", or a list of them"
+      raise UserError(f"{cell} is {shown}; pass {accepted}")
     if field.startswith("text"):
       return parts[0]
     if is_list and any(LABEL_SEPARATOR in part for part in parts):

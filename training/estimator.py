@@ -343,16 +343,15 @@ class Estimator:
     # The input is a function of the step, so no batch needs to be kept.
     features = next(iter(input_fn(params)))
     path = write_failed_batch(self._config.model_dir, failure, features)
-    rate = failure.get("learning rate")
     is_loss = not np.isfinite(failure["loss"])
     name = "loss" if is_loss else "gradient norm"
-    raise UserError(
-      f"the {name} is {failure[name]} at step {step}"
-      f"{'' if rate is None else f' with learning rate {rate:.3g}'}; see the "
-      f"batch in {path}; lower --learning_rate or correct the input"
-      + ", or pass --precision=bfloat16"
-      * ("loss scale" in failure)
-    )
+    found = f"the {name} is {failure[name]} at step {step}"
+    if "learning rate" in failure:
+      found += f" with learning rate {failure['learning rate']:.3g}"
+    remedy = "lower --learning_rate or correct the input"
+    if "loss scale" in failure:
+      remedy += ", or pass --precision=bfloat16"
+    raise UserError(f"{found}; see the batch in {path}; {remedy}")
 
   def time_steps(
     self, input_fn: InputFn, batch_size: int, count: int
