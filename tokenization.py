@@ -14,6 +14,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
 
 from errors import UserError
 
@@ -38,8 +39,20 @@ _MAX_CACHED_WORDS = 2**20
 _MAX_CACHED_LENGTH = 64
 
 
-def find_release(path: str | None) -> re.Match | None:
-  """The match of a released model's name in a path; its group 1 is the casing.
+class Release(NamedTuple):
+  """A released model.
+
+  Attributes:
+    name: name of its folder or checkpoint.
+    lower_cases: whether it reads lower-cased text.
+  """
+
+  name: str
+  lower_cases: bool
+
+
+def find_release(path: str | None) -> Release | None:
+  """The Release that a path names, or None.
 
   Args:
     path: a folder or a file in it; only these two names are searched.
@@ -49,7 +62,8 @@ def find_release(path: str | None) -> re.Match | None:
   path = re.sub(cached, r"\1", path or "")
   *_, folder, name = ["", *path.rstrip("/").split("/")]
   pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
-  return re.search(pattern, name) or re.search(pattern, folder)
+  found = re.search(pattern, name) or re.search(pattern, folder)
+  return found and Release(found.string, found[1] != "cased")
 
 
 def validate_case_matches_checkpoint(
@@ -63,12 +77,12 @@ def validate_case_matches_checkpoint(
   release = find_release(init_checkpoint)
   if release is None:
     return
-  lower_cased = release.group(1) != "cased"
-  if bool(do_lower_case) != lower_cased:
+  if bool(do_lower_case) != release.lower_cases:
+    casing = "lower-cased" if release.lower_cases else "cased"
     raise UserError(
-      f"--do_lower_case={bool(do_lower_case)} contradicts {release.string}, "
-      f"which was trained on {'lower-cased' if lower_cased else 'cased'} text; "
-      f"pass --do_lower_case={lower_cased}"
+      f"--do_lower_case={bool(do_lower_case)} contradicts {release.name}, "
+      f"which was trained on {casing} text; pass "
+      f"--do_lower_case={release.lower_cases}"
     )
 
 

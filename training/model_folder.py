@@ -96,7 +96,7 @@ def named_casing(path: str) -> bool | None:
     path: the folder, or a file in it.
   """
   release = tokenization.find_release(_full_path(path))
-  return release and release.group(1) != "cased"
+  return release and release.lower_cases
 
 
 def _full_path(path):
