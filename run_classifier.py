@@ -93,7 +93,10 @@ def define_flags() -> None:
   )
   common_flags.define_device_flags()
   _define_task_flags()
-  _define_table_flags()
+  common_flags.define_from_table(
+    (name, default, f"For --task_name={runs.CUSTOM}. {text}")
+    for name, default, text in (*_TABLE_FLAGS, *_KIND_FLAGS)
+  )
 
 
 def _define_task_flags():
@@ -139,13 +142,6 @@ def _define_task_flags():
     False,
     "Ask for texts and predict them with the trained model in --output_dir.",
   )
-
-
-def _define_table_flags():
-  define = {bool: flags.DEFINE_bool, float: flags.DEFINE_float}
-  for name, default, text in (*_TABLE_FLAGS, *_KIND_FLAGS):
-    text = f"For --task_name={runs.CUSTOM}. {text}"
-    define.get(type(default), flags.DEFINE_string)(name, default, text)
 
 
 def check_flags() -> None:

@@ -80,10 +80,7 @@ def define_flags() -> None:
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   )
   common_flags.define_device_flags()
-  for name, default, text in _FLAGS:
-    is_bool = isinstance(default, bool)
-    define = flags.DEFINE_bool if is_bool else flags.DEFINE_string
-    define(name, default, text)
+  common_flags.define_from_table(_FLAGS)
 
 
 def find_file(split: str) -> str:

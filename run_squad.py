@@ -13,7 +13,6 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 """
 
 import dataclasses
-import functools
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
@@ -88,10 +87,7 @@ def define_flags() -> None:
   common_flags.define_run_flags()
   common_flags.define_fine_tuning_flags("f1 or exact_match", "f1")
   common_flags.define_device_flags()
-  define = {bool: flags.DEFINE_bool}
-  define[int] = functools.partial(flags.DEFINE_integer, lower_bound=1)
-  for name, default, text in _FLAGS:
-    define.get(type(default), flags.DEFINE_string)(name, default, help=text)
+  common_flags.define_from_table(_FLAGS)
 
 
 def splits() -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Flags that scripts share. Imports TensorFlow lazily."""
 
+import functools
 import os
+from collections.abc import Iterable
 
 from absl import flags
 
@@ -45,6 +47,21 @@ def define_model_flags(
     "it, and float16 on GPUs; weights, LayerNorm, softmax, loss and optimizer "
     "stay in float32.",
   )
+
+
+def define_from_table(rows: Iterable[tuple[str, object, str]]) -> None:
+  """Defines flags by name, default and help.
+
+  The default determines the type. None stands for a string, and an integer must
+  be positive.
+  """
+  define = {
+    bool: flags.DEFINE_bool,
+    int: functools.partial(flags.DEFINE_integer, lower_bound=1),
+    float: flags.DEFINE_float,
+  }
+  for name, default, text in rows:
+    define.get(type(default), flags.DEFINE_string)(name, default, text)
 
 
 def define_download_flag() -> None:
