@@ -347,7 +347,7 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   text_files.decode_utf8(FLAGS.extend, files.read_bytes(FLAGS.extend))
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
-  model_flags.check_vocabulary(old, "extend", FLAGS.extend)
+  model_flags.check_vocabulary_file(old, "extend", FLAGS.extend)
   model_flags.warn_of_casing(old.vocab, FLAGS.extend)
   if FLAGS.init_checkpoint:
     from tasks import extended_model  # Loads TensorFlow.

@@ -124,7 +124,7 @@ def reading_settings(folder: str | None) -> ReadingSettings:
     for field in dataclasses.fields(ReadingSettings)
     if not FLAGS[field.name].using_default_value
   }
-  return squad_model.read_settings(None if FLAGS.do_train else folder, **given)
+  return squad_model.read_assets(None if FLAGS.do_train else folder, **given)
 
 
 def make_experiment() -> Experiment:

@@ -241,7 +241,7 @@ def _assets_of_head(folder) -> dict[str, str]:
   if architecture == multiple_choice.ARCHITECTURE:
     return multiple_choice.assets(multiple_choice.read_assets(folder))
   if architecture == squad_model.ARCHITECTURE:
-    return squad_model.assets(squad_model.read_settings(folder))
+    return squad_model.assets(squad_model.read_assets(folder))
   return {}
 
 

@@ -377,7 +377,7 @@ def _remove_earlier(folder):
 # Files of a model folder.
 
 
-def read_settings(model_dir: str | None, **given) -> ReadingSettings:
+def read_assets(model_dir: str | None, **given) -> ReadingSettings:
   """The ReadingSettings of a model folder, or by default the original's.
 
   For a model with fewer positions, the default lengths are smaller.

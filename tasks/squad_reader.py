@@ -66,7 +66,7 @@ class Reader:
     self.tokenizer = tokenizer or model_folder.load_tokenizer(
       folder, model_folder.lower_cases(config, prefix)
     )
-    self.settings = settings or squad_model.read_settings(folder)
+    self.settings = settings or squad_model.read_assets(folder)
     fields = squad_model.stored_decoding(folder) | dict(decoding or {})
     self.decoding = squad_model.decoding_settings(
       self.tokenizer, self.settings, **fields

@@ -119,7 +119,7 @@ class Experiment:
     if folder and not settings.do_train:
       start_checks.check_reads_as_trained(self._model_files.contents, folder)
       if self._is_trained and not model_folder.is_finished(folder):
-        run_record.check_vocabulary(folder, self._record)
+        run_record.check_same_vocabulary(folder, self._record)
 
   @functools.cached_property
   def _record(self):

@@ -80,7 +80,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   tokenizer = tokenization.FullTokenizer(
     vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
   )
-  check_vocabulary(tokenizer, flag, path)
+  check_vocabulary_file(tokenizer, flag, path)
   return tokenizer
 
 
@@ -95,7 +95,7 @@ def _check_needs_no_sentencepiece():
       raise UserError(f"--spm_model_file is required; pass {path}")
 
 
-def check_vocabulary(
+def check_vocabulary_file(
   tokenizer: tokenization.FullTokenizer, flag: str, path: str
 ) -> None:
   """Raises UserError unless special pieces exist and no piece occurs twice.

@@ -180,12 +180,12 @@ def check_record(output_dir: str, record: Mapping[str, dict | list]) -> None:
       f"--output_dir={output_dir} holds a training on {what}; pass another "
       f"folder, or the task and data that it began with"
     )
-  check_vocabulary(output_dir, record)
+  check_same_vocabulary(output_dir, record)
   for name in _READING_FLAGS:
     _check_same(name, output_dir, before, now)
 
 
-def check_vocabulary(
+def check_same_vocabulary(
   output_dir: str, record: Mapping[str, dict | list]
 ) -> None:
   """Raises UserError unless texts get the ids that they had in a training.

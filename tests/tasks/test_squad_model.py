@@ -244,7 +244,7 @@ class TestSettings:
   )
   def test_windows_that_are_impossible(self, changes, part):
     with pytest.raises(UserError, match=part):
-      squad_model.read_settings(None, **{**vars(SMALL), **changes})
+      squad_model.read_assets(None, **{**vars(SMALL), **changes})
 
   def test_room_for_text(self):
     reading = ReadingSettings(32, 20, max_query_length=8)
@@ -255,12 +255,12 @@ class TestSettings:
   def test_they_come_back(self, tmp_path):
     folder = str(tmp_path)
     for nothing in (None, folder):
-      assert squad_model.read_settings(nothing) == ReadingSettings()
-      settings = squad_model.read_settings(nothing, doc_stride=9)
+      assert squad_model.read_assets(nothing) == ReadingSettings()
+      settings = squad_model.read_assets(nothing, doc_stride=9)
       assert settings == ReadingSettings(doc_stride=9)
     write_settings(tmp_path)
-    assert squad_model.read_settings(folder) == SMALL
-    settings = squad_model.read_settings(folder, doc_stride=9)
+    assert squad_model.read_assets(folder) == SMALL
+    settings = squad_model.read_assets(folder, doc_stride=9)
     assert settings == ReadingSettings(32, 9, 8)
 
   @pytest.mark.parametrize(
@@ -279,12 +279,12 @@ class TestSettings:
   def test_damaged_ones(self, tmp_path, content):
     (tmp_path / "squad.json").write_text(content)
     with pytest.raises(ValueError, match=r"squad\.json is damaged"):
-      squad_model.read_settings(str(tmp_path))
+      squad_model.read_assets(str(tmp_path))
 
   def test_what_a_file_omits_is_the_originals(self, tmp_path):
     path = tmp_path / "squad.json"
     path.write_text('{"version_2_with_negative": true}')
-    found = squad_model.read_settings(str(tmp_path))
+    found = squad_model.read_assets(str(tmp_path))
     assert found == ReadingSettings(384, 128, 64, True)
 
   @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ class TestSettings:
     config = golden.config.to_dict() | {"max_position_embeddings": positions}
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     folder = str(tmp_path)
-    assert squad_model.read_settings(folder) == ReadingSettings(*wanted)
-    found = squad_model.read_settings(folder, max_seq_length=400)
+    assert squad_model.read_assets(folder) == ReadingSettings(*wanted)
+    found = squad_model.read_assets(folder, max_seq_length=400)
     assert found == ReadingSettings(400)
     (tmp_path / "squad.json").write_text('{"max_seq_length": 400}')
-    assert squad_model.read_settings(folder) == ReadingSettings(400)
+    assert squad_model.read_assets(folder) == ReadingSettings(400)
 
   def test_stored_thresholds(self, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
