@@ -126,7 +126,7 @@ def _make_run(request, tasks, task, folder, seed):
   if row and row.model_of and glue.find_key(row.model_of) in tasks:
     # The model of another task of this command predicts this one.
     own = os.path.join(folder, row.model_of, checkpoints.RELEASE_NAME)
-    is_there = files.exists(f"{own}.index")
+    is_there = checkpoints.exists(own)
     if "train" in splits or is_there or not init_checkpoint:
       init_checkpoint = own
     splits = tuple(split for split in splits if split == "test")

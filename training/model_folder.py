@@ -58,9 +58,7 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   """
   model_dir = downloads.local_path(model_dir)
   config = load_config(model_dir)
-  checkpoint = os.path.join(model_dir, checkpoints.RELEASE_NAME)
-  if not files.exists(checkpoint + ".index"):
-    checkpoint = checkpoints.find_checkpoint(model_dir)
+  checkpoint = checkpoints.find_checkpoint(model_dir)
   named = _full_path(checkpoint)
   if do_lower_case is None:
     do_lower_case = lower_cases(config, checkpoint)
@@ -234,7 +232,7 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
     init_checkpoint: --init_checkpoint, or None.
   """
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  if not files.exists(release + ".index"):
+  if not checkpoints.exists(release):
     return init_checkpoint
   if init_checkpoint and init_checkpoint not in (release, output_dir):
     logging.info(
