@@ -18,9 +18,11 @@ from typing import NamedTuple
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
+import modeling
 import tokenization
 from errors import UserError, plural
 from pipeline import files, new_pieces, progress, text_files
+from tasks import extended_model
 from training import common_flags, flag_checks, model_flags, startup
 
 FLAGS = flags.FLAGS
@@ -350,8 +352,6 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
   model_flags.check_vocabulary_file(old, "extend", FLAGS.extend)
   model_flags.warn_of_casing(old.vocab, FLAGS.extend)
   if FLAGS.init_checkpoint:
-    from tasks import extended_model  # Loads TensorFlow.
-
     prefix, config = extended_model.find_base(
       FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
     )
@@ -377,8 +377,6 @@ def extend_vocabulary(
   pieces = new_pieces.extend_vocabulary(list(old.vocab), list(replaced))
   path = FLAGS.output_file
   if FLAGS.init_checkpoint:
-    from tasks import extended_model  # Loads TensorFlow.
-
     extended_model.write_extended_model(
       FLAGS.init_checkpoint,
       FLAGS.output_dir,
@@ -469,8 +467,6 @@ def check_flags() -> list[str]:
 def main() -> None:
   paths = check_flags()
   if FLAGS.update_config:
-    import modeling  # Loads TensorFlow.
-
     config = modeling.BertConfig.from_json_file(FLAGS.update_config)
   old = load_old_vocabulary() if FLAGS.extend else None
   logging.info("Counting words in %s", plural(len(paths), "file"))

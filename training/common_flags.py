@@ -1,4 +1,4 @@
-"""Flags that scripts share. Imports TensorFlow lazily."""
+"""Flags that scripts share."""
 
 import functools
 import os
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from absl import flags
 
-from training import cluster as hosts
+from training import devices
+from training.cluster import Cluster, read_cluster
 
 FLAGS = flags.FLAGS
 
@@ -376,10 +377,8 @@ def define_tpu_flags() -> None:
   )
 
 
-def tpu():
-  """The `devices.Tpu` of the flags."""
-  from training import devices
-
+def tpu() -> devices.Tpu:
+  """The TPU of the flags."""
   return devices.Tpu(
     FLAGS.tpu_name or FLAGS.master,
     FLAGS.tpu_zone,
@@ -393,17 +392,15 @@ def given(name: str) -> object:
   return FLAGS[name].value if name in FLAGS else None
 
 
-def cluster() -> hosts.Cluster | None:
+def cluster() -> Cluster | None:
   """The Cluster of TF_CONFIG, or None.
 
   Raises:
     UserError: TF_CONFIG is wrong.
   """
-  return hosts.read_cluster(os.environ.get("TF_CONFIG"))
+  return read_cluster(os.environ.get("TF_CONFIG"))
 
 
 def device_kind() -> str:
   """The kind of strategy that the flags and TF_CONFIG select."""
-  from training import devices
-
   return devices.choose(FLAGS.distribution_strategy, FLAGS.use_tpu, cluster())
