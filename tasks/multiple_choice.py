@@ -117,7 +117,7 @@ class MultipleChoiceTask(Task):
       yield [row]
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    """The spec of `feature_spec`, and the label."""
+    """The three sequences [N, S], and the label."""
     spec = feature_spec(self._num_choices, self._length)
     return {**spec, "label_ids": records.Feature()}
 

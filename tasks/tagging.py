@@ -102,7 +102,7 @@ class TaggingTask(Task):
     )
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    """The spec of `feature_spec`."""
+    """The three sequences [S], and the labels of the words [S]."""
     return tagged_rows.feature_spec(self.reading.max_seq_length)
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
