@@ -16,7 +16,6 @@ from absl import flags
 from errors import UserError
 from pipeline import files
 from tasks import classifier, runs
-
 from tasks.classification import create_model, model_fn_builder
 from tasks.classifier import Classifier
 from tasks.examples import (
@@ -222,7 +221,6 @@ def main() -> None:
   if len(planned) == 1:
     make_experiment(request, planned[0]).run()
     return
-  first_seed = planned[: len(planned) // FLAGS.num_seeds]
   # Validate all runs before training any.
   for run in planned:
     if FLAGS.do_train and "train" not in run.splits:
@@ -230,6 +228,7 @@ def main() -> None:
     else:
       make_experiment(request, run)
   if FLAGS.dry_run:
+    first_seed = planned[: len(planned) // FLAGS.num_seeds]
     for run in first_seed:
       if "train" in run.splits:
         make_experiment(request, run).run()
