@@ -66,10 +66,7 @@ def define_flags() -> None:
     "batch_size", 32, "Masked positions per batch.", lower_bound=1
   )
   flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["float32", "bfloat16", "float16"],
-    "Precision of the layers.",
+    "precision", "float32", common_flags.PRECISIONS, "Precision of the layers."
   )
 
 

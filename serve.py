@@ -47,7 +47,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "precision",
     None,
-    ["float32", "bfloat16", "float16"],
+    common_flags.PRECISIONS,
     "Precision of the layers. Default: float32, or as --runtime says.",
   )
   _define_limit_flags()

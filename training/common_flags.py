@@ -14,6 +14,9 @@ FLAGS = flags.FLAGS
 # What computes the encoder of a trained model.
 RUNTIMES = ("tensorflow", "onnxruntime", "openvino")
 
+# Of the layers of a model.
+PRECISIONS = ("float32", "bfloat16", "float16")
+
 
 def define_model_flags(
   max_seq_length: int, longer_text: str = "Longer text is truncated."
@@ -43,7 +46,7 @@ def define_model_flags(
   flags.DEFINE_enum(
     "precision",
     "float32",
-    ["float32", "bfloat16", "float16"],
+    PRECISIONS,
     "Precision of the layers. bfloat16 is faster on processors that support "
     "it, and float16 on GPUs; weights, LayerNorm, softmax, loss and optimizer "
     "stay in float32.",
