@@ -33,6 +33,7 @@ from tasks.examples import (
   feature_row,
   feature_spec,
   label_id,
+  least_length,
   without_label,
 )
 from training import estimator, huggingface_config, metrics, model_folder
@@ -458,8 +459,7 @@ def _check_reading(path, reading):
   if reading.long_text not in LONG_TEXT:
     reason = f"long_text={reading.long_text!r}; known are {listing(LONG_TEXT)}"
     raise UserError(files.damaged(path, reason))
-  # [CLS], two [SEP] and, in a window, a piece of each text.
-  least = 5 if reading.long_text == "mean_windows" else 3
+  least = least_length(reading.long_text)
   files.check_least(path, "max_seq_length", reading.max_seq_length, least)
 
 

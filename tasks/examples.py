@@ -29,6 +29,12 @@ LONG_TEXT = ("head", "head_tail", "mean_windows")
 HEAD_PART = 128 / 510
 
 
+def least_length(long_text: str) -> int:
+  """The least `max_seq_length` for one of LONG_TEXT."""
+  # [CLS], two [SEP] and, in a window, a piece of each text.
+  return 5 if long_text == "mean_windows" else 3
+
+
 @dataclasses.dataclass(eq=False)
 class InputExample:
   """A labeled text or pair of texts.
@@ -184,8 +190,9 @@ def convert_example(
     do not overlap. A pair has as many windows as its text with more windows;
     those of the other text are repeated.
 
-  Windows need a `max_seq_length` of 5 or more. A label of None is encoded as
-  `label_type.no_label`. See `convert_single_example` for the arguments.
+  `max_seq_length` must not be less than `least_length`. A label of None is
+  encoded as `label_type.no_label`. See `convert_single_example` for the
+  arguments.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length

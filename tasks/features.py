@@ -24,6 +24,7 @@ import tensorflow as tf
 import tokenization
 from errors import UserError
 from pipeline import records, sequences
+from tasks.examples import least_length
 from training import checkpoints, inputs, model_folder, predictor
 
 LAYERS = (-1, -2, -3, -4)
@@ -147,7 +148,7 @@ class FeatureExtractor:
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
       )
-    least = 5 if long_text == "mean_windows" else 3
+    least = least_length(long_text)
     if max_seq_length < least:
       raise UserError(
         f"--max_seq_length={max_seq_length} is too short for --long_text="

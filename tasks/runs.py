@@ -16,7 +16,7 @@ from errors import UserError
 from pipeline import files
 from tasks import classification, glue, tabular
 from tasks import labels as label_types
-from tasks.examples import DataProcessor, content_hash
+from tasks.examples import DataProcessor, content_hash, least_length
 from tasks.find_task import find_task
 from training import checkpoints, metrics, model_folder, run_record
 
@@ -186,10 +186,11 @@ def make_task(
     if getattr(request, name) is not None
   }
   reading = dataclasses.replace(reading, **given)
-  if reading.long_text == "mean_windows" and reading.max_seq_length < 5:
+  least = least_length(reading.long_text)
+  if reading.long_text == "mean_windows" and reading.max_seq_length < least:
     raise UserError(
       f"--max_seq_length={reading.max_seq_length} leaves no room for "
-      f"--long_text=mean_windows; pass 5 or more"
+      f"--long_text=mean_windows; pass {least} or more"
     )
   return classification.ClassificationTask(
     run.name,
