@@ -186,8 +186,12 @@ def load_tokenizer() -> tokenization.FullTokenizer | None:
   return None
 
 
-def main() -> None:
-  check_flags()
+def make_experiment() -> Experiment:
+  """The Experiment of the flags; its files are read and checked.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
   flag_of = record_flags()
   files = {
     name: record_files.without_empty(flag_checks.find_files(name))
@@ -228,7 +232,12 @@ def main() -> None:
   init_checkpoint, _ = find_weights()
   settings = Settings.from_flags(flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(config))
-  Experiment(task, model, settings).run()
+  return Experiment(task, model, settings)
+
+
+def main() -> None:
+  check_flags()
+  make_experiment().run()
 
 
 if __name__ == "__main__":
