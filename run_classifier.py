@@ -38,9 +38,9 @@ from tasks.glue import (
   XnliProcessor,
 )
 from training import (
-  checkpoints,
   common_flags,
   flag_checks,
+  folder_lock,
   model_flags,
   startup,
 )
@@ -234,7 +234,7 @@ def main() -> None:
         make_experiment(request, run).run()
     return
   files.makedirs(FLAGS.output_dir)
-  with checkpoints.lock_folder(FLAGS.output_dir):
+  with folder_lock.lock_folder(FLAGS.output_dir):
     results = [make_experiment(request, run).run() for run in planned]
     if FLAGS.do_eval:
       print(runs.write_results(FLAGS.output_dir, planned, results))

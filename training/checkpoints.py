@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import socket
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 
@@ -26,11 +25,6 @@ from errors import UserError, plural
 from pipeline import downloads, files
 from training import huggingface_weights
 
-try:
-  import fcntl
-except ImportError:  # Windows has none.
-  fcntl = None
-
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
 # and at its end the weights alone under the name that released models have.
 TRAINING_NAME = "model.ckpt"
@@ -40,16 +34,11 @@ RELEASE_NAME = "bert_model.ckpt"
 BEST_NAME = "best_model.ckpt"
 HISTORY_NAME = "best.json"
 
-LOCK_NAME = "run.lock"
-
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 # Age from which on a temporary file of a remote folder is nobody's.
 _ABANDONED_SECONDS = 3600
-
-# Folders that this process has locked.
-_locked = set()
 
 # Prefixes, with their files' sizes and times, that were read in full.
 _verified = set()
@@ -356,7 +345,7 @@ def write_checkpoint(
   names = sorted(tensors)
   values = [tf.convert_to_tensor(tensors[name]) for name in names]
   partial = prefix + files.PARTIAL
-  with _user_errors(prefix):
+  with user_errors(prefix):
     try:
       tf.raw_ops.SaveV2(
         prefix=partial,
@@ -376,7 +365,7 @@ def write_checkpoint(
 
 
 @contextlib.contextmanager
-def _user_errors(path):
+def user_errors(path: str) -> Iterator[None]:
   """Turns what a full disk or an unwritable folder raises into a UserError."""
   try:
     yield
@@ -437,7 +426,7 @@ def record_checkpoints(
   lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
   lines += [f"all_model_checkpoint_paths: {json.dumps(n)}" for n in names]
   path = os.path.join(model_dir, "checkpoint")
-  with _user_errors(path):
+  with user_errors(path):
     files.write_file(path, "\n".join(lines) + "\n")
   for old in dropped:
     # The index first, so that no reader takes the rest for a checkpoint.
@@ -448,8 +437,9 @@ def record_checkpoints(
 def remove_partial_files(model_dir: str) -> None:
   """Deletes what a killed run left half-written or half-deleted.
 
-  Call it under `lock_folder`. A file that another process is writing stays. As
-  remote folders are not locked, files of the last hour stay there.
+  Call it under `folder_lock.lock_folder`. A file that another process is
+  writing stays. As remote folders are not locked, files of the last hour stay
+  there.
   """
   names = tf.io.gfile.listdir(model_dir)
   for name in names:
@@ -473,59 +463,6 @@ def _is_recent(path):
   except tf.errors.NotFoundError:
     return True
   return age < _ABANDONED_SECONDS
-
-
-@contextlib.contextmanager
-def lock_folder(folder: str) -> Iterator[None]:
-  """Allows only one process at a time to run in an existing local folder.
-
-  Calls can be nested within a process. The system releases the lock of a
-  process that dies. Remote folders are not locked.
-
-  Raises:
-    UserError: another process has locked the folder, or it is not writable.
-  """
-  path = os.path.join(os.path.realpath(folder), LOCK_NAME)
-  can_lock = fcntl and not files.is_remote(folder) and files.writes(folder)
-  if not can_lock or path in _locked:
-    yield
-    return
-  with _lock_file(path, folder) as file:
-    _locked.add(path)
-    try:
-      with _user_errors(path):
-        file.truncate(0)
-        owner = f"process {os.getpid()} on {socket.gethostname()}"
-        os.write(file.fileno(), owner.encode())
-      yield
-    finally:
-      _locked.remove(path)
-      with contextlib.suppress(OSError):
-        os.remove(path)
-
-
-def _lock_file(path, folder):
-  """Opens and locks a file, which the process before may be deleting."""
-  while True:
-    with _user_errors(path):
-      file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
-    try:
-      # Unlike flock's, this lock is not inherited by forked workers.
-      fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:
-      with file:
-        file.seek(0)
-        owner = file.read() or "another process"
-      raise UserError(
-        f"{folder} is in use by {owner}; wait for it to end, or pass another "
-        f"folder"
-      ) from error
-    except OSError:
-      return file  # Some file systems have no locks.
-    with contextlib.suppress(FileNotFoundError):
-      if os.path.samefile(path, file.fileno()):
-        return file
-    file.close()
 
 
 def write_release(

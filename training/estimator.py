@@ -27,7 +27,7 @@ import variables
 from errors import UserError
 from pipeline import files
 from pipeline.progress import bar
-from training import checkpoints, devices, summaries
+from training import checkpoints, devices, folder_lock, summaries
 from training.inputs import InputFn
 from training.failed_batch import write_failed_batch
 from training.termination import DeferredTermination
@@ -239,7 +239,7 @@ class Estimator:
         divided among the replicas, the loss or the gradient norm is not finite,
         or a checkpoint cannot be written.
     """
-    with checkpoints.lock_folder(self._config.model_dir):
+    with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
       self._remove_leftovers(step)
 

@@ -30,6 +30,7 @@ from training import (
   data_checks,
   devices,
   estimator,
+  folder_lock,
   inputs,
   memory,
   model_folder,
@@ -85,7 +86,7 @@ class Experiment:
     start_checks.check_init_path(settings.init_checkpoint)
     settings.layer_rates(model.config.num_hidden_layers)
     if files.isdir(settings.output_dir):
-      with checkpoints.lock_folder(settings.output_dir):
+      with folder_lock.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
     self._row_sets = {split: task.row_sets(split) for split in settings.splits}
     self._examples = {
@@ -147,7 +148,7 @@ class Experiment:
       return {}
     files.makedirs(settings.output_dir)
     with (
-      checkpoints.lock_folder(settings.output_dir),
+      folder_lock.lock_folder(settings.output_dir),
       devices.hosts_end_together(settings.strategy),
     ):
       self._read_output_dir()  # Another process may have just left it.

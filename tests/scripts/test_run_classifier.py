@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_task
 
 import modeling
-from training import checkpoints, summaries
+from training import checkpoints, folder_lock, summaries
 
 
 @pytest.fixture(scope="module")
@@ -404,7 +404,7 @@ def test_a_folder_in_use_is_refused(kept, files):
   folder, _ = kept
   before = scripts.tree(folder)
   command = tiny_task.flags(files, folder, **KEEP_BEST)
-  with checkpoints.lock_folder(str(folder)):
+  with folder_lock.lock_folder(str(folder)):
     _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
   assert log.splitlines()[-1].startswith(
     f"error: {folder} is in use by process {os.getpid()} on "

@@ -4,7 +4,6 @@ import errno
 import os
 import resource
 import signal
-import socket
 import textwrap
 import time
 
@@ -371,86 +370,6 @@ class TestUnwritable:
     (tmp_path / "run").write_text("")
     with pytest.raises(UserError, match=r"run/x cannot be written: .*; free"):
       checkpoints.write_checkpoint(str(tmp_path / "run" / "x"), TENSORS)
-    with pytest.raises(UserError, match=r"cannot be written: Not a directory"):
-      checkpoints.lock_folder(str(tmp_path / "run")).__enter__()
-
-
-def in_a_fork(function):
-  """What a function returns, or the message that it raises, in a process."""
-  reader, writer = os.pipe()
-  child = os.fork()
-  if child == 0:
-    try:
-      text = str(function())
-    except BaseException as error:
-      text = f"{type(error).__name__}: {error}"
-    os.write(writer, text.encode())
-    os._exit(0)
-  os.close(writer)
-  os.waitpid(child, 0)
-  with open(reader, "rb") as file:
-    return file.read().decode()
-
-
-class TestLockFolder:
-  def lock(self, folder):
-    with checkpoints.lock_folder(str(folder)):
-      return sorted(os.listdir(folder))
-
-  def test_the_second_process_is_told_of_the_first(self, tmp_path):
-    with checkpoints.lock_folder(str(tmp_path)):
-      told = in_a_fork(
-        lambda: checkpoints._locked.clear() or self.lock(tmp_path)
-      )
-      assert told == (
-        f"UserError: {tmp_path} is in use by process {os.getpid()} on "
-        f"{socket.gethostname()}; wait for it to end, or pass another folder"
-      )
-      # The lock nests, and is the folder's, however it is named.
-      assert self.lock(f"{tmp_path}/") == ["run.lock"]
-      (tmp_path / "other").mkdir()
-      assert in_a_fork(lambda: self.lock(tmp_path / "other")) == "['run.lock']"
-    assert os.listdir(tmp_path) == ["other"]
-    assert in_a_fork(lambda: self.lock(tmp_path)) == "['other', 'run.lock']"
-
-  def test_a_dead_process_holds_no_lock(self, tmp_path):
-    def die():
-      with checkpoints.lock_folder(str(tmp_path)):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    in_a_fork(die)
-    assert os.listdir(tmp_path) == ["run.lock"]
-    assert self.lock(tmp_path) == ["run.lock"]
-    assert os.listdir(tmp_path) == []
-
-  def test_a_worker_that_outlives_its_run_holds_no_lock(self, tmp_path):
-    def die_before_its_worker():
-      with checkpoints.lock_folder(str(tmp_path)):
-        worker = os.fork()
-        if worker == 0:
-          time.sleep(30)
-        (tmp_path / "worker").write_text(str(worker))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    child = os.fork()
-    if child == 0:
-      die_before_its_worker()
-    os.waitpid(child, 0)
-    try:
-      assert self.lock(tmp_path) == ["run.lock", "worker"]
-    finally:
-      os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
-
-  def test_a_file_system_without_locks(self, tmp_path, monkeypatch):
-    def lockf(file, how):
-      raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.lockf", lockf)
-    assert self.lock(tmp_path) == ["run.lock"]
-
-  def test_a_remote_folder_is_not_locked(self):
-    with checkpoints.lock_folder("gs://bucket/run"):
-      pass
 
 
 class TestSaveTrainingCheckpoint:

@@ -19,7 +19,7 @@ import run_classifier
 import variables
 from errors import UserError
 from tasks import examples
-from training import checkpoints, estimator, summaries
+from training import checkpoints, estimator, folder_lock, summaries
 
 ROWS = 11
 
@@ -637,12 +637,12 @@ def test_one_training_at_a_time(tmp_path):
   """A training holds its folder's lock, which nests."""
   model, _ = toy_model.toy(tmp_path)
   held = []
-  with checkpoints.lock_folder(str(tmp_path)):
+  with folder_lock.lock_folder(str(tmp_path)):
     model.train(
       toy_model.TRAIN, 2, 1, lambda _: held.append(os.listdir(tmp_path))
     )
-  assert checkpoints.LOCK_NAME in held[0]
-  assert checkpoints.LOCK_NAME not in os.listdir(tmp_path)
+  assert folder_lock.LOCK_NAME in held[0]
+  assert folder_lock.LOCK_NAME not in os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("before", ["nothing", "predict", "train"])

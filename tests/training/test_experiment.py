@@ -15,7 +15,7 @@ import variables
 from errors import UserError
 from tasks import find_task
 from pipeline import records
-from training import checkpoints, experiment
+from training import checkpoints, experiment, folder_lock
 from training.settings import Settings
 from training.task import Evaluation, Outputs, Task
 
@@ -293,7 +293,7 @@ def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
   def read(split):
     raise AssertionError("the data are read")
 
-  monkeypatch.setattr(checkpoints, "lock_folder", in_use)
+  monkeypatch.setattr(folder_lock, "lock_folder", in_use)
   task, model = Tagging(TOKENS), experiment.ModelFiles(CONFIG, {})
   task.examples = task.row_sets = read
   asked = settings(tmp_path, ("train",))
