@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
@@ -34,7 +34,10 @@ class VariableStore:
   """
 
   def __init__(
-    self, seed: int = 1, initial_values=None, is_for_inference: bool = False
+    self,
+    seed: int = 1,
+    initial_values: Mapping[str, object] | None = None,
+    is_for_inference: bool = False,
   ):
     self.seed = seed
     self.is_for_inference = is_for_inference

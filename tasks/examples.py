@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from absl import logging
 
+import tokenization
 from errors import UserError
 from pipeline import files, records, sequences, text_files
 from tasks import labels as label_types
@@ -148,7 +149,7 @@ def convert_single_example(
   example: InputExample | PaddingInputExample,
   label_list: label_types.LabelType | Sequence[str],
   max_seq_length: int,
-  tokenizer,
+  tokenizer: tokenization.FullTokenizer,
 ) -> InputFeatures:
   """Converts an example to [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
@@ -176,7 +177,7 @@ def convert_example(
   example: InputExample | PaddingInputExample,
   label_type: label_types.LabelType,
   max_seq_length: int,
-  tokenizer,
+  tokenizer: tokenization.FullTokenizer,
   long_text: str = "head",
 ) -> list[InputFeatures]:
   """Converts an example to one InputFeatures, or to one for each window.
@@ -260,7 +261,7 @@ def convert_examples_to_features(
   examples: Iterable[InputExample | PaddingInputExample],
   label_list: label_types.LabelType | Sequence[str],
   max_seq_length: int,
-  tokenizer,
+  tokenizer: tokenization.FullTokenizer,
 ) -> list[InputFeatures]:
   """A list of InputFeatures; see `convert_single_example`."""
   label_type = label_types.as_label_type(label_list)
@@ -274,7 +275,7 @@ def file_based_convert_examples_to_features(
   examples: Iterable[InputExample | PaddingInputExample],
   label_list: label_types.LabelType | Sequence[str],
   max_seq_length: int,
-  tokenizer,
+  tokenizer: tokenization.FullTokenizer,
   output_file: str,
 ) -> None:
   """Writes the features of examples to a TFRecord file.

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from absl import flags, logging
 
+import modeling
 import tokenization
 from errors import UserError
 from pipeline import downloads, files, text_files
@@ -135,14 +136,11 @@ def warn_of_casing(pieces: Iterable[str], path: str) -> None:
     )
 
 
-def release_files(config) -> dict[str, str | bytes]:
+def release_files(config: modeling.BertConfig) -> dict[str, str | bytes]:
   """The files that turn a checkpoint into a model folder, by name.
 
   Without a vocabulary among the flags, the configuration alone; it then records
   the casing only if --do_lower_case is given.
-
-  Args:
-    config: a BertConfig.
   """
   fields = config.to_dict()
   contents = {}
@@ -165,7 +163,7 @@ def release_files(config) -> dict[str, str | bytes]:
 def load_config(
   tokenizer: tokenization.FullTokenizer | None,
   max_seq_length: int | None = None,
-):
+) -> modeling.BertConfig:
   """The BertConfig that the flags name, checked against tokenizer and length.
 
   Args:
@@ -218,7 +216,7 @@ def _check_tokenizer_fits(config, tokenizer):
     warn_of_casing(tokenizer.vocab, vocab_file())
 
 
-def check_casing(config, path: str) -> None:
+def check_casing(config: modeling.BertConfig, path: str) -> None:
   """Raises UserError if --do_lower_case contradicts a model.
 
   Args:
