@@ -23,9 +23,9 @@ from absl import flags, logging
 import modeling
 from errors import UserError
 from export import onnx_model
-from tasks.find_task import ASSETS, find_task
 from pipeline import downloads, files
 from tasks.features import POOLINGS
+from tasks.find_task import ASSETS, find_task
 from training import (
   common_flags,
   flag_checks,

@@ -32,8 +32,8 @@ from training import (
   model_flags,
   model_folder,
   predictor,
+  startup,
 )
-from training import startup
 
 FLAGS = flags.FLAGS
 

@@ -1,7 +1,6 @@
 """The TaskGraph of any trained model's folder."""
 
 from export.chooser_graph import ChooserGraph
-from tasks.find_task import find_task
 from export.squad_graph import ReaderGraph
 from export.tagger_graph import TaggerGraph
 from export.task_graph import ClassifierGraph, TaskGraph, VectorGraph
@@ -9,6 +8,7 @@ from export.text_graph import GraphTokenizer
 from tasks.chooser import Chooser
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
+from tasks.find_task import find_task
 from tasks.squad_reader import Reader
 from tasks.tagger import Tagger
 

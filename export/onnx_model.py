@@ -25,9 +25,9 @@ import numpy as np
 import layers
 import modeling
 from errors import import_optional
-from tasks.find_task import find_task
 from pipeline import downloads, files, records
 from tasks import classification, squad_model, tagging
+from tasks.find_task import find_task
 from training import checkpoints, model_folder
 from training.onnx_graph import (
   POOLED,

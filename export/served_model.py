@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from errors import UserError, listing
-from tasks.find_task import find_task
 from pipeline import downloads
 from tasks import squad, squad_decoding
 from tasks import labels as label_types
 from tasks.chooser import Chooser
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
+from tasks.find_task import find_task
 from tasks.squad_reader import Reader
 from tasks.tagger import Tagger
 from training import model_folder

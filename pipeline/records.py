@@ -27,7 +27,7 @@ SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 POSITION = "position"
 
 # Bytes of a frame before the record, and in addition to it.
-HEADER_BYTES = 12
+_HEADER_BYTES = 12
 FRAME_BYTES = 16
 
 
@@ -212,11 +212,11 @@ def read_records(path: str, offset: int = 0) -> Iterator[bytes]:
   with files.open_file(path, "rb") as reader:
     reader.seek(offset)
     for number in itertools.count():
-      header = reader.read(HEADER_BYTES)
+      header = reader.read(_HEADER_BYTES)
       if not header:
         return
       length = int.from_bytes(header[:8], "little")
-      is_whole = len(header) == HEADER_BYTES
+      is_whole = len(header) == _HEADER_BYTES
       if is_whole and header != _header(length):
         raise _damaged(path, number)
       frame = reader.read(length + 4) if is_whole else b""

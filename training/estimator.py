@@ -28,8 +28,8 @@ from errors import UserError
 from pipeline import files
 from pipeline.progress import bar
 from training import checkpoints, devices, folder_lock, summaries
-from training.inputs import InputFn
 from training.failed_batch import write_failed_batch
+from training.inputs import InputFn
 from training.termination import DeferredTermination
 
 
