@@ -2,6 +2,8 @@
 
     with lock_folder(output_dir):
       ...  # No other process runs in this folder.
+
+The system releases the lock of a process that dies.
 """
 
 import contextlib
@@ -28,8 +30,7 @@ _locked = set()
 def lock_folder(folder: str) -> Iterator[None]:
   """Allows only one process at a time to run in an existing local folder.
 
-  Calls can be nested within a process. The system releases the lock of a
-  process that dies. Remote folders are not locked.
+  Calls can be nested within a process. Remote folders are not locked.
 
   Raises:
     UserError: another process has locked the folder, or it is not writable.

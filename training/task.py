@@ -17,13 +17,7 @@ import modeling
 import optimization
 from packing import UNPACKED, Packing
 from pipeline import records
-from training import (
-  checkpoints,
-  estimator,
-  inputs,
-  micro_batches,
-  record_files,
-)
+from training import checkpoints, estimator, inputs, micro_batches, record_files
 
 # Added to a sum of weights, so that a mean without weights is 0.
 EPSILON = 1e-5

@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-import signal
 import textwrap
 import time
 
