@@ -277,7 +277,9 @@ def load_weights(
 
 
 def initialize_from(
-  init_checkpoint: str | None, head_shapes: Mapping[str, Sequence[int]]
+  init_checkpoint: str | None,
+  wanted: Mapping[str, Sequence[int]],
+  optional: Container[str] = (),
 ) -> None:
   """Makes the active store's variables start from a checkpoint's weights.
 
@@ -285,10 +287,11 @@ def initialize_from(
 
   Args:
     init_checkpoint: prefix, folder, or None for random weights.
-    head_shapes: dict from name to shape of the variables that start from their
-      initializers if the checkpoint lacks them in this shape.
+    wanted, optional: see `compare`. Optional variables that the checkpoint
+      lacks in this shape start from their initializers.
 
   Raises:
+    UserError: there is no such checkpoint, or it does not fit the model.
     ValueError: the store already has variables, or a v1 graph is being built.
   """
   store = variables.current_store()
@@ -300,13 +303,7 @@ def initialize_from(
       f"build the model in a VariableStore of its own, or, in a v1 graph, call "
       f"tf.compat.v1.train.init_from_checkpoint"
     )
-  checkpoint = Checkpoint(find_checkpoint(init_checkpoint), weights_only=True)
-  checkpoint.skipped = {
-    name
-    for name, shape in head_shapes.items()
-    if checkpoint.shapes.get(name) != list(shape)
-  }
-  store.initial_values = checkpoint
+  store.initial_values = load_weights(init_checkpoint, wanted, optional)
 
 
 def log_initialization(store: variables.VariableStore) -> None:

@@ -246,7 +246,7 @@ def build_model_fn(
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
-    checkpoints.initialize_from(init_checkpoint, task.variable_shapes(config))
+    _initialize(init_checkpoint, task, config)
     if mode != estimator.ModeKeys.TRAIN:
       outputs, loss = compute(features, mode)
       return estimator.EstimatorSpec(
@@ -264,6 +264,14 @@ def build_model_fn(
     return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
 
   return model_fn
+
+
+def _initialize(init_checkpoint, task, config):
+  """Makes the variables start from a checkpoint, which may lack the task's."""
+  head_shapes = task.variable_shapes(config)
+  wanted = modeling.variable_shapes(config) | head_shapes
+  optional = {*head_shapes, *checkpoints.POOLER}
+  checkpoints.initialize_from(init_checkpoint, wanted, optional)
 
 
 def model_fn_builder_of(

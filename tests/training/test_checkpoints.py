@@ -502,7 +502,7 @@ class TestInitializeFrom:
   def test_weights_come_from_the_checkpoint(self, prefix, of):
     path = prefix if of == "prefix" else os.path.dirname(prefix)
     with variables.VariableStore() as store:
-      checkpoints.initialize_from(path, HEADS)
+      checkpoints.initialize_from(path, WEIGHTS | HEADS, HEADS)
       bias, head = self.get("bert/pooler/dense/bias", "output_bias")
       assert variables.global_step().numpy() == 0
     assert bias.tolist() == TENSORS["bert/pooler/dense/bias"].tolist()
@@ -511,31 +511,43 @@ class TestInitializeFrom:
 
   def test_no_checkpoint(self):
     with variables.VariableStore() as store:
-      checkpoints.initialize_from(None, HEADS)
+      checkpoints.initialize_from(None, WEIGHTS | HEADS, HEADS)
       assert store.initial_values == {}
 
   def test_variables_that_have_started_are_an_error(self, prefix):
     with variables.VariableStore() as store:
       self.get("output_bias")
       with pytest.raises(ValueError, match="too late"):
-        checkpoints.initialize_from(prefix, HEADS)
+        checkpoints.initialize_from(prefix, WEIGHTS | HEADS, HEADS)
       assert store.initial_values == {}
 
   def test_a_v1_graph_is_an_error(self, prefix):
     with tf.Graph().as_default(), variables.VariableStore() as store:
       with pytest.raises(ValueError, match="init_from_checkpoint"):
-        checkpoints.initialize_from(prefix, HEADS)
+        checkpoints.initialize_from(prefix, WEIGHTS | HEADS, HEADS)
       assert store.initial_values == {}
+
+  def test_a_checkpoint_of_another_model_is_an_error(self, prefix):
+    for name, shape, message in (
+      ("bert/gone", [4, 2], "lacks bert/gone"),
+      ("bert/pooler/dense/bias", [2], "bias has shape"),
+    ):
+      with variables.VariableStore() as store:
+        with pytest.raises(UserError, match=message):
+          checkpoints.initialize_from(
+            prefix, WEIGHTS | HEADS | {name: shape}, HEADS
+          )
+        assert store.initial_values == {}
 
   def test_values_to_resume_from_win(self, prefix):
     values = {"output_bias": np.ones(3)}
     with variables.VariableStore(initial_values=values) as store:
-      checkpoints.initialize_from(prefix, HEADS)
+      checkpoints.initialize_from(prefix, WEIGHTS | HEADS, HEADS)
       assert store.initial_values is values
 
   def test_the_log_counts(self, prefix, caplog):
     with variables.VariableStore() as store:
-      checkpoints.initialize_from(prefix, HEADS)
+      checkpoints.initialize_from(prefix, WEIGHTS | HEADS, HEADS)
       self.get(*WEIGHTS, *HEADS)
     with caplog.at_level("INFO", logger="absl"):
       checkpoints.log_initialization(store)

@@ -240,6 +240,27 @@ def test_nothing_to_evaluate_is_an_error(golden, tmp_path):
     _estimator(golden, tmp_path).evaluate(input_fn, 4)
 
 
+def test_a_checkpoint_without_the_encoder_is_an_error(small, tmp_path):
+  """It names what is missing. The new output layer may be missing, too."""
+  whole = checkpoints.Checkpoint(small.checkpoint)
+  weights = {name: whole[name] for name in whole.shapes}
+  weights |= {"output_weights": np.ones([7, 2]), "output_bias": np.ones(7)}
+  missing = "bert/encoder/layer_0/output/dense/kernel"
+  for lacks in ([], [missing]):
+    prefix = str(tmp_path / f"{len(lacks)}.ckpt")
+    kept = {n: w for n, w in weights.items() if n not in lacks}
+    checkpoints.write_checkpoint(prefix, kept)
+    other = copy.copy(small)
+    other.checkpoint = prefix
+    model = _estimator(other, tmp_path / f"run-{len(lacks)}")
+    if lacks:
+      with pytest.raises(UserError, match=f"lacks {missing} and 0 more"):
+        model.train(_input_fn(small, True), 4, 1)
+      assert not checkpoints.training_checkpoints(str(tmp_path / "run-1"))
+    else:
+      assert len(list(model.predict(_input_fn(small, False), 4))) == ROWS
+
+
 def test_a_model_fn_that_does_not_count_is_an_error(golden, tmp_path):
   def model_fn(features, labels, mode, params):
     del features, labels, params
