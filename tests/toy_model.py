@@ -2,7 +2,8 @@
 
 Update number i, from 1, adds i to the weight, and as much noise as `params`
 ask for. Its loss is the mean of the batch's rows; the metric `eval_score` is
-the weight's distance, negated, to `params["target"]`.
+the weight's distance, negated, to `params["target"]`. The weight starts
+from 0, or from `params["initial_values"]`.
 """
 
 import numpy as np
@@ -16,6 +17,10 @@ def model_fn(features, labels, mode, params):
   """See the top; counts its traces, by mode, in `params["traces"]`."""
   del labels
   params.get("traces", []).append(mode)
+  store = variables.current_store()
+  if not store.initial_values:
+    initial_values = {"weight": np.float32(0)}
+    store.initial_values = params.get("initial_values", initial_values)
   weight = variables.get_variable("weight", [])
   rows = features["value"]
   loss = estimator.mean_over_real_rows(rows, features)

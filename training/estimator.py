@@ -412,7 +412,7 @@ class Estimator:
       from batch to batch are padded with zeros to the largest.
 
     Raises:
-      UserError: there is no real row.
+      UserError: there is no real row, or `predict` raises it.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     if not rows:
@@ -442,9 +442,13 @@ class Estimator:
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
         tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
         batch, if it has one: its mean over all rows is the evaluation's loss.
+
+    Raises:
+      UserError: the weights are neither loaded nor trained.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._program(mode, dataset)
+    self._check_has_weights()
     waiting = {}
     due = 0
     for features in bar(_with_user_errors(dataset)):
@@ -465,6 +469,19 @@ class Estimator:
     for _, row in sorted(waiting.items()):
       if row is not None:
         yield row
+
+  def _check_has_weights(self):
+    """Raises UserError if the weights are still those of the initializers.
+
+    Call it after a mode has been traced, since the `model_fn` may load weights.
+    """
+    store = self._store
+    if store.trainable() and not (store.initial_values or self._step):
+      raise UserError(
+        f"there are no trained weights: {self._config.model_dir} has no "
+        f"checkpoint, and the model_fn loads none; train the model first, or "
+        f"pass an init_checkpoint"
+      )
 
   def _dataset(self, input_fn, batch_size, **params):
     check_batch_size(

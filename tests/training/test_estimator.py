@@ -240,6 +240,29 @@ def test_nothing_to_evaluate_is_an_error(golden, tmp_path):
     _estimator(golden, tmp_path).evaluate(input_fn, 4)
 
 
+@pytest.mark.parametrize("use", ["predict", "evaluate"])
+def test_random_weights_are_an_error_until_they_are_trained(tmp_path, use):
+  config = estimator.RunConfig(str(tmp_path))
+  params = {"target": 6, "initial_values": {}}
+  model = estimator.Estimator(toy_model.model_fn, config, params)
+  rows = toy_model.input_fn_of([1, 2, 3])
+
+  def compute():
+    if use == "evaluate":
+      return model.evaluate(rows, 2)["eval_score"]
+    return [row["sum"] for row in model.predict(rows, 2)]
+
+  for _ in range(2):
+    with pytest.raises(UserError, match=f"{tmp_path} has no checkpoint, and"):
+      compute()
+  model.train(toy_model.TRAIN, 2, 2)
+  # The weight is 1 + 2, which a model that continues from it has, too.
+  expected = -3 if use == "evaluate" else [4, 5, 6]
+  assert compute() == expected
+  model = estimator.Estimator(toy_model.model_fn, config, params)
+  assert compute() == expected
+
+
 def test_a_checkpoint_without_the_encoder_is_an_error(small, tmp_path):
   """It names what is missing. The new output layer may be missing, too."""
   whole = checkpoints.Checkpoint(small.checkpoint)
