@@ -18,6 +18,7 @@ import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 import loss_scale
+from errors import UserError
 
 
 def learning_rate_schedule(
@@ -154,6 +155,7 @@ def create_optimizer(
 
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
+    UserError: the loss depends on a variable that no VariableStore has.
   """
   del use_tpu
   update = Optimization(init_lr, num_train_steps, num_warmup_steps)
@@ -197,6 +199,7 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
 
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
+    UserError: the loss depends on a variable that no VariableStore has.
     ValueError: no trained variable contributes to the loss.
   """
   if tf.executing_eagerly():
@@ -204,7 +207,10 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
   if update.loss_scaling:
     loss *= loss_scale.current()
   tvars = trained_variables(update)
-  grads = tf.gradients(loss, tvars)
+  others = variables.reads_of_other_variables()
+  grads = tf.gradients(loss, [*tvars, *others.values()])
+  _check_all_are_trained(dict(zip(others, grads[len(tvars) :], strict=True)))
+  grads = grads[: len(tvars)]
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
   if not pairs:
     raise ValueError("no trainable variable contributes to the loss")
@@ -218,6 +224,21 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
       if isinstance(g, tf.IndexedSlices)
     },
   )
+
+
+def _check_all_are_trained(gradients):
+  """Raises UserError if the loss depends on variables outside the stores.
+
+  `gradients` are those of such variables, or None, by the operations that read
+  them. The operations have names; the variables do not.
+  """
+  reads = [name for name, gradient in gradients.items() if gradient is not None]
+  if reads:
+    raise UserError(
+      f"create_optimizer would not train the variable that {reads[0]} reads, "
+      f"because it is not in a VariableStore; create it with "
+      f"variables.get_variable, or apply tf.stop_gradient to its value"
+    )
 
 
 def minimize(

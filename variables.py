@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -43,6 +44,7 @@ class VariableStore:
     self.is_for_inference = is_for_inference
     self.initial_values = {} if initial_values is None else initial_values
     self._variables = {}
+    _stores.add(self)
 
   def __enter__(self) -> VariableStore:
     _local.stack.append(_Frame(self))
@@ -136,6 +138,7 @@ class _Local(threading.local):
     self.initial_seed = None
 
 
+_stores = weakref.WeakSet()
 _default_store = VariableStore()
 _local = _Local()
 
@@ -222,6 +225,31 @@ def trainable_variables() -> list[tf.Variable]:
   if in_v1_graph():
     return tf.compat.v1.trainable_variables()
   return current_store().trainable()
+
+
+def reads_of_other_variables() -> dict[str, tf.Tensor]:
+  """The variables that this trace reads and that no VariableStore has.
+
+  Variables that a called function reads are not found, nor are any in a v1
+  graph, or under a strategy, where a variable has several handles.
+
+  Returns:
+    Dict from the name of the operation that reads a variable to its handle.
+  """
+  if in_v1_graph() or tf.executing_eagerly() or tf.distribute.has_strategy():
+    return {}
+  graph = tf.compat.v1.get_default_graph()
+  known = {v.handle.ref() for store in _stores for _, v in store.items()}
+  handles = [
+    handle for outer, handle in graph.captures if outer.ref() not in known
+  ]
+  reads = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+  return {
+    op.name: handle
+    for handle in handles
+    for op in handle.consumers()
+    if op.type in reads
+  }
 
 
 def global_step() -> tf.Variable:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import optimization
 import variables
+from errors import UserError
 from optimization import Optimization
 
 
@@ -341,6 +342,32 @@ def test_a_loss_without_variables_is_an_error():
 
   with pytest.raises(ValueError, match="no trainable variable contributes"):
     step()
+
+
+def test_a_variable_that_would_not_be_trained_is_an_error():
+  own = tf.Variable([3.0, 4.0])
+  teacher, store = variables.VariableStore(), variables.VariableStore()
+
+  def train(factor):
+    @tf.function(autograph=False)
+    def step():
+      with teacher:
+        other = variables.get_variable("kernel", [2])
+      with store:
+        kernel = variables.get_variable("kernel", [2])
+        loss = tf.reduce_sum((kernel + other) * factor())
+        optimization.create_optimizer(loss, 0.1, 10, 0, False)
+
+    step()
+    return store["kernel"].numpy().tolist()
+
+  for factor in (lambda: 2 * own, lambda: tf.gather(own, [1, 0])):
+    with pytest.raises(UserError, match=r"not train the variable .* reads"):
+      train(factor)
+    assert store["kernel"].numpy().tolist() == [0, 0]
+  # What another store has is left alone on purpose.
+  assert max(train(lambda: tf.stop_gradient(own))) < 0
+  assert teacher["kernel"].numpy().tolist() == [0, 0]
 
 
 def test_create_optimizer_is_not_for_eager_code():
