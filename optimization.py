@@ -447,6 +447,9 @@ class AdamWeightDecayOptimizer:
 
     Returns:
       An operation that ends after all updates.
+
+    Raises:
+      UserError: two variables have the same name; none is updated.
     """
     del global_step
 
@@ -454,15 +457,17 @@ class AdamWeightDecayOptimizer:
     def compiled(*arguments):
       self._update(*arguments)  # If it were returned, it would be copied.
 
+    pairs = [(grad, v) for grad, v in grads_and_vars if grad is not None]
+    moments = [
+      [variables.get_slot(v, name) for name in ("adam_m", "adam_v")]
+      for _, v in pairs
+    ]
     updates = []
     vectors = collections.defaultdict(list)
-    for grad, variable in grads_and_vars:
-      if grad is None:
-        continue
+    for (grad, variable), slots in zip(pairs, moments, strict=True):
       path = variables.name_of(variable)
       excluded = self.exclude_from_weight_decay or []
       is_decayed = not any(re.search(pattern, path) for pattern in excluded)
-      slots = [variables.get_slot(variable, s) for s in ("adam_m", "adam_v")]
       layer_rate = self.layer_rates(path)
       grad = tf.convert_to_tensor(grad)
       if variable.shape.rank == 1 and not is_decayed:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
+from errors import UserError
+
 
 class VariableStore:
   """The variables of one model by full name.
@@ -44,6 +46,7 @@ class VariableStore:
     self.is_for_inference = is_for_inference
     self.initial_values = {} if initial_values is None else initial_values
     self._variables = {}
+    self._slot_owners = {}
     _stores.add(self)
 
   def __enter__(self) -> VariableStore:
@@ -97,6 +100,15 @@ class VariableStore:
       )
     self._variables[name] = variable
     return variable
+
+  def check_owner(self, variable: tf.Variable) -> None:
+    """Raises UserError if another variable of that name has slots."""
+    name = name_of(variable)
+    if self._slot_owners.setdefault(name, variable) is not variable:
+      raise UserError(
+        f"two variables named {name} would share the moments of Adam; pass "
+        f"another name to tf.Variable, or use another VariableStore"
+      )
 
   def _create(self, name, shape, initializer, dtype, trainable):
     # Variables outlive the trace that requests them first.
@@ -205,9 +217,14 @@ def storage_dtype(precision: tf.DType | str) -> tf.DType | str:
 
 
 def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:
-  """The untrained variable `<variable>/<slot>`, such as a moment of Adam."""
+  """The untrained variable `<variable>/<slot>`, such as a moment of Adam.
+
+  Raises:
+    UserError: another variable of that name has slots in the active store.
+  """
   name, shape = f"{name_of(variable)}/{slot}", variable.shape.as_list()
   if not in_v1_graph():
+    current_store().check_owner(variable)
     return current_store().get(name, shape, None, trainable=False)
   # The name is absolute, whatever scope the caller is in.
   root = tf.compat.v1.VariableScope(reuse=tf.compat.v1.AUTO_REUSE)

@@ -171,6 +171,22 @@ def test_weights_without_gradient_are_left_alone():
   assert set(dict(store.items())) == {"a/adam_m", "a/adam_v"}
 
 
+def test_variables_of_one_name_do_not_share_moments():
+  first, second = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
+  optimizer = optimization.AdamWeightDecayOptimizer(0.5, epsilon=0.0)
+  pairs = [(tf.ones([2]), first), (tf.ones([2]), second)]
+  with variables.VariableStore():
+    with pytest.raises(UserError, match="two variables named Variable would"):
+      optimizer.apply_gradients(pairs)
+    assert [first.numpy().tolist(), second.numpy().tolist()] == [[1, 2], [3, 4]]
+  # In stores of their own, each gets an update of 0.5 * 3.1623.
+  for pair in pairs:
+    with variables.VariableStore():
+      optimizer.apply_gradients([pair])
+  np.testing.assert_allclose(first, [-0.581139, 0.418861], rtol=1e-5)
+  np.testing.assert_allclose(second, [1.418861, 2.418861], rtol=1e-5)
+
+
 def test_decay_alone_by_hand():
   names = ("dense/kernel", "dense/bias", "LayerNorm/gamma", "x/layer_norm/g")
   weights = [tf.Variable([2.0], name=name) for name in names]
