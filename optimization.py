@@ -503,7 +503,8 @@ class AdamWeightDecayOptimizer:
     grads, tvars, *moments = zip(*group, strict=True)
     joined = (tf.concat(parts, axis=0) for parts in (grads, *moments))
     direction, *moved = self._direction(*joined)
-    sizes = [variable.shape[0] for variable in tvars]
+    # With v2 behavior disabled, shape[0] is no int.
+    sizes = [variable.shape.as_list()[0] for variable in tvars]
     steps, *moved = (tf.split(x, sizes) for x in (rate * direction, *moved))
     updates = [x.assign_sub(s) for x, s in zip(tvars, steps, strict=True)]
     for slots, values in zip(moments, moved, strict=True):

@@ -2,9 +2,12 @@
 
 import functools
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import scripts
 import tensorflow as tf
 from golden_classifier import (
   LABEL_TYPES,
@@ -172,6 +175,61 @@ class TestCreateModel:
     weights = store["output_weights"].numpy()
     assert 0.005 < np.std(weights) < np.max(np.abs(weights)) < 0.04
     assert not np.any(store["output_bias"])
+
+
+# Trains like a program for TensorFlow 1 that runs on TensorFlow 2.
+V1_PROGRAM = """
+import json, pathlib, sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+sys.path.insert(0, {tests!r})
+import golden_model, modeling, optimization, run_classifier
+from golden_classifier import sequences
+
+golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
+ids, mask, types = (tf.placeholder(tf.int32, [None, None]) for _ in range(3))
+labels = tf.placeholder(tf.int32, [None])
+loss, *_ = run_classifier.create_model(
+    golden.config, False, ids, mask, types, labels, 3, False)
+train_op = optimization.create_optimizer(loss, 1e-3, 12, 4, False)
+tvars = tf.trainable_variables()
+assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
+    tvars, golden.checkpoint)
+tf.train.init_from_checkpoint(golden.checkpoint, assignment_map)
+with tf.Session() as session:
+  session.run(tf.global_variables_initializer())
+  for variable in tvars:
+    name = f"classifier/init/{{variable.op.name}}"
+    if name in golden.arrays:
+      variable.load(golden.arrays[name], session)
+  before = session.run(tvars)
+  feed = dict(zip((ids, mask, types), sequences(golden)))
+  feed[labels] = {labels}
+  losses = [float(session.run([loss, train_op], feed)[0]) for _ in range(12)]
+  still = [v.op.name for v, x, y in zip(tvars, before, session.run(tvars))
+           if (x == y).all()]
+print(json.dumps([losses, still]))
+"""
+
+
+def test_a_program_without_v2_behavior(golden, goldens):
+  code = V1_PROGRAM.format(
+    tests=str(scripts.ROOT / "tests"),
+    goldens=str(goldens),
+    labels=LABEL_IDS["classification"],
+  )
+  result = subprocess.run(
+    [sys.executable, "-c", code],
+    cwd=scripts.ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert result.returncode == 0, result.stderr
+  losses, still = json.loads(result.stdout.splitlines()[-1])
+  np.testing.assert_allclose(
+    losses, golden.arrays["classifier/losses"], rtol=1e-4
+  )
+  assert still == []
 
 
 @pytest.fixture
