@@ -315,10 +315,16 @@ def log_initialization(store: variables.VariableStore) -> None:
   wanted = {name: v.shape.as_list() for name, v in store.items()}
   loaded, initialized, unused = compare(checkpoint, wanted, optional=wanted)
   initialized = [n for n in initialized if not is_training_state(n)]
+  has_other_shape = [name in checkpoint.shapes for name in initialized]
+  reasons = [
+    *(["new in this task"] if not all(has_other_shape) else []),
+    *(["of another shape in the checkpoint"] if any(has_other_shape) else []),
+  ]
+  reasons = f" ({' or '.join(reasons)})" if reasons else ""
   logging.info(
     f"{checkpoint.prefix}: loaded {plural(len(loaded), 'variable')}; "
-    f"{len(initialized)} initialized (new in this task), {len(unused)} in the "
-    f"checkpoint unused"
+    f"{len(initialized)} initialized{reasons}, {len(unused)} in the checkpoint "
+    f"unused"
   )
   logging.debug("loaded: %s", " ".join(loaded))
   logging.debug("initialized: %s", " ".join(initialized))

@@ -545,17 +545,27 @@ class TestInitializeFrom:
       checkpoints.initialize_from(prefix, WEIGHTS | HEADS, HEADS)
       assert store.initial_values is values
 
-  def test_the_log_counts(self, prefix, caplog):
+  @pytest.mark.parametrize(
+    ("heads", "counts"),
+    [
+      ((), "0 initialized"),
+      (["output_weights"], "1 initialized (new in this task)"),
+      (["output_bias"], "1 initialized (of another shape in the checkpoint)"),
+      (
+        HEADS,
+        "2 initialized (new in this task or of another shape in the "
+        "checkpoint)",
+      ),
+    ],
+  )
+  def test_the_log_counts(self, prefix, caplog, heads, counts):
     with variables.VariableStore() as store:
       checkpoints.initialize_from(prefix, WEIGHTS | HEADS, HEADS)
-      self.get(*WEIGHTS, *HEADS)
+      self.get(*WEIGHTS, *heads)
     with caplog.at_level("INFO", logger="absl"):
       checkpoints.log_initialization(store)
-    counts = (
-      "loaded 2 variables; 2 initialized (new in this task), 1 in the "
-      "checkpoint unused"
-    )
-    assert f"{prefix}: {counts}" in caplog.text
+    expected = f"loaded 2 variables; {counts}, 1 in the checkpoint unused"
+    assert f"{prefix}: {expected}\n" in caplog.text
 
   def test_the_log_says_that_all_is_random(self, caplog):
     with caplog.at_level("INFO", logger="absl"):
