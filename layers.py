@@ -133,6 +133,25 @@ def masked_softmax(
   return tf.nn.softmax(scores)
 
 
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+  """The loss of each label, float [...]; 0 for labels that are not classes.
+
+  Users of the original mark what has no label with -1, whose one-hot vector is
+  0 there.
+
+  Args:
+    logits: float [..., C].
+    labels: integer [...], from 0 to C - 1.
+  """
+  logits, labels = map(tf.convert_to_tensor, (logits, labels))
+  num_classes = tf.cast(get_shape_list(logits)[-1], labels.dtype)
+  is_class = (labels >= 0) & (labels < num_classes)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=tf.where(is_class, labels, 0), logits=logits
+  )
+  return losses * tf.cast(is_class, losses.dtype)
+
+
 def dropout(
   input_tensor: tf.Tensor,
   dropout_prob: float | None,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+import layers
 from errors import UserError, did_you_mean, listing
 from pipeline import records
 
@@ -98,12 +99,11 @@ class Classification(LabelType):
     return self._id(label)
 
   def per_example_loss(self, logits, label_ids, weights=None):
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels=label_ids, logits=logits
-    )
+    loss = layers.cross_entropy(logits, label_ids)
     if weights is None:
       return loss
-    return loss * tf.gather(tf.constant(weights, loss.dtype), label_ids)
+    one_hot = tf.one_hot(label_ids, self.num_outputs, dtype=loss.dtype)
+    return loss * tf.linalg.matvec(one_hot, tf.constant(weights, loss.dtype))
 
   def balanced_weights(self, label_ids):
     counts = np.bincount(label_ids, minlength=self.num_outputs)

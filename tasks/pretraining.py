@@ -142,9 +142,7 @@ def get_next_sentence_output(
 
 def _cross_entropy(logits, labels):
   """The loss of each label."""
-  return tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=tf.reshape(labels, [-1]), logits=logits
-  )
+  return layers.cross_entropy(logits, tf.reshape(labels, [-1]))
 
 
 model_fn_builder = model_fn_builder_of(

@@ -110,9 +110,7 @@ def span_loss(
   if input_mask is not None:
     logits = mask_padding(logits, input_mask)
   positions = tf.cast(tf.stack([start_positions, end_positions]), tf.int32)
-  return tf.reduce_mean(
-    tf.nn.sparse_softmax_cross_entropy_with_logits(positions, logits)
-  )
+  return tf.reduce_mean(layers.cross_entropy(logits, positions))
 
 
 def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -61,6 +62,20 @@ class TestClassification:
     loss = self.label_type.per_example_loss(TWO_ROWS, [2, 0], [3.0, 1.0, 0.5])
     np.testing.assert_allclose(
       loss, [0.5 * math.log(8 / 5), 3 * math.log(4)], rtol=1e-6
+    )
+
+  @pytest.mark.parametrize("weights", [None, [3.0, 1.0, 0.5]])
+  def test_ids_that_are_no_labels_have_no_loss(self, weights):
+    logits = tf.constant(TWO_ROWS[[0, 1, 0]])
+    with tf.GradientTape() as tape:
+      tape.watch(logits)
+      loss = self.label_type.per_example_loss(logits, [-1, 0, 3], weights)
+    factor = weights[0] if weights else 1
+    np.testing.assert_allclose(loss, [0, factor * math.log(4), 0], rtol=1e-6)
+    # The probabilities less 1 for the label.
+    slope = factor * np.array([1 / 4 - 1, 1 / 4, 1 / 2])
+    np.testing.assert_allclose(
+      tape.gradient(loss, logits), [[0] * 3, slope, [0] * 3], rtol=1e-6
     )
 
   @given(LOGITS, st.integers(0, 2))

@@ -126,6 +126,22 @@ def test_outputs_are_the_originals(golden, run):
   )
 
 
+def test_unused_positions_need_no_label(golden):
+  features = _features(golden)
+  is_used = features["masked_lm_weights"] > 0
+  features["masked_lm_ids"] = tf.where(is_used, features["masked_lm_ids"], -1)
+  with golden.store():
+    outputs = _heads(golden, features)
+  losses = golden.arrays["forward/masked_lm_example_loss"].reshape([ROWS, P])
+  np.testing.assert_allclose(
+    tf.reshape(outputs["masked_lm_example_loss"], [ROWS, P]),
+    np.where(is_used, losses, 0),
+    rtol=1e-5,
+  )
+  expected = golden.arrays["forward/masked_lm_loss"]
+  np.testing.assert_allclose(outputs["masked_lm_loss"], expected, rtol=1e-5)
+
+
 def test_bfloat16_is_near_and_its_outputs_are_float32(golden):
   with golden.store():
     outputs = _heads(golden, _features(golden), "bfloat16")

@@ -216,6 +216,12 @@ class TestModelFn:
       whole, loss_by_hand(spans, logits, True), rtol=1e-5
     )
 
+  def test_positions_outside_the_window_have_no_loss(self):
+    # exp(logit) is 1, 2, 5 and 4, 4, 8.
+    logits = np.log([[1, 2, 5], [4, 4, 8]]).astype(np.float32)
+    loss = squad_model.span_loss(logits, logits, [2, 3], [-1, 0])
+    np.testing.assert_allclose(loss, (np.log(8 / 5) + np.log(4)) / 4, rtol=1e-6)
+
   def test_predictions_are_raw_results(self, golden, values):
     features = {name: tf.constant(golden.inputs[name]) for name in SEQUENCES}
     features["unique_ids"] = tf.range(4)
