@@ -10,6 +10,7 @@ their ratio, windows per second, and the largest difference between the logits
 at real positions.
 """
 
+import functools
 import itertools
 import statistics
 import sys
@@ -22,7 +23,7 @@ import numpy as np
 import modeling
 import tokenization
 from tasks import squad, squad_model
-from training import estimator, inputs
+from training import estimator, inputs, record_files
 
 BATCH = 8
 
@@ -69,7 +70,8 @@ def main(bert_dir, squad_file, rounds=3):
       for window in windows:
         writer.process_feature(window)
     spec = squad.feature_spec(settings.max_seq_length, False)
-    input_fn = inputs.input_fn_from_file(path, spec, False)
+    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+    input_fn = inputs.lazy_input_fn(read, False)
     models = {
       name: make_model(bert_dir, folder, name == "padded")
       for name in ("cut", "padded")

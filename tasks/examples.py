@@ -309,7 +309,10 @@ def file_based_input_fn_builder(
   drop_remainder: bool,
   label_type: label_types.LabelType | None = None,
 ) -> inputs.InputFn:
-  """An `input_fn` that reads a file of features; see `input_fn_from_file`.
+  """An `input_fn` that reads a file of features; see `input_fn_from_rows`.
+
+  As in the original, an evaluation has the rows in their order and all S
+  positions, and its last batch may be smaller.
 
   Args:
     input_file: TFRecord file of `file_based_convert_examples_to_features`.
@@ -335,7 +338,9 @@ def input_fn_builder(
   rows = inputs.Rows(
     map(feature_row, features), feature_spec(seq_length, label_type)
   )
-  return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
+  return inputs.input_fn_from_rows(
+    rows, is_training, drop_remainder, in_order=True
+  )
 
 
 def without_label(example: InputExample) -> InputExample:

@@ -436,8 +436,8 @@ class Estimator:
 
     Args:
       input_fn: params -> dataset of feature dicts, among them `row_index` [B]
-        and `is_real_example` [B]; params hold `batch_size` and
-        `pad_to_max_length`.
+        and `is_real_example` [B]; params hold `batch_size`,
+        `pad_to_max_length` and `fill_batches`; see `inputs`.
       batch_size: rows at a time, over all replicas.
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
         tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
@@ -496,6 +496,7 @@ class Estimator:
       **params,
       "batch_size": batch_size,
       "pad_to_max_length": self._config.pad_to_max_length,
+      "fill_batches": self._strategy.num_replicas_in_sync > 1,
     }
 
   def _program(self, mode, dataset):

@@ -221,22 +221,27 @@ def input_fn_from_file(
 ) -> InputFn:
   """An `input_fn(params)` over a TFRecord file; see `input_fn_from_rows`.
 
+  As in the original, an evaluation has the rows `in_order`.
+
   The file is first read when the `input_fn` is called, which raises a UserError
   if it is damaged or its rows do not fit the spec.
   """
   read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-  return lazy_input_fn(read, is_training, drop_remainder)
+  return lazy_input_fn(read, is_training, drop_remainder, in_order=True)
 
 
 def lazy_input_fn(
   read: Callable[[], Rows | record_files.RecordFiles],
   is_training: bool,
   drop_remainder: bool = False,
+  in_order: bool = False,
 ) -> InputFn:
   """`input_fn_from_rows` of the rows that `read()` returns, once called."""
 
   def input_fn(params):
-    return input_fn_from_rows(read(), is_training, drop_remainder)(params)
+    return input_fn_from_rows(
+      read(), is_training, drop_remainder, in_order=in_order
+    )(params)
 
   return input_fn
 
@@ -247,14 +252,16 @@ def input_fn_from_rows(
   drop_remainder: bool = False,
   transform: Transform | None = None,
   max_rows: int | None = None,
+  in_order: bool = False,
 ) -> InputFn:
   """An `input_fn(params)` for `Estimator`.
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
   number of batches to skip (both default to 0); `pad_to_max_length`, for
-  devices that need one static shape; `packing`, a Packing that was chosen for
-  the rows. Iteration raises an OpError that contains the text of a UserError if
-  a file has changed.
+  devices that need one static shape; `fill_batches`, for several devices, which
+  share a batch evenly; `packing`, a Packing that was chosen for the rows.
+  Iteration raises an OpError that contains the text of a UserError if a file
+  has changed.
 
   Args:
     rows: Rows or RecordFiles.
@@ -262,10 +269,13 @@ def input_fn_from_rows(
     drop_remainder: leave out the rows that fill no batch, if each comes once.
     transform: applied to each batch, or None.
     max_rows: if each row comes once, take only the first ones, in their order.
+    in_order: if each row comes once, keep their order and all positions. The
+      last batch may be smaller; otherwise it is filled with rows of its own.
 
   Returns:
     A function from params to a `tf.data.Dataset` of `read_batch`'s dicts.
   """
+  in_order = in_order and not is_training
 
   def input_fn(params):
     size = params["batch_size"]
@@ -273,17 +283,8 @@ def input_fn_from_rows(
 
     def batches():
       lengths = rows.lengths if is_training else rows.lengths[:max_rows]
-      seed, packing = params.get("seed", 0), params.get("packing")
-      if packing:
-        windows = _windows(rows, len(lengths), seed if is_training else None)
-        shares = size // len(packing.capacities) if is_training else 1
-        parts = form_batches(windows, lengths, packing, size, shares)
-      elif is_training:
-        parts = training_batches(lengths, rows.block_sizes, size, seed)
-      else:
-        if max_rows is not None:
-          lengths = np.zeros_like(lengths)  # Nothing to sort by.
-        parts = evaluation_batches(lengths, size)
+      sorts = not in_order and max_rows is None
+      parts = _parts(rows, lengths, params, is_training, sorts)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)
@@ -296,28 +297,49 @@ def input_fn_from_rows(
         tf.TensorSpec([None], tf.string),
       ),
     ).enumerate(first_step)
-    read = _batch_reader(rows.spec, params, transform)
+    fills = not in_order or drop_remainder
+    read = _batch_reader(rows.spec, params, transform, in_order, fills)
     dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
   return input_fn
 
 
-def _batch_reader(spec, params, transform):
-  """A function that reads a batch of `batch_size` rows."""
-  read = functools.partial(_read_batch_of_step, spec, params, transform)
+def _parts(rows, lengths, params, is_training, sorts):
+  """The Parts of an input; `sorts` says whether to sort those of evaluation."""
+  size = params["batch_size"]
+  seed, packing = params.get("seed", 0), params.get("packing")
+  if packing:
+    windows = _windows(rows, len(lengths), seed if is_training else None)
+    shares = size // len(packing.capacities) if is_training else 1
+    return form_batches(windows, lengths, packing, size, shares)
+  if is_training:
+    return training_batches(lengths, rows.block_sizes, size, seed)
+  # Rows of equal length keep their order.
+  return evaluation_batches(lengths if sorts else np.zeros_like(lengths), size)
+
+
+def _batch_reader(spec, params, transform, pads, fills):
+  """A function that reads a batch; see `_read_batch_of_step`."""
+  is_static = params.get("pad_to_max_length")
+  pads = pads or is_static or params.get("packing") is not None
+  fills = fills or is_static or params.get("fill_batches")
+  read = functools.partial(
+    _read_batch_of_step, spec, params["batch_size"], transform, pads, fills
+  )
   return tf.autograph.experimental.do_not_convert(read)  # Saves a second.
 
 
-def _read_batch_of_step(spec, params, transform, step, columns):
-  """A batch of `batch_size` rows; a smaller one is filled with its own rows."""
-  size = params["batch_size"]
+def _read_batch_of_step(spec, size, transform, pads, fills, step, columns):
+  """A batch of at most `size` rows.
+
+  `pads` keeps all positions; `fills` fills a smaller batch with its own rows.
+  """
   count = tf.size(columns[0])
-  position = tf.range(size)
+  position = tf.range(size if fills else count)
   row_index, serialized = (tf.gather(c, position % count) for c in columns)
-  pads = params.get("pad_to_max_length") or params.get("packing") is not None
   features = read_batch(serialized, row_index, position < count, spec, pads)
-  numbers = step * size + tf.range(size, dtype=tf.int64)
+  numbers = step * size + tf.cast(position, tf.int64)
   return transform(features, numbers) if transform else features
 
 

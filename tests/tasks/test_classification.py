@@ -273,7 +273,7 @@ class TestModelFn:
     logits = logits_of(golden, values, *sequences(golden))
     losses = losses_by_hand("classification", logits)
     right = np.argmax(logits, axis=1) == LABEL_IDS["classification"]
-    # A batch of three and one that is filled up.
+    # A batch of three rows, and one of a single row.
     results = model.evaluate(golden_input_fn(golden), 3)
     assert results == pytest.approx(
       {

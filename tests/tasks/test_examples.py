@@ -28,7 +28,7 @@ from tasks.examples import (
   input_fn_builder,
   label_id,
 )
-from training import inputs
+from training import estimator, inputs
 
 SEQ_LENGTH = 48
 BOM = "\ufeff"
@@ -298,6 +298,64 @@ class WordTokenizer:
     return [str(number) for number in ids]
 
 
+class TestEvaluationInput:
+  """Rows come as in the original: user code zips them with its examples."""
+
+  # The rows [CLS] ... [SEP] have 9, 3 and 5 positions.
+  TEXTS = ("11 12 13 14 15 16 17", "21", "31 32 33")
+  WIDTH = 12
+
+  @pytest.fixture(params=["file", "memory"])
+  def builder(self, request, tmp_path):
+    """A function from `drop_remainder` to the input_fn of the texts."""
+    examples = [InputExample(text, text, None, "a") for text in self.TEXTS]
+    arguments = (examples, ["a"], self.WIDTH, WordTokenizer())
+    if request.param == "memory":
+      features = convert_examples_to_features(*arguments)
+      return lambda drops: input_fn_builder(features, self.WIDTH, False, drops)
+    path = str(tmp_path / "eval.tf_record")
+    file_based_convert_examples_to_features(*arguments, path)
+    return lambda drops: file_based_input_fn_builder(
+      path, self.WIDTH, False, drops
+    )
+
+  def row(self, text):
+    """The ids of a text, padded."""
+    return sequences.padded([1001, *map(int, text.split()), 1002], self.WIDTH)
+
+  def test_rows_keep_order_and_width(self, builder):
+    dataset = builder(False)({"batch_size": 2})
+    ids = [batch["input_ids"].numpy().tolist() for batch in dataset]
+    rows = [self.row(text) for text in self.TEXTS]
+    assert ids == [rows[:2], rows[2:]]
+    masks = [batch["input_mask"].numpy().sum(axis=1) for batch in dataset]
+    assert [mask.tolist() for mask in masks] == [[9, 3], [5]]
+    assert dataset.element_spec["input_ids"].shape == [None, self.WIDTH]
+
+  def test_the_last_rows_are_dropped(self, builder):
+    dataset = builder(True)({"batch_size": 2})
+    (batch,) = dataset
+    rows = [self.row(text) for text in self.TEXTS[:2]]
+    assert batch["input_ids"].numpy().tolist() == rows
+    assert dataset.element_spec["input_ids"].shape == [2, self.WIDTH]
+
+  def test_predictions_can_be_zipped(self, builder, tmp_path):
+    def model_fn(features, labels, mode, params):
+      del labels, params
+      ids = features["input_ids"]
+      size = tf.fill(tf.shape(ids)[:1], tf.shape(ids)[0])
+      return estimator.EstimatorSpec(
+        mode, predictions={"ids": ids, "batch_size": size}
+      )
+
+    config = estimator.RunConfig(str(tmp_path / "model"))
+    model = estimator.Estimator(model_fn, config)
+    rows = list(model.predict(builder(False), 2))
+    for row, text in zip(rows, self.TEXTS, strict=True):
+      assert row["ids"].tolist() == self.row(text)
+    assert [row["batch_size"] for row in rows] == [2, 2, 1]
+
+
 def numbers(first, count):
   return " ".join(str(first + i) for i in range(count))
 
@@ -492,9 +550,9 @@ class TestLabelTypes:
       [*examples, PaddingInputExample()], label_type, 8, WordTokenizer(), path
     )
     of_file = file_based_input_fn_builder(path, 8, False, False, label_type)
-    for fn in (input_fn, of_file):
+    for fn, size in ((input_fn, 1), (of_file, 2)):
       (batch,) = fn({"batch_size": 2})
-      assert batch["input_ids"].shape == [2, 3]
+      assert batch["input_ids"].shape == [size, 8]
       real = batch["label_ids"][batch["is_real_example"] == 1]
       assert real.numpy().tolist() == [[1] * 8]
 

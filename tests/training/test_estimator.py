@@ -779,7 +779,10 @@ for strategy in (None, four):
       model_fn, estimator.RunConfig(
           tempfile.mkdtemp(), strategy=strategy,
           iterations_per_loop=2 if strategy else 1))
-  dev = examples.input_fn_builder(rows, 32, False, False)
+  in_order, fills = examples.input_fn_builder(rows, 32, False, False), []
+  def dev(params):
+    fills.append(params["fill_batches"])
+    return in_order(params)
   between = []
   model.train(examples.input_fn_builder(rows, 32, True, True), 4, 6,
               lambda step: between.append(model.evaluate(dev, 4)), 3)
@@ -788,6 +791,8 @@ for strategy in (None, four):
   assert traces.count("eval") == (4 if strategy else 1), traces
   model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
   assert model.evaluate(dev, 4) == between[0]
+  # Devices cannot share the last row.
+  assert set(fills) == {{strategy is four}}
   results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
 print(json.dumps(results))
 try:

@@ -578,6 +578,15 @@ class TestInputFn:
     # The last batch is filled up with its own rows.
     assert batches[1]["row_index"][3] == batches[1]["row_index"][0]
 
+  @pytest.mark.parametrize("name", ["fill_batches", "pad_to_max_length"])
+  def test_rows_in_order_can_fill_their_batches(self, name):
+    params = {"batch_size": 4, name: True}
+    batches = batches_of(make_rows(self.LENGTHS), params, in_order=True)
+    rows = [batch["row_index"].tolist() for batch in batches]
+    assert rows == [[0, 1, 2, 3], [4, 5, 6, 4]]
+    assert batches[1]["is_real_example"].tolist() == [1, 1, 1, 0]
+    assert batches[1]["input_ids"].shape == (4, SEQ_LENGTH)
+
   def test_a_packed_evaluation_sees_each_row_once(self):
     params = {"batch_size": 3, "packing": self.PACKING}
     batches = batches_of(make_rows(self.LENGTHS), params)
@@ -649,6 +658,7 @@ class TestInputFn:
       5,
       is_training=is_training,
       drop_remainder=drop_remainder,
+      in_order=True,
     )
     batches = [as_numpy(batch) for batch in input_fn(params).take(5)]
     assert_same_batches(batches, expected)
