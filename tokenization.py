@@ -187,7 +187,6 @@ class FullTokenizer:
     spm_model_file: str | None = None,
   ):
     self.basic_tokenizer = BasicTokenizer(do_lower_case)
-    self._is_sentencepiece = bool(spm_model_file)
     self.wordpiece_tokenizer = (
       SentencePieceTokenizer(spm_model_file, do_lower_case)
       if spm_model_file
@@ -204,11 +203,18 @@ class FullTokenizer:
       and piece == piece.lower()
       and len(piece) <= _MAX_CACHED_LENGTH
     }
+    self._caches_words = not spm_model_file
+
+  def __setattr__(self, name, value):
+    super().__setattr__(name, value)
+    if name in ("basic_tokenizer", "wordpiece_tokenizer"):
+      # The cache is only right for the parts that `__init__` makes.
+      self._caches_words = False
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The word pieces of `text`."""
-    if self._is_sentencepiece:
-      return self.wordpiece_tokenizer.tokenize(text)
+    if not self._caches_words:
+      return self._tokenize_uncached(text)
     # Other whitespace may stay in a word; the basic tokenizer splits there.
     text = convert_to_unicode(text).replace("\n", " ").replace("\t", " ")
     pieces, cache = [], self._pieces_of_word
@@ -218,6 +224,14 @@ class FullTokenizer:
       except KeyError:
         pieces += self._tokenize_word(word)
     return pieces
+
+  def _tokenize_uncached(self, text):
+    """The word pieces of `text`, from `tokenize` of both parts."""
+    split = self.wordpiece_tokenizer.tokenize
+    if isinstance(self.wordpiece_tokenizer, SentencePieceTokenizer):
+      return split(text)  # It needs no words.
+    words = self.basic_tokenizer.tokenize(text)
+    return list(itertools.chain.from_iterable(map(split, words)))
 
   def _tokenize_word(self, word):
     """The pieces of text without blanks, which are cached."""

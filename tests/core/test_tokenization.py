@@ -271,6 +271,40 @@ class TestFullTokenizer:
     assert tokenizer.tokenize(text) == list(string.ascii_lowercase)
     assert tokenizer.tokenize(text) == list(string.ascii_lowercase)
 
+  def test_a_wordpiece_tokenizer_of_a_users_own(self, tmp_path):
+    class Characters:
+      def __init__(self, vocab):
+        self.vocab = vocab
+
+      def tokenize(self, text):
+        return list(text)
+
+    vocab = write_vocab(tmp_path, "[UNK]", "ab", "a", "##b")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert tokenizer.tokenize("ab Ba") == ["ab", "[UNK]"]
+    tokenizer.wordpiece_tokenizer = Characters(tokenizer.vocab)
+    assert tokenizer.tokenize("ab Ba") == ["a", "b", "b", "a"]
+
+  def test_a_basic_tokenizer_of_a_users_own(self, tmp_path):
+    class Reversed:
+      def tokenize(self, text):
+        return [word[::-1] for word in text.split()]
+
+    vocab = write_vocab(tmp_path, "[UNK]", "ab", "ba", "a", "##b")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    assert tokenizer.tokenize("ab ab aab") == ["ab", "ab", "[UNK]"]
+    tokenizer.basic_tokenizer = Reversed()
+    assert tokenizer.tokenize("ab bba") == ["ba", "ab", "##b"]
+
+  def test_parts_that_are_put_back(self, tmp_path):
+    vocab = write_vocab(tmp_path, "[UNK]", "ab")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    own = tokenizer.basic_tokenizer
+    tokenizer.basic_tokenizer = tokenization.BasicTokenizer(False)
+    assert tokenizer.tokenize("ab AB") == ["ab", "[UNK]"]
+    tokenizer.basic_tokenizer = own
+    assert tokenizer.tokenize("ab AB") == ["ab", "ab"]
+
 
 class TestVocabulary:
   @pytest.mark.parametrize(
