@@ -499,12 +499,16 @@ def encoded_ids(vocab: Mapping[str, int]) -> dict[str, bytes]:
 
 
 def encode_instance(
-  instance: TrainingInstance, max_seq_length: int, max_predictions_per_seq: int
+  instance: TrainingInstance,
+  max_seq_length: int,
+  max_predictions_per_seq: int,
+  any_segments: bool = False,
 ) -> bytes:
   """An instance as a serialized `tf.train.Example` of `feature_spec`.
 
-  Its pieces are `encoded_ids`. Sequences and predictions are padded with 0; the
-  weight of padding is 0.
+  Its pieces are encoded ids. Sequences and predictions are padded with 0; the
+  weight of padding is 0. `any_segments` allows other segment ids than 0, then
+  1, and takes longer.
 
   Raises:
     ValueError: the instance exceeds one of the lengths.
@@ -513,8 +517,11 @@ def encode_instance(
   feature = records.encode_feature
   # A number below 128 takes one byte.
   padding = bytes(max_seq_length - size)
-  first = bisect.bisect_left(instance.segment_ids, 1)  # Of segment B.
-  segment_ids = bytes(first) + b"\x01" * (size - first) + padding
+  if any_segments:
+    segment_ids = records.encode_ints(instance.segment_ids)
+  else:
+    first = bisect.bisect_left(instance.segment_ids, 1)  # Of segment B.
+    segment_ids = bytes(first) + b"\x01" * (size - first)
   features = [
     feature("input_ids", b"".join(instance.tokens) + padding),
     _ones("input_mask", size, max_seq_length),
@@ -529,7 +536,7 @@ def encode_instance(
     ]
   if instance.is_random_next is not None:
     features.append(_ones("next_sentence_labels", instance.is_random_next, 1))
-  features.append(feature("segment_ids", segment_ids))
+  features.append(feature("segment_ids", segment_ids + padding))
   return records.encode_example(features)
 
 
@@ -552,7 +559,10 @@ def write_instance_to_example_files(
 
   The files appear whole at the end, or not at all after an error.
   """
-  ids = encoded_ids(tokenizer.vocab)
+
+  def encoded_pieces(pieces):
+    return list(map(records.varint, tokenizer.convert_tokens_to_ids(pieces)))
+
   lengths = (max_seq_length, max_predictions_per_seq)
   count = 0
   with contextlib.ExitStack() as stack:
@@ -562,9 +572,10 @@ def write_instance_to_example_files(
     for instance, writer in zip(instances, itertools.cycle(writers)):
       encoded = dataclasses.replace(
         instance,
-        tokens=[ids[token] for token in instance.tokens],
-        masked_lm_labels=[ids[label] for label in instance.masked_lm_labels],
+        tokens=encoded_pieces(instance.tokens),
+        masked_lm_labels=encoded_pieces(instance.masked_lm_labels),
       )
-      writer.write(records.framed(encode_instance(encoded, *lengths)))
+      record = encode_instance(encoded, *lengths, any_segments=True)
+      writer.write(records.framed(record))
       count += 1
   return count

@@ -36,6 +36,7 @@ def tokenizer_of(pieces):
   return types.SimpleNamespace(
     vocab=vocab,
     tokenize=str.split,
+    convert_tokens_to_ids=lambda tokens: [vocab[token] for token in tokens],
     wordpiece_tokenizer=tokenization.WordpieceTokenizer(vocab),
   )
 
@@ -498,6 +499,26 @@ class TestRecords:
     with pytest.raises(ValueError, match="negative count") as error:
       encode(instance, TOKENIZER.vocab, length, predictions)
     assert not isinstance(error.value, errors.UserError)
+
+  def test_any_tokenizer_and_segments(self, tmp_path):
+    """What the original asks of a tokenizer and of an instance."""
+    ids = {"[CLS]": 2, "a": 300, "b": 7}
+    tokenizer = types.SimpleNamespace(
+      convert_tokens_to_ids=lambda pieces: [ids.get(p, 1) for p in pieces]
+    )
+    path = tmp_path / "x"
+    segments = [[0, 1, 2], [1, 0, 1], [200, 0, 0]]
+    made = [
+      instances.TrainingInstance(["[CLS]", "new", "b"], s, [1], ["a"], True)
+      for s in segments
+    ]
+    instances.write_instance_to_example_files(
+      made, tokenizer, 5, 2, [str(path)]
+    )
+    written = read(path, instances.feature_spec(5, 2))
+    assert written["segment_ids"].tolist() == [[*s, 0, 0] for s in segments]
+    assert written["input_ids"].tolist() == [[2, 1, 7, 0, 0]] * 3
+    assert written["masked_lm_ids"].tolist() == [[300, 0]] * 3
 
   def test_files_take_turns_and_come_whole(self, tmp_path):
     made = [
