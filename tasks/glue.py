@@ -114,6 +114,7 @@ def _three_sets(text_a, text_b, label, test=None, **options):
 _mnli = functools.partial(TsvFile, text_a=8, text_b=9, id_column=0)
 
 
+@functools.cache
 def _xnli(language):
   """The row of XNLI in one of its languages."""
   rows_of = functools.partial(TsvFile, text_a=6, text_b=7, only=(0, language))
@@ -368,16 +369,26 @@ class XnliProcessor(GlueProcessor):
   Args:
     language: one of XNLI_LANGUAGES, for training and evaluation.
 
+  Attributes:
+    language: that language, which a subclass may change.
+
   Raises:
     UserError: the language is unknown.
   """
+
+  language = "zh"
 
   def __init__(self, language: str = "zh"):
     if language not in XNLI_LANGUAGES:
       raise UserError(
         f"--xnli_language={language} is not one of {', '.join(XNLI_LANGUAGES)}"
       )
-    self.task = _xnli(language)
+    self.language = language
+
+  @property
+  def task(self) -> GlueTask:
+    """The row of the language."""
+    return _xnli(self.language)
 
 
 def _plain(name):

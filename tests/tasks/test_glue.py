@@ -178,6 +178,41 @@ class TestXnli:
     ((_, text, _, _),) = read(processor, "dev", tmp_path)
     assert text == f"{language} A"
 
+  @pytest.mark.parametrize("calls_super", [True, False])
+  def test_a_subclass_for_another_language(self, tmp_path, calls_super):
+    """As in the original, the attribute names the files and the rows."""
+
+    class French(glue.XnliProcessor):
+      def __init__(self):
+        if calls_super:
+          super().__init__()
+        self.language = "fr"
+
+    write_tsv(
+      tmp_path / "multinli" / "multinli.train.fr.tsv",
+      ("premise", "hypo", "label"),
+      ("Il vient", "Il part", "contradictory"),
+    )
+    lines = [
+      row(19, {0: name, 1: "neutral", 6: f"{name} A", 7: "B"})
+      for name in ("zh", "fr")
+    ]
+    write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
+    assert glue.XnliProcessor().language == "zh"
+    assert read(French(), "train", tmp_path) == [
+      ("train-1", "Il vient", "Il part", "contradiction")
+    ]
+    assert read(French(), "dev", tmp_path) == [
+      ("dev-2", "fr A", "B", "neutral")
+    ]
+
+  def test_a_blank_line_has_no_language(self, tmp_path):
+    line = row(19, {0: "zh", 1: "neutral", 6: "A", 7: "B"})
+    write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), [""], line)
+    assert read(glue.XnliProcessor(), "dev", tmp_path) == [
+      ("dev-2", "A", "B", "neutral")
+    ]
+
   def test_unknown_language(self):
     with pytest.raises(
       ValueError, match="--xnli_language=xx is not one of"
