@@ -225,6 +225,12 @@ TASKS = {task.name.lower(): task for task in _ROWS}
 GLUE_TASKS = tuple(key for key, task in TASKS.items() if task.submission)
 
 
+@functools.cache
+def _warn_of_missing_set(path):
+  """Warns once that a data set beside the first is skipped."""
+  logging.warning("%s does not exist; this data set is skipped", path)
+
+
 class GlueProcessor(DataProcessor):
   """Reads the data sets of `task`, a row of `TASKS`."""
 
@@ -248,8 +254,15 @@ class GlueProcessor(DataProcessor):
     if self._overrides(f"get_{set_type}_examples"):
       # What it returns is the only set, as in the original.
       return super().get_example_sets(data_dir, set_type)
-    suffixes = getattr(self.task, set_type) or [""]
-    return {name: self._read(data_dir, set_type, name) for name in suffixes}
+    first, *others = getattr(self.task, set_type) or [""]
+    sets = {first: self._read(data_dir, set_type, first)}
+    for name in others:
+      path = os.path.join(data_dir, getattr(self.task, set_type)[name].file)
+      if files.exists(path):
+        sets[name] = self._read(data_dir, set_type, name)
+      else:
+        _warn_of_missing_set(path)
+    return sets
 
   def _overrides(self, name):
     """Whether a subclass has a method of this name of its own."""

@@ -356,9 +356,19 @@ class TestLayouts:
 @pytest.fixture
 def logged(monkeypatch):
   """What is logged."""
+  return collect(monkeypatch, "info")
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+  """The warnings that are logged."""
+  return collect(monkeypatch, "warning")
+
+
+def collect(monkeypatch, level):
   lines = []
   monkeypatch.setattr(
-    logging, "info", lambda text, *values: lines.append(text % values)
+    logging, level, lambda text, *values: lines.append(text % values)
   )
   return lines
 
@@ -713,10 +723,18 @@ class TestErrors:
     assert f"--data_dir={tmp_path}" in message
     assert "train.tsv" in message
 
-  def test_missing_mismatched_set(self, tmp_path):
+  def test_missing_mismatched_set(self, tmp_path, warnings):
+    """The original reads the matched set alone."""
+    processor = glue.MnliProcessor()
     TestMnli().write(tmp_path / "dev_matched.tsv", 16, "1", "neutral")
-    with pytest.raises(ValueError, match=r"dev_mismatched\.tsv"):
-      glue.MnliProcessor().get_example_sets(str(tmp_path), "dev")
+    for _ in range(2):
+      sets = processor.get_example_sets(str(tmp_path), "dev")
+      assert list(sets) == [""]
+    (warning,) = warnings
+    assert f"{tmp_path}/dev_mismatched.tsv does not exist" in warning
+    TestMnli().write(tmp_path / "test_mismatched.tsv", 10, "1")
+    with pytest.raises(ValueError, match=r"no file test_matched\.tsv"):
+      processor.get_example_sets(str(tmp_path), "test")
 
   @pytest.mark.parametrize("content", ["", BOM])
   def test_empty_file(self, tmp_path, content):
