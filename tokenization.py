@@ -92,7 +92,7 @@ def convert_to_unicode(text: str | bytes) -> str:
     return text
   if isinstance(text, bytes):
     return text.decode("utf-8", "ignore")
-  raise TypeError(f"expected str or bytes, not {type(text)}")
+  raise ValueError(f"expected str or bytes, not {type(text)}")
 
 
 def printable_text(text: str | bytes) -> str:

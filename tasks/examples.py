@@ -97,6 +97,10 @@ def feature_spec(
   }
 
 
+class MissingMethodError(UserError, NotImplementedError):
+  """A DataProcessor lacks a method that the flags need."""
+
+
 class DataProcessor:
   """Reads the data sets of a task; subclass it for a task of your own."""
 
@@ -117,7 +121,7 @@ class DataProcessor:
     raise self._missing("get_labels", "each task")
 
   def _missing(self, method, user):
-    return UserError(
+    return MissingMethodError(
       f"{type(self).__name__} has no {method}, which {user} needs"
     )
 

@@ -367,7 +367,7 @@ class TestText:
 
   @pytest.mark.parametrize("convert", ["convert_to_unicode", "printable_text"])
   def test_a_number_is_no_text(self, convert):
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="expected str or bytes"):
       getattr(tokenization, convert)(3)
 
   def test_whitespace_tokenize(self):

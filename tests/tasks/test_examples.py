@@ -121,6 +121,14 @@ class TestDataProcessor:
     with pytest.raises(UserError, match="no get_labels, which each task needs"):
       processor.get_labels()
 
+  def test_missing_methods_raise_as_in_the_original(self):
+    processor = DataProcessor()
+    for set_type in ("train", "dev", "test"):
+      with pytest.raises(NotImplementedError):
+        getattr(processor, f"get_{set_type}_examples")("data")
+    with pytest.raises(NotImplementedError):
+      processor.get_labels()
+
 
 class TestConvertSingleExample:
   def convert(self, tokenizer, text_a, text_b=None, label="no", length=10):
