@@ -142,7 +142,9 @@ class DataProcessor:
     """
     text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
     if quotechar is None:
-      return [line.split("\t") for line in text_files.split_lines(text)]
+      lines = text_files.split_lines(text)
+      # As with csv.reader, a blank line has no field.
+      return [line.split("\t") if line else [] for line in lines]
     csv.field_size_limit(2**31 - 1)
     reader = io.StringIO(text, newline="")
     return list(csv.reader(reader, delimiter="\t", quotechar=quotechar))

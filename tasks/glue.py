@@ -320,7 +320,7 @@ class GlueProcessor(DataProcessor):
     for number, line in enumerate(lines):
       if split.header and number == 0:
         continue
-      if split.only and line[split.only[0]] != split.only[1]:
+      if split.only and (not line or line[split.only[0]] != split.only[1]):
         continue
       if split.label is not None and self._is_skipped(split, line):
         skipped += 1

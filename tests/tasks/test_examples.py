@@ -54,7 +54,7 @@ class TestReadTsv:
   def test_newlines(self, tmp_path, newline):
     path = tmp_path / "a.tsv"
     path.write_bytes(newline.join(["a\tb", "", "c", ""]).encode())
-    assert DataProcessor._read_tsv(str(path)) == [["a", "b"], [""], ["c"]]
+    assert DataProcessor._read_tsv(str(path)) == [["a", "b"], [], ["c"]]
 
   def test_not_utf8(self, tmp_path):
     path = tmp_path / "a.tsv"
