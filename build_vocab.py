@@ -135,6 +135,12 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   text_files.decode_utf8(FLAGS.extend, files.read_bytes(FLAGS.extend))
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
+  if repeated := model_flags.find_repeated(old, FLAGS.extend):
+    piece, first, last = repeated
+    raise UserError(
+      f"--extend={FLAGS.extend} has {piece!r} in lines {first} and {last}; "
+      f"replace line {first}, whose id is unused, by a new piece"
+    )
   model_flags.check_vocabulary_file(old, "extend", FLAGS.extend)
   model_flags.warn_of_casing(old.vocab, FLAGS.extend)
   if FLAGS.init_checkpoint:

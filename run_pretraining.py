@@ -202,7 +202,7 @@ def make_experiment() -> Experiment:
   layout = check_layout(files)
   mask_batch, vocab_size = None, config.vocab_size
   if FLAGS.dynamic_masking:
-    vocab_size = len(tokenizer.vocab)
+    vocab_size = max(tokenizer.vocab.values()) + 1
     mask_batch = dynamic_masking.dynamic_masking(
       tokenizer,
       FLAGS.masked_lm_prob,

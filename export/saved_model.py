@@ -258,5 +258,5 @@ class _Tokenize(tf.Module):
       "mask_id": "[MASK]",
     }
     found = {name: vocab.get(piece, 0) for name, piece in names.items()}
-    found["vocab_size"] = len(vocab)
+    found["vocab_size"] = max(vocab.values()) + 1
     return {name: tf.constant(value, tf.int32) for name, value in found.items()}

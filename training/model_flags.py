@@ -105,7 +105,7 @@ def _check_needs_no_sentencepiece():
 def check_vocabulary_file(
   tokenizer: tokenization.FullTokenizer, flag: str, path: str
 ) -> None:
-  """Raises UserError unless special pieces exist and no piece occurs twice.
+  """Raises UserError unless special pieces exist; warns of repeated pieces.
 
   Args:
     tokenizer: has the vocabulary.
@@ -117,14 +117,32 @@ def check_vocabulary_file(
         f"--{flag}={path} has no piece {special}; pass the file that came with "
         f"the model"
       )
+  if flag == "spm_model_file":
+    return
+  if repeated := find_repeated(tokenizer, path):
+    logging.warning(
+      "%s: %r is in lines %d and %d; its id is that of the last line",
+      path,
+      *repeated,
+    )
+
+
+def find_repeated(
+  tokenizer: tokenization.FullTokenizer, path: str
+) -> tuple[str, int, int] | None:
+  """A piece that a vocabulary repeats, its first line and its last, or None.
+
+  Args:
+    tokenizer: has the vocabulary.
+    path: its file.
+  """
   # A piece gets the id of its last line, so the ids of repeated lines are free.
   unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
-  if unused and flag != "spm_model_file":
-    piece = files.read_bytes(path).split(b"\n")[min(unused)].decode().strip()
-    raise UserError(
-      f"{path}:{tokenizer.vocab[piece] + 1}: {piece!r} repeats "
-      f"line {min(unused) + 1}; pass the vocab.txt that came with the model"
-    )
+  if not unused:
+    return None
+  first = min(unused)
+  piece = files.read_bytes(path).split(b"\n")[first].decode().strip()
+  return piece, first + 1, tokenizer.vocab[piece] + 1
 
 
 def warn_of_casing(pieces: Iterable[str], path: str) -> None:

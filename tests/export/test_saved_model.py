@@ -153,3 +153,12 @@ def test_special_tokens(preprocess):
     "mask_id": tokenizer.vocab["[MASK]"],
     "vocab_size": len(tokenizer.vocab),
   }
+
+
+def test_the_size_of_a_vocabulary_that_repeats_a_piece(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("[UNK]\n[CLS]\n[SEP]\nhe\nshe\nhe\n")
+  graph = text_graph.GraphTokenizer(tokenization.FullTokenizer(str(path)))
+  module = saved_model.Preprocessor(graph, 8)
+  found = module.tokenize.get_special_tokens_dict()
+  assert int(found["vocab_size"]) == 6

@@ -278,10 +278,6 @@ MODEL_ROWS = {
     {"vocab_file": "FILES/no_cls.txt"},
     ["no_cls.txt has no piece [CLS]", "pass the file"],
   ),
-  "vocabulary with duplicates": (
-    {"vocab_file": "FILES/twice.txt"},
-    ["FILES/twice.txt:8: 'he' repeats line 6", "pass the vocab.txt"],
-  ),
   "vocabulary is not UTF-8": (
     {"vocab_file": "FILES/latin1.txt"},
     ["FILES/latin1.txt:6", "byte 34", "UTF-8"],
@@ -721,7 +717,6 @@ def _make_vocabularies(folder):
   (folder / "pieces" / "x.model").write_bytes(b"")
   tiny_task.write_lines(folder / "no_words.txt", [])
   tiny_task.write_lines(folder / "no_cls.txt", ["[PAD]", "[UNK]", "[SEP]"])
-  tiny_task.write_lines(folder / "twice.txt", [*SPECIALS, "he", "she", "he"])
   text = "\n".join([*SPECIALS, "caf"])
   (folder / "latin1.txt").write_bytes(text.encode() + b"\xe9\n")
 

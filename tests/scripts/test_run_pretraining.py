@@ -230,6 +230,25 @@ def _changes(files, changes):
   }
 
 
+def test_ids_beyond_the_number_of_pieces(files, goldens, tmp_path):
+  """A vocabulary that repeats a piece has fewer pieces than ids."""
+  pieces = (goldens / "vocab.txt").read_text("utf-8").splitlines()
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  corpus = (goldens / "corpus.txt").read_text("utf-8")
+  used = {"[PAD]", "[UNK]", *instances.SPECIALS, *tokenizer.tokenize(corpus)}
+  last = max(index for index, piece in enumerate(pieces) if piece in used)
+  lines = [
+    piece if piece in used or index > last else pieces[last]
+    for index, piece in enumerate(pieces)
+  ]
+  assert len(set(lines)) <= last
+  tiny_task.write_lines(tmp_path / "vocab.txt", lines)
+  changes = _changes(files, MASKING)
+  changes["vocab_file"] = tmp_path / "vocab.txt"
+  log = _fork(files, tmp_path / "out", "--do_train", "--dry_run", **changes)
+  assert f"{pieces[last]!r} is in lines " in log
+
+
 def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
   whole, out = tmp_path / "whole", tmp_path / "killed"
   changes = _changes(files, MASKING)

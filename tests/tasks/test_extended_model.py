@@ -146,7 +146,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
     (["--extend=VOCAB", "--output_dir=x"], "belong together"),
     (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
     (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
-    (["--extend=REPEATS"], "repeats line 2"),
+    (["--extend=REPEATS"], "lines 2 and 1002; replace line 2"),
     (["--extend=LATIN1"], "latin1.txt:1002: byte "),
     (["--extend=VOCAB", "--output_file=VOCAB"], "--output_file="),
     (["--extend=VOCAB", "--output_file=OLD.json"], "would be read as JSON"),

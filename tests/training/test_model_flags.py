@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from absl import flags
+from absl import flags, logging
 
 import modeling
 from errors import UserError
@@ -67,3 +67,20 @@ def test_a_given_casing_is_checked_without_a_vocabulary(
   parse(*command, "--do_lower_case=false")
   with pytest.raises(UserError, match=r"=False contradicts .*; pass "):
     model_flags.load_config(None)
+
+
+def test_a_repeated_piece_has_the_id_of_its_last_line(
+  parse, tmp_path, monkeypatch
+):
+  path = tmp_path / "vocab.txt"
+  path.write_text("[UNK]\n[CLS]\n[SEP]\nhe\nshe\nhe\n")
+  parse(f"--vocab_file={path}")
+  warnings = []
+  monkeypatch.setattr(
+    logging, "warning", lambda text, *values: warnings.append(text % values)
+  )
+  tokenizer = model_flags.load_tokenizer()
+  assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize("He she")) == [5, 4]
+  assert warnings == [
+    f"{path}: 'he' is in lines 4 and 6; its id is that of the last line"
+  ]
