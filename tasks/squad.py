@@ -183,8 +183,9 @@ def read_squad_examples(
   """Reads the questions of a file, in order.
 
   Training uses the first answer of a question. As in the original, it leaves
-  out a question whose answer is empty or not found at its `answer_start`; a
-  warning gives the number of such questions. Prediction keeps all questions.
+  out a question whose answer is not found at its `answer_start`; unlike there,
+  also one whose answer is empty. A warning gives the number of such questions.
+  Prediction keeps all questions.
 
   Args:
     input_file: JSON in the layout of SQuAD 1.1 or 2.0, plain or gzipped (.gz).
