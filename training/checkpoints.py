@@ -12,9 +12,13 @@ import contextlib
 import glob
 import json
 import math
+import numbers
 import os
 import re
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -69,7 +73,7 @@ def find_checkpoint(path: str) -> str:
       or best_checkpoint(path)
       or next(reversed(training_checkpoints(path)), None)
       or huggingface_weights.find_weights(path)
-      or tf.train.latest_checkpoint(path)
+      or _recorded_checkpoint(path)
     )
     if found:
       return found
@@ -113,6 +117,16 @@ def best_checkpoint(model_dir: str) -> str | None:
   prefix = os.path.join(model_dir, BEST_NAME)
   history = os.path.join(model_dir, HISTORY_NAME)
   return prefix if exists(prefix) and files.exists(history) else None
+
+
+def _recorded_checkpoint(folder):
+  """The newest checkpoint by the record of any program, or None.
+
+  Unlike `tf.train.latest_checkpoint`, it takes no path for a pattern.
+  """
+  state = tf.train.get_checkpoint_state(folder)
+  prefix = state.model_checkpoint_path if state else None
+  return prefix if prefix and exists(prefix) else None
 
 
 def training_checkpoints(model_dir: str) -> list[str]:
@@ -167,9 +181,10 @@ class Checkpoint:
       self._reader = huggingface_weights.Weights(prefix)
     else:
       with _readable(prefix):
-        self._reader = tf.train.load_checkpoint(prefix)
+        found = _literal_prefix(prefix, self)
+        self._reader = tf.train.load_checkpoint(found)
     shapes = self._reader.get_variable_to_shape_map()
-    self.step = int(self["global_step"]) if "global_step" in shapes else 0
+    self.step = self._read_step(shapes)
     self.shapes = {
       name: shape
       for name, shape in shapes.items()
@@ -182,6 +197,19 @@ class Checkpoint:
   def __getitem__(self, name: str):
     with _readable(self.prefix):
       return self._reader.get_tensor(name)
+
+  def _read_step(self, shapes):
+    """The number of updates; 0 without an entry."""
+    if "global_step" not in shapes:
+      return 0
+    # Of another shape, it may not fit into memory.
+    step = None if shapes["global_step"] else self["global_step"]
+    if not isinstance(step, numbers.Integral) or step < 0:
+      raise UserError(
+        f"{self.prefix} is damaged: global_step is not a number of steps; copy "
+        f"or download it again"
+      )
+    return int(step)
 
   def verify(self) -> Checkpoint:
     """Reads every variable, once per process as long as the files stay.
@@ -196,6 +224,24 @@ class Checkpoint:
         self[name]
       _verified.add(key)
     return self
+
+
+def _literal_prefix(prefix, owner):
+  """A prefix of the same files that is no pattern.
+
+  TensorFlow writes to any path, but reads `[` and a backslash in it as parts of
+  a pattern, which does not match the path itself. The result names links in a
+  temporary folder that exists as long as `owner`.
+  """
+  is_literal = os.name == "nt" or not re.search(r"[\[\\]", prefix)
+  if is_literal or files.is_remote(prefix):
+    return prefix
+  folder = tempfile.mkdtemp()
+  weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+  linked = os.path.join(folder, "linked")
+  for path in [prefix + ".index", *_data_files(prefix)]:
+    os.symlink(os.path.abspath(path), linked + path.removeprefix(prefix))
+  return linked
 
 
 @contextlib.contextmanager
@@ -357,7 +403,7 @@ def write_checkpoint(
         tensors=values,
       )
     except tf.errors.OpError:
-      for path in tf.io.gfile.glob(glob.escape(partial) + "*"):
+      for path in files.find(glob.escape(partial) + "*"):
         tf.io.gfile.remove(path)
       raise
     # Readers look for the index: the old one goes first, the new one is last.

@@ -202,7 +202,7 @@ class Weights:
       UserError: the file is damaged; or the output weights of masked words
         are not the word embeddings.
     """
-    if name == STEP:
+    if name == STEP and self._step is not None:
       return np.int64(self._step)
     if name == "cls/predictions/output_bias" and self._decoder:
       words = self._tensors.get("bert/embeddings/word_embeddings")

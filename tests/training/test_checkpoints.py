@@ -1,8 +1,10 @@
 """Checkpoints are found, read, compared, and written whole."""
 
 import errno
+import gc
 import os
 import resource
+import tempfile
 import textwrap
 import time
 
@@ -145,6 +147,12 @@ class TestDamage:
     checkpoint = checkpoints.Checkpoint(prefix)
     assert checkpoint.verify() is checkpoint
 
+  @pytest.mark.parametrize("step", [[1, 2], [1], 1.5, -1, "1"])
+  def test_a_step_that_is_no_number_of_steps(self, prefix, step):
+    checkpoints.write_checkpoint(prefix, {"w": [1.0], "global_step": step})
+    with pytest.raises(UserError, match=f"{prefix} is damaged: global_step is"):
+      checkpoints.Checkpoint(prefix)
+
   def test_a_checkpoint_is_read_once(self, prefix, monkeypatch):
     checkpoints.Checkpoint(prefix).verify()
     again = checkpoints.Checkpoint(prefix)
@@ -261,6 +269,18 @@ class TestFindCheckpoint:
     assert checkpoints.find_checkpoint(str(tmp_path)) == newest
     os.remove(tmp_path / "checkpoint")
     assert checkpoints.find_checkpoint(str(tmp_path)) == newest
+
+  @pytest.mark.parametrize("name", ["run", "run[1]", "run\\1"])
+  def test_the_newest_of_another_program(self, tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "checkpoint").write_text('model_checkpoint_path: "theirs-7"')
+    with pytest.raises(UserError, match="no checkpoint"):
+      checkpoints.find_checkpoint(str(folder))
+    checkpoints.write_checkpoint(f"{folder}/theirs-7", TENSORS)
+    found = checkpoints.find_checkpoint(str(folder))
+    assert found == f"{folder}/theirs-7"
+    assert checkpoints.Checkpoint(found).verify().step == 2**40
 
   def test_a_record_of_what_is_gone(self, tmp_path):
     save(tmp_path, 9, 10)
@@ -434,15 +454,27 @@ class TestSaveTrainingCheckpoint:
       newest,
     ]
 
-  def test_a_folder_with_a_pattern_for_a_name(self, tmp_path):
-    folder = tmp_path / "run [1]*?"
-    folder.mkdir()
-    (tmp_path / "run 1").mkdir()
+  @pytest.mark.parametrize("name", ["run [1]*?", "run \\1", "run [1"])
+  def test_a_folder_with_a_pattern_for_a_name(
+    self, tmp_path, monkeypatch, name
+  ):
+    folder, links = tmp_path / name, tmp_path / "links"
+    for path in (folder, tmp_path / "run 1", links):
+      path.mkdir()
     save(tmp_path / "run 1", 1)
     save(folder, 1, 2, keep_max=1)
     assert steps_in(folder) == [2]
     assert steps_in(tmp_path / "run 1") == [1]
     assert len(os.listdir(folder)) == 3
+    monkeypatch.setattr(tempfile, "tempdir", str(links))
+    monkeypatch.chdir(tmp_path)
+    for path in (str(folder), name):
+      newest = checkpoints.latest_valid(path)
+      assert newest.prefix == os.path.join(path, "model.ckpt-2")
+      assert newest["w"].tolist() == [2, 2, 2]
+    del newest
+    gc.collect()
+    assert os.listdir(links) == []
 
 
 class TestCompare:

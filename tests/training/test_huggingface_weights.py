@@ -235,6 +235,13 @@ def test_a_strange_header_is_an_error(tmp_path, header):
     Weights(str(path))
 
 
+def test_a_tensor_is_no_step(tmp_path):
+  values = {"global_step": np.ones([], np.float32)}
+  path = _write(tmp_path / "model.safetensors", values)
+  with pytest.raises(UserError, match=f"{path} is damaged: global_step is"):
+    checkpoints.Checkpoint(path)
+
+
 def test_a_folder_is_no_file_of_weights(tmp_path):
   path = tmp_path / "model.safetensors"
   path.mkdir()
