@@ -133,7 +133,7 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
 
 def load_old_vocabulary() -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
-  text_files.decode_utf8(FLAGS.extend, files.read_bytes(FLAGS.extend))
+  text_files.check_utf8(FLAGS.extend)
   old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
   if repeated := model_flags.find_repeated(old, FLAGS.extend):
     piece, first, last = repeated

@@ -203,6 +203,11 @@ def decode_utf8(path: str, content: bytes) -> str:
     raise _not_utf8(f"{path}:{line}", error) from error
 
 
+def check_utf8(path: str) -> None:
+  """Raises UserError unless a file is UTF-8; see `decode_utf8`."""
+  decode_utf8(path, files.read_bytes(path))
+
+
 def split_lines(text: str) -> list[str]:
   """The lines of a text, which end in \\n or \\r\\n, or all of them in \\r."""
   newline = "\n" if "\n" in text else "\r"

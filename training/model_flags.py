@@ -80,7 +80,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   if FLAGS[flag].value:
     flag_checks.require_file(flag)
   if flag == "vocab_file":
-    text_files.decode_utf8(path, files.read_bytes(path))
+    text_files.check_utf8(path)
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, common_flags.given("init_checkpoint")
   )

@@ -19,7 +19,7 @@ from absl import logging
 import modeling
 import tokenization
 from errors import UserError
-from pipeline import downloads, files
+from pipeline import downloads, files, text_files
 from training import checkpoints, huggingface_config, huggingface_weights
 
 # Files of the configuration, and of the vocabulary; the first is used, see
@@ -153,7 +153,8 @@ def load_tokenizer(
   """The tokenizer of the vocabulary, or the SentencePiece model, in a folder.
 
   Raises:
-    UserError: there is neither, or more than one SentencePiece model.
+    UserError: there is neither, or more than one SentencePiece model; or the
+      vocabulary is not UTF-8.
   """
   path = find_vocabulary(model_dir)
   if path is None:
@@ -163,6 +164,7 @@ def load_tokenizer(
     )
   if path.endswith(".model"):
     return tokenization.FullTokenizer(None, do_lower_case, path)
+  text_files.check_utf8(path)
   return tokenization.FullTokenizer(path, do_lower_case)
 
 

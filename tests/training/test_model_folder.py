@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from errors import UserError
 from training import checkpoints, common_flags, model_flags, model_folder
 
 
@@ -74,6 +75,18 @@ def test_the_weights_say_which_configuration_is_theirs(
   assert model_flags.bert_config_file() == str(tmp_path / "config.json")
   (tmp_path / "bert_model.ckpt.index").touch()
   assert model_folder.load_config(str(tmp_path)).hidden_act == "gelu"
+
+
+def test_a_vocabulary_is_utf8(tmp_path, release):
+  """Bytes that are left out would make two pieces one."""
+  folder = tmp_path / "model"
+  shutil.copytree(release, folder)
+  content = (folder / "vocab.txt").read_bytes()
+  (folder / "vocab.txt").write_bytes(content + b"caf\xe9\n")
+  lines, place = content.count(b"\n") + 1, len(content) + 3
+  wanted = f"vocab.txt:{lines}: byte {place} is not UTF-8; convert the file"
+  with pytest.raises(UserError, match=wanted):
+    model_folder.find_model(str(folder))
 
 
 def test_a_released_folders_name_says_its_casing(tmp_path, release):
