@@ -72,9 +72,8 @@ class BertConfig:
     Raises:
       UserError: the file is not a JSON object, or a value is not valid.
     """
-    content = read_file(json_file)
     try:
-      fields = json.loads(content)
+      fields = json.loads(read_file(json_file))
       if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
       config = cls.from_dict(fields)
@@ -99,8 +98,9 @@ class BertConfig:
     for field in dataclasses.fields(BertConfig):
       value = getattr(self, field.name)
       if field.type == "int":
-        valid = isinstance(value, numbers.Integral) and value > 0
-        wanted = "a positive integer"
+        limit = 10**4 if field.name == "num_hidden_layers" else 2**31
+        valid = isinstance(value, numbers.Integral) and 0 < value < limit
+        wanted = f"a positive integer below {limit}"
       elif field.type == "float":
         limit = 1 if "dropout" in field.name else math.inf
         valid = isinstance(value, numbers.Real) and 0 <= value < limit

@@ -38,6 +38,9 @@ _CJK = re.compile(
 _MAX_CACHED_WORDS = 2**20
 _MAX_CACHED_LENGTH = 64
 
+# What JSON of thousands of levels, and an infinite number in it, raise.
+_TOO_LARGE = (RecursionError, OverflowError)
+
 
 class Release(NamedTuple):
   """A released model.
@@ -124,7 +127,7 @@ def _load_json_vocab(path):
     model = json.loads(read_file(path))["model"]
     ids = {piece: int(index) for piece, index in model["vocab"].items()}
     is_whole = sorted(ids.values()) == list(range(len(ids)))
-  except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+  except (ValueError, KeyError, TypeError, AttributeError, *_TOO_LARGE):
     is_whole = False
   # Older files do not name the type.
   if not is_whole or model.get("type", "WordPiece") != "WordPiece":

@@ -137,6 +137,8 @@ def _check_added_tokens(folder):
   added = (files.read_json(of_json, dict) or {}).get("added_tokens") or []
   try:
     found = [(of_json, entry["content"]) for entry in added]
+    if not _are_texts(token for _, token in found):
+      raise TypeError("content is no text")
   except (KeyError, TypeError) as error:
     raise _damaged(of_json, "added_tokens", added) from error
   found += [(of_txt, token) for token in files.read_json(of_txt, dict) or ()]
@@ -250,12 +252,14 @@ def _normalizers(path, normalizer):
   """Yields a normalizer and those of its sequence, each with `lowercase`."""
   if normalizer is None:
     return
-  parts = lower_cases = None
+  parts = lower_cases = kind = None
   if isinstance(normalizer, dict):
     parts = normalizer.get("normalizers", [])
-    is_lower = normalizer.get("type") == "Lowercase"
+    kind = normalizer.get("type", "")
+    is_lower = kind == "Lowercase"
     lower_cases = normalizer.get("lowercase", is_lower)
-  if not isinstance(lower_cases, bool) or not isinstance(parts, list):
+  found = (lower_cases, parts, kind)
+  if not all(map(isinstance, found, (bool, list, str))):
     raise _damaged(path, "normalizer", normalizer)
   yield {**normalizer, "lowercase": lower_cases}
   for part in parts:

@@ -1128,6 +1128,8 @@ def test_a_model_does_not_change_its_config():
     ({"vocab_size": "9"}, "vocab_size='9'"),
     ({"hidden_size": 12}, "vocab_size=None is not a positive integer"),
     ({"vocab_size": True}, "vocab_size=True"),
+    ({"vocab_size": 2**31}, "vocab_size=2147483648 is not a positive integer"),
+    ({"vocab_size": 9, "num_hidden_layers": 10**4}, "=10000 is not a positive"),
     ({"vocab_size": 9, "hidden_act": "swish"}, "swish"),
     ({"vocab_size": 9, "hidden_act": 5}, "hidden_act=5"),
     ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),

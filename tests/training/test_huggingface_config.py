@@ -104,6 +104,8 @@ def test_an_original_configuration_is_read_as_it_is(read, goldens):
     ({"hidden_act": []}, r"hidden_act=\[\] is not one of"),
     ({"hidden_size": "32"}, "hidden_size='32' is not a positive integer"),
     ({"num_attention_heads": 5}, "not a multiple"),
+    ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000 is not a"),
+    ({"vocab_size": 2**70}, f"vocab_size={2**70} is not a positive integer b"),
   ],
 )
 def test_other_models_are_an_error(read, changes, wanted):
@@ -319,6 +321,8 @@ def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
     ({"lowercase": 0}, UserError),
     ({"normalizers": {"lowercase": True}}, UserError),
     ({"normalizers": ["x"]}, UserError),
+    ({"type": ["NFC"]}, UserError),
+    ({"type": "Sequence", "normalizers": [{"type": {}}]}, UserError),
   ],
 )
 def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
@@ -341,6 +345,7 @@ def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
     {"type": "BPE", "vocab": vocab},
     {"type": "WordPiece", "vocab": {**vocab, "a": 7}},
     {"type": "WordPiece", "vocab": [["a", 0.5]]},
+    {"type": "WordPiece", "vocab": {**vocab, "a": float("inf")}},
     None,
   ):
     path.write_text(json.dumps({"model": model}))
@@ -381,3 +386,7 @@ def test_tokens_beyond_the_vocabulary_are_an_error(
   damaged = rf"{file} is damaged|the added token 'added_tokens'"
   with pytest.raises(UserError, match=damaged):
     read()
+  if file == "tokenizer.json":
+    write([["covid19"]])
+    with pytest.raises(UserError, match=r"r\.json is damaged: added_tokens="):
+      read()
