@@ -71,7 +71,8 @@ def cache_folder(*names: str) -> str:
     raise UserError(
       f"BERT_CACHE={home} is remote; set it to a local folder, or unset it"
     )
-  return os.path.join(os.path.abspath(home), *names)
+  home = os.path.abspath(os.path.expanduser(home))
+  return os.path.join(home, *names)
 
 
 def check_name(name: str) -> None:

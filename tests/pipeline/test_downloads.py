@@ -78,6 +78,13 @@ def test_a_remote_cache_is_refused(monkeypatch):
     downloads.local_path(NAME)
 
 
+def test_the_cache_may_be_in_the_home_folder(tmp_path, monkeypatch):
+  """Settings that no shell reads, as of containers, may contain a ~."""
+  monkeypatch.setenv("HOME", str(tmp_path))
+  monkeypatch.setenv("BERT_CACHE", "~/models")
+  assert downloads.cache_folder("a", "b") == f"{tmp_path}/models/a/b"
+
+
 def test_all_releases_are_known():
   """The 24 small ones, and those of 2018 and 2019."""
   assert len(downloads.RELEASES) == 24 + 9 - 1  # BERT-Base is both.
