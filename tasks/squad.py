@@ -178,7 +178,10 @@ class InputFeatures:
 
 
 def read_squad_examples(
-  input_file: str, is_training: bool, version_2_with_negative: bool = False
+  input_file: str,
+  is_training: bool,
+  version_2_with_negative: bool = False,
+  on_text: Callable[[bytes], object] | None = None,
 ) -> list[SquadExample]:
   """Reads the questions of a file, in order.
 
@@ -191,14 +194,15 @@ def read_squad_examples(
     input_file: JSON in the layout of SQuAD 1.1 or 2.0, plain or gzipped (.gz).
     is_training: whether answers are needed.
     version_2_with_negative: whether questions may have no answer.
+    on_text: is called with the text of the file, in UTF-8.
 
   Raises:
     UserError: the file is missing, has another layout or the same id twice, or
-      the last argument does not suit it.
+      `version_2_with_negative` does not suit it.
   """
   examples, lost, locations = [], [], {}
   is_version_1 = True
-  for where, question, paragraph in _questions(input_file):
+  for where, question, paragraph in _questions(input_file, on_text):
     example = _parse_question(where, question, paragraph)
     is_version_1 &= "is_impossible" not in question
     if example.is_impossible and not version_2_with_negative:
@@ -216,14 +220,7 @@ def read_squad_examples(
     else:
       examples.append(example)
   if lost:
-    logging.warning(
-      "%s: leaving out %s whose answer is not found at its answer_start; the "
-      "first is %s, answer %r",
-      input_file,
-      plural(len(lost), "question"),
-      lost[0].qas_id,
-      shortened(lost[0].answers[0]),
-    )
+    _warn_of_lost(input_file, lost)
   if not examples:
     raise UserError(
       f"{input_file}: no questions to use; pass a file with questions"
@@ -239,9 +236,23 @@ def read_squad_examples(
   return examples
 
 
-def _questions(path):
+def _warn_of_lost(path, lost):
+  """Warns of the questions whose answers are not found."""
+  logging.warning(
+    "%s: leaving out %s whose answer is not found at its answer_start; the "
+    "first is %s, answer %r",
+    path,
+    plural(len(lost), "question"),
+    lost[0].qas_id,
+    shortened(lost[0].answers[0]),
+  )
+
+
+def _questions(path, on_text):
   """Yields the location, the JSON object and the Paragraph of each question."""
   text = text_files.read_text(path)
+  if on_text:
+    on_text(text.encode())
   try:
     content = json.loads(text)
   except (ValueError, RecursionError) as error:

@@ -167,14 +167,25 @@ class SquadTask(Task):
     self._threshold_folders = threshold_folders
     self._padding_competes = padding_competes
     # The files for "dev" and "test" are usually the same.
-    self._read = functools.cache(squad.read_squad_examples)
+    self._read = functools.cache(self._read_file)
 
   # Text to rows.
+
+  def _read_file(self, path, is_training):
+    """The questions of a file, and the SHA-256 of its text.
+
+    Reads the file once, because it may be a pipe.
+    """
+    digest = hashlib.sha256()
+    examples = squad.read_squad_examples(
+      path, is_training, self._is_v2, digest.update
+    )
+    return examples, digest.hexdigest()
 
   def examples(self, split: str) -> dict[str, Sequence[squad.SquadExample]]:
     """The questions of a split's file."""
     path = self._paths[split]
-    examples = self._read(path, split == "train", self._is_v2)
+    examples, _ = self._read(path, split == "train")
     is_scored = squad_scoring.has_answers(examples, self._is_v2)
     if split == "dev" and not is_scored:
       first = next(e for e in examples if not e.answers)
@@ -200,13 +211,13 @@ class SquadTask(Task):
     return squad.feature_spec(self._reading.max_seq_length, is_training)
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of the file to train on and the file to answer."""
-    return {
-      "train" if split == "train" else "dev": hashlib.sha256(
-        files.read_bytes(path)
-      ).hexdigest()
-      for split, path in self._paths.items()
-    }
+    """SHA-256 of the text to train on and the text to answer."""
+    hashes = {}
+    for split, path in self._paths.items():
+      is_training = split == "train"
+      _, digest = self._read(path, is_training)
+      hashes["train" if is_training else "dev"] = digest
+    return hashes
 
   # Rows to numbers.
 

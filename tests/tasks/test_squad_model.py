@@ -1,5 +1,6 @@
 """Questions on texts: the model, and its use in Python."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -463,6 +464,21 @@ class TestReader:
       best, first, second, *_ = answer.splitlines()
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_a_pipe_is_hashed_as_it_is_read(goldens, split):
+  """A pipe, such as <(command), can only be read once."""
+  content = (goldens / "squad_v1.json").read_bytes()
+  reader, writer = os.pipe()
+  with open(writer, "wb") as pipe:
+    pipe.write(content)
+  task = SquadTask({split: f"/dev/fd/{reader}"}, None, SMALL)
+  (examples,) = task.examples(split).values()
+  assert examples
+  name = "train" if split == "train" else "dev"
+  assert task.data_hashes() == {name: hashlib.sha256(content).hexdigest()}
+  os.close(reader)
 
 
 @pytest.mark.parametrize(
