@@ -18,14 +18,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags, logging
 
 from errors import UserError, plural
-from pipeline import (
-  corpus,
-  corpus_beam,
-  corpus_workers,
-  files,
-  instances,
-  progress,
-)
+from pipeline import corpus, corpus_beam, corpus_workers, instances, progress
 from pipeline.instances import (
   TrainingInstance,
   create_instances_from_document,
@@ -163,22 +156,6 @@ def check_flags() -> None:
     )
 
 
-def find_input_files() -> list[str]:
-  """The files of --input_file.
-
-  Raises:
-    UserError: one of them is missing, or cannot be read twice.
-  """
-  paths = flag_checks.find_files("input_file")
-  for path in paths:
-    if not (files.is_remote(path) or os.path.isfile(path)):
-      raise UserError(
-        f"--input_file={FLAGS.input_file}: {path} is a pipe or a device, which "
-        f"cannot be read twice; save the text to a file"
-      )
-  return paths
-
-
 def make_config() -> corpus.CorpusConfig:
   """The CorpusConfig that the flags describe.
 
@@ -262,7 +239,8 @@ def log_counts(
 
 def main(beam_arguments: Sequence[str] = ()) -> None:
   config = make_config()
-  input_files = find_input_files()
+  input_files = flag_checks.find_files("input_file")
+  flag_checks.refuse_pipes("input_file", input_files)
   outputs = FLAGS.output_file.split(",")
   flag_checks.check_output_files(
     "output_file",

@@ -193,10 +193,11 @@ def make_experiment() -> Experiment:
     UserError: a flag or a file is wrong.
   """
   flag_of = record_flags()
-  files = {
-    name: record_files.without_empty(flag_checks.find_files(name))
-    for name in flag_of.values()
-  }
+  files = {}
+  for name in flag_of.values():
+    found = flag_checks.find_files(name)
+    flag_checks.refuse_pipes(name, found)
+    files[name] = record_files.without_empty(found)
   tokenizer = load_tokenizer()
   config = model_flags.load_config(tokenizer)
   layout = check_layout(files)

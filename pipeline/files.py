@@ -101,6 +101,11 @@ def size(path: str | os.PathLike) -> int:
   )
 
 
+def is_pipe(path: str | os.PathLike) -> bool:
+  """Whether a path is a pipe or a device, which can only be read once."""
+  return isfile(path) and not (is_remote(path) or os.path.isfile(path))
+
+
 def listdir(path: str | os.PathLike) -> list[str]:
   """The names in a folder, without slashes."""
   if is_remote(path):

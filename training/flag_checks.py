@@ -129,6 +129,9 @@ def check_fine_tuning_flags(*questions: str) -> None:
     warn_of_unused("add --do_predict", "test_file")
   if common_flags.given("dev_file"):
     warn_of_unused("omit --dev_file", "dev_fraction")
+  if (common_flags.given("num_seeds") or 1) > 1:  # Each run reads them.
+    for name in ("train_file", "dev_file", "test_file"):
+      refuse_pipes(name, filter(None, [FLAGS[name].value]))
 
 
 def warn_of_unused_model(*more: str) -> None:
@@ -188,6 +191,20 @@ def require_file(name: str) -> None:
   path = FLAGS[name].value
   if not files.isfile(path):
     raise UserError(f"--{name}={path}: no such file; pass the path of a file")
+
+
+def refuse_pipes(name: str, paths: Iterable[str]) -> None:
+  """Raises UserError for a pipe among files that are read more than once.
+
+  Args:
+    name: the flag that names them.
+    paths: the files.
+  """
+  for path in filter(files.is_pipe, paths):
+    raise UserError(
+      f"--{name}={FLAGS[name].value}: {path} is a pipe or a device, which "
+      f"cannot be read twice; save its content to a file"
+    )
 
 
 def warn_of_unused(remedy: str, *names: str) -> None:

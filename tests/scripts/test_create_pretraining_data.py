@@ -431,7 +431,7 @@ ERRORS = {
   ),
   "input is a device": (
     {"input_file": "FILES/good.txt,/dev/null"},
-    ["--input_file=", ": /dev/null is a pipe or a device", "save the text"],
+    ["--input_file=", ": /dev/null is a pipe or a device", "save its content"],
   ),
   "no output": ({"output_file": None}, ["--output_file is required"]),
   "no output folder": (

@@ -378,6 +378,10 @@ ERRORS = {
     {"input_file": "FILES/none.tfrecord"},
     ["--input_file=FILES/none.tfrecord: no file matches"],
   ),
+  "a pipe": (
+    {"input_file": "/dev/null"},
+    ["--input_file=/dev/null", "is a pipe or a device, which cannot be read"],
+  ),
   "a pattern of nothing": (
     {"input_file": "FILES/*.record,FILES/default.tfrecord"},
     ["no file matches FILES/*.record", "patterns"],
