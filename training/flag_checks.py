@@ -21,6 +21,9 @@ _TRAINING_FLAGS = (
   "eval_steps",
 )
 
+# Seconds, three years. Sockets cannot wait for many more.
+_MAX_TIMEOUT = 10**8
+
 # Flags of data that a command which asks a trained model does not read.
 _DATA_FLAGS = (
   *("task_name", "data_dir", "train_file", "dev_file", "test_file"),
@@ -37,7 +40,16 @@ def require(*names: str) -> None:
 
 
 def check_device_flags() -> None:
-  """Raises UserError for flags that a TPU, if one is chosen, does not allow."""
+  """Checks the timeout, and the flags that a TPU, if chosen, does not allow.
+
+  Raises:
+    UserError: one is wrong.
+  """
+  timeout = common_flags.given("worker_timeout") or 0
+  if not timeout <= _MAX_TIMEOUT:  # No bound of a flag excludes nan.
+    raise UserError(
+      f"--worker_timeout={timeout} must be a number up to {_MAX_TIMEOUT}"
+    )
   if not (
     FLAGS.use_tpu or common_flags.given("distribution_strategy") == "tpu"
   ):
