@@ -105,7 +105,9 @@ def check_flags() -> None:
   flag_checks.require("input_file", "output_file", "init_checkpoint")
   if FLAGS.input_file != text_files.STREAM:
     flag_checks.require_file("input_file")
-  if FLAGS.output_file != text_files.STREAM:
+  if FLAGS.output_file == text_files.STREAM:
+    flag_checks.check_standard_output()
+  else:
     flag_checks.check_output_files(
       "output_file",
       [FLAGS.output_file],

@@ -75,6 +75,8 @@ def check_flags() -> None:
   flag_checks.require("model_dir")
   flag_checks.check_exclusive("input_file", "interactive")
   flag_checks.check_exclusive("output_file", "interactive")
+  if FLAGS.output_file in (None, text_files.STREAM):
+    flag_checks.check_standard_output()
   if FLAGS.interactive:
     return
   flag_checks.require("input_file")

@@ -227,6 +227,7 @@ def main() -> None:
       "interactive", "do_train", "do_eval", "do_predict"
     )
     flag_checks.require_positive("predict_batch_size")
+    flag_checks.check_standard_output()
     flag_checks.warn_of_unused("omit it", "train_file", "predict_file")
     squad_reader.converse(load_reader())
   else:

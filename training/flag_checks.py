@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import sys
 from collections.abc import Iterable
 
 from absl import flags, logging
@@ -63,6 +64,12 @@ def check_device_flags() -> None:
     raise UserError(
       "--pad_to_max_length=False: a TPU needs batches of one shape; omit it"
     )
+
+
+def check_standard_output() -> None:
+  """Raises UserError if standard output, to which results go, is closed."""
+  if sys.stdout is None:
+    raise UserError("standard output is closed; redirect it to a file")
 
 
 def check_exclusive(*names: str) -> None:
@@ -172,6 +179,7 @@ def check_question_flags(*names: str) -> None:
   require("output_dir")
   require_positive("predict_batch_size")
   check_exclusive(*names, "do_train", "do_eval", "do_predict")
+  check_standard_output()
   path = common_flags.given("predict_file")
   if path and path != text_files.STREAM:
     require_file("predict_file")
