@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import io
 import os
 import platform
 import re
@@ -52,6 +53,7 @@ def run(
       `main` gets a list of them.
   """
   keep_freed_memory()
+  _use_utf8()
   define_flags()
   # List them in --help.
   for flag in FLAGS.get_flags_for_module(common_flags):
@@ -75,9 +77,25 @@ def keep_freed_memory() -> None:
     c_library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def _use_utf8():
+  """Makes standard output UTF-8, whatever the locale.
+
+  A terminal keeps its encoding and shows other characters as question marks.
+  """
+  if not isinstance(sys.stdout, io.TextIOWrapper):  # It may be closed.
+    return
+  if sys.stdout.isatty():
+    sys.stdout.reconfigure(errors="replace")
+  else:  # Paths need not be UTF-8.
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
 def _parse_or_exit(passes_on, argv):
   try:
-    return _parse(passes_on, argv)
+    _check_encoding(argv)
+    rest = _parse(passes_on, argv)
+    _check_home()
+    return rest
   except BrokenPipeError:
     _end_unread()
   except flags.IllegalFlagValueError as error:
@@ -103,6 +121,30 @@ def _parse(passes_on, argv):
       f"unexpected argument {rest[1]!r}; write flags as --name=value"
     )
   return rest
+
+
+def _check_encoding(argv):
+  """Raises flags.Error for a path that cannot be written into a record."""
+  for argument in argv[1:]:
+    try:
+      argument.encode()
+    except UnicodeEncodeError as error:
+      shown = os.fsencode(argument).decode(errors="backslashreplace")
+      raise flags.Error(
+        f"{shown} is not UTF-8; rename the file or folder"
+      ) from error
+
+
+def _check_home():
+  """Raises flags.Error for a path whose `~` the shell has not replaced."""
+  for name, value in FLAGS.flag_values_dict().items():
+    parts = value.split(",") if isinstance(value, str) else value
+    for path in parts if isinstance(parts, list) else ():
+      if path.startswith("~/") and not os.path.exists(path):
+        raise flags.Error(
+          f"--{name}={path}: shells do not replace ~ there; pass "
+          f"--{name}=$HOME{path[1:]}, or --{name} {path}"
+        )
 
 
 def _end_unread():

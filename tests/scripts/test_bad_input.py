@@ -65,6 +65,30 @@ FLAG_ROWS = {
     ["--distribution_strategy=all", "<auto|one_device|mirrored|"],
   ),
   "no time to wait": ({"worker_timeout": -1}, ["--worker_timeout=-1"]),
+  "time without end": (
+    {"worker_timeout": "inf"},
+    ["--worker_timeout=inf", "up to 100000000"],
+  ),
+  "time is no number": (
+    {"worker_timeout": "nan"},
+    ["--worker_timeout=nan", "up to 100000000"],
+  ),
+  "a home that the shell leaves": (
+    {"output_dir": "~/out"},
+    ["--output_dir=~/out", "--output_dir=$HOME/out, or --output_dir ~/out"],
+  ),
+  "a home in a list": (
+    {"task_name": "MRPC,~/a"},
+    ["--task_name=~/a: shells", "pass --task_name=$HOME/a"],
+  ),
+  "a pipe for several runs": (
+    {**CUSTOM, "train_file": "/dev/null", "num_seeds": 2},
+    ["--train_file=/dev/null", "cannot be read twice; save its content"],
+  ),
+  "a path is not UTF-8": (
+    {"data_dir": "/data/caf\udce9"},
+    [r"--data_dir=/data/caf\xe9 is not UTF-8; rename"],
+  ),
   "none of the long texts": (
     {"long_text": "tail"},
     ["--long_text=tail", "<head|head_tail|mean_windows>"],

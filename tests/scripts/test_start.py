@@ -87,12 +87,77 @@ def test_a_reader_of_the_help_may_leave():
   assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_standard_output_may_be_closed():
+def _run_without_output(command):
+  """The error of a command that fails because standard output is closed."""
   done = subprocess.run(
-    ["sh", "-c", f"exec {sys.executable} run_squad.py --v=-1 >&-"],
+    ["sh", "-c", f"exec {sys.executable} {command} >&-"],
     cwd=scripts.ROOT,
     stderr=subprocess.PIPE,
     text=True,
   )
   assert done.returncode == 2
-  assert done.stderr.startswith("error: ")
+  return done.stderr
+
+
+def test_standard_output_may_be_closed():
+  assert _run_without_output("run_squad.py --v=-1").startswith("error: --")
+
+
+@pytest.mark.parametrize(
+  "command",
+  [
+    "run_classifier.py --output_dir=/- --predict_file=-",
+    "run_ner.py --output_dir=/- --interactive",
+    "run_squad.py --output_dir=/- --interactive",
+    "fill_mask.py --model_dir=/- --input_file=-",
+    "fill_mask.py --model_dir=/- --input_file=- --output_file=-",
+    "extract_features.py --init_checkpoint=/- --input_file=- --output_file=-",
+  ],
+)
+def test_results_need_standard_output(command):
+  error = _run_without_output(command)
+  assert error == "error: standard output is closed; redirect it to a file\n"
+
+
+@pytest.fixture
+def print_text(tmp_path):
+  """Prints a text, and a path that is not UTF-8, in another encoding."""
+  script = tmp_path / "script.py"
+  script.write_text(
+    "from training import startup\n"
+    "startup.run(lambda: print('caf\\xe9 \\u732b \\udce9'), lambda: None)\n"
+  )
+
+  def run(encoding, stdout):
+    variables = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(scripts.ROOT)}
+    return subprocess.run(
+      [sys.executable, script],
+      env=os.environ | variables,
+      stdout=stdout,
+      stderr=subprocess.PIPE,
+      check=True,
+    ).stdout
+
+  return run
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_results_are_utf8_in_any_locale(print_text, encoding):
+  found = print_text(encoding, subprocess.PIPE)
+  assert found == "caf\xe9 \u732b ".encode() + b"\xe9\n"
+
+
+@pytest.mark.parametrize(
+  ("encoding", "shown"),
+  [
+    ("ascii", b"caf? ? ?"),
+    ("latin-1", b"caf\xe9 ? ?"),
+    ("utf-8", "caf\xe9 \u732b ?".encode()),
+  ],
+)
+def test_a_terminal_keeps_its_encoding(print_text, encoding, shown):
+  reader, terminal = os.openpty()
+  print_text(encoding, terminal)
+  os.close(terminal)
+  with open(reader, "rb", buffering=0) as screen:
+    assert screen.read(1000) == shown + b"\r\n"
