@@ -20,6 +20,11 @@ class UserError(ValueError):
   status = 2
 
 
+def first_line(error: BaseException) -> str:
+  """The first line of an exception's message; without one, its type's name."""
+  return [*str(error).strip().splitlines(), type(error).__name__][0]
+
+
 def plural(count: int, noun: str) -> str:
   """A count with its noun: "1 row", "2 rows", "1,000 rows"."""
   return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 
-from errors import UserError, did_you_mean
+from errors import UserError, did_you_mean, first_line
 from pipeline import files
 
 HUB_SCHEME = "hf://"
@@ -142,10 +142,9 @@ def _fetch_from_hub(path):
     # The library that it connects with has changed from version to version.
     if not is_of_network and library not in ("httpx", "httpx2", "requests"):
       raise
-    reason = str(error).strip().splitlines()[0]
     raise UserError(
-      f"{path} cannot be downloaded: {reason}; run the same command again to "
-      f"continue"
+      f"{path} cannot be downloaded: {first_line(error)}; run the same command "
+      f"again to continue"
     ) from error
   names = os.listdir(folder) if os.path.isdir(folder) else []
   if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):

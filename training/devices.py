@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from errors import UserError
+from errors import UserError, first_line
 from pipeline import files
 from training import input_service
 from training.cluster import Cluster, await_workers, connect
@@ -156,10 +156,9 @@ def _find_tpu(tpu):
 
 
 def _no_tpu(tpu, error):
-  reason = (str(error).splitlines() or [type(error).__name__])[0]
   return UserError(
-    f"--use_tpu=True --tpu_name={tpu.name}: no TPU found ({reason}); check the "
-    f"name, or omit --use_tpu"
+    f"--use_tpu=True --tpu_name={tpu.name}: no TPU found ({first_line(error)});"
+    f" check the name, or omit --use_tpu"
   )
 
 

@@ -186,3 +186,13 @@ def test_errors_of_the_hub_are_one_line(hub):
   downloads.use_cache_only(True)
   with pytest.raises(UserError, match=r"not in the cache .* omit --offline"):
     downloads.local_path("hf://org/model")
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_error_without_a_message_has_its_type(monkeypatch, text):
+  def fail(*_, **__):
+    raise ConnectionResetError(text)
+
+  monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+  with pytest.raises(UserError, match="downloaded: ConnectionResetError; run"):
+    downloads.local_path("hf://org/model")
