@@ -10,6 +10,7 @@ gamma and beta are called `weight` and `bias`.
 import json
 import math
 import os
+import shlex
 from typing import NamedTuple
 
 import numpy as np
@@ -62,12 +63,18 @@ def check_is_no_pickle(path: str) -> None:
   """Raises UserError, with the way to convert it, if a path is a pickle's."""
   if path.endswith((".bin", ".pt", ".pth")) and files.exists(path):
     target = os.path.join(os.path.dirname(path), WEIGHTS_NAME)
+    # JSON's strings are also Python's, and need no escapes inside '...'.
+    source, target = (
+      json.dumps(name, ensure_ascii=False) for name in (path, target)
+    )
+    program = (
+      f"import torch, safetensors.torch as s; s.save_file({{k: v.clone()."
+      f'contiguous() for k, v in torch.load({source}, map_location="cpu", '
+      f'weights_only=True).items()}}, {target}, {{"format": "pt"}})'
+    )
     raise UserError(
       f"{path} is a pickle, which could run any code; convert it where PyTorch "
-      f'is installed: python -c "import torch, safetensors.torch as s; '
-      f"s.save_file({{k: v.clone().contiguous() for k, v in torch.load("
-      f"'{path}', map_location='cpu', weights_only=True).items()}}, "
-      f"'{target}', {{'format': 'pt'}})\""
+      f"is installed: python -c {shlex.quote(program)}"
     )
 
 

@@ -1,6 +1,10 @@
 """Weights in safetensors files: all their variants, and damaged ones."""
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -279,6 +283,35 @@ def test_a_pickle_is_not_opened(tmp_path):
     with pytest.raises(UserError, match=r"is a pickle.*convert it.*torch") as e:
       checkpoints.find_checkpoint(str(path))
     assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("name", ["plain", "it's $(touch x) \"`é\\"])
+def test_the_command_for_a_pickle_can_be_pasted(tmp_path, name):
+  """A shell runs it with stand-ins for the two packages."""
+  folder = tmp_path / name
+  packages = tmp_path / "packages"
+  (packages / "safetensors").mkdir(parents=True)
+  (packages / "torch.py").write_text(
+    "def load(path, **_):\n  open(path).close()\n  return {}\n"
+  )
+  (packages / "safetensors" / "__init__.py").touch()
+  (packages / "safetensors" / "torch.py").write_text(
+    "def save_file(tensors, path, metadata):\n  open(path, 'x').close()\n"
+  )
+  folder.mkdir()
+  (folder / "pytorch_model.bin").touch()
+  with pytest.raises(UserError) as error:
+    checkpoints.find_checkpoint(str(folder))
+  _, command = str(error.value).split("installed: python ")
+  subprocess.run(
+    f"{shlex.quote(sys.executable)} {command}",
+    shell=True,
+    check=True,
+    cwd=tmp_path,
+    env={**os.environ, "PYTHONPATH": str(packages)},
+  )
+  assert (folder / "model.safetensors").exists()
+  assert sorted(tmp_path.iterdir()) == sorted([folder, packages])
 
 
 def test_a_missing_file_is_an_error(tmp_path):
