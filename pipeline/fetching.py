@@ -171,8 +171,7 @@ def _continue_download(url, partial):
     request.add_header("Range", f"bytes={start}-")
     request.add_header("If-Range", version)
   try:
-    opener = urllib.request.build_opener(_EncryptedRedirects)
-    response = opener.open(request, timeout=_TIMEOUT)
+    response = _open(request)
   except urllib.error.HTTPError as error:
     if error.code == 416:  # No bytes are left.
       is_same = _version(error.headers) in (None, version)
@@ -221,6 +220,26 @@ def _body_size(headers):
   size = headers.get("Content-Length")
   if size is None:
     return None
+def _open(request):
+  """The answer to a request, which a proxy may pass on."""
+  variable = f"{request.type}_proxy"
+  opener = urllib.request.build_opener(_EncryptedRedirects)
+  try:
+    return opener.open(request, timeout=_TIMEOUT)
+  except UserError:
+    raise
+  except (ValueError, http.client.InvalidURL) as error:
+    # The address of a proxy is not shown, because it may have a password.
+    names = sorted(name for name in os.environ if name.lower() == variable)
+    if not names:
+      raise
+    raise UserError(
+      f"{request.full_url} cannot be downloaded: the variable "
+      f"{' or '.join(names)} has no address of a proxy; set it to "
+      f"http://host:port, or unset it"
+    ) from error
+
+
   if not re.fullmatch("[0-9]+", size):
     raise OSError(f"the server sends Content-Length: {size!r}")
   return int(size)

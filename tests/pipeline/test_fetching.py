@@ -278,6 +278,30 @@ def _zip(names):
 
 
 def test_an_archive_is_downloaded_and_unpacked_once(server, tmp_path):
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("http_proxy", "http:/user:secret@proxy:3128"),
+    ("HTTP_PROXY", "http:/proxy:3128"),
+    ("http_proxy", "http://proxy:port"),
+  ],
+)
+def test_a_malformed_proxy_is_an_error(tmp_path, monkeypatch, name, value):
+  for other in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+    monkeypatch.delenv(other, raising=False)
+  monkeypatch.setenv(name, value)
+  url, path = "http://127.0.0.1:9/file", str(tmp_path / "file")
+  wanted = f"variable {name} has no address of a proxy; .*, or unset it"
+  with pytest.raises(UserError, match=wanted) as error:
+    fetching.fetch(url, path)
+  assert "\n" not in str(error.value)
+  assert "secret" not in str(error.value)
+  assert list(tmp_path.iterdir()) == []
+  monkeypatch.delenv(name)
+  with pytest.raises(UserError, match=r"refused.*again to continue"):
+    fetching.fetch(url, path)
+
+
   server.answers["/a.zip"] = [Answer(_zip(["top/x", "top/y/z"]))]
   folder = tmp_path / "cache" / "a"
   for _ in range(2):
