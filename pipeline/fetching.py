@@ -41,19 +41,17 @@ def fetch_archive(
   """
   if _is_unpacked(folder):
     return folder
-  archive, lock = folder + ".zip", folder + ".lock"
   if offline:
-    fetch(url, archive, offline)  # Without it, nothing is written.
-  os.makedirs(os.path.dirname(folder), exist_ok=True)
-  with files.locked(lock, folder, waits=True):
-    try:
-      # Another process may just have finished.
-      if not _is_unpacked(folder):
-        fetch(url, archive, offline, sha256)
-        _unpack(archive, folder)
-    finally:
-      with contextlib.suppress(OSError):  # Windows keeps open files.
-        os.remove(lock)
+    raise _missing(url, folder)
+  # Not FOLDER.zip, which may be the user's.
+  partial = folder + ".zip.download"
+  os.makedirs(os.path.dirname(partial), exist_ok=True)
+  with files.locked(partial, folder, waits=True):
+    # Another process may just have finished.
+    if not _is_unpacked(folder):
+      _download_verified(url, partial, sha256)
+      _unpack(partial, folder)
+    _remove(partial, partial + ".json")
   return folder
 
 
@@ -63,13 +61,12 @@ def _is_unpacked(folder):
 
 
 def _unpack(archive, folder):
-  """Unpacks a downloaded archive, and deletes it."""
+  """Unpacks a downloaded archive; deletes it if it is damaged."""
   try:
     archives.unpack(archive, folder)
   except UserError:
-    os.remove(archive)  # The next attempt downloads it again.
+    _remove(archive, archive + ".json")  # The next attempt starts again.
     raise
-  os.remove(archive)
 
 
 def fetch(
@@ -83,37 +80,58 @@ def fetch(
     url: its address.
     path: where to store it; appears when it is complete.
     offline: whether the network is forbidden.
-    sha256: its checksum, in hexadecimal digits, or None.
+    sha256: its checksum, in hexadecimal digits, or None. A file that exists
+      must have it, too.
 
   Raises:
     UserError: it cannot be downloaded, or its checksum is wrong.
   """
   if files.exists(path):
-    return path
+    return _verified(url, path, sha256)
   if offline:
-    raise UserError(
-      f"{path} does not exist, and --offline forbids downloading {url}; omit "
-      f"--offline"
-    )
+    raise _missing(url, path)
   partial = path + ".download"
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with files.locked(partial, path, waits=True):
     if files.exists(path):  # Another process has just finished.
       _remove(partial)
-      return path
-    try:
-      sums = _download(url, partial)
-      if sha256:
-        digest = bytes.fromhex(sha256)
-        sums["sha256"] = base64.b64encode(digest).decode()
-      _check(url, partial, sums)
-    except UserError:
-      if not files.exists(partial) or not os.path.getsize(partial):
-        _remove(partial, partial + ".json")
-      raise
+      return _verified(url, path, sha256)
+    _download_verified(url, partial, sha256)
     _remove(partial + ".json")
     os.replace(partial, path)
   return path
+
+
+def _missing(url, path):
+  return UserError(
+    f"{path} does not exist, and --offline forbids downloading {url}; omit "
+    f"--offline"
+  )
+
+
+def _verified(url, path, sha256):
+  """The path of an existing file, whose checksum is compared if it is known."""
+  if sha256 and _digest(path, "sha256").hex() != sha256:
+    # The file may be the user's, so it stays.
+    raise UserError(
+      f"{path} differs from {url}: its sha256 is not {sha256}; rename or "
+      f"delete it, and run the same command again"
+    )
+  return path
+
+
+def _download_verified(url, partial, sha256):
+  """Completes a partial file, and compares its checksums."""
+  try:
+    sums = _download(url, partial)
+    if sha256:
+      digest = bytes.fromhex(sha256)
+      sums["sha256"] = base64.b64encode(digest).decode()
+    _check(url, partial, sums)
+  except UserError:
+    if not files.exists(partial) or not os.path.getsize(partial):
+      _remove(partial, partial + ".json")
+    raise
 
 
 def _remove(*paths):
@@ -202,24 +220,6 @@ def _continue_download(url, partial):
   return _checksums(response.headers)
 
 
-class _EncryptedRedirects(urllib.request.HTTPRedirectHandler):
-  """Follows no redirect from HTTPS to another protocol."""
-
-  def redirect_request(self, req, fp, code, msg, headers, newurl):
-    if req.type == "https" and not newurl.startswith("https:"):
-      fp.close()
-      raise UserError(
-        f"{req.full_url} leads to {newurl}, which is not encrypted; do not use "
-        f"it"
-      )
-    return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _body_size(headers):
-  """The bytes that an answer claims to have; None if it does not say."""
-  size = headers.get("Content-Length")
-  if size is None:
-    return None
 def _open(request):
   """The answer to a request, which a proxy may pass on."""
   variable = f"{request.type}_proxy"
@@ -240,6 +240,24 @@ def _open(request):
     ) from error
 
 
+class _EncryptedRedirects(urllib.request.HTTPRedirectHandler):
+  """Follows no redirect from HTTPS to another protocol."""
+
+  def redirect_request(self, req, fp, code, msg, headers, newurl):
+    if req.type == "https" and not newurl.startswith("https:"):
+      fp.close()
+      raise UserError(
+        f"{req.full_url} leads to {newurl}, which is not encrypted; do not use "
+        f"it"
+      )
+    return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _body_size(headers):
+  """The bytes that an answer claims to have; None if it does not say."""
+  size = headers.get("Content-Length")
+  if size is None:
+    return None
   if not re.fullmatch("[0-9]+", size):
     raise OSError(f"the server sends Content-Length: {size!r}")
   return int(size)
@@ -288,18 +306,23 @@ def _checksums(headers):
 def _check(url, partial, checksums):
   """Raises UserError, and deletes the file, if a checksum does not match."""
   for algorithm, wanted in checksums.items():
-    if algorithm == "crc32c":
-      import google_crc32c
-
-      digest = google_crc32c.Checksum()
-    else:
-      digest = hashlib.new(algorithm, usedforsecurity=False)
-    with open(partial, "rb") as reader:
-      while block := reader.read(2**20):
-        digest.update(block)
-    if base64.b64encode(digest.digest()).decode() != wanted:
+    if base64.b64encode(_digest(partial, algorithm)).decode() != wanted:
       os.remove(partial)
       raise UserError(
         f"{url} arrived damaged: its {algorithm} is not {wanted}; run the same "
         f"command again"
       )
+
+
+def _digest(path, algorithm):
+  """The checksum of a file, in bytes."""
+  if algorithm == "crc32c":
+    import google_crc32c
+
+    digest = google_crc32c.Checksum()
+  else:
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+  with open(path, "rb") as reader:
+    while block := reader.read(2**20):
+      digest.update(block)
+  return digest.digest()

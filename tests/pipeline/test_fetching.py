@@ -228,6 +228,24 @@ def test_a_known_checksum_is_verified(server, tmp_path):
     _fetch(server, tmp_path / "2", Answer(BODY[:-1]), sha256=sha256)
 
 
+@pytest.mark.parametrize("offline", [False, True])
+def test_an_existing_file_must_have_the_known_checksum(
+  server, tmp_path, offline
+):
+  sha256 = hashlib.sha256(BODY).hexdigest()
+  path, url = tmp_path / "file", f"{server.url}/file"
+  path.write_bytes(BODY)
+  found = fetching.fetch(url, str(path), offline, sha256)
+  assert found == str(path)
+  path.write_bytes(BODY[:-1])
+  wanted = f"^{path} differs from {url}: .* {sha256}; rename or delete it, and"
+  with pytest.raises(UserError, match=wanted):
+    fetching.fetch(url, str(path), offline, sha256)
+  assert path.read_bytes() == BODY[:-1]
+  assert list(tmp_path.iterdir()) == [path]
+  assert server.requests == []
+
+
 def test_a_missing_file_is_an_error(server, tmp_path):
   with pytest.raises(UserError, match=r"/file .* answers 404 .* address"):
     _fetch(server, tmp_path, Answer(status=404))
@@ -260,24 +278,6 @@ def test_no_server_is_an_error(tmp_path):
     fetching.fetch(f"{server.url}/file", str(tmp_path / "file"))
 
 
-def test_offline_uses_what_is_there(tmp_path):
-  path = tmp_path / "file"
-  with pytest.raises(UserError, match=r"--offline forbids .* omit --offline"):
-    fetching.fetch("http://127.0.0.1:9/file", str(path), offline=True)
-  path.write_bytes(BODY)
-  url = "http://127.0.0.1:9/file"
-  assert fetching.fetch(url, str(path), offline=True) == str(path)
-
-
-def _zip(names):
-  stream = io.BytesIO()
-  with zipfile.ZipFile(stream, "w") as archive:
-    for name in names:
-      archive.writestr(name, name)
-  return stream.getvalue()
-
-
-def test_an_archive_is_downloaded_and_unpacked_once(server, tmp_path):
 @pytest.mark.parametrize(
   ("name", "value"),
   [
@@ -302,6 +302,24 @@ def test_a_malformed_proxy_is_an_error(tmp_path, monkeypatch, name, value):
     fetching.fetch(url, path)
 
 
+def test_offline_uses_what_is_there(tmp_path):
+  path = tmp_path / "file"
+  with pytest.raises(UserError, match=r"--offline forbids .* omit --offline"):
+    fetching.fetch("http://127.0.0.1:9/file", str(path), offline=True)
+  path.write_bytes(BODY)
+  url = "http://127.0.0.1:9/file"
+  assert fetching.fetch(url, str(path), offline=True) == str(path)
+
+
+def _zip(names):
+  stream = io.BytesIO()
+  with zipfile.ZipFile(stream, "w") as archive:
+    for name in names:
+      archive.writestr(name, name)
+  return stream.getvalue()
+
+
+def test_an_archive_is_downloaded_and_unpacked_once(server, tmp_path):
   server.answers["/a.zip"] = [Answer(_zip(["top/x", "top/y/z"]))]
   folder = tmp_path / "cache" / "a"
   for _ in range(2):
@@ -318,6 +336,38 @@ def test_an_empty_folder_is_filled(server, tmp_path):
   folder.mkdir()
   fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
   assert (folder / "x").read_text() == "x"
+
+
+def test_an_archive_of_the_user_stays(server, tmp_path):
+  """It has the name of an older download, and other content."""
+  content, own = _zip(["x"]), _zip(["other"])
+  server.answers["/a.zip"] = [Answer(content)]
+  folder, archive = tmp_path / "a", tmp_path / "a.zip"
+  archive.write_bytes(own)
+  url, sha256 = f"{server.url}/a.zip", hashlib.sha256(content).hexdigest()
+  with pytest.raises(UserError, match=f"^{folder} does not exist, and --off"):
+    fetching.fetch_archive(url, str(folder), True, sha256)
+  fetching.fetch_archive(url, str(folder), False, sha256)
+  assert [path.name for path in folder.iterdir()] == ["x"]
+  assert archive.read_bytes() == own
+  assert sorted(tmp_path.iterdir()) == [folder, archive]
+
+
+def test_an_archive_without_room_is_kept(server, tmp_path, monkeypatch):
+  content = _zip(["x"])
+  server.answers["/a.zip"] = [Answer(content, headers=ETAG)]
+  folder, url = tmp_path / "a", f"{server.url}/a.zip"
+
+  def fail(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(fetching.archives, "unpack", fail)
+    with pytest.raises(OSError, match="No space left"):
+      fetching.fetch_archive(url, str(folder))
+  fetching.fetch_archive(url, str(folder))
+  assert server.requests[1:] == [("GET", "/a.zip", f"bytes={len(content)}-")]
+  assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_truncated_archive_is_downloaded_again(server, tmp_path):

@@ -162,7 +162,7 @@ BAD = {
     "omit --offline",
   ],
   f"{EXTRACT} --init_checkpoint=wwm_cased_L-24_H-1024_A-16 --offline": [
-    "wwm_cased_L-24_H-1024_A-16.zip does not exist",
+    "wwm_cased_L-24_H-1024_A-16 does not exist",
     "omit --offline",
   ],
   "download.py": ["no command", "glue or squad or model"],
