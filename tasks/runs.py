@@ -266,12 +266,9 @@ def _with_trained_split(processor, folder):
     folder: folder of the model. Its flags.json has the hash of the rows that it
       was trained on. They tell a split of this training file, if it is one.
   """
-  path = os.path.join(folder or "", run_record.RECORD_NAME)
-  record = files.read_json(path, dict) or {}
-  trained_on = record.get("data", {}).get("train")
-  if not trained_on or "dev_fraction" not in record["flags"]:
+  trained_on, flags = _read_trained_split(folder)
+  if not trained_on:
     return processor
-  flags = {"num_seeds": 1, **record["flags"]}
   # All seeds of --num_seeds share the split of the first.
   first = max(flags["seed"] - flags["num_seeds"] + 1, 0)
   seeds = range(flags["seed"], first - 1, -1)
@@ -289,6 +286,29 @@ def _with_trained_split(processor, folder):
       found.dev_fraction,
     )
   return found
+
+
+def _read_trained_split(folder):
+  """The hash of the rows that a model was trained on, and the flags of a split.
+
+  Without them, the hash is None.
+
+  Raises:
+    UserError: the folder's flags.json is damaged.
+  """
+  record = folder and run_record.read_record(folder)
+  trained_on = record and record["data"].get("train")
+  if not trained_on or "dev_fraction" not in record["flags"]:
+    return None, {}
+  known = {"seed": 1, "num_seeds": 1, "dev_fraction": 0.1}
+  flags = {"num_seeds": 1, **record["flags"]}
+  flags = {name: flags.get(name) for name in known}
+  path = os.path.join(folder, run_record.RECORD_NAME)
+  files.check_settings(path, flags, known)
+  if not 0 < flags["dev_fraction"] < 1:
+    reason = f"dev_fraction is {flags['dev_fraction']}, not between 0 and 1"
+    raise UserError(files.damaged(path, reason))
+  return trained_on, flags
 
 
 def _make_label_type(processor, trained):

@@ -111,9 +111,8 @@ def keep_record(
       another vocabulary or other flags that affect how text is read; or the
       file is damaged.
   """
-  path = os.path.join(output_dir, RECORD_NAME)
-  if files.exists(path):
-    earlier = _read(path)
+  earlier = read_record(output_dir)
+  if earlier:
     if is_training and continues:
       check_record(output_dir, record)
       _log_changes(output_dir, earlier, record)
@@ -125,7 +124,7 @@ def keep_record(
       left = os.path.join(output_dir, os.path.basename(name))
       if files.isfile(left):
         files.remove(left)
-  _write_json(path, record)
+  _write_json(os.path.join(output_dir, RECORD_NAME), record)
   return record
 
 
@@ -150,24 +149,31 @@ def _write_json(path, content):
   files.write_file(path, text + "\n")
 
 
-def _read(path):
+def read_record(output_dir: str) -> dict[str, dict | list] | None:
+  """The content of a folder's `flags.json`; None without the file.
+
+  Raises:
+    UserError: the file is damaged.
+  """
+  path = os.path.join(output_dir, RECORD_NAME)
+  if not files.exists(path):
+    return None
   try:
     record = json.loads(files.read_bytes(path))
     if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
       names = record.setdefault("files", [])
       if isinstance(names, list) and all(isinstance(x, str) for x in names):
         return record
-  except (ValueError, TypeError, KeyError):
+  except (ValueError, TypeError, KeyError, RecursionError):
     pass
   raise UserError(f"{path} is damaged; delete it, and it is written again")
 
 
 def check_record(output_dir: str, record: Mapping[str, dict | list]) -> None:
   """Raises UserError unless a training can continue; see `keep_record`."""
-  path = os.path.join(output_dir, RECORD_NAME)
-  if not files.exists(path):
+  earlier = read_record(output_dir)
+  if not earlier:
     return
-  earlier = _read(path)
   before, now = earlier["flags"], record["flags"]
   tasks = (str(flags.get("task_name")).lower() for flags in (before, now))
   same_task = len(set(tasks)) == 1
@@ -194,10 +200,9 @@ def check_same_vocabulary(
     output_dir: its folder.
     record: that of another run, from `make_record`.
   """
-  path = os.path.join(output_dir, RECORD_NAME)
-  if not files.exists(path):
+  earlier = read_record(output_dir)
+  if not earlier:
     return
-  earlier = _read(path)
   before, now = earlier["flags"], record["flags"]
   _check_same("do_lower_case", output_dir, before, now)
   hashes, new_hashes = earlier["data"], record["data"]

@@ -143,6 +143,34 @@ def test_seeds_of_a_split_are_not_negative(tmp_path, split_model):
   assert make_task(tmp_path, assets, **changes).examples("dev")[""]
 
 
+@pytest.mark.parametrize(
+  "record",
+  [
+    {"data": []},
+    {"data": {"train": "x"}},
+    {"data": {"train": "x"}, "flags": [0]},
+    *(
+      {"data": {"train": "x"}, "flags": {"dev_fraction": 0.5, **flags}}
+      for flags in (
+        {},
+        {"seed": "1"},
+        {"seed": 1, "num_seeds": None},
+        {"seed": 1, "dev_fraction": "0.5"},
+        {"seed": 1, "dev_fraction": -1},
+        {"seed": 1, "dev_fraction": float("nan")},
+      )
+    ),
+  ],
+)
+def test_a_damaged_record_is_one_line(tmp_path, split_model, record):
+  assets, table, _ = split_model
+  assets["flags.json"] = json.dumps(record)
+  changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
+  with pytest.raises(UserError, match=r"flags.json is damaged.*;") as error:
+    make_task(tmp_path, assets, **changes)
+  assert "\n" not in str(error.value)
+
+
 def test_a_model_of_all_rows_needs_a_development_file(tmp_path, split_model):
   assets, table, _ = split_model
   with_dev_file = table | {"dev_file": table["train_file"]}

@@ -194,7 +194,13 @@ def test_another_kind_of_vocabulary(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "text", ["[]", '{"flags": {}, "data": {}, "files": [1]}']
+  "text",
+  [
+    "[]",
+    '{"flags": {}, "data": {}, "files": [1]}',
+    '{"data": {}}',
+    "[" * 10**5,
+  ],
 )
 def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)
