@@ -164,6 +164,7 @@ class SquadTask(Task):
     self._reading = reading
     self._decoding = decoding
     self._threshold = threshold
+    self._has_stored_threshold = False
     self._threshold_folders = threshold_folders
     self._padding_competes = padding_competes
     # The files for "dev" and "test" are usually the same.
@@ -195,6 +196,7 @@ class SquadTask(Task):
       )
     if split == "test" and self._threshold is None and not is_scored:
       self._threshold = read_threshold(self._threshold_folders)
+      self._has_stored_threshold = True
     return {"": examples}
 
   def features(
@@ -242,6 +244,18 @@ class SquadTask(Task):
     logits = (mask_padding(part, mask) for part in logits)
     result = RawResult(features["unique_ids"], *logits)
     return Outputs(predictions=result._asdict())
+
+  def before_updates(self, folder: str) -> None:
+    """Deletes the threshold that was found with the weights of before."""
+    path = os.path.join(folder, THRESHOLD_NAME)
+    if self._has_stored_threshold:
+      raise UserError(
+        f"--null_score_diff_threshold={AUTO}: {path} was found before this "
+        f"training; pass a number, or a --predict_file with answers"
+      )
+    if files.exists(path):
+      files.remove(path)
+      logging.info("%s: deleted, because training changes the weights", path)
 
   # Numbers to answers.
 

@@ -215,6 +215,7 @@ class Estimator:
     max_steps: int,
     evaluate: Evaluate | None = None,
     eval_steps: int = 0,
+    before_updates: Callable[[], None] | None = None,
   ) -> None:
     """Trains until `max_steps` updates have been made in total.
 
@@ -230,6 +231,7 @@ class Estimator:
         run calls it again for the step that it starts from, because the
         earlier run may have been killed during that evaluation.
       eval_steps: updates between evaluations; 0 for the last one only.
+      before_updates: called before the first update, if there is one to make.
 
     SIGTERM ends the training after the current update, which is saved. It is
     then handled as it would be outside the training.
@@ -256,6 +258,8 @@ class Estimator:
       elif reason:
         _log_stop("Already stopped", step, max_steps, reason)
       else:
+        if before_updates:
+          before_updates()
         self._run_steps(input_fn, batch_size, max_steps, evaluate, evaluates)
 
   def _run_steps(self, input_fn, batch_size, max_steps, evaluate, evaluates):

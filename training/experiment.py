@@ -374,7 +374,9 @@ class Experiment:
     if not best or not model.global_step:
       # A history in this folder is of another training.
       best_checkpoint.delete_history(settings.output_dir)
-    model.train(self._train_input_fn(), size, steps, evaluate_at, eval_steps)
+    input_fn = self._train_input_fn()
+    forget = functools.partial(self._task.before_updates, settings.output_dir)
+    model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)
     if best and best.checkpoint:
       model.use(best.checkpoint)
     weights = {**model.weights, "global_step": np.int64(model.global_step)}

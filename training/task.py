@@ -166,6 +166,15 @@ class Task:
     """What the task computes from BERT's vectors of a batch."""
     raise NotImplementedError
 
+  def before_updates(self, folder: str) -> None:
+    """Deletes files of a folder that describe the weights before a training.
+
+    It is called before the first update, unless none is left to make.
+
+    Raises:
+      UserError: the run needs such a file.
+    """
+
   # Evaluation and prediction.
 
   def score(

@@ -340,6 +340,39 @@ def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
   assert f"no null_threshold.json in {out};" in log
 
 
+def test_further_training_ends_the_stored_threshold(
+  trained_v2, files, tmp_path
+):
+  folder, _ = trained_v2
+  out = tmp_path / "out"
+  shutil.copytree(folder, out)
+  changes = _v2(
+    files,
+    predict_file=files / "test.json",
+    null_score_diff_threshold="auto",
+    num_train_epochs=1,
+    **tiny_task.HEAD_ONLY,
+  )
+  # A run that only predicts uses it.
+  log = _fork(files, out, "--do_train", "--do_predict", **changes)
+  assert "Nothing left to train" in log
+  assert f", from {out}/null_threshold.json" in log
+  stored = (folder / "null_threshold.json").read_bytes()
+  assert (out / "null_threshold.json").read_bytes() == stored
+  changes["num_train_epochs"] = 2
+  log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
+  assert f"auto: {out}/null_threshold.json was found before this train" in log
+  assert (out / "null_threshold.json").read_bytes() == stored
+  (before,) = checkpoints.training_checkpoints(str(out))
+  assert before == checkpoints.training_checkpoints(str(folder))[0].replace(
+    str(folder), str(out)
+  )
+  changes |= {"predict_file": None, "null_score_diff_threshold": None}
+  _fork(files, out, "--do_train", **changes)
+  assert not (out / "null_threshold.json").exists()
+  assert checkpoints.training_checkpoints(str(out))[-1] != before
+
+
 def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   folder, _ = trained_v2
   out = tmp_path / "out"

@@ -536,6 +536,34 @@ def test_no_answers_beside_the_scores_of_others(
   assert left == []
 
 
+def _question_file(path, **answers):
+  question = {"id": "q", "question": "what was this ?", **answers}
+  paragraph = {"context": "the city", "qas": [question]}
+  path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+  return str(path)
+
+
+def test_updates_end_the_threshold_of_the_weights(tmp_path, tokenizer):
+  """Unless the run needs it: then nothing is trained."""
+  folder, v2 = str(tmp_path / "out"), ReadingSettings(32, 8, 8, True)
+  os.mkdir(folder)
+  labeled = {"answers": [], "is_impossible": True}
+  for name, answers, is_needed in (("a", labeled, False), ("b", {}, True)):
+    squad_model.write_threshold(folder, -1.25)
+    paths = {"test": _question_file(tmp_path / name, **answers)}
+    task = SquadTask(paths, tokenizer, v2, None, None, [folder])
+    task.examples("test")
+    if is_needed:
+      with pytest.raises(UserError, match=r"=auto: .* pass a number, or a --p"):
+        task.before_updates(folder)
+    else:
+      task.before_updates(folder)
+      task.before_updates(folder)
+    assert squad_model.stored_decoding(folder) == (
+      {"null_score_diff_threshold": -1.25} if is_needed else {}
+    )
+
+
 def test_assets_are_json():
   (content,) = SquadTask({}, None, ReadingSettings()).assets().values()
   assert json.loads(content) == {

@@ -440,6 +440,25 @@ def test_evaluation_can_stop_training(tmp_path, caplog):
   assert (model.global_step, steps) == (9, [9])
 
 
+def test_what_precedes_updates(tmp_path):
+  """It is not called by a run that only finds that all updates are made."""
+  seen = []
+
+  def train(max_steps, evaluate=None):
+    model, _ = toy_model.toy(tmp_path)
+
+    def before():
+      seen.append((max_steps, model.global_step))
+
+    model.train(toy_model.TRAIN, 2, max_steps, evaluate, 2, before)
+
+  for max_steps in (2, 2, 5, 5):
+    train(max_steps)
+  train(9, lambda step: "enough" if step == 6 else None)
+  train(9, lambda step: "enough" if step == 6 else None)
+  assert seen == [(2, 0), (5, 2), (9, 5)]
+
+
 def test_training_in_parts_with_evaluations(tmp_path):
   names = ("model.ckpt-9.index", "model.ckpt-9.data-00000-of-00001")
   _train(tmp_path / "whole", 9, 4)
