@@ -139,9 +139,10 @@ def write_results(
     details: further entries of STEM.json.
   """
   lines = [f"{key} = {results[key]}" for key in sorted(results)]
+  # First, because it says which predictions the results are of.
+  _write_json(f"{stem}.json", {"results": dict(results), **(details or {})})
   files.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
   logging.info("%s.txt: %s", stem, ", ".join(lines))
-  _write_json(f"{stem}.json", {"results": dict(results), **(details or {})})
 
 
 def _write_json(path, content):

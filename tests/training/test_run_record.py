@@ -206,3 +206,23 @@ def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)
   with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
     run_record.keep_record(str(tmp_path), _record(), False, False)
+
+
+def test_no_results_without_what_they_are_of(tmp_path, monkeypatch):
+  """A process that is killed between two files leaves the one with details."""
+  write_file = run_record.files.write_file
+
+  def write_one(*arguments):
+    write_file(*arguments)
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(run_record.files, "write_file", write_one)
+  stem = str(tmp_path / "eval_results")
+  with pytest.raises(KeyboardInterrupt):
+    run_record.write_results(stem, {"f1": 0.5}, {"predictions": "p.json"})
+  assert [path.name for path in tmp_path.iterdir()] == ["eval_results.json"]
+  monkeypatch.undo()
+  run_record.write_results(stem, {"f1": 0.5}, {"predictions": "p.json"})
+  assert (tmp_path / "eval_results.txt").read_text() == "f1 = 0.5\n"
+  content = json.loads((tmp_path / "eval_results.json").read_text())
+  assert content == {"results": {"f1": 0.5}, "predictions": "p.json"}
