@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 from absl import logging
@@ -265,6 +265,34 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
       with contextlib.suppress(Exception):
         remove(partial)
       raise
+
+
+@contextlib.contextmanager
+def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
+  """Like `atomic_write`, for files that describe each other.
+
+  A new file is never beside an old one: a process that is killed while files
+  are renamed leaves only some of the new ones.
+  """
+  paths = list(map(os.fspath, paths))
+  with contextlib.ExitStack() as stack:
+    yield [stack.enter_context(atomic_write(path)) for path in paths]
+    for path in paths:
+      target = path if is_remote(path) else os.path.realpath(path)
+      if exists(target):
+        remove(target)
+
+
+def write_files(contents: Mapping[str, str]) -> None:
+  """Writes files that describe each other; see `atomic_writes`.
+
+  Args:
+    contents: dict from path to text.
+  """
+  with atomic_writes(contents) as paths:
+    for path, content in zip(paths, contents.values(), strict=True):
+      with open_file(path, "wb") as writer:
+        writer.write(content.encode())
 
 
 def remove_abandoned(partial: str) -> None:

@@ -7,6 +7,7 @@ a number; see `tasks/labels.py`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -342,18 +343,21 @@ class ClassificationTask(Task):
       self._label_type,
       rows.examples,
       map(_mean_logits, predictions),
+      functools.partial(self._submission, rows.suffix),
     )
     path = f"{folder}/test_predictions{rows.suffix}.tsv"
     logging.info("%s: %s", path, plural(len(answers), "row"))
+
+  def _submission(self, suffix, answers):
+    """GLUE's file of predictions, if it has one: dict from path to text."""
     task = getattr(self._processor, "task", None)
     # A processor of a user's own may have other labels than its base class.
     has_its_labels = task and self._label_type.labels == list(task.labels)
-    if has_its_labels and task.submission:
-      files.makedirs(self._submission_dir)
-      files.write_file(
-        os.path.join(self._submission_dir, task.submission[rows.suffix]),
-        glue.submission_lines(task, answers),
-      )
+    if not (has_its_labels and task.submission):
+      return {}
+    files.makedirs(self._submission_dir)
+    path = os.path.join(self._submission_dir, task.submission[suffix])
+    return {path: glue.submission_lines(task, answers)}
 
   def report(
     self,

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 import numpy as np
@@ -39,6 +39,7 @@ def write_predictions(
   label_type: label_types.LabelType,
   examples: Iterable[InputExample],
   logits: Iterable[np.ndarray],
+  more: Callable[[list], Mapping[str, str]] | None = None,
 ) -> list:
   """Writes test_results.tsv, the original's file, and test_predictions.tsv.
 
@@ -48,21 +49,29 @@ def write_predictions(
     label_type: the label type.
     examples: the examples; their guids are the ids.
     logits: float [C] for each example.
+    more: function from the predictions to further files of them: dict from
+      path to text.
 
   Returns:
     The label type's prediction for each example.
   """
   logits = np.reshape(list(logits), [-1, label_type.num_outputs])
   probabilities = np.asarray(label_type.probabilities(logits))
-  predictions = io.StringIO()
-  table = table_writer(predictions)
+  text = io.StringIO()
+  table = table_writer(text)
   table.writerow(header(label_type))
   for example, row in zip(examples, probabilities, strict=True):
     table.writerow(table_row(label_type, example.guid, row))
   results = ["\t".join(map(str, row)) + "\n" for row in probabilities]
-  for name, text in (
-    ("test_results", "".join(results)),
-    ("test_predictions", predictions.getvalue()),
-  ):
-    files.write_file(os.path.join(output_dir, f"{name}{suffix}.tsv"), text)
-  return label_type.predictions(probabilities).tolist()
+  predictions = label_type.predictions(probabilities).tolist()
+  named = {
+    "test_results": "".join(results),
+    "test_predictions": text.getvalue(),
+  }
+  contents = {
+    os.path.join(output_dir, f"{name}{suffix}.tsv"): content
+    for name, content in named.items()
+  }
+  contents |= more(predictions) if more else {}
+  files.write_files(contents)
+  return predictions

@@ -465,6 +465,10 @@ def write_answers(
     null_odds_file: {key: a.null_odds for key, a in answers.items()},
     prediction_file: {key: a.text for key, a in answers.items()},
   }
-  for path, content in contents.items():
-    if path:
-      files.write_file(path, json.dumps(content, indent=4) + "\n")
+  files.write_files(
+    {
+      path: json.dumps(content, indent=4) + "\n"
+      for path, content in contents.items()
+      if path
+    }
+  )

@@ -157,7 +157,7 @@ class TaggingTask(Task):
     paths = [f"{folder}/test_predictions.txt", f"{folder}/entities.jsonl"]
     with contextlib.ExitStack() as stack:
       enter = stack.enter_context
-      partial = [enter(files.atomic_write(path)) for path in paths]
+      partial = enter(files.atomic_writes(paths))
       columns, found = (enter(files.open_file(p, "w")) for p in partial)
       for sentence, group in zip(rows.examples, predictions, strict=True):
         words = tagged_rows.join_windows(group)

@@ -1,4 +1,6 @@
-"""Files of a process that may change one folder only."""
+"""Files of a process that may change one folder only, or that is killed."""
+
+import os
 
 import pytest
 
@@ -46,3 +48,54 @@ def test_the_restriction_ends(own, tmp_path):
   files.write_file(tmp_path / "new", "new")
   assert files.read_bytes(tmp_path / "new") == b"new"
   assert files.writable_folder(str(tmp_path)) == str(tmp_path)
+
+
+def _contents(folder):
+  return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_no_new_file_is_beside_an_old_one(tmp_path, monkeypatch, count):
+  """Whatever number of deletions and renamings a killed process has made."""
+  changes = []
+
+  def dies_after_some(function):
+    def change(*arguments):
+      if len(changes) == count:
+        raise KeyboardInterrupt
+      changes.append(arguments)
+      return function(*arguments)
+
+    return change
+
+  old, new = ({n: f"{age} {n}" for n in "ab"} for age in ("old", "new"))
+  for name, text in old.items():
+    (tmp_path / name).write_text(text)
+  paths = {str(tmp_path / name): text for name, text in new.items()}
+  for name in ("remove", "replace"):
+    monkeypatch.setattr(os, name, dies_after_some(getattr(os, name)))
+  if count < 4:
+    with pytest.raises(KeyboardInterrupt):
+      files.write_files(paths)
+  else:
+    files.write_files(paths)
+  monkeypatch.undo()
+  left = {n: t for n, t in _contents(tmp_path).items() if n in new}
+  assert left.items() <= old.items() or left.items() <= new.items()
+  wanted = [old, {"b": "old b"}, {}, {"b": "new b"}, new]
+  assert left == wanted[count]
+
+
+def test_files_that_cannot_be_written_leave_the_old_ones(tmp_path):
+  link, target = tmp_path / "link", tmp_path / "target"
+  link.symlink_to(target)
+  old = {str(link): "a", str(tmp_path / "b"): "b"}
+  files.write_files(old)
+  assert link.is_symlink()
+  assert _contents(tmp_path) == {"link": "a", "target": "a", "b": "b"}
+  with pytest.raises(AttributeError):
+    files.write_files({str(link): "new", str(tmp_path / "b"): None})
+  assert _contents(tmp_path) == {"link": "a", "target": "a", "b": "b"}
+  files.write_files(dict.fromkeys(old, "new"))
+  assert link.is_symlink()
+  assert set(_contents(tmp_path).values()) == {"new"}

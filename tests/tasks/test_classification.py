@@ -382,6 +382,34 @@ class TestWritePredictions:
     else:
       assert not submission.parent.exists()
 
+  def test_no_new_file_beside_an_old_submission(self, tmp_path, monkeypatch):
+    """The process is killed when one of three files has its name."""
+    task = classification.ClassificationTask(
+      "MRPC",
+      glue.MrpcProcessor(),
+      label_types.Classification(["0", "1"]),
+      submission_dir=str(tmp_path / "glue_submission"),
+    )
+    rows = RowSet("test", "", [InputExample("a", "text")], None, 1)
+    first, second = (
+      iter([[{"logits": np.array(row, np.float32)}]])
+      for row in ([0, 1], [1, 0])
+    )
+    task.write_predictions(str(tmp_path), rows, first)
+    old = {p: p.read_text() for p in tmp_path.rglob("*.tsv")}
+    assert len(old) == 3
+    rename = classification.files.rename
+
+    def rename_one(*paths):
+      rename(*paths)
+      raise KeyboardInterrupt
+
+    monkeypatch.setattr(classification.files, "rename", rename_one)
+    with pytest.raises(KeyboardInterrupt):
+      task.write_predictions(str(tmp_path), rows, second)
+    (left,) = tmp_path.rglob("*.tsv")
+    assert left.read_text() != old[left]
+
 
 class TestAssets:
   @pytest.mark.parametrize("kind", LABEL_TYPES)

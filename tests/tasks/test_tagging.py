@@ -134,6 +134,8 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
     ],
   ]
   rows = RowSet("test", "", sentences, None, 2)
+  for name in ("test_predictions.txt", "entities.jsonl"):
+    (tmp_path / name).write_text("old")
   task.write_predictions(str(tmp_path), rows, iter(predictions))
   assert (tmp_path / "test_predictions.txt").read_text() == (
     "-DOCSTART- -X- O\tO\n\nJim\tN\tB-A\nH\tN\tO\n\nof\tIN\tO\n\n"
@@ -148,6 +150,28 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
     },
     {"text": "of", "entities": []},
   ]
+
+
+def test_no_new_predictions_beside_old_entities(
+  tmp_path, tokenizer, monkeypatch
+):
+  """The process is killed when one of two files has its name."""
+  names = ("test_predictions.txt", "entities.jsonl")
+  for name in names:
+    (tmp_path / name).write_text("old")
+  rename = tagging.files.rename
+
+  def rename_one(*paths):
+    rename(*paths)
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(tagging.files, "rename", rename_one)
+  task = tagging.TaggingTask({}, ["O"], None, tokenizer, Reading())
+  rows = RowSet("test", "", [], None, 0)
+  with pytest.raises(KeyboardInterrupt):
+    task.write_predictions(str(tmp_path), rows, iter([]))
+  left = [path.read_text() for path in tmp_path.iterdir() if path.name in names]
+  assert left == [""]
 
 
 def test_the_loss_is_the_mean_over_words(tokenizer):
