@@ -20,6 +20,9 @@ from pipeline import records
 LABEL_SEPARATOR = "|"
 
 
+# The largest number of a regression, which is that of float32.
+MAX_NUMBER = float(np.finfo(np.float32).max)
+
 class LabelType:
   """Base class of label types.
 
@@ -186,13 +189,13 @@ class Regression(LabelType):
     self.deviation = deviation
 
   def encode(self, label):
-    try:
-      number = float(label)
-    except (TypeError, ValueError):
-      number = math.nan
-    if not math.isfinite(number):
+    number = as_number(label)
+    if number is None:
       raise UserError(f"label {label!r} is not a number")
-    return (number - self.mean) / self.deviation
+    encoded = (number - self.mean) / self.deviation
+    if not abs(encoded) <= MAX_NUMBER:
+      raise UserError(f"label {label!r} is too large for float32; correct it")
+    return encoded
 
   def per_example_loss(self, logits, label_ids, weights=None):
     del weights  # Numbers have none.
@@ -219,6 +222,15 @@ KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}
 
 
 def make_label_type(
+def as_number(label: str | float | None) -> float | None:
+  """The finite number that a label is, or None."""
+  try:
+    number = float(label)
+  except (TypeError, ValueError, OverflowError):
+    return None
+  return number if math.isfinite(number) else None
+
+
   kind: str, labels: Sequence[str], mean: float = 0.0, deviation: float = 1.0
 ) -> LabelType:
   """The label type of a kind: classification, multilabel or regression.
@@ -226,12 +238,17 @@ def make_label_type(
   A regression has `mean` and `deviation` instead of `labels`.
 
   Raises:
-    ValueError: the kind is unknown.
+    ValueError: the kind is unknown, or the scale of a regression is wrong.
   """
   if kind not in KINDS:
     raise ValueError(f"kind={kind!r} is not one of {', '.join(KINDS)}")
   if kind == Regression.kind:
     return Regression(mean, deviation)
+    if not (abs(mean) <= MAX_NUMBER and 0 < deviation <= MAX_NUMBER):
+      raise ValueError(
+        f"mean={mean} and deviation={deviation} are not finite, or the latter "
+        f"is not above 0"
+      )
   return KINDS[kind](labels)
 
 

@@ -18,9 +18,11 @@ from pipeline.tables import read_table
 from tasks.examples import DataProcessor, InputExample
 from tasks.labels import (
   LABEL_SEPARATOR,
+  MAX_NUMBER,
   Classification,
   Multilabel,
   Regression,
+  as_number,
   split_labels,
 )
 
@@ -162,7 +164,7 @@ class TableProcessor(DataProcessor):
         f"{f'only the label {min(found)!r}' if found else 'no label'}, but "
         f"{self.kind} needs {needed} or more; pass another column or add rows"
       )
-    numbers = {name: _number(name) for name in found}
+    numbers = {name: as_number(name) for name in found}
     if None in numbers.values():
       return sorted(found)
     return sorted(found, key=lambda name: (numbers[name], name))
@@ -255,11 +257,14 @@ class TableProcessor(DataProcessor):
       return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
     if not label:
       raise UserError(f"{cell} is empty; fill it, or remove the row")
-    is_number = field == "label" and self.kind == Regression.kind
-    if is_number and _number(label) is None:
-      raise UserError(
-        f"{cell} is {shortened(label)!r}, but --regression needs numbers"
-      )
+    if field == "label" and self.kind == Regression.kind:
+      number = as_number(label)
+      if number is None or abs(number) > MAX_NUMBER:
+        limit = "" if number is None else f" up to {MAX_NUMBER:.2g}"
+        raise UserError(
+          f"{cell} is {shortened(label)!r}, but --regression needs numbers"
+          f"{limit}"
+        )
     return label
 
 
@@ -353,11 +358,3 @@ def _plain(value):
     return "true" if value else "false"
   is_finite = isinstance(value, float) and math.isfinite(value)
   return str(value) if is_finite or isinstance(value, int) else None
-
-
-def _number(text):
-  """The number that a text is, or None."""
-  try:
-    return Regression().encode(text)
-  except UserError:
-    return None

@@ -183,6 +183,8 @@ class TestJsonLabels:
       ("regression", "", "is empty"),
       ("regression", "nan", "is 'nan', but --regression needs numbers"),
       ("regression", "x", "is 'x', but --regression needs numbers"),
+      ("regression", "1e39", r"is '1e39', but .* needs numbers up to 3.4e\+38"),
+      ("regression", -1e300, r"is '-1e\+300', but .* needs numbers up to 3.4e"),
       ("multilabel", None, "is missing; pass .* or a list of them"),
       ("multilabel", ["x", None], r'is \["x", null\]; pass .* a list of them'),
       ("multilabel", [["x"]], r'is \[\["x"\]\]; pass'),
