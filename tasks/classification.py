@@ -439,7 +439,7 @@ def read_assets(
   reading = Reading(**{name: settings.pop(name) for name in defaults})
   _check_reading(path, reading)
   if has_labels(folder):
-    labels = files.read_json(os.path.join(folder, LABELS_NAME), list)
+    labels = label_types.read_labels(os.path.join(folder, LABELS_NAME))
   else:
     head = huggingface_config.read_head(folder)
     if head.architecture != ARCHITECTURE:

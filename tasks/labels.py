@@ -6,6 +6,7 @@ logits, and turns logits into predictions.
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Sequence
 
@@ -13,15 +14,15 @@ import numpy as np
 import tensorflow as tf
 
 import layers
-from errors import UserError, did_you_mean, listing
-from pipeline import records
+from errors import UserError, did_you_mean, listing, shortened
+from pipeline import files, records
 
 # Separates the labels of one example, in files and in predictions.
 LABEL_SEPARATOR = "|"
 
-
 # The largest number of a regression, which is that of float32.
 MAX_NUMBER = float(np.finfo(np.float32).max)
+
 
 class LabelType:
   """Base class of label types.
@@ -221,7 +222,6 @@ class Regression(LabelType):
 KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}
 
 
-def make_label_type(
 def as_number(label: str | float | None) -> float | None:
   """The finite number that a label is, or None."""
   try:
@@ -231,6 +231,7 @@ def as_number(label: str | float | None) -> float | None:
   return number if math.isfinite(number) else None
 
 
+def make_label_type(
   kind: str, labels: Sequence[str], mean: float = 0.0, deviation: float = 1.0
 ) -> LabelType:
   """The label type of a kind: classification, multilabel or regression.
@@ -243,12 +244,12 @@ def as_number(label: str | float | None) -> float | None:
   if kind not in KINDS:
     raise ValueError(f"kind={kind!r} is not one of {', '.join(KINDS)}")
   if kind == Regression.kind:
-    return Regression(mean, deviation)
     if not (abs(mean) <= MAX_NUMBER and 0 < deviation <= MAX_NUMBER):
       raise ValueError(
         f"mean={mean} and deviation={deviation} are not finite, or the latter "
         f"is not above 0"
       )
+    return Regression(mean, deviation)
   return KINDS[kind](labels)
 
 
@@ -266,3 +267,26 @@ def predicted_text(label_type: LabelType, probabilities: np.ndarray) -> str:
 def split_labels(label: str) -> list[str]:
   """The labels in a text such as "angry|short"; none in an empty one."""
   return [part.strip() for part in label.split(LABEL_SEPARATOR) if part.strip()]
+
+
+def fault_of(labels: Sequence) -> str | None:
+  """Why labels are not distinct strings; None if they are."""
+  for label in labels:
+    if not isinstance(label, str):
+      return f"the label {shortened(repr(label))} is not a string"
+  for label, count in collections.Counter(labels).items():
+    if count > 1:
+      return f"the label {shortened(repr(label))} occurs {count} times"
+  return None
+
+
+def read_labels(path: str) -> list[str] | None:
+  """The labels in a labels.json; None without a file.
+
+  Raises:
+    UserError: they are not distinct strings.
+  """
+  labels = files.read_json(path, list)
+  if fault := fault_of(labels or ()):
+    raise UserError(files.damaged(path, fault))
+  return labels

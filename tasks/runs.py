@@ -320,7 +320,13 @@ def _make_label_type(processor, trained):
     getattr(processor, "task", processor), "kind", "classification"
   )
   if kind != label_types.Regression.kind:
-    return label_types.make_label_type(kind, processor.get_labels())
+    labels = processor.get_labels()
+    if fault := label_types.fault_of(labels):
+      raise UserError(
+        f"get_labels of {type(processor).__name__}: {fault}; return distinct "
+        f"strings"
+      )
+    return label_types.make_label_type(kind, labels)
   # The model's outputs are numbers in its own scale, whatever the task.
   if trained and trained.kind == kind:
     return trained

@@ -26,6 +26,7 @@ from pipeline import files, records
 from reports import tagging as tagging_report
 from reports import training_page
 from tasks import entities, tagged_rows, text_words
+from tasks import labels as label_types
 from tasks.tagged_rows import Reading
 from tasks.tagged_scores import TaggedSentence, TaggedSet
 from tasks.tagged_text import Sentence
@@ -217,9 +218,7 @@ def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
   settings = files.read_json(path, dict)
   # Without our tagger.json, labels.json is not ours, either.
   labels_path = os.path.join(folder, LABELS_NAME)
-  labels = settings and files.read_json(labels_path, list)
-  if not all(isinstance(label, str) for label in labels or ()):
-    raise UserError(files.damaged(labels_path, "a label is not a string"))
+  labels = settings and label_types.read_labels(labels_path)
   head = huggingface_config.read_head(folder)
   if head.architecture == ARCHITECTURE:  # It needs no files of ours.
     labels = labels or head.labels

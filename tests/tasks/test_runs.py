@@ -171,6 +171,24 @@ def test_a_damaged_record_is_one_line(tmp_path, split_model, record):
   assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+  ("labels", "fault"),
+  [
+    ([0, 1], "the label 0 is not a string"),
+    (["a", "b", "b"], "the label 'b' occurs 2 times"),
+  ],
+)
+def test_a_processor_returns_distinct_texts(
+  tmp_path, monkeypatch, labels, fault
+):
+  processor = glue.PROCESSORS["mrpc"]
+  monkeypatch.setattr(processor, "get_labels", lambda self: labels)
+  with pytest.raises(
+    UserError, match=f"^get_labels of MrpcProcessor: {fault}; return distinct"
+  ):
+    make_task(tmp_path, {}, task_name=["MRPC"], splits=("train",))
+
+
 def test_a_model_of_all_rows_needs_a_development_file(tmp_path, split_model):
   assets, table, _ = split_model
   with_dev_file = table | {"dev_file": table["train_file"]}

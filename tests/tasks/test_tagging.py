@@ -250,7 +250,9 @@ def test_a_folder_without_a_tagger_is_refused(tmp_path):
     tagging.read_assets(str(tmp_path))
 
 
-@pytest.mark.parametrize("labels", ["[1, 2, 3]", '["O", null]', "[" * 100_000])
+@pytest.mark.parametrize(
+  "labels", ["[1, 2, 3]", '["O", null]', '["O", "O"]', "[" * 100_000]
+)
 def test_damaged_labels_are_refused(tmp_path, labels):
   (tmp_path / "tagger.json").write_text('{"scheme": null}')
   (tmp_path / "labels.json").write_text(labels)
