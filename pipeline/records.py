@@ -194,7 +194,13 @@ def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
   return count
 
 
-def read_records(path: str, offset: int = 0) -> Iterator[bytes]:
+def check_is_file(path: str) -> None:
+  """Raises UserError unless the path is a file, or a pipe."""
+  if not files.isfile(path):
+    raise UserError(f"{path}: no such file; check the path")
+
+
+def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
   """Yields the records of a TFRecord file, each with its checksums verified.
 
   A record takes `FRAME_BYTES` more in the file than its length, so the offset
@@ -202,15 +208,17 @@ def read_records(path: str, offset: int = 0) -> Iterator[bytes]:
 
   Args:
     path: the file.
-    offset: where to start, in bytes; the start of a record.
+    offset: where to start, in bytes; the start of a record. A caller that knows
+      it has read the file before. So this does not ask first whether there is
+      such a file, which would take some requests for a remote one.
 
   Raises:
     UserError: the file does not exist, is damaged or ends within a record.
   """
-  if not files.isfile(path):
-    raise UserError(f"{path}: no such file; check the path")
+  if offset is None:
+    check_is_file(path)
   with files.open_file(path, "rb") as reader:
-    reader.seek(offset)
+    reader.seek(offset or 0)
     for number in itertools.count():
       header = reader.read(_HEADER_BYTES)
       if not header:

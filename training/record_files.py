@@ -7,6 +7,7 @@ records can be read in any order, whole blocks at a time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import math
@@ -306,14 +307,15 @@ def _read_block(block):
   content = []
   size = 0
   try:
-    for record in records.read_records(block.path, block.offset):
-      content.append(record)
-      size += len(record) + records.FRAME_BYTES
-      if size >= block.size:
-        break
-  except UserError:
-    if not files.exists(block.path):
-      raise
+    with contextlib.suppress(UserError):  # A damaged block has changed.
+      for record in records.read_records(block.path, block.offset):
+        content.append(record)
+        size += len(record) + records.FRAME_BYTES
+        if size >= block.size:
+          break
+  except (OSError, tf.errors.NotFoundError):
+    records.check_is_file(block.path)
+    raise
   if not content or _digest(content) != block.digest:
     raise UserError(
       f"{block.path} changed since this run began; run the same command again "

@@ -51,6 +51,22 @@ def test_the_users_wish_counts():
   assert _started("pass", TF_ENABLE_ONEDNN_OPTS=wish) == (wish, "")
 
 
+@pytest.mark.parametrize(("wish", "expected"), [(None, "4"), ("16", "16")])
+def test_files_in_buckets_are_read_in_small_blocks(wish, expected):
+  name = "GCS_READ_CACHE_BLOCK_SIZE_MB"
+  code = f"import os, quiet_start; print(os.environ[{name!r}])"
+  kept = {k: v for k, v in os.environ.items() if k != name}
+  result = subprocess.run(
+    [sys.executable, "-c", code],
+    env=kept | ({name: wish} if wish else {}),
+    cwd=scripts.ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert result.stdout == f"{expected}\n"
+
+
 @pytest.mark.parametrize(
   "first", ["training.devices", "tasks.classification", "export.served_model"]
 )

@@ -167,6 +167,27 @@ class TestRecordFiles:
       records.encode_row(make_row(row), SPEC) for row in rows
     ]
 
+  def test_a_block_is_read_without_asking_for_its_file(
+    self, files, monkeypatch
+  ):
+    """In a bucket, each such question is a request to the server."""
+
+    def ask(path):
+      raise AssertionError(path)
+
+    for name in ("exists", "isdir", "isfile", "size"):
+      monkeypatch.setattr(record_files.files, name, ask)
+    assert len(files.read(np.arange(23))) == 23
+
+  def test_a_remote_file_that_goes(self):
+    path = "ram://rows.tfrecord"
+    records.write_records(path, [make_row(0), make_row(1)], SPEC)
+    files = RecordFiles([path], SPEC, VOCAB_SIZE)
+    assert files.read([1]) == [records.encode_row(make_row(1), SPEC)]
+    tf.io.gfile.remove(path)
+    there_is_none = refusal(files.read, [1])
+    assert there_is_none == f"{path}: no such file; check the path"
+
   def test_empty_files_are_passed_over(self, tmp_path):
     files = RecordFiles(write(tmp_path, [0, 5, 0, 3, 0]), SPEC, VOCAB_SIZE)
     assert files.lengths.tolist() == [length_of(n) for n in range(8)]
