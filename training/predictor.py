@@ -297,11 +297,11 @@ class Predictor:
     `compiles` says whether activations are compiled for each shape.
     """
     if self._replicas > 1:
-      count = tf.shape(features["input_mask"])[0] // self._replicas
       context = tf.distribute.get_replica_context()
-      start = context.replica_id_in_sync_group * count
+      index = context.replica_id_in_sync_group
       features = {
-        name: value[start : start + count] for name, value in features.items()
+        name: _share(value, self._replicas, index)
+        for name, value in features.items()
       }
     if not self._engine:
       with fusion.enabled(compiles):
@@ -337,6 +337,16 @@ class Predictor:
 def _tensor_type(feature):
   # TPUs emulate int64 slowly, and ids fit into int32.
   return tf.int32 if feature.dtype == "int64" else tf.float32
+
+
+def _share(value, count, index):
+  """One of `count` equal parts of a batch [B, ...].
+
+  On a TPU, the index is an input of the program. A slice that starts there
+  would have a dynamic shape.
+  """
+  parts = tf.reshape(value, tf.concat([[count, -1], tf.shape(value)[1:]], 0))
+  return parts[index]
 
 
 def _cut_shape(feature, sizes):
