@@ -153,6 +153,26 @@ class TestDamage:
     with pytest.raises(UserError, match=f"{prefix} is damaged: global_step is"):
       checkpoints.Checkpoint(prefix)
 
+  def test_tensors_are_read_in_the_order_of_the_file(self, tmp_path):
+    """A file in a bucket is read ahead; a step back is another request."""
+    prefix = str(tmp_path / "many")
+    names = [f"layer_{n:02d}/kernel" for n in range(40)]
+    checkpoints.write_checkpoint(prefix, dict.fromkeys(names, 1.0))
+    checkpoint = checkpoints.Checkpoint(prefix)
+    reader, read = checkpoint._reader, []
+
+    class Reader:
+      def get_variable_to_shape_map(self):
+        return reader.get_variable_to_shape_map()
+
+      def get_tensor(self, name):
+        read.append(name)
+        return reader.get_tensor(name)
+
+    checkpoint._reader = Reader()
+    checkpoint.verify()
+    assert read == names
+
   def test_a_checkpoint_is_read_once(self, prefix, monkeypatch):
     checkpoints.Checkpoint(prefix).verify()
     again = checkpoints.Checkpoint(prefix)
