@@ -110,7 +110,8 @@ def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
     UserError: another process is writing the file, or its folder is read-only.
   """
   with contextlib.ExitStack() as stack:
-    if path == text_files.STREAM:
+    is_stream = path == text_files.STREAM
+    if is_stream:
       file = sys.stdout.buffer
     else:
       partial = stack.enter_context(files.atomic_write(path))
@@ -118,7 +119,14 @@ def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
     file = stack.enter_context(_Unseekable(file))
     if path.lower().endswith(".gz"):
       file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
-    yield stack.enter_context(_WRITERS[format_of(path)](file, extractor))
+    write = stack.enter_context(_WRITERS[format_of(path)](file, extractor))
+
+    def write_and_flush(rows):
+      write(rows)
+      file.flush()
+
+    # In gs://, each flush would upload the whole file.
+    yield write_and_flush if is_stream else write
 
 
 class _Unseekable(io.RawIOBase):
@@ -145,7 +153,6 @@ def _json_writer(file, extractor):
   def write(rows):
     for row in rows:
       file.write(_json_line(next(numbers), row, extractor.layers))
-    file.flush()
 
   yield write
 

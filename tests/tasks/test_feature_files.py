@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import tracemalloc
+import types
 
 import numpy as np
 import pyarrow.parquet
@@ -340,6 +341,39 @@ class TestFailures:
         feature_files.open_features("-", extractor) as append,
       ):
         append(self.rows())
+
+
+class _Counted(io.BytesIO):
+  """Counts its flushes but for the one that closes it."""
+
+  flushes = 0
+
+  def flush(self):
+    self.flushes += 1
+
+
+class TestFlushes:
+  @pytest.mark.parametrize("name", [*FORMATS, "jsonl.gz"])
+  def test_a_file_is_not_flushed_for_each_window(
+    self, monkeypatch, tmp_path, found, extractor, name
+  ):
+    """In a bucket, each flush uploads the whole file."""
+    file = _Counted()
+    path = tmp_path / f"out.{name}"
+    monkeypatch.setattr(feature_files.files, "open_file", lambda *args: file)
+    monkeypatch.setattr(feature_files.files, "rename", lambda *args: None)
+    write(path, found, extractor, sizes=[0] * 20 + [4])
+    assert file.flushes < 10
+
+  def test_standard_output_is(self, monkeypatch, found, extractor):
+    file = _Counted()
+    monkeypatch.setattr("sys.stdout", types.SimpleNamespace(buffer=file))
+    with feature_files.open_features("-", extractor) as append:
+      for row in found:
+        before = file.flushes
+        append([row])
+        assert file.flushes > before
+        assert file.getvalue().endswith(b"\n")
 
 
 class TestLines:
