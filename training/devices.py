@@ -27,7 +27,7 @@ from training.cluster import Cluster, await_workers, connect
 
 
 class LostWorkerError(UserError):
-  """Another host has stopped; all must be started again."""
+  """Another host, or the TPU, has stopped; all must be started again."""
 
   status = 75  # EX_TEMPFAIL of sysexits.h: trying again may help.
 
@@ -352,10 +352,10 @@ def _lost_connection():
 
 @contextlib.contextmanager
 def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
-  """Waits for the other hosts at its end, and reports those that have stopped.
+  """Waits for the other hosts at its end; reports a host or TPU that stopped.
 
   Raises:
-    LostWorkerError: a host has stopped inside.
+    LostWorkerError: a host or the TPU has stopped inside.
   """
   try:
     yield
@@ -364,6 +364,13 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
     if not _has_workers(strategy):
       raise
     own = f"{strategy.cluster_resolver.task_type} "
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    # Wrong paths raise FailedPreconditionError as well.
+    if is_tpu and not isinstance(error, tf.errors.FailedPreconditionError):
+      raise LostWorkerError(
+        f"the TPU has stopped ({first_line(error)}); run the same command "
+        f"again to continue from the newest checkpoint"
+      ) from error
     own += str(strategy.cluster_resolver.task_id)
     tasks = re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message)
     others = [name for name in map(" ".join, tasks) if name != own]

@@ -78,6 +78,34 @@ def test_errors_of_one_host_are_its_own():
     raise tf.errors.InternalError(None, None, "x")
 
 
+def test_a_tpu_that_stops(monkeypatch):
+  class Tpu:
+    """Stands for a TPUStrategy."""
+
+  monkeypatch.setattr(tf.distribute, "TPUStrategy", Tpu)
+  errors = tf.errors
+  for kind in (
+    errors.AbortedError,
+    errors.CancelledError,
+    errors.InternalError,
+    errors.UnavailableError,
+  ):
+    with (
+      pytest.raises(devices.LostWorkerError) as error,
+      devices.hosts_end_together(Tpu()),
+    ):
+      raise kind(None, None, "Socket closed\nAdditional information:")
+    assert str(error.value) == (
+      "the TPU has stopped (Socket closed); run the same command again to "
+      "continue from the newest checkpoint"
+    )
+    assert error.value.status == 75
+  # Such as a folder in the place of a file.
+  for kind in (errors.FailedPreconditionError, errors.InvalidArgumentError):
+    with pytest.raises(kind), devices.hosts_end_together(Tpu()):
+      raise kind(None, None, "x")
+
+
 @pytest.mark.parametrize("fails_at", [1, 2])
 def test_a_host_may_leave_when_all_have_ended(monkeypatch, fails_at):
   calls = []
