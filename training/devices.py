@@ -22,7 +22,7 @@ from absl import logging
 
 from errors import UserError, first_line
 from pipeline import files
-from training import input_service
+from training import input_service, inputs
 from training.cluster import Cluster, await_workers, connect
 
 
@@ -235,6 +235,7 @@ def distribute(
   own_address = _address_of_inputs(strategy)
   if not (own_address or _has_workers(strategy)):
     return strategy.experimental_distribute_dataset(dataset)
+  is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
   read = input_service.serve(dataset, own_address) if own_address else None
 
   def of_host(context):
@@ -252,7 +253,9 @@ def distribute(
         {name: tf.stack([x[i:j] for i, j in ends]) for name, x in batch.items()}
       )
 
-    return (read() if read else dataset).flat_map(shares)
+    found = (read() if read else dataset).flat_map(shares)
+    # A `flat_map` forgets that a dataset has no end.
+    return inputs.endless(found) if is_endless else found
 
   return strategy.distribute_datasets_from_function(of_host)
 
@@ -361,9 +364,6 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
     yield
     exchange(strategy, 0)
   except _lost_connection() as error:
-    if not _has_workers(strategy):
-      raise
-    own = f"{strategy.cluster_resolver.task_type} "
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     # Wrong paths raise FailedPreconditionError as well.
     if is_tpu and not isinstance(error, tf.errors.FailedPreconditionError):
@@ -371,6 +371,9 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
         f"the TPU has stopped ({first_line(error)}); run the same command "
         f"again to continue from the newest checkpoint"
       ) from error
+    if not _has_workers(strategy):
+      raise
+    own = f"{strategy.cluster_resolver.task_type} "
     own += str(strategy.cluster_resolver.task_id)
     tasks = re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message)
     others = [name for name in map(" ".join, tasks) if name != own]

@@ -289,20 +289,37 @@ def input_fn_from_rows(
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)
 
-    # Passing a column from Python takes time, so the others are computed.
-    dataset = tf.data.Dataset.from_generator(
-      batches,
-      output_signature=(
-        tf.TensorSpec([None], tf.int64),
-        tf.TensorSpec([None], tf.string),
-      ),
-    ).enumerate(first_step)
+    dataset = _dataset_of(batches).enumerate(first_step)
     fills = not in_order or drop_remainder
     read = _batch_reader(rows.spec, params, transform, in_order, fills)
     dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
+    if is_training and len(rows):
+      dataset = endless(dataset)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
   return input_fn
+
+
+def _dataset_of(batches):
+  """A dataset of row indices, int64 [B], and serialized rows, string [B]."""
+  # Passing a column from Python takes time, so the others are computed.
+  return tf.data.Dataset.from_generator(
+    batches,
+    output_signature=(
+      tf.TensorSpec([None], tf.int64),
+      tf.TensorSpec([None], tf.string),
+    ),
+  )
+
+
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """A dataset without end, marked as such.
+
+  For any other, a strategy prepares for smaller batches at its end: it makes
+  the batch size dynamic, and asks all hosts at each step.
+  """
+  count = tf.data.INFINITE_CARDINALITY
+  return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def _parts(rows, lengths, params, is_training, sorts):

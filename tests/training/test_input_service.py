@@ -69,6 +69,8 @@ def read(is_training, count, **params):
   dataset = devices.distribute(strategy, dataset, 4)
   for spec in tf.nest.flatten(dataset.element_spec, expand_composites=True):
     assert spec.shape.is_fully_defined() and spec.shape[0] == 2
+  is_endless = dataset.cardinality == tf.data.INFINITE_CARDINALITY
+  assert is_endless == is_training
   batches = iter(dataset)
 
   @tf.function(autograph=False)

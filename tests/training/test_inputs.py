@@ -664,6 +664,17 @@ class TestInputFn:
     assert_same_batches(batches, expected)
     assert len(batches) == (5 if is_training else 2 if drop_remainder else 3)
 
+  @pytest.mark.parametrize("packing", [None, PACKING])
+  def test_only_training_is_endless(self, packing):
+    """Strategies prepare for a smaller batch at the end of any other input."""
+    params = {"batch_size": 3, "packing": packing}
+    for is_training in (True, False):
+      input_fn = inputs.input_fn_from_rows(make_rows(self.LENGTHS), is_training)
+      found = input_fn(params).cardinality()
+      assert (found == tf.data.INFINITE_CARDINALITY) == is_training
+    batches = batches_of(make_rows(self.LENGTHS), params, 99, is_training=True)
+    assert len(batches) == 99
+
   def test_no_rows(self):
     assert batches_of(make_rows([]), {"batch_size": 2}) == []
 
