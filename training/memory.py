@@ -57,6 +57,11 @@ def _source(tensor):
   return tensor
 
 
+def _has_tpu():
+  """Whether models run on a TPU, of whose memory TensorFlow tells nothing."""
+  return bool(tf.config.list_logical_devices("TPU"))
+
+
 def reset_peak() -> None:
   """Makes `peak_bytes` start from the present, if the system can do that."""
   if tf.config.list_logical_devices("GPU"):
@@ -73,6 +78,8 @@ def peak_bytes() -> int:
   """
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+  if _has_tpu():
+    return 0
   if found := _status_bytes("VmHWM"):
     return found
   try:
@@ -84,9 +91,14 @@ def peak_bytes() -> int:
 
 
 def used_bytes() -> int:
-  """The memory that this process has now, on a GPU if there is one."""
+  """The memory that this process has now, on a GPU if there is one.
+
+  0 if the system does not tell.
+  """
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")["current"]
+  if _has_tpu():
+    return 0
   return _status_bytes("VmRSS") or peak_bytes()
 
 
@@ -102,6 +114,8 @@ def available_bytes() -> int | None:
     # TensorFlow reserves nearly all memory, so what is free says little.
     size = _gpu_bytes()
     return None if size is None else size - used_bytes()
+  if _has_tpu():
+    return None
   found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
   if not found:
     return None

@@ -139,7 +139,9 @@ class Plan:
     lines.append(f"predicted peak {_gigabytes(self.memory.total)}")
     if self.peak is not None:
       lines.append(f"measured peak  {_gigabytes(self.peak)}")
-    if self.limit is not None:
+    if self.limit is None:
+      lines.append("available      unknown, so the batch may not fit")
+    else:
       lines.append(f"available      {_gigabytes(self.limit)}")
       largest = self.memory.largest_rows(self.limit)
       largest *= self.num_devices * self.micro_batches

@@ -15,7 +15,7 @@ import variables
 from errors import UserError
 from tasks import find_task
 from pipeline import records
-from training import checkpoints, experiment, folder_lock
+from training import checkpoints, experiment, folder_lock, memory
 from training.settings import Settings
 from training.task import Evaluation, Outputs, Task
 
@@ -320,6 +320,20 @@ def test_hosts_decide_together_whether_a_plan_is_measured(
   assert "Another host lacks memory" in caplog.text
   # When the model is made, on whether the batch fits, and twice at the end.
   assert exchanged == [0, 0, 1, 0, 0]
+
+
+def test_a_plan_for_a_tpu_measures_time_only(tmp_path, monkeypatch, capsys):
+  # Less than any model needs. A TPU does not use the memory of its host.
+  texts = {"/proc/meminfo": "MemAvailable: 1 kB\n"}
+  monkeypatch.setattr(memory, "_read", lambda path: texts.get(str(path), ""))
+  monkeypatch.setattr(memory, "_has_tpu", lambda: True)
+  changes = {"dry_run": True, **tiny_task.HEAD_ONLY}
+  run(Tagging(TOKENS), tmp_path / "out", "train", **changes)
+  printed = capsys.readouterr().out
+  assert "available      unknown" in printed
+  assert "s a step" in printed
+  assert "does not fit" not in printed
+  assert "measured peak" not in printed
 
 
 @pytest.mark.parametrize(

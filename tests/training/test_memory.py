@@ -75,6 +75,14 @@ def test_a_gpu_has_what_other_processes_leave(
   assert memory.available_bytes() == expected
 
 
+def test_the_memory_of_a_tpu_is_unknown(monkeypatch):
+  found = {"GPU": [], "TPU": ["a TPU"]}
+  monkeypatch.setattr(tf.config, "list_logical_devices", found.get)
+  memory.reset_peak()
+  assert (memory.used_bytes(), memory.peak_bytes()) == (0, 0)
+  assert memory.available_bytes() is None
+
+
 @pytest.mark.parametrize(
   ("files", "expected"),
   [

@@ -56,7 +56,13 @@ def test_largest_batch():
 def test_what_fits_needs_no_remedy():
   assert make_plan(6.4).fits
   assert make_plan(6.4).remedies() == []
-  assert make_plan(0, limit=None).fits
+
+
+def test_an_unknown_limit_is_no_limit():
+  found = make_plan(0, limit=None)
+  assert found.fits
+  lines = found.lines()
+  assert lines[-1] == "available      unknown, so the batch may not fit"
 
 
 def test_remedies_fit():
