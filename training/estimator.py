@@ -32,6 +32,10 @@ from training.failed_batch import write_failed_batch
 from training.inputs import InputFn
 from training.termination import DeferredTermination
 
+# Seconds that a call of the device may take. SIGTERM waits for its end, and a
+# cluster may leave half a minute for that and the checkpoint.
+_LOOP_SECONDS = 10.0
+
 
 class ModeKeys:
   """What a `model_fn` is called for."""
@@ -82,8 +86,9 @@ class RunConfig:
     log_steps: updates between log lines.
     strategy: a `tf.distribute.Strategy`; one device when None.
     pad_to_max_length: pad every batch to one static shape.
-    iterations_per_loop: most updates that the device makes in one call.
-      Checkpoints, log lines and evaluations fall between the calls.
+    iterations_per_loop: most updates that the device makes in one call. It
+      makes fewer if these would take more than about ten seconds. Checkpoints,
+      log lines and evaluations fall between the calls.
     use_xla: whether to compile the steps with XLA, once for each shape of a
       batch. None compiles them on a GPU if all batches have one shape. Several
       replicas cannot compile a training step.
@@ -233,8 +238,8 @@ class Estimator:
       eval_steps: updates between evaluations; 0 for the last one only.
       before_updates: called before the first update, if there is one to make.
 
-    SIGTERM ends the training after the current update, which is saved. It is
-    then handled as it would be outside the training.
+    SIGTERM ends the training after the current call of the device, whose
+    updates are saved. It is then handled as it would be outside the training.
 
     Raises:
       UserError: another process is using the folder, the batch cannot be
@@ -327,13 +332,23 @@ class Estimator:
       asked = next((n for n in range(1, most) if ends(step + n)), most)
       if step == first_step:
         asked = 1  # Its time, with compilation, is logged.
+      start = time.perf_counter()
       results = run(asked)
       made = results["loss"].shape[0]
       step += made
+      if made and self._config.iterations_per_loop > 1:
+        results["loss"].numpy()  # Waits for the loop to end.
+        most = self._longest_loop(made, time.perf_counter() - start)
       if made:
         yield step, results
       if made < asked:
         return
+
+  def _longest_loop(self, count, seconds):
+    """Most updates of a loop, by the time that a loop of `count` took."""
+    in_time = int(_LOOP_SECONDS * count / seconds)
+    most = max(1, min(self._config.iterations_per_loop, in_time))
+    return min(devices.exchange(self._strategy, most))  # All hosts must agree.
 
   def _check_loss(self, progress, input_fn, batch_size):
     """Raises UserError, and writes a batch, if a step failed."""

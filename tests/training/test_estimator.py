@@ -494,6 +494,60 @@ def test_loops_end_where_something_is_due(tmp_path, monkeypatch):
   assert loops[13:] == [1, 3, 1, 1, 1, 3, 2, 1, 1, 4, 1, 1, 3, 2, 1]
 
 
+def _time_loops(monkeypatch, seconds_per_step):
+  """Gives loops these times, the first one a minute more; lists their sizes."""
+  clock, loops = [0.0], []
+  compile_loop = estimator.Estimator._compile_loop
+
+  def compile_timed(model, dataset):
+    run = compile_loop(model, dataset)
+
+    def timed(count):
+      clock[0] += count * seconds_per_step + (0 if loops else 60)
+      loops.append(count)
+      return run(count)
+
+    return timed
+
+  monkeypatch.setattr(estimator.Estimator, "_compile_loop", compile_timed)
+  monkeypatch.setattr(estimator.time, "perf_counter", lambda: clock[0])
+  return loops
+
+
+@pytest.mark.parametrize(
+  ("seconds", "expected"),
+  [
+    # The time of the first loop, with compilation, allows one step.
+    (0.1, [1, 1, 8]),
+    (3.0, [1, 1, 3, 3, 2]),
+    (20.0, [1] * 10),
+  ],
+)
+def test_a_loop_takes_ten_seconds_at_most(
+  tmp_path, monkeypatch, seconds, expected
+):
+  loops = _time_loops(monkeypatch, seconds)
+  model, traces = toy_model.toy(tmp_path, noise=0.1, iterations_per_loop=1000)
+  model.train(toy_model.TRAIN, 2, 10)
+  assert loops == expected
+  assert traces == ["train"]
+  alone, _ = toy_model.toy(tmp_path / "alone", noise=0.1)
+  alone.train(toy_model.TRAIN, 2, 10)
+  assert _weights(model) == _weights(alone)
+
+
+def test_hosts_make_loops_of_one_length(tmp_path, monkeypatch):
+  loops = _time_loops(monkeypatch, 0.1)
+
+  def exchange(strategy, number):
+    return [number, min(number, 4)]  # The other host is slower.
+
+  monkeypatch.setattr(estimator.devices, "exchange", exchange)
+  model, _ = toy_model.toy(tmp_path, iterations_per_loop=1000)
+  model.train(toy_model.TRAIN, 2, 10)
+  assert loops == [1, 1, 4, 4]
+
+
 def test_compiled_steps_compute_the_same(tmp_path):
   found = []
   for use_xla in (False, True):
