@@ -665,6 +665,7 @@ class Estimator:
       self._config.keep_checkpoint_max,
     )
     logging.info("Saved %s", prefix)
+    self.summaries.flush()
 
 
 def _names_of_term(index):

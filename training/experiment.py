@@ -416,6 +416,7 @@ class Experiment:
         rows.name,
         ", ".join(f"{name} {results[name]:.4f}" for name in shown),
       )
+    model.summaries.flush()
     return self._best and self._best.add(step, first, model.weights)
 
   def _evaluate(self, model, rows):

@@ -24,34 +24,58 @@ from pipeline.progress import bar
 # Numbers of which a log line shows the last one, not the mean.
 _CURRENT = ("learning rate", "loss scale", "skipped steps")
 
+# How long numbers for a remote folder may wait. In gs://, each time that some
+# are written uploads the whole file.
+_WAIT_SECONDS = 120.0
+
 
 class Summaries:
   """Writes scalars for TensorBoard.
 
   Args:
-    folder: for the event file, which the first `write` creates.
+    folder: for the event file, which the first number creates.
   """
 
   def __init__(self, folder: str):
     self._folder = folder
     self._writer = None
+    self._waiting = []
+    self._flushed = time.monotonic()
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Writes one number of a step for each tag to disk."""
+    """Writes one number of a step for each tag.
+
+    In a local folder, they are on disk at once. In a remote one, they wait for
+    the next `flush`, or for the first `write` after two minutes.
+    """
     if not files.writes(self._folder):
       return
+    self._waiting.append((step, scalars))
+    waited = time.monotonic() - self._flushed
+    if not files.is_remote(self._folder) or waited >= _WAIT_SECONDS:
+      self.flush()
+
+  def flush(self) -> None:
+    """Writes the numbers that wait to disk."""
+    self._flushed = time.monotonic()
+    if not self._waiting:
+      return
     if self._writer is None:
-      self._writer = tf.summary.create_file_writer(self._folder)
+      # The end of the context below writes, and the queue not by itself.
+      self._writer = tf.summary.create_file_writer(
+        self._folder, max_queue=2**30, flush_millis=2**30
+      )
     # `tf.summary.scalar` does the same, but needs TensorBoard.
     metadata = tf.compat.v1.SummaryMetadata(
       plugin_data={"plugin_name": "scalars"}
     )
     with self._writer.as_default():
-      for tag, value in scalars.items():
-        tf.summary.write(
-          tag.replace(" ", "_"), np.float32(value), step, metadata
-        )
-    self._writer.flush()
+      for step, scalars in self._waiting:
+        for tag, value in scalars.items():
+          tf.summary.write(
+            tag.replace(" ", "_"), np.float32(value), step, metadata
+          )
+    self._waiting = []
 
 
 def read_scalars(
@@ -133,8 +157,9 @@ class Progress:
       self.restart_clock()
 
   def close(self) -> None:
-    """Removes the bar."""
+    """Removes the bar, and writes what the curves still lack."""
     self._bar.close()
+    self._summaries.flush()
 
   def first_failure(self) -> dict[str, float] | None:
     """The first step since the last line that failed, or None.

@@ -548,6 +548,38 @@ def test_hosts_make_loops_of_one_length(tmp_path, monkeypatch):
   assert loops == [1, 1, 4, 4]
 
 
+def test_curves_in_a_remote_folder_are_written_at_checkpoints(monkeypatch):
+  folder, log, found = "ram://curves", summaries.Progress.log, []
+
+  def written():
+    return [step for step, _ in summaries.read_scalars(folder).get("loss", ())]
+
+  def watch(progress):
+    log(progress)
+    found.append(written())
+
+  monkeypatch.setattr(summaries.Progress, "log", watch)
+  model, _ = toy_model.toy(folder, log_steps=1, save_checkpoints_steps=3)
+  model.train(toy_model.TRAIN, 2, 5)
+  # A line comes before the checkpoint of its step.
+  assert found == [[], [], [], [1, 2, 3], [1, 2, 3]]
+  assert written() == [1, 2, 3, 4, 5]
+
+
+def test_curves_in_a_remote_folder_tell_of_failures():
+  folder = "ram://failed"
+
+  def input_fn(params):
+    return toy_model.TRAIN(params).map(
+      lambda x: {**x, "value": x["value"] / (2 - x["value"])}
+    )
+
+  model, _ = toy_model.toy(folder, log_steps=1)
+  with pytest.raises(UserError, match="the loss is inf at step 3"):
+    model.train(input_fn, 2, 9)
+  assert summaries.read_scalars(folder)["loss"] == [(1, 0), (2, 1)]
+
+
 def test_compiled_steps_compute_the_same(tmp_path):
   found = []
   for use_xla in (False, True):

@@ -58,6 +58,26 @@ def test_numbers_of_any_type_are_on_disk_at_once(tmp_path):
   assert len(_files(tmp_path)) == 1
 
 
+def test_a_remote_file_is_uploaded_now_and_then(tmp_path, monkeypatch):
+  monkeypatch.setattr(summaries.files, "is_remote", lambda path: True)
+  clock = [100.0]
+  monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
+  writer = summaries.Summaries(str(tmp_path))
+  writer.flush()
+  points = [(step, step / 2) for step in range(50)]
+  for step, value in points:
+    writer.write(step, {"loss": value})
+  assert _files(tmp_path) == []
+  writer.flush()
+  assert summaries.read_scalars(tmp_path) == {"loss": points}
+  # Two minutes after the last time, all that wait are written.
+  for seconds, written in ((60, 50), (59, 50), (1, 53), (119, 53), (1, 55)):
+    clock[0] += seconds
+    points.append((len(points), 1.0))
+    writer.write(len(points) - 1, {"loss": 1.0})
+    assert summaries.read_scalars(tmp_path) == {"loss": points[:written]}
+
+
 def test_nothing_written_is_no_file(tmp_path):
   summaries.Summaries(str(tmp_path / "new"))
   assert _files(tmp_path) == []
