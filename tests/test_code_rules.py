@@ -1,0 +1,67 @@
+"""Flags stay in scripts, variables in one module, and code stays short."""
+
+import ast
+
+import pytest
+from source_modules import MODULES, imports, read, tree
+
+_FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+
+# Modules that read flags, beside the scripts.
+_READERS_OF_FLAGS = (
+  "training.common_flags",
+  "training.flag_checks",
+  "training.model_flags",
+  "training.settings",
+  "training.startup",
+)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_flags_and_variables_stay_in_their_modules(name):
+  folder, _ = MODULES[name]
+  assert name.rpartition(".")[2] != "utils"
+  knows_flags = folder == "scripts" or name in _READERS_OF_FLAGS
+  assert knows_flags or not {"absl.flags", "absl.app"} & set(imports(name))
+  text = read(name)
+  if name != "variables":
+    for maker in ("tf.Variable(", "v1.get_variable(", "v1.variable_scope("):
+      assert maker not in text
+  for forbidden in ("tf.keras", "tf.estimator", "tensorflow.python"):
+    assert forbidden not in text
+  loads_tensorflow = "tensorflow" in set(imports(name, tree(name).body))
+  without = folder == "pipeline" or name in ("tokenization", "errors")
+  assert not (without and loads_tensorflow)
+
+
+def _is_flag(node):
+  """Whether a node is FLAGS.name, FLAGS["name"] or FLAGS["name"].value."""
+  while isinstance(node, ast.Attribute | ast.Subscript):
+    node = node.value
+    if isinstance(node, ast.Name) and node.id == "FLAGS":
+      return True
+  return False
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_flags_are_only_read(name):
+  for node in ast.walk(tree(name)):
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    assert not any(map(_is_flag, targets)), node.lineno
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_functions_are_short_and_described(name):
+  module = tree(name)
+  assert ast.get_docstring(module)
+  for node in ast.walk(module):
+    if isinstance(node, _FUNCTIONS):
+      assert _length(node) <= 60, node.name
+  for node in module.body:
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+      is_public = not node.name.startswith("_") and node.name != "main"
+      assert ast.get_docstring(node) or not is_public, node.name
+
+
+def _length(function):
+  return function.end_lineno - function.lineno + 1
