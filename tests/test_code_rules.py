@@ -16,6 +16,22 @@ _READERS_OF_FLAGS = (
   "training.startup",
 )
 
+# A reader shall see a task, and the whole model, at once.
+MOST_LINES = dict.fromkeys(
+  (
+    "run_classifier",
+    "run_squad",
+    "run_pretraining",
+    "run_ner",
+    "tasks.tagging",
+    "run_multiple_choice",
+    "tasks.multiple_choice",
+    "fill_mask",
+    "tasks.fill_mask",
+  ),
+  250,
+) | {"modeling": 700}
+
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_flags_and_variables_stay_in_their_modules(name):
@@ -65,3 +81,17 @@ def test_functions_are_short_and_described(name):
 
 def _length(function):
   return function.end_lineno - function.lineno + 1
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_modules_stay_short(name):
+  assert len(read(name).splitlines()) <= MOST_LINES[name]
+
+
+def test_attention_fits_one_glance():
+  (attention,) = (
+    node
+    for node in tree("modeling").body
+    if isinstance(node, ast.FunctionDef) and node.name == "attention"
+  )
+  assert _length(attention) <= 30
