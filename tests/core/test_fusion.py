@@ -1,19 +1,28 @@
 """Tests of fusion: values, gradients, and what is compiled."""
 
+import collections
 import functools
 import os
 import platform
+import re
 import subprocess
 import sys
 
+import golden_classifier
 import numpy as np
 import pytest
 import scripts
+import task_folders
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import fusion
 import layers
 import modeling
+from pipeline import records
+from tasks import classifier, examples
+from training import estimator
+from training.task import build_model_fn
 
 ROWS, WIDTH = 512, 128
 
@@ -187,3 +196,68 @@ def test_a_product_and_its_gelu_are_one_operation(request, activation, name):
   np.testing.assert_allclose(
     run(x, kernel, kernel[0]), expected, rtol=1e-5, atol=1e-5
   )
+
+
+def fused_products(run):
+  """What a first call multiplies: {(type, what it is fused with): number}.
+
+  A residual that is added as well makes no difference.
+  """
+  with context.collect_graphs() as graphs:
+    run()
+  return collections.Counter(
+    (
+      tf.as_dtype(node.attr["T"].type).name,
+      b"+".join(x for x in node.attr["fused_ops"].list.s if x != b"Add"),
+    )
+    for graph in graphs
+    for node in graph.node
+    if re.fullmatch("_?(Mkl|Native|Fused)*MatMul", node.op)
+  )
+
+
+def predictions_of(folder, golden, precision):
+  """Functions that predict with a Predictor, and with an Estimator."""
+  ask = classifier.Classifier(folder, precision=precision)
+  task = task_folders.TASKS["classification"]
+  model_fn = build_model_fn(
+    task, golden.config, f"{folder}/bert_model.ckpt", None, precision=precision
+  )
+  config = estimator.RunConfig(os.path.join(folder, precision))
+  model = estimator.Estimator(model_fn, config)
+  columns = [golden.inputs[name].tolist() for name in records.SEQUENCES]
+  rows = [examples.InputFeatures(*row, 0) for row in zip(*columns, strict=True)]
+  label_type = golden_classifier.LABEL_TYPES["classification"]
+  input_fn = examples.input_fn_builder(rows, 32, False, False, label_type)
+  return {
+    "Predictor": lambda: ask(["the city", "many years"]),
+    "Estimator": lambda: list(model.predict(input_fn, len(rows))),
+  }
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is for x86")
+def test_the_products_of_a_whole_model_are_fused(
+  request, golden, goldens, tmp_path
+):
+  """Those of a classifier, as a Predictor and an Estimator build it."""
+  if not fusion.HAS_ONEDNN:
+    run_with_onednn(request.node.nodeid)
+    return
+  folder = task_folders.write(tmp_path, "classification", golden, goldens)
+  layers_below = golden.config.num_hidden_layers - 1
+  # Query, key, value and two outputs. The last layer computes one position,
+  # without keys and values. The output layer has a bias, too.
+  biases = 5 * layers_below + 3 + 1
+  for name, run in predictions_of(folder, golden, "float32").items():
+    found = fused_products(run)
+    found.pop(("float32", b""))  # Of segments, and of einsum.
+    assert found == {
+      ("float32", b"BiasAdd+GeluApproximate"): layers_below + 1,
+      ("float32", b"BiasAdd"): biases,
+      ("float32", b"BiasAdd+Tanh"): 1,  # The pooler.
+    }, name
+  for name, run in predictions_of(folder, golden, "bfloat16").items():
+    found = fused_products(run)
+    kinds = {fused for dtype, fused in found if dtype == "bfloat16"}
+    assert kinds == {b""}, name
+    assert found["bfloat16", b""] >= biases - 1 + layers_below + 1
