@@ -1,5 +1,6 @@
 """run_ner.py from the shell, on the sample sentences."""
 
+import gzip
 import json
 import re
 
@@ -9,7 +10,9 @@ import scripts
 import task_folders
 import tiny_task
 
-from training import checkpoints
+import tokenization
+from tasks import tagged_rows
+from training import checkpoints, record_files
 
 DATA = scripts.ROOT / "sample_data" / "ner"
 TEXT = "Anna saw Oslo"
@@ -121,6 +124,71 @@ def test_parts_of_speech_are_labels_without_entities(files, tmp_path):
   assert details["labels"]["NN"]["support"] == 8
 
 
+def test_valid_txt_is_the_development_set(files, tmp_path):
+  sentence = ["Ada B-PER", "King E-PER", "saw O", "Oslo S-LOC", ""]
+  data = tmp_path / "data"
+  data.mkdir()
+  tiny_task.write_lines(data / "train.txt", sentence * 8)
+  tiny_task.write_lines(data / "valid.txt", sentence * 3)
+  changes = {"data_dir": data, "num_train_epochs": 1, **tiny_task.HEAD_ONLY}
+  _, log = scripts.fork(
+    "run_ner.py",
+    *flags(files, tmp_path / "out", **changes),
+    *("--do_train", "--do_eval"),
+  )
+  assert "4 labels, which mark entities by IOBES" in log
+  details = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+  support = {k: found["support"] for k, found in details["entities"].items()}
+  assert support == {"all": 6, "LOC": 3, "PER": 3}
+
+
+@pytest.fixture(scope="module")
+def reads_context(files, tmp_path_factory):
+  """A folder trained on compressed JSON Lines with context, and its log."""
+  folder = tmp_path_factory.mktemp("context")
+  row = {"tokens": ["Ada", "saw", "unaffable"], "labels": ["I-PER", "O", "I-X"]}
+  path = folder / "rows.jsonl.gz"
+  with gzip.open(path, "wt", encoding="utf-8") as writer:
+    writer.writelines(f"{json.dumps(row)}\n" for _ in range(8))
+  data = {"data_dir": None, "train_file": path, "dev_file": path}
+  reading = {"max_context": True, "label_all_tokens": True}
+  changes = {"num_train_epochs": 1, **data, **reading, **tiny_task.HEAD_ONLY}
+  _, log = scripts.fork(
+    "run_ner.py",
+    *flags(files, folder / "out", **changes),
+    *("--do_train", "--do_eval"),
+  )
+  return folder / "out", log
+
+
+def test_compressed_json_lines_are_read(reads_context):
+  out, log = reads_context
+  assert "3 labels, which mark entities by IOB1" in log
+  details = json.loads((out / "eval_results.json").read_text())
+  support = {k: found["support"] for k, found in details["entities"].items()}
+  assert support == {"all": 16, "PER": 8, "X": 8}
+
+
+def test_the_trained_model_says_how_to_read(
+  reads_context, files, tmp_path, goldens
+):
+  folder, _ = reads_context
+  sentences = [["the", "city"], ["of", "the", "unaffable"]]
+  path, out = tmp_path / "test.jsonl", tmp_path / "out"
+  rows = [{"tokens": words, "document": "a"} for words in sentences]
+  tiny_task.write_lines(path, map(json.dumps, rows))
+  data = {"data_dir": None, "test_file": path, "init_checkpoint": folder}
+  scripts.fork("run_ner.py", *flags(files, out, **data), "--do_predict")
+  used = json.loads((out / "flags.json").read_text())["flags"]
+  assert used["max_context"] is used["label_all_tokens"] is True
+  # Each row has both sentences.
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  count = sum(len(tokenizer.tokenize(" ".join(s))) for s in sentences)
+  spec = tagged_rows.feature_spec(32)
+  found = record_files.RecordFiles([str(out / "predict.tf_record")], spec)
+  assert found.lengths.tolist() == [count + 2] * 2
+
+
 def test_a_dry_run_names_the_label_of_nearly_all_words(files, tmp_path):
   path = tmp_path / "tags.jsonl"
   row = {"tokens": ["city"] * 20, "labels": ["DT", *["NN"] * 19]}
@@ -161,6 +229,10 @@ ERRORS = {
     {"train_file": "FILES/differ.jsonl"},
     ["differ.jsonl:1", "one label for each of the 2 tokens"],
   ),
+  "no tokens": (
+    {"train_file": "FILES/no_tokens.jsonl"},
+    ["no_tokens.jsonl:2: expected an object with tokens"],
+  ),
   "no metric": (
     {"keep_best": "bleu"},
     ["--keep_best=bleu", "f1, precision, recall, accuracy"],
@@ -182,6 +254,11 @@ def test_a_users_error_is_one_line(files, tmp_path, name):
   tiny_task.write_lines(
     files / "differ.jsonl", ['{"tokens": ["a", "b"], "labels": ["O"]}']
   )
+  rows = (
+    '{"tokens": ["a"], "labels": ["B-X"]}',
+    '{"tokens": [], "labels": []}',
+  )
+  tiny_task.write_lines(files / "no_tokens.jsonl", rows)
   changes = {"do_train": True, **changes}
   changes = {
     k: v.replace("FILES", str(files)) if isinstance(v, str) else v
