@@ -1,6 +1,7 @@
 """run_multiple_choice.py from the shell, on the sample questions."""
 
 import csv
+import gzip
 import json
 import re
 import types
@@ -44,6 +45,8 @@ def trained(files, tmp_path_factory):
     del row["choices"][row["label"] + 1 :]
     if len(row["choices"]) < 2:
       row["choices"].append("Nothing happens.")
+  for row in rows[::3]:
+    row["question"] = "Then"
   for split, part in (("train", rows), ("dev", rows[:10]), ("test", rows[:10])):
     tiny_task.write_lines(folder / f"{split}.jsonl", map(json.dumps, part))
   out = folder / "out"
@@ -94,9 +97,12 @@ def test_the_chooser_gives_the_probabilities_of_the_script(trained):
   with open(out / "test_predictions.tsv", encoding="utf-8") as reader:
     table = list(csv.DictReader(reader, delimiter="\t"))
   for row, found in list(zip(rows, table, strict=True))[:3]:
-    shares = chooser(row["context"], row["choices"])
+    asked = (row["context"], row["choices"])
+    shares = chooser(*asked, row.get("question", ""))
     expected = [float(found[f"choice_{i}"]) for i in range(len(shares))]
     np.testing.assert_allclose(shares, expected, atol=1e-5)
+    is_equal = np.allclose(chooser(*asked), expected, atol=1e-5)
+    assert is_equal == ("question" not in row)
 
 
 def test_a_dialogue(trained):
@@ -130,11 +136,37 @@ def test_a_row_has_a_sequence_for_each_choice(goldens):
   assert row["label_ids"] == 1
 
 
+def test_the_sample_questions_can_be_learned(files, tmp_path):
+  path, out = tmp_path / "rows.jsonl", tmp_path / "out"
+  rows = (DATA / "train.jsonl").read_text().splitlines()[:64]
+  tiny_task.write_lines(path, rows)
+  changes = {
+    "train_file": path,
+    "dev_file": path,
+    "train_batch_size": 16,
+    "learning_rate": 2e-3,
+    "num_train_epochs": 20,
+    "save_checkpoints_steps": 100,
+  }
+  command = flags(files, out, **changes)
+  scripts.fork("run_multiple_choice.py", *command, "--do_train", "--do_eval")
+  results = json.loads((out / "eval_results.json").read_text())["results"]
+  # One choice in four is right.
+  assert results["eval_accuracy"] > 0.6
+
+
+# The first column has no name.
+SWAG_HEADER = (
+  ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,"
+  "ending2,ending3,label"
+)
+SWAG_ROW = "0,a,1,A man sits. He,A man sits.,He,gold,runs.,sleeps.,{},sings.,{}"
+
+
 def test_swag_is_read(files, tmp_path):
-  header = "id,startphrase,sent1,sent2,ending0,ending1,ending2,ending3,label"
-  row = "1,x,A man sits.,He,runs.,sleeps.,eats.,sings.,{}"
-  path = tmp_path / "val.csv"
-  tiny_task.write_lines(path, [header, *(row.format(i % 4) for i in range(8))])
+  path = tmp_path / "val.csv.gz"
+  rows = (SWAG_ROW.format("eats.", i % 4) for i in range(8))
+  path.write_bytes(gzip.compress("\n".join([SWAG_HEADER, *rows]).encode()))
   out = tmp_path / "out"
   data = {"train_file": path, "dev_file": path, "test_file": path}
   scripts.fork(
@@ -198,6 +230,32 @@ def test_a_users_error_is_one_line(files, tmp_path, name):
   (line,) = error.splitlines()
   for part in ("train.jsonl", *expected):
     assert part in line
+  assert not out.exists()
+
+
+SWAG_ERRORS = {
+  "an empty ending": (
+    [SWAG_HEADER, SWAG_ROW.format("eats.", 0), SWAG_ROW.format(" ", 1)],
+    "train.csv:3: choice 2 is not a text; add it",
+  ),
+  "no fourth ending": (
+    ["sent1,sent2,ending0,ending1,ending2,label", "a,b,c,d,e,0"],
+    "train.csv has neither SWAG's columns, sent1, sent2, ending0, ending1, "
+    "ending2, ending3, nor context and choices; rename them",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", SWAG_ERRORS)
+def test_an_error_in_swag_is_one_line(files, tmp_path, name):
+  lines, expected = SWAG_ERRORS[name]
+  path = tmp_path / "train.csv"
+  tiny_task.write_lines(path, lines)
+  out = tmp_path / "out"
+  command = flags(files, out, train_file=path, dev_file=None, do_train=True)
+  _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
+  (line,) = error.splitlines()
+  assert line == f"error: {tmp_path}/{expected}"
   assert not out.exists()
 
 
