@@ -14,6 +14,10 @@ FILES = [
   f"--bert_config_file={MODEL}/bert_config.json",
 ]
 TRAIN = [*FILES, "--output_dir=OUT", "--do_train"]
+SAMPLES = scripts.ROOT / "sample_data"
+SENTENCES = f"--train_file={SAMPLES}/ner/train.txt"
+CHOICES = f"--train_file={SAMPLES}/multiple_choice/train.jsonl"
+QUESTIONS = f"--train_file={MODEL}/squad_v1.json"
 
 COMMANDS = {
   "unknown flag": ["run_classifier.py", "--learning_rat=1"],
@@ -28,13 +32,39 @@ COMMANDS = {
   "no model": ["fill_mask.py", "--model_dir=/-", "--interactive"],
   "no export": ["export_model.py", "--model_dir=/-", "--output_dir=OUT"],
   "no command": ["visualize.py"],
+  "no checkpoint": [
+    *("run_multiple_choice.py", *TRAIN, CHOICES, "--init_checkpoint=/-")
+  ],
+  "no vocabulary": ["run_squad.py", *TRAIN, QUESTIONS, "--vocab_file=/-"],
+  "no configuration": [
+    *("run_ner.py", *TRAIN, SENTENCES, "--bert_config_file=/-")
+  ],
+  "no model to serve": ["serve.py", "--model_dir=/-", "--port=0"],
+  "no name to serve": ["serve.py", "--model_dir=/-", "--model_name=a/b"],
+  "no model to convert": [
+    *("convert_checkpoint.py", "--to=huggingface", "--model_dir=/-"),
+    "--output_dir=OUT",
+  ],
+  "no format": ["convert_checkpoint.py", "--to=pickle"],
+  "no release": ["download.py", "model", "uncased_L-2_H-128_A-3"],
+  "no data set": ["download.py", "glue"],
+  "no text to learn from": [
+    *("build_vocab.py", "--input_file=/-", "--output_file=OUT")
+  ],
+  "no size": ["build_vocab.py", "--vocab_size=0"],
+  "no documents": [
+    *("create_pretraining_data.py", FILES[0], "--input_file=/-"),
+    "--output_file=OUT",
+  ],
+  "no passes": ["create_pretraining_data.py", "--dupe_factor=0"],
 }
 
 # A process imports the scripts, and forks for each command.
 _CODE = """
 import json, os, runpy, sys
+import build_vocab, convert_checkpoint, create_pretraining_data, download
 import extract_features, fill_mask, run_classifier, run_multiple_choice
-import run_ner, run_pretraining, run_squad, visualize
+import run_ner, run_pretraining, run_squad, serve, visualize
 for name, argv in json.loads(sys.argv[1]).items():
   if not os.fork():
     sys.argv = argv
@@ -72,6 +102,12 @@ def test_an_error_is_reported_without_tensorflow(output, name):
   before, found, _ = output.partition(f"{name} ended with 2 False\n")
   assert found, output
   assert before.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize("name", ["build_vocab", "tokenization"])
+def test_an_import_leaves_tensorflow_unloaded(name):
+  code = f"import sys, {name}; assert 'tensorflow.python' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)
 
 
 def test_a_reader_of_the_help_may_leave():
