@@ -1,7 +1,10 @@
 """Tiny files for run_classifier.py, and the flags that name them."""
 
 import json
+import re
 import shutil
+
+import numpy as np
 
 ROWS = {"train": 40, "dev": 11, "test": 7}
 
@@ -73,3 +76,27 @@ def flags(files, out, **changes):
     **changes,
   }
   return [f"--{k}={v}" for k, v in values.items() if v is not None]
+
+
+def largest_changes(before, after):
+  """How far vectors of each part of a model have moved, at most.
+
+  Biases and LayerNorms have no weight decay, so a first update by Adam changes
+  each element with a gradient by 0.1 g / sqrt(0.001 g^2) times the rate.
+
+  Args:
+    before, after: Checkpoints. New variables start from 0.
+
+  Returns:
+    Dict from "embeddings", "layer_0" and so on, and "head".
+  """
+  found = {}
+  for name, shape in after.shapes.items():
+    if len(shape) == 1 and not name.startswith("bert/pooler/"):
+      is_new = name not in before.shapes
+      old = np.zeros(shape) if is_new else before[name]
+      part = re.match(r"bert/(embeddings|encoder/layer_\d+)/", name)
+      part = part[1].removeprefix("encoder/") if part else "head"
+      change = float(np.max(np.abs(after[name] - old)))
+      found[part] = max(change, found.get(part, 0.0))
+  return found

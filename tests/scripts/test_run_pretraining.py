@@ -293,6 +293,30 @@ def test_from_nothing_without_next_sentences(files, tmp_path):
   assert "cls/seq_relationship/output_bias" not in released
 
 
+def test_layers_are_frozen_and_have_rates_of_their_own(files, tmp_path):
+  changes = {
+    "bert_config_file": files / "two_layers.json",
+    "freeze_layers": 0,
+    "layerwise_lr_decay": 0.25,
+    "num_train_steps": 1,
+    "num_warmup_steps": 0,
+  }
+  _fork(files, tmp_path, "--do_train", **changes)
+  folders = files / "model", tmp_path
+  found = tiny_task.largest_changes(
+    *(checkpoints.Checkpoint(f"{f}/bert_model.ckpt") for f in folders)
+  )
+  assert found == pytest.approx(
+    {
+      "embeddings": 0,
+      "layer_0": 3.1623e-3 / 16,
+      "layer_1": 3.1623e-3 / 4,
+      "head": 3.1623e-3,
+    },
+    rel=0.02,
+  )
+
+
 def test_bfloat16_is_near_float32(trained, files, tmp_path):
   changes = {
     "precision": "bfloat16",

@@ -260,6 +260,27 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
     assert (out / name).read_bytes() == (trained[0] / name).read_bytes(), name
 
 
+def test_layers_are_frozen_and_have_rates_of_their_own(files, tmp_path):
+  changes = {
+    "bert_config_file": files / "two_layers.json",
+    "freeze_layers": 1,
+    "layerwise_lr_decay": 0.25,
+    "train_batch_size": 16,
+    "num_train_epochs": 1,  # A single step.
+    "predict_file": None,
+  }
+  _fork(files, tmp_path, "--do_train", **changes)
+  folders = files / "model", tmp_path
+  found = tiny_task.largest_changes(
+    *(checkpoints.Checkpoint(f"{f}/bert_model.ckpt") for f in folders)
+  )
+  # Probabilities sum up to 1, so the bias of the head has no gradient.
+  assert found.pop("head") < 1e-5
+  assert found == pytest.approx(
+    {"embeddings": 0, "layer_0": 0, "layer_1": 3.1623e-3 / 4}, rel=0.02
+  )
+
+
 def test_the_best_threshold_is_found_and_stored(trained_v2, files):
   out, log = trained_v2
   threshold = _read(out / "null_threshold.json")["null_score_diff_threshold"]
