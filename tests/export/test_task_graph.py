@@ -1,6 +1,9 @@
 """Classifiers and vectors as graphs: answers, signatures, serialized rows."""
 
 import itertools
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -20,9 +23,8 @@ TEXTS = ["the city", "many years , before this " * 6, " ", "Émile's a"]
 PAIRS = list(itertools.product(TEXTS, [*TEXTS, ""]))
 
 
-@pytest.fixture
-def load(tmp_path, golden, goldens):
-  """Makes the folder that a training leaves; returns the Classifier."""
+def _loader(folder, golden, goldens):
+  """A function that makes what a training leaves, and loads it."""
 
   def make(kind, long_text, is_pair):
     label_type = LABEL_TYPES[kind]
@@ -33,10 +35,27 @@ def load(tmp_path, golden, goldens):
       **classification.assets(label_type, reading),
     }
     values = golden_values(golden, label_type.num_outputs)
-    checkpoints.write_release(str(tmp_path), values, files)
-    return Classifier(str(tmp_path))
+    checkpoints.write_release(str(folder), values, files)
+    return Classifier(str(folder))
 
   return make
+
+
+@pytest.fixture
+def load(tmp_path, golden, goldens):
+  """Makes the folder that a training leaves; returns the Classifier."""
+  return _loader(tmp_path, golden, goldens)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, golden, goldens):
+  """A Classifier, and the folder of its SavedModel."""
+  folder = tmp_path_factory.mktemp("classifier")
+  load = _loader(folder, golden, goldens)
+  classifier = load("classification", "head", False)
+  graph = _graph(classifier)
+  tf.saved_model.save(graph, str(folder / "saved"), graph.serving())
+  return classifier, str(folder / "saved")
 
 
 def _graph(classifier):
@@ -77,11 +96,9 @@ def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
   )
 
 
-def test_a_saved_model_reads_texts_and_rows(load, tmp_path):
-  classifier = load("classification", "head", False)
-  graph = _graph(classifier)
-  tf.saved_model.save(graph, str(tmp_path / "saved"), graph.serving())
-  loaded = tf.saved_model.load(str(tmp_path / "saved"))
+def test_a_saved_model_reads_texts_and_rows(saved):
+  classifier, folder = saved
+  loaded = tf.saved_model.load(folder)
   wanted = classifier.probabilities(TEXTS)
   texts = tf.constant(TEXTS)
   found = [loaded(texts), loaded.signatures["serving_default"](text=texts)]
@@ -103,6 +120,43 @@ def test_a_saved_model_reads_texts_and_rows(load, tmp_path):
     np.testing.assert_allclose(probabilities, wanted, rtol=1e-4, atol=1e-5)
     labels = np.array(LABELS)[np.argmax(wanted, axis=1)]
     assert [n.decode() for n in answers["label"].numpy()] == labels.tolist()
+
+
+# Prints the answers to texts, in a process that cannot import this project.
+_ALONE = """
+import importlib.util, json, sys
+import tensorflow as tf
+assert importlib.util.find_spec("modeling") is None
+folder, texts = sys.argv[1], json.loads(sys.argv[2])
+serve = tf.saved_model.load(folder).signatures["serving_default"]
+answers = {k: v.numpy() for k, v in serve(text=tf.constant(texts)).items()}
+assert "tensorflow_text" not in sys.modules
+print(
+  json.dumps(
+    {
+      "label": [label.decode() for label in answers["label"]],
+      "probabilities": answers["probabilities"].tolist(),
+    }
+  )
+)
+"""
+
+
+def test_a_saved_model_needs_tensorflow_alone(saved, tmp_path):
+  classifier, folder = saved
+  command = [sys.executable, "-I", "-c", _ALONE, folder, json.dumps(TEXTS)]
+  done = subprocess.run(
+    command, cwd=tmp_path, capture_output=True, text=True, check=False
+  )
+  assert done.returncode == 0, done.stderr
+  found, wanted = json.loads(done.stdout), classifier(TEXTS)
+  assert found["label"] == [prediction.label for prediction in wanted]
+  np.testing.assert_allclose(
+    found["probabilities"],
+    [list(prediction.probabilities.values()) for prediction in wanted],
+    rtol=1e-4,
+    atol=1e-5,
+  )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
