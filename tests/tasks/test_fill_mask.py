@@ -1,11 +1,14 @@
 """What a pre-trained model says about texts, against one row at a time."""
 
+import io
 import json
 import math
 import os
 import pathlib
 import shutil
+import zipfile
 
+import loopback
 import numpy as np
 import pytest
 import scripts
@@ -17,6 +20,7 @@ import modeling
 import tokenization
 import variables
 from errors import UserError
+from pipeline import downloads
 from tasks import masked_text, pretraining
 from tasks.fill_mask import MaskFiller
 from training import checkpoints, model_folder
@@ -197,15 +201,20 @@ def test_a_vocabulary_may_be_shorter_than_the_table(tmp_path, folder):
   assert filled.text == "?"
 
 
-def test_a_vocabulary_without_mask_is_refused(tmp_path, folder):
-  path, values = folder
+def write_without_mask(folder, release):
+  """Writes a release whose vocabulary lacks [MASK]."""
+  path, values = release
   pieces = (path / "vocab.txt").read_text().splitlines()
   pieces[pieces.index("[MASK]")] = "[NO]"
   contents = {
     "bert_config.json": (path / "bert_config.json").read_bytes(),
     "vocab.txt": "\n".join(pieces),
   }
-  checkpoints.write_release(str(tmp_path), values, contents)
+  checkpoints.write_release(str(folder), values, contents)
+
+
+def test_a_vocabulary_without_mask_is_refused(tmp_path, folder):
+  write_without_mask(tmp_path, folder)
   with pytest.raises(UserError, match=r"has no \[MASK\]; pass a model"):
     MaskFiller(str(tmp_path))
 
@@ -334,16 +343,23 @@ def test_long_lines_are_answered_in_small_groups():
   assert [text for group in found for text in group] == texts
 
 
-def test_the_script_writes_json_lines(folder, tmp_path):
-  tiny_task.write_lines(tmp_path / "in.txt", ["the [MASK] would be", TEXT])
+def test_the_script_writes_json_lines(folder, filler, tmp_path):
+  texts = ["the [MASK] would be", TEXT, "the city ||| it would be"]
+  tiny_task.write_lines(tmp_path / "in.txt", texts)
   command = [f"--model_dir={folder[0]}", f"--input_file={tmp_path}/in.txt"]
   path = tmp_path / "out.jsonl"
   scripts.fork("fill_mask.py", *command, f"--output_file={path}")
-  masked, scored = map(json.loads, path.read_text().splitlines())
+  masked, scored, pair = map(json.loads, path.read_text().splitlines())
+  assert masked.keys() == {"text", "masks", "num_pieces"}
   assert len(masked["masks"]) == 1
-  assert "pseudo_log_likelihood" not in masked
   total = sum(score for _, score in scored["words"])
+  perplexity = math.exp(-total / scored["num_pieces"])
   assert scored["pseudo_log_likelihood"] == pytest.approx(total)
+  assert scored["pseudo_perplexity"] == pytest.approx(perplexity)
+  assert pair.keys() == scored.keys() | {"next_sentence_probability"}
+  (expected,) = filler([("the city", "it would be")])
+  found = pair["next_sentence_probability"]
+  assert found == pytest.approx(expected.next_sentence_probability, rel=1e-4)
 
 
 def test_the_script_answers_on_a_terminal(folder):
@@ -439,3 +455,54 @@ def test_a_users_error_is_one_line(folder, tmp_path, flags, lines, expected):
   (line,) = error.splitlines()
   assert expected in line
   assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+@pytest.mark.parametrize(
+  ("write", "expected"),
+  [
+    (
+      write_without_mask,
+      "the vocabulary beside MODEL/bert_model.ckpt has no [MASK]; pass a model",
+    ),
+    (
+      lambda folder, release: write_part(folder, release, "cls/"),
+      "MODEL/bert_model.ckpt has no cls/predictions/",
+    ),
+  ],
+)
+def test_a_model_that_fills_no_mask_is_one_line(
+  folder, tmp_path, write, expected
+):
+  model = tmp_path / "model"
+  model.mkdir()
+  write(model, folder)
+  before = scripts.tree(tmp_path)
+  command = [f"--model_dir={model}", "--input_file=-"]
+  printed, error = scripts.fork(
+    *("fill_mask.py", *command, f"--output_file={tmp_path}/out.jsonl"),
+    stdin="the [MASK]\n",
+    status=2,
+  )
+  (line,) = error.splitlines()
+  assert line.startswith("error: " + expected.replace("MODEL", str(model)))
+  assert printed == ""
+  assert scripts.tree(tmp_path) == before
+
+
+def test_a_release_is_downloaded_by_name(folder, filler, tmp_path, monkeypatch):
+  name = "uncased_L-2_H-128_A-2"
+  content = io.BytesIO()
+  with zipfile.ZipFile(content, "w") as archive:
+    for path in folder[0].iterdir():
+      archive.write(path, path.name)
+  path = f"/bert_models/{downloads.RELEASES[name]}/{name}.zip"
+  monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+  monkeypatch.chdir(tmp_path)
+  downloads.use_cache_only(False)  # It forgets what it has found.
+  with loopback.serve({path: [loopback.Answer(content.getvalue())]}) as server:
+    monkeypatch.setattr(downloads, "_RELEASES_URL", f"{server.url}/bert_models")
+    found = MaskFiller(name, top_k=4)(["the [MASK] would be"])
+    assert [path for _, path, _ in server.requests] == [path]
+  downloads.use_cache_only(False)
+  assert found[0].text == filler(["the [MASK] would be"])[0].text
+  assert [p.name for p in (tmp_path / "cache" / "models").iterdir()] == [name]
