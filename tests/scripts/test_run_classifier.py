@@ -583,30 +583,30 @@ LONG_TEXTS = {"max_seq_length": 24, "long_text": "mean_windows"}
 
 @pytest.fixture(scope="module")
 def long_texts(files):
-  """A folder trained on windows of long texts."""
+  """A folder trained on windows of long texts, and the log."""
   folder = files / "mean_windows"
   changes = {**LONG_TEXTS, **tiny_task.HEAD_ONLY}
   command = tiny_task.flags(files, folder, **changes)
   actions = ("--do_train", "--do_eval", "--do_predict")
-  scripts.fork("run_classifier.py", *command, *actions)
-  return folder
+  return folder, scripts.fork("run_classifier.py", *command, *actions)[1]
 
 
 def test_bfloat16_is_close_to_float32(long_texts, files, tmp_path):
-  changes = {"init_checkpoint": long_texts, "precision": "bfloat16"}
+  folder, _ = long_texts
+  changes = {"init_checkpoint": folder, "precision": "bfloat16"}
   command = tiny_task.flags(files, tmp_path, **LONG_TEXTS, **changes)
   scripts.fork("run_classifier.py", *command, "--do_eval", "--do_predict")
   # bfloat16 has eight significant bits.
-  exact = np.loadtxt(long_texts / "test_results.tsv")
+  exact = np.loadtxt(folder / "test_results.tsv")
   rounded = np.loadtxt(tmp_path / "test_results.tsv")
   np.testing.assert_allclose(rounded, exact, atol=0.05)
   assert np.any(rounded != exact)
-  losses = [_eval_results(path)["eval_loss"] for path in (long_texts, tmp_path)]
+  losses = [_eval_results(path)["eval_loss"] for path in (folder, tmp_path)]
   assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
 def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
-  folder = long_texts
+  folder, log = long_texts
   settings = json.loads((folder / "classifier.json").read_text())
   assert settings["long_text"] == "mean_windows"
   _, *lines = (files / "data" / "test.tsv").read_text().splitlines()
@@ -622,8 +622,11 @@ def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
   np.testing.assert_allclose(
     np.array(shown, np.float64), wanted, rtol=1e-4, atol=5.1e-7
   )
-  rows = len([*tf.data.TFRecordDataset(str(folder / "predict.tf_record"))])
-  assert rows > len(lines)
+  for name, split in (("train", "train"), ("eval", "dev"), ("predict", "test")):
+    path, count = folder / f"{name}.tf_record", tiny_task.ROWS[split]
+    windows = len([*tf.data.TFRecordDataset(str(path))])
+    assert windows > count
+    assert f"{path}: {windows} rows of {count} examples" in log
 
 
 def test_a_dry_run_predicts_memory_and_leaves_nothing(files, tmp_path):
