@@ -327,6 +327,13 @@ MODEL_ROWS = {
     {"bert_config_file": "FILES/cut.json"},
     ["FILES/cut.json is not a valid", "line 2", "pass the bert_config.json"],
   ),
+  "config is a vocabulary": (
+    {"bert_config_file": f"{MODEL}/vocab.txt"},
+    [
+      "--bert_config_file: FILES/model/vocab.txt is not a valid",
+      "pass the bert",
+    ],
+  ),
   "config is not UTF-8": (
     {"bert_config_file": "FILES/latin1.json"},
     ["FILES/latin1.json", "position 30", "pass the bert_config.json"],
