@@ -469,6 +469,7 @@ def test_a_users_error_is_one_line(folder, tmp_path, flags, lines, expected):
       "MODEL/bert_model.ckpt has no cls/predictions/",
     ),
   ],
+  ids=["no mask", "no heads"],
 )
 def test_a_model_that_fills_no_mask_is_one_line(
   folder, tmp_path, write, expected
