@@ -14,6 +14,7 @@ import heapq
 import itertools
 import json
 import math
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -137,15 +138,12 @@ class DecodingSettings:
 class _Span(NamedTuple):
   """Tokens `start` to `end` of a window; both are 0 for no answer."""
 
+  score: float  # The sum of the logits.
   window: int
   start: int
   end: int
   start_logit: float
   end_logit: float
-
-  @property
-  def score(self):
-    return self.start_logit + self.end_logit
 
 
 def answer_question(
@@ -249,10 +247,11 @@ def _least_null(logits):
   An answer is in few windows; the others correctly score no answer high.
   """
   if not logits.size:
-    return _Span(0, 0, 0, 0.0, 0.0)
-  starts, ends = logits[:, :, 0]
-  window = np.argmin(starts + ends)
-  return _Span(0, 0, 0, float(starts[window]), float(ends[window]))
+    return _Span(0.0, 0, 0, 0, 0.0, 0.0)
+  starts, ends = logits[:, :, 0].tolist()
+  scores = list(map(operator.add, starts, ends))
+  window = scores.index(min(scores))
+  return _Span(scores[window], 0, 0, 0, starts[window], ends[window])
 
 
 def _ranked_spans(features, logits, settings):
@@ -268,37 +267,27 @@ def _ranked_spans(features, logits, settings):
   """
   if not features:
     return
-  largest = np.argsort(-logits, axis=2, kind="stable")
-  largest = largest[:, :, : settings.n_best_size]  # [2, W, n]
-  start_positions, end_positions = largest
-  starts, ends = np.take_along_axis(logits, largest, axis=2)
-  may_start = np.array(
-    [
-      [feature.token_is_max_context.get(p, False) for p in row]
-      for feature, row in zip(features, start_positions.tolist(), strict=True)
-    ]
+  size = settings.n_best_size
+  positions = np.argsort(-logits, axis=2, kind="stable")[:, :, :size].tolist()
+  values = (-np.sort(-logits, axis=2)[:, :, :size]).tolist()
+  starts, ends = (  # Pairs of position and logit, W lists of n.
+    [list(zip(*pair, strict=True)) for pair in zip(*kind, strict=True)]
+    for kind in zip(positions, values, strict=True)
   )
-  may_end = np.array(
-    [
-      [p in feature.token_to_orig_map for p in row]
-      for feature, row in zip(features, end_positions.tolist(), strict=True)
-    ]
-  )
-  length = 1 + end_positions[:, np.newaxis] - start_positions[:, :, np.newaxis]
-  allowed = (length >= 1) & (length <= settings.max_answer_length)
-  allowed &= may_start[:, :, np.newaxis] & may_end[:, np.newaxis]
-  scores = starts[:, :, np.newaxis] + ends[:, np.newaxis]  # [W, n, n]
-  ranked = np.flatnonzero(allowed)
-  ranked = ranked[np.argsort(-scores[allowed], kind="stable")]
-  window, start, end = np.unravel_index(ranked, allowed.shape)
-  columns = (
-    window,
-    start_positions[window, start],
-    end_positions[window, end],
-    starts[window, start],
-    ends[window, end],
-  )
-  yield from map(_Span, *(column.tolist() for column in columns))
+  spans = []
+  for window, feature in enumerate(features):
+    may_start, may_end = feature.token_is_max_context, feature.token_to_orig_map
+    allowed_ends = [pair for pair in ends[window] if pair[0] in may_end]
+    for start, start_logit in starts[window]:
+      if may_start.get(start):
+        limit = start + settings.max_answer_length
+        spans += [
+          (start_logit + end_logit, window, start, end, start_logit, end_logit)
+          for end, end_logit in allowed_ends
+          if start <= end < limit
+        ]
+  spans.sort(key=operator.itemgetter(0), reverse=True)  # Stable.
+  yield from map(_Span._make, spans)
 
 
 def _candidates(found):
@@ -362,17 +351,23 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
     orig_text: words of the paragraph, with blanks between them.
     do_lower_case: whether the tokenizer lower-cases.
   """
-  words = orig_text.split(" ")
-  basic = map(_basic_text, words, itertools.repeat(do_lower_case))
-  tokenized = " ".join(filter(None, basic))
+  tokenized = _basic_text_of_words(orig_text, do_lower_case)
   start = tokenized.find(pred_text)
   if start < 0 or not pred_text or pred_text != pred_text.strip(" "):
     return orig_text  # Blanks are not counted, so no end can be one.
-  if len(orig_text.replace(" ", "")) != len(tokenized.replace(" ", "")):
-    return orig_text
   first = start - tokenized.count(" ", 0, start)
   last = first + len(pred_text.replace(" ", "")) - 1
   return orig_text[_offset(orig_text, first) : _offset(orig_text, last) + 1]
+
+
+# The pieces at the ends of the candidates of a question vary more than words.
+@functools.lru_cache(maxsize=2**10)
+def _basic_text_of_words(text, do_lower_case):
+  """As `_basic_text`; "" if that changes the number of characters."""
+  basic = map(_basic_text, text.split(" "), itertools.repeat(do_lower_case))
+  tokenized = " ".join(filter(None, basic))
+  is_aligned = len(text.replace(" ", "")) == len(tokenized.replace(" ", ""))
+  return tokenized if is_aligned else ""
 
 
 def _offset(text, count):
