@@ -18,6 +18,9 @@ from training import common_flags
 
 FLAGS = flags.FLAGS
 
+# Flags of text, which may begin with `~`.
+_FREE_TEXT = ("text", "text_b")
+
 # Numbers of two settings in glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -124,12 +127,16 @@ def _parse(passes_on, argv):
 
 
 def _check_encoding(argv):
-  """Raises flags.Error for a path that cannot be written into a record."""
-  for argument in argv[1:]:
+  """Raises flags.Error for a path that TensorFlow cannot open.
+
+  Scripts without a model open their files without TensorFlow.
+  """
+  has_model = {"bert_config_file", "model_dir"}.intersection(FLAGS)
+  for argument in map(os.fsencode, argv[1:] if has_model else ()):
     try:
-      argument.encode()
-    except UnicodeEncodeError as error:
-      shown = os.fsencode(argument).decode(errors="backslashreplace")
+      argument.decode()
+    except UnicodeDecodeError as error:
+      shown = argument.decode(errors="backslashreplace")
       raise flags.Error(
         f"{shown} is not UTF-8; rename the file or folder"
       ) from error
@@ -138,6 +145,8 @@ def _check_encoding(argv):
 def _check_home():
   """Raises flags.Error for a path whose `~` the shell has not replaced."""
   for name, value in FLAGS.flag_values_dict().items():
+    if name in _FREE_TEXT:
+      continue
     parts = value.split(",") if isinstance(value, str) else value
     for path in parts if isinstance(parts, list) else ():
       if path.startswith("~/") and not os.path.exists(path):
