@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
-import modeling
 import tokenization
 from errors import UserError, plural
 from pipeline import files, new_pieces, progress, text_files
@@ -27,7 +26,6 @@ from pipeline.vocabulary import (
   special_pieces,
   word_splitter,
 )
-from tasks import extended_model
 from training import common_flags, flag_checks, model_flags, startup
 
 FLAGS = flags.FLAGS
@@ -144,6 +142,8 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
   model_flags.check_vocabulary_file(old, "extend", FLAGS.extend)
   model_flags.warn_of_casing(old.vocab, FLAGS.extend)
   if FLAGS.init_checkpoint:
+    from tasks import extended_model  # Needs NumPy.
+
     prefix, config = extended_model.find_base(
       FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
     )
@@ -169,6 +169,8 @@ def extend_vocabulary(
   pieces = new_pieces.extend_vocabulary(list(old.vocab), list(replaced))
   path = FLAGS.output_file
   if FLAGS.init_checkpoint:
+    from tasks import extended_model  # Needs NumPy.
+
     extended_model.write_extended_model(
       FLAGS.init_checkpoint,
       FLAGS.output_dir,
@@ -259,6 +261,8 @@ def check_flags() -> list[str]:
 def main() -> None:
   paths = check_flags()
   if FLAGS.update_config:
+    import modeling  # Needs NumPy.
+
     config = modeling.BertConfig.from_json_file(FLAGS.update_config)
   old = load_old_vocabulary() if FLAGS.extend else None
   logging.info("Counting words in %s", plural(len(paths), "file"))

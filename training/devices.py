@@ -22,7 +22,7 @@ from absl import logging
 
 from errors import UserError, first_line
 from pipeline import files
-from training import input_service, inputs
+from training import input_service
 from training.cluster import Cluster, await_workers, connect
 
 
@@ -255,7 +255,7 @@ def distribute(
 
     found = (read() if read else dataset).flat_map(shares)
     # A `flat_map` forgets that a dataset has no end.
-    return inputs.endless(found) if is_endless else found
+    return input_service.endless(found) if is_endless else found
 
   return strategy.distribute_datasets_from_function(of_host)
 

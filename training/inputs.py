@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import records
-from training import record_files
+from training import input_service, record_files
 from training.packed_batches import Part, form_batches
 
 # Training rows are sorted by length among this many batches: enough for
@@ -294,7 +294,7 @@ def input_fn_from_rows(
     read = _batch_reader(rows.spec, params, transform, in_order, fills)
     dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
     if is_training and len(rows):
-      dataset = endless(dataset)
+      dataset = input_service.endless(dataset)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
   return input_fn
@@ -310,16 +310,6 @@ def _dataset_of(batches):
       tf.TensorSpec([None], tf.string),
     ),
   )
-
-
-def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """A dataset without end, marked as such.
-
-  For any other, a strategy prepares for smaller batches at its end: it makes
-  the batch size dynamic, and asks all hosts at each step.
-  """
-  count = tf.data.INFINITE_CARDINALITY
-  return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def _parts(rows, lengths, params, is_training, sorts):

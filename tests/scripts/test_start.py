@@ -110,6 +110,38 @@ def test_an_import_leaves_tensorflow_unloaded(name):
   subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)
 
 
+def test_scripts_without_a_model_start_without_numpy():
+  names = "build_vocab, create_pretraining_data, download, serve"
+  code = f"import sys, {names}; assert 'numpy' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+  ("command", "code"),
+  [
+    # Text is no path, so the error is another one.
+    (
+      ["visualize.py", "attention", "--text=~/a is here"],
+      b"--output_file is required",
+    ),
+    # Without a model, a path is whatever the system takes.
+    (
+      [
+        *("create_pretraining_data.py", FILES[0], "--output_file=/-/a"),
+        b"--input_file=/caf\xe9",
+      ],
+      b"no file matches /caf",
+    ),
+  ],
+)
+def test_not_every_flag_is_a_path_of_a_model(command, code):
+  done = subprocess.run(
+    [sys.executable, *command], cwd=scripts.ROOT, stderr=subprocess.PIPE
+  )
+  assert done.returncode == 2
+  assert code in done.stderr.splitlines()[-1]
+
+
 def test_a_reader_of_the_help_may_leave():
   reader, writer = os.pipe()
   os.close(reader)
