@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import variables  # First: it imports quiet_start.
 import tensorflow as tf
+from absl import logging
 
 import loss_scale
-from errors import UserError
+from errors import listing
 
 
 def learning_rate_schedule(
@@ -199,7 +200,6 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
 
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
-    UserError: the loss depends on a variable that no VariableStore has.
     ValueError: no trained variable contributes to the loss.
   """
   if tf.executing_eagerly():
@@ -209,7 +209,7 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
   tvars = trained_variables(update)
   others = variables.reads_of_other_variables()
   grads = tf.gradients(loss, [*tvars, *others.values()])
-  _check_all_are_trained(dict(zip(others, grads[len(tvars) :], strict=True)))
+  _warn_of_untrained(dict(zip(others, grads[len(tvars) :], strict=True)))
   grads = grads[: len(tvars)]
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
   if not pairs:
@@ -226,18 +226,22 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
   )
 
 
-def _check_all_are_trained(gradients):
-  """Raises UserError if the loss depends on variables outside the stores.
+def _warn_of_untrained(gradients):
+  """Warns once if the loss depends on variables outside the stores.
 
   `gradients` are those of such variables, or None, by the operations that read
-  them. The operations have names; the variables do not.
+  them. The operations have names; the variables do not. Nor do their handles
+  tell whether they are trainable.
   """
   reads = [name for name, gradient in gradients.items() if gradient is not None]
   if reads:
-    raise UserError(
-      f"create_optimizer would not train the variable that {reads[0]} reads, "
-      f"because it is not in a VariableStore; create it with "
-      f"variables.get_variable, or apply tf.stop_gradient to its value"
+    logging.log_first_n(
+      logging.WARNING,
+      "create_optimizer does not train the variables that %s read, because "
+      "they are in no VariableStore; create them with variables.get_variable, "
+      "or apply tf.stop_gradient to their values",
+      1,
+      listing(reads),
     )
 
 
