@@ -47,7 +47,8 @@ class VariableStore:
     self.initial_values = {} if initial_values is None else initial_values
     self._variables = {}
     self._slot_owners = {}
-    _stores.add(self)
+    with _stores_lock:
+      _stores.add(self)
 
   def __enter__(self) -> VariableStore:
     _local.stack.append(_Frame(self))
@@ -151,6 +152,7 @@ class _Local(threading.local):
 
 
 _stores = weakref.WeakSet()
+_stores_lock = threading.Lock()
 _default_store = VariableStore()
 _local = _Local()
 
@@ -256,7 +258,9 @@ def reads_of_other_variables() -> dict[str, tf.Tensor]:
   if in_v1_graph() or tf.executing_eagerly() or tf.distribute.has_strategy():
     return {}
   graph = tf.compat.v1.get_default_graph()
-  known = {v.handle.ref() for store in _stores for _, v in store.items()}
+  with _stores_lock:  # Another thread may make one.
+    stores = list(_stores)
+  known = {v.handle.ref() for store in stores for _, v in store.items()}
   handles = [
     handle for outer, handle in graph.captures if outer.ref() not in known
   ]
