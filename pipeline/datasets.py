@@ -156,8 +156,14 @@ def fetch_squad(folder: str, offline: bool = False) -> str:
 def _fetch_mrpc(folder, offline):
   """Downloads MRPC, and divides it into GLUE's three files."""
   targets = [os.path.join(folder, f"{n}.tsv") for n in ("dev", "test", "train")]
-  if all(map(files.exists, targets)):
+  existing = list(filter(files.exists, targets))
+  if len(existing) == len(targets):
     return
+  if existing:  # They may be the user's.
+    raise UserError(
+      f"{existing[0]} is in the way; rename or delete it, and run the same "
+      f"command again"
+    )
   train, test, dev_ids = (
     _read_table(
       fetching.fetch(
@@ -175,9 +181,12 @@ def _fetch_mrpc(folder, offline):
     split["test"].append([str(index), *row[1:]])
   # GLUE's own header of the test set has no byte order mark.
   split["test"][0] = [cell.strip("\ufeff") for cell in split["test"][0]]
-  for path, rows in zip(targets, split.values(), strict=True):
-    text = "".join("\t".join(row) + "\n" for row in rows)
-    files.write_file(path, text)
+  files.write_files(
+    {
+      path: "".join("\t".join(row) + "\n" for row in rows)
+      for path, rows in zip(targets, split.values(), strict=True)
+    }
+  )
 
 
 def _read_table(path):
