@@ -103,7 +103,7 @@ def size(path: str | os.PathLike) -> int:
 
 def is_pipe(path: str | os.PathLike) -> bool:
   """Whether a path is a pipe or a device, which can only be read once."""
-  return isfile(path) and not (is_remote(path) or os.path.isfile(path))
+  return not is_remote(path) and isfile(path) and not os.path.isfile(path)
 
 
 def listdir(path: str | os.PathLike) -> list[str]:
@@ -271,8 +271,8 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
   """Like `atomic_write`, for files that describe each other.
 
-  A new file is never beside an old one: a process that is killed while files
-  are renamed leaves only some of the new ones.
+  A new file is never beside an old one: if the process is killed, or a rename
+  fails, while files are renamed, only some of the new ones are left.
   """
   paths = list(map(os.fspath, paths))
   with contextlib.ExitStack() as stack:
