@@ -380,7 +380,8 @@ class XnliProcessor(GlueProcessor):
   """XNLI: MultiNLI in other languages (Conneau et al. 2018).
 
   Args:
-    language: one of XNLI_LANGUAGES, for training and evaluation.
+    language: one of XNLI_LANGUAGES, for training and evaluation; by default
+      that of the class, Chinese.
 
   Attributes:
     language: that language, which a subclass may change.
@@ -391,12 +392,14 @@ class XnliProcessor(GlueProcessor):
 
   language = "zh"
 
-  def __init__(self, language: str = "zh"):
-    if language not in XNLI_LANGUAGES:
+  def __init__(self, language: str | None = None):
+    if language is not None:
+      self.language = language
+    if self.language not in XNLI_LANGUAGES:
       raise UserError(
-        f"--xnli_language={language} is not one of {', '.join(XNLI_LANGUAGES)}"
+        f"--xnli_language={self.language} is not one of "
+        f"{', '.join(XNLI_LANGUAGES)}"
       )
-    self.language = language
 
   @property
   def task(self) -> GlueTask:

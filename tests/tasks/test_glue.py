@@ -6,6 +6,7 @@ import pytest
 from absl import logging
 from tiny_task import write_tsv
 
+from errors import UserError
 from tasks import glue
 from tasks import labels as label_types
 from tasks.examples import DataProcessor, InputExample
@@ -204,6 +205,16 @@ class TestXnli:
     assert read(French(), "dev", tmp_path) == [
       ("dev-2", "fr A", "B", "neutral")
     ]
+
+  def test_a_subclass_may_set_the_attribute_of_the_class(self):
+    class German(glue.XnliProcessor):
+      language = "de"
+
+    assert German().language == "de"
+    assert German("fr").language == "fr"
+    German.language = "xx"
+    with pytest.raises(UserError, match="--xnli_language=xx is not one of"):
+      German()
 
   def test_a_blank_line_has_no_language(self, tmp_path):
     line = row(19, {0: "zh", 1: "neutral", 6: "A", 7: "B"})
