@@ -296,14 +296,20 @@ def _read_trained_split(folder):
   Raises:
     UserError: the folder's flags.json is damaged.
   """
-  record = folder and run_record.read_record(folder)
+  if not folder:
+    return None, {}
+  path = os.path.join(folder, run_record.RECORD_NAME)
+  try:
+    record = run_record.read_record(folder)
+  except UserError as error:  # This run would not write it again.
+    reason = "it is not the record of a run"
+    raise UserError(files.damaged(path, reason)) from error
   trained_on = record and record["data"].get("train")
   if not trained_on or "dev_fraction" not in record["flags"]:
     return None, {}
   known = {"seed": 1, "num_seeds": 1, "dev_fraction": 0.1}
   flags = {"num_seeds": 1, **record["flags"]}
   flags = {name: flags.get(name) for name in known}
-  path = os.path.join(folder, run_record.RECORD_NAME)
   files.check_settings(path, flags, known)
   if not 0 < flags["dev_fraction"] < 1:
     reason = f"dev_fraction is {flags['dev_fraction']}, not between 0 and 1"

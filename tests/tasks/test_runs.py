@@ -166,7 +166,9 @@ def test_a_damaged_record_is_one_line(tmp_path, split_model, record):
   assets, table, _ = split_model
   assets["flags.json"] = json.dumps(record)
   changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
-  with pytest.raises(UserError, match=r"flags.json is damaged.*;") as error:
+  with pytest.raises(
+    UserError, match=r"flags.json is damaged.*; copy it"
+  ) as error:
     make_task(tmp_path, assets, **changes)
   assert "\n" not in str(error.value)
 
