@@ -371,11 +371,8 @@ class Experiment:
       steps * size / rows.num_rows,
       plural(rows.num_rows, "row"),
     )
-    if not best or not model.global_step:
-      # A history in this folder is of another training.
-      best_checkpoint.delete_history(settings.output_dir)
     input_fn = self._train_input_fn()
-    forget = functools.partial(self._task.before_updates, settings.output_dir)
+    forget = functools.partial(self._before_updates, model)
     model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)
     if best and best.checkpoint:
       model.use(best.checkpoint)
@@ -384,6 +381,14 @@ class Experiment:
       settings.output_dir, weights, self._model_files.contents
     )
     logging.info("The trained model is in %s", settings.output_dir)
+
+  def _before_updates(self, model):
+    """Deletes what describes other weights than those of this training."""
+    folder = self._settings.output_dir
+    self._task.before_updates(folder)
+    if not self._best or not model.global_step:
+      # A history in this folder is of another training.
+      best_checkpoint.delete_history(folder)
 
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]

@@ -408,13 +408,25 @@ def test_a_new_training_forgets_the_best_of_another(tmp_path, monkeypatch):
     json.dumps({"metric": "score", "evaluations": [[2, 0.9]]})
   )
 
-  def train(*args):
+  def run_steps(*args):
     assert not (tmp_path / "best.json").exists()
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(experiment.estimator.Estimator, "train", train)
+  monkeypatch.setattr(experiment.estimator.Estimator, "_run_steps", run_steps)
   with pytest.raises(KeyboardInterrupt):
     run(Tagging(TOKENS), tmp_path, "train", "dev", keep_best="score")
+
+
+def test_a_refused_training_forgets_nothing(tmp_path):
+  class Refused(Tagging):
+    def before_updates(self, folder):
+      raise UserError("a file is needed")
+
+  history = {"metric": "score", "evaluations": [[2, 0.9]]}
+  (tmp_path / "best.json").write_text(json.dumps(history))
+  with pytest.raises(UserError, match="a file is needed"):
+    run(Refused(TOKENS), tmp_path, "train")
+  assert (tmp_path / "best.json").exists()
 
 
 def test_rows_of_an_example_stay_together(tagged, tmp_path):
