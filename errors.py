@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
@@ -21,8 +22,16 @@ class UserError(ValueError):
 
 
 def first_line(error: BaseException) -> str:
-  """The first line of an exception's message; without one, its type's name."""
-  return [*str(error).strip().splitlines(), type(error).__name__][0]
+  """The first line of an exception's message; without one, its type's name.
+
+  The line in which TensorFlow counts the causes that follow is left out.
+  """
+  lines = [
+    line.strip()
+    for line in str(error).splitlines()
+    if line.strip() and not re.match(r"\d+ root error", line)
+  ]
+  return [*lines, type(error).__name__][0]
 
 
 def plural(count: int, noun: str) -> str:

@@ -100,6 +100,12 @@ def test_a_tpu_that_stops(monkeypatch):
       "continue from the newest checkpoint"
     )
     assert error.value.status == 75
+  several = "2 root error(s) found.\n  (0) UNAVAILABLE: Socket closed\n  (1) x"
+  with (
+    pytest.raises(devices.LostWorkerError, match=r"stopped \(\(0\) UNAV"),
+    devices.hosts_end_together(Tpu()),
+  ):
+    raise errors.UnavailableError(None, None, several)
   # Such as a folder in the place of a file.
   for kind in (errors.FailedPreconditionError, errors.InvalidArgumentError):
     with pytest.raises(kind), devices.hosts_end_together(Tpu()):
