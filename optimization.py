@@ -156,7 +156,7 @@ def create_optimizer(
 
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
-    UserError: the loss depends on a variable that no VariableStore has.
+    UserError: two variables have the same name.
   """
   del use_tpu
   update = Optimization(init_lr, num_train_steps, num_warmup_steps)
