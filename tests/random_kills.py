@@ -41,9 +41,9 @@ def kill_after(seconds, script, *flags):
 def contents(folder):
   """The bytes of each file by name, but for those that must differ."""
   return {
-    path.name: path.read_bytes()
-    for path in pathlib.Path(folder).iterdir()
-    if not path.name.startswith(DIFFERENT)
+    str(path.relative_to(folder)): path.read_bytes()
+    for path in pathlib.Path(folder).rglob("*")
+    if path.is_file() and not path.name.startswith(DIFFERENT)
   }
 
 
