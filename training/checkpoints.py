@@ -69,8 +69,7 @@ def find_checkpoint(path: str) -> str:
   if files.isdir(path):
     release = os.path.join(path, RELEASE_NAME)
     found = (
-      (release if exists(release) else None)
-      or best_checkpoint(path)
+      final_checkpoint(path)
       or next(reversed(training_checkpoints(path)), None)
       or huggingface_weights.find_weights(path)
       or _recorded_checkpoint(path)
@@ -110,6 +109,12 @@ def checkpoint_files(path: str) -> list[str]:
 
 def _data_files(prefix):
   return files.find(glob.escape(prefix) + ".data-*")
+
+
+def final_checkpoint(model_dir: str) -> str | None:
+  """Prefix of a run's finished model, or else of its best weights, or None."""
+  release = os.path.join(model_dir, RELEASE_NAME)
+  return release if exists(release) else best_checkpoint(model_dir)
 
 
 def best_checkpoint(model_dir: str) -> str | None:

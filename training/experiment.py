@@ -39,7 +39,9 @@ from training import (
   record_files,
   run_record,
   start_checks,
+  summaries,
 )
+from training.failed_batch import delete_failed_batch
 from training.settings import Settings
 from training.task import RowSet, Task, build_model_fn
 
@@ -157,7 +159,7 @@ class Experiment:
       )
       self._make_row_sets()
       model = self._build_estimator()
-      self._train_or_load_best(model)
+      self._train_or_load(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
       evaluations, results = [], {}
       for rows in dev_sets:
@@ -328,13 +330,14 @@ class Experiment:
     )
     return estimator.Estimator(model_fn, settings.run_config())
 
-  def _train_or_load_best(self, model):
-    """Trains the model, or loads the best weights of an earlier training."""
-    best = checkpoints.best_checkpoint(self._settings.output_dir)
+  def _train_or_load(self, model):
+    """Trains the model, or loads the finished or best one of a training."""
+    found = checkpoints.final_checkpoint(self._settings.output_dir)
     if self._settings.do_train:
       self._train(model)
-    elif self._is_trained and best:
-      model.use(best)
+    elif self._is_trained and found:
+      # A training that was extended may have left newer weights.
+      model.use(found)
 
   def _check_best_is_wanted(self, model):
     """Raises UserError if the last weights would replace the best ones."""
@@ -389,6 +392,9 @@ class Experiment:
     if not self._best or not model.global_step:
       # A history in this folder is of another training.
       best_checkpoint.delete_history(folder)
+    if not model.global_step:
+      summaries.delete_curves(folder)
+    delete_failed_batch(folder)
 
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]
@@ -401,8 +407,11 @@ class Experiment:
 
   def _evaluate_at(self, model, step):
     """Evaluates after `step` updates; returns a reason to stop, or None."""
-    if self._best and self._best.has_evaluated(step):
-      return self._best.stop_reason
+    if self._best:
+      if self._best.has_evaluated(step):
+        return self._best.stop_reason
+      # The trained model may change, even if no update is left to make.
+      self._task.before_updates(self._settings.output_dir)
     first = None
     for rows in self._row_sets["dev"]:
       results = self._evaluate(model, rows).results

@@ -33,6 +33,13 @@ def write_failed_batch(
   return path
 
 
+def delete_failed_batch(folder: str) -> None:
+  """Deletes the file, if there is one."""
+  path = os.path.join(folder, FILE_NAME)
+  if files.exists(path):
+    files.remove(path)
+
+
 def _to_json(value):
   # JSON has no number for NaN.
   return json.dumps(value if np.isfinite(value) else str(value))

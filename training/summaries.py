@@ -88,9 +88,8 @@ def read_scalars(
     step counts. A file ends at a truncated record.
   """
   events = []
-  for name in sorted(tf.io.gfile.listdir(os.fspath(folder))):
-    if name.startswith("events.out.tfevents."):
-      events += _read_events(os.path.join(folder, name))
+  for path in _event_files(folder):
+    events += _read_events(path)
   curves = collections.defaultdict(dict)
   for event in sorted(events, key=lambda event: event.wall_time):
     for value in event.summary.value:
@@ -98,6 +97,21 @@ def read_scalars(
       if value.HasField("tensor") and array.ndim == 0:
         curves[value.tag][event.step] = float(array)
   return {tag: sorted(curve.items()) for tag, curve in curves.items()}
+
+
+def delete_curves(folder: str) -> None:
+  """Deletes a folder's event files."""
+  for path in _event_files(folder):
+    files.remove(path)
+
+
+def _event_files(folder):
+  names = sorted(tf.io.gfile.listdir(os.fspath(folder)))
+  return [
+    os.path.join(folder, name)
+    for name in names
+    if name.startswith("events.out.tfevents.")
+  ]
 
 
 def _read_events(path):

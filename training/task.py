@@ -169,7 +169,8 @@ class Task:
   def before_updates(self, folder: str) -> None:
     """Deletes files of a folder that describe the weights before a training.
 
-    It is called before the first update, unless none is left to make.
+    It is called before the first update, unless none is left to make, and
+    before each evaluation that may replace the best weights.
 
     Raises:
       UserError: the run needs such a file.

@@ -362,7 +362,7 @@ def test_the_best_is_evaluated_and_predicted_later(kept, files, tmp_path):
       "--do_eval",
       "--do_predict",
     )
-    used = f"Using the weights of {folder}/best_model.ckpt"
+    used = f"Using the weights of {folder}/bert_model.ckpt"
     assert (used in log) == (out == folder)
   results = _eval_results(folder)
   assert results["global_step"] == history["best_step"]

@@ -499,7 +499,7 @@ def test_the_best_is_used_later(kept, files):
   before = _read(out / "predictions.json")
   changes = {"train_file": None, **READ_BACK}
   log = _fork(files, out, "--do_predict", **changes)
-  assert f"Using the weights of {out}/best_model.ckpt" in log
+  assert f"Using the weights of {out}/bert_model.ckpt" in log
   assert _read(out / "predictions.json") == before
 
 

@@ -15,7 +15,7 @@ import variables
 from errors import UserError
 from tasks import find_task
 from pipeline import records
-from training import checkpoints, experiment, folder_lock, memory
+from training import checkpoints, experiment, folder_lock, memory, summaries
 from training.settings import Settings
 from training.task import Evaluation, Outputs, Task
 
@@ -415,6 +415,68 @@ def test_a_new_training_forgets_the_best_of_another(tmp_path, monkeypatch):
   monkeypatch.setattr(experiment.estimator.Estimator, "_run_steps", run_steps)
   with pytest.raises(KeyboardInterrupt):
     run(Tagging(TOKENS), tmp_path, "train", "dev", keep_best="score")
+
+
+def test_the_finished_model_is_used_until_another_is(tmp_path, monkeypatch):
+  """A training that is extended, and killed, leaves newer weights."""
+  scored = []
+
+  class Scored(Tagging):
+    def write_predictions(self, folder, rows, predictions):
+      scored.append([row["values"] for (row,) in predictions])
+
+  def stop(*args):
+    raise KeyboardInterrupt
+
+  run(Scored(TOKENS), tmp_path, "train", "test", num_train_epochs=1.0)
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints, "write_release", stop)
+    with pytest.raises(KeyboardInterrupt):
+      run(Scored(TOKENS), tmp_path, "train", num_train_epochs=3.0)
+  run(Scored(TOKENS), tmp_path, "test")
+  first, later = scored
+  for row, other in zip(first, later, strict=True):
+    np.testing.assert_array_equal(row, other)
+
+
+def test_an_evaluation_that_may_change_the_model_is_told(tmp_path):
+  """The run before was killed in its last evaluation."""
+  calls = []
+
+  class Told(Tagging):
+    def before_updates(self, folder):
+      calls.append("told")
+
+    def score(self, rows, predictions):
+      list(predictions)
+      calls.append("scored")
+      if len(calls) == 3:
+        raise KeyboardInterrupt
+      return Evaluation({"score": 1.0})
+
+  changes = {"keep_best": "score", "do_eval": False, "num_train_epochs": 1.0}
+  with pytest.raises(KeyboardInterrupt):
+    run(Told(TOKENS), tmp_path, "train", "dev", **changes)
+  assert calls == ["told", "told", "scored"]
+  run(Told(TOKENS), tmp_path, "train", "dev", **changes)
+  assert calls[3:] == ["told", "scored"]
+
+
+def test_a_new_training_has_curves_of_its_own(tmp_path):
+  curves = summaries.Summaries(str(tmp_path))
+  curves.write(99, {"loss": 7.0})
+  (tmp_path / "failed_batch.json").write_text("{}")
+  run(Tagging(TOKENS), tmp_path, "train", **tiny_task.HEAD_ONLY)
+  found = summaries.read_scalars(tmp_path)["loss"]
+  assert found
+  assert 99 not in dict(found)
+  assert not (tmp_path / "failed_batch.json").exists()
+  # One that continues adds to them.
+  changes = {"num_train_epochs": 3.0, **tiny_task.HEAD_ONLY}
+  run(Tagging(TOKENS), tmp_path, "train", **changes)
+  later = summaries.read_scalars(tmp_path)["loss"]
+  assert later[: len(found)] == found
+  assert len(later) > len(found)
 
 
 def test_a_refused_training_forgets_nothing(tmp_path):
