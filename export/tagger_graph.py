@@ -21,17 +21,19 @@ from tasks.tagger import Tagger
 
 # Kinds of characters: s, S, another small or capital ASCII letter, another
 # capital, a digit, another character of a word, a Chinese one, a sign that
-# joins words, one that joins digits, a mark, a blank, any other. "." and "'"
-# are themselves; the full stop of an initial is ";".
+# joins words, one that joins digits, a mark, a mark that begins no word,
+# another character that does not, a blank, any other. "." and "'" are
+# themselves; the full stop of an initial is ";".
 _LETTER = "[sSaAUdw]"
 _NUMBER = "d(?:,d)*"
-_REST = rf"(?:{_NUMBER}|[sSaAUw^])*"
+_REST = rf"(?:{_NUMBER}|[sSaAUw^f])*"
 _LETTERS = f"(?:{_NUMBER}|{_LETTER}){_REST}"
 _WORD = (
-  rf"c\^*|(?:[sSaA][.;]){{2,}}|[SAU];|'[sS]\b|"
+  rf"c[\^f]*|(?:[sSaA][.;]){{2,}}|[SAU];|'[sS]\b|"
   rf"{_LETTERS}(?:[-.]{_LETTERS}|'(?:[aAUw]|[sS]{_LETTER}){_REST})*|"
-  rf"[^sSaAUdwc ]\^*"
+  rf"[^sSaAUdwcfx ][\^f]*"
 )
+_BETWEEN = "^[fx ]+"
 _INITIAL = r"\b([SAU])\.( +[SAU])"
 _ELISION = "([sa])'([AU]|S[sSaAUdwc])"
 
@@ -170,9 +172,8 @@ def _split(chars):
   marked = tf.strings.regex_replace(text, f"({_WORD})", "\\1\n")
   parts = tf.strings.split(marked, "\n")
   sizes = tf.cast(tf.strings.length(parts.values), tf.int64)
-  blanks = sizes - tf.cast(
-    tf.strings.length(tf.strings.strip(parts.values)), tf.int64
-  )
+  words = tf.strings.regex_replace(parts.values, _BETWEEN, "")
+  blanks = sizes - tf.cast(tf.strings.length(words), tf.int64)
   ends = tf.cumsum(sizes) - tf.gather(chars.row_starts(), parts.value_rowids())
   starts = ends - sizes + blanks
   is_word = parts.with_values(starts < ends)
@@ -185,6 +186,10 @@ def _split(chars):
 @functools.cache
 def _kinds():
   """The kind of each character, a table for `text_graph.look_up`."""
+  mark, no_start = (
+    f"[{re.escape(characters)}]"
+    for characters in (text_words.marks(), text_words.dropped())
+  )
   patterns = {
     "s": "s",
     "S": "S",
@@ -196,8 +201,10 @@ def _kinds():
     "w": r"\w",
     "-": "[-/@&+]",
     ",": "[,:]",
-    "^": f"[{re.escape(text_words.marks())}]",
     " ": r"\s",
+    "f": f"(?={mark}){no_start}",
+    "^": mark,
+    "x": no_start,
     ".": r"\.",
     "'": "['’]",
   }

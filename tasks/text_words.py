@@ -16,8 +16,9 @@ def split_text(text: str) -> list[tuple[int, int]]:
   A word is a Chinese character; an abbreviation such as U.S.; an initial such
   as W. before a capitalized word; 's; letters and digits, with hyphens,
   apostrophes and similar signs inside, and commas and colons between digits; or
-  any other sign. `marks` belong to what they follow. An elided article is a
-  word of its own: d'Orsay has three.
+  any other sign. `marks` belong to what they follow; no word begins with a
+  character that tokenizers drop. An elided article is a word of its own:
+  d'Orsay has three.
   """
   return [match.span() for match in _text_words().finditer(text)]
 
@@ -25,6 +26,11 @@ def split_text(text: str) -> list[tuple[int, int]]:
 def marks() -> str:
   """The characters that combine with others, or only format them."""
   return _characters("Mn", "Mc", "Me", "Cf")
+
+
+def dropped() -> str:
+  """The control and format characters, and the one for what is unknown."""
+  return _characters("Cc", "Cf") + "\ufffd"
 
 
 def capitals() -> str:
@@ -42,7 +48,9 @@ def _characters(*categories):
 @functools.cache
 def _text_words():
   """The pattern of a word; `export.tagger_graph` has the same."""
-  mark, capital = (f"[{re.escape(c)}]" for c in (marks(), capitals()))
+  mark, no_start, capital = (
+    f"[{re.escape(c)}]" for c in (marks(), dropped(), capitals())
+  )
   letter, first = rf"[^\W{CHINESE}]", rf"[^\W\dsS{CHINESE}]"
   number = r"\d(?:[,:]\d)*"
   rest = f"(?:{number}|{letter}|{mark})*"
@@ -52,7 +60,7 @@ def _text_words():
     rf"[{CHINESE}]{mark}*|(?:[A-Za-z]\.){{2,}}|"
     rf"\b{capital}\.(?=\s+{capital})|['’][sS]\b|"
     f"{letters}(?:[-./@&+]{letters}|{joint}(?:{first}|[sS]{letter}){rest})*|"
-    rf"[^\w\s]{mark}*"
+    rf"(?!{no_start})[^\w\s]{mark}*"
   )
 
 

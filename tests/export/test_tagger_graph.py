@@ -87,13 +87,18 @@ def test_texts_come_in_a_list_or_from_a_generator(tagger):
 @given(
   st.lists(
     st.text()
-    | st.text(st.sampled_from("aAsS.'’-, :/_éÉ中\u3000!12\n\u0301\u200d")),
+    | st.text(
+      st.sampled_from("aAsS.'’-, :/_éÉ中\u3000!12\n\u0301\u200d\0\ufffd")
+    ),
     min_size=1,
     max_size=40,
   )
 )
 @example(
-  ["J. R. R. R. Tolkien's", "U.S. W. É. B", "O’Brien'S 1,000,0 '\u3000A."]
+  [
+    *("J. R. R. R. Tolkien's", "U.S. W. É. B", "O’Brien'S 1,000,0 '\u3000A."),
+    *("\u200bA \u2066\u200b\u0301 (\u200b)\u200b", " \0\u200b", "U.S.\u200bA"),
+  ]
 )
 def test_words_are_those_of_split_text(texts):
   chars = tf.strings.unicode_decode(tf.constant(texts), "UTF-8")
