@@ -268,7 +268,7 @@ def _with_trained_split(processor, folder):
   """
   trained_on, flags = _read_trained_split(folder)
   if not trained_on:
-    return processor
+    return processor.with_split([], lambda rows: False)
   # All seeds of --num_seeds share the split of the first.
   first = max(flags["seed"] - flags["num_seeds"] + 1, 0)
   seeds = range(flags["seed"], first - 1, -1)

@@ -97,6 +97,14 @@ def test_rows_that_were_trained_on_are_not_evaluated(
   assert "may have been trained on some of the rows" in caplog.text
 
 
+def test_a_copied_model_may_know_the_rows(tmp_path, split_model, caplog):
+  assets, table, _ = split_model
+  del assets["flags.json"]  # Which tells the rows that it was trained on.
+  changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
+  make_task(tmp_path, assets, **changes).examples("dev")
+  assert "may have been trained on some of the rows" in caplog.text
+
+
 def test_ids_do_not_change_the_rows_to_evaluate(tmp_path, split_model, caplog):
   assets, table, dev = split_model
   changes = {"task_name": ["custom"], "splits": ("dev",), "seed": 1}
