@@ -177,7 +177,9 @@ class TaggingTask(Task):
           text, spans, labels, words["probabilities"], self._scheme
         )
         found.write(entities.to_json(text, found_here) + "\n")
-    logging.info("%s: %s", ", ".join(paths), plural(rows.num_rows, "sentence"))
+    logging.info(
+      "%s: %s", ", ".join(paths), plural(len(rows.examples), "sentence")
+    )
 
   def report(
     self, folder: str, evaluations: Sequence[TaggedSet], record: Mapping
