@@ -76,6 +76,10 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     flag_checks.warn_of_unused("omit it or --spm_model_file", "vocab_file")
   if not path:
     _check_needs_no_sentencepiece()
+    if given := common_flags.given("init_checkpoint"):
+      from training import checkpoints
+
+      checkpoints.find_checkpoint(given)  # It may be wrong.
     flag_checks.require(flag)
   if FLAGS[flag].value:
     flag_checks.require_file(flag)

@@ -18,6 +18,7 @@ from training import (
   flag_checks,
   model_flags,
   model_folder,
+  start_checks,
 )
 from training.task import Task
 
@@ -245,6 +246,7 @@ def find_weights() -> tuple[str | None, str | None]:
   init_checkpoint, output_dir = FLAGS.init_checkpoint, FLAGS.output_dir
   if not FLAGS.do_train:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+  start_checks.check_init_path(init_checkpoint)
   folder = model_folder.weights_folder(output_dir, init_checkpoint)
   if not (FLAGS.do_train or folder):
     raise UserError(

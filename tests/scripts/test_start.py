@@ -35,6 +35,19 @@ COMMANDS = {
   "no checkpoint": [
     *("run_multiple_choice.py", *TRAIN, CHOICES, "--init_checkpoint=/-")
   ],
+  "only a wrong checkpoint": [
+    *(
+      "run_classifier.py",
+      "--output_dir=OUT",
+      "--do_train",
+      "--task_name=MRPC",
+    ),
+    *(f"--data_dir={MODEL}", "--init_checkpoint=/-"),
+  ],
+  "only a wrong model": [
+    *("run_multiple_choice.py", "--output_dir=OUT", "--do_eval"),
+    *("--dev_file=/-", "--init_checkpoint=/-"),
+  ],
   "no vocabulary": ["run_squad.py", *TRAIN, QUESTIONS, "--vocab_file=/-"],
   "no configuration": [
     *("run_ner.py", *TRAIN, SENTENCES, "--bert_config_file=/-")
