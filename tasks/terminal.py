@@ -54,4 +54,4 @@ def ask(prompt: str, read: Callable[[str], str] = input) -> str:
     raise UserError(
       "standard input is not UTF-8; convert the input to UTF-8"
     ) from error
-  return line
+  return line.removeprefix("\ufeff")  # A file may begin with this mark.

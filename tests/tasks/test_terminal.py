@@ -8,6 +8,18 @@ from errors import UserError
 from tasks import squad_reader, terminal
 
 
+def test_a_byte_order_mark_is_no_part_of_the_input():
+  lines, shown = iter(["\ufeffJapan"]), []
+
+  def read(prompt):
+    for line in lines:
+      return line
+    raise EOFError
+
+  terminal.converse(str.upper, read=read, write=shown.append)
+  assert shown == ["JAPAN", ""]
+
+
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 @pytest.mark.parametrize(
   "converse",
