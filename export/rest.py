@@ -93,6 +93,8 @@ def read_answer(model: ServedModel, body: object) -> Call:
     UserError: it is not such a request.
   """
   if isinstance(body, list):
+    if not body:
+      raise UserError("the list of inputs is empty; pass at least one")
     items = _read_rows(model, body, "texts")
     return Call(items, lambda answers: {"answers": answers})
   item = _parse(model, body, "the input")

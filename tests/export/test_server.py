@@ -250,7 +250,7 @@ BAD = {
   "nested deeply": ("/answer", "[" * 1999, 400, "not valid JSON"),
   "nothing": ("/answer", "", 400, "not valid JSON"),
   "a number": ("/answer", "7", 400, "not an object with 'text'"),
-  "an empty list": ("/answer", "[]", 400, "at least one element"),
+  "an empty list": ("/answer", "[]", 400, "list of inputs is empty"),
   "no text": ("/answer", {}, 400, "no text; pass it"),
   "null": ("/answer", {"text": None}, 400, "no text; pass it"),
   "a number for a text": ("/answer", {"text": 7}, 400, "text is not a string"),
