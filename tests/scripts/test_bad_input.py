@@ -164,6 +164,10 @@ FLAG_ROWS = {
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
   "no epochs": ({"num_train_epochs": 0}, ["--num_train_epochs=0"]),
+  "a checkpoint that is misspelled": (
+    {"init_checkpoint": "FILES/modle", "vocab_file": None},
+    ["no checkpoint FILES/modle: there is no file FILES/modle.index"],
+  ),
   "no checkpoints": (
     {"save_checkpoints_steps": 0},
     ["--save_checkpoints_steps=0"],

@@ -189,6 +189,20 @@ def test_the_trained_model_says_how_to_read(
   assert found.lengths.tolist() == [count + 2] * 2
 
 
+def test_a_long_sentence_counts_once(reads_context, files, tmp_path):
+  path, out = tmp_path / "test.jsonl", tmp_path / "out"
+  path.write_text(json.dumps({"tokens": ["city"] * 80}) + "\n")
+  data = {
+    "data_dir": None,
+    "test_file": path,
+    "init_checkpoint": reads_context[0],
+  }
+  command = flags(files, out, **data)
+  _, log = scripts.fork("run_ner.py", *command, "--do_predict")
+  assert re.search(r"predict\.tf_record: [2-9] rows of 1 example\n", log)
+  assert "entities.jsonl: 1 sentence\n" in log
+
+
 def test_a_dry_run_names_the_label_of_nearly_all_words(files, tmp_path):
   path = tmp_path / "tags.jsonl"
   row = {"tokens": ["city"] * 20, "labels": ["DT", *["NN"] * 19]}
