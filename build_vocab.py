@@ -183,8 +183,11 @@ def extend_vocabulary(
   else:
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
   extended = tokenization.FullTokenizer(path, FLAGS.do_lower_case)
+  are_few = len(replaced) < FLAGS.num_new
   return (
-    f"{path}: {len(replaced):,} new pieces, {len(pieces):,} in total; the "
+    f"{path}: {len(replaced):,} new pieces"
+    f"{' (no other occurs twice)' if are_few else ''}, "
+    f"{len(pieces):,} in total; the "
     f"first are {', '.join(list(replaced)[:10])}\n"
     f"before: {report(old, counts.heldout)}\n"
     f"after:  {report(extended, counts.heldout)}"
