@@ -335,9 +335,15 @@ class Experiment:
     found = checkpoints.final_checkpoint(self._settings.output_dir)
     if self._settings.do_train:
       self._train(model)
-    elif self._is_trained and found:
+    elif self._is_trained and found and self._has_heads(found):
       # A training that was extended may have left newer weights.
       model.use(found)
+
+  def _has_heads(self, checkpoint):
+    """Whether it is a model of the task, not the release that it began with."""
+    shapes = checkpoints.Checkpoint(checkpoint).shapes
+    heads = self._task.variable_shapes(self._model_files.config)
+    return all(shapes.get(name) == list(s) for name, s in heads.items())
 
   def _check_best_is_wanted(self, model):
     """Raises UserError if the last weights would replace the best ones."""

@@ -439,6 +439,25 @@ def test_the_finished_model_is_used_until_another_is(tmp_path, monkeypatch):
     np.testing.assert_array_equal(row, other)
 
 
+def test_a_release_beside_a_training_is_not_its_model(tmp_path):
+  """The original is often trained in the folder of a release."""
+  scored = []
+
+  class Scored(Tagging):
+    def write_predictions(self, folder, rows, predictions):
+      scored.append([row["values"] for (row,) in predictions])
+
+  run(Scored(TOKENS), tmp_path, "train", "test", num_train_epochs=1.0)
+  prefix = str(tmp_path / "bert_model.ckpt")
+  release = checkpoints.Checkpoint(prefix)
+  weights = {n: release[n] * 2 for n in release.shapes if n != "toy/kernel"}
+  checkpoints.write_checkpoint(prefix, weights)
+  run(Scored(TOKENS), tmp_path, "test")
+  first, later = scored
+  for row, other in zip(first, later, strict=True):
+    np.testing.assert_array_equal(row, other)
+
+
 def test_an_evaluation_that_may_change_the_model_is_told(tmp_path):
   """The run before was killed in its last evaluation."""
   calls = []
