@@ -26,14 +26,14 @@ from tasks.tagger import Tagger
 # themselves; the full stop of an initial is ";".
 _LETTER = "[sSaAUdw]"
 _NUMBER = "d(?:,d)*"
-_REST = rf"(?:{_NUMBER}|[sSaAUw^f])*"
+_REST = rf"(?:{_NUMBER}|[sSaAUw^~])*"
 _LETTERS = f"(?:{_NUMBER}|{_LETTER}){_REST}"
 _WORD = (
-  rf"c[\^f]*|(?:[sSaA][.;]){{2,}}|[SAU];|'[sS]\b|"
+  rf"c[\^~]*|(?:[sSaA][.;]){{2,}}|[SAU];|'[sS]\b|"
   rf"{_LETTERS}(?:[-.]{_LETTERS}|'(?:[aAUw]|[sS]{_LETTER}){_REST})*|"
-  rf"[^sSaAUdwcfx ][\^f]*"
+  rf"[^sSaAUdwc~# ][\^~]*"
 )
-_BETWEEN = "^[fx ]+"
+_BETWEEN = "^[~# ]+"
 _INITIAL = r"\b([SAU])\.( +[SAU])"
 _ELISION = "([sa])'([AU]|S[sSaAUdwc])"
 
@@ -202,9 +202,9 @@ def _kinds():
     "-": "[-/@&+]",
     ",": "[,:]",
     " ": r"\s",
-    "f": f"(?={mark}){no_start}",
+    "~": f"(?={mark}){no_start}",
     "^": mark,
-    "x": no_start,
+    "#": no_start,
     ".": r"\.",
     "'": "['’]",
   }

@@ -98,6 +98,7 @@ def test_texts_come_in_a_list_or_from_a_generator(tagger):
   [
     *("J. R. R. R. Tolkien's", "U.S. W. É. B", "O’Brien'S 1,000,0 '\u3000A."),
     *("\u200bA \u2066\u200b\u0301 (\u200b)\u200b", " \0\u200b", "U.S.\u200bA"),
+    *("\ufeffW. Smith", "a \u200bW. B", "\xadJ. Doe", "Anna’s\u200b it's\0 b"),
   ]
 )
 def test_words_are_those_of_split_text(texts):
