@@ -95,8 +95,8 @@ def _use_utf8():
 
 def _parse_or_exit(passes_on, argv):
   try:
-    _check_encoding(argv)
     rest = _parse(passes_on, argv)
+    _check_encoding(argv)
     _check_home()
     return rest
   except BrokenPipeError:
@@ -132,6 +132,7 @@ def _check_encoding(argv):
   Scripts without a model open their files without TensorFlow.
   """
   has_model = {"bert_config_file", "model_dir"}.intersection(FLAGS)
+  has_model = has_model or common_flags.given("init_checkpoint")
   for argument in map(os.fsencode, argv[1:] if has_model else ()):
     try:
       argument.decode()
