@@ -186,7 +186,7 @@ def extend_vocabulary(
   are_few = len(replaced) < FLAGS.num_new
   return (
     f"{path}: {len(replaced):,} new pieces"
-    f"{' (no other occurs twice)' if are_few else ''}, "
+    f"{' (no other word of several pieces occurs twice)' if are_few else ''}, "
     f"{len(pieces):,} in total; the "
     f"first are {', '.join(list(replaced)[:10])}\n"
     f"before: {report(old, counts.heldout)}\n"

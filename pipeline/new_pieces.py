@@ -29,8 +29,8 @@ def choose_pieces(
   Args:
     words: counts of words.
     tokenize: from a word to its pieces.
-    num_new: maximum number of new pieces. There are fewer if no run occurs
-      twice.
+    num_new: maximum number of new pieces. There are fewer if no other word of
+      several pieces occurs twice.
   """
   split, runs = {}, collections.defaultdict(set)
   saved = collections.Counter()
