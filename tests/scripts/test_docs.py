@@ -536,7 +536,8 @@ def test_serving_runs(reader, golden, goldens):
   in_python.write_text(*_blocks(page, "python"), encoding="utf-8")
   process = scripts.Fork(*start.split()[1:], cwd=reader.folder)
   label, _ = scripts.fork(in_python, cwd=reader.folder)
-  options = "--silent --show-error --fail --retry 60 --retry-connrefused"
+  options = "--silent --show-error --fail"
+  options += " --retry 60 --retry-delay 1 --retry-connrefused"
   answers = [
     json.loads(answer)
     for block in curls
