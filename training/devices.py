@@ -218,6 +218,16 @@ def _has_workers(strategy):
   return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """A dataset without end, marked as such.
+
+  For any other, a strategy prepares for smaller batches at its end: it makes
+  the batch size dynamic, and asks all hosts at each step.
+  """
+  count = tf.data.INFINITE_CARDINALITY
+  return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
 def distribute(
   strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, batch_size: int
 ) -> tf.distribute.DistributedDataset:
@@ -255,7 +265,7 @@ def distribute(
 
     found = (read() if read else dataset).flat_map(shares)
     # A `flat_map` forgets that a dataset has no end.
-    return input_service.endless(found) if is_endless else found
+    return endless(found) if is_endless else found
 
   return strategy.distribute_datasets_from_function(of_host)
 

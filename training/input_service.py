@@ -13,16 +13,6 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """A dataset without end, marked as such.
-
-  For any other, a strategy prepares for smaller batches at its end: it makes
-  the batch size dynamic, and asks all hosts at each step.
-  """
-  count = tf.data.INFINITE_CARDINALITY
-  return dataset.apply(tf.data.experimental.assert_cardinality(count))
-
-
 @functools.cache
 def _start(host):
   """The address of a service that other machines reach at `host`."""

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline import records
-from training import input_service, record_files
+from training import devices, record_files
 from training.packed_batches import Part, form_batches
 
 # Training rows are sorted by length among this many batches: enough for
@@ -294,7 +294,7 @@ def input_fn_from_rows(
     read = _batch_reader(rows.spec, params, transform, in_order, fills)
     dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
     if is_training and len(rows):
-      dataset = input_service.endless(dataset)
+      dataset = devices.endless(dataset)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
   return input_fn
