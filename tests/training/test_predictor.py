@@ -70,6 +70,20 @@ def expected_tokens(golden, row):
   return golden.arrays["forward/encoder_layer_1"][row, :size]
 
 
+def on_two_devices(model, rows, pads):
+  """A Predictor that two devices share."""
+  length = len(rows[0]["input_ids"])
+  return predictor.Predictor(
+    model,
+    encode,
+    spec=dict.fromkeys(records.SEQUENCES, records.sequence_feature(length)),
+    output_axes=AXES,
+    batch_size=4,
+    strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+    pad_to_max_length=pads,
+  )
+
+
 class TestOutputs:
   @pytest.mark.parametrize("is_padded", [True, False])
   def test_are_the_originals(self, golden, rows, run, is_padded):
@@ -131,18 +145,7 @@ class TestOutputs:
 
   @pytest.mark.parametrize("pads", [False, True])
   def test_several_devices_share_a_batch(self, golden, model, rows, pads):
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    length = len(rows[0]["input_ids"])
-    run = predictor.Predictor(
-      model,
-      encode,
-      spec=dict.fromkeys(records.SEQUENCES, records.sequence_feature(length)),
-      output_axes=AXES,
-      batch_size=4,
-      strategy=strategy,
-      pad_to_max_length=pads,
-    )
-    outputs = run(rows[:3])
+    outputs = on_two_devices(model, rows, pads)(rows[:3])
     assert outputs["pooled"].shape == (3, 32)
     for row, tokens in enumerate(outputs["tokens"]):
       np.testing.assert_allclose(
@@ -153,16 +156,7 @@ class TestOutputs:
     self, golden, model, rows, monkeypatch
   ):
     """There, the number of the replica is an input of the program."""
-    length = len(rows[0]["input_ids"])
-    run = predictor.Predictor(
-      model,
-      encode,
-      spec=dict.fromkeys(records.SEQUENCES, records.sequence_feature(length)),
-      output_axes=AXES,
-      batch_size=4,
-      strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
-      pad_to_max_length=True,
-    )
+    run = on_two_devices(model, rows, True)
 
     @tf.function(jit_compile=True, autograph=False)
     def shares(features):
