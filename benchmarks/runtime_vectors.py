@@ -1,4 +1,4 @@
-"""Compares the runtimes of the encoder with PyTorch, vectors of all positions.
+"""Compares the encoder's runtimes with PyTorch on vectors of all positions.
 
     python benchmarks/runtime_vectors.py TORCH_PYTHON
         [LAYERS HIDDEN BATCH LENGTH [ROUNDS]]
@@ -20,19 +20,13 @@ import encoder_steps
 import machine
 import numpy as np
 import training_step
+from runtimes import SIDES
 
 import modeling
 from tasks.features import FeatureExtractor
 from training import checkpoints
 
 STEPS = 2
-SIDES = (
-  ("tensorflow", "float32"),
-  ("tensorflow", "bfloat16"),
-  ("onnxruntime", "float32"),
-  ("openvino", "float32"),
-  ("openvino", "bfloat16"),
-)
 
 
 def write_model(folder, config):
