@@ -360,7 +360,7 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
   return orig_text[_offset(orig_text, first) : _offset(orig_text, last) + 1]
 
 
-# The pieces at the ends of the candidates of a question vary more than words.
+# Many candidates of a question differ only in the pieces at their ends.
 @functools.lru_cache(maxsize=2**10)
 def _basic_text_of_words(text, do_lower_case):
   """As `_basic_text`; "" if that changes the number of characters."""

@@ -58,7 +58,7 @@ def _source(tensor):
 
 
 def _has_tpu():
-  """Whether models run on a TPU, of whose memory TensorFlow tells nothing."""
+  """Whether models run on a TPU, whose memory TensorFlow does not report."""
   return bool(tf.config.list_logical_devices("TPU"))
 
 

@@ -79,7 +79,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     if given := common_flags.given("init_checkpoint"):
       from training import checkpoints
 
-      checkpoints.find_checkpoint(given)  # It may be wrong.
+      checkpoints.find_checkpoint(given)  # Report a wrong path.
     flag_checks.require(flag)
   if FLAGS[flag].value:
     flag_checks.require_file(flag)

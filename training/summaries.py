@@ -61,7 +61,7 @@ class Summaries:
     if not self._waiting:
       return
     if self._writer is None:
-      # The end of the context below writes, and the queue not by itself.
+      # The queue is written where the context below ends, not before.
       self._writer = tf.summary.create_file_writer(
         self._folder, max_queue=2**30, flush_millis=2**30
       )
