@@ -71,6 +71,7 @@ class TaggingTask(Task):
   name = "NER"
   can_pack = True
   truncates = False
+  usual_label = entities.OUTSIDE  # Few words are in entities.
 
   def __init__(
     self,

@@ -1,7 +1,7 @@
 """Warnings about rows that a model is to be trained on."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from absl import logging
 from errors import plural
 from tokenization import UNKNOWN
 from training import record_files
-from training.task import RowSet
+from training.task import RowSet, Task
 
 # Rows that are looked at, and rows that are searched for those of another set.
 _MAX_ROWS, _MAX_HASHES = 10_000, 1_000_000
@@ -20,17 +20,14 @@ _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
 
 
 def log_data_checks(
-  rows: RowSet,
-  files: Mapping[str, str | bytes],
-  truncates: bool = True,
-  labels: Sequence[str] = (),
+  rows: RowSet, files: Mapping[str, str | bytes], task: Task
 ) -> None:
   """Warns of rows that are full, unknown pieces, and skewed labels.
 
   Args:
     rows: a training set.
     files: content of the model's files, by name.
-    truncates, labels: see `Task`.
+    task: the task, whose `truncates`, `labels` and `usual_label` count.
   """
   found = rows.read()
   index = np.arange(min(len(found), _MAX_ROWS))
@@ -38,7 +35,7 @@ def log_data_checks(
   lengths = found.lengths[index]
   full = np.mean(lengths >= found.spec["input_ids"].shape[-1])
   # With several rows per example, longer texts are read in windows.
-  if truncates and rows.rows_per_example is None and full > _FULL_SHARE:
+  if task.truncates and rows.rows_per_example is None and full > _FULL_SHARE:
     _warn(rows, f"{full:.1%} of the rows have the full --max_seq_length")
   pieces = _read_pieces(files)
   ids, mask = features["input_ids"], features["input_mask"]
@@ -46,7 +43,8 @@ def log_data_checks(
   share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
     _warn(rows, f"{share:.1%} of the word pieces are unknown")
-  _check_labels(rows, features, found.spec.get("label_ids"), labels)
+  feature = found.spec.get("label_ids")
+  _check_labels(rows, features, feature, task)
 
 
 def log_overlap(train: RowSet, dev: RowSet) -> None:
@@ -81,7 +79,7 @@ def _read(found, index):
   return record_files.parse_int64(serialized, found.spec)
 
 
-def _check_labels(rows, features, feature, names):
+def _check_labels(rows, features, feature, task):
   """Warns if one label, whose Feature is given, is nearly everywhere."""
   # A label of a regression is a float.
   if feature is None or feature.dtype != "int64":
@@ -95,8 +93,8 @@ def _check_labels(rows, features, feature, names):
     shares = np.bincount(labels) / max(labels.size, 1)
   if shares.size and shares.max() > _LABEL_SHARE:
     label = int(shares.argmax())
-    name = names[label] if names else label
-    if (what, name) != ("words", "O"):  # Few words are in entities.
+    name = task.labels[label] if task.labels else label
+    if name != task.usual_label:
       _warn(rows, f"{shares.max():.1%} of the {what} have the label {name!r}")
 
 

@@ -477,12 +477,7 @@ class Experiment:
       self._settings = dataclasses.replace(self._settings, output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      data_checks.log_data_checks(
-        rows,
-        self._model_files.contents,
-        self._task.truncates,
-        self._task.labels,
-      )
+      data_checks.log_data_checks(rows, self._model_files.contents, self._task)
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)

@@ -96,6 +96,8 @@ class Task:
     name: the task's name in messages and in flags.json.
     metrics: names for --keep_best; the first is the default.
     labels: names of the labels of rows, for messages, if they have any.
+    usual_label: the label that most rows or words have in ordinary data, so
+      that a dry run does not warn of it; None if there is none.
     pads_training: whether training batches are padded to the full length
       unless --pad_to_max_length says otherwise.
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
@@ -112,6 +114,7 @@ class Task:
   name = ""
   metrics: Sequence[str] = ()
   labels: Sequence[str] = ()
+  usual_label: str | None = None
   pads_training = False
   epoch_counts_rows = True
   has_eval_loss = True

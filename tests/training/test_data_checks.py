@@ -10,7 +10,7 @@ import sentencepiece
 
 from pipeline import records
 from training import data_checks, inputs
-from training.task import RowSet
+from training.task import RowSet, Task
 
 LENGTH = 4
 SEQUENCES = dict.fromkeys(records.SEQUENCES, records.sequence_feature(LENGTH))
@@ -43,14 +43,19 @@ def files(vocabulary=VOCABULARY, do_lower_case=True):
   return {"bert_config.json": config, "vocab.txt": vocabulary}
 
 
+def task(**attributes):
+  """A task with these attributes."""
+  return type("Some", (Task,), attributes)()
+
+
 @pytest.fixture
 def warnings(caplog):
   """A function that returns the warnings about rows."""
 
-  def log(rows, contents=None, labels=()):
+  def log(rows, contents=None, **attributes):
     caplog.clear()
     with caplog.at_level(logging.INFO, "absl"):
-      data_checks.log_data_checks(rows, contents or files(), labels=labels)
+      data_checks.log_data_checks(rows, contents or files(), task(**attributes))
     return [record.getMessage() for record in caplog.records]
 
   return log
@@ -90,14 +95,12 @@ def test_what_is_warned_of(warnings, rows, contents, expected):
   assert warnings(rows(), contents) == found
 
 
-def test_only_rows_that_lose_text_are_warned_of(warnings, caplog):
+def test_only_rows_that_lose_text_are_warned_of(warnings):
   long = row_set([[3] * 4] * 100)
   assert len(warnings(long)) == 1
   windows = np.array([2] * 50)
   assert warnings(row_set([[3] * 4] * 100, rows_per_example=windows)) == []
-  caplog.clear()
-  data_checks.log_data_checks(long, files(), truncates=False)
-  assert not caplog.records
+  assert warnings(long, truncates=False) == []
 
 
 def test_skewed_labels_of_words(warnings):
@@ -112,8 +115,8 @@ def test_skewed_labels_of_words(warnings):
   assert warnings(row_set(WORDS, skewed, feature), labels=["O", "NN"]) == [
     "train set: 97.5% of the words have the label 'NN'"
   ]
-  # Most words are in no entity.
-  assert warnings(row_set(WORDS, skewed, feature), labels=["B-A", "O"]) == []
+  names = {"labels": ["B-A", "O"], "usual_label": "O"}
+  assert warnings(row_set(WORDS, skewed, feature), **names) == []
 
 
 def test_a_skewed_label_of_rows_has_a_name(warnings):
