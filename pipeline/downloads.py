@@ -37,16 +37,13 @@ RELEASES = {
   for width in (128, 256, 512, 768)
 } | _RELEASES
 
-# The files of a model that are downloaded from Hugging Face.
+# The files of a model that are downloaded from Hugging Face. Folders, which are
+# not, hold the model in other formats.
 _HUB_FILES = (
-  *("config.json", "model*.safetensors", "model.safetensors.index.json"),
-  *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
-  "added_tokens.json",
+  *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
   "*.model",  # A SentencePiece model.
-  *("bert_config.json", "bert_model.ckpt.*", "labels.json", "squad.json"),
-  *("classifier.json", "tagger.json", "multiple_choice.json"),
-  "null_threshold.json",
 )
+_HUB_FOLDERS = "*/*"
 
 _offline = False
 
@@ -120,6 +117,7 @@ def _fetch_from_hub(path):
       name,
       revision=revision or None,
       allow_patterns=list(_HUB_FILES),
+      ignore_patterns=_HUB_FOLDERS,
       local_files_only=_offline,
     )
   except errors.HFValidationError as error:
