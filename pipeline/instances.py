@@ -481,8 +481,7 @@ def feature_spec(
 
   Predictions are omitted if P is 0.
   """
-  sequence = records.sequence_feature(max_seq_length)
-  spec = dict.fromkeys(records.SEQUENCES, sequence)
+  spec = records.sequence_spec(max_seq_length)
   if max_predictions_per_seq:
     shape = (max_predictions_per_seq,)
     spec["masked_lm_positions"] = records.Feature(shape)

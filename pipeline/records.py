@@ -55,6 +55,11 @@ def sequence_feature(length: int) -> Feature:
   return Feature((length,), cut_axes=(POSITION,))
 
 
+def sequence_spec(length: int) -> dict[str, Feature]:
+  """The spec of a row that consists of SEQUENCES [S]."""
+  return dict.fromkeys(SEQUENCES, sequence_feature(length))
+
+
 def encode_row(row: Mapping, spec: Spec) -> bytes:
   """A row as a serialized `tf.train.Example`.
 

@@ -49,12 +49,11 @@ class Chooser:
     def compute(bert, features):
       return {"scores": multiple_choice.compute_scores(bert, False)}
 
-    sequence = records.sequence_feature(self.max_seq_length)
     self.predictor = Predictor(
       model,
       compute,
       layers.output_shapes(model.config.hidden_size, 1),
-      spec=dict.fromkeys(records.SEQUENCES, sequence),
+      spec=records.sequence_spec(self.max_seq_length),
       batch_size=batch_size,
       precision=precision,
       runtime=runtime,

@@ -88,10 +88,9 @@ def feature_spec(
   seq_length: int, label_type: label_types.LabelType | None = None
 ) -> records.Spec:
   """The spec of a classifier's rows; the default is one label per row."""
-  sequence = records.sequence_feature(seq_length)
   label = label_type.label_feature if label_type else records.Feature()
   return {
-    **dict.fromkeys(records.SEQUENCES, sequence),
+    **records.sequence_spec(seq_length),
     "label_ids": label,
     "is_real_example": records.Feature(),
   }

@@ -172,9 +172,7 @@ class FeatureExtractor:
       model,
       self._compute,
       optional=() if pooling == "pooled" else checkpoints.POOLER,
-      spec=dict.fromkeys(
-        records.SEQUENCES, records.sequence_feature(max_seq_length)
-      ),
+      spec=records.sequence_spec(max_seq_length),
       output_axes={} if self.is_pooled else {"vectors": ("position",)},
       batch_size=batch_size,
       strategy=strategy,

@@ -67,14 +67,13 @@ class MaskFiller:
     def compute(bert, features):
       return _compute(model.config, bert, features, count, self._is_paired)
 
-    sequence = records.sequence_feature(self._length)
     self._predictor = Predictor(
       model,
       compute,
       shapes,
       optional=() if self._is_paired else checkpoints.POOLER,
       spec={
-        **dict.fromkeys(records.SEQUENCES, sequence),
+        **records.sequence_spec(self._length),
         "masked_lm_positions": records.Feature((1,)),
         "masked_lm_ids": records.Feature((1,)),
       },

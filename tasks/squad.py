@@ -518,9 +518,8 @@ def convert_examples_to_features(
 
 def feature_spec(max_seq_length: int, is_training: bool) -> records.Spec:
   """The spec of a window's row."""
-  spec = {"unique_ids": records.Feature()}
-  for name in records.SEQUENCES:
-    spec[name] = records.sequence_feature(max_seq_length)
+  sequences = records.sequence_spec(max_seq_length)
+  spec = {"unique_ids": records.Feature(), **sequences}
   if is_training:
     for name in ("start_positions", "end_positions", "is_impossible"):
       spec[name] = records.Feature()

@@ -76,13 +76,12 @@ class Reader:
       start_logits, end_logits = squad_model.compute_logits(bert)
       return {"start_logits": start_logits, "end_logits": end_logits}
 
-    sequence = records.sequence_feature(self.settings.max_seq_length)
     self.predictor = Predictor(
       model_folder.Model(config, self.tokenizer, prefix),
       compute,
       squad_model.variable_shapes(config),
       optional=checkpoints.POOLER,
-      spec=dict.fromkeys(records.SEQUENCES, sequence),
+      spec=records.sequence_spec(self.settings.max_seq_length),
       output_axes=dict.fromkeys(
         ("start_logits", "end_logits"), (records.POSITION,)
       ),

@@ -32,8 +32,8 @@ def feature_spec(max_seq_length: int) -> records.Spec:
 
   `label_ids` is 0 at the positions that do not stand for a word.
   """
-  names = (*records.SEQUENCES, "label_ids")
-  return dict.fromkeys(names, records.sequence_feature(max_seq_length))
+  labels = records.sequence_feature(max_seq_length)
+  return {**records.sequence_spec(max_seq_length), "label_ids": labels}
 
 
 def make_rows(

@@ -85,8 +85,8 @@ class Predictor:
   ):
     self._config = model.config
     self._compute = compute
-    sequence = records.sequence_feature(model.config.max_position_embeddings)
-    self._spec = spec or dict.fromkeys(records.SEQUENCES, sequence)
+    length = model.config.max_position_embeddings
+    self._spec = spec or records.sequence_spec(length)
     self._output_axes = output_axes or {}
     self._batch_size = batch_size
     self._strategy = strategy or tf.distribute.get_strategy()

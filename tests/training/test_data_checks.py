@@ -13,7 +13,7 @@ from training import data_checks, inputs
 from training.task import RowSet, Task
 
 LENGTH = 4
-SEQUENCES = dict.fromkeys(records.SEQUENCES, records.sequence_feature(LENGTH))
+SEQUENCES = records.sequence_spec(LENGTH)
 VOCABULARY = "[PAD]\n[UNK]\n[CLS]\nword\n"
 
 

@@ -76,7 +76,7 @@ def on_two_devices(model, rows, pads):
   return predictor.Predictor(
     model,
     encode,
-    spec=dict.fromkeys(records.SEQUENCES, records.sequence_feature(length)),
+    spec=records.sequence_spec(length),
     output_axes=AXES,
     batch_size=4,
     strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
@@ -363,11 +363,7 @@ class TestModel:
       ({"batch_size": 0}, "batch_size=0 is not a whole number above 0"),
       ({"batch_size": 8.0}, "batch_size=8.0 is not a whole number"),
       (
-        {
-          "spec": dict.fromkeys(
-            records.SEQUENCES, records.sequence_feature(129)
-          )
-        },
+        {"spec": records.sequence_spec(129)},
         "max_seq_length=129 is more than the 128 positions",
       ),
     ],
