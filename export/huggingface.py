@@ -191,23 +191,16 @@ def _head_shapes(folder, shapes, config):
     shapes: dict from the name of each variable that it has to its shape.
     config: its BertConfig.
   """
-  task, size = find_task.find_task(folder), config.hidden_size
-  if task == "squad":
-    return squad_model.variable_shapes(config)
-  if task == "multiple choice":
-    return layers.output_shapes(size, 1)
-  if task == "tagging":
-    return layers.output_shapes(size, len(tagging.read_assets(folder)[0]))
-  if task == "classification":
-    label_type, _ = classification.read_assets(folder)
-    return layers.output_shapes(size, label_type.num_outputs)
+  wanted = find_task.head_shapes(folder, config)
+  if wanted:
+    return wanted
   # Without a task, a head that is there in part should be there as a whole.
   parts = {name.rpartition("/")[0] for name in shapes}
   architecture = huggingface_config.read_head(folder).architecture
   is_paired = architecture == "BertForPreTraining"
-  wanted = {}
+  size = config.hidden_size
   if "output_weights" in shapes:
-    wanted |= layers.output_shapes(size, shapes["output_weights"][0])
+    wanted = layers.output_shapes(size, shapes["output_weights"][0])
   if "cls/squad" in parts:
     wanted |= squad_model.variable_shapes(config)
   if "cls/seq_relationship" in parts or is_paired:

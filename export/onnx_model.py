@@ -17,7 +17,6 @@ task's predictions:
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +25,8 @@ import layers
 import modeling
 from errors import import_optional
 from pipeline import downloads, files, records
-from tasks import classification, squad_model, tagging
-from tasks.find_task import find_task
+from tasks import classification
+from tasks.find_task import find_task, head_shapes
 from training import checkpoints, model_folder
 from training.onnx_graph import (
   POOLED,
@@ -95,35 +94,14 @@ def task_graph(model_dir: str) -> OnnxGraph:
   model_dir = downloads.local_path(model_dir)
   config = model_folder.load_config(model_dir)
   prefix = checkpoints.find_checkpoint(model_dir)
-  add_head, head_shapes = _find_head(model_dir, config)
-  wanted = modeling.variable_shapes(config) | head_shapes
+  add_head = _HEADS[find_task(model_dir)]
+  wanted = modeling.variable_shapes(config) | head_shapes(model_dir, config)
   needs_pooler = add_head in (_classifier, _choices)
   optional = () if needs_pooler else checkpoints.POOLER
   weights = checkpoints.load_weights(prefix, wanted, optional)
   graph = OnnxGraph(weights)
   add_head(graph, _Folder(model_dir, config, weights))
   return graph
-
-
-AddHead = Callable[[OnnxGraph, _Folder], None]
-
-
-def _find_head(
-  model_dir: str, config: modeling.BertConfig
-) -> tuple[AddHead, Mapping[str, Sequence[int]]]:
-  """The function that builds the model of a folder's task, and its shapes."""
-  task, size = find_task(model_dir), config.hidden_size
-  if task == "squad":
-    return _squad, squad_model.variable_shapes(config)
-  if task == "tagging":
-    labels, _, _ = tagging.read_assets(model_dir)
-    return _tagger, layers.output_shapes(size, len(labels))
-  if task == "multiple choice":
-    return _choices, layers.output_shapes(size, 1)
-  if task == "classification":
-    label_type, _ = classification.read_assets(model_dir)
-    return _classifier, layers.output_shapes(size, label_type.num_outputs)
-  return _no_head, {}
 
 
 def _sequence_output(graph, folder, sequences):
@@ -208,3 +186,13 @@ def _choices(graph, folder):
   scores = graph.add("Add", scores, padding)
   probabilities = graph.add("Softmax", scores, axis=-1)
   graph.output("probabilities", probabilities, ["batch", "choices"])
+
+
+# From a task to the function that adds its part of the model to the graph.
+_HEADS = {
+  "squad": _squad,
+  "tagging": _tagger,
+  "multiple choice": _choices,
+  "classification": _classifier,
+  None: _no_head,
+}

@@ -2,6 +2,8 @@
 
 import os
 
+import layers
+import modeling
 from pipeline import files
 from tasks import classification, multiple_choice, squad_model, tagging
 from training import huggingface_config
@@ -43,3 +45,20 @@ def find_task(model_dir: str) -> str | None:
   if is_classifier or classification.has_labels(model_dir):
     return "classification"
   return None
+
+
+def head_shapes(
+  model_dir: str, config: modeling.BertConfig
+) -> dict[str, list[int]]:
+  """Name and shape of the variables that the task adds; {} without a task."""
+  task, size = find_task(model_dir), config.hidden_size
+  if task == "squad":
+    return squad_model.variable_shapes(config)
+  if task == "multiple choice":
+    return layers.output_shapes(size, 1)
+  if task == "tagging":
+    return layers.output_shapes(size, len(tagging.read_assets(model_dir)[0]))
+  if task == "classification":
+    label_type, _ = classification.read_assets(model_dir)
+    return layers.output_shapes(size, label_type.num_outputs)
+  return {}
