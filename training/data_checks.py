@@ -37,9 +37,8 @@ def log_data_checks(
   # With several rows per example, longer texts are read in windows.
   if task.truncates and rows.rows_per_example is None and full > _FULL_SHARE:
     _warn(rows, f"{full:.1%} of the rows have the full --max_seq_length")
-  pieces = _read_pieces(files)
   ids, mask = features["input_ids"], features["input_mask"]
-  is_unknown = (ids == _unknown_id(pieces, files)) & (mask > 0)
+  is_unknown = (ids == _unknown_id(files)) & (mask > 0)
   share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
     _warn(rows, f"{share:.1%} of the word pieces are unknown")
@@ -98,21 +97,17 @@ def _check_labels(rows, features, feature, task):
       _warn(rows, f"{shares.max():.1%} of the {what} have the label {name!r}")
 
 
-def _read_pieces(files):
-  """The word pieces, by id; none for a SentencePiece model."""
-  content = files.get("vocab.txt", "")
-  text = content.decode() if isinstance(content, bytes) else content
-  # Only "\n" ends a line, as in `tokenization.load_vocab`.
-  return [line.strip() for line in text.split("\n")] if text else []
-
-
-def _unknown_id(pieces, files):
+def _unknown_id(files):
   """The id of the unknown piece; -1 if the model has none."""
   for name, content in files.items():
     if name.endswith(".model"):
       import sentencepiece
 
       return sentencepiece.SentencePieceProcessor(model_proto=content).unk_id()
+  content = files.get("vocab.txt", "")
+  text = content.decode() if isinstance(content, bytes) else content
+  # Only "\n" ends a line, as in `tokenization.load_vocab`.
+  pieces = [line.strip() for line in text.split("\n")]
   return pieces.index(UNKNOWN) if UNKNOWN in pieces else -1
 
 
