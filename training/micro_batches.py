@@ -75,13 +75,15 @@ def compute_gradients(
   # Means by weight need the totals of the batch before the first micro-batch,
   # and replicas cannot sum them in a compiled program. Nothing else is read of
   # this forward pass, so TensorFlow drops the rest.
-  with _recording() as totals:
+  totals = []
+  with _setting("recorded", totals):
     _, logged = (forward_batch or forward)(features)
   parts = {name: _split(x, count) for name, x in features.items()}
   traced = []
 
   def terms_of(index):
-    with variables.micro_batch(index), _replaying(totals, count):
+    known = iter([total / count for total in totals])
+    with variables.micro_batch(index), _setting("known", known):
       loss, logged = forward({name: x[index] for name, x in parts.items()})
       grads = optimization.compute_gradients(loss / count, update)
     traced[:] = [grads]
@@ -141,22 +143,11 @@ def _split(x, count):
 
 
 @contextlib.contextmanager
-def _recording():
-  """Yields the list of the totals that `mean_total` returns inside."""
-  totals, previous = [], _local.recorded
-  _local.recorded = totals
-  try:
-    yield totals
-  finally:
-    _local.recorded = previous
-
-
-@contextlib.contextmanager
-def _replaying(totals, count):
-  """Makes `mean_total` return means over `count` parts of recorded totals."""
-  previous = _local.known
-  _local.known = iter([total / count for total in totals])
+def _setting(name, value):
+  """Sets an attribute of this thread's state, which `mean_total` reads."""
+  previous = getattr(_local, name)
+  setattr(_local, name, value)
   try:
     yield
   finally:
-    _local.known = previous
+    setattr(_local, name, previous)
