@@ -211,18 +211,8 @@ def _load_tagger(model_dir, **options):
   tagger = Tagger(model_dir, **options)
 
   def answer(items):
-    return [
-      {
-        "entities": [
-          {
-            **entity._asdict(),
-            "probability": round(entity.probability, _DIGITS),
-          }
-          for entity in found
-        ]
-      }
-      for found in tagger.tag([text for (text,) in items])
-    ]
+    tagged = tagger.tag([text for (text,) in items])
+    return [{"entities": [e.to_dict() for e in found]} for found in tagged]
 
   outputs = {"entities": "DT_VARIANT"}
   return ServedModel("tagging", (Field("text"),), outputs, answer)

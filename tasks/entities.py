@@ -40,6 +40,10 @@ class FoundEntity(NamedTuple):
   end: int
   probability: float
 
+  def to_dict(self) -> dict[str, str | int | float]:
+    """The fields, for JSON; batches of other sizes give the same digits."""
+    return self._asdict() | {"probability": round(self.probability, 6)}
+
 
 def split_label(label: str) -> tuple[str, str]:
   """The prefix and the type of a label; O and "" if it marks no entity."""
@@ -134,5 +138,5 @@ def found_entities(
 
 def to_json(text: str, found: Iterable[FoundEntity]) -> str:
   """A text and its entities as one line of JSON."""
-  rows = [e._asdict() | {"probability": round(e.probability, 6)} for e in found]
+  rows = [entity.to_dict() for entity in found]
   return json.dumps({"text": text, "entities": rows}, ensure_ascii=False)
