@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from errors import UserError, listing
 from export.served_model import ServedModel, Texts
+from pipeline import sequences
 
 # The version of the model that a server answers with.
 VERSION = "1"
@@ -211,10 +212,9 @@ def _read_columns(model, columns):
       raise UserError(f"inputs: {name} is not a list with at least one element")
   if len(set(map(len, columns.values()))) > 1:
     raise UserError("inputs: the lists differ in length")
-  rows = zip(*columns.values(), strict=True)
   return [
-    _parse(model, dict(zip(columns, row, strict=True)), f"inputs, row {index}")
-    for index, row in enumerate(rows)
+    _parse(model, row, f"inputs, row {index}")
+    for index, row in enumerate(sequences.rows_of(columns))
   ]
 
 

@@ -1,7 +1,7 @@
-"""Joining, sharing and filling sequences of word pieces."""
+"""Joining, sharing and filling sequences of word pieces; rows of columns."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -28,6 +28,12 @@ def join_texts(*texts: Sequence[str]) -> tuple[list[str], list[int]]:
 def padded(values: Sequence[int], length: int) -> list[int]:
   """`values` followed by zeros, a list of `length`."""
   return list(values) + [0] * (length - len(values))
+
+
+def rows_of(columns: Mapping[str, Iterable]) -> Iterator[dict]:
+  """Yields a dict by name for each row of columns, which are equally long."""
+  for row in zip(*columns.values(), strict=True):
+    yield dict(zip(columns, row, strict=True))
 
 
 class Window(NamedTuple):

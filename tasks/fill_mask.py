@@ -165,13 +165,7 @@ class MaskFiller:
       for row, chosen in zip(rows, positions, strict=True)
       for position in chosen
     ]
-    outputs = self._predictor(flat)
-    answers = iter(
-      [
-        dict(zip(outputs, values, strict=True))
-        for values in zip(*outputs.values(), strict=True)
-      ]
-    )
+    answers = sequences.rows_of(self._predictor(flat))
     return [[next(answers) for _ in chosen] for chosen in positions]
 
   def _fill(self, filled, rows, answers):

@@ -132,9 +132,6 @@ def by_sentence(
     outputs: from a name to the output of each row.
     counts: the number of rows of each sentence.
   """
-  rows = (
-    dict(zip(outputs, row, strict=True))
-    for row in zip(*outputs.values(), strict=True)
-  )
+  rows = sequences.rows_of(outputs)
   for count in counts:
     yield join_windows(list(itertools.islice(rows, count)))

@@ -16,7 +16,7 @@ import tensorflow as tf
 import modeling
 import optimization
 from packing import UNPACKED, Packing
-from pipeline import records
+from pipeline import records, sequences
 from training import checkpoints, estimator, inputs, micro_batches, record_files
 
 # Added to a sum of weights, so that a mean without weights is 0.
@@ -332,10 +332,7 @@ def model_fn_builder_of(
 
 def _score(task, **predictions):
   """The metrics of predictions, arrays [rows, ...], of one row per example."""
-  rows = [
-    [dict(zip(predictions, row, strict=True))]
-    for row in zip(*predictions.values(), strict=True)
-  ]
+  rows = [[row] for row in sequences.rows_of(predictions)]
   row_set = RowSet("dev", "", None, None, len(rows))
   return task.score(row_set, iter(rows)).results
 
