@@ -163,17 +163,9 @@ def export_model(
   else:
     tf.saved_model.save(module, folder, module.serving())
     if FLAGS.part != "preprocess":
-      write_config(model, folder)
-
-
-def write_config(model: model_folder.Model, folder: str) -> None:
-  """Writes what convert_checkpoint.py cannot tell from variables."""
-  do_lower_case = model.tokenizer.basic_tokenizer.do_lower_case
-  config = modeling.BertConfig.from_dict(
-    {**model.config.to_dict(), "do_lower_case": do_lower_case}
-  )
-  path = os.path.join(folder, "bert_config.json")
-  files.write_file(path, config.to_json_string())
+      # It says what convert_checkpoint.py cannot tell from variables.
+      path = os.path.join(folder, "bert_config.json")
+      files.write_file(path, model.config_json())
 
 
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:

@@ -106,10 +106,7 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
   folder = os.path.dirname(prefix)
   weights = _read_weights(prefix, model.config)
   contents = {**_vocab_files(folder, model.tokenizer), **_read_assets(folder)}
-  config = modeling.BertConfig.from_dict(
-    {**model.config.to_dict(), "do_lower_case": _lower_cases(model)}
-  )
-  contents["bert_config.json"] = config.to_json_string()
+  contents["bert_config.json"] = model.config_json()
   files.makedirs(output_dir)
   checkpoints.write_release(output_dir, weights, contents)
   logging.info("Wrote %s: %s", output_dir, _count(weights.values()))
@@ -126,10 +123,6 @@ def _find_model(model_dir):
 def _count(values):
   parameters = sum(int(np.size(value)) for value in values)
   return f"{plural(len(values), 'tensor')}, {parameters:,} parameters"
-
-
-def _lower_cases(model):
-  return model.tokenizer.basic_tokenizer.do_lower_case
 
 
 def _read_weights(prefix, config):
@@ -324,7 +317,8 @@ def _tokenizer_files(folder, model) -> Contents:
       "SentencePiece. The model file is copied."
     )
     return contents
-  vocab, lower_cases = model.tokenizer.vocab, _lower_cases(model)
+  vocab = model.tokenizer.vocab
+  lower_cases = model.tokenizer.basic_tokenizer.do_lower_case
   special = {n: t for n, t in _SPECIAL_TOKENS.items() if t in vocab}
   settings = {
     "tokenizer_class": "BertTokenizer",

@@ -42,6 +42,12 @@ class Model(NamedTuple):
   tokenizer: tokenization.FullTokenizer
   checkpoint: str
 
+  def config_json(self) -> str:
+    """The content of a bert_config.json that records the casing."""
+    do_lower_case = self.tokenizer.basic_tokenizer.do_lower_case
+    fields = {**self.config.to_dict(), "do_lower_case": do_lower_case}
+    return modeling.BertConfig.from_dict(fields).to_json_string()
+
 
 def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   """The model in a folder.
