@@ -94,6 +94,12 @@ def isfile(path: str | os.PathLike) -> bool:
   return exists(path) and not isdir(path)
 
 
+def check_is_file(path: str | os.PathLike) -> None:
+  """Raises UserError unless the path is a file, or a pipe."""
+  if not isfile(path):
+    raise UserError(f"{path}: no such file; check the path")
+
+
 def size(path: str | os.PathLike) -> int:
   """The length of a file in bytes."""
   return (

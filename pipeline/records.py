@@ -199,12 +199,6 @@ def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
   return count
 
 
-def check_is_file(path: str) -> None:
-  """Raises UserError unless the path is a file, or a pipe."""
-  if not files.isfile(path):
-    raise UserError(f"{path}: no such file; check the path")
-
-
 def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
   """Yields the records of a TFRecord file, each with its checksums verified.
 
@@ -221,7 +215,7 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
     UserError: the file does not exist, is damaged or ends within a record.
   """
   if offset is None:
-    check_is_file(path)
+    files.check_is_file(path)
   with files.open_file(path, "rb") as reader:
     reader.seek(offset or 0)
     for number in itertools.count():

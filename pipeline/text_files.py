@@ -78,8 +78,7 @@ def sized_lines(
 @contextlib.contextmanager
 def _open_uncompressed(path):
   """Opens a file, or the content of a gzip file, and names it in errors."""
-  if not files.isfile(path):
-    raise UserError(f"{path}: no such file; check the path")
+  files.check_is_file(path)
   with files.open_file(path) as reader:
     if not path.lower().endswith(".gz"):
       yield reader

@@ -314,7 +314,7 @@ def _read_block(block):
         if size >= block.size:
           break
   except (OSError, tf.errors.NotFoundError):
-    records.check_is_file(block.path)
+    files.check_is_file(block.path)
     raise
   if not content or _digest(content) != block.digest:
     raise UserError(
