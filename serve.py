@@ -25,6 +25,19 @@ FLAGS = flags.FLAGS
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
+# Some of the limits: flag, default, help.
+_FLAGS = (
+  ("max_batch", 32, "Maximum number of texts in a batch."),
+  ("max_queue", 256, "Maximum number of waiting texts; more get status 429."),
+  ("max_texts", 64, "Maximum number of texts in a request."),
+  (
+    "max_text_chars",
+    20_000,
+    "Maximum length of the inputs of an answer, in characters.",
+  ),
+  ("max_body_bytes", 2**20, "Maximum size of a request, in bytes."),
+)
+
 
 def define_flags() -> None:
   """Defines this script's flags."""
@@ -50,34 +63,13 @@ def define_flags() -> None:
     common_flags.PRECISIONS,
     "Precision of the layers. Default: float32, or as --runtime says.",
   )
-  _define_limit_flags()
-
-
-def _define_limit_flags():
-  flags.DEFINE_integer(
-    "max_batch", 32, "Maximum number of texts in a batch.", 1
-  )
+  common_flags.define_from_table(_FLAGS)
   flags.DEFINE_float(
     "max_wait_ms",
     5.0,
     "Milliseconds that a text waits for others to share a batch.",
     0,
     60_000,
-  )
-  flags.DEFINE_integer(
-    "max_queue", 256, "Maximum number of waiting texts; more get status 429.", 1
-  )
-  flags.DEFINE_integer(
-    "max_texts", 64, "Maximum number of texts in a request.", 1
-  )
-  flags.DEFINE_integer(
-    "max_text_chars",
-    20_000,
-    "Maximum length of the inputs of an answer, in characters.",
-    1,
-  )
-  flags.DEFINE_integer(
-    "max_body_bytes", 2**20, "Maximum size of a request, in bytes.", 1
   )
   flags.DEFINE_float(
     "timeout_s", 30.0, "Seconds from a request to its answer.", 0.001, 3600
