@@ -27,8 +27,8 @@ except ImportError:  # Windows has none.
 PARTIAL = ".partial"
 
 # JSON types in error messages.
-_TYPE_NAMES = {bool: "true or false", int: "a whole number"}
-_TYPE_NAMES |= {float: "a number", str: "a string"}
+TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
+TYPE_NAMES |= {str: "a string", list: "a list", dict: "an object"}
 
 # The only folder that this process changes; None if it may change any.
 _only_folder = None
@@ -223,7 +223,7 @@ def check_settings(
     # isinstance would accept a bool as an int.
     if type(value) is not kind and not is_whole:
       shown = json.dumps(value)
-      reason = f"{name} is {shortened(shown)}, not {_TYPE_NAMES[kind]}"
+      reason = f"{name} is {shortened(shown)}, not {TYPE_NAMES[kind]}"
       raise UserError(damaged(path, reason))
 
 

@@ -28,10 +28,6 @@ FIRST_UNIQUE_ID = 1_000_000_000
 BLANKS = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{BLANKS}]+")
 
-# JSON types in error messages.
-_TYPE_NAMES = {dict: "an object", list: "a list", str: "a string"}
-_TYPE_NAMES |= {int: "a whole number", bool: "true or false"}
-
 # Words whose pieces are cached, about 100 MB.
 _MAX_CACHED_WORDS = 2**18
 
@@ -279,7 +275,7 @@ def _get(where, parent, key, *types):
   if type(value) not in types:
     raise UserError(
       f'{where}: "{key}" is {shortened(json.dumps(value))}, not '
-      f"{_TYPE_NAMES[types[0]]}"
+      f"{files.TYPE_NAMES[types[0]]}"
     )
   # Half of a surrogate pair, which UTF-8 cannot represent, becomes "?".
   is_text = isinstance(value, str)
