@@ -36,6 +36,13 @@ def rows_of(columns: Mapping[str, Iterable]) -> Iterator[dict]:
     yield dict(zip(columns, row, strict=True))
 
 
+def groups_of(items: Iterable, counts: Iterable[int]) -> Iterator[list]:
+  """Yields as many items as each count says, in order."""
+  items = iter(items)
+  for count in counts:
+    yield list(itertools.islice(items, count))
+
+
 class Window(NamedTuple):
   """Items `start` to `end` of a long list.
 

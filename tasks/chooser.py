@@ -6,12 +6,11 @@ chooser("He opens the door.", ["He goes in.", "He eats it."])  # [0.9, 0.1]
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 from scipy import special
 
 import layers
 from errors import UserError
-from pipeline import downloads, records
+from pipeline import downloads, records, sequences
 from tasks import multiple_choice
 from tasks.choices import Example
 from training import model_folder
@@ -98,7 +97,7 @@ class Chooser:
     if not rows:
       return []
     scores = self.predictor(rows)["scores"].astype(float)
-    parts = np.split(scores, np.cumsum(counts)[:-1])
+    parts = sequences.groups_of(scores, counts)
     return [special.softmax(part).tolist() for part in parts]
 
   def describe(self, context: str, question: str, choices: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 import layers
 from errors import UserError, plural
-from pipeline import downloads, text_files
+from pipeline import downloads, sequences, text_files
 from tasks import classification, prediction_files, terminal
 from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
@@ -130,7 +130,7 @@ class Classifier:
     if not rows:
       return np.zeros([0, self.label_type.num_outputs], np.float32)
     logits = self.predictor(rows)["logits"]
-    by_text = np.split(logits, np.cumsum(counts)[:-1])
+    by_text = sequences.groups_of(logits, counts)
     means = np.stack([np.mean(group, axis=0) for group in by_text])
     return np.asarray(self.label_type.probabilities(means))
 

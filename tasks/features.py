@@ -12,7 +12,6 @@ extract.vectors(["a text", "another"])  # float32 [texts, H]
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
 import re
@@ -323,11 +322,11 @@ class FeatureExtractor:
   def _run(self, texts, progress):
     """Computes the numbers of texts, which are from `_tokenize`."""
     flat = [row for _, rows, _ in texts for row in rows]
-    arrays = iter(self.predictor(flat, progress)["vectors"])
+    arrays = self.predictor(flat, progress)["vectors"]
+    parts_of = sequences.groups_of(arrays, (len(rows) for _, rows, _ in texts))
     field = "vector" if self.is_pooled else "values"
     results = []
-    for found, rows, sources in texts:
-      parts = list(itertools.islice(arrays, len(rows)))
+    for (found, _, sources), parts in zip(texts, parts_of, strict=True):
       array = parts[0] if len(parts) == 1 else self._joined(parts, sources)
       results.append(
         dataclasses.replace(found, **{field: self._converted(array)})

@@ -166,7 +166,7 @@ class MaskFiller:
       for position in chosen
     ]
     answers = sequences.rows_of(self._predictor(flat))
-    return [[next(answers) for _ in chosen] for chosen in positions]
+    return list(sequences.groups_of(answers, map(len, positions)))
 
   def _fill(self, filled, rows, answers):
     """Fills the masks of all rows, one of each at a time."""

@@ -4,14 +4,13 @@ reader = Reader("/tmp/squad_base")
 reader("Who built it?", "The tower was built by Eiffel's company.")[0].text
 """
 
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 
 import modeling
 import tokenization
 from errors import UserError
-from pipeline import records, text_files
+from pipeline import records, sequences, text_files
 from tasks import squad, squad_model, terminal
 from tasks.find_task import find_task
 from tasks.squad import ReadingSettings
@@ -128,14 +127,12 @@ class Reader:
     results = map(
       RawResult, unique_ids, logits["start_logits"], logits["end_logits"]
     )
+    by_question = sequences.groups_of(results, map(len, groups))
     return [
-      answer_question(
-        example,
-        windows,
-        list(itertools.islice(results, len(windows))),
-        self.decoding,
+      answer_question(example, windows, found, self.decoding)
+      for example, windows, found in zip(
+        examples, groups, by_question, strict=True
       )
-      for example, windows in zip(examples, groups, strict=True)
     ]
 
 

@@ -1,7 +1,6 @@
 """Rows of sentences with a label for each word: windows and their context."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -126,12 +125,11 @@ def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
 def by_sentence(
   outputs: Mapping[str, Sequence[np.ndarray]], counts: Iterable[int]
 ) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the outputs at the words of each sentence; see `join_windows`.
+  """The outputs at the words of each sentence, in order; see `join_windows`.
 
   Args:
     outputs: from a name to the output of each row.
     counts: the number of rows of each sentence.
   """
   rows = sequences.rows_of(outputs)
-  for count in counts:
-    yield join_windows(list(itertools.islice(rows, count)))
+  return map(join_windows, sequences.groups_of(rows, counts))
