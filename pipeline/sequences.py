@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import tokenization
+
 
 def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
   """How many items of lists A and B are kept so that `room` holds both.
@@ -23,6 +25,18 @@ def join_texts(*texts: Sequence[str]) -> tuple[list[str], list[int]]:
     pieces += [*text, "[SEP]"]
     segment_ids += [segment] * (len(text) + 1)
   return pieces, segment_ids
+
+
+def input_row(
+  tokenizer: tokenization.FullTokenizer, *texts: Sequence[str]
+) -> dict[str, list[int]]:
+  """The model's input for the word pieces of one or two texts."""
+  pieces, segment_ids = join_texts(*texts)
+  return {
+    "input_ids": tokenizer.convert_tokens_to_ids(pieces),
+    "input_mask": [1] * len(pieces),
+    "segment_ids": segment_ids,
+  }
 
 
 def padded(values: Sequence[int], length: int) -> list[int]:

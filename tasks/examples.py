@@ -210,26 +210,15 @@ def convert_example(
   texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
   room = max_seq_length - (3 if texts[1] else 2)
   shares = sequences.share_room(*map(len, texts), room)
-  parts_a, parts_b = map(_parts, texts, shares, [long_text] * 2)
+  parts = list(map(_parts, texts, shares, [long_text] * 2))
   was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
-  count = max(len(parts_a), len(parts_b))
+  count = max(map(len, parts))
   windows = []
   for i in range(count):
-    part_b = parts_b[i * len(parts_b) // count]
-    pieces, segment_ids = sequences.join_texts(
-      parts_a[i * len(parts_a) // count], *([part_b] if part_b else [])
-    )
-    input_ids, input_mask, segment_ids = (
-      sequences.padded(values, max_seq_length)
-      for values in (
-        tokenizer.convert_tokens_to_ids(pieces),
-        [1] * len(pieces),
-        segment_ids,
-      )
-    )
-    windows.append(
-      InputFeatures(input_ids, input_mask, segment_ids, label, was_cut=was_cut)
-    )
+    shown = [own[i * len(own) // count] for own in parts]
+    row = sequences.input_row(tokenizer, *(shown if shown[1] else shown[:1]))
+    padded = (sequences.padded(v, max_seq_length) for v in row.values())
+    windows.append(InputFeatures(*padded, label, was_cut=was_cut))
   return windows
 
 

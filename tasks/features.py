@@ -295,11 +295,10 @@ class FeatureExtractor:
     rows = []
     for row in range(count):
       shown = [own[row * len(own) // count] for own in windows]
-      rows.append(
-        self._row(
-          *(text[w.start : w.end] for text, w in zip(texts, shown, strict=True))
-        )
+      parts = (
+        text[w.start : w.end] for text, w in zip(texts, shown, strict=True)
       )
+      rows.append(sequences.input_row(self.tokenizer, *parts))
     sources, offset = [(0, 0, 1)], 1  # [CLS]
     for share, own in zip(shares, windows, strict=True):
       for index, window in enumerate(own):
@@ -309,15 +308,6 @@ class FeatureExtractor:
       offset += share + 1
       sources.append((count - 1, offset - 1, offset))  # [SEP]
     return rows, sources
-
-  def _row(self, *texts):
-    """The model's input for a text, or a pair."""
-    tokens, segment_ids = sequences.join_texts(*texts)
-    return {
-      "input_ids": self.tokenizer.convert_tokens_to_ids(tokens),
-      "input_mask": [1] * len(tokens),
-      "segment_ids": segment_ids,
-    }
 
   def _run(self, texts, progress):
     """Computes the numbers of texts, which are from `_tokenize`."""

@@ -50,16 +50,9 @@ def make_row(
     kept_a, kept_b = sequences.share_room(
       len(context), len(text_b), max_seq_length - 3
     )
-    pieces, segment_ids = sequences.join_texts(
-      context[:kept_a], text_b[:kept_b]
-    )
-    values = (
-      tokenizer.convert_tokens_to_ids(pieces),
-      [1] * len(pieces),
-      segment_ids,
-    )
-    for column, value in zip(columns.values(), values, strict=True):
-      column.append(sequences.padded(value, max_seq_length))
+    row = sequences.input_row(tokenizer, context[:kept_a], text_b[:kept_b])
+    for name, values in row.items():
+      columns[name].append(sequences.padded(values, max_seq_length))
   return {**columns, "label_ids": example.label or 0}
 
 
