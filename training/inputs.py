@@ -327,27 +327,24 @@ def _parts(rows, lengths, params, is_training, sorts):
 
 
 def _batch_reader(spec, params, transform, pads, fills):
-  """A function that reads a batch; see `_read_batch_of_step`."""
-  is_static = params.get("pad_to_max_length")
-  pads = pads or is_static or params.get("packing") is not None
-  fills = fills or is_static or params.get("fill_batches")
-  read = functools.partial(
-    _read_batch_of_step, spec, params["batch_size"], transform, pads, fills
-  )
-  return tf.autograph.experimental.do_not_convert(read)  # Saves a second.
-
-
-def _read_batch_of_step(spec, size, transform, pads, fills, step, columns):
-  """A batch of at most `size` rows.
+  """A function from a step, and columns of its rows, to a batch.
 
   `pads` keeps all positions; `fills` fills a smaller batch with its own rows.
   """
-  count = tf.size(columns[0])
-  position = tf.range(size if fills else count)
-  row_index, serialized = (tf.gather(c, position % count) for c in columns)
-  features = read_batch(serialized, row_index, position < count, spec, pads)
-  numbers = step * size + tf.cast(position, tf.int64)
-  return transform(features, numbers) if transform else features
+  size, is_static = params["batch_size"], params.get("pad_to_max_length")
+  pads = pads or is_static or params.get("packing") is not None
+  fills = fills or is_static or params.get("fill_batches")
+
+  @tf.autograph.experimental.do_not_convert  # Saves a second.
+  def read(step, columns):
+    count = tf.size(columns[0])
+    position = tf.range(size if fills else count)
+    row_index, serialized = (tf.gather(c, position % count) for c in columns)
+    features = read_batch(serialized, row_index, position < count, spec, pads)
+    numbers = step * size + tf.cast(position, tf.int64)
+    return transform(features, numbers) if transform else features
+
+  return read
 
 
 def read_parts(
