@@ -170,8 +170,7 @@ def main() -> None:
     if FLAGS.output_file == text_files.STREAM:
       form = to_json
     elif FLAGS.output_file:
-      path = stack.enter_context(files.atomic_write(FLAGS.output_file))
-      writer = stack.enter_context(files.open_file(path, "w"))
+      writer = stack.enter_context(files.open_atomic(FLAGS.output_file, "w"))
       form, write = to_json, lambda line: writer.write(line + "\n")
     number = 0
     for block in feature_files.read_texts(

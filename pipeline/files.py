@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from absl import logging
 
@@ -240,8 +240,17 @@ def damaged(path: str, reason: str) -> str:
 
 def write_file(path: str | os.PathLike, content: str | bytes) -> None:
   """Writes str, as UTF-8, or bytes; the file appears whole or not at all."""
-  with atomic_write(path) as partial, open_file(partial, "wb") as writer:
+  with open_atomic(path) as writer:
     writer.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def open_atomic(
+  path: str | os.PathLike, mode: str = "wb"
+) -> Iterator[BinaryIO | TextIO]:
+  """Opens a file for writing; it appears under its name at the end."""
+  with atomic_write(path) as partial, open_file(partial, mode) as writer:
+    yield writer
 
 
 @contextlib.contextmanager

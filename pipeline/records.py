@@ -189,10 +189,7 @@ def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
     The number of rows.
   """
   count = 0
-  with (
-    files.atomic_write(path) as partial,
-    files.open_file(partial, "wb") as writer,
-  ):
+  with files.open_atomic(path) as writer:
     for row in rows:
       writer.write(framed(encode_row(row, spec)))
       count += 1

@@ -114,8 +114,7 @@ def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
     if is_stream:
       file = sys.stdout.buffer
     else:
-      partial = stack.enter_context(files.atomic_write(path))
-      file = stack.enter_context(files.open_file(partial, "wb"))
+      file = stack.enter_context(files.open_atomic(path))
     file = stack.enter_context(_Unseekable(file))
     if path.lower().endswith(".gz"):
       file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))

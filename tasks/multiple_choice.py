@@ -160,10 +160,7 @@ class MultipleChoiceTask(Task):
     """Writes test_predictions.tsv: row, prediction and probabilities."""
     path = f"{folder}/test_predictions.tsv"
     names = [f"choice_{number}" for number in range(self._num_choices)]
-    with (
-      files.atomic_write(path) as partial,
-      files.open_file(partial, "w") as writer,
-    ):
+    with files.open_atomic(path, "w") as writer:
       table = prediction_files.table_writer(writer)
       table.writerow(["id", "prediction", *names])
       for number, (example, (row,)) in enumerate(

@@ -551,8 +551,7 @@ class FeatureWriter(contextlib.ExitStack):
     super().__init__()
     self.num_features = 0
     self._is_training = is_training
-    partial = self.enter_context(files.atomic_write(filename))
-    self._file = self.enter_context(files.open_file(partial, "wb"))
+    self._file = self.enter_context(files.open_atomic(filename))
 
   def process_feature(self, feature: InputFeatures) -> None:
     """Writes one window."""
