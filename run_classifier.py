@@ -59,9 +59,27 @@ __all__ = [
 
 FLAGS = flags.FLAGS
 
+# Flag, default, help.
+_FLAGS = (
+  ("data_dir", None, "Folder with the task's files, or a folder per task."),
+  ("xnli_language", "zh", "Language for training and evaluation on XNLI."),
+  ("num_seeds", 1, "Number of runs with different seeds, starting at --seed."),
+  (
+    "predict_file",
+    None,
+    "Predict the lines of this file, or of standard input if -, with the "
+    "trained model in --output_dir, and print a table.",
+  ),
+  (
+    "interactive",
+    False,
+    "Ask for texts and predict them with the trained model in --output_dir.",
+  ),
+)
+
 _ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
 
-# The arguments of `tabular.TableProcessor`: flag, default, help.
+# The arguments of `tabular.TableProcessor`.
 _TABLE_FLAGS = (
   ("train_file", None, f"Rows to train on: {_ROWS}"),
   ("dev_file", None, f"Rows to evaluate on: {_ROWS} See --dev_fraction."),
@@ -105,18 +123,6 @@ def _define_task_flags():
     f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
     f"{runs.CUSTOM} reads your own files; all runs all tasks of GLUE.",
   )
-  flags.DEFINE_string(
-    "data_dir", None, "Folder with the task's files, or a folder per task."
-  )
-  flags.DEFINE_string(
-    "xnli_language", "zh", "Language for training and evaluation on XNLI."
-  )
-  flags.DEFINE_integer(
-    "num_seeds",
-    1,
-    "Number of runs with different seeds, starting at --seed.",
-    lower_bound=1,
-  )
   flags.DEFINE_enum(
     "class_weights",
     "none",
@@ -130,17 +136,7 @@ def _define_task_flags():
     "Which part of a text longer than --max_seq_length is read: head, head "
     "and tail, or all of it in windows whose logits are averaged.",
   )
-  flags.DEFINE_string(
-    "predict_file",
-    None,
-    "Predict the lines of this file, or of standard input if -, with the "
-    "trained model in --output_dir, and print a table.",
-  )
-  flags.DEFINE_bool(
-    "interactive",
-    False,
-    "Ask for texts and predict them with the trained model in --output_dir.",
-  )
+  common_flags.define_from_table(_FLAGS)
 
 
 def check_flags() -> None:
