@@ -426,11 +426,9 @@ def read_assets(model_dir: str | None, **given) -> ReadingSettings:
 
 
 def _fitting_lengths(model_dir):
-  """The default lengths for a model with fewer positions than the default."""
+  """The default lengths; shorter for a model with fewer positions."""
   default = ReadingSettings()
   length = model_folder.default_length(model_dir, default.max_seq_length)
-  if length == default.max_seq_length:
-    return {}
   return {
     "max_seq_length": length,
     "doc_stride": length // 3,  # As 128 of 384 are.
