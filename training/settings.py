@@ -263,8 +263,7 @@ def _flag_values() -> dict[str, object]:
     for name in sorted(FLAGS)
     if not FLAGS.find_module_defining_flag(name).startswith(_LIBRARIES)
   }
-  defaults = {
-    "vocab_file": model_flags.vocab_file,
-    "bert_config_file": model_flags.bert_config_file,
+  return values | {
+    "vocab_file": model_flags.vocab_file(),
+    "bert_config_file": model_flags.bert_config_file(),
   }
-  return values | {n: find() for n, find in defaults.items() if n in values}
