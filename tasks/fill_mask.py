@@ -58,10 +58,7 @@ class MaskFiller:
       )
     self._mask_id = vocab[MASK]
     self._length = model.config.max_position_embeddings
-    shapes = pretraining.variable_shapes(model.config)
-    self._is_paired = _check_heads(model, shapes)
-    if not self._is_paired:
-      shapes = pretraining.variable_shapes(model.config, False)
+    self._is_paired = _check_heads(model)
     count = min(top_k, len(vocab))
 
     def compute(bert, features):
@@ -70,7 +67,7 @@ class MaskFiller:
     self._predictor = Predictor(
       model,
       compute,
-      shapes,
+      pretraining.variable_shapes(model.config, self._is_paired),
       optional=() if self._is_paired else checkpoints.POOLER,
       spec={
         **records.sequence_spec(self._length),
@@ -196,7 +193,7 @@ class MaskFiller:
     return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
 
 
-def _check_heads(model, shapes):
+def _check_heads(model):
   """Whether the checkpoint has the next-sentence head, too.
 
   Raises:
@@ -204,6 +201,7 @@ def _check_heads(model, shapes):
   """
   prefix = checkpoints.find_checkpoint(model.checkpoint)
   known = checkpoints.Checkpoint(prefix, weights_only=True)
+  shapes = pretraining.variable_shapes(model.config)
   missing = [name for name in shapes if name not in known]
   if any(name.startswith("cls/predictions") for name in missing):
     raise UserError(
