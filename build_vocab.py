@@ -11,7 +11,6 @@ files.
 import os
 from collections.abc import Mapping, Sequence
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 import tokenization

@@ -8,7 +8,6 @@
 
 import tempfile
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError

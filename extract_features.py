@@ -14,7 +14,6 @@ per line. docs/features.md describes the file formats.
 
 import time
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import UserError, plural

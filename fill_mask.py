@@ -15,7 +15,6 @@ import functools
 import json
 from collections.abc import Iterable, Iterator
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError

@@ -10,7 +10,6 @@
 import dataclasses
 import sys
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError

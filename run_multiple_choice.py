@@ -8,7 +8,6 @@
       --train_batch_size=16 --learning_rate=2e-5 --output_dir=/tmp/swag_output/
 """
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from tasks import choices, multiple_choice, terminal

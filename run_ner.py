@@ -11,7 +11,6 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 from errors import UserError

@@ -15,7 +15,6 @@ The records are those of create_pretraining_data.py.
 import functools
 from collections.abc import Mapping, Sequence
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 import tokenization

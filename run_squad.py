@@ -14,7 +14,6 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 import dataclasses
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags
 
 import tokenization

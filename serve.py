@@ -15,7 +15,6 @@ import math
 import os
 import re
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 from absl import flags, logging
 
 from errors import UserError, import_optional

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 
-import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
 # Operations whose output is their input in another shape, or no copy at all.
