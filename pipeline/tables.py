@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Iterator
 
 from errors import UserError, did_you_mean, listing, plural, shortened
 from pipeline import text_files
@@ -56,6 +57,11 @@ class Table:
     raise UserError(
       f"--{flag}={column}: {self.path} has no such column; {remedy}"
     )
+
+  def named_rows(self) -> Iterator[tuple[str, dict]]:
+    """Yields the file and line of each row, and its values by column."""
+    for line, row in zip(self.lines, self.rows, strict=True):
+      yield f"{self.path}:{line}", dict(zip(self.names, row, strict=True))
 
 
 def read_table(path: str | os.PathLike, header: bool = True) -> Table:

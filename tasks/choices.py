@@ -47,13 +47,8 @@ def read_examples(path: str, is_labeled: bool) -> list[Example]:
   if is_labeled and "label" not in names:
     raise UserError(f"{path} has no label; add the index of the right choice")
   return [
-    _example(
-      f"{path}:{number}",
-      dict(zip(names, row, strict=True)),
-      is_swag,
-      is_labeled,
-    )
-    for number, row in zip(table.lines, table.rows, strict=True)
+    _example(where, row, is_swag, is_labeled)
+    for where, row in table.named_rows()
   ]
 
 

@@ -140,11 +140,8 @@ def _check_columns(where, line, top, is_labeled):
 
 def _read_json_lines(path, is_labeled):
   """Yields the sentences of a JSON Lines file."""
-  table = tables.read_table(path)
   names = {}
-  for number, values in zip(table.lines, table.rows, strict=True):
-    where = f"{path}:{number}"
-    row = dict(zip(table.names, values, strict=True))
+  for where, row in tables.read_table(path).named_rows():
     words = row.get("tokens")
     if not _are_words(words):
       raise UserError(
