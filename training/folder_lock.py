@@ -13,12 +13,8 @@ from collections.abc import Iterator
 
 from errors import UserError
 from pipeline import files
+from pipeline.files import fcntl  # None on Windows.
 from training.checkpoints import user_errors
-
-try:
-  import fcntl
-except ImportError:  # Windows has none.
-  fcntl = None
 
 LOCK_NAME = "run.lock"
 
