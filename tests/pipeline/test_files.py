@@ -99,3 +99,16 @@ def test_files_that_cannot_be_written_leave_the_old_ones(tmp_path):
   files.write_files(dict.fromkeys(old, "new"))
   assert link.is_symlink()
   assert set(_contents(tmp_path).values()) == {"new"}
+
+
+def test_an_open_file_appears_when_it_is_complete(tmp_path):
+  path = tmp_path / "file"
+  with files.open_atomic(path, "w") as writer:
+    writer.write("text")
+    assert not path.exists()
+  assert path.read_text() == "text"
+  with pytest.raises(KeyError), files.open_atomic(path) as writer:
+    writer.write(b"other")
+    raise KeyError
+  assert path.read_text() == "text"
+  assert list(tmp_path.iterdir()) == [path]

@@ -1,8 +1,10 @@
 """Joined texts, and overlapping windows over a long list."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tokenization
 from pipeline import sequences
 
 
@@ -15,6 +17,32 @@ def test_texts_are_joined_with_their_segments():
     ["[CLS]", "a", "[SEP]", "b", "c", "[SEP]"],
     [0, 0, 0, 1, 1, 1],
   )
+
+
+def test_the_input_of_a_pair(tmp_path):
+  vocab = tmp_path / "vocab.txt"
+  vocab.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n")
+  tokenizer = tokenization.FullTokenizer(str(vocab))
+  assert sequences.input_row(tokenizer, ["a"], ["b"]) == {
+    "input_ids": [2, 4, 3, 5, 3],
+    "input_mask": [1] * 5,
+    "segment_ids": [0, 0, 0, 1, 1],
+  }
+
+
+def test_columns_have_rows_of_equal_number():
+  rows = sequences.rows_of({"a": [1, 2], "b": "xy"})
+  assert list(rows) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+  with pytest.raises(ValueError, match="shorter"):
+    list(sequences.rows_of({"a": [1, 2], "b": "x"}))
+
+
+def test_groups_keep_the_order():
+  assert list(sequences.groups_of("abcd", [1, 0, 3])) == [
+    ["a"],
+    [],
+    ["b", "c", "d"],
+  ]
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.data())

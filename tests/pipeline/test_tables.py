@@ -60,6 +60,11 @@ class TestReadTable:
     path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
     table = tables.read_table(path)
     assert (table.rows, table.lines) == ([[1], [2]], [2, 5])
+    path = table.path
+    assert list(table.named_rows()) == [
+      (f"{path}:2", {"a": 1}),
+      (f"{path}:5", {"a": 2}),
+    ]
     path = write(tmp_path, "x.tsv", "a\n\nb\n")
     assert tables.read_table(path).rows == [[""], ["b"]]
 
