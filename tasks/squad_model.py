@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -280,7 +281,7 @@ class SquadTask(Task):
     logging.info("%s: %s", path, plural(len(answers), "answer"))
     if not evaluation:
       _log_unscored(self._paths[rows.split], rows.examples)
-      for old in deleted:
+      for old in itertools.filterfalse(files.exists, deleted):
         logging.info(
           "%s: deleted, because it belongs to other predictions", old
         )

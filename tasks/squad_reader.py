@@ -66,7 +66,9 @@ class Reader:
       folder, model_folder.lower_cases(config, prefix)
     )
     self.settings = settings or squad_model.read_assets(folder)
-    fields = squad_model.stored_decoding(folder) | dict(decoding or {})
+    fields = dict(decoding or {})
+    if "null_score_diff_threshold" not in fields:
+      fields |= squad_model.stored_decoding(folder)
     self.decoding = squad_model.decoding_settings(
       self.tokenizer, self.settings, **fields
     )

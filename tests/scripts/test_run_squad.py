@@ -12,6 +12,7 @@ import pytest
 import scripts
 import tiny_task
 
+from errors import UserError
 from pipeline import records
 from tasks import squad_reader
 from training import checkpoints, summaries
@@ -334,7 +335,9 @@ def test_a_file_without_answers_takes_the_stored_threshold(
   assert all(predictions.values())
   assert f"null_score_diff_threshold=1e+09, from {out}/null_thresh" in log
   # A given number takes precedence.
-  _fork(files, out, "--do_predict", null_score_diff_threshold=-1e9, **changes)
+  given = {"null_score_diff_threshold": -1e9}
+  log = _fork(files, out, "--do_predict", **given, **changes)
+  assert "null_odds.json: deleted" not in log  # There are new ones.
   assert not any(_read(out / "predictions.json").values())
   os.remove(out / "null_threshold.json")
   before = scripts.tree(out)
@@ -597,6 +600,16 @@ def test_the_reader_answers_as_the_script(trained_v2, files):
     assert found.text == expected["text"]
     for name in ("start_logit", "end_logit"):
       assert getattr(found, name) == pytest.approx(expected[name], abs=1e-4)
+
+
+def test_a_reader_with_a_threshold_reads_no_stored_one(trained_v2, tmp_path):
+  folder = shutil.copytree(trained_v2[0], tmp_path / "model")
+  (folder / "null_threshold.json").write_text("{}")
+  with pytest.raises(UserError, match=r"null_threshold\.json is damaged"):
+    squad_reader.Reader(str(folder))
+  given = {"null_score_diff_threshold": -1.5}
+  reader = squad_reader.Reader(str(folder), decoding=given)
+  assert reader.decoding.null_score_diff_threshold == -1.5
 
 
 def test_names_that_users_import(tmp_path):
