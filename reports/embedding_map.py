@@ -31,7 +31,7 @@ _COLORS = (
   "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d",
 )  # fmt: skip
 _MARKERS = "os^Dv"
-_SIZE = (11, 6.8)  # Inches.
+_SIZE = (11.4, 6.8)  # Inches.
 
 
 def project(
@@ -94,11 +94,11 @@ def write_chart(
   """
 
   def draw(figure):
-    plane = figure.add_axes((0.06, 0.08, 0.55, 0.86))
+    plane = figure.add_axes((0.09, 0.08, 0.53, 0.86))
     plane.set_title(_drawable(title, ""), loc="left", fontsize=11)
     key = _draw_points(plane, points, axes, texts, labels)
     figure.set_figheight(max(_SIZE[1], 0.16 * len(key)))
-    _draw_key(figure.add_axes((0.63, 0, 0.36, 1)), key)
+    _draw_key(figure.add_axes((0.64, 0, 0.35, 1)), key)
 
   metadata = {"Software": None}
   image = charts.render(

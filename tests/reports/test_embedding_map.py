@@ -132,6 +132,17 @@ class TestChart:
       "",
     ]
 
+  @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+  def test_the_names_of_the_axes_are_in_the_picture(self, drawn, scale):
+    points = _points(30) * scale
+    embedding_map.write_chart("", points, ("x", "y"), ["text"] * 30)
+    (chart,) = drawn
+    chart.draw_without_rendering()
+    for axis in (chart.axes[0].xaxis, chart.axes[0].yaxis):
+      box = axis.label.get_window_extent()
+      assert box.x0 > 0
+      assert box.y0 > 0
+
   @pytest.mark.parametrize("count", [5, 40])
   def test_each_of_few_points_is_listed(self, drawn, count):
     texts = [f"text {n}" for n in range(count)]
