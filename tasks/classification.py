@@ -212,9 +212,13 @@ class ClassificationTask(Task):
       if split == "train":
         is_pair = any(e.text_b is not None for e in examples[:1])
         self.reading = dataclasses.replace(self.reading, is_pair=is_pair)
-        if self._balances_labels:
-          self._label_weights = self._label_type.balanced_weights(label_ids)
+        self._set_weights(label_ids)
     return sets
+
+  def _set_weights(self, label_ids):
+    """Weights the labels of the training set, if that is wanted."""
+    if self._balances_labels:
+      self._label_weights = self._label_type.balanced_weights(label_ids)
 
   def _check_texts(self, examples, split):
     """Raises UserError if the model was trained on another number of texts."""
@@ -233,6 +237,7 @@ class ClassificationTask(Task):
   ) -> Iterator[list[Mapping]]:
     """Yields the rows of each example: one, or one for each window."""
     count = truncated = 0
+    label_ids = []  # Of rows: the loss counts each window of a text.
     for example in examples:
       rows = convert_example(
         example,
@@ -243,7 +248,10 @@ class ClassificationTask(Task):
       )
       count += 1
       truncated += rows[0].was_cut
+      label_ids += [row.label_id for row in rows]
       yield list(map(feature_row, rows))
+    if is_training:
+      self._set_weights(label_ids)
     if truncated:
       logging.info(
         "Truncated %d of %s (%.1f %%) to --max_seq_length=%d",

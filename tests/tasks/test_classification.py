@@ -20,6 +20,7 @@ from scipy import special
 
 import layers
 import modeling
+import tokenization
 import variables
 from errors import UserError
 from tasks import classification, glue, tagging
@@ -132,6 +133,30 @@ class TestOutputs:
     for mode, weights in (("train", BALANCED), ("eval", np.ones(4))):
       found = self.outputs(golden, values, task, "classification", mode)
       np.testing.assert_allclose(found.per_example_loss, losses * weights, 1e-4)
+
+  def test_each_window_of_a_text_has_a_weight(self, goldens, caplog):
+    """Two windows are red, and one each green and blue."""
+    tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+    task = make_task(
+      processor=Examples(
+        *(
+          InputExample("g", text, None, label)
+          for text, label in zip(
+            ("city " * 4, "was", "the"), LABELS, strict=True
+          )
+        )
+      ),
+      tokenizer=tokenizer,
+      reading=classification.Reading(4, "mean_windows"),
+      balances_labels=True,
+    )
+    (examples,) = task.examples("train").values()
+    counts = list(map(len, task.features(examples, True)))
+    assert counts == [2, 1, 1]
+    with caplog.at_level("INFO", logger="absl"):
+      task.log_data({"train": [RowSet("train", "", examples, None, 4)]})
+    # 4 rows / (3 labels * rows of the label).
+    assert "Label weights: red 0.667, green 1.33, blue 1.33\n" in caplog.text
 
   def test_numbers_cannot_be_balanced(self):
     processor = Examples(InputExample("g", "a", None, "1"))
