@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import json
 import math
 import numbers
@@ -365,8 +366,10 @@ def log_initialization(store: variables.VariableStore) -> None:
     logging.info("No checkpoint to start from: all weights are random.")
     return
   wanted = {name: v.shape.as_list() for name, v in store.items()}
-  loaded, initialized, unused = compare(checkpoint, wanted, optional=wanted)
-  initialized = [n for n in initialized if not is_training_state(n)]
+  loaded, initialized, unused = (
+    list(itertools.filterfalse(is_training_state, names))
+    for names in compare(checkpoint, wanted, optional=wanted)
+  )
   has_other_shape = [name in checkpoint.shapes for name in initialized]
   reasons = [
     *(["new in this task"] if not all(has_other_shape) else []),

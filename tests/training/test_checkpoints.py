@@ -619,6 +619,16 @@ class TestInitializeFrom:
     expected = f"loaded 2 variables; {counts}, 1 in the checkpoint unused"
     assert f"{prefix}: {expected}\n" in caplog.text
 
+  def test_the_log_counts_no_state_of_a_training(self, prefix, caplog):
+    known = checkpoints.Checkpoint(prefix)
+    with variables.VariableStore(initial_values=known) as store:
+      self.get(*WEIGHTS)
+      variables.global_step()
+    with caplog.at_level("INFO", logger="absl"):
+      checkpoints.log_initialization(store)
+    expected = "loaded 2 variables; 0 initialized, 1 in the checkpoint unused"
+    assert f"{prefix}: {expected}\n" in caplog.text
+
   def test_the_log_says_that_all_is_random(self, caplog):
     with caplog.at_level("INFO", logger="absl"):
       checkpoints.log_initialization(variables.VariableStore())
