@@ -107,8 +107,7 @@ def test_an_open_file_appears_when_it_is_complete(tmp_path):
     writer.write("text")
     assert not path.exists()
   assert path.read_text() == "text"
-  with pytest.raises(KeyError), files.open_atomic(path) as writer:
-    writer.write(b"other")
-    raise KeyError
+  with pytest.raises(TypeError), files.open_atomic(path) as writer:
+    writer.writelines([b"other", "no bytes"])
   assert path.read_text() == "text"
   assert list(tmp_path.iterdir()) == [path]
