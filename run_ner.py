@@ -39,7 +39,12 @@ _MAX_LINES = 1000
 
 # Flag, default, help.
 _FLAGS = (
-  ("data_dir", None, "Folder with train.txt, dev.txt or valid.txt, test.txt."),
+  (
+    "data_dir",
+    None,
+    "Folder with train.txt, dev.txt or valid.txt, test.txt, "
+    "each with or without .gz.",
+  ),
   ("train_file", None, f"Sentences to train on: {_SENTENCES}"),
   ("dev_file", None, f"Sentences to evaluate on: {_SENTENCES}"),
   ("test_file", None, "Sentences to label, in one of these formats."),
@@ -95,9 +100,10 @@ def find_file(split: str) -> str:
   if not FLAGS.data_dir:
     raise UserError(f"--{split}_file is required; pass it, or --data_dir")
   for name in _NAMES[split]:
-    path = os.path.join(FLAGS.data_dir, name)
-    if files.isfile(path):
-      return path
+    for end in ("", ".gz"):
+      path = os.path.join(FLAGS.data_dir, name + end)
+      if files.isfile(path):
+        return path
   names = " or ".join(_NAMES[split])
   raise UserError(
     f"--data_dir={FLAGS.data_dir} has no {names}; pass --{split}_file"

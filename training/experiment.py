@@ -235,13 +235,14 @@ class Experiment:
 
     read = functools.cache(lambda: record_files.RecordFiles([path], spec))
     num_rows = records.write_records(path, rows(), spec)
+    has_one_each = set(counts) <= {1}
     logging.info(
-      "%s: %s of %s",
+      "%s: %s of %s%s",
       path,
       plural(num_rows, "row"),
       plural(len(counts), "example"),
+      "" if has_one_each else f", {sum(n > 1 for n in counts)} in windows",
     )
-    has_one_each = set(counts) <= {1}
     return RowSet(
       split,
       suffix,
