@@ -150,8 +150,7 @@ def _read_json_lines(path, text):
     except (ValueError, RecursionError) as error:
       problem = str(error).replace("line 1 column", "column")
       raise UserError(
-        f"{path}:{number}: {problem}; write one JSON object per line, such "
-        f'as {{"text": "...", "label": "..."}}'
+        f"{path}:{number}: {problem}; write one JSON object per line"
       ) from error
     if not isinstance(row, dict):
       raise UserError(
