@@ -129,12 +129,12 @@ def load_extractor() -> FeatureExtractor:
   config = model_flags.load_config(tokenizer)
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
-    *("max_seq_length", "batch_size", "dtype", "runtime"),
-    *("use_one_hot_embeddings", "long_text"),
+    *("batch_size", "dtype", "runtime", "use_one_hot_embeddings", "long_text"),
   )
   return FeatureExtractor(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     layers,
+    max_seq_length=model_flags.sequence_length(config),
     strategy=devices.make_strategy(
       devices.choose("auto", FLAGS.use_tpu, None), common_flags.tpu()
     ),
@@ -148,7 +148,8 @@ def main() -> None:
   check_flags()
   extractor = load_extractor()
   start = time.monotonic()
-  lines = truncated = 0
+  length = extractor.max_seq_length
+  lines = long = 0
   with (
     feature_files.open_features(FLAGS.output_file, extractor) as write,
     progress.bar(unit="line") as bar,
@@ -157,16 +158,16 @@ def main() -> None:
     for window in extractor.windows(texts, bar.update):
       write(window)
       lines += len(window)
-      truncated += sum(found.was_cut for found in window)
+      long += sum(f.was_cut or len(f.tokens) > length for f in window)
       del window  # Free it before the next is computed.
   logging.info(
-    "Wrote the features of %s to %s in %.1f s; %d truncated to "
-    "--max_seq_length=%d",
+    "Wrote the features of %s to %s in %.1f s; %d %s --max_seq_length=%d",
     plural(lines, "line"),
     FLAGS.output_file,
     time.monotonic() - start,
-    truncated,
-    FLAGS.max_seq_length,
+    long,
+    "truncated to" if FLAGS.long_text == "head" else "read in windows of",
+    length,
   )
 
 

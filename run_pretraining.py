@@ -198,7 +198,7 @@ def make_experiment() -> Experiment:
     flag_checks.refuse_pipes(name, found)
     files[name] = record_files.without_empty(found)
   tokenizer = load_tokenizer()
-  config = model_flags.load_config(tokenizer)
+  config = model_flags.load_config(tokenizer, FLAGS.max_seq_length)
   layout = check_layout(files)
   mask_batch, vocab_size = None, config.vocab_size
   if FLAGS.dynamic_masking:

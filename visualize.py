@@ -182,7 +182,8 @@ def show_attention() -> None:
   """Writes the page of a text or pair."""
   texts = [FLAGS.text] + ([] if FLAGS.text_b is None else [FLAGS.text_b])
   model = load_model()
-  tokens, segment_ids = read_texts(texts, model.tokenizer, FLAGS.max_seq_length)
+  length = model_flags.sequence_length(model.config)
+  tokens, segment_ids = read_texts(texts, model.tokenizer, length)
   probs = attention_probs(model, tokens, segment_ids, FLAGS.precision)
   attention.write_page(FLAGS.output_file, texts, tokens, segment_ids, probs)
   layers, heads = probs.shape[:2]
@@ -220,9 +221,9 @@ def mean_vectors(
 def show_embeddings() -> None:
   """Writes the map of a file of sentences."""
   sentences, labels = read_sentences(FLAGS.input_file, FLAGS.labels)
-  vectors = mean_vectors(
-    load_model(), sentences, FLAGS.max_seq_length, FLAGS.precision
-  )
+  model = load_model()
+  length = model_flags.sequence_length(model.config)
+  vectors = mean_vectors(model, sentences, length, FLAGS.precision)
   points, axes = embedding_map.project(vectors, FLAGS.method)
   title = os.path.basename(FLAGS.input_file)
   embedding_map.write_chart(

@@ -101,6 +101,7 @@ class FeatureExtractor:
     exclude_special: exclude [CLS] and [SEP] from mean, max and mean_sqrt_len. A
       text without other tokens gets a zero vector.
     max_seq_length: maximum number of tokens that the model reads at once.
+      Default: 128, or the model's positions if there are fewer.
     long_text: "head" cuts longer texts. "mean_windows" reads them in
       overlapping windows: a token has the vector of the window that shows most
       around it, a text the mean of its windows' vectors. The texts of a pair
@@ -130,7 +131,7 @@ class FeatureExtractor:
     layer_combination: str = "last",
     normalize: bool = False,
     exclude_special: bool = False,
-    max_seq_length: int = 128,
+    max_seq_length: int | None = None,
     batch_size: int = 32,
     precision: str | None = None,
     use_one_hot_embeddings: bool = False,
@@ -147,14 +148,16 @@ class FeatureExtractor:
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
       )
+    if not isinstance(model, model_folder.Model):
+      model = model_folder.find_model(os.fspath(model))
+    if max_seq_length is None:
+      max_seq_length = min(128, model.config.max_position_embeddings)
     least = least_length(long_text)
     if max_seq_length < least:
       raise UserError(
         f"--max_seq_length={max_seq_length} is too short for --long_text="
         f"{long_text}; pass {least} or more"
       )
-    if not isinstance(model, model_folder.Model):
-      model = model_folder.find_model(os.fspath(model))
     self.config, self.tokenizer = model.config, model.tokenizer
     self.is_pooled = pooling != "none"
     self.max_seq_length = max_seq_length

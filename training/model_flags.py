@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 
 
 def vocab_file() -> str | None:
-  """--vocab_file; by default, that of the folder --init_checkpoint.
+  """--vocab_file; by default, that of the model's folder.
 
   The default applies only if --bert_config_file is omitted as well.
   """
@@ -34,21 +34,27 @@ def vocab_file() -> str | None:
     or common_flags.given("bert_config_file")
   ):
     return FLAGS.vocab_file
-  return _file_of_init_checkpoint("vocab_file")
+  return _file_of_model("vocab_file")
 
 
 def bert_config_file() -> str | None:
-  """--bert_config_file; by default, that of the folder --init_checkpoint."""
-  return FLAGS.bert_config_file or _file_of_init_checkpoint("bert_config_file")
+  """--bert_config_file; by default, that of the model's folder."""
+  return FLAGS.bert_config_file or _file_of_model("bert_config_file")
 
 
-def _file_of_init_checkpoint(flag):
-  """The default of a flag: a file in the folder --init_checkpoint, or None."""
-  if not common_flags.given("init_checkpoint"):
+def _file_of_model(flag):
+  """The default of a flag: a file in the folder of the model, or None.
+
+  That is --init_checkpoint or, in a run that does not train, --output_dir.
+  """
+  if common_flags.given("init_checkpoint"):
+    folder = downloads.local_path(FLAGS.init_checkpoint)
+  elif "do_train" in FLAGS and not FLAGS.do_train and FLAGS.output_dir:
+    folder = FLAGS.output_dir
+  else:
     return None
   from training import model_folder
 
-  folder = downloads.local_path(FLAGS.init_checkpoint)
   names = {
     "vocab_file": model_folder.VOCAB_NAMES,
     "bert_config_file": model_folder.config_names(folder),
@@ -88,9 +94,13 @@ def load_tokenizer() -> tokenization.FullTokenizer:
   tokenization.validate_case_matches_checkpoint(
     FLAGS.do_lower_case, common_flags.given("init_checkpoint")
   )
-  tokenizer = tokenization.FullTokenizer(
-    vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
-  )
+  try:
+    tokenizer = tokenization.FullTokenizer(
+      vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
+    )
+  except UserError as error:
+    name = f"--{flag}: " if FLAGS[flag].value else ""
+    raise UserError(f"{name}{error}") from error
   check_vocabulary_file(tokenizer, flag, path)
   return tokenizer
 
@@ -199,7 +209,7 @@ def load_config(
 
   Args:
     tokenizer: the tokenizer; None if the flags name none.
-    max_seq_length: the sequence length S; None for --max_seq_length.
+    max_seq_length: the sequence length S; None for `sequence_length`.
   """
   from training import huggingface_config
 
@@ -219,7 +229,7 @@ def load_config(
     tokenization.validate_case_matches_checkpoint(
       FLAGS.do_lower_case, common_flags.given("init_checkpoint")
     )
-  length = FLAGS.max_seq_length if max_seq_length is None else max_seq_length
+  length = sequence_length(config) if max_seq_length is None else max_seq_length
   if length < 3:
     raise UserError(
       f"--max_seq_length={length} leaves no room for text beside [CLS] and two "
@@ -232,6 +242,14 @@ def load_config(
       f"{bert_config_file()}; lower it"
     )
   return config
+
+
+def sequence_length(config: modeling.BertConfig) -> int:
+  """--max_seq_length; by default, less for a model with fewer positions."""
+  length = FLAGS.max_seq_length
+  if FLAGS["max_seq_length"].using_default_value:
+    length = min(length, config.max_position_embeddings)
+  return length
 
 
 def _check_tokenizer_fits(config, tokenizer):

@@ -14,6 +14,7 @@ import scripts
 import tiny_task
 
 from pipeline.files import atomic_write
+from tasks.features import FeatureExtractor
 from training import checkpoints
 
 SCRIPT = "extract_features.py"
@@ -231,6 +232,37 @@ def test_the_whole_script(tmp_path, files, goldens):
   line = log.splitlines()[-1]
   assert f"Wrote the features of 4 lines to {output} in " in line
   assert line.endswith("1 truncated to --max_seq_length=32")
+
+
+def test_a_model_of_few_positions(tmp_path, files):
+  """They are the default length."""
+  name = "bert/embeddings/position_embeddings"
+  known = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
+  weights = {key: known[key] for key in known.shapes}
+  weights[name] = weights[name][:12]
+  config = json.loads((files / "model" / "bert_config.json").read_text())
+  config["max_position_embeddings"] = 12
+  contents = {
+    "bert_config.json": json.dumps(config),
+    "vocab.txt": (files / "model" / "vocab.txt").read_bytes(),
+  }
+  checkpoints.write_release(str(tmp_path), weights, contents)
+  names = ("vocab_file", "bert_config_file", "max_seq_length")
+  small = {**dict.fromkeys(names), "init_checkpoint": tmp_path}
+  for long_text, ending in (
+    ("head", "3 truncated to --max_seq_length=12"),
+    ("mean_windows", "3 read in windows of --max_seq_length=12"),
+  ):
+    flags = {"pooling": "mean", "long_text": long_text, "layers": -1}
+    vectors = []
+    for changes in ({"max_seq_length": 12}, small):
+      output = tmp_path / "out.jsonl"
+      _, log = scripts.fork(SCRIPT, *command(files, output, **flags, **changes))
+      assert log.splitlines()[-1].endswith(ending)
+      rows = map(json.loads, output.read_text("utf-8").splitlines())
+      vectors.append([row["vector"] for row in rows])
+    np.testing.assert_allclose(*vectors, atol=1e-6)
+  assert FeatureExtractor(str(tmp_path)).max_seq_length == 12
 
 
 def test_another_runtime(tmp_path, files, goldens):
