@@ -294,6 +294,10 @@ MODEL_ROWS = {
     ["--max_seq_length=47: the training in FILES/trained began with 48"],
   ),
   "no vocabulary": ({"vocab_file": None}, ["--vocab_file"]),
+  "configuration as vocabulary": (
+    {"vocab_file": "FILES/model/bert_config.json"},
+    ["--vocab_file: ", "bert_config.json has no WordPiece vocabulary"],
+  ),
   "vocabulary is missing": (
     {"vocab_file": "nowhere"},
     ["--vocab_file=nowhere", "pass the path"],
