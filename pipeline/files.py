@@ -133,13 +133,22 @@ def find(pattern: str) -> list[str]:
 
 
 def makedirs(path: str | os.PathLike) -> None:
-  """Creates a folder and its parents, unless they exist."""
+  """Creates a folder and its parents, unless they exist.
+
+  Raises:
+    UserError: a local folder cannot be created.
+  """
   if not writes(path):
     return
   if is_remote(path):
     _remote().makedirs(path)
-  else:
+    return
+  try:
     os.makedirs(path, exist_ok=True)
+  except OSError as error:
+    raise UserError(
+      f"folder {path} cannot be created ({error.strerror}); pass another"
+    ) from error
 
 
 def remove(path: str | os.PathLike) -> None:

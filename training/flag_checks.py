@@ -277,6 +277,14 @@ def check_output_folder(path: str) -> None:
   """Raises UserError unless --output_dir, or a folder in it, can be created."""
   if files.is_remote(path):
     return
+  try:
+    os.stat(path)
+  except (FileNotFoundError, NotADirectoryError):
+    pass
+  except OSError as error:  # Its name is too long, for example.
+    raise UserError(
+      f"--output_dir={path} cannot be created ({error.strerror}); pass another"
+    ) from error
   # The folder itself, or the nearest one above it that exists.
   existing = os.path.abspath(path)
   while not os.path.exists(existing):

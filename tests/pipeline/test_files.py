@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from errors import UserError
 from pipeline import files
 
 
@@ -41,6 +42,17 @@ def test_its_own_folder_is_written(own):
   files.remove_tree(own / "folder")
   assert not files.exists(own / "folder")
   assert files.writable_folder(str(own / "folder")) == str(own / "folder")
+
+
+@pytest.mark.parametrize(
+  ("name", "reason"),
+  [("file/folder", "Not a directory"), ("n" * 300, "File name too long")],
+)
+def test_a_folder_that_cannot_be_created(tmp_path, name, reason):
+  (tmp_path / "file").touch()
+  wanted = rf"^folder .*{name} cannot be created \({reason}\); pass another$"
+  with pytest.raises(UserError, match=wanted):
+    files.makedirs(tmp_path / name)
 
 
 def test_the_restriction_ends(own, tmp_path):

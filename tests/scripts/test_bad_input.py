@@ -463,6 +463,14 @@ OUTPUT_ROWS = {
     {"output_dir": "/proc/self/out"},
     ["--output_dir=/proc/self/out"],
   ),
+  "output cannot be created": (
+    {"output_dir": "/proc/foo/bar"},
+    ["/proc/foo/bar", "pass another"],
+  ),
+  "output has a long name": (
+    {"output_dir": f"FILES/{'n' * 300}"},
+    ["--output_dir=FILES/nnn", "(File name too long); pass another"],
+  ),
   "output holds fewer labels": (
     {
       "output_dir": "FILES/trained",
