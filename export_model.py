@@ -131,6 +131,7 @@ def check_flags() -> None:
         f"--output_dir={FLAGS.output_dir} is not an empty folder; delete what "
         f"is there, or pass another path"
       )
+  flag_checks.check_output_folder(FLAGS.output_dir)
 
 
 def export_model(

@@ -26,6 +26,14 @@ BAD = {
     {"output_dir": "FILES/model/vocab.txt"},
     ["--output_dir=FILES/model/vocab.txt is not an empty folder"],
   ),
+  "an output below a file": (
+    {"output_dir": "FILES/model/vocab.txt/out"},
+    ["--output_dir=FILES/model/vocab.txt/out", "is not a writable folder"],
+  ),
+  "a long name of the output": (
+    {"output_dir": f"FILES/{'n' * 300}"},
+    ["--output_dir=FILES/nnn", "(File name too long); pass another"],
+  ),
   "integers in a SavedModel": (
     {"quantize": "dynamic"},
     ["--quantize=dynamic: --format=saved_model has none"],
