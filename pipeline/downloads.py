@@ -100,7 +100,14 @@ def local_path(path: str | os.PathLike) -> str:
   url = f"{_RELEASES_URL}/{RELEASES[path]}/{path}.zip"
   from pipeline import fetching  # Loads the network's modules.
 
-  return fetching.fetch_archive(url, cache_folder("models", path), _offline)
+  folder = cache_folder("models", path)
+  try:
+    return fetching.fetch_archive(url, folder, _offline)
+  except files.UnwritableError as error:
+    raise UserError(
+      f"the cache {folder} cannot be written ({error.__cause__.strerror}); set "
+      f"BERT_CACHE to a writable folder"
+    ) from error
 
 
 def _fetch_from_hub(path):

@@ -45,7 +45,7 @@ def fetch_archive(
     raise _missing(url, folder)
   # Not FOLDER.zip, which may be the user's.
   partial = folder + ".zip.download"
-  os.makedirs(os.path.dirname(partial), exist_ok=True)
+  files.makedirs(os.path.dirname(partial))
   with files.locked(partial, folder, waits=True):
     # Another process may just have finished.
     if not _is_unpacked(folder):
@@ -91,7 +91,7 @@ def fetch(
   if offline:
     raise _missing(url, path)
   partial = path + ".download"
-  os.makedirs(os.path.dirname(path), exist_ok=True)
+  files.makedirs(os.path.dirname(path))
   with files.locked(partial, path, waits=True):
     if files.exists(path):  # Another process has just finished.
       _remove(partial)

@@ -34,6 +34,10 @@ TYPE_NAMES |= {str: "a string", list: "a list", dict: "an object"}
 _only_folder = None
 
 
+class UnwritableError(UserError):
+  """A local file or folder that cannot be created; its cause is an OSError."""
+
+
 def write_only_in(folder: str | None) -> None:
   """Makes calls without effect that would change files outside of a folder.
 
@@ -136,7 +140,7 @@ def makedirs(path: str | os.PathLike) -> None:
   """Creates a folder and its parents, unless they exist.
 
   Raises:
-    UserError: a local folder cannot be created.
+    UnwritableError: a local folder cannot be created.
   """
   if not writes(path):
     return
@@ -146,7 +150,7 @@ def makedirs(path: str | os.PathLike) -> None:
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
-    raise UserError(
+    raise UnwritableError(
       f"folder {path} cannot be created ({error.strerror}); pass another"
     ) from error
 
@@ -340,13 +344,14 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
     waits: wait for another process that has locked it.
 
   Raises:
-    UserError: the file cannot be written, or another process has locked it.
+    UnwritableError: the file cannot be written.
+    UserError: another process has locked it.
   """
   for attempt in itertools.count():
     try:
       file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
     except OSError as error:
-      raise UserError(
+      raise UnwritableError(
         f"{path} cannot be written: {error.strerror}; pass another path"
       ) from error
     with file:

@@ -79,6 +79,19 @@ def test_a_remote_cache_is_refused(monkeypatch):
     downloads.local_path(NAME)
 
 
+@pytest.mark.parametrize("in_the_way", ["cache", f"models/{NAME}.zip.download"])
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, in_the_way):
+  """Its folder, or the file of the download in it."""
+  if in_the_way == "cache":
+    (tmp_path / "cache").touch()
+  else:
+    (tmp_path / "cache" / in_the_way).mkdir(parents=True)
+  monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+  wanted = rf"cache {tmp_path}/cache/.* \(.+\); set BERT_CACHE to a writable"
+  with pytest.raises(UserError, match=wanted):
+    downloads.local_path(NAME)
+
+
 def test_the_cache_may_be_in_the_home_folder(tmp_path, monkeypatch):
   """Settings that no shell reads, as of containers, may contain a ~."""
   monkeypatch.setenv("HOME", str(tmp_path))
