@@ -12,6 +12,7 @@ import hashlib
 import http.client
 import json
 import os
+import pathlib
 import re
 import time
 import urllib.error
@@ -45,14 +46,27 @@ def fetch_archive(
     raise _missing(url, folder)
   # Not FOLDER.zip, which may be the user's.
   partial = folder + ".zip.download"
-  files.makedirs(os.path.dirname(partial))
-  with files.locked(partial, folder, waits=True):
+  with _folder_of(partial), files.locked(partial, folder, waits=True):
     # Another process may just have finished.
     if not _is_unpacked(folder):
       _download_verified(url, partial, sha256)
       _unpack(partial, folder)
     _remove(partial, partial + ".json")
   return folder
+
+
+@contextlib.contextmanager
+def _folder_of(path):
+  """Creates the folder of a file; deletes it if it is new and stays empty."""
+  folder = pathlib.Path(path).absolute().parent
+  new = [f for f in (folder, *folder.parents) if not f.exists()]
+  files.makedirs(folder)
+  try:
+    yield
+  finally:
+    with contextlib.suppress(OSError):  # It is not empty.
+      for folder in new:
+        folder.rmdir()
 
 
 def _is_unpacked(folder):
@@ -91,8 +105,7 @@ def fetch(
   if offline:
     raise _missing(url, path)
   partial = path + ".download"
-  files.makedirs(os.path.dirname(path))
-  with files.locked(partial, path, waits=True):
+  with _folder_of(partial), files.locked(partial, path, waits=True):
     if files.exists(path):  # Another process has just finished.
       _remove(partial)
       return _verified(url, path, sha256)

@@ -49,7 +49,7 @@ def _fetch(server, folder, *answers, **kwargs):
 
 
 def _names(folder):
-  return sorted(path.name for path in (folder / "new").iterdir())
+  return sorted(path.name for path in (folder / "new").glob("*"))
 
 
 def test_a_file_is_downloaded_once(server, tmp_path):
@@ -251,6 +251,17 @@ def test_a_missing_file_is_an_error(server, tmp_path):
     _fetch(server, tmp_path, Answer(status=404))
   assert len(server.requests) == 1
   assert _names(tmp_path) == []
+
+
+@pytest.mark.parametrize("fetch", [fetching.fetch, fetching.fetch_archive])
+def test_folders_for_nothing_are_deleted(server, tmp_path, fetch):
+  """Those that were there before stay."""
+  (tmp_path / "old").mkdir()
+  server.answers["/file"] = [Answer(status=404)]
+  for name in ("old/new/newer/file", "old/file"):
+    with pytest.raises(UserError, match="answers 404"):
+      fetch(f"{server.url}/file", str(tmp_path / name))
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
 
 
 def test_a_busy_server_is_asked_again(server, tmp_path):
