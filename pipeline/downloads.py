@@ -81,6 +81,13 @@ def check_name(name: str) -> None:
     )
 
 
+def similar_release(path: str) -> str:
+  """A hint, for a message, at the release that a missing path resembles."""
+  if "/" in path or files.exists(path):
+    return ""
+  return did_you_mean(path, RELEASES)
+
+
 @functools.cache
 def local_path(path: str | os.PathLike) -> str:
   """The folder of a model that is downloaded if needed; other paths as is.

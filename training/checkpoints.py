@@ -90,6 +90,7 @@ def find_checkpoint(path: str) -> str:
     raise UserError(
       f"no checkpoint {path}: there is no file {path}.index; pass the "
       f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
+      f"{downloads.similar_release(path)}"
     )
   return path
 

@@ -121,6 +121,7 @@ def load_config(model_dir: str) -> modeling.BertConfig:
   raise UserError(
     f"{model_dir} contains no bert_config.json; pass the folder of an "
     f"unzipped release, or the --output_dir of a finished training"
+    f"{downloads.similar_release(model_dir)}"
   )
 
 

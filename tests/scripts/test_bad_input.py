@@ -394,6 +394,10 @@ MODEL_ROWS = {
     {"init_checkpoint": "nowhere"},
     ["no checkpoint nowhere", "nowhere.index", "pass the"],
   ),
+  "release is misspelt": (
+    {"init_checkpoint": "uncased_L-12_H-768_A-1"},
+    ["no checkpoint uncased_L-12_H-768_A-1", "mean 'uncased_L-12_H-768_A-12'?"],
+  ),
   "checkpoint is unset": (
     {"init_checkpoint": ""},
     ["--init_checkpoint is empty", "omit it"],

@@ -17,6 +17,10 @@ BAD = {
     {"model_dir": "FILES"},
     ["FILES contains no bert_config.json", "pass the folder"],
   ),
+  "a misspelt release": (
+    {"model_dir": "uncased_L-2_H-128_A-4"},
+    ["contains no bert_config.json", "did you mean 'uncased_L-2_H-128_A-2'?"],
+  ),
   "no format": ({"format": "pickle"}, ["--format=pickle", "onnx|tflite"]),
   "an output that is there": (
     {"output_dir": "FILES/model"},
