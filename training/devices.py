@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from errors import UserError, first_line
+from errors import UserError, first_line, shortened
 from pipeline import files
 from training import input_service
 from training.cluster import Cluster, await_workers, connect
@@ -123,6 +123,7 @@ def make_strategy(
 
 def _make_tpu_strategy(tpu, timeout):
   resolver = _find_tpu(tpu)
+  tf.get_logger().setLevel("WARNING")  # It logs each step of the start.
   try:
     # TensorFlow would wait for it without end.
     if _reach_tpu(resolver, time.monotonic() + timeout):
@@ -157,8 +158,8 @@ def _find_tpu(tpu):
 
 def _no_tpu(tpu, error):
   return UserError(
-    f"--use_tpu=True --tpu_name={tpu.name}: no TPU found ({first_line(error)});"
-    f" check the name, or omit --use_tpu"
+    f"no TPU at {tpu.name or 'local'} ({shortened(first_line(error))}); check "
+    f"--tpu_name, or omit --use_tpu and --distribution_strategy=tpu"
   )
 
 

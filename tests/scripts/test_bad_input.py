@@ -56,6 +56,14 @@ FLAG_ROWS = {
     {"distribution_strategy": "multi_worker"},
     ["--distribution_strategy=multi_worker", "TF_CONFIG", "set it"],
   ),
+  "no TPU": (
+    {"distribution_strategy": "tpu"},
+    [
+      "error: no TPU at local (",
+      "...); check --tpu_name, or omit --use_tpu and "
+      "--distribution_strategy=tpu",
+    ],
+  ),
   "two kinds of devices": (
     {"distribution_strategy": "mirrored", "use_tpu": True},
     ["--use_tpu", "--distribution_strategy=mirrored", "omit one"],
