@@ -49,12 +49,14 @@ def read_cluster(text: str | None) -> Cluster | None:
     return None
   try:
     config = json.loads(text)
-    jobs = {name: list(hosts) for name, hosts in config["cluster"].items()}
+    jobs = config["cluster"]
+    if not all(isinstance(hosts, list) for hosts in jobs.values()):
+      raise TypeError("the hosts of a job are no list")
     kind, index = config["task"]["type"], int(config["task"]["index"])
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise UserError(
-      f"TF_CONFIG={text!r}: expected JSON with the addresses of a `cluster` "
-      f"and the `type` and `index` of a `task`; correct or unset it"
+      f"TF_CONFIG={text!r}: expected JSON with lists of addresses in a "
+      f"`cluster`, and the `type` and `index` of a `task`; correct or unset it"
     ) from error
   unknown = sorted(jobs.keys() - {"chief", "worker"})
   tasks = tuple(

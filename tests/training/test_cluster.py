@@ -37,6 +37,7 @@ def test_the_hosts_of_a_run():
     ("[]", "expected JSON"),
     ('{"cluster": {"worker": ["a:1"]}}', "`type` and `index` of a `task`"),
     (_config(["a:1"]), "expected JSON"),
+    (_config({"worker": "a:1"}), "expected JSON with lists of addresses in"),
     (_config({"worker": HOSTS}, index="first"), "expected JSON"),
     (_config({}), "must name one chief, or workers"),
     (_config({"worker": []}), "must name one chief, or workers"),
