@@ -146,6 +146,13 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
     prefix, config = extended_model.find_base(
       FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
     )
+    path = os.path.join(os.path.dirname(prefix), "vocab.txt")
+    # Embeddings belong to lines, so the order of the pieces counts as well.
+    if files.exists(path) and tokenization.load_vocab(path) != old.vocab:
+      raise UserError(
+        f"--extend={FLAGS.extend} is not the vocabulary of {prefix}; pass "
+        f"--extend={path}"
+      )
     if config.vocab_size > len(old.vocab):
       logging.warning(
         "%s has %d embeddings, more than the %d pieces of --extend; make sure "

@@ -127,6 +127,14 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   scripts.fork(*command)
   assert index.exists()
   assert "vocab.txt: 5 new pieces, " in printed
+  # The same pieces in another order have the embeddings of others.
+  other = tmp_path / "other.txt"
+  tiny_task.write_lines(other, sorted(vocab.read_text("utf-8").splitlines()))
+  flags = f"--extend={other}", *command[2:-1], f"--output_dir={tmp_path}/new"
+  _, error = scripts.fork(command[0], *flags, status=2)
+  wanted = f"--extend={other} is not the vocabulary of {files}/model/bert_model"
+  assert wanted in error
+  assert error.endswith(f"; pass --extend={vocab}\n")
   output = f"--output_file={tmp_path}/vocab.txt"
   few, _ = scripts.fork(*command[:2], "--num_new=500", command[3], output)
   assert re.search(r": \d+ new pieces \(no other word of several", few)
