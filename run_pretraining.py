@@ -191,6 +191,7 @@ def make_experiment() -> Experiment:
   Raises:
     UserError: a flag or a file is wrong.
   """
+  init_checkpoint, _ = find_weights()
   flag_of = record_flags()
   files = {}
   for name in flag_of.values():
@@ -229,7 +230,6 @@ def make_experiment() -> Experiment:
     FLAGS.max_eval_steps * FLAGS.eval_batch_size,
     mask_batch,
   )
-  init_checkpoint, _ = find_weights()
   settings = Settings.from_flags(flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)

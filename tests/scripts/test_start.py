@@ -17,6 +17,7 @@ TRAIN = [*FILES, "--output_dir=OUT", "--do_train"]
 SAMPLES = scripts.ROOT / "sample_data"
 SENTENCES = f"--train_file={SAMPLES}/ner/train.txt"
 CHOICES = f"--train_file={SAMPLES}/multiple_choice/train.jsonl"
+RECORDS = MODEL / "pretraining_data/default.tfrecord"
 QUESTIONS = f"--train_file={MODEL}/squad_v1.json"
 
 COMMANDS = {
@@ -47,6 +48,10 @@ COMMANDS = {
   "only a wrong model": [
     *("run_multiple_choice.py", "--output_dir=OUT", "--do_eval"),
     *("--dev_file=/-", "--init_checkpoint=/-"),
+  ],
+  "no checkpoint for records": [
+    *("run_pretraining.py", *TRAIN, f"--input_file={RECORDS}"),
+    "--init_checkpoint=/-",
   ],
   "no vocabulary": ["run_squad.py", *TRAIN, QUESTIONS, "--vocab_file=/-"],
   "no configuration": [
