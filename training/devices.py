@@ -219,6 +219,28 @@ def _has_workers(strategy):
   return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def check_batch_size(
+  name: str, batch_size: int, replicas: int = 1, micro_batches: int = 1
+) -> None:
+  """Raises UserError unless a batch can be divided evenly.
+
+  Args:
+    name: of the batch size in the message, such as `--eval_batch_size`.
+    batch_size: rows of a batch, over all replicas.
+    replicas: number of replicas that share it.
+    micro_batches: number of parts that each replica divides its rows into.
+  """
+  parts = replicas * micro_batches
+  if batch_size % parts:
+    divisor = [f"{replicas} devices"] if replicas > 1 else []
+    if micro_batches > 1:
+      divisor.append(f"--gradient_accumulation_steps={micro_batches}")
+    raise UserError(
+      f"{name}={batch_size} cannot be divided evenly among "
+      f"{' and '.join(divisor)}; pass a multiple of {parts}"
+    )
+
+
 def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
   """A dataset without end, marked as such.
 

@@ -503,7 +503,7 @@ class Estimator:
       )
 
   def _dataset(self, input_fn, batch_size, **params):
-    check_batch_size(
+    devices.check_batch_size(
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
     dataset = input_fn(self._input_params(batch_size, **params))
@@ -719,25 +719,3 @@ def mean_over_real_rows(
   return tf.math.divide_no_nan(
     tf.reduce_sum(values * is_real), tf.reduce_sum(is_real)
   )
-
-
-def check_batch_size(
-  name: str, batch_size: int, replicas: int, micro_batches: int = 1
-) -> None:
-  """Raises UserError unless a batch can be divided evenly.
-
-  Args:
-    name: of the batch size in the message, such as `--eval_batch_size`.
-    batch_size: rows of a batch, over all replicas.
-    replicas: number of replicas that share it.
-    micro_batches: number of parts that each replica divides its rows into.
-  """
-  parts = replicas * micro_batches
-  if batch_size % parts:
-    divisor = [f"{replicas} devices"] if replicas > 1 else []
-    if micro_batches > 1:
-      divisor.append(f"--gradient_accumulation_steps={micro_batches}")
-    raise UserError(
-      f"{name}={batch_size} cannot be divided evenly among "
-      f"{' and '.join(divisor)}; pass a multiple of {parts}"
-    )

@@ -10,7 +10,7 @@ from absl import flags, logging
 
 from errors import UserError
 from pipeline import files, text_files
-from training import common_flags
+from training import common_flags, devices
 
 FLAGS = flags.FLAGS
 
@@ -100,6 +100,12 @@ def check_run_flags() -> None:
     "learning_rate",
     "max_grad_norm",
   )
+  if FLAGS.do_train:  # The number of devices is not known yet.
+    devices.check_batch_size(
+      "--train_batch_size",
+      FLAGS.train_batch_size,
+      micro_batches=FLAGS.gradient_accumulation_steps,
+    )
   if not 0 <= FLAGS.weight_decay < math.inf:
     raise UserError(
       f"--weight_decay={FLAGS.weight_decay} must be a finite number of at "

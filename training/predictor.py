@@ -24,7 +24,7 @@ import modeling
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, devices, engines, estimator, model_folder
+from training import checkpoints, devices, engines, model_folder
 from training.task import as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
@@ -331,7 +331,7 @@ class Predictor:
     size = self._batch_size
     if not isinstance(size, numbers.Integral) or size < 1:
       raise UserError(f"--batch_size={size!r} is not a whole number above 0")
-    estimator.check_batch_size("--batch_size", size, self._replicas)
+    devices.check_batch_size("--batch_size", size, self._replicas)
 
 
 def _tensor_type(feature):

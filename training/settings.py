@@ -158,7 +158,7 @@ class Settings:
     ):
       if is_used:
         size = getattr(self, name)
-        estimator.check_batch_size(f"--{name}", size, self.num_replicas, parts)
+        devices.check_batch_size(f"--{name}", size, self.num_replicas, parts)
 
   def check_packing(self, task: Task) -> None:
     """Raises UserError if --pack_sequences is given but cannot be followed."""

@@ -53,6 +53,9 @@ COMMANDS = {
     *("run_pretraining.py", *TRAIN, f"--input_file={RECORDS}"),
     "--init_checkpoint=/-",
   ],
+  "parts of a batch that differ": [
+    *("run_ner.py", *TRAIN, SENTENCES, "--gradient_accumulation_steps=3")
+  ],
   "no vocabulary": ["run_squad.py", *TRAIN, QUESTIONS, "--vocab_file=/-"],
   "no configuration": [
     *("run_ner.py", *TRAIN, SENTENCES, "--bert_config_file=/-")

@@ -25,6 +25,16 @@ NAMES = (
 HOSTS = cluster.Cluster((("worker 0", "a:1"), ("worker 1", "b:1")), 1)
 
 
+def test_a_batch_is_divided_evenly():
+  devices.check_batch_size("--eval_batch_size", 12, 4)
+  with pytest.raises(UserError, match=r"^--eval_batch_size=9 cannot .* 4 dev"):
+    devices.check_batch_size("--eval_batch_size", 9, 4)
+  devices.check_batch_size("--train_batch_size", 12, 2, 3)
+  wrong = "4 devices and --gradient_accumulation_steps=3; pass a multiple of 12"
+  with pytest.raises(UserError, match=wrong):
+    devices.check_batch_size("--train_batch_size", 16, 4, 3)
+
+
 def test_what_auto_stands_for():
   assert devices.choose("auto", False, None) == "auto"
   assert devices.choose("auto", False, HOSTS) == "multi_worker"

@@ -772,16 +772,6 @@ def test_many_models_in_one_process_are_no_retracing(tmp_path, caplog):
   assert "retracing" not in caplog.text
 
 
-def test_a_batch_is_divided_evenly():
-  estimator.check_batch_size("--eval_batch_size", 12, 4)
-  with pytest.raises(UserError, match=r"^--eval_batch_size=9 cannot .* 4 dev"):
-    estimator.check_batch_size("--eval_batch_size", 9, 4)
-  estimator.check_batch_size("--train_batch_size", 12, 2, 3)
-  wrong = "4 devices and --gradient_accumulation_steps=3; pass a multiple of 12"
-  with pytest.raises(UserError, match=wrong):
-    estimator.check_batch_size("--train_batch_size", 16, 4, 3)
-
-
 def test_one_training_at_a_time(tmp_path):
   """A training holds its folder's lock, which nests."""
   model, _ = toy_model.toy(tmp_path)
