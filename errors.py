@@ -1,7 +1,7 @@
 """Errors in what the user passed, and helpers for their messages."""
 
 import difflib
-import importlib
+import importlib.util
 import re
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
@@ -80,7 +80,23 @@ def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
   try:
     return importlib.import_module(name)
   except ImportError as error:
-    raise UserError(
-      f"{needed_by} needs the package {name.split('.')[0]} ({error}); run pip "
-      f"install -r {requirements}"
-    ) from error
+    raise _missing_package(name, needed_by, error, requirements) from error
+
+
+def require_package(name: str, needed_by: str, requirements: str) -> None:
+  """Raises UserError unless an optional package is installed; imports nothing.
+
+  Args:
+    name: the package.
+    needed_by, requirements: see `import_optional`.
+  """
+  if importlib.util.find_spec(name) is None:
+    reason = f"No module named {name!r}"
+    raise _missing_package(name, needed_by, reason, requirements)
+
+
+def _missing_package(name, needed_by, reason, requirements):
+  return UserError(
+    f"{needed_by} needs the package {name.split('.')[0]} ({reason}); run pip "
+    f"install -r {requirements}"
+  )

@@ -26,6 +26,7 @@ from training import (
   flag_checks,
   model_flags,
   model_folder,
+  runtimes,
   startup,
 )
 
@@ -118,6 +119,7 @@ def check_flags() -> None:
     raise UserError(
       f"--runtime={FLAGS.runtime} does not run on a TPU; omit --use_tpu"
     )
+  runtimes.check_runtime(FLAGS.runtime, common_flags.run_precision())
 
 
 def load_extractor() -> FeatureExtractor:

@@ -18,7 +18,7 @@ import re
 from absl import flags, logging
 
 from errors import UserError, import_optional
-from training import common_flags, flag_checks, startup
+from training import common_flags, flag_checks, runtimes, startup
 
 FLAGS = flags.FLAGS
 
@@ -92,6 +92,7 @@ def check_flags() -> str:
   for name in ("max_wait_ms", "timeout_s"):
     if math.isnan(FLAGS[name].value):  # No bound excludes it.
       raise UserError(f"--{name}=nan is not a number; pass one")
+  runtimes.check_runtime(FLAGS.runtime, FLAGS.precision)
   folder = os.path.basename(os.path.abspath(FLAGS.model_dir))
   name = FLAGS.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
   if re.search(r"[^\w.-]", name):

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 
 from absl import flags
 
-from training import devices
+from training import devices, runtimes
 from training.cluster import Cluster, read_cluster
 
 FLAGS = flags.FLAGS
-
-# What computes the encoder of a trained model.
-RUNTIMES = ("tensorflow", "onnxruntime", "openvino")
 
 # Of the layers of a model.
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -155,8 +152,8 @@ def define_runtime_flag() -> None:
   """Defines the flag for what computes the encoder of a trained model."""
   flags.DEFINE_enum(
     "runtime",
-    RUNTIMES[0],
-    RUNTIMES,
+    runtimes.RUNTIMES[0],
+    runtimes.RUNTIMES,
     "What runs the encoder. For onnxruntime and openvino, the encoder is "
     "exported once to an ONNX file beside the checkpoint. openvino uses "
     "bfloat16 where the processor supports it, unless --precision is given.",

@@ -31,7 +31,7 @@ import modeling
 import variables
 from errors import UserError, import_optional, shortened
 from pipeline import files, records
-from training import checkpoints, model_folder, onnx_graph
+from training import checkpoints, model_folder, onnx_graph, runtimes
 
 TENSORFLOW = "tensorflow"
 
@@ -129,14 +129,11 @@ def load_engine(
   Raises:
     UserError: a package is missing, or the runtime lacks the precision.
   """
-  flag = f"--runtime={runtime}"
-  supported = ("float32", "bfloat16") if runtime == "openvino" else ("float32",)
-  if precision not in (None, *supported):
-    raise UserError(
-      f"--precision={precision}: {flag} computes in {' or '.join(supported)}"
-    )
+  runtimes.check_runtime(runtime, precision)
   handlers = list(python_logging.root.handlers)
-  package = import_optional(runtime, flag, "requirements-export.txt")
+  package = import_optional(
+    runtime, f"--runtime={runtime}", runtimes.REQUIREMENTS
+  )
   python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
   wanted = sorted(wanted)
   encoder = _exported_encoder(model, weights, wanted, before)

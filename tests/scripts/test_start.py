@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,11 @@ MODEL = scripts.ROOT / "tests/goldens"
 FILES = [
   f"--vocab_file={MODEL}/vocab.txt",
   f"--bert_config_file={MODEL}/bert_config.json",
+]
+CHECKPOINT = f"--init_checkpoint={MODEL}/model/bert_model.ckpt"
+EXTRACT = [
+  *("extract_features.py", *FILES, CHECKPOINT),
+  *(f"--input_file={MODEL}/extract_input.txt", "--output_file=OUT"),
 ]
 TRAIN = [*FILES, "--output_dir=OUT", "--do_train"]
 SAMPLES = scripts.ROOT / "sample_data"
@@ -60,6 +66,17 @@ COMMANDS = {
   "no configuration": [
     *("run_ner.py", *TRAIN, SENTENCES, "--bert_config_file=/-")
   ],
+  "no such precision": [
+    *(*EXTRACT, "--runtime=onnxruntime", "--precision=bfloat16")
+  ],
+  "no runtime": [*EXTRACT, "--runtime=openvino"],
+  "no such precision to serve": [
+    *("serve.py", "--model_dir=RELEASE", "--port=0"),
+    *("--runtime=onnxruntime", "--precision=bfloat16"),
+  ],
+  "no runtime to serve": [
+    *("serve.py", "--model_dir=RELEASE", "--port=0", "--runtime=openvino")
+  ],
   "no model to serve": ["serve.py", "--model_dir=/-", "--port=0"],
   "no name to serve": ["serve.py", "--model_dir=/-", "--model_name=a/b"],
   "no model to convert": [
@@ -80,9 +97,11 @@ COMMANDS = {
   "no passes": ["create_pretraining_data.py", "--dupe_factor=0"],
 }
 
-# A process imports the scripts, and forks for each command.
+# A process imports the scripts, and forks for each command. Optional packages
+# are as if they were not installed.
 _CODE = """
 import json, os, runpy, sys
+sys.modules.update(dict.fromkeys(["onnx", "openvino", "tensorflow_text"]))
 import build_vocab, convert_checkpoint, create_pretraining_data, download
 import extract_features, fill_mask, run_classifier, run_multiple_choice
 import run_ner, run_pretraining, run_squad, serve, visualize
@@ -102,13 +121,13 @@ for name, argv in json.loads(sys.argv[1]).items():
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-  out = tmp_path_factory.mktemp("start") / "out"
-  commands = {
-    name: [flag.replace("OUT", str(out)) for flag in command]
-    for name, command in COMMANDS.items()
-  }
+  folder = tmp_path_factory.mktemp("start")
+  out, release = folder / "out", folder / "release"
+  shutil.copytree(MODEL / "model", release)
+  shutil.copy(MODEL / "vocab.txt", release)
+  commands = json.dumps(COMMANDS).replace("RELEASE", str(release))
   found = subprocess.run(
-    [sys.executable, "-c", _CODE, json.dumps(commands)],
+    [sys.executable, "-c", _CODE, commands.replace("OUT", str(out))],
     cwd=scripts.ROOT,
     capture_output=True,
     text=True,

@@ -13,7 +13,7 @@ import modeling
 import tokenization
 from errors import UserError
 from pipeline import files, records
-from training import checkpoints, common_flags, engines, model_folder, predictor
+from training import checkpoints, engines, model_folder, predictor, runtimes
 
 AXES = {"tokens": (records.POSITION,)}
 
@@ -48,7 +48,7 @@ def exported(model):
   )
 
 
-@pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
+@pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
 def test_outputs_are_the_originals(golden, model, runtime):
   run = predictor.Predictor(
     model,
@@ -68,7 +68,7 @@ def test_outputs_are_the_originals(golden, model, runtime):
   assert name.startswith("layer_0+layer_1-")
 
 
-@pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
+@pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
 def test_pairs_with_one_segment_type(golden, model, runtime):
   """The second text gets no segment embedding, as in TensorFlow."""
   fields = golden.config.to_dict() | {"type_vocab_size": 1}
@@ -159,7 +159,7 @@ class TestFile:
       after.st_mtime_ns,
     )
 
-  @pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
+  @pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
   @pytest.mark.parametrize("size", [0, 1000])
   def test_a_damaged_one_is_replaced(self, golden, model, runtime, size):
     """As a full disk or a broken copy leaves it."""
@@ -252,7 +252,7 @@ def test_a_precision_it_lacks(model, runtime, precision, message):
     predictor.Predictor(model, pool, precision=precision, runtime=runtime)
 
 
-@pytest.mark.parametrize("runtime", common_flags.RUNTIMES[1:])
+@pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
 def test_a_package_that_is_missing(model, monkeypatch, runtime):
   monkeypatch.setitem(sys.modules, runtime, None)
   message = f"^--runtime={runtime} needs .*requirements-export.txt$"

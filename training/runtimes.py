@@ -1,0 +1,29 @@
+"""What can compute the encoder of a trained model, without loading it."""
+
+from errors import UserError, require_package
+
+RUNTIMES = ("tensorflow", "onnxruntime", "openvino")
+
+# Names the packages of the runtimes.
+REQUIREMENTS = "requirements-export.txt"
+
+
+def check_runtime(runtime: str, precision: str | None) -> None:
+  """Checks a runtime before TensorFlow or a checkpoint is loaded.
+
+  Args:
+    runtime: one of `RUNTIMES`.
+    precision: of the layers; None for what the runtime prefers.
+
+  Raises:
+    UserError: a package is missing, or the runtime lacks the precision.
+  """
+  if runtime == "tensorflow":
+    return
+  flag = f"--runtime={runtime}"
+  supported = ("float32", "bfloat16") if runtime == "openvino" else ("float32",)
+  if precision not in (None, *supported):
+    raise UserError(
+      f"--precision={precision}: {flag} computes in {' or '.join(supported)}"
+    )
+  require_package(runtime, flag, REQUIREMENTS)
