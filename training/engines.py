@@ -127,7 +127,8 @@ def load_engine(
     may be called from several threads.
 
   Raises:
-    UserError: a package is missing, or the runtime lacks the precision.
+    UserError: the runtime is unknown, its package is missing, or it lacks the
+      precision.
   """
   runtimes.check_runtime(runtime, precision)
   handlers = list(python_logging.root.handlers)

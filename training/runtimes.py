@@ -16,8 +16,11 @@ def check_runtime(runtime: str, precision: str | None) -> None:
     precision: of the layers; None for what the runtime prefers.
 
   Raises:
-    UserError: a package is missing, or the runtime lacks the precision.
+    UserError: the runtime is unknown, its package is missing, or it lacks the
+      precision.
   """
+  if runtime not in RUNTIMES:
+    raise UserError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
   if runtime == "tensorflow":
     return
   flag = f"--runtime={runtime}"

@@ -252,6 +252,13 @@ def test_a_precision_it_lacks(model, runtime, precision, message):
     predictor.Predictor(model, pool, precision=precision, runtime=runtime)
 
 
+@pytest.mark.parametrize("runtime", ["tensorrt", "OpenVINO", "onnx", "numpy"])
+def test_a_runtime_that_is_unknown(model, runtime):
+  message = f"^runtime='{runtime}' is not one of tensorflow, onnxruntime, open"
+  with pytest.raises(UserError, match=message):
+    predictor.Predictor(model, pool, runtime=runtime)
+
+
 @pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
 def test_a_package_that_is_missing(model, monkeypatch, runtime):
   monkeypatch.setitem(sys.modules, runtime, None)
