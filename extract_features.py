@@ -129,6 +129,8 @@ def load_extractor() -> FeatureExtractor:
     layers = features.parse_layers(FLAGS.layers)
   tokenizer = model_flags.load_tokenizer()
   config = model_flags.load_config(tokenizer)
+  # Before TensorFlow loads to find the devices.
+  features.layer_indices(layers or (), config.num_hidden_layers)
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
     *("batch_size", "dtype", "runtime", "use_one_hot_embeddings", "long_text"),

@@ -169,7 +169,7 @@ class FeatureExtractor:
     self._exclude_special = exclude_special
     defaults = LAYERS[: self.config.num_hidden_layers]
     self.layers = () if pooling == "pooled" else tuple(layers or defaults)
-    self._indices = _layer_indices(self.layers, self.config.num_hidden_layers)
+    self._indices = layer_indices(self.layers, self.config.num_hidden_layers)
     self.predictor = predictor.Predictor(
       model,
       self._compute,
@@ -419,8 +419,16 @@ def _check_options(
       )
 
 
-def _layer_indices(layers, num_layers):
-  """The layers, counted from 0, in a model of `num_layers`."""
+def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
+  """The layers, counted from 0, in a model of `num_layers`.
+
+  Args:
+    layers: different ones; -1 is the highest, 0 the lowest.
+    num_layers: the number of layers of the model.
+
+  Raises:
+    UserError: the model has no such layer, or one is given twice.
+  """
   indices = [layer % num_layers for layer in layers]
   in_range = all(-num_layers <= layer < num_layers for layer in layers)
   if not in_range or len(set(indices)) < len(indices):

@@ -69,6 +69,7 @@ COMMANDS = {
   "no such precision": [
     *(*EXTRACT, "--runtime=onnxruntime", "--precision=bfloat16")
   ],
+  "no such layer": [*EXTRACT, "--layers=-9"],
   "no runtime": [*EXTRACT, "--runtime=openvino"],
   "no such precision to serve": [
     *("serve.py", "--model_dir=RELEASE", "--port=0"),
