@@ -12,6 +12,7 @@ The formats onnx and tflite hold the model without its tokenizer.
 """
 
 import contextlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import modeling
-from errors import UserError
+from errors import UserError, require_package
 from export import onnx_model
 from pipeline import downloads, files
 from tasks.features import POOLINGS
@@ -105,7 +106,10 @@ def define_flags() -> None:
 
 
 def check_flags() -> None:
-  """Raises UserError if a flag is missing or contradicts another."""
+  """Raises UserError if a flag, or a package that it needs, is missing.
+
+  Flags that contradict each other are errors, too.
+  """
   flag_checks.require("model_dir", "output_dir")
   given = f"--format={FLAGS.format}"
   if FLAGS.quantize not in _QUANTIZATIONS[FLAGS.format]:
@@ -122,6 +126,8 @@ def check_flags() -> None:
         raise UserError(
           f"--{name}={FLAGS[name].value} needs --format=saved_model; omit it"
         )
+  if FLAGS.format == "onnx":
+    require_package("onnx", given, "requirements-export.txt")
   if files.exists(FLAGS.output_dir):
     is_folder = files.isdir(FLAGS.output_dir)
     found = files.listdir(FLAGS.output_dir) if is_folder else [None]
@@ -170,8 +176,10 @@ def export_model(
 
 
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
-  """Raises UserError if a flag does not suit the model."""
-  has_task = find_task(model_dir) is not None
+  """Raises UserError if a flag does not suit the model, or lacks a package."""
+  task = find_task(model_dir)
+  _check_tokenizer()
+  has_task = task is not None
   is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
   makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
   kind = f"--part={FLAGS.part} of a {'trained task' if has_task else 'model'}"
@@ -190,6 +198,16 @@ def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
     raise UserError(
       f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
       f"positions of the model; lower it"
+    )
+
+
+def _check_tokenizer():
+  if FLAGS.tokenizer != "tensorflow_text":
+    return
+  if importlib.util.find_spec("tensorflow_text") is None:
+    raise UserError(
+      "--tokenizer=tensorflow_text needs the package of this name; run pip "
+      "install tensorflow-text, or omit the flag"
     )
 
 

@@ -17,19 +17,14 @@ class PackageTokenizer(GraphTokenizer):
     tokenizer: a FullTokenizer with a vocabulary of word pieces.
 
   Raises:
-    UserError: the package is missing, or the tokenizer is a SentencePiece
-      model.
+    ImportError: the package is missing.
+    UserError: the tokenizer is a SentencePiece model.
   """
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):
     super().__init__(tokenizer)
-    try:
-      import tensorflow_text
-    except ImportError as error:
-      raise UserError(
-        "--tokenizer=tensorflow_text needs the package of this name; run pip "
-        "install tensorflow-text, or omit the flag"
-      ) from error
+    import tensorflow_text
+
     self._package = tensorflow_text.BertTokenizer(
       self._ids,
       token_out_type=tf.int64,

@@ -15,6 +15,7 @@ FILES = [
   f"--bert_config_file={MODEL}/bert_config.json",
 ]
 CHECKPOINT = f"--init_checkpoint={MODEL}/model/bert_model.ckpt"
+EXPORT = ["export_model.py", "--model_dir=RELEASE", "--output_dir=OUT"]
 EXTRACT = [
   *("extract_features.py", *FILES, CHECKPOINT),
   *(f"--input_file={MODEL}/extract_input.txt", "--output_file=OUT"),
@@ -38,6 +39,8 @@ COMMANDS = {
   "no text": ["extract_features.py", *FILES, "--input_file=/-"],
   "no model": ["fill_mask.py", "--model_dir=/-", "--interactive"],
   "no export": ["export_model.py", "--model_dir=/-", "--output_dir=OUT"],
+  "no ONNX": [*EXPORT, "--format=onnx"],
+  "no tokenizer": [*EXPORT, "--tokenizer=tensorflow_text"],
   "no command": ["visualize.py"],
   "no checkpoint": [
     *("run_multiple_choice.py", *TRAIN, CHOICES, "--init_checkpoint=/-")
