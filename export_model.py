@@ -178,7 +178,7 @@ def export_model(
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model, or lacks a package."""
   task = find_task(model_dir)
-  _check_tokenizer()
+  _check_tokenizer(task)
   has_task = task is not None
   is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
   makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
@@ -201,9 +201,13 @@ def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
     )
 
 
-def _check_tokenizer():
+def _check_tokenizer(task):
   if FLAGS.tokenizer != "tensorflow_text":
     return
+  if task == "squad" and FLAGS.part == "task":
+    raise UserError(
+      "--tokenizer=tensorflow_text is not for question answering; omit it"
+    )
   if importlib.util.find_spec("tensorflow_text") is None:
     raise UserError(
       "--tokenizer=tensorflow_text needs the package of this name; run pip "

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 import tokenization
-from errors import UserError
 from export.text_graph import GraphTokenizer
 
 
@@ -37,6 +36,4 @@ class PackageTokenizer(GraphTokenizer):
     return tf.cast(self._package.tokenize(texts), tf.int32)
 
   def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    raise UserError(
-      "--tokenizer=tensorflow_text is not for question answering; omit it"
-    )
+    raise NotImplementedError("ReaderGraph needs a GraphTokenizer")

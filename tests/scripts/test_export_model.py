@@ -58,6 +58,10 @@ BAD = {
     {"tokenizer": "tensorflow_text", "part": "encoder"},
     ["--tokenizer=tensorflow_text: --part=encoder reads no text; omit --"],
   ),
+  "a tokenizer for question answering": (
+    {"tokenizer": "tensorflow_text", "model_dir": "FILES/squad"},
+    ["--tokenizer=tensorflow_text is not for question answering; omit it"],
+  ),
   "too long rows": (
     {"part": "preprocess", "max_seq_length": 999},
     ["--max_seq_length=999", "128 positions", "lower it"],
@@ -103,6 +107,7 @@ def files(tmp_path_factory, goldens):
   for name, path, content in (
     ("classifier", "labels.json", ["a", "b"]),
     ("choices", "multiple_choice.json", {"max_seq_length": 8}),
+    ("squad", "squad.json", {"max_seq_length": 8}),
     ("damaged", "squad.json", {"max_seq_length": "long"}),
   ):
     shutil.copytree(folder / "model", folder / name)
