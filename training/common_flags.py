@@ -152,7 +152,7 @@ def define_runtime_flag() -> None:
   """Defines the flag for what computes the encoder of a trained model."""
   flags.DEFINE_enum(
     "runtime",
-    runtimes.RUNTIMES[0],
+    runtimes.TENSORFLOW,
     runtimes.RUNTIMES,
     "What runs the encoder. For onnxruntime and openvino, the encoder is "
     "exported once to an ONNX file beside the checkpoint. openvino uses "

@@ -33,8 +33,6 @@ from errors import UserError, import_optional, shortened
 from pipeline import files, records
 from training import checkpoints, model_folder, onnx_graph, runtimes
 
-TENSORFLOW = "tensorflow"
-
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"
 

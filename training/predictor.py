@@ -24,7 +24,7 @@ import modeling
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, devices, engines, model_folder
+from training import checkpoints, devices, engines, model_folder, runtimes
 from training.task import as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
@@ -81,7 +81,7 @@ class Predictor:
     pad_to_max_length: bool = False,
     precision: str | None = None,
     use_one_hot_embeddings: bool = False,
-    runtime: str = engines.TENSORFLOW,
+    runtime: str = runtimes.TENSORFLOW,
   ):
     self._config = model.config
     self._compute = compute
@@ -95,7 +95,7 @@ class Predictor:
     self._precision = precision or "float32"
     self._use_one_hot_embeddings = use_one_hot_embeddings
     self._can_compile = (
-      runtime == engines.TENSORFLOW
+      runtime == runtimes.TENSORFLOW
       and not (self._precision == "float32" and fusion.HAS_ONEDNN)
       and devices.is_one_cpu(self._strategy)
     )
@@ -103,7 +103,7 @@ class Predictor:
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
     model_folder.check_vocabulary(model)
-    uses_engine = runtime != engines.TENSORFLOW
+    uses_engine = runtime != runtimes.TENSORFLOW
     before = engines.fingerprint(model) if uses_engine else None
     wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
     weights = checkpoints.load_weights(model.checkpoint, wanted, optional)

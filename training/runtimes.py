@@ -2,7 +2,8 @@
 
 from errors import UserError, require_package
 
-RUNTIMES = ("tensorflow", "onnxruntime", "openvino")
+TENSORFLOW = "tensorflow"
+RUNTIMES = (TENSORFLOW, "onnxruntime", "openvino")
 
 # Names the packages of the runtimes.
 REQUIREMENTS = "requirements-export.txt"
@@ -21,7 +22,7 @@ def check_runtime(runtime: str, precision: str | None) -> None:
   """
   if runtime not in RUNTIMES:
     raise UserError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
-  if runtime == "tensorflow":
+  if runtime == TENSORFLOW:
     return
   flag = f"--runtime={runtime}"
   supported = ("float32", "bfloat16") if runtime == "openvino" else ("float32",)
