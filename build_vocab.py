@@ -147,13 +147,14 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
       FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
     )
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
-    # Embeddings belong to lines, so the order of the pieces counts as well.
-    if files.exists(path) and tokenization.load_vocab(path) != old.vocab:
+    known = tokenization.load_vocab(path) if files.exists(path) else {}
+    # Embeddings belong to lines. Those that no piece uses may be edited.
+    if any(known.get(piece, n) != n for piece, n in old.vocab.items()):
       raise UserError(
-        f"--extend={FLAGS.extend} is not the vocabulary of {prefix}; pass "
-        f"--extend={path}"
+        f"--extend={FLAGS.extend} has pieces in other lines than the "
+        f"vocabulary of {prefix}; pass --extend={path}"
       )
-    if config.vocab_size > len(old.vocab):
+    if not known and config.vocab_size > len(old.vocab):
       logging.warning(
         "%s has %d embeddings, more than the %d pieces of --extend; make sure "
         "that it is the vocabulary of the model",

@@ -178,7 +178,7 @@ def export_model(
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model, or lacks a package."""
   task = find_task(model_dir)
-  _check_tokenizer(task)
+  _check_tokenizer(model_dir, task)
   has_task = task is not None
   is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
   makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
@@ -201,13 +201,16 @@ def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
     )
 
 
-def _check_tokenizer(task):
+def _check_tokenizer(model_dir, task):
   if FLAGS.tokenizer != "tensorflow_text":
     return
   if task == "squad" and FLAGS.part == "task":
     raise UserError(
       "--tokenizer=tensorflow_text is not for question answering; omit it"
     )
+  vocabulary = model_folder.find_vocabulary(model_dir) or ""
+  if vocabulary.endswith(".model"):
+    return  # SentencePiece is an error in any case, when the model is loaded.
   if importlib.util.find_spec("tensorflow_text") is None:
     raise UserError(
       "--tokenizer=tensorflow_text needs the package of this name; run pip "

@@ -38,7 +38,11 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
   """Defines this script's flags."""
-  common_flags.define_model_flags(max_seq_length=128)
+  common_flags.define_model_flags(
+    128,
+    "Longer text is read as --long_text says. The default is lower for a model "
+    "with fewer positions.",
+  )
   common_flags.define_tpu_flags()
   common_flags.define_input_flag()
   common_flags.define_runtime_flag()

@@ -71,7 +71,9 @@ def define_flags() -> None:
     "embeddings: projection; pca preserves variance, tsne neighborhoods.",
   )
   common_flags.define_model_flags(
-    128, "Longer text is truncated by embeddings, and an error for attention."
+    128,
+    "Longer text is truncated by embeddings, and an error for attention. The "
+    "default is lower for a model with fewer positions.",
   )
 
 
@@ -118,8 +120,8 @@ def read_texts(
   if len(tokens) > limit:
     raise UserError(
       f"--text has {len(tokens)} tokens with [CLS] and [SEP], more than "
-      f"--max_seq_length={limit}; shorten it, or raise --max_seq_length up to "
-      f"the number of positions of the model"
+      f"--max_seq_length={limit}; shorten it, or raise --max_seq_length if the "
+      f"model has more positions"
     )
   return tokens, segment_ids
 

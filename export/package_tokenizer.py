@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 import tokenization
+from errors import UserError, first_line
 from export.text_graph import GraphTokenizer
 
 
@@ -16,14 +17,19 @@ class PackageTokenizer(GraphTokenizer):
     tokenizer: a FullTokenizer with a vocabulary of word pieces.
 
   Raises:
-    ImportError: the package is missing.
-    UserError: the tokenizer is a SentencePiece model.
+    UserError: the package cannot be imported, or the tokenizer is a
+      SentencePiece model.
   """
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):
     super().__init__(tokenizer)
-    import tensorflow_text
-
+    try:
+      import tensorflow_text
+    except ImportError as error:
+      raise UserError(
+        f"tensorflow_text cannot be imported ({first_line(error)}); install "
+        f"the release of tensorflow-text for this TensorFlow"
+      ) from error
     self._package = tensorflow_text.BertTokenizer(
       self._ids,
       token_out_type=tf.int64,

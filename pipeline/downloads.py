@@ -37,8 +37,8 @@ RELEASES = {
   for width in (128, 256, 512, 768)
 } | _RELEASES
 
-# The files of a model that are downloaded from Hugging Face. Folders, which are
-# not, hold the model in other formats.
+# The files of a model that are downloaded from Hugging Face. Its subfolders
+# contain other formats.
 _HUB_FILES = (
   *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
   "*.model",  # A SentencePiece model.
@@ -81,8 +81,9 @@ def check_name(name: str) -> None:
     )
 
 
-def similar_release(path: str) -> str:
-  """A hint, for a message, at the release that a missing path resembles."""
+def similar_release(path: str | os.PathLike) -> str:
+  """The end of a message: the release with a similar name, or ""."""
+  path = os.fspath(path)
   if "/" in path or files.exists(path):
     return ""
   return did_you_mean(path, RELEASES)

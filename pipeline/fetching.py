@@ -60,7 +60,7 @@ def _folder_of(path):
   """Creates the folder of a file; deletes it if it is new and stays empty."""
   folder = pathlib.Path(path).absolute().parent
   new = [f for f in (folder, *folder.parents) if not f.exists()]
-  files.makedirs(folder)
+  files.make_local_folder(folder)
   try:
     yield
   finally:

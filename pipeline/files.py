@@ -146,7 +146,12 @@ def makedirs(path: str | os.PathLike) -> None:
     return
   if is_remote(path):
     _remote().makedirs(path)
-    return
+  else:
+    make_local_folder(path)
+
+
+def make_local_folder(path: str | os.PathLike) -> None:
+  """`makedirs` of a local folder, whatever `write_only_in` says."""
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:

@@ -73,7 +73,7 @@ class LabelType:
     Args:
       logits: float [B, C].
       label_ids: encoded labels [B, ...].
-      weights: [C], weight of the examples that have each label, or None.
+      weights: [C], weight of the rows that have each label, or None.
     """
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:

@@ -51,7 +51,7 @@ def read_cluster(text: str | None) -> Cluster | None:
     config = json.loads(text)
     jobs = config["cluster"]
     if not all(isinstance(hosts, list) for hosts in jobs.values()):
-      raise TypeError("the hosts of a job are no list")
+      raise TypeError("the hosts of a job are not a list")
     kind, index = config["task"]["type"], int(config["task"]["index"])
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise UserError(

@@ -27,7 +27,7 @@ def log_data_checks(
   Args:
     rows: a training set.
     files: content of the model's files, by name.
-    task: the task, whose `truncates`, `labels` and `usual_label` count.
+    task: the task; `truncates`, `labels` and `usual_label` are used.
   """
   found = rows.read()
   index = np.arange(min(len(found), _MAX_ROWS))

@@ -43,24 +43,38 @@ def bert_config_file() -> str | None:
 
 
 def _file_of_model(flag):
-  """The default of a flag: a file in the folder of the model, or None.
+  """The default of a flag: a file in the folder of the model, or None."""
+  for folder in _model_folders():
+    from training import model_folder
 
-  That is --init_checkpoint or, in a run that does not train, --output_dir.
+    names = {
+      "vocab_file": model_folder.VOCAB_NAMES,
+      "bert_config_file": model_folder.config_names(folder),
+    }
+    paths = (os.path.join(folder, name) for name in names[flag])
+    if found := next(filter(files.isfile, paths), None):
+      return found
+  return None
+
+
+def _model_folders():
+  """Yields where the files of the model may be.
+
+  A run that does not train uses the model in --output_dir, if there is one.
   """
-  if common_flags.given("init_checkpoint"):
-    folder = downloads.local_path(FLAGS.init_checkpoint)
-  elif "do_train" in FLAGS and not FLAGS.do_train and FLAGS.output_dir:
-    folder = FLAGS.output_dir
-  else:
-    return None
-  from training import model_folder
+  if _uses_trained() and FLAGS.output_dir:
+    from training import model_folder
 
-  names = {
-    "vocab_file": model_folder.VOCAB_NAMES,
-    "bert_config_file": model_folder.config_names(folder),
-  }
-  paths = (os.path.join(folder, name) for name in names[flag])
-  return next(filter(files.isfile, paths), None)
+    weights = model_folder.initial_weights(FLAGS.output_dir, None)
+    if folder := model_folder.weights_folder(FLAGS.output_dir, weights):
+      yield folder
+  if given := common_flags.given("init_checkpoint"):
+    yield downloads.local_path(given)
+
+
+def _uses_trained():
+  """Whether this run of a script that can train does not."""
+  return common_flags.given("do_train") is False
 
 
 def model_files() -> list[str]:
@@ -86,6 +100,11 @@ def load_tokenizer() -> tokenization.FullTokenizer:
       from training import checkpoints
 
       checkpoints.find_checkpoint(given)  # Report a wrong path.
+    elif _uses_trained():
+      raise UserError(
+        f"--vocab_file is required, because --output_dir={FLAGS.output_dir} "
+        f"holds no model; pass it, or another --output_dir"
+      )
     flag_checks.require(flag)
   if FLAGS[flag].value:
     flag_checks.require_file(flag)
@@ -106,11 +125,10 @@ def load_tokenizer() -> tokenization.FullTokenizer:
 
 
 def _check_needs_no_sentencepiece():
-  """Raises UserError if --init_checkpoint is a folder with such a model."""
-  from training import model_folder
+  """Raises UserError if the folder of the model has such a model."""
+  for folder in filter(files.isdir, _model_folders()):
+    from training import model_folder
 
-  folder = downloads.local_path(common_flags.given("init_checkpoint") or "")
-  if files.isdir(folder):
     path = model_folder.find_vocabulary(folder)
     if path and path.endswith(".model"):
       raise UserError(f"--spm_model_file is required; pass {path}")

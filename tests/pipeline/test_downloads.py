@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import os
 import re
 import types
 import zipfile
@@ -13,7 +14,7 @@ import pytest
 import convert_checkpoint
 from errors import UserError
 from loopback import Answer, serve
-from pipeline import downloads
+from pipeline import downloads, files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "uncased_L-2_H-128_A-2"
@@ -61,6 +62,16 @@ def test_a_release_is_downloaded_once(release_server, tmp_path):
   assert downloads.local_path(NAME) == folder
   with pytest.raises(UserError, match="--offline forbids downloading"):
     downloads.local_path("uncased_L-4_H-128_A-2")
+
+
+def test_each_host_has_a_cache(release_server, tmp_path):
+  """Also those that write no results."""
+  files.write_only_in(str(tmp_path / "own"))
+  try:
+    folder = downloads.local_path(NAME)
+  finally:
+    files.write_only_in(None)
+  assert os.listdir(folder) == ["bert_config.json"]
 
 
 def test_what_exists_is_not_downloaded(release_server, tmp_path, monkeypatch):

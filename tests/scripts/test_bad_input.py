@@ -297,6 +297,16 @@ MODEL_ROWS = {
     },
     ["--spm_model_file is required; pass FILES/pieces/x.model"],
   ),
+  "evaluation of no model": (
+    {
+      "do_train": None,
+      "do_eval": True,
+      "vocab_file": None,
+      "bert_config_file": None,
+      "init_checkpoint": None,
+    },
+    ["--vocab_file is required, because --output_dir=", "holds no model"],
+  ),
   "plan of a training that would not continue": (
     {"output_dir": "FILES/trained", "max_seq_length": 47, "dry_run": True},
     ["--max_seq_length=47: the training in FILES/trained began with 48"],

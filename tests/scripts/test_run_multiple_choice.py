@@ -91,14 +91,16 @@ def test_rows_with_fewer_choices_have_all_columns(tmp_path):
   )
 
 
-def test_a_finished_training_is_evaluated_again(trained, files):
+@pytest.mark.parametrize("initial", [None, "bert_model.ckpt"])
+def test_a_finished_training_is_evaluated_again(trained, files, initial):
   """With the vocabulary and the configuration in its folder."""
   out, _ = trained
   path = out / "eval_results.txt"
   before = path.read_text()
   path.unlink()
   given = {"train_file": None, "dev_file": out.parent / "dev.jsonl"}
-  given |= dict.fromkeys(("vocab_file", "bert_config_file", "init_checkpoint"))
+  given |= dict.fromkeys(("vocab_file", "bert_config_file"))
+  given["init_checkpoint"] = initial and files / "model" / initial
   command = flags(files, out, **given)
   scripts.fork("run_multiple_choice.py", *command, "--do_eval")
   assert path.read_text() == before
