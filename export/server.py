@@ -378,9 +378,15 @@ class _HttpServer(uvicorn.Server):
   """Ends the app in order after a second Ctrl-C, too."""
 
   async def shutdown(self, sockets=None):
-    await super().shutdown(sockets)
-    if self.force_exit:
+    # From Python 3.12 on, this lasts until all requests are answered, even
+    # after a second Ctrl-C.
+    ending = asyncio.create_task(super().shutdown(sockets))
+    while not (ending.done() or self.force_exit):
+      await asyncio.sleep(0.05)
+    if self.force_exit:  # `run` ends with the cancellation of all tasks.
       await self.lifespan.shutdown()
+    else:
+      await ending
 
 
 def http_server(app: Starlette, timeout_s: float) -> uvicorn.Server:
