@@ -133,7 +133,7 @@ def load_extractor() -> FeatureExtractor:
     layers = features.parse_layers(FLAGS.layers)
   tokenizer = model_flags.load_tokenizer()
   config = model_flags.load_config(tokenizer)
-  # Before TensorFlow loads to find the devices.
+  # Finding the devices loads TensorFlow, so this is checked before.
   features.layer_indices(layers or (), config.num_hidden_layers)
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),

@@ -37,8 +37,8 @@ RELEASES = {
   for width in (128, 256, 512, 768)
 } | _RELEASES
 
-# The files of a model that are downloaded from Hugging Face. Its subfolders
-# contain other formats.
+# The files of a model that are downloaded from Hugging Face. Subfolders contain
+# other formats.
 _HUB_FILES = (
   *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
   "*.model",  # A SentencePiece model.
@@ -82,7 +82,7 @@ def check_name(name: str) -> None:
 
 
 def similar_release(path: str | os.PathLike) -> str:
-  """The end of a message: the release with a similar name, or ""."""
+  """Text to append to an error: a release with a similar name, or ""."""
   path = os.fspath(path)
   if "/" in path or files.exists(path):
     return ""

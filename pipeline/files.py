@@ -151,7 +151,7 @@ def makedirs(path: str | os.PathLike) -> None:
 
 
 def make_local_folder(path: str | os.PathLike) -> None:
-  """`makedirs` of a local folder, whatever `write_only_in` says."""
+  """Creates a local folder, even one that `write_only_in` excludes."""
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:

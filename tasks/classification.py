@@ -216,7 +216,7 @@ class ClassificationTask(Task):
     return sets
 
   def _set_weights(self, label_ids):
-    """Balances the labels of the training set with --class_weights."""
+    """Computes the label weights, with --class_weights=balanced."""
     if self._balances_labels:
       self._label_weights = self._label_type.balanced_weights(label_ids)
 

@@ -123,7 +123,7 @@ def make_strategy(
 
 def _make_tpu_strategy(tpu, timeout):
   resolver = _find_tpu(tpu)
-  tf.get_logger().setLevel("WARNING")  # It logs every step of the start.
+  tf.get_logger().setLevel("WARNING")  # It logs its initialization.
   try:
     # TensorFlow would wait for it without end.
     if _reach_tpu(resolver, time.monotonic() + timeout):

@@ -58,7 +58,7 @@ def _file_of_model(flag):
 
 
 def _model_folders():
-  """Yields where the files of the model may be.
+  """Yields the folders in which the files of the model may be.
 
   A run that does not train uses the model in --output_dir, if there is one.
   """
@@ -73,7 +73,7 @@ def _model_folders():
 
 
 def _uses_trained():
-  """Whether this run of a script that can train does not."""
+  """Whether the script can train a model, but this run only uses one."""
   return common_flags.given("do_train") is False
 
 
@@ -125,7 +125,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
 
 
 def _check_needs_no_sentencepiece():
-  """Raises UserError if the folder of the model has such a model."""
+  """Raises UserError if the model's folder holds a SentencePiece model."""
   for folder in filter(files.isdir, _model_folders()):
     from training import model_folder
 

@@ -1,11 +1,11 @@
-"""What can compute the encoder of a trained model, without loading it."""
+"""The runtimes that can compute an encoder, and what they require."""
 
 from errors import UserError, require_package
 
 TENSORFLOW = "tensorflow"
 RUNTIMES = (TENSORFLOW, "onnxruntime", "openvino")
 
-# Names the packages of the runtimes.
+# Lists the packages of the runtimes.
 REQUIREMENTS = "requirements-export.txt"
 
 
