@@ -35,6 +35,9 @@ SORTED_ROWS = 4096
 # many records of 512 positions take about 200 MB.
 WINDOW_ROWS = 64 * 1024
 
+# Batches that are prepared while the model computes.
+_BATCHES_AHEAD = 4
+
 InputFn = Callable[[Mapping], "tf.data.Dataset"]
 
 # Changes a batch: from its features and the numbers of its rows in the whole
@@ -292,10 +295,14 @@ def input_fn_from_rows(
     dataset = _dataset_of(batches).enumerate(first_step)
     fills = not in_order or drop_remainder
     read = _batch_reader(rows.spec, params, transform, in_order, fills)
-    dataset = dataset.map(read, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
     if is_training and len(rows):
       dataset = devices.endless(dataset)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    # TensorFlow's thread that tunes an input can take a minute to stop, and
+    # what iterates waits for it.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
 
   return input_fn
 

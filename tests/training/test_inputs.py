@@ -608,11 +608,13 @@ class TestInputFn:
     serialized, rows.read = rows.read, read
     monkeypatch.setattr(inputs, "SORTED_ROWS", 100)
     dataset = inputs.input_fn_from_rows(rows, False)({"batch_size": 4})
-    # What tf.data reads ahead of its own accord is left out.
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    for count, _ in enumerate(dataset.take(50).with_options(options), 1):
+    for count, _ in enumerate(dataset.take(50), 1):
       assert len(taken) <= 4 * (count + 64) + 100
+
+  @pytest.mark.parametrize("is_training", [True, False])
+  def test_no_thread_tunes_the_input(self, is_training):
+    input_fn = inputs.input_fn_from_rows(make_rows(self.LENGTHS), is_training)
+    assert input_fn({"batch_size": 2}).options().autotune.enabled is False
 
   def test_drop_remainder(self):
     batches = batches_of(
