@@ -298,8 +298,8 @@ def input_fn_from_rows(
     dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
     if is_training and len(rows):
       dataset = devices.endless(dataset)
-    # TensorFlow's thread that tunes an input can take a minute to stop, and
-    # what iterates waits for it.
+    # Otherwise a thread tunes the input, and the end of an iteration may wait
+    # for a minute until that thread stops.
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
