@@ -28,6 +28,7 @@ from errors import UserError
 from pipeline import files
 from pipeline.progress import bar
 from training import checkpoints, devices, folder_lock, summaries
+from training.checkpoint_writer import CheckpointWriter
 from training.failed_batch import write_failed_batch
 from training.inputs import InputFn
 from training.termination import DeferredTermination
@@ -238,6 +239,9 @@ class Estimator:
       eval_steps: updates between evaluations; 0 for the last one only.
       before_updates: called before the first update, if there is one to make.
 
+    Checkpoints are written while the training continues; before an evaluation,
+    and at the end, it waits for them.
+
     SIGTERM ends the training after the current call of the device, whose
     updates are saved. It is then handled as it would be outside the training.
 
@@ -287,8 +291,13 @@ class Estimator:
     def log():
       self._check_loss(progress, input_fn, batch_size)
       progress.log()
+      writer.check()
 
-    with contextlib.closing(progress), DeferredTermination() as termination:
+    with (
+      contextlib.closing(progress),
+      DeferredTermination() as termination,
+      self._checkpoint_writer() as writer,
+    ):
       for step, results in _with_user_errors(loops):
         progress.add(results)
         self._log_initialization_once()
@@ -300,8 +309,10 @@ class Estimator:
         if logs(step) or is_terminated:
           log()
         if saves(step) or is_terminated:
-          self._save(step)
+          self._save(step, writer)
           progress.restart_clock()
+        if is_terminated or evaluates(step):
+          writer.wait()
         if is_terminated:
           _log_stop("Stopped", step, max_steps, "SIGTERM")
           devices.await_hosts(self._strategy)
@@ -316,7 +327,8 @@ class Estimator:
       if first_step < step < max_steps:
         log()
         logging.info("The input ended after step %d of %d", step, max_steps)
-        self._save(step)
+        self._save(step, writer)
+        writer.wait()
         if evaluate is not None and not evaluates(step):
           evaluate(step)
 
@@ -650,7 +662,11 @@ class Estimator:
       checkpoints.log_initialization(self._store)
       self._is_initialization_logged = True
 
-  def _save(self, step):
+  def _checkpoint_writer(self):
+    keep_max = self._config.keep_checkpoint_max
+    return CheckpointWriter(self._config.model_dir, keep_max)
+
+  def _save(self, step, writer):
     if self._step != step:
       raise RuntimeError(
         f"global_step is {self._step} after {step} steps; the model_fn "
@@ -658,13 +674,7 @@ class Estimator:
       )
     if not files.writes(self._config.model_dir):
       return
-    prefix = checkpoints.save_training_checkpoint(
-      self._config.model_dir,
-      step,
-      dict(self._store.items()),
-      self._config.keep_checkpoint_max,
-    )
-    logging.info("Saved %s", prefix)
+    writer.save(step, dict(self._store.items()))
     self.summaries.flush()
 
 

@@ -113,8 +113,21 @@ def available_bytes() -> int | None:
     # TensorFlow reserves nearly all memory, so what is free says little.
     size = _gpu_bytes()
     return None if size is None else size - used_bytes()
-  if _has_tpu():
-    return None
+  return None if _has_tpu() else _available_host_bytes()
+
+
+def spare_host_bytes() -> int:
+  """The main memory beyond the most that this process has had.
+
+  0 if the system does not tell.
+  """
+  available = _available_host_bytes() or 0
+  peak, used = (_status_bytes(name) or 0 for name in ("VmHWM", "VmRSS"))
+  return available - (peak - used)
+
+
+def _available_host_bytes():
+  """As `available_bytes`, for the main memory."""
   found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
   if not found:
     return None

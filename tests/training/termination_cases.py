@@ -141,7 +141,9 @@ def test_hosts_leave_together_once_all_is_saved(tmp_path, monkeypatch):
 
   monkeypatch.setattr(estimator.devices, "exchange", note("exchange", [0, 1]))
   monkeypatch.setattr(estimator.devices, "await_hosts", note("wait"))
-  monkeypatch.setattr(estimator.Estimator, "_save", note("save"))
+  monkeypatch.setattr(estimator.CheckpointWriter, "save", note("save"))
+  monkeypatch.setattr(estimator.CheckpointWriter, "wait", note("written"))
   with pytest.raises(_Terminated):
     model.train(toy_model.TRAIN, 2, 4)
-  assert calls == ["exchange", "save", "wait"]
+  # The last is at the end of the writer's context.
+  assert calls == ["exchange", "save", "written", "wait", "written"]
