@@ -175,8 +175,6 @@ def _reach_tpu(resolver, deadline):
 @functools.cache
 def _address_of_inputs(strategy):
   """Where TPU hosts read their input; None if they are in this process."""
-  if not isinstance(strategy, tf.distribute.TPUStrategy):
-    return None
   return _reach_tpu(strategy.cluster_resolver, time.monotonic() + 60)
 
 
@@ -253,23 +251,27 @@ def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def distribute(
   strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, batch_size: int
-) -> tf.distribute.DistributedDataset:
-  """Divides batches of features among replicas, in their order.
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+  """Batches of features for `strategy.run`.
 
-  Every host reads all batches, so that they are cut to one length, and passes
-  on the rows of its own replicas. The hosts of a TPU that is not local read
-  them from this process.
+  Every host reads all batches, so that they are cut to one length. On a TPU,
+  each core is given its rows; the hosts of one that is not local read them from
+  this process. Other replicas are given the batch, and take their `share`:
+  TensorFlow tunes the inputs that it divides among devices, and waits for that
+  when they end.
 
   Args:
     strategy: the strategy.
     dataset: dicts of tensors [B, ...], the same on all hosts.
     batch_size: B, a multiple of the number of replicas.
   """
+  if not is_tpu(strategy):
+    return dataset
   own_address = _address_of_inputs(strategy)
-  if not (own_address or _has_workers(strategy)):
+  if not own_address:
     return strategy.experimental_distribute_dataset(dataset)
   is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-  read = input_service.serve(dataset, own_address) if own_address else None
+  read = input_service.serve(dataset, own_address)
 
   def of_host(context):
     replicas = context.num_replicas_in_sync
@@ -286,18 +288,46 @@ def distribute(
         {name: tf.stack([x[i:j] for i, j in ends]) for name, x in batch.items()}
       )
 
-    found = (read() if read else dataset).flat_map(shares)
+    found = read().flat_map(shares)
     # A `flat_map` forgets that a dataset has no end.
     return endless(found) if is_endless else found
 
   return strategy.distribute_datasets_from_function(of_host)
 
 
+def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """A replica's part of a batch [B, ...], in the order of replicas.
+
+  Call it in the step of a replica. If B is static, it is a multiple of the
+  number of replicas; otherwise the last ones may have fewer rows, or none.
+  """
+  replica = tf.distribute.get_replica_context()
+  count, index = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
+
+  def part(value):
+    if value.shape[0] is None:
+      size = -(-tf.shape(value)[0] // count)
+      return value[index * size : (index + 1) * size]
+    # On a TPU, the index is an input of the program. A slice that starts there
+    # would have a dynamic shape.
+    sizes = [count, value.shape[0] // count]
+    sizes = tf.concat([sizes, tf.shape(value)[1:]], axis=0)
+    return tf.reshape(value, sizes)[index]
+
+  if count == 1:
+    return dict(features)
+  return {name: part(value) for name, value in features.items()}
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+  """Whether models run on a TPU."""
+  return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
 def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
   """Whether models run on one device, and that is a CPU."""
-  is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-  several = strategy.num_replicas_in_sync > 1
-  return not (is_tpu or several or tf.config.list_logical_devices("GPU"))
+  is_single = strategy.num_replicas_in_sync == 1 and not is_tpu(strategy)
+  return is_single and not tf.config.list_logical_devices("GPU")
 
 
 def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -397,9 +427,9 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
     yield
     exchange(strategy, 0)
   except _lost_connection() as error:
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     # Wrong paths raise FailedPreconditionError as well.
-    if is_tpu and not isinstance(error, tf.errors.FailedPreconditionError):
+    is_path = isinstance(error, tf.errors.FailedPreconditionError)
+    if is_tpu(strategy) and not is_path:
       raise LostWorkerError(
         f"the TPU has stopped ({first_line(error)}); run the same command "
         f"again to continue from the newest checkpoint"

@@ -567,6 +567,8 @@ class Estimator:
       compute = tf.function(step, jit_compile=True, autograph=False)
 
     def replica_step(features):
+      if not devices.is_tpu(self._strategy):  # Its dataset is divided.
+        features = devices.share(features)
       # Given `compute` itself, a strategy would compile all replicas as one.
       return devices.gather(compute(features))
 
@@ -589,7 +591,7 @@ class Estimator:
 
   def _uses_xla(self, mode, element_spec):
     """Whether to compile a mode's step; a TPU compiles every step by itself."""
-    if isinstance(self._strategy, tf.distribute.TPUStrategy):
+    if devices.is_tpu(self._strategy):
       return False
     if mode == ModeKeys.TRAIN and self._strategy.num_replicas_in_sync > 1:
       return False  # XLA cannot compile the sum over replicas.

@@ -296,13 +296,7 @@ class Predictor:
 
     `compiles` says whether activations are compiled for each shape.
     """
-    if self._replicas > 1:
-      context = tf.distribute.get_replica_context()
-      index = context.replica_id_in_sync_group
-      features = {
-        name: _share(value, self._replicas, index)
-        for name, value in features.items()
-      }
+    features = devices.share(features)
     if not self._engine:
       with fusion.enabled(compiles):
         return self.compute(features)
@@ -337,16 +331,6 @@ class Predictor:
 def _tensor_type(feature):
   # TPUs emulate int64 slowly, and ids fit into int32.
   return tf.int32 if feature.dtype == "int64" else tf.float32
-
-
-def _share(value, count, index):
-  """One of `count` equal parts of a batch [B, ...].
-
-  On a TPU, the index is an input of the program. A slice that starts there
-  would have a dynamic shape.
-  """
-  parts = tf.reshape(value, tf.concat([[count, -1], tf.shape(value)[1:]], 0))
-  return parts[index]
 
 
 def _cut_shape(feature, sizes):

@@ -61,6 +61,28 @@ def test_one_device_needs_no_strategy():
   assert devices.exchange(tf.distribute.get_strategy(), 7) == [7]
 
 
+@pytest.mark.parametrize(
+  ("rows", "index", "expected"),
+  [(4, 0, [0, 1]), (4, 1, [2, 3]), (3, 1, [2]), (1, 1, [])],
+)
+def test_a_replicas_share(monkeypatch, rows, index, expected):
+  context = types.SimpleNamespace(
+    num_replicas_in_sync=2, replica_id_in_sync_group=tf.constant(index)
+  )
+  monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: context)
+  batch = {"x": tf.repeat(tf.range(rows)[:, tf.newaxis], 3, axis=1)}
+  for size in (None, 4) if rows == 4 else (None,):
+    share = tf.function(
+      devices.share,
+      input_signature=[{"x": tf.TensorSpec([size, None], tf.int32)}],
+      autograph=False,
+    ).get_concrete_function()
+    assert share.structured_outputs["x"].shape[0] == (size and 2)
+    found = share(batch)["x"].numpy()
+    assert found.shape == (len(expected), 3)
+    assert found[:, 0].tolist() == expected
+
+
 def test_a_tpu_that_does_not_answer():
   with socket.create_server(("127.0.0.1", 0)) as server:
     port = server.getsockname()[1]

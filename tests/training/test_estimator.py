@@ -886,6 +886,9 @@ for strategy in (None, four):
   assert traces.count("eval") == (4 if strategy else 1), traces
   model.use(checkpoints.training_checkpoints(model._config.model_dir)[0])
   assert model.evaluate(dev, 4) == between[0]
+  # Of the last row alone, three devices get none.
+  unfilled = lambda params: in_order({{**params, "fill_batches": False}})
+  assert model.evaluate(unfilled, 4)["mean"] == between[0]["mean"]
   # Devices cannot share the last row.
   assert set(fills) == {{strategy is four}}
   results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])

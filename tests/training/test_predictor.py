@@ -161,7 +161,9 @@ class TestOutputs:
     @tf.function(jit_compile=True, autograph=False)
     def shares(features):
       def share(replica):
-        context = types.SimpleNamespace(replica_id_in_sync_group=replica)
+        context = types.SimpleNamespace(
+          num_replicas_in_sync=2, replica_id_in_sync_group=replica
+        )
         with monkeypatch.context() as patch:
           patch.setattr(tf.distribute, "get_replica_context", lambda: context)
           return run._run_share(False, features, {})["pooled"]
