@@ -242,8 +242,8 @@ def check_batch_size(
 def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
   """A dataset without end, marked as such.
 
-  For any other, a strategy prepares for smaller batches at its end: it makes
-  the batch size dynamic, and asks all hosts at each step.
+  For any other, the strategy of a TPU prepares for smaller batches at its end:
+  it makes the batch size dynamic, and asks all cores at each step.
   """
   count = tf.data.INFINITE_CARDINALITY
   return dataset.apply(tf.data.experimental.assert_cardinality(count))
@@ -255,15 +255,16 @@ def distribute(
   """Batches of features for `strategy.run`.
 
   Every host reads all batches, so that they are cut to one length. On a TPU,
-  each core is given its rows; the hosts of one that is not local read them from
-  this process. Other replicas are given the batch, and take their `share`:
-  TensorFlow tunes the inputs that it divides among devices, and waits for that
-  when they end.
+  each core receives its rows; the hosts of one that is not local read them from
+  this process. Other replicas receive the whole batch, and take their `share`:
+  TensorFlow starts a thread that tunes any input that it divides among devices,
+  and waits for it, up to a minute, when the input is deleted.
 
   Args:
     strategy: the strategy.
-    dataset: dicts of tensors [B, ...], the same on all hosts.
-    batch_size: B, a multiple of the number of replicas.
+    dataset: dicts of tensors [B, ...], the same on all hosts. A host with fewer
+      batches would leave the others waiting.
+    batch_size: B; on a TPU, a multiple of the number of cores.
   """
   if not is_tpu(strategy):
     return dataset
@@ -298,20 +299,20 @@ def distribute(
 def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """A replica's part of a batch [B, ...], in the order of replicas.
 
-  Call it in the step of a replica. If B is static, it is a multiple of the
-  number of replicas; otherwise the last ones may have fewer rows, or none.
+  Call it in the step of a replica that receives the whole batch. If B is not a
+  multiple of the number of replicas, the last ones get fewer rows, or none.
   """
   replica = tf.distribute.get_replica_context()
   count, index = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
 
   def part(value):
-    if value.shape[0] is None:
+    rows = value.shape[0]
+    if rows is None or rows % count:
       size = -(-tf.shape(value)[0] // count)
       return value[index * size : (index + 1) * size]
-    # On a TPU, the index is an input of the program. A slice that starts there
+    # The index is an input of a program for a TPU. A slice that starts there
     # would have a dynamic shape.
-    sizes = [count, value.shape[0] // count]
-    sizes = tf.concat([sizes, tf.shape(value)[1:]], axis=0)
+    sizes = tf.concat([[count, rows // count], tf.shape(value)[1:]], axis=0)
     return tf.reshape(value, sizes)[index]
 
   if count == 1:
@@ -319,7 +320,7 @@ def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   return {name: part(value) for name, value in features.items()}
 
 
-def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+def is_tpu(strategy: tf.distribute.Strategy | None) -> bool:
   """Whether models run on a TPU."""
   return isinstance(strategy, tf.distribute.TPUStrategy)
 
@@ -428,8 +429,8 @@ def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
     exchange(strategy, 0)
   except _lost_connection() as error:
     # Wrong paths raise FailedPreconditionError as well.
-    is_path = isinstance(error, tf.errors.FailedPreconditionError)
-    if is_tpu(strategy) and not is_path:
+    may_be_path = isinstance(error, tf.errors.FailedPreconditionError)
+    if is_tpu(strategy) and not may_be_path:
       raise LostWorkerError(
         f"the TPU has stopped ({first_line(error)}); run the same command "
         f"again to continue from the newest checkpoint"

@@ -567,7 +567,7 @@ class Estimator:
       compute = tf.function(step, jit_compile=True, autograph=False)
 
     def replica_step(features):
-      if not devices.is_tpu(self._strategy):  # Its dataset is divided.
+      if not devices.is_tpu(self._strategy):  # There, batches are divided.
         features = devices.share(features)
       # Given `compute` itself, a strategy would compile all replicas as one.
       return devices.gather(compute(features))

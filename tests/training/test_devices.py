@@ -61,26 +61,33 @@ def test_one_device_needs_no_strategy():
   assert devices.exchange(tf.distribute.get_strategy(), 7) == [7]
 
 
+@pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize(
-  ("rows", "index", "expected"),
-  [(4, 0, [0, 1]), (4, 1, [2, 3]), (3, 1, [2]), (1, 1, [])],
+  ("rows", "count", "index", "expected"),
+  [
+    (4, 2, 0, [0, 1]),
+    (4, 2, 1, [2, 3]),
+    (3, 2, 1, [2]),
+    (1, 2, 1, []),
+    (5, 4, 3, []),
+  ],
 )
-def test_a_replicas_share(monkeypatch, rows, index, expected):
+def test_a_replicas_share(monkeypatch, rows, count, index, expected, is_static):
   context = types.SimpleNamespace(
-    num_replicas_in_sync=2, replica_id_in_sync_group=tf.constant(index)
+    num_replicas_in_sync=count, replica_id_in_sync_group=tf.constant(index)
   )
   monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: context)
-  batch = {"x": tf.repeat(tf.range(rows)[:, tf.newaxis], 3, axis=1)}
-  for size in (None, 4) if rows == 4 else (None,):
-    share = tf.function(
-      devices.share,
-      input_signature=[{"x": tf.TensorSpec([size, None], tf.int32)}],
-      autograph=False,
-    ).get_concrete_function()
-    assert share.structured_outputs["x"].shape[0] == (size and 2)
-    found = share(batch)["x"].numpy()
-    assert found.shape == (len(expected), 3)
-    assert found[:, 0].tolist() == expected
+  size = rows if is_static else None
+  share = tf.function(
+    devices.share,
+    input_signature=[{"x": tf.TensorSpec([size, None], tf.int32)}],
+    autograph=False,
+  ).get_concrete_function()
+  if is_static and rows % count == 0:
+    assert share.structured_outputs["x"].shape[0] == rows // count
+  found = share({"x": tf.repeat(tf.range(rows)[:, tf.newaxis], 3, axis=1)})["x"]
+  assert found.shape == (len(expected), 3)
+  assert found[:, 0].numpy().tolist() == expected
 
 
 def test_a_tpu_that_does_not_answer():

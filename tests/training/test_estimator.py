@@ -889,7 +889,7 @@ for strategy in (None, four):
   # Of the last row alone, three devices get none.
   unfilled = lambda params: in_order({{**params, "fill_batches": False}})
   assert model.evaluate(unfilled, 4)["mean"] == between[0]["mean"]
-  # Devices cannot share the last row.
+  # Several devices ask for full batches.
   assert set(fills) == {{strategy is four}}
   results.append([metrics["mean"], metrics["loss"], metrics["global_step"]])
 print(json.dumps(results))
@@ -897,6 +897,18 @@ try:
   model.evaluate(dev, 3)
 except UserError as error:
   print(error)
+
+class Tpu(tf.distribute.MirroredStrategy):
+  pass  # Stands for the strategy of a local TPU, which divides batches.
+
+tf.distribute.TPUStrategy = Tpu
+devices._address_of_inputs = lambda strategy: None
+means = []
+for strategy in (None, Tpu([f"CPU:{{i}}" for i in range(4)])):
+  model = estimator.Estimator(
+      model_fn, estimator.RunConfig(tempfile.mkdtemp(), strategy=strategy))
+  means.append(model.evaluate(in_order, 4)["mean"])
+assert means[0] == means[1], means
 """
 
 

@@ -301,6 +301,18 @@ def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
     experiment.Experiment(task, model, asked)
 
 
+def test_hosts_have_equally_many_rows(tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    experiment.devices, "exchange", lambda strategy, number: [number, 3]
+  )
+  with pytest.raises(UserError) as error:
+    run(Tagging(TOKENS), tmp_path, "train")
+  assert str(error.value) == (
+    f"train.tf_record has different numbers of rows on different hosts: "
+    f"[{len(TOKENS)}, 3]; give all hosts the same data"
+  )
+
+
 def test_hosts_decide_together_whether_a_plan_is_measured(
   tmp_path, monkeypatch, capsys, caplog
 ):
@@ -308,7 +320,8 @@ def test_hosts_decide_together_whether_a_plan_is_measured(
 
   def exchange(strategy, number):
     exchanged.append(number)
-    return [number, 0]  # The batch does not fit on the second host.
+    # The batch does not fit on the second host.
+    return [number, number if number == len(TOKENS) else 0]
 
   monkeypatch.setattr(experiment.devices, "exchange", exchange)
   changes = {"dry_run": True, **tiny_task.HEAD_ONLY}
@@ -318,8 +331,8 @@ def test_hosts_decide_together_whether_a_plan_is_measured(
   assert "measured peak" not in printed
   assert "s a step" not in printed
   assert "Another host lacks memory" in caplog.text
-  # When the model is made, on whether the batch fits, and twice at the end.
-  assert exchanged == [0, 0, 1, 0, 0]
+  # The rows; when the model is made; whether the batch fits; twice at the end.
+  assert exchanged == [len(TOKENS), 0, 0, 1, 0, 0]
 
 
 def test_a_plan_for_a_tpu_measures_time_only(tmp_path, monkeypatch, capsys):
