@@ -239,8 +239,8 @@ class Estimator:
       eval_steps: updates between evaluations; 0 for the last one only.
       before_updates: called before the first update, if there is one to make.
 
-    Checkpoints are written while the training continues; before an evaluation,
-    and at the end, it waits for them.
+    Checkpoints are written while the training continues. It waits for them
+    before an evaluation and at its end.
 
     SIGTERM ends the training after the current call of the device, whose
     updates are saved. It is then handled as it would be outside the training.

@@ -668,7 +668,7 @@ class TestInputFn:
 
   @pytest.mark.parametrize("packing", [None, PACKING])
   def test_only_training_is_endless(self, packing):
-    """The strategy of a TPU prepares for a smaller batch at another's end."""
+    """The strategy of a TPU expects a smaller last batch of any other input."""
     params = {"batch_size": 3, "packing": packing}
     for is_training in (True, False):
       input_fn = inputs.input_fn_from_rows(make_rows(self.LENGTHS), is_training)
