@@ -396,6 +396,22 @@ def _exchange_program(strategy):
   return run
 
 
+def check_hosts_agree(
+  strategy: tf.distribute.Strategy | None, number: int, what: str, remedy: str
+) -> None:
+  """Raises UserError unless a number is the same on all hosts.
+
+  Args:
+    strategy: the strategy.
+    number: this host's.
+    what: the beginning of the message, which tells what differs.
+    remedy: its end.
+  """
+  found = exchange(strategy, number)
+  if len(set(found)) > 1:
+    raise UserError(f"{what} on different hosts: {found}; {remedy}")
+
+
 def await_hosts(strategy: tf.distribute.Strategy | None) -> None:
   """Waits for the other hosts, unless one has stopped.
 

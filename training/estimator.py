@@ -144,19 +144,15 @@ class Estimator:
     files.makedirs(config.model_dir)
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     resumed = checkpoints.latest_valid(config.model_dir)
-    self._check_hosts_agree(resumed.step if resumed else 0)
+    devices.check_hosts_agree(
+      self._strategy,
+      resumed.step if resumed else 0,
+      f"{config.model_dir} has checkpoints of different steps",
+      "pass a folder that all hosts share",
+    )
     if resumed:
       self._store.initial_values = resumed
       logging.info("Continuing from %s", resumed.prefix)
-
-  def _check_hosts_agree(self, step):
-    """Raises UserError if another host continues from another checkpoint."""
-    steps = devices.exchange(self._strategy, step)
-    if len(set(steps)) > 1:
-      raise UserError(
-        f"{self._config.model_dir} has checkpoints of different steps on "
-        f"different hosts: {steps}; pass a folder that all hosts share"
-      )
 
   @property
   def global_step(self) -> int:

@@ -235,7 +235,12 @@ class Experiment:
 
     read = functools.cache(lambda: record_files.RecordFiles([path], spec))
     num_rows = records.write_records(path, rows(), spec)
-    self._check_hosts_agree(path, num_rows)
+    devices.check_hosts_agree(
+      self._settings.strategy,
+      num_rows,
+      f"{os.path.basename(path)} has different numbers of rows",
+      "give all hosts the same data",
+    )
     has_one_each = set(counts) <= {1}
     logging.info(
       "%s: %s of %s%s",
@@ -253,15 +258,6 @@ class Experiment:
       rows_per_example=None if has_one_each else np.array(counts, np.int64),
       read=read,
     )
-
-  def _check_hosts_agree(self, path, num_rows):
-    """Raises UserError if another host has another number of rows."""
-    found = devices.exchange(self._settings.strategy, num_rows)
-    if len(set(found)) > 1:
-      raise UserError(
-        f"{os.path.basename(path)} has different numbers of rows on different "
-        f"hosts: {found}; give all hosts the same data"
-      )
 
   def _choose_packings(self):
     """The Packing of each mode, which the input of its rows receives, too."""

@@ -536,6 +536,18 @@ def test_a_loop_takes_ten_seconds_at_most(
   assert _weights(model) == _weights(alone)
 
 
+def test_hosts_continue_from_one_step(tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    estimator.devices, "exchange", lambda strategy, number: [number, 7]
+  )
+  with pytest.raises(UserError) as error:
+    toy_model.toy(tmp_path)
+  assert str(error.value) == (
+    f"{tmp_path} has checkpoints of different steps on different hosts: "
+    f"[0, 7]; pass a folder that all hosts share"
+  )
+
+
 def test_hosts_make_loops_of_one_length(tmp_path, monkeypatch):
   loops = _time_loops(monkeypatch, 0.1)
 
