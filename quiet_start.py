@@ -8,12 +8,14 @@ TensorFlow only inside functions.
 TensorFlow writes some notes to stderr whatever TF_CPP_MIN_LOG_LEVEL says, so
 stderr is redirected while it loads. It would also load Keras, which nothing
 here uses and which takes almost half of the time; TensorFlow still loads it
-when it is first used. oneDNN is enabled on every processor with AVX-512;
-TensorFlow itself requires VNNI as well, although float32 training is a fifth
-faster with oneDNN on processors without it.
+when it is first used. The garbage collector leaves TensorFlow's objects alone,
+since they live as long as the process. oneDNN is enabled on every processor
+with AVX-512; TensorFlow itself requires VNNI as well, although float32 training
+is a fifth faster with oneDNN on processors without it.
 """
 
 import contextlib
+import gc
 import importlib.util
 import os
 import signal
@@ -45,6 +47,7 @@ def _load(module):
     if not asks and sys.stderr is not None:
       stack.enter_context(_quiet())
     stack.enter_context(_without_keras())
+    stack.enter_context(_without_garbage_collection())
     module.__spec__.loader.exec_module(module)
 
 
@@ -56,6 +59,20 @@ def _without_keras():
   finally:
     if is_blocked:
       del sys.modules["keras"]
+
+
+@contextlib.contextmanager
+def _without_garbage_collection():
+  # It would walk through the new objects several times, and through all of
+  # them again and again while a model is built and when the process ends.
+  was_enabled = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+  finally:
+    gc.freeze()
+    if was_enabled:
+      gc.enable()
 
 
 @contextlib.contextmanager

@@ -67,6 +67,19 @@ def test_files_in_buckets_are_read_in_small_blocks(wish, expected):
   assert result.stdout == f"{expected}\n"
 
 
+@pytest.mark.parametrize("wish", ["enable", "disable"])
+def test_the_garbage_collector_leaves_tensorflow_alone(wish):
+  code = (
+    "import gc, modeling; runs = [];"
+    "gc.callbacks.append(lambda *call: runs.append(call));"
+    f"gc.{wish}(); modeling.tf.constant(1);"
+    "is_tracked = any(x is modeling.tf for x in gc.get_objects());"
+    "print(len(runs), is_tracked, gc.isenabled())"
+  )
+  expected = f"0 False {wish == 'enable'}\n"
+  assert _started(code)[0].startswith(expected)
+
+
 @pytest.mark.parametrize(
   "first", ["training.devices", "tasks.classification", "export.served_model"]
 )
