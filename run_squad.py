@@ -35,6 +35,7 @@ from training import (
   flag_checks,
   model_flags,
   model_folder,
+  run_record,
   startup,
 )
 from training.experiment import Experiment, ModelFiles
@@ -142,6 +143,9 @@ def make_experiment() -> Experiment:
     n_best_size=FLAGS.n_best_size,
     max_answer_length=FLAGS.max_answer_length,
   )
+  weights = None
+  if not FLAGS.do_train and folder != FLAGS.output_dir:
+    weights = run_record.hash_of_weights(init_checkpoint)
   task = SquadTask(
     {split: FLAGS[flag].value for split, flag in splits().items()},
     tokenizer,
@@ -152,6 +156,7 @@ def make_experiment() -> Experiment:
     ),
     # Weights that are trained now need a threshold of their own.
     [FLAGS.output_dir, None if FLAGS.do_train else folder],
+    weights,
     padding_competes=FLAGS.pad_to_max_length is not False,
     epoch_counts_rows=FLAGS.count_steps_on_windows,
   )

@@ -41,6 +41,7 @@ from training.task import Evaluation, Outputs, RowSet, Task, model_fn_builder_of
 SETTINGS_NAME = "squad.json"
 THRESHOLD_NAME = "null_threshold.json"
 _THRESHOLD_KEY = "null_score_diff_threshold"
+_WEIGHTS_KEY = "init_checkpoint"
 
 # In eval_results.json, the file with the answers that were scored.
 _PREDICTIONS_KEY = "predictions"
@@ -132,7 +133,9 @@ class SquadTask(Task):
     threshold: null odds above which there is no answer. None selects the one
       with the best F1, or, for questions without answers, the one that was
       selected before.
-    threshold_folders: model folders to search for the latter.
+    threshold_folders: folders to search for the latter.
+    weights: `run_record.hash_of_weights` of a model in another folder than its
+      predictions. Those of several models may be written to one folder.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
     epoch_counts_rows: whether an epoch is counted in windows; the original
@@ -151,6 +154,7 @@ class SquadTask(Task):
     decoding: DecodingSettings | None = None,
     threshold: float | None = 0.0,
     threshold_folders: Iterable[str | None] = (),
+    weights: str | None = None,
     padding_competes: bool = True,
     epoch_counts_rows: bool = False,
   ):
@@ -167,6 +171,7 @@ class SquadTask(Task):
     self._threshold = threshold
     self._has_stored_threshold = False
     self._threshold_folders = threshold_folders
+    self._weights = weights
     self._padding_competes = padding_competes
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
@@ -196,7 +201,7 @@ class SquadTask(Task):
         f"a --predict_file with answers, or --do_predict alone"
       )
     if split == "test" and self._threshold is None and not is_scored:
-      self._threshold = read_threshold(self._threshold_folders)
+      self._threshold = read_threshold(self._threshold_folders, self._weights)
       self._has_stored_threshold = True
     return {"": examples}
 
@@ -346,7 +351,7 @@ class SquadTask(Task):
         "are those of the official script, for the final predictions.)",
         evaluation.details[_THRESHOLD_KEY],
         best,
-        write_threshold(folder, best),
+        write_threshold(folder, best, self._weights),
       )
 
   def assets(self) -> dict[str, str]:
@@ -477,17 +482,32 @@ def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:
   return threshold
 
 
-def write_threshold(model_dir: str, threshold: float) -> str:
-  """Stores the best threshold of a folder's model; returns the path."""
-  path = os.path.join(model_dir, THRESHOLD_NAME)
-  files.write_file(
-    path, json.dumps({_THRESHOLD_KEY: threshold}, indent=2) + "\n"
-  )
+def write_threshold(
+  folder: str, threshold: float, weights: str | None = None
+) -> str:
+  """Stores the best threshold of a model; returns the path.
+
+  Args:
+    folder: the folder of the model, or of its predictions.
+    threshold: the threshold.
+    weights: see SquadTask.
+  """
+  path = os.path.join(folder, THRESHOLD_NAME)
+  content = {_THRESHOLD_KEY: threshold}
+  if weights:
+    content[_WEIGHTS_KEY] = weights
+  files.write_file(path, json.dumps(content, indent=2) + "\n")
   return path
 
 
-def read_threshold(folders: Iterable[str | None]) -> float:
+def read_threshold(
+  folders: Iterable[str | None], weights: str | None = None
+) -> float:
   """The stored threshold of the first folder that has one.
+
+  Args:
+    folders: folders, or None.
+    weights: see SquadTask; thresholds of other models are ignored.
 
   Raises:
     UserError: there is none, or the file is damaged.
@@ -497,6 +517,9 @@ def read_threshold(folders: Iterable[str | None]) -> float:
     path = os.path.join(folder, THRESHOLD_NAME)
     found = files.read_json(path, dict)
     if found is None:
+      continue
+    if weights and found.get(_WEIGHTS_KEY, weights) != weights:
+      logging.info("%s is not used, because other weights found it", path)
       continue
     threshold = found.get(_THRESHOLD_KEY)
     if type(threshold) not in (int, float):

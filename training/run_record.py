@@ -63,15 +63,9 @@ def make_record(
     data: dict from name to SHA-256 of the examples that were read.
     assets: names of the task's files that a training writes.
   """
-  paths = {name: flags[name] for name in _FILE_FLAGS if flags[name]}
+  hashes = {name: _hash(flags[name]) for name in _FILE_FLAGS if flags[name]}
   if flags["init_checkpoint"]:
-    # The first is the index, which holds a checksum of every variable.
-    first, *_ = checkpoints.checkpoint_files(flags["init_checkpoint"])
-    paths["init_checkpoint"] = first
-  hashes = {
-    name: hashlib.sha256(files.read_bytes(path)).hexdigest()
-    for name, path in paths.items()
-  }
+    hashes["init_checkpoint"] = hash_of_weights(flags["init_checkpoint"])
   return {
     "flags": dict(flags),
     "versions": {
@@ -84,6 +78,20 @@ def make_record(
     "data": {**data, **hashes},
     "files": list(assets),
   }
+
+
+def hash_of_weights(checkpoint: str) -> str:
+  """SHA-256 that tells the weights of a checkpoint from others.
+
+  Args:
+    checkpoint: prefix or folder.
+  """
+  # The first file is the index, which holds a checksum of every variable.
+  return _hash(checkpoints.checkpoint_files(checkpoint)[0])
+
+
+def _hash(path):
+  return hashlib.sha256(files.read_bytes(path)).hexdigest()
 
 
 def keep_record(

@@ -10,6 +10,7 @@ import string
 import numpy as np
 import pytest
 import scripts
+import tensorflow as tf
 import tiny_task
 
 from errors import UserError
@@ -417,11 +418,42 @@ def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   changes["predict_file"] = files / "test.json"
   log = _fork(files, out, "--do_predict", **changes)
   assert all(_read(out / "predictions.json").values())
-  assert stored == _read(folder / "null_threshold.json")
+  key = "null_score_diff_threshold"
+  assert stored[key] == _read(folder / "null_threshold.json")[key]
   # The scores of the earlier predictions are deleted.
   assert "test.json: not scored, because 12 of 12 questions have no ans" in log
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
     assert not (out / name).exists()
+
+
+def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
+  folder, _ = trained_v2
+  other, out = tmp_path / "other", tmp_path / "out"
+  shutil.copytree(folder, other)
+  for name in os.listdir(other):
+    if re.match(r"bert_model.ckpt|null_threshold", name):
+      os.remove(other / name)
+  checkpoint = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
+  names = sorted(checkpoint.get_variable_to_shape_map())
+  tf.raw_ops.SaveV2(
+    prefix=str(other / "bert_model.ckpt"),
+    tensor_names=names,
+    shape_and_slices=[""] * len(names),
+    tensors=[
+      checkpoint.get_tensor(name) * (1 if name == "global_step" else 1.5)
+      for name in names
+    ],
+  )
+  auto = {"null_score_diff_threshold": "auto", **READ_BACK}
+  scored = {"predict_file": files / "dev_v2.json", **auto}
+  _fork(files, out, "--do_predict", init_checkpoint=other, **scored)
+  assert (out / "null_threshold.json").exists()
+  asked = {"predict_file": files / "test.json", **auto}
+  log = _fork(files, out, "--do_predict", init_checkpoint=other, **asked)
+  assert f", from {out}/null_threshold.json" in log
+  log = _fork(files, out, "--do_predict", init_checkpoint=folder, **asked)
+  assert f"{out}/null_threshold.json is not used" in log
+  assert f", from {folder}/null_threshold.json" in log
 
 
 def test_other_windows_are_another_training(trained, files):
