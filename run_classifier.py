@@ -213,7 +213,7 @@ def main() -> None:
   check_flags()
   request = make_request()
   planned = runs.make_runs(request)
-  if len(planned) == 1:
+  if [run.output_dir for run in planned] == [FLAGS.output_dir]:
     make_experiment(request, planned[0]).run()
     return
   # Validate all runs before training any.

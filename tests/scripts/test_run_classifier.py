@@ -499,6 +499,20 @@ def test_the_model_of_the_folder_predicts_the_diagnostic_set(several, files):
   assert found.read_text() == expected
 
 
+def test_one_of_several_tasks_that_is_evaluated_is_summarized(
+  files, several, tmp_path
+):
+  folder = tmp_path / "out"
+  shutil.copytree(several[0] / "seed-4", folder)
+  command = tiny_task.flags(
+    files, folder, task_name="mnli,ax", data_dir=files / "several_data"
+  )
+  printed, _ = scripts.fork("run_classifier.py", *command, "--do_eval")
+  lines = (folder / "results.tsv").read_text().splitlines()
+  assert len(lines) == len(printed.splitlines()) > 2
+  assert [row.split("\t")[0] for row in lines[1:]] == ["MNLI"] * len(lines[1:])
+
+
 def test_several_tasks_and_seeds_are_summarized(several):
   out, printed, _ = several
   header, *rows = [
