@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -79,11 +80,11 @@ def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
 
 
 def log_scheme(labels: Sequence[str], scheme: str | None) -> None:
-  """Logs how labels mark entities; warns if only some of them seem to."""
+  """Logs how labels mark entities; warns if they only seem to."""
   what = f"which mark entities by {scheme}" if scheme else "no entities"
   logging.info("%s, %s", plural(len(labels), "label"), what)
   odd = [x for x in labels if x != OUTSIDE and not split_label(x)[1]]
-  if not scheme and odd and any(x[:2] in ("B-", "I-") for x in labels):
+  if not scheme and odd and any(re.match("(?i)[BI][-_]", x) for x in labels):
     logging.warning(
       "Entities are not evaluated, because no scheme has these labels: %s; "
       "correct them",

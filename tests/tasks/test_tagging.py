@@ -232,6 +232,8 @@ def test_the_training_loss_is_the_mean_over_marked_words(monkeypatch):
     (["B-A", "I-A", "O", "o"], None, "'o'"),
     (["0", "B-A", "B_A"], None, "'0', 'B_A'"),
     (["B-A", "I-A", "L-A", "O", "U-A"], None, "'L-A', 'U-A'"),
+    (["B_A", "I_A", "O"], None, "'B_A', 'I_A'"),
+    (["O", "b-a", "i-a"], None, "'b-a', 'i-a'"),
     (["DT", "I", "NN"], None, None),
     (["B-A", "O", "X"], "IOB2", None),  # Labels of no word, see `read_assets`.
   ],
