@@ -28,6 +28,20 @@ _NOT_KEPT = ("Const", "Pack", "Placeholder", "ReadVariableOp", "Shape")
 # The prefix of the operations that `tf.gradients` adds.
 _BACKWARD = "gradients"
 
+# Of versions 2 and 1 of Linux's control groups: the folder, the line of the
+# memory's group in /proc/self/cgroup, and what limit, usage and file cache are
+# called.
+_CONTROL_GROUPS = (
+  (
+    *(pathlib.Path("/sys/fs/cgroup"), r"^0::/(.*)$"),
+    *("max", "current", "inactive_file"),
+  ),
+  (
+    *(pathlib.Path("/sys/fs/cgroup/memory"), r"^\d+:(?:.*,)?memory:/(.*)$"),
+    *("limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
+  ),
+)
+
 
 def activation_bytes(graph: tf.Graph) -> int:
   """The bytes that a forward pass keeps for its backward pass.
@@ -131,29 +145,32 @@ def _available_host_bytes():
   found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
   if not found:
     return None
-  limits = [1024 * int(found[1])]
-  groups = pathlib.Path("/sys/fs/cgroup")
-  # Of a container, "/"; of a job without one, the path of its group.
-  path = re.search("^0::/(.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
-  group = groups / (path[1] if path else "")
-  for folder in (group, *group.parents):
-    if folder.is_relative_to(groups):
-      limits += _left_of_group(folder)
-  return min(limits)
+  return min([1024 * int(found[1]), *_left_of_groups()])
 
 
-def _left_of_group(folder):
+def _left_of_groups():
+  """Yields the bytes that the limits of this process's control groups leave."""
+  for groups, line, *names in _CONTROL_GROUPS:
+    # Of a container, "/"; of a job without one, the path of its group.
+    path = re.search(line, _read("/proc/self/cgroup"), re.MULTILINE)
+    group = groups / (path[1] if path else "")
+    for folder in (group, *group.parents):
+      if folder.is_relative_to(groups):
+        yield from _left_of_group(folder, *names)
+
+
+def _left_of_group(folder, limit, usage, file_cache):
   """The bytes that the limit of a control group leaves, [] without a limit."""
-  limit, current = (
-    _read(folder / f"memory.{name}").strip() for name in ("max", "current")
+  limit, usage = (
+    _read(folder / f"memory.{name}").strip() for name in (limit, usage)
   )
   # Files that were read stay in memory as long as nobody needs it.
   files = re.search(
-    r"^inactive_file (\d+)$", _read(folder / "memory.stat"), re.M
+    rf"^{file_cache} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE
   )
-  if not (limit.isdecimal() and current.isdecimal()):
+  if not (limit.isdecimal() and usage.isdecimal()):
     return []
-  return [int(limit) - int(current) + int(files[1] if files else 0)]
+  return [int(limit) - int(usage) + int(files[1] if files else 0)]
 
 
 def _read(path):
