@@ -135,8 +135,13 @@ def await_workers(cluster: Cluster, timeout: float) -> None:
 
 def _listen(name, address):
   """A socket at the port of this host."""
+  has_both = socket.has_dualstack_ipv6()
+  family = socket.AF_INET6 if has_both else socket.AF_INET
+  port = int(address.rpartition(":")[2])
   try:
-    return socket.create_server(("", int(address.rpartition(":")[2])))
+    return socket.create_server(
+      ("", port), family=family, dualstack_ipv6=has_both
+    )
   except OSError as error:
     raise UserError(
       f"TF_CONFIG: {name} cannot listen at {address}: {error.strerror}; "
@@ -191,9 +196,10 @@ def _greet(host, port, index, deadline):
         if connection.recv(len(_GO)) == _GO:
           return
     except ConnectionError:
-      if time.monotonic() > deadline:
-        raise
-    time.sleep(_RETRY_SECONDS)  # It was somebody else.
+      pass
+    if time.monotonic() > deadline:  # It was somebody else.
+      raise TimeoutError(f"{host}:{port} is not the chief")
+    time.sleep(_RETRY_SECONDS)
 
 
 def connect(host: str, port: int, deadline: float) -> socket.socket:

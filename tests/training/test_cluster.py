@@ -76,16 +76,16 @@ def port():
         return port
 
 
-def _cluster(port, index, count=3):
-  addresses = [f"127.0.0.1:{port + n}" for n in range(count)]
+def _cluster(port, index, count, host):
+  addresses = [f"{host}:{port + n}" for n in range(count)]
   return cluster.Cluster(
     tuple((f"worker {n}", a) for n, a in enumerate(addresses)), index
   )
 
 
-def _await(port, index, results, timeout=20, count=3):
+def _await(port, index, results, timeout=20, count=3, host="127.0.0.1"):
   try:
-    cluster.await_workers(_cluster(port, index, count), timeout)
+    cluster.await_workers(_cluster(port, index, count, host), timeout)
     results[index] = "came"
   except UserError as error:
     results[index] = str(error)
@@ -134,6 +134,42 @@ def test_a_host_that_does_not_come(port):
   assert "--worker_timeout=2" in results[1]
   _await(port, 2, results, 0.1)
   assert "worker 0" in results[2]
+
+
+@pytest.mark.skipif(
+  not socket.has_dualstack_ipv6(), reason="this machine has no IPv6"
+)
+def test_hosts_meet_over_ipv6(port):
+  results = {}
+  arguments = (port, 1, results, 20, 2, "[::1]")
+  worker = threading.Thread(target=_await, args=arguments)
+  worker.start()
+  _await(port, 0, results, 20, 2, "[::1]")
+  worker.join()
+  assert results == {0: "came", 1: "came"}
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0"])
+def test_another_program_at_the_address_of_the_chief(port, answer):
+  with socket.create_server(("127.0.0.1", port)) as listener:
+
+    def answer_all():
+      with contextlib.suppress(OSError):  # The listener is closed at the end.
+        while True:
+          connection, _ = listener.accept()
+          with connection:
+            connection.sendall(answer)
+
+    threading.Thread(target=answer_all, daemon=True).start()
+    results = {}
+    worker = threading.Thread(
+      target=_await, args=(port, 1, results, 1), daemon=True
+    )
+    worker.start()
+    worker.join(20)
+    listener.shutdown(socket.SHUT_RDWR)
+  assert "worker 0" in results[1]
+  assert "--worker_timeout=1" in results[1]
 
 
 def test_an_address_in_use(port):
