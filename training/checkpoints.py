@@ -260,6 +260,11 @@ def _readable(prefix):
     raise
   # TensorFlow's reader raises these for truncated or altered files.
   except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+    if "Permission denied" in str(error):  # A later run may be able to read it.
+      raise PermissionError(
+        f"checkpoint {prefix} cannot be read: permission denied; allow reading "
+        f"its files"
+      ) from error
     raise UserError(
       f"checkpoint {prefix} is damaged or incomplete; copy or download "
       f"its .index and .data files again"

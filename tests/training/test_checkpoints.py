@@ -137,6 +137,16 @@ class TestReadAndWrite:
     assert checkpoint.shapes[name] == [1001, 32]
 
 
+def test_a_checkpoint_of_another_user_is_not_damaged(goldens, monkeypatch):
+  def load(path):
+    text = f"Unable to open table file {path}: PERMISSION_DENIED: {path}; "
+    raise tf.errors.DataLossError(None, None, text + "Permission denied")
+
+  monkeypatch.setattr(tf.train, "load_checkpoint", load)
+  with pytest.raises(PermissionError, match="cannot be read: permission den"):
+    checkpoints.Checkpoint(checkpoints.find_checkpoint(str(goldens / "model")))
+
+
 class TestDamage:
   def assert_refused(self, prefix):
     with pytest.raises(ValueError, match="damaged or incomplete") as error:
