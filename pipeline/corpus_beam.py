@@ -5,6 +5,7 @@ when it is used.
 """
 
 import collections
+import importlib
 import logging
 import re
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
     beam = import_optional(
       "apache_beam", f"--runner={runner}", "requirements-beam.txt"
     )
+    if runner.endswith("DataflowRunner"):
+      _check_google_cloud(runner)
   finally:
     logging.disable(logging.NOTSET)
   make_options = beam.pipeline.PipelineOptions
@@ -48,8 +51,19 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
       )
   try:
     return beam.Pipeline(options=options)
-  except ValueError as error:
+  except (ValueError, ImportError, AttributeError) as error:
     raise UserError(f"--runner={runner}: {error}") from error
+
+
+def _check_google_cloud(runner):
+  """Raises UserError without packages that Beam misses only when it starts."""
+  try:
+    importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+  except ImportError as error:
+    raise UserError(
+      f"--runner={runner} needs more packages of Beam ({error}); run: pip "
+      f"install 'apache-beam[gcp]'"
+    ) from error
 
 
 def write_records_by_beam(
@@ -111,9 +125,15 @@ def _run_pipeline(pipeline):
   try:
     result = pipeline.run()
     result.wait_until_finish()
-  except (ValueError, OSError, RuntimeError) as error:
+  except Exception as error:
+    text = str(error)
+    if type(error).__module__.startswith("apache_beam."):
+      # The reason comes last, after the state of a job on other machines.
+      text = text.strip().rpartition("\n")[2]
+    elif not isinstance(error, ValueError | OSError | RuntimeError):
+      raise
     kind = UserError if isinstance(error, UserError) else OSError
-    raise kind(re.sub(r" \[while running '.*", "", str(error))) from error
+    raise kind(re.sub(r" \[while running '.*", "", text)) from error
   return result
 
 

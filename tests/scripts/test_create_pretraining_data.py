@@ -387,6 +387,15 @@ def test_an_error_in_beam_is_one_line(command, tmp_path):
 
 
 @needs_beam
+def test_a_runner_that_a_module_lacks_is_one_line(command, tmp_path):
+  runner = "apache_beam.runners.FnApiRuner"
+  flags = command(tmp_path / "out", runner=runner)
+  _, error = scripts.fork(SCRIPT, *flags, status=2)
+  (line,) = error.splitlines()
+  assert line.startswith(f"error: --runner={runner}: ")
+
+
+@needs_beam
 def test_an_unknown_runner_is_one_line(command, tmp_path):
   flags = command(tmp_path / "out", runner="FnApiRuner")
   _, error = scripts.fork(SCRIPT, *flags, status=2)
