@@ -110,7 +110,9 @@ def local_path(path: str | os.PathLike) -> str:
 
   folder = cache_folder("models", path)
   try:
-    return fetching.fetch_archive(url, folder, _offline)
+    return fetching.fetch_archive(
+      url, folder, _offline, holds="bert_config.json"
+    )
   except files.UnwritableError as error:
     raise UserError(
       f"the cache {folder} cannot be written ({error.__cause__.strerror}); set "
@@ -151,9 +153,13 @@ def _fetch_from_hub(path):
     ) from error
   except Exception as error:
     library = type(error).__module__.partition(".")[0]
-    is_of_network = isinstance(error, (errors.HfHubHTTPError, OSError))
     # The library that it connects with has changed from version to version.
-    if not is_of_network and library not in ("httpx", "httpx2", "requests"):
+    # That of its storage, hf_xet, also raises RuntimeError.
+    libraries = ("httpx", "httpx2", "requests", "hf_xet")
+    is_of_network = isinstance(
+      error, (errors.HfHubHTTPError, OSError, RuntimeError)
+    )
+    if not is_of_network and library not in libraries:
       raise
     raise UserError(
       f"{path} cannot be downloaded: {first_line(error)}; run the same command "

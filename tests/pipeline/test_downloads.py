@@ -213,6 +213,15 @@ def test_errors_of_the_hub_are_one_line(hub):
     downloads.local_path("hf://org/model")
 
 
+def test_an_error_of_the_storage(monkeypatch):
+  def fail(*_, **__):  # As hf_xet does, which transfers large files.
+    raise RuntimeError("Data processing error: CAS service error")
+
+  monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+  with pytest.raises(UserError, match=r"CAS service error; run the same comm"):
+    downloads.local_path("hf://org/unreachable")
+
+
 @pytest.mark.parametrize("text", ["", "\n"])
 def test_an_error_without_a_message_has_its_type(monkeypatch, text):
   def fail(*_, **__):
