@@ -134,7 +134,9 @@ def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
     _fetch_mrpc(target, offline)
   elif dataset.file.endswith(".zip"):
     url = f"{_GLUE_URL}/{dataset.file}"
-    fetching.fetch_archive(url, target, offline, dataset.sha256)
+    fetching.fetch_archive(
+      url, target, offline, dataset.sha256, holds="train.tsv"
+    )
   else:
     path = os.path.join(target, "diagnostic.tsv")
     fetching.fetch(f"{_GLUE_URL}/{dataset.file}", path, offline)

@@ -27,7 +27,11 @@ _TIMEOUT = 60
 
 
 def fetch_archive(
-  url: str, folder: str, offline: bool = False, sha256: str | None = None
+  url: str,
+  folder: str,
+  offline: bool = False,
+  sha256: str | None = None,
+  holds: str = "",
 ) -> str:
   """A folder with the content of a zip archive; downloads it if needed.
 
@@ -36,11 +40,13 @@ def fetch_archive(
     folder: where to unpack it; appears when it is complete.
     offline: whether the network is forbidden.
     sha256: its checksum, in hexadecimal digits, or None.
+    holds: a file that it has.
 
   Raises:
-    UserError: it cannot be downloaded, or is damaged.
+    UserError: it cannot be downloaded, or is damaged; or the folder exists and
+      has other files.
   """
-  if _is_unpacked(folder):
+  if _is_unpacked(folder, holds):
     return folder
   if offline:
     raise _missing(url, folder)
@@ -48,7 +54,7 @@ def fetch_archive(
   partial = folder + ".zip.download"
   with _folder_of(partial), files.locked(partial, folder, waits=True):
     # Another process may just have finished.
-    if not _is_unpacked(folder):
+    if not _is_unpacked(folder, holds):
       _download_verified(url, partial, sha256)
       _unpack(partial, folder)
     _remove(partial, partial + ".json")
@@ -69,9 +75,16 @@ def _folder_of(path):
         folder.rmdir()
 
 
-def _is_unpacked(folder):
+def _is_unpacked(folder, holds):
   """Whether a folder has content; an empty one may have been made by hand."""
-  return files.isdir(folder) and bool(files.listdir(folder))
+  if not files.isdir(folder) or not files.listdir(folder):
+    return False
+  if not files.exists(os.path.join(folder, holds)):
+    raise UserError(
+      f"{folder} has files, but no {holds}; rename or delete the folder, and "
+      f"run the same command again"
+    )
+  return True
 
 
 def _unpack(archive, folder):

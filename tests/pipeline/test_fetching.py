@@ -349,6 +349,18 @@ def test_an_empty_folder_is_filled(server, tmp_path):
   assert (folder / "x").read_text() == "x"
 
 
+def test_a_folder_with_other_files_is_no_download(server, tmp_path):
+  folder = tmp_path / "a"
+  folder.mkdir()
+  (folder / "notes").touch()
+  arguments = f"{server.url}/a.zip", str(folder), False, None, "x"
+  with pytest.raises(UserError, match=f"^{folder} has files, but no x; rename"):
+    fetching.fetch_archive(*arguments)
+  (folder / "x").touch()
+  assert fetching.fetch_archive(*arguments) == str(folder)
+  assert server.requests == []
+
+
 def test_an_archive_of_the_user_stays(server, tmp_path):
   """It has the name of an older download, and other content."""
   content, own = _zip(["x"]), _zip(["other"])
