@@ -104,7 +104,7 @@ def _parse_or_exit(passes_on, argv):
   except flags.IllegalFlagValueError as error:
     # absl shows a tuple for a bool.
     _fail(re.sub(r": \('Non-boolean.*", ": pass true or false", str(error)))
-  except flags.Error as error:
+  except (flags.Error, OSError) as error:
     _fail(error)
 
 
@@ -117,8 +117,7 @@ def _parse(passes_on, argv):
         return rest
     rest = FLAGS(argv)
   finally:
-    if sys.stdout is not None:  # It may be closed.
-      sys.stdout.flush()
+    _flush_output()
   if rest[1:]:
     raise flags.Error(
       f"unexpected argument {rest[1]!r}; write flags as --name=value"
@@ -157,9 +156,25 @@ def _check_home():
         )
 
 
+def _flush_output():
+  """Writes what was printed, while an error can still be reported."""
+  if sys.stdout is None:  # It is closed.
+    return
+  try:
+    sys.stdout.flush()
+  except OSError:
+    _drop_output()
+    raise
+
+
+def _drop_output():
+  """Drops the rest of the output, which Python would write at its end."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _end_unread():
   """Ends without the rest of the output, whose reader has gone."""
-  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  _drop_output()
   sys.exit(141)  # A shell reports death by SIGPIPE so.
 
 
@@ -183,6 +198,7 @@ def _run_main(main, *arguments):
     signal.signal(signal.SIGTERM, _terminate)
   try:
     main(*arguments)
+    _flush_output()
   except BrokenPipeError:
     _end_unread()
   except _Termination:

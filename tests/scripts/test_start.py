@@ -206,6 +206,24 @@ def test_a_reader_of_the_help_may_leave():
   assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_an_output_that_is_full(tmp_path):
+  with open("/dev/full", "wb") as full:
+    done = subprocess.run(
+      [
+        *(sys.executable, "build_vocab.py", "--input_file=sample_text.txt"),
+        *(f"--output_file={tmp_path}/vocab.txt", "--vocab_size=400"),
+      ],
+      cwd=scripts.ROOT,
+      env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
+      stdout=full,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+  assert done.returncode == 2
+  assert "No space left on device" in done.stderr.splitlines()[-1]
+  assert "Exception ignored" not in done.stderr
+
+
 def _run_without_output(command):
   """The error of a command that fails because standard output is closed."""
   done = subprocess.run(
