@@ -28,17 +28,15 @@ _NOT_KEPT = ("Const", "Pack", "Placeholder", "ReadVariableOp", "Shape")
 # The prefix of the operations that `tf.gradients` adds.
 _BACKWARD = "gradients"
 
-# Of versions 2 and 1 of Linux's control groups: the folder, the line of the
-# memory's group in /proc/self/cgroup, and what limit, usage and file cache are
-# called.
+# Of versions 2 and 1 of Linux's control groups: the folder, how the line of the
+# memory's group in /proc/self/cgroup begins, and the names of limit, usage and
+# unused files.
 _CONTROL_GROUPS = (
+  ("/sys/fs/cgroup", "0:", "max current inactive_file"),
   (
-    *(pathlib.Path("/sys/fs/cgroup"), r"^0::/(.*)$"),
-    *("max", "current", "inactive_file"),
-  ),
-  (
-    *(pathlib.Path("/sys/fs/cgroup/memory"), r"^\d+:(?:.*,)?memory:/(.*)$"),
-    *("limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
+    "/sys/fs/cgroup/memory",
+    r"\d+:(?:.*,)?memory",
+    "limit_in_bytes usage_in_bytes total_inactive_file",
   ),
 )
 
@@ -150,13 +148,14 @@ def _available_host_bytes():
 
 def _left_of_groups():
   """Yields the bytes that the limits of this process's control groups leave."""
-  for groups, line, *names in _CONTROL_GROUPS:
+  paths = _read("/proc/self/cgroup")
+  for groups, line, names in _CONTROL_GROUPS:
     # Of a container, "/"; of a job without one, the path of its group.
-    path = re.search(line, _read("/proc/self/cgroup"), re.MULTILINE)
-    group = groups / (path[1] if path else "")
+    path = re.search(rf"^{line}:/(.*)$", paths, re.MULTILINE)
+    group = pathlib.Path(groups, path[1] if path else "")
     for folder in (group, *group.parents):
       if folder.is_relative_to(groups):
-        yield from _left_of_group(folder, *names)
+        yield from _left_of_group(folder, *names.split())
 
 
 def _left_of_group(folder, limit, usage, file_cache):
