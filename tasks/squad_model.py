@@ -519,7 +519,7 @@ def read_threshold(
     if found is None:
       continue
     if weights and found.get(_WEIGHTS_KEY, weights) != weights:
-      logging.info("%s is not used, because other weights found it", path)
+      logging.info("%s is not used: it is that of other weights", path)
       continue
     threshold = found.get(_THRESHOLD_KEY)
     if type(threshold) not in (int, float):
