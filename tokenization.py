@@ -103,6 +103,17 @@ def printable_text(text: str | bytes) -> str:
   return convert_to_unicode(text)
 
 
+class _Vocabulary(collections.OrderedDict):
+  """An OrderedDict that clears `cache`, if it has one, when an item is set."""
+
+  cache = None
+
+  def __setitem__(self, piece, index):
+    if self.cache:
+      self.cache.clear()
+    super().__setitem__(piece, index)
+
+
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   """An OrderedDict from word piece to id, the index of its line.
 
@@ -116,9 +127,7 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   lines = convert_to_unicode(read_file(vocab_file)).split("\n")
   if lines[-1] == "":
     lines.pop()  # The text after the last newline is not a line.
-  return collections.OrderedDict(
-    (line.strip(), index) for index, line in enumerate(lines)
-  )
+  return _Vocabulary((line.strip(), index) for index, line in enumerate(lines))
 
 
 def _load_json_vocab(path):
@@ -135,7 +144,7 @@ def _load_json_vocab(path):
       f"{path} has no WordPiece vocabulary; pass the vocab.txt or "
       f"tokenizer.json of a BERT model"
     )
-  return collections.OrderedDict(sorted(ids.items(), key=lambda pair: pair[1]))
+  return _Vocabulary(sorted(ids.items(), key=lambda pair: pair[1]))
 
 
 def read_file(path: str) -> bytes:
@@ -206,6 +215,11 @@ class FullTokenizer:
       and piece == piece.lower()
       and len(piece) <= _MAX_CACHED_LENGTH
     }
+    self._piece_objects = {}
+    # These are public. A change of one makes the words that are cached wrong.
+    parts = self.basic_tokenizer, self.wordpiece_tokenizer, self.vocab
+    for part in () if spm_model_file else parts:
+      part.cache = self._pieces_of_word
     self._caches_words = not spm_model_file
 
   def __setattr__(self, name, value):
@@ -244,10 +258,9 @@ class FullTokenizer:
     if pieces is None:
       tokens = self.basic_tokenizer.tokenize(word)
       split = map(self.wordpiece_tokenizer.tokenize_word, tokens)
-      ids = map(self.vocab.get, itertools.chain.from_iterable(split))
       # Equal pieces are one object, which saves memory and cache misses.
-      unknown = self.wordpiece_tokenizer.unk_token
-      pieces = tuple(self.inv_vocab.get(index, unknown) for index in ids)
+      shared = self._piece_objects.setdefault
+      pieces = tuple(shared(p, p) for p in itertools.chain.from_iterable(split))
     if len(word) <= _MAX_CACHED_LENGTH:
       if len(self._pieces_of_word) >= _MAX_CACHED_WORDS:
         self._pieces_of_word.clear()
@@ -263,7 +276,18 @@ class FullTokenizer:
     return convert_by_vocab(self.inv_vocab, ids)
 
 
-class BasicTokenizer:
+class _Part:
+  """Clears `cache`, if it has one, when an attribute is set."""
+
+  cache = None
+
+  def __setattr__(self, name, value):
+    if self.cache:
+      self.cache.clear()
+    super().__setattr__(name, value)
+
+
+class BasicTokenizer(_Part):
   """Cleans text and splits it at whitespace, ideographs and punctuation.
 
   With `do_lower_case`, it also lower-cases text and strips accents.
@@ -291,7 +315,7 @@ def lower_case(text: str) -> str:
   return unicodedata.normalize("NFD", text.lower()).translate(_UNACCENTED)
 
 
-class WordpieceTokenizer:
+class WordpieceTokenizer(_Part):
   """Splits words greedily into the longest pieces of a vocabulary.
 
   Args:

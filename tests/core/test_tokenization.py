@@ -296,6 +296,39 @@ class TestFullTokenizer:
     tokenizer.basic_tokenizer = Reversed()
     assert tokenizer.tokenize("ab bba") == ["ba", "ab", "##b"]
 
+  @pytest.mark.parametrize("is_used", [False, True])
+  @pytest.mark.parametrize(
+    "change",
+    [
+      lambda t: t.vocab.update(new=t.vocab.pop("[unused1]")),
+      lambda t: t.vocab.__setitem__("new", len(t.vocab)),
+      lambda t: setattr(t.basic_tokenizer, "do_lower_case", False),
+      lambda t: setattr(t.wordpiece_tokenizer, "unk_token", "n"),
+      lambda t: setattr(t.wordpiece_tokenizer, "max_input_chars_per_word", 2),
+      lambda t: setattr(t.wordpiece_tokenizer, "vocab", {"old", "n", "##ew"}),
+    ],
+  )
+  def test_parts_that_are_changed(self, tmp_path, change, is_used):
+    vocab = write_vocab(
+      tmp_path, "[UNK]", "[unused1]", "old", "n", "##e", "##w"
+    )
+    tokenizer = tokenization.FullTokenizer(vocab)
+    text, before = "new OLD old now", ["n", "##e", "##w", "old", "old", "[UNK]"]
+    if is_used:
+      assert tokenizer.tokenize(text) == before
+    change(tokenizer)
+    expected = []
+    for word in tokenizer.basic_tokenizer.tokenize(text):
+      expected += tokenizer.wordpiece_tokenizer.tokenize(word)
+    assert expected != before
+    assert tokenizer.tokenize(text) == expected
+
+  def test_a_word_that_was_added_has_its_id(self, tmp_path):
+    vocab = write_vocab(tmp_path, "[UNK]", "[unused1]", "n", "##ew")
+    tokenizer = tokenization.FullTokenizer(vocab)
+    tokenizer.vocab["new"] = tokenizer.vocab.pop("[unused1]")
+    assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize("New")) == [1]
+
   def test_parts_that_are_put_back(self, tmp_path):
     vocab = write_vocab(tmp_path, "[UNK]", "ab")
     tokenizer = tokenization.FullTokenizer(vocab)
