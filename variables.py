@@ -228,10 +228,9 @@ def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:
   if not in_v1_graph():
     current_store().check_owner(variable)
     return current_store().get(name, shape, None, trainable=False)
-  # The name is absolute, whatever scope the caller is in.
-  root = tf.compat.v1.VariableScope(reuse=tf.compat.v1.AUTO_REUSE)
-  with tf.compat.v1.variable_scope(root):
-    return get_variable(name, shape, trainable=False)
+  # As in the original, the caller's scope comes first: optimizers in scopes of
+  # their own do not share moments.
+  return get_variable(name, shape, trainable=False)
 
 
 def name_of(variable: tf.Variable) -> str:

@@ -300,6 +300,30 @@ def test_minimize_in_a_v1_session():
   np.testing.assert_allclose([f["gradient norm"] for f in found], 85, rtol=1e-6)
 
 
+def test_optimizers_in_v1_scopes_have_moments_of_their_own():
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    weight = v1.get_variable("w", [1], initializer=v1.ones_initializer())
+    for scope, scale in {"a": 0.5, "b": -2.0}.items():
+      optimizer = optimization.AdamWeightDecayOptimizer(0.1)
+      with v1.variable_scope(scope):
+        gradient = tf.constant([scale])
+        train_op = optimizer.apply_gradients([(gradient, weight)])
+      session.run(v1.global_variables_initializer())
+      session.run(train_op)
+    with pytest.raises(ValueError, match="a/w/adam_m"), v1.variable_scope("a"):
+      optimizer.apply_gradients([(gradient, weight)])
+    moments = {
+      variable.name: session.run(variable)
+      for variable in v1.global_variables()
+      if variable.name.endswith("adam_m:0")
+    }
+  # The initializer ran again before the second one's update.
+  np.testing.assert_allclose(moments.pop("a/w/adam_m:0"), [0])
+  np.testing.assert_allclose(moments.pop("b/w/adam_m:0"), [-0.2], rtol=1e-6)
+  assert not moments
+
+
 @pytest.mark.parametrize("in_v1_graph", [False, True])
 def test_minimize_follows_the_settings(in_v1_graph):
   update = Optimization(
