@@ -388,7 +388,7 @@ def embedding_postprocessor(
     positions = variables.get_variable(
       position_embedding_name, [max_position_embeddings, width], initializer
     )
-    x = positions[:seq]
+    x = tf.slice(positions, [0, 0], [seq, -1])  # It may be partitioned.
     output += x if position_ids is None else tf.gather(x, position_ids)
   return layer_norm_and_dropout(output, dropout_prob)
 

@@ -186,6 +186,18 @@ def test_v1_session_as_in_code_for_the_original(golden):
   _assert_golden(outputs, golden)
 
 
+def test_partitioned_variables_in_a_v1_graph(golden):
+  v1 = tf.compat.v1
+  with tf.Graph().as_default(), v1.Session() as session:
+    parts = v1.fixed_size_partitioner(2)
+    with v1.variable_scope("", partitioner=parts):
+      model = _build(golden)
+    v1.train.init_from_checkpoint(golden.checkpoint, {"bert/": "bert/"})
+    session.run(v1.global_variables_initializer())
+    outputs = session.run(_outputs(model))
+  _assert_golden(outputs, golden)
+
+
 def test_two_models_in_a_v1_graph_have_variables_of_their_own(golden):
   with tf.Graph().as_default():
     for _ in range(2):
