@@ -569,10 +569,13 @@ def write_instance_to_example_files(
     paths = [enter(files.atomic_write(path)) for path in output_files]
     writers = [enter(files.open_file(path, "wb")) for path in paths]
     for instance, writer in zip(instances, itertools.cycle(writers)):
-      encoded = dataclasses.replace(
-        instance,
-        tokens=encoded_pieces(instance.tokens),
-        masked_lm_labels=encoded_pieces(instance.masked_lm_labels),
+      # It may be of a class with the same attributes.
+      encoded = TrainingInstance(
+        encoded_pieces(instance.tokens),
+        instance.segment_ids,
+        instance.masked_lm_positions,
+        encoded_pieces(instance.masked_lm_labels),
+        instance.is_random_next,
       )
       record = encode_instance(encoded, *lengths, any_segments=True)
       writer.write(records.framed(record))

@@ -142,6 +142,25 @@ class TestGoldens:
         np.testing.assert_array_equal(written[name], golden[name], name)
 
 
+def test_instances_of_a_class_of_ones_own(tmp_path):
+  vocab = tmp_path / "vocab.txt"
+  vocab.write_text("[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n")
+  own = types.SimpleNamespace(
+    tokens=["[CLS]", "[MASK]", "[SEP]"],
+    segment_ids=[0, 0, 0],
+    masked_lm_positions=[1],
+    masked_lm_labels=["a"],
+    is_random_next=True,
+  )
+  path = str(tmp_path / "x.tfrecord")
+  tokenizer = tokenization.FullTokenizer(str(vocab))
+  instances.write_instance_to_example_files([own], tokenizer, 4, 1, [path])
+  written = read(path, instances.feature_spec(4, 1))
+  assert written["input_ids"].tolist() == [[1, 3, 2, 0]]
+  assert written["masked_lm_ids"].tolist() == [[4]]
+  assert written["next_sentence_labels"].tolist() == [[1]]
+
+
 class TestShuffle:
   def test_same_order_and_same_state_as_random(self):
     one, two = random.Random(4), random.Random(4)
