@@ -116,6 +116,8 @@ def _parse(passes_on, argv):
       if FLAGS[passes_on].value:
         return rest
     rest = FLAGS(argv)
+  except ValueError as error:  # --noflag=value
+    raise flags.Error(error) from error
   finally:
     _flush_output()
   if rest[1:]:

@@ -36,6 +36,10 @@ FLAG_ROWS = {
     {"do_eval": "perhaps"},
     ["--do_eval=perhaps", "true or false"],
   ),
+  "a value for the negation of a flag": (
+    {"nodo_eval": "true"},
+    ["--nodo_eval=true", "argument"],
+  ),
   "none of a list": (
     {"precision": "float8"},
     ["--precision=float8", "<float32|bfloat16|float16>"],
