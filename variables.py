@@ -162,6 +162,15 @@ def in_v1_graph() -> bool:
   return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
+def check_eager() -> None:
+  """Raises UserError in a v1 graph, where no tensor has a value yet."""
+  if in_v1_graph():
+    raise UserError(
+      "Estimator and input functions do not work in a v1 graph; remove "
+      "tf.compat.v1.disable_v2_behavior() or `with graph.as_default()`"
+    )
+
+
 def current_store() -> VariableStore:
   """The innermost active VariableStore of this thread."""
   return _local.stack[-1].store

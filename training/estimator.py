@@ -132,6 +132,7 @@ class Estimator:
     config: RunConfig,
     params: Mapping | None = None,
   ):
+    variables.check_eager()
     self._model_fn = model_fn
     self._config = config
     self._params = dict(params or {})

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
+import variables
 from pipeline import records
 from training import devices, record_files
 from training.packed_batches import Part, form_batches
@@ -56,6 +57,7 @@ class Rows:
   """
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):
+    variables.check_eager()
     self.spec = spec
     self._serialized = [records.encode_row(row, spec) for row in features]
     parsed = record_files.parse_int64(

@@ -21,6 +21,7 @@ import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
 
+import variables
 from errors import UserError, listing, plural
 from pipeline import files, records
 
@@ -123,6 +124,7 @@ class RecordFiles:
     spec: records.Spec,
     vocab_size: int | None = None,
   ):
+    variables.check_eager()
     self.spec = dict(spec)
     self._blocks = []
     limits = _limits(spec, vocab_size) if vocab_size else {}

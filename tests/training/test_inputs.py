@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from errors import UserError, did_you_mean, listing, shortened
 from pipeline import files, records, sequences, text_files
-from training import inputs, packed_batches, record_files
+from training import estimator, inputs, packed_batches, record_files
 
 SEQ_LENGTH = 20
 SPEC = {
@@ -27,6 +27,23 @@ SPEC = {
 # Lengths of the rows of a data set, and a batch size.
 LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=60).map(np.array)
 BATCH_SIZES = st.integers(1, 9)
+
+
+@pytest.mark.parametrize(
+  "build",
+  [
+    lambda path: inputs.Rows([], SPEC),
+    lambda path: record_files.RecordFiles([path], SPEC),
+    lambda path: estimator.Estimator(None, estimator.RunConfig(path)),
+  ],
+)
+def test_a_v1_graph_is_an_error(tmp_path, build):
+  with (
+    tf.Graph().as_default(),
+    pytest.raises(UserError, match="v1 graph; remove"),
+  ):
+    build(str(tmp_path / "new"))
+  assert not any(tmp_path.iterdir())
 
 
 class TestText:
