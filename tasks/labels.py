@@ -206,17 +206,27 @@ class Regression(LabelType):
     raise UserError("--class_weights=balanced needs labels, not numbers")
 
   def probabilities(self, logits):
-    return logits * self.deviation + self.mean
+    if tf.is_tensor(logits):
+      return logits * self.deviation + self.mean
+    # In float32, large numbers that are close together would be equal.
+    numbers = np.asarray(logits, np.float64) * self.deviation + self.mean
+    # The outputs themselves have the seven digits of float32.
+    decimals = 7 - math.floor(math.log10(self.deviation))
+    return np.round(numbers, np.clip(decimals, -300, 300))
 
   def truth(self, label_ids):
-    return np.asarray(label_ids) * self.deviation + self.mean
+    return self.probabilities(np.asarray(label_ids))
 
   def predictions(self, probabilities):
     return np.asarray(probabilities)[:, 0]
 
   def answer(self, prediction):
-    number = float(prediction)  # A float32 has at least six digits.
-    return f"{number:.6g}" if abs(number) < 1e5 else f"{number:.0f}"
+    number = float(prediction)
+    # Of the deviation's digits, six are known, and a float has 15.
+    ratio = min(max(abs(self.mean) / self.deviation, 1), 1e9)
+    digits = 6 + int(math.log10(ratio))
+    is_whole = abs(number) >= 10 ** (digits - 1)
+    return f"{number:.0f}" if is_whole else f"{number:.{digits}g}"
 
 
 KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}

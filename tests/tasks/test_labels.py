@@ -251,6 +251,30 @@ class TestRegression:
     assert self.label_type.predictions(numbers).tolist() == [1.5, -2.0]
 
   @pytest.mark.parametrize(
+    ("mean", "deviation", "encoded", "number", "text"),
+    [
+      (1.7e9, 5.0, 0.6, 1_700_000_003, "1700000003"),
+      (1.7e9, 5.0, 0.65, 1_700_000_003.25, "1700000003.25"),
+      (100_000, 0.05, 1.4, 100_000.07, "100000.07"),
+      (0, 1e6, 1.5, 1.5e6, "1500000"),
+      (3e9, 1e9, -3.0, 0.0, "0"),
+    ],
+  )
+  def test_numbers_far_from_zero(self, mean, deviation, encoded, number, text):
+    label_type = label_types.Regression(mean, deviation)
+    logits = np.array([[encoded]], np.float32)
+    (found,) = label_type.predictions(label_type.probabilities(logits))
+    assert found == pytest.approx(number, abs=deviation * 1e-6)
+    assert label_type.answer(found) == text
+    assert label_type.truth(logits[:, 0]) == found
+
+  @pytest.mark.parametrize("deviation", [1e-200, 1e200])
+  def test_any_deviation_keeps_numbers(self, deviation):
+    label_type = label_types.Regression(0.0, deviation)
+    numbers = label_type.probabilities(np.array([[1.5]], np.float32))
+    assert numbers / deviation == pytest.approx(1.5)
+
+  @pytest.mark.parametrize(
     ("number", "text"),
     [
       (np.float32(2 / 3), "0.666667"),
