@@ -31,7 +31,7 @@ from training import checkpoints, devices, folder_lock, summaries
 from training.checkpoint_writer import CheckpointWriter
 from training.failed_batch import write_failed_batch
 from training.inputs import InputFn
-from training.termination import DeferredTermination
+from training.termination import DeferredTermination, raise_if_signaled
 
 # Seconds that a call of the device may take. SIGTERM waits for its end, and a
 # cluster may leave half a minute for that and the checkpoint.
@@ -703,7 +703,9 @@ def _log_stop(what, step, max_steps, reason):
 def _with_user_errors(batches: Iterable) -> Iterator:
   """Yields batches; raises again a UserError that TensorFlow has wrapped."""
   try:
-    yield from batches
+    for batch in batches:
+      raise_if_signaled()
+      yield batch
   except tf.errors.OpError as error:
     wrapped = re.search(r"UserError: (.*)", error.message)
     if wrapped:

@@ -24,7 +24,14 @@ import modeling
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, devices, engines, model_folder, runtimes
+from training import (
+  checkpoints,
+  devices,
+  engines,
+  model_folder,
+  runtimes,
+  termination,
+)
 from training.task import as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
@@ -179,6 +186,7 @@ class Predictor:
       contextlib.closing(pool.map(run, batches)) as finished,
     ):
       for batch, _ in zip(batches, finished, strict=True):
+        termination.raise_if_signaled()
         progress(len(batch))
     return results
 

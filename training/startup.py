@@ -6,7 +6,6 @@ import io
 import os
 import platform
 import re
-import signal
 import sys
 from collections.abc import Callable
 
@@ -14,7 +13,7 @@ from absl import app, flags, logging
 
 from errors import UserError
 from pipeline import downloads
-from training import common_flags
+from training import common_flags, termination
 
 FLAGS = flags.FLAGS
 
@@ -180,39 +179,24 @@ def _end_unread():
   sys.exit(141)  # A shell reports death by SIGPIPE so.
 
 
-class _Termination(BaseException):
-  """Raised by SIGTERM, which a cluster sends before it takes a machine back."""
-
-
-def _terminate(number, frame):
-  # A second signal must not interrupt the end.
-  signal.signal(signal.SIGTERM, signal.SIG_IGN)
-  raise _Termination
-
-
 def _run_main(main, *arguments):
   if FLAGS["verbosity"].using_default_value:
     logging.set_verbosity(logging.INFO)
   if "offline" in FLAGS:
     downloads.use_cache_only(FLAGS.offline)
   resumes = "do_train" in FLAGS and FLAGS.do_train
-  if resumes:
-    signal.signal(signal.SIGTERM, _terminate)
+  termination.raise_on_signals()
   try:
-    main(*arguments)
-    _flush_output()
+    try:
+      main(*arguments)
+      _flush_output()
+    except Exception:
+      termination.raise_if_signaled()
+      raise
   except BrokenPipeError:
     _end_unread()
-  except _Termination:
-    print("Terminated. Resume with the same command.", file=sys.stderr)
-  except KeyboardInterrupt:
-    how = (
-      "to continue from the newest checkpoint in --output_dir, if there is one"
-      if resumes
-      else "to start again; no file is half-written"
-    )
-    print(f"Interrupted. Run the same command {how}.", file=sys.stderr)
-    sys.exit(130)
+  except (termination.Termination, KeyboardInterrupt) as error:
+    _end_interrupted(error, resumes)
   except Exception as error:
     if not _is_users(error):
       print(
@@ -223,6 +207,23 @@ def _run_main(main, *arguments):
       raise
     logging.debug("Traceback:", exc_info=True)
     _fail(error)
+
+
+def _end_interrupted(error, resumes):
+  """Ends after a signal; `resumes` says whether there may be a checkpoint."""
+  is_terminated = isinstance(error, termination.Termination)
+  if is_terminated and resumes:
+    print("Terminated. Resume with the same command.", file=sys.stderr)
+    return
+  how = (
+    "to continue from the newest checkpoint in --output_dir, if there is one"
+    if resumes
+    else "to start again; no file is half-written"
+  )
+  what = "Terminated" if is_terminated else "Interrupted"
+  print(f"{what}. Run the same command {how}.", file=sys.stderr)
+  # A shell reports death by a signal as 128 plus its number.
+  sys.exit(143 if is_terminated else 130)
 
 
 def _is_users(error):

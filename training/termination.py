@@ -1,9 +1,48 @@
-"""Defers SIGTERM, which a cluster sends before it reclaims a machine."""
+"""Signals that end a run: SIGTERM, which may be deferred, and Ctrl-C."""
 
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+
+
+class Termination(BaseException):
+  """Raised by SIGTERM, which a cluster sends before it takes a machine back."""
+
+
+_raised = None  # The exception that a signal has raised.
+
+
+def raise_on_signals() -> None:
+  """Makes SIGTERM raise Termination, and notes what it and Ctrl-C raise.
+
+  Python drops an exception that a signal raises in a callback of the garbage
+  collector, and TensorFlow may turn it into another one: `raise_if_signaled`
+  raises it again.
+  """
+  signal.signal(signal.SIGTERM, _terminate)
+  if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _terminate(number, frame):
+  global _raised
+  # A second signal must not interrupt the end.
+  if not isinstance(_raised, Termination):
+    _raised = Termination()
+    raise _raised
+
+
+def _interrupt(number, frame):
+  global _raised
+  _raised = KeyboardInterrupt()
+  raise _raised
+
+
+def raise_if_signaled() -> None:
+  """Raises again what a signal has raised, if anything."""
+  if _raised is not None:
+    raise _raised
 
 
 class DeferredTermination:

@@ -275,7 +275,10 @@ def test_a_killed_run_starts_anew(command, sharded, tmp_path):
   assert _is_equal(tmp_path, paths)
 
 
-def test_ctrl_c_leaves_nothing(command, tmp_path):
+@pytest.mark.parametrize(
+  ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_signal_leaves_nothing(command, tmp_path, number, status):
   process = scripts.start(
     SCRIPT,
     *command(tmp_path / "out", num_workers=2, shard_mb=0.003, dupe_factor=1000),
@@ -284,9 +287,9 @@ def test_ctrl_c_leaves_nothing(command, tmp_path):
   )
   part = re.compile(r"out\.partial\.tmp-shard-\d+-0")
   _wait_until(lambda: any(map(part.match, os.listdir(tmp_path))))
-  os.killpg(process.pid, signal.SIGINT)
+  os.killpg(process.pid, number)
   log, _ = process.communicate()
-  assert process.returncode == 130, log
+  assert process.returncode == status, log
   assert len(log.splitlines()) == 2
   assert log.splitlines()[1].endswith("start again; no file is half-written.")
   assert os.listdir(tmp_path) == []

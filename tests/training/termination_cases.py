@@ -2,11 +2,13 @@
 
 import signal
 import threading
+from unittest import mock
 
 import pytest
 import toy_model
 
-from training import checkpoints, estimator
+from training import checkpoints, estimator, startup
+from training import termination as signals
 from training.termination import DeferredTermination
 
 
@@ -147,3 +149,65 @@ def test_hosts_leave_together_once_all_is_saved(tmp_path, monkeypatch):
     model.train(toy_model.TRAIN, 2, 4)
   # The last is at the end of the writer's context.
   assert calls == ["exchange", "save", "written", "wait", "written"]
+
+
+# Handlers of a script.
+
+
+@pytest.fixture
+def script():
+  """The handlers of a script, whose flags are known."""
+  before = signal.getsignal(signal.SIGINT)
+  signals.raise_on_signals()
+  yield
+  signals._raised = None
+  signal.signal(signal.SIGINT, before)
+
+
+RAISED = [
+  (signal.SIGTERM, signals.Termination),
+  (signal.SIGINT, KeyboardInterrupt),
+]
+
+
+def _lose(number, error):
+  """Drops what a signal raises, as Python does in a callback of `weakref`."""
+  with pytest.raises(error):
+    signal.raise_signal(number)
+
+
+@pytest.mark.parametrize(("number", "error"), RAISED)
+def test_a_lost_signal_ends_a_prediction(script, tmp_path, number, error):
+  model, _ = toy_model.toy(tmp_path)
+  rows = model.predict(toy_model.input_fn_of([1.0]), 1)
+  _lose(number, error)
+  with pytest.raises(error):
+    next(rows)
+
+
+@pytest.mark.parametrize(("number", "error"), RAISED)
+def test_a_signal_that_became_an_error(script, monkeypatch, number, error):
+  def main():
+    _lose(number, error)
+    raise RuntimeError("MISMATCH")
+
+  monkeypatch.setattr(startup, "FLAGS", {"verbosity": mock.Mock()})
+  with pytest.raises(SystemExit) as end:
+    startup._run_main(main)
+  assert end.value.code == 128 + number
+
+
+def test_a_second_sigterm_does_not_interrupt_the_end(script):
+  _lose(signal.SIGTERM, signals.Termination)
+  signal.raise_signal(signal.SIGTERM)
+  with pytest.raises(signals.Termination):
+    signals.raise_if_signaled()
+
+
+def test_a_second_ctrl_c_does(script):
+  for _ in range(2):
+    _lose(signal.SIGINT, KeyboardInterrupt)
+
+
+def test_no_signal_raises_nothing(script):
+  signals.raise_if_signaled()
