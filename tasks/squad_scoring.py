@@ -187,8 +187,10 @@ def has_answers(
 ) -> bool:
   """Whether the answers to a file's questions are known."""
   if version_2_with_negative:
-    # Single questions may have no answer, but not all of them.
-    return any(e.answers or e.is_impossible for e in examples)
+    # A file from which the answers were removed still says what is impossible.
+    return any(e.answers for e in examples) or all(
+      e.is_impossible for e in examples
+    )
   return all(e.answers for e in examples)
 
 

@@ -147,7 +147,9 @@ def test_what_can_be_scored():
   for examples, is_v2, expected in (
     ([known], False, True),
     ([known, unknown], False, False),
-    ([unknown, null], True, True),
+    ([unknown, null], True, False),
+    ([null, null], True, True),
+    ([known, null], True, True),
     ([unknown], True, False),
   ):
     assert squad_scoring.has_answers(examples, is_v2) == expected
