@@ -32,18 +32,27 @@ class ChooserGraph(TaskGraph):
   ) -> Tensors:
     is_choice = tf.strings.length(choices) > 0
     rows = tf.where(is_choice)[:, 0]
-    # The blank ends a word, so both texts keep their pieces.
-    continued = tf.gather(question, rows) + " " + choices[is_choice]
-    context, continued = (
-      self.tokenizer(texts).merge_dims(1, 2) for texts in (context, continued)
+    context, question, choice = (
+      self.tokenizer(texts).merge_dims(1, 2)
+      for texts in (context, question, choices[is_choice])
     )
+    context, question = (tf.gather(x, rows) for x in (context, question))
     features = text_rows.pack_truncated(
-      [tf.gather(context, rows), continued],
+      [context, self._continued(context, question, choice)],
       self.tokenizer.tokenizer.vocab,
       self.seq_length,
       pads=False,
     )
     return self._choose(features, is_choice)
+
+  def _continued(self, context, question, choice):
+    """Question and choice, truncated as in `multiple_choice.make_row`."""
+    sizes = [x.row_lengths() for x in (context, question, choice)]
+    room = tf.constant(self.seq_length - 3, tf.int64)
+    _, room_b = text_rows.share_room(sizes[0], sizes[1] + sizes[2], room)
+    kept, asked = text_rows.share_room(sizes[2], sizes[1], room_b)
+    texts = text_rows.heads(question, asked), text_rows.heads(choice, kept)
+    return tf.concat(texts, axis=1)
 
   def answer_rows(self, features: Tensors) -> Tensors:
     """The outputs for rows of choices, int32 [R, C * S] each."""

@@ -83,12 +83,14 @@ def pack_truncated(
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
   shares = share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
-  rows = tf.range(segments[0].nrows())
-  kept = [
-    parts(segment, rows, tf.zeros_like(share), share)
-    for segment, share in zip(segments, shares, strict=False)
-  ]
-  return pack(kept, vocab, length if pads else None)
+  kept = map(heads, segments, shares)
+  return pack(list(kept), vocab, length if pads else None)
+
+
+def heads(pieces: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
+  """The first pieces of each row, as many as `sizes` say, int64 [N]."""
+  rows = tf.range(pieces.nrows())
+  return parts(pieces, rows, tf.zeros_like(sizes), sizes)
 
 
 def column(piece: int, lengths: tf.Tensor) -> tf.RaggedTensor:

@@ -46,11 +46,14 @@ def make_row(
   context = tokenizer.tokenize(example.context)
   question = tokenizer.tokenize(example.question)
   for choice in example.choices:
-    text_b = question + tokenizer.tokenize(choice)
+    pieces = tokenizer.tokenize(choice)
     kept_a, kept_b = sequences.share_room(
-      len(context), len(text_b), max_seq_length - 3
+      len(context), len(question) + len(pieces), max_seq_length - 3
     )
-    row = sequences.input_row(tokenizer, context[:kept_a], text_b[:kept_b])
+    # If only the end were cut, a long question would leave no choice.
+    kept, asked = sequences.share_room(len(pieces), len(question), kept_b)
+    text_b = question[:asked] + pieces[:kept]
+    row = sequences.input_row(tokenizer, context[:kept_a], text_b)
     for name, values in row.items():
       columns[name].append(sequences.padded(values, max_seq_length))
   return {**columns, "label_ids": example.label or 0}

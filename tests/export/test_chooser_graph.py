@@ -14,6 +14,8 @@ from tasks.choices import Example
 GROUPS = [
   ("He opens the door.", ["He goes in.", "It is red.", "the the"], ""),
   ("The Game" * 9, ["in the " * 30, "of"], "What was it?"),
+  ("The Game", ["the man", "of"], "What was it? " * 30),
+  ("The Game" * 9, ["in the " * 30, "of"], "What was it? " * 30),
   ("", ["one", "Two!"], "It was"),
 ]
 # A row without choices has no answer.

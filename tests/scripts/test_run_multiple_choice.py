@@ -151,6 +151,27 @@ def test_a_row_has_a_sequence_for_each_choice(goldens):
   assert row["label_ids"] == 1
 
 
+@pytest.mark.parametrize(
+  ("context", "question", "choice", "found"),
+  [
+    ("", "the the of", "mountains", "the the mountains"),
+    ("", "the the of", "mountains of the he", "the mountains of"),
+    ("he he he he", "the the of", "mountains", "mountains"),
+    ("he", "the", "mountains of the he", "the mountains"),
+  ],
+)
+def test_a_long_question_leaves_room_for_the_choice(
+  goldens, context, question, choice, found
+):
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  example = Example("", context, question, [choice, "he"], 1)
+  row = multiple_choice.make_row(example, tokenizer, 6)
+  ids, segments = (row[name][0] for name in ("input_ids", "segment_ids"))
+  second = [i for i, segment in zip(ids, segments, strict=True) if segment]
+  pieces = tokenizer.convert_ids_to_tokens(second)
+  assert pieces == [*found.split(), "[SEP]"]
+
+
 def test_the_sample_questions_can_be_learned(files, tmp_path):
   path, out = tmp_path / "rows.jsonl", tmp_path / "out"
   rows = (DATA / "train.jsonl").read_text().splitlines()[:64]
