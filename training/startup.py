@@ -80,11 +80,14 @@ def keep_freed_memory() -> None:
 
 
 def _use_utf8():
-  """Makes standard output UTF-8, whatever the locale.
+  """Makes standard input and output UTF-8, whatever the locale.
 
   A terminal keeps its encoding and shows other characters as question marks.
   """
-  if not isinstance(sys.stdout, io.TextIOWrapper):  # It may be closed.
+  is_text = isinstance(sys.stdin, io.TextIOWrapper)  # It may be closed.
+  if is_text and not sys.stdin.isatty():
+    sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+  if not isinstance(sys.stdout, io.TextIOWrapper):
     return
   if sys.stdout.isatty():
     sys.stdout.reconfigure(errors="replace")

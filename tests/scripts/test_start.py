@@ -256,6 +256,32 @@ def test_results_need_standard_output(command):
   assert error == "error: standard output is closed; redirect it to a file\n"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_piped_input_is_utf8_in_any_locale(tmp_path, encoding):
+  script = tmp_path / "script.py"
+  script.write_text(
+    "from tasks import terminal\nfrom training import startup\n"
+    "startup.run(lambda: print(terminal.ask('')), lambda: None)\n"
+  )
+
+  def run(text, status):
+    variables = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(scripts.ROOT)}
+    found = subprocess.run(
+      [sys.executable, script],
+      env=os.environ | variables,
+      input=text,
+      capture_output=True,
+      check=False,
+    )
+    assert found.returncode == status
+    return found.stdout + found.stderr
+
+  text = "caf\xe9 \u732b\n".encode()
+  assert run(text, 0) == text
+  error = b"error: standard input is not UTF-8; convert the input to UTF-8\n"
+  assert run(b"caf\xe9\n", 2) == error
+
+
 @pytest.fixture
 def print_text(tmp_path):
   """Prints a text, and a path that is not UTF-8, in another encoding."""
