@@ -214,17 +214,22 @@ def _confused_pairs(counts, shares, labels):
   return f"<h3>{title}</h3>" + html.table(title, columns, rows)
 
 
+_RECORDED = ("flags", "versions", "data")
+
+
 def _record(record):
   page = ""
-  for key in ("flags", "versions", "data"):
-    title = key.capitalize()
-    columns = ["file", "SHA-256"] if key == "data" else ["name", "value"]
+  parts = {key.capitalize(): record.get(key, {}) for key in _RECORDED}
+  for step, flags in record.get("changes", {}).items():
+    parts[f"Flags changed at step {step}"] = flags
+  for title, fields in parts.items():
+    columns = ["file", "SHA-256"] if title == "Data" else ["name", "value"]
     rows = [
       [
         html.row_head(f"<code>{html.escape(name)}</code>"),
         f"<td><code>{html.escape(value)}</code></td>",
       ]
-      for name, value in record.get(key, {}).items()
+      for name, value in fields.items()
     ]
     page += f"<h3>{title}</h3>" + html.table(title, columns, rows)
   return page

@@ -154,7 +154,7 @@ class Experiment:
       devices.hosts_end_together(settings.strategy),
     ):
       self._read_output_dir()  # Another process may have just left it.
-      record = run_record.keep_record(
+      record = self._kept_record = run_record.keep_record(
         settings.output_dir, self._record, settings.do_train, self._is_trained
       )
       self._make_row_sets()
@@ -399,8 +399,11 @@ class Experiment:
     logging.info("The trained model is in %s", settings.output_dir)
 
   def _before_updates(self, model):
-    """Deletes what describes other weights than those of this training."""
+    """Deletes what describes other weights, and notes the flags."""
     folder = self._settings.output_dir
+    run_record.note_changes(
+      folder, self._kept_record, self._record["flags"], model.global_step
+    )
     self._task.before_updates(folder)
     if not self._best or not model.global_step:
       # A history in this folder is of another training.

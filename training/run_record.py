@@ -77,6 +77,7 @@ def make_record(
     },
     "data": {**data, **hashes},
     "files": list(assets),
+    "changes": {},
   }
 
 
@@ -136,6 +137,30 @@ def keep_record(
   return record
 
 
+def note_changes(
+  output_dir: str, kept: dict[str, dict | list], flags: Mapping, step: int
+) -> None:
+  """Adds the flags that differ after a step to the record of a training.
+
+  Args:
+    output_dir: its folder.
+    kept: its record, from `keep_record`, which is changed.
+    flags: all flags by name.
+    step: updates until now.
+  """
+  known = dict(kept["flags"])
+  for earlier in kept["changes"].values():
+    known |= earlier
+  changed = {
+    name: value
+    for name, value in flags.items()
+    if known.get(name, value) != value and not _FREE_FLAGS.fullmatch(name)
+  }
+  if changed:
+    kept["changes"].setdefault(str(step), {}).update(changed)
+    _write_json(os.path.join(output_dir, RECORD_NAME), kept)
+
+
 def write_results(
   stem: str, results: Mapping[str, float], details: Mapping | None = None
 ) -> None:
@@ -169,11 +194,13 @@ def read_record(output_dir: str) -> dict[str, dict | list] | None:
     return None
   try:
     record = json.loads(files.read_bytes(path))
-    if all(isinstance(record[kind], dict) for kind in ("flags", "data")):
+    notes = record.setdefault("changes", {})
+    found = [record["flags"], record["data"], notes, *notes.values()]
+    if all(isinstance(fields, dict) for fields in found):
       names = record.setdefault("files", [])
       if isinstance(names, list) and all(isinstance(x, str) for x in names):
         return record
-  except (ValueError, TypeError, KeyError, RecursionError):
+  except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
     pass
   raise UserError(f"{path} is damaged; delete it, and it is written again")
 

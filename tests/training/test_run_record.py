@@ -87,10 +87,19 @@ def test_flags_of_a_training_that_continues(tmp_path, caplog):
   folder = str(tmp_path)
   first = _record()
   run_record.keep_record(folder, first, True, False)
-  changed = _record(learning_rate=2e-3, log_steps=7)
-  assert run_record.keep_record(folder, changed, True, True) == first
-  (line,) = [record.getMessage() for record in caplog.records]
-  assert line.startswith(f"--learning_rate=0.002: the training in {folder} ")
+  rates = {3: 2e-3, 5: 2e-3, 8: 3e-3}
+  for step, rate in rates.items():
+    changed = _record(learning_rate=rate, log_steps=7)
+    kept = run_record.keep_record(folder, changed, True, True)
+    run_record.note_changes(folder, kept, changed["flags"], step)
+    line = caplog.records[-1].getMessage()
+    assert line.startswith(f"--learning_rate={rate}: the training in {folder} ")
+  assert len(caplog.records) == len(rates)
+  assert {**kept, "changes": {}} == first
+  # At step 5 it was the same again.
+  known = {"3": {"learning_rate": 2e-3}, "8": {"learning_rate": 3e-3}}
+  assert kept["changes"] == known
+  assert run_record.read_record(folder) == kept
 
 
 @pytest.mark.parametrize(
@@ -198,6 +207,8 @@ def test_another_kind_of_vocabulary(tmp_path):
   [
     "[]",
     '{"flags": {}, "data": {}, "files": [1]}',
+    '{"flags": {}, "data": {}, "changes": [1]}',
+    '{"flags": {}, "data": {}, "changes": {"1": 2}}',
     '{"data": {}}',
     "[" * 10**5,
   ],
