@@ -399,7 +399,7 @@ class Experiment:
     logging.info("The trained model is in %s", settings.output_dir)
 
   def _before_updates(self, model):
-    """Deletes what describes other weights, and notes the flags."""
+    """Notes changed flags, and deletes what describes other weights."""
     folder = self._settings.output_dir
     run_record.note_changes(
       folder, self._kept_record, self._record["flags"], model.global_step
