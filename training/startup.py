@@ -85,7 +85,7 @@ def _use_utf8():
   A terminal keeps its encoding and shows other characters as question marks.
   """
   is_text = isinstance(sys.stdin, io.TextIOWrapper)  # It may be closed.
-  if is_text and not sys.stdin.isatty():
+  if is_text and sys.stdin.encoding != "utf-8" and not sys.stdin.isatty():
     sys.stdin.reconfigure(encoding="utf-8", errors="strict")
   if not isinstance(sys.stdout, io.TextIOWrapper):
     return
