@@ -1,7 +1,6 @@
 """Checks of the values of flags, without TensorFlow."""
 
 import itertools
-import math
 import os
 import sys
 from collections.abc import Iterable
@@ -24,6 +23,10 @@ _TRAINING_FLAGS = (
 
 # Seconds, three years. Sockets cannot wait for many more.
 _MAX_TIMEOUT = 10**8
+
+# Limit of numbers that an update computes with: float32 holds them and their
+# reciprocals.
+_MAX_FLOAT = 1e37
 
 # Flags of data that a command which asks a trained model does not read.
 _DATA_FLAGS = (
@@ -84,9 +87,10 @@ def check_exclusive(*names: str) -> None:
 def require_positive(*names: str) -> None:
   """Raises UserError for the first of these flags that is not positive."""
   for name in names:
-    if not 0 < FLAGS[name].value < math.inf:
+    if not 0 < FLAGS[name].value <= _MAX_FLOAT:
       raise UserError(
-        f"--{name}={FLAGS[name].value} must be a finite number greater than 0"
+        f"--{name}={FLAGS[name].value} must be a number greater than 0 and at "
+        f"most {_MAX_FLOAT:g}"
       )
 
 
@@ -106,10 +110,10 @@ def check_run_flags() -> None:
       FLAGS.train_batch_size,
       micro_batches=FLAGS.gradient_accumulation_steps,
     )
-  if not 0 <= FLAGS.weight_decay < math.inf:
+  if not 0 <= FLAGS.weight_decay <= _MAX_FLOAT:
     raise UserError(
-      f"--weight_decay={FLAGS.weight_decay} must be a finite number of at "
-      f"least 0"
+      f"--weight_decay={FLAGS.weight_decay} must be a number of at least 0 and "
+      f"at most {_MAX_FLOAT:g}"
     )
 
 

@@ -167,6 +167,22 @@ FLAG_ROWS = {
     ["--weight_decay=-0.1", "at least 0"],
   ),
   "decay is no number": ({"weight_decay": "nan"}, ["--weight_decay=nan"]),
+  "more decay than float32 holds": (
+    {"weight_decay": 1e300},
+    ["--weight_decay=1e+300", "at most 1e+37"],
+  ),
+  "a larger gradient than float32 holds": (
+    {"max_grad_norm": 1e39},
+    ["--max_grad_norm=1e+39", "at most 1e+37"],
+  ),
+  "a limit whose reciprocal is 0 in float32": (
+    {"max_grad_norm": 3e38},
+    ["--max_grad_norm=3e+38", "at most 1e+37"],
+  ),
+  "a larger rate than float32 holds": (
+    {"learning_rate": 1e39},
+    ["--learning_rate=1e+39", "at most 1e+37"],
+  ),
   "no gradient": ({"max_grad_norm": 0}, ["--max_grad_norm=0.0", "greater"]),
   "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1", "greater"]),
   "packing without full rows": (
