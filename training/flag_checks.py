@@ -28,6 +28,9 @@ _MAX_TIMEOUT = 10**8
 # reciprocals.
 _MAX_FLOAT = 1e37
 
+# Limit of a dimension of a batch.
+_MAX_BATCH_SIZE = 2**31 - 1
+
 # Flags of data that a command which asks a trained model does not read.
 _DATA_FLAGS = (
   *("task_name", "data_dir", "train_file", "dev_file", "test_file"),
@@ -87,10 +90,11 @@ def check_exclusive(*names: str) -> None:
 def require_positive(*names: str) -> None:
   """Raises UserError for the first of these flags that is not positive."""
   for name in names:
-    if not 0 < FLAGS[name].value <= _MAX_FLOAT:
+    limit = _MAX_BATCH_SIZE if name.endswith("batch_size") else _MAX_FLOAT
+    if not 0 < FLAGS[name].value <= limit:
       raise UserError(
         f"--{name}={FLAGS[name].value} must be a number greater than 0 and at "
-        f"most {_MAX_FLOAT:g}"
+        f"most {limit}"
       )
 
 

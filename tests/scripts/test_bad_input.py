@@ -145,6 +145,18 @@ FLAG_ROWS = {
     {"predict_batch_size": -8},
     ["--predict_batch_size=-8", "greater"],
   ),
+  "a larger batch than a shape holds": (
+    {"train_batch_size": 2**31},
+    ["--train_batch_size=2147483648", "at most 2147483647"],
+  ),
+  "a larger batch to evaluate than a shape holds": (
+    {"eval_batch_size": 10**20},
+    ["--eval_batch_size=1000", "at most 2147483647"],
+  ),
+  "a larger batch to predict than a shape holds": (
+    {"predict_batch_size": 2**31},
+    ["--predict_batch_size=2147483648", "at most 2147483647"],
+  ),
   "too few rows": (
     {"train_batch_size": 99},
     ["--train_batch_size=99", "--num_train_epochs=2.0", "lower"],
@@ -191,6 +203,10 @@ FLAG_ROWS = {
   ),
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
+  "infinitely many steps": (
+    {"num_train_epochs": 1e308},
+    ["--num_train_epochs=1e+308", "at most 1e+37"],
+  ),
   "no epochs": ({"num_train_epochs": 0}, ["--num_train_epochs=0"]),
   "a checkpoint that is misspelled": (
     {"init_checkpoint": "FILES/modle", "vocab_file": None},
