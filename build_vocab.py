@@ -32,6 +32,9 @@ FLAGS = flags.FLAGS
 # Flags that have no effect with --extend.
 _LEARNING_FLAGS = ("vocab_size", "num_unused", "min_frequency")
 
+# Trainers reserve memory for --vocab_size pieces, however small the text.
+_MAX_PIECES = 10**7
+
 
 def define_flags() -> None:
   """Defines the flags of this script."""
@@ -55,6 +58,7 @@ def define_flags() -> None:
     30522,
     "Maximum number of pieces, including special and unused ones.",
     lower_bound=1,
+    upper_bound=_MAX_PIECES,
   )
   flags.DEFINE_integer(
     "num_unused",
@@ -62,12 +66,14 @@ def define_flags() -> None:
     "Number of pieces [unused0], [unused1], ..., which never occur in text and "
     "can be replaced by words of a new domain.",
     lower_bound=0,
+    upper_bound=_MAX_PIECES,
   )
   flags.DEFINE_integer(
     "min_frequency",
     2,
     "Minimum number of occurrences of a character, and of a wordpiece.",
     lower_bound=1,
+    upper_bound=2**31 - 1,
   )
   flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents.")
   flags.DEFINE_string(
