@@ -265,7 +265,7 @@ def check_flags() -> list[str]:
       f"--output_file={FLAGS.output_file} would be read as JSON, but one piece "
       f"per line is written; pass another name, such as vocab.txt"
     )
-  inputs = [*paths, FLAGS.extend] if FLAGS.extend else paths
+  inputs = [*paths, FLAGS.extend, FLAGS.update_config]
   flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
   if FLAGS.update_config:
     flag_checks.require_file("update_config")

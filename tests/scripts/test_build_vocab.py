@@ -132,6 +132,10 @@ class TestScript:
       ),
       ({"output_file": "text.txt"}, "--output_file=text.txt: .* is an input"),
       ({"output_file": "a.json"}, "--output_file=a.json would be read as JSON"),
+      (
+        {"output_file": "config", "update_config": "config"},
+        "--output_file=config: config is an input; pass another path",
+      ),
       ({"update_config": "text.txt"}, "--update_config=text.txt: .* an input"),
       ({"input_file": "blank.txt"}, "blank.txt has no words"),
       ({"input_file": "latin1.txt"}, r"latin1.txt:2: .*UTF-8"),
@@ -177,6 +181,7 @@ class TestScript:
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"some text")[:-6])
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "empty.json").write_text("{}")
+    (tmp_path / "config").write_text('{"vocab_size": 9}')
     flags = {"input_file": "text.txt", "output_file": "vocab.txt", **changes}
     before = scripts.tree(tmp_path)
     out, err = build(
