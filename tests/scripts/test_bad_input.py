@@ -763,6 +763,10 @@ TABLE_ROWS = {
     {**CUSTOM, "text_b_column": "other"},
     ["--text_b_column=other", "no such column", "'text', 'label', 'number'"],
   ),
+  "the text as label": (
+    {**CUSTOM, "label_column": "text"},
+    ["--text_a_column=text and --label_column=text", f"{TABLES}/good.tsv"],
+  ),
   "no such column number": (
     {**CUSTOM, "header": False, "text_a_column": 0, "label_column": 3},
     ["--label_column=3", "no such column", "from -3 to 2"],
