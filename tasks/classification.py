@@ -266,10 +266,9 @@ class ClassificationTask(Task):
     return feature_spec(self.reading.max_seq_length, self._label_type)
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Warns of labels that occur once, and of rows in both data sets."""
+    """Warns of rare labels, and of rows in both data sets."""
     for train in row_sets.get("train", ()):
-      if self._label_type.labels:
-        tabular.log_labels_seen_once(train.examples, self._label_type.kind)
+      tabular.log_rare_labels(train.examples, self._label_type)
       if self._label_weights:
         shown = zip(self._label_type.labels, self._label_weights, strict=True)
         logging.info(

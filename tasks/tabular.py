@@ -20,6 +20,7 @@ from tasks.labels import (
   LABEL_SEPARATOR,
   MAX_NUMBER,
   Classification,
+  LabelType,
   Multilabel,
   Regression,
   as_number,
@@ -307,16 +308,20 @@ def split_examples(
   )
 
 
-def log_labels_seen_once(train: Iterable[InputExample], kind: str) -> None:
-  """Warns of labels that occur once in the training set."""
-  frequencies = _frequencies(train, kind)
-  once = sorted(name for name, count in frequencies.items() if count == 1)
-  if once:
-    logging.warning(
-      "%s with a single example in the training set: %s",
-      plural(len(once), "label"),
-      listing(once),
-    )
+def log_rare_labels(
+  train: Iterable[InputExample], label_type: LabelType
+) -> None:
+  """Warns of labels that occur never, or once, in the training set."""
+  frequencies = _frequencies(train, label_type.kind)
+  for count, examples in enumerate(("no example", "a single example")):
+    rare = [name for name in label_type.labels if frequencies[name] == count]
+    if rare:
+      logging.warning(
+        "%s with %s in the training set: %s",
+        plural(len(rare), "label"),
+        examples,
+        listing(rare),
+      )
 
 
 def log_duplicates(

@@ -549,22 +549,30 @@ class TestSplit:
 
 
 class TestWarnings:
-  def test_labels_seen_once(self, caplog):
-    for labels, kind in (
-      (["a", "a", "c", "b"], "classification"),
-      (["1", "2"], "regression"),
-      (["a|b", "b", ""], "multilabel"),
-      (["a", "a"], "classification"),
-      ([str(n) for n in range(30)], "classification"),
+  def test_rare_labels(self, caplog):
+    many = [str(n) for n in range(30)]
+    for labels, label_type in (
+      (["a", "a", "c", "b"], label_types.Classification(["a", "b", "c"])),
+      (["1", "2"], label_types.Regression()),
+      (["a|b", "b", ""], label_types.Multilabel(["a", "b"])),
+      (["a", "a"], label_types.Classification(["a"])),
+      (many, label_types.Classification(many)),
+      (["b", "b"], label_types.Classification(["c", "b", "a"])),
+      (["a", ""], label_types.Multilabel(["a", "b"])),
     ):
-      tabular.log_labels_seen_once(made(labels), kind)
+      tabular.log_rare_labels(made(labels), label_type)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
-    first, second, third = (record.getMessage() for record in caplog.records)
-    place = "with a single example in the training set:"
-    assert first == f"2 labels {place} 'b', 'c'"
-    assert second == f"1 label {place} 'a'"
-    assert third.startswith(f"30 labels {place} '0', '1', '10',")
-    assert third.endswith(" and 10 more")
+    messages = [record.getMessage() for record in caplog.records]
+    once = "with a single example in the training set:"
+    never = "with no example in the training set:"
+    assert messages[:2] == [f"2 labels {once} 'b', 'c'", f"1 label {once} 'a'"]
+    assert messages[2].startswith(f"30 labels {once} '0', '1', '2',")
+    assert messages[2].endswith(" and 10 more")
+    assert messages[3:] == [
+      f"2 labels {never} 'c', 'a'",
+      f"1 label {never} 'b'",
+      f"1 label {once} 'a'",
+    ]
 
   def test_duplicates(self, tmp_path, caplog):
     train = [InputExample("0", "a", "b"), InputExample("1", "a")]
