@@ -184,6 +184,12 @@ class TableProcessor(DataProcessor):
     """The InputExamples of a file."""
     if set_type not in self._cache:
       table = read_table(self._path(set_type), self.header)
+      if table.names and not self.header:
+        logging.warning(
+          "--header=False is not used for %s, whose objects name the columns; "
+          "omit it",
+          table.path,
+        )
       self._cache[set_type] = self._examples(table, set_type != "test")
     return self._cache[set_type]
 

@@ -574,6 +574,19 @@ class TestWarnings:
       f"1 label {once} 'a'",
     ]
 
+  def test_header_of_json_lines(self, tmp_path, caplog):
+    for name, content in (("x.jsonl", '{"text": "a"}'), ("x.tsv", "a")):
+      path = write(tmp_path, name, content)
+      tabular.TableProcessor(
+        test_file=path, text_a_column="0", header=False
+      ).get_test_examples()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+      f"--header=False is not used for {tmp_path / 'x.jsonl'}, whose objects "
+      f"name the columns; omit it"
+    )
+
   def test_duplicates(self, tmp_path, caplog):
     train = [InputExample("0", "a", "b"), InputExample("1", "a")]
     dev = [
