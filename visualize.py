@@ -43,6 +43,9 @@ COMMANDS = {
   "embeddings": ("input_file", "labels", "method"),
 }
 
+# The extensions of each command's output.
+_EXTENSIONS = {"attention": (".html", ".htm"), "embeddings": (".png",)}
+
 
 def define_flags() -> None:
   """Defines the flags; the command is the first argument, or --command."""
@@ -95,6 +98,12 @@ def check_flags() -> None:
     flag_checks.require_file("input_file")
   inputs = [FLAGS.input_file, *model_flags.model_files()]
   flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
+  known = _EXTENSIONS[FLAGS.command]
+  if os.path.splitext(FLAGS.output_file)[1].lower() not in ("", *known):
+    raise UserError(
+      f"--output_file={FLAGS.output_file}: {FLAGS.command} writes another "
+      f"format; pass a path that ends with {known[0]}"
+    )
 
 
 def load_model() -> model_folder.Model:
