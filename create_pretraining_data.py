@@ -56,7 +56,7 @@ _MASKING_FLAGS = (
 def define_flags() -> None:
   """Defines the flags of this script."""
   common_flags.define_text_flags(
-    128, "A longer document is divided into several instances."
+    128, "A longer document is divided into several examples."
   )
   _define_file_flags()
   _define_instance_flags()
@@ -73,14 +73,14 @@ def _define_file_flags():
     "output_file",
     None,
     "TFRecord file to write, or a comma-separated list of files that get the "
-    "instances in turn.",
+    "examples in turn.",
   )
   flags.DEFINE_float(
     "shard_mb",
     0,
     "Split the input into shards of whole documents of this size in MB. Shards "
     "bound the memory and are processed in parallel. Random next sentences and "
-    "the order of instances are drawn within a shard. 0: a single shard, as in "
+    "the order of examples are drawn within a shard. 0: a single shard, as in "
     "the original.",
     lower_bound=0,
   )
@@ -114,7 +114,7 @@ def _define_instance_flags():
   flags.DEFINE_float(
     "short_seq_prob",
     0.1,
-    "Probability that the instances of a document are shorter than "
+    "Probability that the examples of a document are shorter than "
     "--max_seq_length.",
   )
   flags.DEFINE_bool(
@@ -126,7 +126,7 @@ def _define_instance_flags():
   flags.DEFINE_bool(
     "no_masking",
     False,
-    "Write each instance once and without masks, for run_pretraining.py "
+    "Write each example once and without masks, for run_pretraining.py "
     "--dynamic_masking, which draws new masks in every epoch.",
   )
 

@@ -90,7 +90,7 @@ _TABLE_FLAGS = (
   (
     "header",
     True,
-    "Whether the first line names the columns. If not: 0, 1, ...",
+    "Whether the first line has column names. If not, pass indices from 0.",
   ),
   ("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file."),
 )

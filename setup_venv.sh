@@ -70,7 +70,7 @@ setup_venv() {
         "name one by PYTHON=/path/to/python3" >&2
       exit 1
     }
-    echo "Making $venv_dir with $python"
+    echo "Creating $venv_dir with $python"
     "$python" -m venv --clear "$venv_dir" || return
   elif [[ -e "$stamp" && "$(<"$stamp")" == "$checksum" ]]; then
     return

@@ -70,7 +70,8 @@ class GlueTask:
     train, dev, test: the data sets, by the suffix of their result files. The
       first one is what the processor's getters read.
     kind: a key of `labels.KINDS`.
-    metrics: keys of `metrics.METRICS`; the first is the default of --keep_best.
+    metrics: keys of `metrics.METRICS`; --early_stopping_patience uses the first
+      one without --keep_best.
     submission: file names for GLUE's leaderboard, by suffix of the test set;
       None for tasks outside GLUE.
     renamed_labels: dict from alternative spellings of labels to labels.

@@ -245,7 +245,8 @@ def _define_step_flags():
     "gradient_accumulation_steps",
     1,
     "Compute each training batch in this number of parts, one after the other, "
-    "to save memory. Results are the same.",
+    "to save memory. Results are the same, apart from rounding and dropout "
+    "masks.",
     lower_bound=1,
   )
   flags.DEFINE_bool(

@@ -94,7 +94,8 @@ class Task:
 
   Attributes:
     name: the task's name in messages and in flags.json.
-    metrics: names for --keep_best; the first is the default.
+    metrics: names for --keep_best; --early_stopping_patience uses the first one
+      without it.
     labels: names of the labels of rows, for messages, if they have any.
     usual_label: the label that most rows or words have in ordinary data, so
       that a dry run does not warn of it; None if there is none.
