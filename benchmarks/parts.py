@@ -84,23 +84,25 @@ _OPTIMIZER = optimization.AdamWeightDecayOptimizer
 _NO_PROGRAMS = replaced(fusion, "enabled", lambda _: contextlib.nullcontext())
 
 UPDATES = {
-  "GELU in one program": _NO_PROGRAMS,
-  "GELU's gradient": replaced(layers, "gelu", plain_gelu),
-  "LayerNorm's gradient": replaced(modeling, "normalize", plain_normalize),
-  "sums as products": replaced(layers, "_sum_of_rows", sum_of_rows),
-  "bfloat16 products without bias": replaced(
-    layers, "_add_bias_and_gradient", bias_in_product
+  "fused GELU": _NO_PROGRAMS,
+  "GELU's gradient in closed form": replaced(layers, "gelu", plain_gelu),
+  "LayerNorm's gradient in closed form": replaced(
+    modeling, "normalize", plain_normalize
   ),
-  "update in one program": replaced(optimization, "_MIN_COMPILED", 2**62),
-  "vectors updated as one": replaced(
+  "bias gradients by matrix multiplication": replaced(
+    layers, "_sum_of_rows", sum_of_rows
+  ),
+  "unfused bias": replaced(layers, "_add_bias_and_gradient", bias_in_product),
+  "fused update": replaced(optimization, "_MIN_COMPILED", 2**62),
+  "small variables updated together": replaced(
     _OPTIMIZER, "_update_vectors", update_one_by_one
   ),
   "16 bits for dropout": replaced(modeling, "dropout", wide_dropout),
 }
 FORWARDS = {
-  "GELU in one program or in the product": lambda: _without_fusion(),
-  "GELU in the product": replaced(fusion, "combines", lambda x: False),
-  "matrices kept in 16 bits": replaced(
+  "fused GELU": lambda: _without_fusion(),
+  "GELU fused by oneDNN": replaced(fusion, "combines", lambda x: False),
+  "16-bit weights": replaced(
     variables, "storage_dtype", lambda precision: tf.float32
   ),
 }
@@ -108,7 +110,7 @@ FORWARDS = {
 
 @contextlib.contextmanager
 def _without_fusion():
-  with _NO_PROGRAMS(), FORWARDS["GELU in the product"]():
+  with _NO_PROGRAMS(), FORWARDS["GELU fused by oneDNN"]():
     yield
 
 
