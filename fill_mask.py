@@ -27,6 +27,7 @@ from training import (
   flag_checks,
   model_flags,
   model_folder,
+  runtimes,
   startup,
 )
 
@@ -65,7 +66,7 @@ def define_flags() -> None:
     "batch_size", 32, "Masked positions per batch.", lower_bound=1
   )
   flags.DEFINE_enum(
-    "precision", "float32", common_flags.PRECISIONS, "Precision of the layers."
+    "precision", "float32", runtimes.PRECISIONS, "Precision of the layers."
   )
 
 

@@ -59,7 +59,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "precision",
     None,
-    common_flags.PRECISIONS,
+    runtimes.PRECISIONS,
     "Precision of the layers. Default: float32, or as --runtime says.",
   )
   common_flags.define_from_table(_FLAGS)

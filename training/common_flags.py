@@ -11,9 +11,6 @@ from training.cluster import Cluster, read_cluster
 
 FLAGS = flags.FLAGS
 
-# Of the layers of a model.
-PRECISIONS = ("float32", "bfloat16", "float16")
-
 
 def define_model_flags(
   max_seq_length: int, longer_text: str = "Longer text is truncated."
@@ -43,7 +40,7 @@ def define_model_flags(
   flags.DEFINE_enum(
     "precision",
     "float32",
-    PRECISIONS,
+    runtimes.PRECISIONS,
     "Precision of the layers. bfloat16 is faster on processors that support "
     "it, and float16 on GPUs; weights, LayerNorm, softmax, loss and optimizer "
     "stay in float32.",

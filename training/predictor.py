@@ -70,7 +70,8 @@ class Predictor:
       `engines.load_engine` knows.
 
   Raises:
-    UserError: checkpoint, vocabulary, batch size or `spec` do not fit.
+    UserError: the precision or the runtime is unknown; or checkpoint,
+      vocabulary, batch size or `spec` do not fit.
   """
 
   def __init__(
@@ -90,6 +91,7 @@ class Predictor:
     use_one_hot_embeddings: bool = False,
     runtime: str = runtimes.TENSORFLOW,
   ):
+    runtimes.check_runtime(runtime, precision)
     self._config = model.config
     self._compute = compute
     length = model.config.max_position_embeddings

@@ -1,9 +1,12 @@
-"""The runtimes that can compute an encoder, and what they require."""
+"""The runtimes that can compute an encoder, and their precisions."""
 
 from errors import UserError, require_package
 
 TENSORFLOW = "tensorflow"
 RUNTIMES = (TENSORFLOW, "onnxruntime", "openvino")
+
+# Of the layers of a model.
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 # Lists the packages of the runtimes.
 REQUIREMENTS = "requirements-export.txt"
@@ -14,14 +17,18 @@ def check_runtime(runtime: str, precision: str | None) -> None:
 
   Args:
     runtime: one of `RUNTIMES`.
-    precision: of the layers; None for what the runtime prefers.
+    precision: one of `PRECISIONS`; None for what the runtime prefers.
 
   Raises:
-    UserError: the runtime is unknown, its package is missing, or it lacks the
-      precision.
+    UserError: the runtime or the precision is unknown, the runtime's package is
+      missing, or it lacks the precision.
   """
   if runtime not in RUNTIMES:
     raise UserError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
+  if precision not in (None, *PRECISIONS):
+    raise UserError(
+      f"precision={precision!r} is not one of {', '.join(PRECISIONS)}"
+    )
   if runtime == TENSORFLOW:
     return
   flag = f"--runtime={runtime}"

@@ -11,6 +11,7 @@ import fusion
 import modeling
 import tokenization
 import variables
+from errors import UserError
 from pipeline import records
 from training import checkpoints, model_folder, predictor
 
@@ -373,6 +374,14 @@ class TestModel:
   def test_sizes(self, model, options, message):
     with pytest.raises(ValueError, match=message):
       predictor.Predictor(model, encode, **options)
+
+  @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
+  def test_an_unknown_precision(self, model, precision):
+    message = (
+      f"^precision={precision!r} is not one of float32, bfloat16, float16$"
+    )
+    with pytest.raises(UserError, match=message):
+      predictor.Predictor(model, encode, precision=precision)
 
   def test_a_batch_must_divide_among_devices(self, model):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
