@@ -53,7 +53,7 @@ def define_flags() -> None:
     "JSON Lines; - is standard output.",
   )
   flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "float16"], "Type in .npz and .parquet."
+    "dtype", "float32", features.DTYPES, "Type in .npz and .parquet."
   )
   flags.DEFINE_integer("batch_size", 32, "Lines per batch.", lower_bound=1)
   flags.DEFINE_bool(

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 import tokenization
@@ -30,6 +31,7 @@ LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
 LONG_TEXT = ("head", "mean_windows")
+DTYPES = ("float32", "float16")
 
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
@@ -109,8 +111,8 @@ class FeatureExtractor:
     batch_size: texts per batch.
     precision, use_one_hot_embeddings, strategy, pad_to_max_length, runtime: see
       `predictor.Predictor`.
-    dtype: "float32" or "float16", the type of the results; `precision` is that
-      of the computation.
+    dtype: "float32" or "float16", or such a NumPy type: that of the results;
+      `precision` is that of the computation.
 
   Attributes:
     config, tokenizer: those of the model.
@@ -137,7 +139,7 @@ class FeatureExtractor:
     use_one_hot_embeddings: bool = False,
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
-    dtype: str = "float32",
+    dtype: npt.DTypeLike = "float32",
     long_text: str = "head",
     runtime: str = "tensorflow",
   ):
@@ -162,7 +164,7 @@ class FeatureExtractor:
     self.is_pooled = pooling != "none"
     self.max_seq_length = max_seq_length
     self._reads_windows = long_text == "mean_windows"
-    self.dtype = np.dtype(dtype).name
+    self.dtype = _dtype_name(dtype)
     self._pooling = pooling
     self._layer_combination = layer_combination
     self._normalize = normalize
@@ -417,6 +419,17 @@ def _check_options(
         f"--{name} has no effect with --pooling={pooling}; omit it, or pass "
         f"--pooling=mean"
       )
+
+
+def _dtype_name(dtype):
+  """The name of a type, which must be one of `DTYPES`."""
+  try:
+    name = np.dtype(dtype).name
+  except (TypeError, ValueError):
+    name = None
+  if name not in DTYPES:
+    raise UserError(f"--dtype={dtype} is not one of {', '.join(DTYPES)}")
+  return name
 
 
 def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
