@@ -339,8 +339,9 @@ def _make_label_type(processor, trained):
   if not isinstance(processor, tabular.TableProcessor):
     return label_types.Regression()
   numbers = [float(example.label) for example in processor.get_train_examples()]
-  scale = np.std(numbers).item() or 1.0  # The deviation of equal numbers is 0.
-  return label_types.Regression(np.mean(numbers).item(), scale)
+  # The computed deviation of equal numbers need not be 0.
+  scale = np.std(numbers).item() if len(set(numbers)) > 1 else 0.0
+  return label_types.Regression(np.mean(numbers).item(), scale or 1.0)
 
 
 # Tasks whose weights have the same names as a classifier's, and may fit.

@@ -54,6 +54,23 @@ def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
   assert task.assets()["classifier.json"].count("250.0") == 1
 
 
+@pytest.mark.parametrize(
+  ("numbers", "mean", "deviation"),
+  [(["0.1"] * 10, 0.1, 1.0), (["1", "3", "3", "1"], 2.0, 1.0)],
+)
+def test_the_scale_of_numbers(tmp_path, numbers, mean, deviation):
+  path = tmp_path / "rows.tsv"
+  rows = [f"text\t{number}\n" for number in numbers]
+  path.write_text("text\tlabel\n" + "".join(rows))
+  table = {"train_file": str(path), "dev_file": str(path)}
+  changes = {"task_name": ["custom"], "splits": ("train",), "table": table}
+  changes |= {"regression": True, "output_dir": str(tmp_path / "out")}
+  task = make_task(tmp_path, {}, **changes)
+  settings = json.loads(task.assets()["classifier.json"])
+  assert settings["mean"] == pytest.approx(mean)
+  assert settings["deviation"] == deviation
+
+
 @pytest.fixture
 def split_model(tmp_path):
   """A model of the second of two seeds, its table, and its development set."""
