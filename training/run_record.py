@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
@@ -179,8 +180,18 @@ def write_results(
 
 
 def _write_json(path, content):
-  text = json.dumps(content, indent=2, ensure_ascii=False)
+  text = json.dumps(_finite(content), indent=2, ensure_ascii=False)
   files.write_file(path, text + "\n")
+
+
+def _finite(content):
+  """The content with null for infinity and NaN, which JSON does not have."""
+  if isinstance(content, Mapping):
+    return {name: _finite(value) for name, value in content.items()}
+  if isinstance(content, (list, tuple)):
+    return [_finite(value) for value in content]
+  is_number = isinstance(content, float)
+  return None if is_number and not math.isfinite(content) else content
 
 
 def read_record(output_dir: str) -> dict[str, dict | list] | None:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import sys
 
 import pytest
@@ -217,6 +218,15 @@ def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)
   with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
     run_record.keep_record(str(tmp_path), _record(), False, False)
+
+
+def test_results_that_are_not_finite(tmp_path):
+  results, details = {"loss": math.inf}, {"rows": [{"x": math.nan}, 1.5]}
+  run_record.write_results(f"{tmp_path}/eval_results", results, details)
+  text = (tmp_path / "eval_results.json").read_text()
+  found = json.loads(text, parse_constant=pytest.fail)
+  assert found == {"results": {"loss": None}, "rows": [{"x": None}, 1.5]}
+  assert (tmp_path / "eval_results.txt").read_text() == "loss = inf\n"
 
 
 def test_no_results_without_what_they_are_of(tmp_path, monkeypatch):
