@@ -101,7 +101,8 @@ def isfile(path: str | os.PathLike) -> bool:
 def check_is_file(path: str | os.PathLike) -> None:
   """Raises UserError unless the path is a file, or a pipe."""
   if not isfile(path):
-    raise UserError(f"{path}: no such file; check the path")
+    what = "it is a folder" if isdir(path) else "no such file"
+    raise UserError(f"{path}: {what}; check the path")
 
 
 def size(path: str | os.PathLike) -> int:

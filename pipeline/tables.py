@@ -147,6 +147,12 @@ def _read_json_lines(path, text):
       row = json.loads(line)
       if "\\u" in line:  # UTF-8 cannot encode half of a surrogate pair.
         json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+      half = ord(error.object[error.start])
+      raise UserError(
+        f"{path}:{number}: \\u{half:04x} is half of a surrogate pair; add the "
+        f"other half, or remove it"
+      ) from error
     except (ValueError, RecursionError) as error:
       problem = str(error).replace("line 1 column", "column")
       raise UserError(

@@ -224,7 +224,8 @@ def require_file(name: str) -> None:
   """Raises UserError unless this flag names a file that exists."""
   path = FLAGS[name].value
   if not files.isfile(path):
-    raise UserError(f"--{name}={path}: no such file; pass the path of a file")
+    what = "it is a folder" if files.isdir(path) else "no such file"
+    raise UserError(f"--{name}={path}: {what}; pass the path of a file")
 
 
 def refuse_pipes(name: str, paths: Iterable[str]) -> None:

@@ -147,7 +147,7 @@ BROKEN = {
   "half a character": (
     "x.json",
     f'{{"a": "{HALF}"}}',
-    r"{path}:1: .* can't encode character .*; write one",
+    r"{path}:1: .ud83d is half of a surrogate pair; add",
   ),
   "Latin-1": (
     "x.csv",
@@ -221,7 +221,7 @@ class TestErrorsOfFiles:
 
   def test_folder(self, tmp_path):
     (tmp_path / "x.tsv").mkdir()
-    with pytest.raises(ValueError, match=r"/x\.tsv: no such file"):
+    with pytest.raises(ValueError, match=r"/x\.tsv: it is a folder"):
       tables.read_table(tmp_path / "x.tsv")
 
   def test_without_header(self, tmp_path):

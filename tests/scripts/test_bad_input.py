@@ -379,7 +379,7 @@ MODEL_ROWS = {
   ),
   "config is a folder": (
     {"bert_config_file": "FILES/empty"},
-    ["--bert_config_file=FILES/empty", "pass the path"],
+    ["--bert_config_file=FILES/empty: it is a folder", "pass the path"],
   ),
   "config is empty": (
     {"bert_config_file": "FILES/empty.json"},
@@ -622,7 +622,7 @@ OUTPUT_ROWS = {
   ),
   "file to answer is a folder": (
     {**USE, "predict_file": "FILES/empty"},
-    ["--predict_file=FILES/empty", "pass the path"],
+    ["--predict_file=FILES/empty: it is a folder", "pass the path"],
   ),
   "file to answer has one text": (
     {**USE, "predict_file": "FILES/one_text.txt"},

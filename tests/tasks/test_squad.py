@@ -361,7 +361,7 @@ class TestBadInput:
   def test_files(self, tmp_path):
     with pytest.raises(ValueError, match="no such file"):
       squad.read_squad_examples(str(tmp_path / "none.json"), False)
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="it is a folder"):
       squad.read_squad_examples(str(tmp_path), False)
     path = tmp_path / "half.json.gz"
     path.write_bytes(gzip.compress(b"{}")[:-3])

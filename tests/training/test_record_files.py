@@ -118,7 +118,7 @@ class TestDescribe:
     there_is_none = refusal(record_files.describe, tmp_path / "x")
     assert there_is_none == f"{tmp_path}/x: no such file; check the path"
     a_folder = refusal(record_files.describe, tmp_path)
-    assert a_folder.startswith(f"{tmp_path}: no such file")
+    assert a_folder.startswith(f"{tmp_path}: it is a folder")
 
   def test_empty_files_are_skipped_beside_others(self, tmp_path):
     paths = [str(tmp_path / name) for name in "abc"]
