@@ -595,8 +595,9 @@ class TestReading:
       list(text_files.read_lines(str(path)))
 
   def test_no_file(self, tmp_path):
-    for path in (tmp_path, tmp_path / "x"):
-      with pytest.raises(ValueError, match=r"no such file; check the path"):
+    reasons = {tmp_path: "it is a folder", tmp_path / "x": "no such file"}
+    for path, reason in reasons.items():
+      with pytest.raises(ValueError, match=f"{reason}; check the path"):
         list(text_files.read_lines(str(path)))
 
   @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def _until_error(path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-  for path in (tmp_path / "x", tmp_path):
-    with pytest.raises(errors.UserError, match=f"^{path}: no such file"):
+  reasons = {tmp_path / "x": "no such file", tmp_path: "it is a folder"}
+  for path, reason in reasons.items():
+    with pytest.raises(errors.UserError, match=f"^{path}: {reason}"):
       list(records.read_records(str(path)))

@@ -30,7 +30,10 @@ ROWS = {
   "no vocabulary": ({"vocab_file": None}, ["--vocab_file is required"]),
   "no config": ({"bert_config_file": None}, ["--bert_config_file is required"]),
   "input is missing": ({"input_file": "nowhere"}, ["--input_file=nowhere"]),
-  "input is a folder": ({"input_file": "FILES"}, ["no such file; pass"]),
+  "input is a folder": (
+    {"input_file": "FILES"},
+    ["it is a folder; pass the path"],
+  ),
   "input is empty": (
     {"input_file": "FILES/empty"},
     ["empty is empty; pass one text per line"],
