@@ -121,8 +121,13 @@ def _check_columns(where, line, top, is_labeled):
     raise UserError(
       f"{where}: comments are not read; remove the lines that start with #"
     )
+  remedy = "separate all columns in the same way"
+  if width > 1 and ("\t" in line) != ("\t" in top):
+    raise UserError(
+      f"{where}: tabs separate some columns of the file, and blanks others; "
+      f"{remedy}"
+    )
   if len(columns) != width:
-    remedy = "separate all columns in the same way"
     if "# " in (line[:2], top[:2]):
       remedy += ", and remove comments"
     raise UserError(

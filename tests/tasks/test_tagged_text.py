@@ -111,6 +111,8 @@ def test_json_lines(tmp_path, key):
     ("a.CoNLLU.gz", "", "write a .txt file with two columns, word and tag"),
     ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
     ("a.txt", "a\tO\n\tO\n", "a.txt:2: a column is empty"),
+    ("a.txt", "a\tO\nNew York\n", "a.txt:2: tabs separate some .* same way"),
+    ("a.txt", "a O\nNew York\tX\n", "a.txt:2: tabs separate some columns"),
     ("a.jsonl", "{\n", "a.jsonl:1"),
     ("a.jsonl", '{"tokens": []}', "a.jsonl:1: expected an object with tokens"),
     ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: expected"),
