@@ -69,7 +69,8 @@ class Chooser:
       question: the beginning of all choices, or a question.
 
     Raises:
-      UserError: there are fewer than two choices, or one is empty or no text.
+      UserError: there are fewer than two choices, one is empty or no text, or
+        they are no list.
     """
     return self.compare([(context, choices, question)])[0]
 
@@ -78,14 +79,20 @@ class Chooser:
   ) -> list[list[float]]:
     """Like `__call__`, for several (context, choices, question) at once."""
     rows, counts = [], []
-    for context, choices, question in groups:
-      if isinstance(choices, str) or len(choices) < 2:
-        raise UserError("pass a list of two choices or more")
+    for group in groups:
+      if not isinstance(group, (tuple, list)) or len(group) != 3:
+        raise UserError("pass groups of context, choices and question")
+      context, choices, question = group
+      if isinstance(choices, str) or not isinstance(choices, Iterable):
+        raise UserError("pass the choices as a list")
+      choices = list(choices)
+      if len(choices) < 2:
+        raise UserError("pass two choices or more")
       if not all(isinstance(t, str) for t in (context, question, *choices)):
         raise UserError("pass context, question and choices as str")
       if not all(choice.strip() for choice in choices):
         raise UserError("a choice is empty; add its text, or omit it")
-      example = Example("", context, question, list(choices))
+      example = Example("", context, question, choices)
       row = multiple_choice.make_row(
         example, self.tokenizer, self.max_seq_length
       )

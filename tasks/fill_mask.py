@@ -8,7 +8,9 @@ of whole texts are those of Salazar et al. (2020), "Masked Language Model
 Scoring".
 """
 
+import numbers
 import os
+import re
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
@@ -35,7 +37,7 @@ class MaskFiller:
 
   Raises:
     UserError: the folder holds no model, or its checkpoint no pre-training
-      heads.
+      heads; or `top_k` is wrong.
   """
 
   def __init__(
@@ -51,6 +53,8 @@ class MaskFiller:
     self._tokenizer = model.tokenizer
     self._continuations = instances.word_continuations(model.tokenizer)
     vocab = model.tokenizer.vocab
+    if not isinstance(top_k, numbers.Integral) or top_k < 1:
+      raise UserError(f"top_k={top_k} is not a whole number of at least 1")
     if MASK not in vocab:
       raise UserError(
         f"the vocabulary beside {model.checkpoint} has no {MASK}; pass a model "
@@ -127,9 +131,12 @@ class MaskFiller:
 
   def _read(self, text, where):
     """A text or pair as the model reads it."""
-    parts = text if isinstance(text, (tuple, list)) else [text]
-    if len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
+    is_pair = isinstance(text, (tuple, list)) and len(text) == 2
+    parts = text if is_pair else [text]
+    if not all(isinstance(part, str) for part in parts):
       raise UserError(f"{where} is not a text or a pair of texts; pass one")
+    if not is_pair and re.match(r"\|\|\|\s|.*\s\|\|\|$", text.strip()):
+      raise UserError(f"{where}: a text of the pair is empty; add it")
     pieces, segment_ids = sequences.join_texts(
       *(masked_text.tokenize(part, self._tokenizer) for part in parts)
     )

@@ -119,7 +119,8 @@ def scored_words(
   """The words of a text, each with the sum of its pieces' scores."""
   words = []
   for piece, score in zip(pieces, scores, strict=True):
-    if words and piece in continuations:
+    # SentencePiece marks an unknown word by a piece of its own.
+    if words and (piece in continuations or not words[-1][0]):
       word, total = words[-1]
       words[-1] = (word + piece.removeprefix("##"), total + score)
     else:

@@ -70,19 +70,20 @@ class Tagger:
     Raises:
       UserError: `text` is not a str.
     """
-    if not isinstance(text, str):
-      raise UserError("pass a text as str")
     return self.tag([text])[0]
 
   def tag(self, texts: Iterable[str]) -> list[list[FoundEntity]]:
     """The entities in each of several texts, computed in batches.
 
     Raises:
-      UserError: `texts` is a str instead of a list.
+      UserError: `texts` is a str instead of a list, or one of them is no str.
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
     texts = list(texts)
+    for number, text in enumerate(texts, 1):
+      if not isinstance(text, str):
+        raise UserError(f"text {number} is {text!r}; pass texts as str")
     spans = list(map(text_words.split_text, texts))
     sentences = [
       Sentence("", [t[a:b] for a, b in s], None, [], number)

@@ -5,6 +5,7 @@ import pytest
 import task_folders
 import tensorflow as tf
 
+from errors import UserError
 from export import chooser_graph, text_graph
 from pipeline import records
 from tasks import multiple_choice
@@ -26,6 +27,30 @@ NOTHING = ("He opens the door.", [], "")
 def chooser(tmp_path_factory, golden, goldens):
   folder = tmp_path_factory.mktemp("chooser")
   return Chooser(task_folders.write(folder, "multiple choice", golden, goldens))
+
+
+def test_choices_come_in_any_iterable(chooser):
+  context, choices, question = GROUPS[0]
+  wanted = chooser(context, choices, question)
+  assert chooser(context, iter(choices), question) == wanted
+  assert chooser(context, dict.fromkeys(choices), question) == wanted
+
+
+@pytest.mark.parametrize(
+  ("group", "problem"),
+  [
+    (("He", "either or", ""), "pass the choices as a list"),
+    (("He", 5, ""), "pass the choices as a list"),
+    (("He", ["only"], ""), "pass two choices or more"),
+    (("He", ["a", 5], ""), "as str"),
+    (("He", ["a", "b"], None), "as str"),
+    (("He", ["a", "b"]), "pass groups of context, choices and question"),
+    ("He!", "pass groups of context, choices and question"),
+  ],
+)
+def test_wrong_choices_are_refused(chooser, group, problem):
+  with pytest.raises(UserError, match=problem):
+    chooser.compare([group])
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,8 @@ def test_texts_come_in_a_list_or_from_a_generator(tagger):
   assert tagger.tag(iter(texts)) == tagger.tag(texts)
   with pytest.raises(UserError, match="pass a list of texts"):
     tagger.tag("Jim Henson")
+  with pytest.raises(UserError, match="text 2 is 5; pass texts as str"):
+    tagger.tag(["Jim Henson", 5])
 
 
 @settings(max_examples=15)

@@ -285,6 +285,9 @@ def test_texts_do_not_depend_on_their_batch(filler):
     ([()], "text 1 is not a text or a pair"),
     ([5], "text 1 is not a text or a pair"),
     ([("a", 5)], "text 1 is not a text or a pair"),
+    ([("a",)], "text 1 is not a text or a pair"),
+    (["the", "the city |||"], "text 2: a text of the pair is empty; add it"),
+    (["||| it would be"], "text 1: a text of the pair is empty"),
     (["the " * 127], r"text 1 .* 129 pieces, more than the 128"),
   ],
 )
@@ -507,3 +510,15 @@ def test_a_release_is_downloaded_by_name(folder, filler, tmp_path, monkeypatch):
   downloads.use_cache_only(False)
   assert found[0].text == filler(["the [MASK] would be"])[0].text
   assert [p.name for p in (tmp_path / "cache" / "models").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 2.5])
+def test_top_k_is_a_whole_number(folder, top_k):
+  with pytest.raises(UserError, match=f"^top_k={top_k} is not a whole number"):
+    MaskFiller(str(folder[0]), top_k=top_k)
+
+
+def test_an_unknown_word_of_sentencepiece_is_one_word():
+  pieces = ["\u2581", "[UNK]", "\u2581the", "\u2581", "[UNK]", "\u2581of"]
+  words = masked_text.scored_words(pieces, [1, 2, 4, 8, 16, 32], {"s"})
+  assert words == [("[UNK]", 3), ("the", 4), ("[UNK]", 24), ("of", 32)]
