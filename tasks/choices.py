@@ -59,13 +59,16 @@ def _example(where, row, is_swag, is_labeled):
   )
   if is_swag:
     context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
-  question = question or ""
+  question = "" if question is None else question
   if not (isinstance(context, str) and isinstance(question, str)):
     raise UserError(
       f"{where}: context and question must be strings; correct them"
     )
   if not isinstance(choices, list) or len(choices) < 2:
-    raise UserError(f"{where}: choices must be a list of at least two texts")
+    raise UserError(
+      f"{where}: choices must be a list of at least two texts, as in JSON; "
+      f"correct it, or pass a .jsonl file"
+    )
   for number, choice in enumerate(choices):
     if not isinstance(choice, str) or not choice.strip():
       raise UserError(f"{where}: choice {number} is not a text; add it")
