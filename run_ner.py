@@ -137,6 +137,7 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
     scheme = entities.find_scheme(s.labels for s in sentences["train"])
     reading = Reading(**given)
   else:
+    flag_checks.warn_of_unused("add --do_train", "label_all_tokens")
     labels, scheme, reading = tagging.read_assets(folder)
     reading = dataclasses.replace(reading, **given)
   for split in sentences.keys() - {"test"}:
@@ -168,13 +169,15 @@ def answer() -> None:
   """Finds entities in --predict_file, or in what the user types."""
   flag_checks.check_question_flags("predict_file", "interactive")
   path = FLAGS.predict_file or ""
-  if path.removesuffix(".gz").endswith((".json", ".jsonl")):
+  if path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass JSON Lines "
       f"as --test_file, with --do_predict"
     )
   tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
-  flag_checks.warn_of_unused_model("max_seq_length", "max_context")
+  flag_checks.warn_of_unused_model(
+    "max_seq_length", "max_context", "label_all_tokens"
+  )
   if FLAGS.interactive:
     terminal.converse(lambda text: describe(tagger(text)))
     return
