@@ -85,7 +85,7 @@ def write_records(
     for shard, parts, counts in results:
       for part, writer in zip(parts, writers, strict=True):
         with files.open_file(part) as reader:
-          shutil.copyfileobj(reader, writer, 2**20)
+          shutil.copyfileobj(reader, writer, files.WRITE_BYTES)
         files.remove(part)
       total += counts
       documents_done(shard.num_documents * config.dupe_factor)

@@ -26,6 +26,10 @@ except ImportError:  # Windows has none.
 
 PARTIAL = ".partial"
 
+# Linux writes 2 GB in 0.8 s of processor time in pieces of this size, in 3 s in
+# Python's of 8 KiB, and in 1.8 s in pieces of 1 MiB.
+WRITE_BYTES = 2**17
+
 # JSON types in error messages.
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
 TYPE_NAMES |= {str: "a string", list: "a list", dict: "an object"}
@@ -80,7 +84,9 @@ def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
   """Opens a file in a binary mode or, as UTF-8 text, for writing ("w")."""
   if is_remote(path):
     return _remote().GFile(os.fspath(path), mode)
-  return open(path, mode, encoding=None if "b" in mode else "utf-8")
+  buffering = -1 if mode.startswith("r") else WRITE_BYTES
+  encoding = None if "b" in mode else "utf-8"
+  return open(path, mode, buffering, encoding=encoding)
 
 
 def exists(path: str | os.PathLike) -> bool:
