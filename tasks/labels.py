@@ -32,7 +32,8 @@ class LabelType:
 
   Attributes:
     kind: name of the type, a key of KINDS.
-    default_metrics: metrics of tasks that name none; keys of `metrics.METRICS`.
+    default_metrics: metrics of the user's own data and processors; keys of
+      `metrics.METRICS`. Built-in tasks name theirs.
     num_outputs: number of logits of an example, C.
     label_feature: spec of an encoded label.
     no_label: encodes an unknown label.
@@ -97,7 +98,7 @@ class Classification(LabelType):
   """One of several labels: softmax and cross-entropy."""
 
   kind = "classification"
-  default_metrics = ("accuracy",)
+  default_metrics = ("accuracy", "f1_macro")
 
   def encode(self, label):
     return self._id(label)

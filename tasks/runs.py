@@ -176,9 +176,7 @@ def make_task(
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
   task = getattr(processor, "task", None)
-  names = [*getattr(task, "metrics", label_type.default_metrics)]
-  if run.task == CUSTOM and label_type.kind == label_types.Classification.kind:
-    names.append("f1_macro")
+  names = getattr(task, "metrics", label_type.default_metrics)
   reading = classification.Reading() if trains else trained_reading
   given = {
     name: getattr(request, name)

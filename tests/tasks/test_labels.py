@@ -34,7 +34,7 @@ class TestClassification:
   def test_outputs(self):
     assert self.label_type.num_outputs == 3
     assert self.label_type.labels == THREE
-    assert self.label_type.default_metrics == ("accuracy",)
+    assert self.label_type.default_metrics == ("accuracy", "f1_macro")
     feature = self.label_type.label_feature
     assert (feature.shape, feature.dtype) == ((), "int64")
 
