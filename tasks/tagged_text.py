@@ -122,10 +122,10 @@ def _check_columns(where, line, top, is_labeled):
       f"{where}: comments are not read; remove the lines that start with #"
     )
   remedy = "separate all columns in the same way"
-  if width > 1 and ("\t" in line) != ("\t" in top):
+  if "\t" in top and "\t" not in line:
     raise UserError(
-      f"{where}: tabs separate some columns of the file, and blanks others; "
-      f"{remedy}"
+      f"{where}: there is no tab, but tabs separate the columns of the lines "
+      f"before; {remedy}"
     )
   if len(columns) != width:
     if "# " in (line[:2], top[:2]):
