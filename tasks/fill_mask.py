@@ -10,7 +10,6 @@ Scoring".
 
 import numbers
 import os
-import re
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
@@ -37,7 +36,7 @@ class MaskFiller:
 
   Raises:
     UserError: the folder holds no model, or its checkpoint no pre-training
-      heads; or `top_k` is wrong.
+      heads; or `top_k` is not a positive integer.
   """
 
   def __init__(
@@ -135,7 +134,7 @@ class MaskFiller:
     parts = text if is_pair else [text]
     if not all(isinstance(part, str) for part in parts):
       raise UserError(f"{where} is not a text or a pair of texts; pass one")
-    if not is_pair and re.match(r"\|\|\|\s|.*\s\|\|\|$", text.strip()):
+    if is_pair and not all(part.strip() for part in parts):
       raise UserError(f"{where}: a text of the pair is empty; add it")
     pieces, segment_ids = sequences.join_texts(
       *(masked_text.tokenize(part, self._tokenizer) for part in parts)
