@@ -25,7 +25,13 @@ from pipeline.vocabulary import (
   special_pieces,
   word_splitter,
 )
-from training import common_flags, flag_checks, model_flags, startup
+from training import (
+  common_flags,
+  flag_checks,
+  model_flags,
+  startup,
+  termination,
+)
 
 FLAGS = flags.FLAGS
 
@@ -126,10 +132,14 @@ def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
   """Writes the vocabulary that the flags describe; returns its tokenizer."""
   path, sizes = FLAGS.output_file, (FLAGS.num_unused, FLAGS.min_frequency)
   if FLAGS.model_type == "wordpiece":
-    pieces = learn_wordpiece(words, FLAGS.vocab_size, *sizes)
+    with termination.default_handlers():
+      pieces = learn_wordpiece(words, FLAGS.vocab_size, *sizes)
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
     return tokenization.FullTokenizer(path, FLAGS.do_lower_case)
-  model = learn_sentencepiece(words, FLAGS.vocab_size, FLAGS.model_type, *sizes)
+  with termination.default_handlers():
+    model = learn_sentencepiece(
+      words, FLAGS.vocab_size, FLAGS.model_type, *sizes
+    )
   files.write_file(path, model)
   return tokenization.FullTokenizer(None, FLAGS.do_lower_case, path)
 

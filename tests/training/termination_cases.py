@@ -209,5 +209,35 @@ def test_a_second_ctrl_c_does(script):
     _lose(signal.SIGINT, KeyboardInterrupt)
 
 
+def test_an_ignored_sigterm_stays_ignored():
+  before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+  interrupt = signal.getsignal(signal.SIGINT)
+  try:
+    signals.raise_on_signals()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+  finally:
+    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGINT, interrupt)
+
+
+def test_default_handlers_are_for_a_while(script):
+  numbers = (signal.SIGTERM, signal.SIGINT)
+  before = list(map(signal.getsignal, numbers))
+  with signals.default_handlers():
+    found = set(map(signal.getsignal, numbers))
+    assert found == {signal.SIG_DFL}
+  assert list(map(signal.getsignal, numbers)) == before
+
+
+def test_default_handlers_leave_those_of_others():
+  handler = signal.signal(signal.SIGTERM, lambda number, frame: None)
+  given = signal.getsignal(signal.SIGTERM)
+  try:
+    with signals.default_handlers():
+      assert signal.getsignal(signal.SIGTERM) is given
+  finally:
+    signal.signal(signal.SIGTERM, handler)
+
+
 def test_no_signal_raises_nothing(script):
   signals.raise_if_signaled()

@@ -13,7 +13,7 @@ import tokenization
 import variables
 from errors import UserError
 from pipeline import records
-from training import checkpoints, model_folder, predictor
+from training import checkpoints, model_folder, predictor, termination
 
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],
@@ -69,6 +69,12 @@ def cut(row):
 def expected_tokens(golden, row):
   size = int(golden.inputs["input_mask"][row].sum())
   return golden.arrays["forward/encoder_layer_1"][row, :size]
+
+
+def test_a_lost_signal_ends_it(run, rows, monkeypatch):
+  monkeypatch.setattr(termination, "_raised", KeyboardInterrupt())
+  with pytest.raises(KeyboardInterrupt):
+    run(rows)
 
 
 def on_two_devices(model, rows, pads):
