@@ -143,14 +143,17 @@ def note_changes(
 ) -> None:
   """Adds the flags that differ after a step to the record of a training.
 
+  Changes at this step or later are of updates that were lost, and are removed.
+
   Args:
     output_dir: its folder.
     kept: its record, from `keep_record`, which is changed.
     flags: all flags by name.
     step: updates until now.
   """
+  changes = {k: v for k, v in kept["changes"].items() if int(k) < step}
   known = dict(kept["flags"])
-  for earlier in kept["changes"].values():
+  for earlier in changes.values():
     known |= earlier
   changed = {
     name: value
@@ -158,7 +161,9 @@ def note_changes(
     if known.get(name, value) != value and not _FREE_FLAGS.fullmatch(name)
   }
   if changed:
-    kept["changes"].setdefault(str(step), {}).update(changed)
+    changes[str(step)] = changed
+  if changes != kept["changes"]:
+    kept["changes"] = changes
     _write_json(os.path.join(output_dir, RECORD_NAME), kept)
 
 
@@ -174,13 +179,14 @@ def write_results(
   """
   lines = [f"{key} = {results[key]}" for key in sorted(results)]
   # First, because it says which predictions the results are of.
-  _write_json(f"{stem}.json", {"results": dict(results), **(details or {})})
+  content = _finite({"results": dict(results), **(details or {})})
+  _write_json(f"{stem}.json", content)
   files.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
   logging.info("%s.txt: %s", stem, ", ".join(lines))
 
 
 def _write_json(path, content):
-  text = json.dumps(_finite(content), indent=2, ensure_ascii=False)
+  text = json.dumps(content, indent=2, ensure_ascii=False)
   files.write_file(path, text + "\n")
 
 
@@ -207,7 +213,8 @@ def read_record(output_dir: str) -> dict[str, dict | list] | None:
     record = json.loads(files.read_bytes(path))
     notes = record.setdefault("changes", {})
     found = [record["flags"], record["data"], notes, *notes.values()]
-    if all(isinstance(fields, dict) for fields in found):
+    are_steps = all(step.isdecimal() for step in notes)
+    if are_steps and all(isinstance(fields, dict) for fields in found):
       names = record.setdefault("files", [])
       if isinstance(names, list) and all(isinstance(x, str) for x in names):
         return record

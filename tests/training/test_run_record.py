@@ -103,6 +103,18 @@ def test_flags_of_a_training_that_continues(tmp_path, caplog):
   assert run_record.read_record(folder) == kept
 
 
+def test_changes_of_lost_updates(tmp_path):
+  folder, first = str(tmp_path), _record()
+  kept = run_record.keep_record(folder, first, True, False)
+  for step, rate in [(10, 0.5), (15, 0.25)]:
+    changed = _record(learning_rate=rate)["flags"]
+    run_record.note_changes(folder, kept, changed, step)
+  # The checkpoints of steps 11 to 15 are lost.
+  run_record.note_changes(folder, kept, first["flags"], 10)
+  assert kept["changes"] == {}
+  assert run_record.read_record(folder) == kept
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
