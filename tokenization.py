@@ -9,6 +9,7 @@ and CJK ideographs are separated in every language.
 """
 
 import collections
+import functools
 import itertools
 import json
 import re
@@ -103,15 +104,26 @@ def printable_text(text: str | bytes) -> str:
   return convert_to_unicode(text)
 
 
-class _Vocabulary(collections.OrderedDict):
-  """An OrderedDict that clears `cache`, if it has one, when an item is set."""
+def _clears_cache(method):
+  """The method, but it first clears the `cache` of its object, if any."""
 
-  cache = None
-
-  def __setitem__(self, piece, index):
+  def call(self, *args, **kwargs):
     if self.cache:
       self.cache.clear()
-    super().__setitem__(piece, index)
+    return method(self, *args, **kwargs)
+
+  return functools.wraps(method)(call)
+
+
+class _Vocabulary(collections.OrderedDict):
+  """An OrderedDict that clears a cache when it changes."""
+
+  cache = None
+  __setitem__ = _clears_cache(collections.OrderedDict.__setitem__)
+  __delitem__ = _clears_cache(collections.OrderedDict.__delitem__)
+  pop = _clears_cache(collections.OrderedDict.pop)
+  popitem = _clears_cache(collections.OrderedDict.popitem)
+  clear = _clears_cache(collections.OrderedDict.clear)
 
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
@@ -276,18 +288,14 @@ class FullTokenizer:
     return convert_by_vocab(self.inv_vocab, ids)
 
 
-class _Part:
-  """Clears `cache`, if it has one, when an attribute is set."""
+class _Configurable:
+  """Clears a cache when an attribute is set."""
 
   cache = None
-
-  def __setattr__(self, name, value):
-    if self.cache:
-      self.cache.clear()
-    super().__setattr__(name, value)
+  __setattr__ = _clears_cache(object.__setattr__)
 
 
-class BasicTokenizer(_Part):
+class BasicTokenizer(_Configurable):
   """Cleans text and splits it at whitespace, ideographs and punctuation.
 
   With `do_lower_case`, it also lower-cases text and strips accents.
@@ -315,7 +323,7 @@ def lower_case(text: str) -> str:
   return unicodedata.normalize("NFD", text.lower()).translate(_UNACCENTED)
 
 
-class WordpieceTokenizer(_Part):
+class WordpieceTokenizer(_Configurable):
   """Splits words greedily into the longest pieces of a vocabulary.
 
   Args:

@@ -302,6 +302,11 @@ class TestFullTokenizer:
     [
       lambda t: t.vocab.update(new=t.vocab.pop("[unused1]")),
       lambda t: t.vocab.__setitem__("new", len(t.vocab)),
+      lambda t: t.vocab.setdefault("new", len(t.vocab)),
+      lambda t: t.vocab.__delitem__("old"),
+      lambda t: t.vocab.pop("old"),
+      lambda t: t.vocab.popitem(),
+      lambda t: t.vocab.clear(),
       lambda t: setattr(t.basic_tokenizer, "do_lower_case", False),
       lambda t: setattr(t.wordpiece_tokenizer, "unk_token", "n"),
       lambda t: setattr(t.wordpiece_tokenizer, "max_input_chars_per_word", 2),
