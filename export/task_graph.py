@@ -120,7 +120,7 @@ class ClassifierGraph(TaskGraph):
   Its outputs are `label`, string [N], `labels`, string [N, C], and
   `probabilities`, float [N, C], of these labels; of several labels, `label`
   joins those with a probability above 0.5 by `|`. The output of a regression is
-  `value`, float [N].
+  `value`, float64 [N].
   """
 
   def __init__(self, classifier: Classifier, tokenizer: GraphTokenizer | None):
@@ -136,8 +136,7 @@ class ClassifierGraph(TaskGraph):
       self.tokenizer, self._reading, texts
     )
     logits = self._numbers(features)["logits"]
-    logits = tf.math.segment_mean(logits, text_of)
-    return self._named(self._label_type.probabilities(logits))
+    return self._named(tf.math.segment_mean(logits, text_of))
 
   def numbers(self, features, encoder=modeling.BertModel):
     logits = self._predictor.compute(features, encoder)["logits"]
@@ -145,10 +144,14 @@ class ClassifierGraph(TaskGraph):
     return {"logits": logits, "probabilities": probabilities}
 
   def answer_rows(self, features: Tensors) -> Tensors:
-    return self._named(self._numbers(features)["probabilities"])
+    return self._named(self._numbers(features)["logits"])
 
-  def _named(self, probabilities):
-    """The answers for the probabilities [N, C] of the labels."""
+  def _named(self, logits):
+    """The answers for logits [N, C]."""
+    if not self._label_type.labels:
+      # In float32, large numbers that are close together would be equal.
+      logits = tf.cast(logits, tf.float64)
+    probabilities = self._label_type.probabilities(logits)
     if not self._label_type.labels:
       return {"value": probabilities[:, 0]}
     names = tf.broadcast_to(

@@ -13,6 +13,7 @@ from golden_classifier import LABEL_TYPES, LABELS, golden_values
 from export import task_graph, text_graph
 from pipeline import records
 from tasks import classification, examples
+from tasks import labels as label_types
 from tasks.classifier import Classifier
 from tasks.features import FeatureExtractor
 from training import checkpoints
@@ -23,11 +24,15 @@ TEXTS = ["the city", "many years , before this " * 6, " ", "Émile's a"]
 PAIRS = list(itertools.product(TEXTS, [*TEXTS, ""]))
 
 
+# Far from 0 and close together.
+TIMES = label_types.Regression(1.7e9, 10.0)
+
+
 def _loader(folder, golden, goldens):
   """A function that makes what a training leaves, and loads it."""
 
   def make(kind, long_text, is_pair):
-    label_type = LABEL_TYPES[kind]
+    label_type = {**LABEL_TYPES, "times": TIMES}[kind]
     reading = classification.Reading(12, long_text, is_pair)
     files = {
       "bert_config.json": golden.config.to_json_string(),
@@ -71,6 +76,7 @@ def _graph(classifier):
     ("multilabel", "head_tail", False),
     ("multilabel", "mean_windows", False),
     ("regression", "head_tail", True),
+    ("times", "head", False),
   ],
 )
 def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
@@ -79,10 +85,12 @@ def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
   wanted = classifier(texts)
   columns = map(tf.constant, zip(*texts, strict=True))
   found = {k: v.numpy() for k, v in _graph(classifier).answer(*columns).items()}
-  if kind == "regression":
+  if not classifier.label_type.labels:
     assert found.keys() == {"value"}
-    values = [prediction.label for prediction in wanted]
-    np.testing.assert_allclose(found["value"], values, rtol=1e-4, atol=1e-5)
+    mean = classifier.label_type.mean
+    values = [prediction.label - mean for prediction in wanted]
+    assert np.ptp(values) > 0.01
+    np.testing.assert_allclose(found["value"] - mean, values, 1e-4, 1e-5)
     return
   assert [label.decode() for label in found["label"]] == [
     prediction.label for prediction in wanted
