@@ -104,11 +104,21 @@ def isfile(path: str | os.PathLike) -> bool:
   return exists(path) and not isdir(path)
 
 
-def check_is_file(path: str | os.PathLike) -> None:
-  """Raises UserError unless the path is a file, or a pipe."""
+def check_is_file(
+  path: str | os.PathLike,
+  name: str | None = None,
+  remedy: str = "check the path",
+) -> None:
+  """Raises UserError unless the path is a file, or a pipe.
+
+  Args:
+    path: a path.
+    name: what the message calls it; default: the path.
+    remedy: what to do, for the message.
+  """
   if not isfile(path):
     what = "it is a folder" if isdir(path) else "no such file"
-    raise UserError(f"{path}: {what}; check the path")
+    raise UserError(f"{name or path}: {what}; {remedy}")
 
 
 def size(path: str | os.PathLike) -> int:

@@ -24,12 +24,12 @@ _TRAINING_FLAGS = (
 # Seconds, three years. Sockets cannot wait for many more.
 _MAX_TIMEOUT = 10**8
 
-# Limit of numbers that an update computes with: float32 holds them and their
+# Limits of numbers that an update computes with: float32 holds them and their
 # reciprocals.
-_MAX_FLOAT = 1e37
+_MIN_FLOAT, _MAX_FLOAT = 1e-37, 1e37
 
-# Limit of a dimension of a batch.
-_MAX_BATCH_SIZE = 2**31 - 1
+# Limit of a dimension of a tensor.
+_MAX_SIZE = 2**31 - 1
 
 # Flags of data that a command which asks a trained model does not read.
 _DATA_FLAGS = (
@@ -88,13 +88,14 @@ def check_exclusive(*names: str) -> None:
 
 
 def require_positive(*names: str) -> None:
-  """Raises UserError for the first of these flags that is not positive."""
+  """Raises UserError for the first of these numbers that is out of range."""
   for name in names:
-    limit = _MAX_BATCH_SIZE if name.endswith("batch_size") else _MAX_FLOAT
-    if not 0 < FLAGS[name].value <= limit:
+    value = FLAGS[name].value
+    is_float = isinstance(value, float)
+    least, most = (_MIN_FLOAT, _MAX_FLOAT) if is_float else (1, _MAX_SIZE)
+    if not least <= value <= most:
       raise UserError(
-        f"--{name}={FLAGS[name].value} must be a number greater than 0 and at "
-        f"most {limit}"
+        f"--{name}={value} must be a number from {least} to {most}"
       )
 
 
@@ -223,9 +224,7 @@ def wanted_splits() -> list[str]:
 def require_file(name: str) -> None:
   """Raises UserError unless this flag names a file that exists."""
   path = FLAGS[name].value
-  if not files.isfile(path):
-    what = "it is a folder" if files.isdir(path) else "no such file"
-    raise UserError(f"--{name}={path}: {what}; pass the path of a file")
+  files.check_is_file(path, f"--{name}={path}", "pass the path of a file")
 
 
 def refuse_pipes(name: str, paths: Iterable[str]) -> None:

@@ -124,7 +124,7 @@ FLAG_ROWS = {
     {"keep_checkpoint_max": -1},
     ["--keep_checkpoint_max=-1"],
   ),
-  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "greater"]),
+  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "from 1"]),
   "no micro-batches": (
     {"gradient_accumulation_steps": 0},
     ["--gradient_accumulation_steps=0"],
@@ -139,23 +139,23 @@ FLAG_ROWS = {
   ),
   "no batch to evaluate": (
     {"eval_batch_size": 0},
-    ["--eval_batch_size=0", "greater"],
+    ["--eval_batch_size=0", "from 1"],
   ),
   "negative batch": (
     {"predict_batch_size": -8},
-    ["--predict_batch_size=-8", "greater"],
+    ["--predict_batch_size=-8", "from 1"],
   ),
   "a larger batch than a shape holds": (
     {"train_batch_size": 2**31},
-    ["--train_batch_size=2147483648", "at most 2147483647"],
+    ["--train_batch_size=2147483648", "to 2147483647"],
   ),
   "a larger batch to evaluate than a shape holds": (
     {"eval_batch_size": 10**20},
-    ["--eval_batch_size=1000", "at most 2147483647"],
+    ["--eval_batch_size=1000", "to 2147483647"],
   ),
   "a larger batch to predict than a shape holds": (
     {"predict_batch_size": 2**31},
-    ["--predict_batch_size=2147483648", "at most 2147483647"],
+    ["--predict_batch_size=2147483648", "to 2147483647"],
   ),
   "too few rows": (
     {"train_batch_size": 99},
@@ -185,18 +185,25 @@ FLAG_ROWS = {
   ),
   "a larger gradient than float32 holds": (
     {"max_grad_norm": 1e39},
-    ["--max_grad_norm=1e+39", "at most 1e+37"],
+    ["--max_grad_norm=1e+39", "1e-37 to 1e+37"],
   ),
   "a limit whose reciprocal is 0 in float32": (
     {"max_grad_norm": 3e38},
-    ["--max_grad_norm=3e+38", "at most 1e+37"],
+    ["--max_grad_norm=3e+38", "to 1e+37"],
   ),
   "a larger rate than float32 holds": (
     {"learning_rate": 1e39},
-    ["--learning_rate=1e+39", "at most 1e+37"],
+    ["--learning_rate=1e+39", "to 1e+37"],
   ),
-  "no gradient": ({"max_grad_norm": 0}, ["--max_grad_norm=0.0", "greater"]),
-  "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1", "greater"]),
+  "a rate that is 0 in float32": (
+    {"learning_rate": 1e-46},
+    ["--learning_rate=1e-46", "from 1e-37"],
+  ),
+  "no gradient": ({"max_grad_norm": 0}, ["--max_grad_norm=0.0", "from 1e-37"]),
+  "negative rate": (
+    {"learning_rate": -1},
+    ["--learning_rate=-1", "from 1e-37"],
+  ),
   "packing without full rows": (
     {"pack_sequences": True, "pad_to_max_length": False},
     ["--pack_sequences", "--pad_to_max_length=false", "omit one"],
@@ -205,7 +212,7 @@ FLAG_ROWS = {
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
   "infinitely many steps": (
     {"num_train_epochs": 1e308},
-    ["--num_train_epochs=1e+308", "at most 1e+37"],
+    ["--num_train_epochs=1e+308", "to 1e+37"],
   ),
   "no epochs": ({"num_train_epochs": 0}, ["--num_train_epochs=0"]),
   "a checkpoint that is misspelled": (
@@ -638,7 +645,7 @@ OUTPUT_ROWS = {
   ),
   "no batch to answer": (
     {**USE, "predict_file": "-", "predict_batch_size": 0},
-    ["--predict_batch_size=0", "greater than 0"],
+    ["--predict_batch_size=0", "from 1 to"],
   ),
 }
 
