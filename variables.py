@@ -238,8 +238,11 @@ def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:
     current_store().check_owner(variable)
     return current_store().get(name, shape, None, trainable=False)
   # As in the original, the caller's scope comes first: optimizers in scopes of
-  # their own do not share moments.
-  return get_variable(name, shape, trainable=False)
+  # their own do not share moments. The variable may be part of a larger one.
+  v1 = tf.compat.v1
+  with v1.variable_scope(v1.get_variable_scope()) as scope:
+    scope.set_partitioner(None)
+    return get_variable(name, shape, trainable=False)
 
 
 def name_of(variable: tf.Variable) -> str:

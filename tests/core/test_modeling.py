@@ -192,9 +192,13 @@ def test_partitioned_variables_in_a_v1_graph(golden):
     parts = v1.fixed_size_partitioner(2)
     with v1.variable_scope("", partitioner=parts):
       model = _build(golden)
+      loss = tf.reduce_sum(model.get_pooled_output())
+      train_op = optimization.create_optimizer(loss, 1e-3, 10, 0, False)
     v1.train.init_from_checkpoint(golden.checkpoint, {"bert/": "bert/"})
     session.run(v1.global_variables_initializer())
     outputs = session.run(_outputs(model))
+    session.run(train_op)
+    assert session.run(loss) < outputs["pooled_output"].sum()
   _assert_golden(outputs, golden)
 
 
