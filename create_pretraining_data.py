@@ -224,15 +224,15 @@ def log_counts(
   counts: Mapping[str, int] | None, seconds: float, outputs: Sequence[str]
 ) -> None:
   """Logs the statistics of the records."""
-  what = "all instances"  # Some Beam runners have no counters.
+  what = "all examples"  # Some Beam runners have no counters.
   if counts:
     num_instances, num_tokens = counts["instances"], counts["tokens"]
     padding = 1 - num_tokens / (num_instances * FLAGS.max_seq_length)
     what = (
-      f"{plural(num_instances, 'instance')} of {num_tokens:,} tokens, "
+      f"{plural(num_instances, 'example')} of {num_tokens:,} tokens, "
       f"{padding:.1%} padding, "
       f"{counts['unknown'] / counts['pieces']:.2%} unknown pieces, "
-      f"{num_instances / seconds:.0f} instances/s,"
+      f"{num_instances / seconds:,.0f} examples/s,"
     )
   logging.info("Wrote %s in %.1f s to %s", what, seconds, ", ".join(outputs))
 

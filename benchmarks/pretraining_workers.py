@@ -90,7 +90,7 @@ def run(workers, vocab_file, corpus, output):
   process.wait()
   seconds = time.perf_counter() - start
   assert process.returncode == 0, log
-  count = log.split(" instances of ")[0].split()[-1]
+  count = log.split(" examples of ")[0].split()[-1]
   instances = int(count.replace(",", ""))
   return seconds, instances, max(peaks)
 

@@ -121,7 +121,7 @@ def test_the_famous_command(goldens, tmp_path):
   assert f"{count} documents in 1 shard for 1 worker" in found
   tokens = sum(sum(row["input_mask"]) for row in rows)
   padding = 100 * (1 - tokens / 128 / len(rows))
-  wanted = f"{len(rows):,} instances of {tokens:,} tokens, {padding:.1f}%"
+  wanted = f"{len(rows):,} examples of {tokens:,} tokens, {padding:.1f}%"
   assert wanted in made
   assert made.endswith(str(output))
 
@@ -373,7 +373,7 @@ def test_beam_writes_the_same_records(command, sharded, tmp_path):
     rows, wanted = _rows(tmp_path / path.name), _rows(path)
     assert _sorted(rows) == _sorted(wanted)
   count = sum(len(_rows(path)) for path in paths)
-  assert f"{count:,} instances of " in log
+  assert f"{count:,} examples of " in log
 
 
 @needs_beam
