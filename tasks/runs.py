@@ -337,9 +337,11 @@ def _make_label_type(processor, trained):
   if not isinstance(processor, tabular.TableProcessor):
     return label_types.Regression()
   numbers = [float(example.label) for example in processor.get_train_examples()]
-  # The computed deviation of equal numbers need not be 0.
-  scale = np.std(numbers).item() if len(set(numbers)) > 1 else 0.0
-  return label_types.Regression(np.mean(numbers).item(), scale or 1.0)
+  # The computed deviation of equal numbers need not be 0, and that of others
+  # may be.
+  are_equal = len(set(numbers)) < 2
+  deviation = 1.0 if are_equal else np.std(numbers).item() or 1.0
+  return label_types.Regression(np.mean(numbers).item(), deviation)
 
 
 # Tasks whose weights have the same names as a classifier's, and may fit.

@@ -56,7 +56,7 @@ def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
 
 @pytest.mark.parametrize(
   ("numbers", "mean", "deviation"),
-  [(["0.1"] * 10, 0.1, 1.0), (["1", "3", "3", "1"], 2.0, 1.0)],
+  [(["0.1"] * 10, 0.1, 1.0), (["1", "5", "5", "1"], 3.0, 2.0)],
 )
 def test_the_scale_of_numbers(tmp_path, numbers, mean, deviation):
   path = tmp_path / "rows.tsv"
