@@ -101,8 +101,8 @@ def check_flags() -> None:
   known = _EXTENSIONS[FLAGS.command]
   if os.path.splitext(FLAGS.output_file)[1].lower() not in ("", *known):
     raise UserError(
-      f"--output_file={FLAGS.output_file}: {FLAGS.command} writes another "
-      f"format; pass a path that ends with {known[0]}"
+      f"--output_file={FLAGS.output_file}: {FLAGS.command} writes "
+      f"{known[0][1:].upper()}; pass a path that ends with {known[0]}"
     )
 
 

@@ -69,8 +69,8 @@ class Chooser:
       question: the beginning of all choices, or a question.
 
     Raises:
-      UserError: there are fewer than two choices, one is empty or no text, or
-        they are no list.
+      UserError: there are fewer than two choices, or one is empty or not a
+        str.
     """
     return self.compare([(context, choices, question)])[0]
 

@@ -108,7 +108,7 @@ class Classifier:
   def probabilities(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
     """The probability of each label, float32 [texts, C].
 
-    For a regression, the numbers [texts, 1].
+    For a regression, the numbers, float64 [texts, 1].
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")

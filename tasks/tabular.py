@@ -317,7 +317,7 @@ def split_examples(
 def log_rare_labels(
   train: Iterable[InputExample], label_type: LabelType
 ) -> None:
-  """Warns of labels that occur never, or once, in the training set."""
+  """Warns of labels with no or only one training example."""
   frequencies = _frequencies(train, label_type.kind)
   for count, examples in enumerate(("no example", "a single example")):
     rare = [name for name in label_type.labels if frequencies[name] == count]

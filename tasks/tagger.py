@@ -76,7 +76,7 @@ class Tagger:
     """The entities in each of several texts, computed in batches.
 
     Raises:
-      UserError: `texts` is a str instead of a list, or one of them is no str.
+      UserError: `texts` is a str instead of a list, or an element is not a str.
     """
     if isinstance(texts, str):
       raise UserError("pass a list of texts, not a single text")
