@@ -69,6 +69,17 @@ def test_a_given_casing_is_checked_without_a_vocabulary(
     model_flags.load_config(None)
 
 
+@pytest.mark.parametrize(("size", "warns"), [(128, False), (132, True)])
+def test_a_smaller_vocabulary_is_named(parse, tmp_path, caplog, size, warns):
+  (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nhe\n")
+  config = tmp_path / "bert_config.json"
+  config.write_text(json.dumps({**CONFIG, "vocab_size": size}))
+  parse(f"--vocab_file={tmp_path}/vocab.txt", f"--bert_config_file={config}")
+  model_flags.load_config(model_flags.load_tokenizer())
+  found = [m for m in caplog.messages if "4 entries, far fewer than" in m]
+  assert len(found) == warns
+
+
 def test_a_repeated_piece_has_the_id_of_its_last_line(
   parse, tmp_path, monkeypatch
 ):
