@@ -142,6 +142,7 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
     reading = dataclasses.replace(reading, **given)
   for split in sentences.keys() - {"test"}:
     tagged_text.check_labels(sentences[split], labels)
+  tagged_text.warn_of_plain_text(sentences.get("test", ()))
   return TaggingTask(sentences, labels, scheme, tokenizer, reading)
 
 

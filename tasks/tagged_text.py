@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from absl import logging
+
 from errors import UserError, listing, plural, shortened
 from pipeline import tables, text_files
 
@@ -68,6 +70,19 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   return sentences
 
 
+def warn_of_plain_text(sentences: Sequence[Sentence]) -> None:
+  """Warns of unlabeled sentences whose other words are taken for columns."""
+  if sentences and all(
+    len(sentence.words) == 1 and len(_columns(sentence.lines[0])) > 1
+    for sentence in sentences
+  ):
+    logging.warning(
+      "%s: each sentence has one word, the first of its line; pass plain text "
+      "as --predict_file",
+      sentences[0].where,
+    )
+
+
 def _read_columns(path, is_labeled):
   """Yields the sentences of a CoNLL file."""
   rows, first, top = [], 0, None
@@ -122,6 +137,8 @@ def _check_columns(where, line, top, is_labeled):
       f"{where}: comments are not read; remove the lines that start with #"
     )
   remedy = "separate all columns in the same way"
+  if not is_labeled:
+    remedy += ", or pass plain text as --predict_file"
   if "\t" in top and "\t" not in line:
     raise UserError(
       f"{where}: there is no tab, but tabs separate the columns of the lines "

@@ -131,6 +131,23 @@ def test_wrong_files(tmp_path, name, text, problem):
     tagged_text.read_sentences(write(tmp_path, text, name), True)
 
 
+def test_plain_text_is_not_columns(tmp_path, caplog):
+  path = write(tmp_path, "Ada saw Oslo .\n\nIt was cold .\n")
+  tagged_text.warn_of_plain_text(tagged_text.read_sentences(path, False))
+  (line,) = caplog.messages
+  assert line.startswith(f"{path}:1: each sentence has one word")
+  path = write(tmp_path, "Ada saw Oslo .\n\nIt was\n")
+  with pytest.raises(UserError, match="plain text as --predict_file"):
+    tagged_text.read_sentences(path, False)
+
+
+@pytest.mark.parametrize("text", ["Ada\n\nOslo\n", "Ada N\nsaw V\n\nIt P\n"])
+def test_columns_are_not_plain_text(tmp_path, caplog, text):
+  path = write(tmp_path, text)
+  tagged_text.warn_of_plain_text(tagged_text.read_sentences(path, False))
+  assert caplog.messages == []
+
+
 def test_an_unknown_label_is_named(tmp_path):
   found = tagged_text.read_sentences(write(tmp_path, "a X\nb Y\n"), True)
   assert tagged_text.find_labels(found) == ["X", "Y"]
