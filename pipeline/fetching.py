@@ -7,7 +7,6 @@ What has arrived is in `/tmp/a.zip.download`, until it is complete.
 
 import base64
 import contextlib
-import errno
 import hashlib
 import http.client
 import json
@@ -192,7 +191,7 @@ def _raise_unless_temporary(error, url, partial, is_last):
         f"{url} cannot be downloaded: the server answers {error.code} "
         f"{error.reason}; check the address"
       ) from error
-  elif getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+  elif getattr(error, "errno", None) in files.FULL:
     raise error
   if is_last:
     there = os.path.getsize(partial)

@@ -5,6 +5,7 @@ load TensorFlow for its file systems.
 """
 
 import contextlib
+import errno
 import glob
 import itertools
 import json
@@ -29,6 +30,9 @@ PARTIAL = ".partial"
 # Linux writes 2 GB in 0.8 s of processor time in pieces of this size, in 3 s in
 # Python's of 8 KiB, and in 1.8 s in pieces of 1 MiB.
 WRITE_BYTES = 2**17
+
+# The errors of a full disk and of a quota.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # JSON types in error messages.
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
@@ -311,9 +315,12 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     try:
       yield partial
       rename(partial, target)
-    except BaseException:
+    except BaseException as error:
       with contextlib.suppress(Exception):
         remove(partial)
+      # The system does not say which of several disks is full.
+      if isinstance(error, OSError) and error.errno in FULL:
+        error.filename = error.filename or path
       raise
 
 

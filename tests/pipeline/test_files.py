@@ -1,5 +1,6 @@
 """Files of a process that may change one folder only, or that is killed."""
 
+import errno
 import os
 
 import pytest
@@ -60,6 +61,13 @@ def test_the_restriction_ends(own, tmp_path):
   files.write_file(tmp_path / "new", "new")
   assert files.read_bytes(tmp_path / "new") == b"new"
   assert files.writable_folder(str(tmp_path)) == str(tmp_path)
+
+
+def test_a_full_disk_is_named(tmp_path):
+  path = str(tmp_path / "a")
+  message = rf"\[Errno 28\] No space left on device: '{path}'$"
+  with pytest.raises(OSError, match=message), files.atomic_write(path):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _contents(folder):
