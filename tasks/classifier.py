@@ -64,9 +64,11 @@ class Classifier:
     model_dir = downloads.local_path(model_dir)
     self.label_type, self.reading = classification.read_assets(model_dir)
     if self.label_type is None or not model_folder.is_finished(model_dir):
+      inside = model_folder.find_finished(model_dir)
       raise UserError(
         f"{model_dir} does not hold a trained classifier; pass the "
         f"--output_dir of a finished training"
+        f"{f', such as {inside}' if inside else ''}"
       )
     model = model_folder.find_model(model_dir)
     self._check_length(model_dir, model.config.max_position_embeddings)

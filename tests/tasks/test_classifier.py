@@ -247,6 +247,13 @@ class TestFolder:
     with pytest.raises(ValueError, match="does not hold a trained classifier"):
       Classifier(str(folder))
 
+  def test_a_folder_of_seeds(self, make_folder, tmp_path):
+    folder, _ = make_folder()
+    (tmp_path / "results.tsv").write_text("")
+    (tmp_path / "seed-1").symlink_to(folder)
+    with pytest.raises(ValueError, match=f"such as {tmp_path}/seed-1$"):
+      Classifier(str(tmp_path))
+
   @pytest.mark.parametrize("name", ["", "nowhere"])
   def test_no_folder(self, tmp_path, name):
     with pytest.raises(ValueError, match="does not hold a trained classifier"):
