@@ -51,9 +51,10 @@ class Table:
       remedy = f"without a header, pass an index from {-width} to {width - 1}"
     else:
       remedy = f"its columns are {listing(self.names)}"
-      remedy += did_you_mean(column, self.names)
     if width == 1:
       remedy += "; .tsv files separate columns by tabs, .csv files by commas"
+    elif self.names is not None:
+      remedy += did_you_mean(column, self.names)
     raise UserError(
       f"--{flag}={column}: {self.path} has no such column; {remedy}"
     )
