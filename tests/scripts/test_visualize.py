@@ -207,7 +207,7 @@ def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
     (
       "embeddings",
       {"output_file": "e.svg"},
-      "e.svg: embeddings writes another",
+      "e.svg: embeddings writes PNG",
     ),
     ("embeddings", {"output_file": "e.html"}, "a path that ends with .png"),
     ("attention", {"output_file": "a.png"}, "a path that ends with .html"),
