@@ -204,11 +204,7 @@ def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
     ("embeddings", {"labels": "true"}, "sentences.txt:1: 'the cat sat' is not"),
     ("embeddings", {"output_file": "two.txt/map"}, "no such folder two.txt"),
     ("embeddings", {"output_file": "sentences.txt"}, "is an input"),
-    (
-      "embeddings",
-      {"output_file": "e.svg"},
-      "e.svg: embeddings writes PNG",
-    ),
+    ("embeddings", {"output_file": "e.svg"}, "e.svg: embeddings writes PNG"),
     ("embeddings", {"output_file": "e.html"}, "a path that ends with .png"),
     ("attention", {"output_file": "a.png"}, "a path that ends with .html"),
     ("embeddings", {"method": "umap"}, "pca|tsne"),
