@@ -20,9 +20,7 @@ def raise_on_signals() -> None:
   collector, and TensorFlow may turn it into another one: `raise_if_signaled`
   raises it again.
   """
-  # As usual, a signal that the parent process ignores stays ignored.
-  if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
-    signal.signal(signal.SIGTERM, _terminate)
+  signal.signal(signal.SIGTERM, _terminate)
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _interrupt)
 
@@ -46,7 +44,7 @@ def default_handlers() -> Iterator[None]:
   """Lets the signals of `raise_on_signals` end the process at once.
 
   For long calls of other libraries, whose end a handler would have to await.
-  Nothing is cleaned up, so no file may be half-written meanwhile.
+  Nothing is cleaned up or printed, so no file may be half-written meanwhile.
   """
   handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
   ours = {n: h for n, h in handlers.items() if h in (_terminate, _interrupt)}

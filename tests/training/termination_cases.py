@@ -209,17 +209,6 @@ def test_a_second_ctrl_c_does(script):
     _lose(signal.SIGINT, KeyboardInterrupt)
 
 
-def test_an_ignored_sigterm_stays_ignored():
-  before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-  interrupt = signal.getsignal(signal.SIGINT)
-  try:
-    signals.raise_on_signals()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
-  finally:
-    signal.signal(signal.SIGTERM, before)
-    signal.signal(signal.SIGINT, interrupt)
-
-
 def test_default_handlers_are_for_a_while(script):
   numbers = (signal.SIGTERM, signal.SIGINT)
   before = list(map(signal.getsignal, numbers))
