@@ -288,8 +288,13 @@ def open_atomic(
   path: str | os.PathLike, mode: str = "wb"
 ) -> Iterator[BinaryIO | TextIO]:
   """Opens a file for writing; it appears under its name at the end."""
-  with atomic_write(path) as partial, open_file(partial, mode) as writer:
-    yield writer
+  try:
+    with atomic_write(path) as partial, open_file(partial, mode) as writer:
+      yield writer
+  except OSError as error:
+    if error.errno in FULL:  # The system does not say which disk is full.
+      error.filename = error.filename or os.fspath(path)
+    raise
 
 
 @contextlib.contextmanager
@@ -315,12 +320,9 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     try:
       yield partial
       rename(partial, target)
-    except BaseException as error:
+    except BaseException:
       with contextlib.suppress(Exception):
         remove(partial)
-      # The system does not say which of several disks is full.
-      if isinstance(error, OSError) and error.errno in FULL:
-        error.filename = error.filename or path
       raise
 
 

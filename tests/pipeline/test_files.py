@@ -66,7 +66,7 @@ def test_the_restriction_ends(own, tmp_path):
 def test_a_full_disk_is_named(tmp_path):
   path = str(tmp_path / "a")
   message = rf"\[Errno 28\] No space left on device: '{path}'$"
-  with pytest.raises(OSError, match=message), files.atomic_write(path):
+  with pytest.raises(OSError, match=message), files.open_atomic(path):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
