@@ -71,14 +71,16 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
 
 
 def warn_of_plain_text(sentences: Sequence[Sentence]) -> None:
-  """Warns of unlabeled sentences whose other words are taken for columns."""
+  """Warns of sentences that are all in one line, as in plain text."""
   if sentences and all(
-    len(sentence.words) == 1 and len(_columns(sentence.lines[0])) > 1
+    sentence.separator == " "
+    and len(sentence.words) == 1
+    and len(_columns(sentence.lines[0])) > 1
     for sentence in sentences
   ):
     logging.warning(
-      "%s: each sentence has one word, the first of its line; pass plain text "
-      "as --predict_file",
+      "%s: each sentence has one word, the first of its line; if this is plain "
+      "text, pass it as --predict_file",
       sentences[0].where,
     )
 

@@ -135,15 +135,24 @@ def test_plain_text_is_not_columns(tmp_path, caplog):
   path = write(tmp_path, "Ada saw Oslo .\n\nIt was cold .\n")
   tagged_text.warn_of_plain_text(tagged_text.read_sentences(path, False))
   (line,) = caplog.messages
+  assert line.endswith("plain text, pass it as --predict_file")
   assert line.startswith(f"{path}:1: each sentence has one word")
   path = write(tmp_path, "Ada saw Oslo .\n\nIt was\n")
   with pytest.raises(UserError, match="plain text as --predict_file"):
     tagged_text.read_sentences(path, False)
 
 
-@pytest.mark.parametrize("text", ["Ada\n\nOslo\n", "Ada N\nsaw V\n\nIt P\n"])
-def test_columns_are_not_plain_text(tmp_path, caplog, text):
-  path = write(tmp_path, text)
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("a.txt", "Ada\n\nOslo\n"),
+    ("a.txt", "Ada N\nsaw V\n\nIt P\n"),
+    ("a.txt", "Ada\tN\n\nOslo\tN\n"),
+    ("a.jsonl", '{"tokens": ["New York"]}'),
+  ],
+)
+def test_columns_are_not_plain_text(tmp_path, caplog, name, text):
+  path = write(tmp_path, text, name)
   tagged_text.warn_of_plain_text(tagged_text.read_sentences(path, False))
   assert caplog.messages == []
 
