@@ -130,12 +130,9 @@ class MaskFiller:
 
   def _read(self, text, where):
     """A text or pair as the model reads it."""
-    is_pair = isinstance(text, (tuple, list)) and len(text) == 2
-    parts = text if is_pair else [text]
-    if not all(isinstance(part, str) for part in parts):
+    parts = text if isinstance(text, (tuple, list)) else [text]
+    if len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
       raise UserError(f"{where} is not a text or a pair of texts; pass one")
-    if is_pair and not all(part.strip() for part in parts):
-      raise UserError(f"{where}: a text of the pair is empty; add it")
     pieces, segment_ids = sequences.join_texts(
       *(masked_text.tokenize(part, self._tokenizer) for part in parts)
     )
