@@ -28,8 +28,9 @@ _MAX_TIMEOUT = 10**8
 # reciprocals.
 _MIN_FLOAT, _MAX_FLOAT = 1e-37, 1e37
 
-# Limit of a dimension of a tensor.
-_MAX_SIZE = 2**31 - 1
+# Flags of a dimension of a tensor, and its limit.
+_BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
+_MAX_BATCH_SIZE = 2**31 - 1
 
 # Flags of data that a command which asks a trained model does not read.
 _DATA_FLAGS = (
@@ -91,8 +92,8 @@ def require_positive(*names: str) -> None:
   """Raises UserError for the first of these numbers that is out of range."""
   for name in names:
     value = FLAGS[name].value
-    is_float = isinstance(value, float)
-    least, most = (_MIN_FLOAT, _MAX_FLOAT) if is_float else (1, _MAX_SIZE)
+    least = _MIN_FLOAT if isinstance(value, float) else 1
+    most = _MAX_BATCH_SIZE if name in _BATCH_SIZES else _MAX_FLOAT
     if not least <= value <= most:
       raise UserError(
         f"--{name}={value} must be a number from {least} to {most}"
