@@ -284,9 +284,11 @@ def _check_tokenizer_fits(config, tokenizer):
       f"two files of the same model"
     )
   if size + _MOST_PADDING < config.vocab_size:
-    logging.warning(
+    logging.log_first_n(
+      logging.WARNING,
       "The vocabulary has %d entries, far fewer than vocab_size=%d of %s; "
       "check that both belong to the same model",
+      1,
       size,
       config.vocab_size,
       bert_config_file(),
