@@ -12,7 +12,7 @@ import numpy as np
 
 import layers
 from errors import UserError, plural
-from pipeline import downloads, sequences, text_files
+from pipeline import downloads, files, sequences, text_files
 from tasks import classification, prediction_files, terminal
 from tasks import labels as label_types
 from tasks.examples import InputExample, convert_example
@@ -64,7 +64,7 @@ class Classifier:
     model_dir = downloads.local_path(model_dir)
     self.label_type, self.reading = classification.read_assets(model_dir)
     if self.label_type is None or not model_folder.is_finished(model_dir):
-      inside = model_folder.find_finished(model_dir)
+      inside = _find_classifier(model_dir)
       raise UserError(
         f"{model_dir} does not hold a trained classifier; pass the "
         f"--output_dir of a finished training"
@@ -239,3 +239,16 @@ def _describe(label_type, probabilities):
   )
   shares = (f"{label} {p:.1%}" for p, label in ranked)
   return f"{answer or 'no label'}   ({', '.join(shares)})"
+
+
+def _find_classifier(folder):
+  """The first folder inside that holds a classifier, or None.
+
+  A training with several tasks or seeds leaves such folders.
+  """
+  names = sorted(files.listdir(folder)) if files.isdir(folder) else []
+  for path in (os.path.join(folder, name) for name in names):
+    is_model = files.isdir(path) and model_folder.is_finished(path)
+    if is_model and classification.read_assets(path)[0] is not None:
+      return path
+  return None

@@ -82,16 +82,6 @@ def is_finished(model_dir: str) -> bool:
   return files.exists(config) and weights is not None
 
 
-def find_finished(folder: str) -> str | None:
-  """The first of its folders that holds a finished model, or None.
-
-  A training with several tasks or seeds leaves such folders.
-  """
-  names = sorted(files.listdir(folder)) if files.isdir(folder) else []
-  paths = (os.path.join(folder, name) for name in names)
-  return next((p for p in paths if files.isdir(p) and is_finished(p)), None)
-
-
 def lower_cases(config: modeling.BertConfig, path: str) -> bool:
   """Whether a model reads lower-cased text; see `find_model`.
 

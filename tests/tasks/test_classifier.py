@@ -249,7 +249,10 @@ class TestFolder:
 
   def test_a_folder_of_seeds(self, make_folder, tmp_path):
     folder, _ = make_folder()
-    (tmp_path / "results.tsv").write_text("")
+    other, _ = make_folder()
+    (other / "classifier.json").unlink()
+    (other / "labels.json").unlink()
+    (tmp_path / "another").symlink_to(other)
     (tmp_path / "seed-1").symlink_to(folder)
     with pytest.raises(ValueError, match=f"such as {tmp_path}/seed-1$"):
       Classifier(str(tmp_path))
