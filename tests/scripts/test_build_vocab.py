@@ -4,12 +4,16 @@ import gzip
 import json
 import os
 import re
+import signal
 import threading
+from unittest import mock
 
 import pytest
 import scripts
 
+import build_vocab
 import tokenization
+from training import termination
 
 SAMPLE = scripts.ROOT / "sample_text.txt"
 
@@ -18,6 +22,28 @@ SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def build(*flags, **kwargs):
   return scripts.fork("build_vocab.py", *flags, **kwargs)
+
+
+@pytest.mark.parametrize("model_type", ["wordpiece", "unigram"])
+def test_a_signal_ends_the_learning_at_once(monkeypatch, model_type):
+  numbers, found = (signal.SIGTERM, signal.SIGINT), []
+
+  def learn(*arguments):
+    found.extend(map(signal.getsignal, numbers))
+    raise InterruptedError
+
+  for name in ("learn_wordpiece", "learn_sentencepiece"):
+    monkeypatch.setattr(build_vocab, name, learn)
+  monkeypatch.setattr(build_vocab, "FLAGS", mock.Mock(model_type=model_type))
+  before = list(map(signal.getsignal, numbers))
+  try:
+    termination.raise_on_signals()
+    with pytest.raises(InterruptedError):
+      build_vocab.write_vocabulary({})
+  finally:
+    for number, handler in zip(numbers, before, strict=True):
+      signal.signal(number, handler)
+  assert found == [signal.SIG_DFL] * 2
 
 
 class TestScript:
