@@ -213,7 +213,7 @@ class Regression(LabelType):
     numbers = np.asarray(logits, np.float64) * self.deviation + self.mean
     # The outputs themselves have the seven digits of float32.
     decimals = 7 - math.floor(math.log10(self.deviation))
-    return np.round(numbers, decimals)
+    return np.round(numbers, np.clip(decimals, -300, 300))
 
   def truth(self, label_ids):
     return self.probabilities(np.asarray(label_ids))
