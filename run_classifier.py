@@ -90,8 +90,8 @@ _TABLE_FLAGS = (
   (
     "header",
     True,
-    "Whether the first line has column names. If not, name columns by their "
-    "index, from 0, in --text_a_column and so on.",
+    "Whether the first line has column names. If not, pass column indices, "
+    "from 0, as --text_a_column, --label_column etc.",
   ),
   ("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file."),
 )

@@ -151,9 +151,8 @@ class ClassifierGraph(TaskGraph):
     if not self._label_type.labels:
       # In float32, large numbers that are close together would be equal.
       logits = tf.cast(logits, tf.float64)
+      return {"value": self._label_type.probabilities(logits)[:, 0]}
     probabilities = self._label_type.probabilities(logits)
-    if not self._label_type.labels:
-      return {"value": probabilities[:, 0]}
     names = tf.broadcast_to(
       tf.constant(self._label_type.labels), tf.shape(probabilities)
     )

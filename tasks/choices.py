@@ -66,8 +66,8 @@ def _example(where, row, is_swag, is_labeled):
     )
   if not isinstance(choices, list) or len(choices) < 2:
     raise UserError(
-      f"{where}: choices must be a list of at least two texts; correct it, or "
-      f"pass a .jsonl file if this one cannot contain lists"
+      f"{where}: choices must be a list of at least two texts; use a .jsonl "
+      f"file for lists"
     )
   for number, choice in enumerate(choices):
     if not isinstance(choice, str) or not choice.strip():
