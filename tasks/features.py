@@ -111,8 +111,8 @@ class FeatureExtractor:
     batch_size: texts per batch.
     precision, use_one_hot_embeddings, strategy, pad_to_max_length, runtime: see
       `predictor.Predictor`.
-    dtype: "float32" or "float16", or such a NumPy type: that of the results;
-      `precision` is that of the computation.
+    dtype: "float32", "float16" or "float64", or such a NumPy type: that of
+      the results; `precision` is that of the computation.
 
   Attributes:
     config, tokenizer: those of the model.
@@ -422,13 +422,14 @@ def _check_options(
 
 
 def _dtype_name(dtype):
-  """The name of a type, which must be one of `DTYPES`."""
+  """The name of a type, which must be one of `DTYPES` or float64."""
+  known = (*DTYPES, "float64")
   try:
     name = np.dtype(dtype).name
   except (TypeError, ValueError):
     name = None
-  if name not in DTYPES:
-    raise UserError(f"--dtype={dtype} is not one of {', '.join(DTYPES)}")
+  if dtype is None or name not in known:  # NumPy takes None for float64.
+    raise UserError(f"--dtype={dtype} is not one of {', '.join(known)}")
   return name
 
 

@@ -117,10 +117,10 @@ class TestExtractor:
     assert vectors.vectors(TEXTS).dtype == np.float16
     assert vectors.vectors([]).dtype == np.float16
 
-  @pytest.mark.parametrize("dtype", [np.float16, np.dtype("float16")])
+  @pytest.mark.parametrize("dtype", [np.float16, np.dtype("float64"), float])
   def test_a_numpy_type_is_a_dtype(self, model, dtype):
     found = features.FeatureExtractor(model, layers=[-1], dtype=dtype)
-    assert found.dtype == "float16"
+    assert found.dtype == np.dtype(dtype).name
 
   def test_float16_has_an_end(self, model, golden, tmp_path):
     # Features of the last layer are scaled by this; of 32 that have deviation 1
@@ -488,9 +488,18 @@ class TestErrors:
       ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
       ({"batch_size": 0}, "--batch_size=0 is not a whole number above 0"),
       ({"batch_size": 8.0}, "--batch_size=8.0 is not a whole number"),
-      ({"dtype": "int32"}, "^--dtype=int32 is not one of float32, float16$"),
-      ({"dtype": "bfloat"}, "^--dtype=bfloat is not one of float32, float16$"),
-      ({"dtype": None}, "^--dtype=None is not one of float32, float16$"),
+      (
+        {"dtype": "int32"},
+        "^--dtype=int32 is not one of float32, float16, float64$",
+      ),
+      (
+        {"dtype": "bfloat"},
+        "^--dtype=bfloat is not one of float32, float16, float64$",
+      ),
+      (
+        {"dtype": None},
+        "^--dtype=None is not one of float32, float16, float64$",
+      ),
       ({"pooling": "pooled"}, "--layers has no effect with --pooling=pooled"),
       (
         {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
