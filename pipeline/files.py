@@ -288,13 +288,8 @@ def open_atomic(
   path: str | os.PathLike, mode: str = "wb"
 ) -> Iterator[BinaryIO | TextIO]:
   """Opens a file for writing; it appears under its name at the end."""
-  try:
-    with atomic_write(path) as partial, open_file(partial, mode) as writer:
-      yield writer
-  except OSError as error:
-    if error.errno in FULL:  # The system does not say which disk is full.
-      error.filename = error.filename or os.fspath(path)
-    raise
+  with atomic_write(path) as partial, open_file(partial, mode) as writer:
+    yield writer
 
 
 @contextlib.contextmanager
@@ -320,9 +315,12 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     try:
       yield partial
       rename(partial, target)
-    except BaseException:
+    except BaseException as error:
       with contextlib.suppress(Exception):
         remove(partial)
+      if isinstance(error, OSError) and error.errno in FULL:
+        # The system does not say which disk is full.
+        error.filename = error.filename or path
       raise
 
 

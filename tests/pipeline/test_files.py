@@ -6,7 +6,7 @@ import os
 import pytest
 
 from errors import UserError
-from pipeline import files
+from pipeline import corpus_workers, files
 
 
 @pytest.fixture
@@ -63,11 +63,21 @@ def test_the_restriction_ends(own, tmp_path):
   assert files.writable_folder(str(tmp_path)) == str(tmp_path)
 
 
-def test_a_full_disk_is_named(tmp_path):
+@pytest.mark.parametrize(
+  "open_outputs",
+  [
+    lambda path: files.open_atomic(path),
+    lambda path: files.atomic_writes([path]),
+    lambda path: corpus_workers.workspace([path]),
+  ],
+  ids=["one file", "several files", "a corpus"],
+)
+def test_a_full_disk_is_named(tmp_path, open_outputs):
   path = str(tmp_path / "a")
   message = rf"\[Errno 28\] No space left on device: '{path}'$"
-  with pytest.raises(OSError, match=message), files.open_atomic(path):
+  with pytest.raises(OSError, match=message), open_outputs(path):
     raise OSError(errno.ENOSPC, "No space left on device")
+  assert not list(tmp_path.iterdir())
 
 
 def _contents(folder):
