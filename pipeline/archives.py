@@ -39,7 +39,8 @@ def unpack(archive: str, folder: str) -> None:
   shutil.rmtree(partial, ignore_errors=True)
   try:
     try:
-      _extract(archive, partial)
+      with files.full_disk_named(folder):
+        _extract(archive, partial)
     except _DAMAGE as error:
       raise UserError(
         f"{archive} is not a complete zip archive ({error}); download it again"

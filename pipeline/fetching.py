@@ -172,7 +172,8 @@ def _download(url, partial):
   while True:
     there = os.path.getsize(partial)
     try:
-      return _continue_download(url, partial)
+      with files.full_disk_named(partial):
+        return _continue_download(url, partial)
     except (OSError, http.client.HTTPException) as error:
       if os.path.getsize(partial) > there:
         waits = iter(_WAITS)  # The server may send the file in parts.

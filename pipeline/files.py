@@ -293,6 +293,17 @@ def open_atomic(
 
 
 @contextlib.contextmanager
+def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
+  """Adds a path to the error of a full disk, as the system names no disk."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno in FULL:
+      error.filename = error.filename or os.fspath(path)
+    raise
+
+
+@contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[str]:
   """Yields a temporary path, and renames it to `path` at the end.
 
@@ -311,16 +322,14 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
   target = os.path.realpath(path) if is_local else path
   partial = target + PARTIAL
   can_lock = is_local and fcntl
-  with locked(partial, path) if can_lock else contextlib.nullcontext():
+  lock = locked(partial, path) if can_lock else contextlib.nullcontext()
+  with lock, full_disk_named(path):
     try:
       yield partial
       rename(partial, target)
-    except BaseException as error:
+    except BaseException:
       with contextlib.suppress(Exception):
         remove(partial)
-      if isinstance(error, OSError) and error.errno in FULL:
-        # The system does not say which disk is full.
-        error.filename = error.filename or path
       raise
 
 
