@@ -120,9 +120,11 @@ def _results(shards, config, num_outputs, prefix, num_workers):
     for shard, parts, task in submitted:
       yield shard, parts, task.result()
   except BaseException as error:
+    # Before the workers are terminated, which breaks the executor, too.
+    is_broken = _is_broken(error, [task for _, _, task in submitted])
     for worker in set(multiprocessing.active_children()) - others:
       worker.terminate()
-    if _is_broken(error, [task for _, _, task in submitted]):
+    if is_broken:
       raise OSError(
         "a worker process was killed, perhaps for lack of memory; lower "
         "--num_workers or --shard_mb"
