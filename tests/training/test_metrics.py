@@ -221,6 +221,12 @@ class TestSummarize:
     _, row = metrics.summarize({"data": {4: {"eval_mse": 2.0}}})
     assert row == ["data", "eval_mse", "2.0000", "", "2.0000", "4"]
 
+  def test_small_errors_keep_their_digits(self):
+    results = {1: {"eval_mse": 1.25e-8}, 2: {"eval_mse": 3.75e-8}}
+    _, row = metrics.summarize({"data": results})
+    shown = ["2.500e-08", "1.768e-08", "1.250e-08", "1"]  # 1.25e-8 sqrt(2).
+    assert row == ["data", "eval_mse", *shown]
+
   def test_tasks_stay_in_order(self):
     results = {
       "RTE": {1: {"eval_accuracy": 0.5}},
