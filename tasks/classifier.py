@@ -116,10 +116,13 @@ class Classifier:
       raise UserError("pass a list of texts, not a single text")
     rows, counts = [], []
     for text in texts:
-      pair = (text,) if isinstance(text, str) else tuple(text)
+      is_pair = isinstance(text, (tuple, list))
+      pair = tuple(text) if is_pair else (text,)
       if len(pair) != 1 + self.is_pair:
         wanted = "pairs of texts" if self.is_pair else "single texts"
         raise UserError(f"{text!r}: the model was trained on {wanted}")
+      if not all(isinstance(part, str) for part in pair):
+        raise UserError(f"{text!r}: pass texts as str")
       features = convert_example(
         InputExample("", *pair),
         self.label_type,
@@ -153,7 +156,8 @@ def answer_file(classifier: Classifier, path: str, writer: TextIO) -> None:
   Raises:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.
   """
-  if path.removesuffix(".gz").endswith((".csv", ".json", ".jsonl")):
+  name = path.lower().removesuffix(".gz")
+  if name.endswith((".csv", ".json", ".jsonl")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass a table as "
       f"--test_file, with --task_name=custom and --do_predict"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 import tokenization
+from errors import UserError
 from tasks import classification, classifier, prediction_files
 from tasks import labels as label_types
 from tasks.classifier import Classifier
@@ -124,6 +125,12 @@ class TestClassifier:
     _, _, model = trained
     assert model([]) == []
     assert model.probabilities([]).shape == (0, 3)
+
+  @pytest.mark.parametrize("text", [None, float("nan"), 5, (None,), [b"a"]])
+  def test_what_is_no_text_is_refused(self, trained, text):
+    _, _, model = trained
+    with pytest.raises(UserError, match="pass texts as str"):
+      model(["a", text])
 
   def test_a_text_without_words(self, golden, trained, ids_of):
     _, values, model = trained
