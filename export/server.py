@@ -366,10 +366,15 @@ def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
   Returns:
     Whether it answered all requests.
   """
-  # uvicorn repeats the signal that ends it, for the handlers before its own.
-  for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda number, frame: None)
   runner = http_server(app, timeout_s)
+
+  # For signals before uvicorn starts. It repeats the signal that ends it, for
+  # the handlers before its own, to which this one is harmless.
+  def end(number, frame):
+    runner.should_exit = True
+
+  for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, end)
   runner.run(sockets=[listener])
   return not runner.force_exit
 

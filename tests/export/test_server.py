@@ -5,7 +5,9 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -108,6 +110,23 @@ def running(model, name, limits=LIMITS):
     http_server.should_exit = True
     thread.join(20)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_it_answers_ends_it(monkeypatch, number):
+  class Early(server._HttpServer):
+    def run(self, sockets=None):
+      os.kill(os.getpid(), number)
+      super().run(sockets)
+
+  monkeypatch.setattr(server, "_HttpServer", Early)
+  handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+  try:
+    app = server.make_app(CLASSIFIER, "moods", LIMITS)
+    assert server.serve(app, server.open_socket("127.0.0.1", 0), 2.0)
+  finally:
+    for handled, handler in handlers.items():
+      signal.signal(handled, handler)
 
 
 @pytest.fixture(scope="module")
