@@ -117,13 +117,19 @@ def files(tmp_path_factory, goldens):
 
 @pytest.mark.parametrize("target", ["new", "a/new", ".", "there", "link"])
 def test_a_folder_gets_the_whole_model(tmp_path, monkeypatch, target):
-  """One that exists stays: the current one, or a mount point, say."""
+  """One that exists stays: the current one, or a mount point, say.
+
+  What a killed export has left there goes.
+  """
   (tmp_path / "there").mkdir()
   (tmp_path / "link").symlink_to(tmp_path / "there")
   here = tmp_path / "here"
   here.mkdir()
   monkeypatch.chdir(here if target == "." else tmp_path)
-  before = os.stat(target).st_ino if os.path.exists(target) else None
+  before = None
+  if os.path.exists(target):
+    before = os.stat(target).st_ino
+    pathlib.Path(target, ".export-abc", "model").mkdir(parents=True)
   with export_model.new_folder(target) as folder:
     os.mkdir(os.path.join(folder, "variables"))
     for name in ("saved_model.pb", "vocab.txt", "variables/index"):
