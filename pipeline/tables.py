@@ -42,11 +42,9 @@ class Table:
     Raises:
       UserError: there is no such column.
     """
-    column, width = str(column), len(self.rows[0])
-    if self.names is not None and column in self.names:
-      return self.names.index(column)
-    if re.fullmatch(r"-?[0-9]{1,9}", column) and -width <= int(column) < width:
-      return int(column) % width
+    found, width = self.find_column(column), len(self.rows[0])
+    if found is not None:
+      return found
     if self.names is None:
       remedy = f"without a header, pass an index from {-width} to {width - 1}"
     else:
@@ -54,10 +52,19 @@ class Table:
     if width == 1:
       remedy += "; .tsv files separate columns by tabs, .csv files by commas"
     elif self.names is not None:
-      remedy += did_you_mean(column, self.names)
+      remedy += did_you_mean(str(column), self.names)
     raise UserError(
       f"--{flag}={column}: {self.path} has no such column; {remedy}"
     )
+
+  def find_column(self, column: str | int) -> int | None:
+    """As `column_index`; None if there is no such column."""
+    column, width = str(column), len(self.rows[0])
+    if self.names is not None and column in self.names:
+      return self.names.index(column)
+    if re.fullmatch(r"-?[0-9]{1,9}", column) and -width <= int(column) < width:
+      return int(column) % width
+    return None
 
   def named_rows(self) -> Iterator[tuple[str, dict]]:
     """Yields the file and line of each row, and its values by column."""

@@ -47,7 +47,8 @@ class TableProcessor(DataProcessor):
     train_file, dev_file, test_file: see `read_table`; None if not needed. The
       labels of the test file are not read.
     text_a_column, text_b_column, label_column, id_column: names or indices.
-      Without `id_column`, ids are row numbers, counted from 0.
+      Without `id_column`, ids are row numbers, counted from 0. Only the test
+      file needs to have this column.
     header: whether TSV and CSV files have a header.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set without a `dev_file`.
@@ -220,9 +221,12 @@ class TableProcessor(DataProcessor):
     columns = []
     for flag, field in _FIELDS.items():
       name = getattr(self, flag)
-      if name is not None and (with_labels or field != "label"):
-        index = table.column_index(name, flag)
-        columns.append((field, f"--{flag}={name}", index))
+      if name is None or (field == "label" and not with_labels):
+        continue
+      if field == "guid" and with_labels and table.find_column(name) is None:
+        continue  # Only predictions need ids.
+      index = table.column_index(name, flag)
+      columns.append((field, f"--{flag}={name}", index))
     _check_distinct(columns, table.path)
     examples = []
     for row, line in zip(table.rows, table.lines, strict=True):

@@ -325,6 +325,9 @@ class TestErrorsOfSets:
       train_file=path,
       label_column="lable",
     )
+    for column in ("id", 2):  # Only predictions need ids.
+      processor = tabular.TableProcessor(train_file=path, id_column=column)
+      assert processor._read("train")[1].guid == "1"
     for flag in ("text_a_column", "text_b_column", "id_column"):
       self.check(
         f"--{flag}=7: .* no such column; its columns are 'text', 'label'",
