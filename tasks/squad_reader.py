@@ -176,7 +176,7 @@ def converse(
         context = None
       else:
         write(_describe(reader.answer(line, context)))
-    except UserError as error:
+    except (UserError, OSError) as error:
       write(f"error: {error}")
 
 

@@ -437,6 +437,7 @@ class TestReader:
     (tmp_path / "empty").write_text("\n")
     typed = [
       str(tmp_path / "none"),
+      "/proc/self/mem",
       str(tmp_path / "empty"),
       "what was this ?",
       "",
@@ -456,11 +457,12 @@ class TestReader:
         raise EOFError from None
 
     squad_reader.converse(Reader(str(folder)), read, shown.append)
-    assert [p[0] for p in prompts] == list("ccqqcqqcqq")
+    assert [p[0] for p in prompts] == list("cccqqcqqcqq")
     assert f"{tmp_path}/none: no such file" in shown[0]
-    assert "text contains no words" in shown[1]
+    assert "Input/output error" in shown[1]
+    assert "text contains no words" in shown[2]
     assert shown[-1] == ""  # Ends the line of the last prompt.
-    for answer in shown[2:-1]:
+    for answer in shown[3:-1]:
       best, first, second, *_ = answer.splitlines()
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
