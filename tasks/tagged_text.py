@@ -30,8 +30,8 @@ class Sentence(NamedTuple):
     labels: the label of each word; None if they are not known.
     lines: the line of each word in the file; the word itself in JSON Lines.
     document: number of its document in the file, from 0.
-    document_line: the line that starts the document, if the sentence is its
-      first, or None.
+    document_lines: the line that starts the document, if the sentence is its
+      first, after those of documents without sentences.
     separator: what separates the columns of its file; a tab in JSON Lines.
   """
 
@@ -40,7 +40,7 @@ class Sentence(NamedTuple):
   labels: list[str] | None
   lines: list[str]
   document: int = 0
-  document_line: str | None = None
+  document_lines: Sequence[str] = ()
   separator: str = " "
 
 
@@ -88,7 +88,7 @@ def warn_of_plain_text(sentences: Sequence[Sentence]) -> None:
 def _read_columns(path, is_labeled):
   """Yields the sentences of a CoNLL file."""
   rows, first, top = [], 0, None
-  document, document_line = 0, None
+  document, document_lines = 0, []
   lines = enumerate(text_files.read_lines(path), 1)
   for number, line in (*lines, (0, "")):
     line, where = line.rstrip("\r"), f"{path}:{number}"
@@ -115,12 +115,13 @@ def _read_columns(path, is_labeled):
         [row[-1] for row in columns] if is_labeled else None,
         list(source),
         document,
-        document_line,
+        document_lines,
         "\t" if "\t" in source[0] else " ",
       )
-      rows, document_line = [], None
+      rows, document_lines = [], []
     if starts_document:
-      document, document_line = document + 1, line
+      document += 1
+      document_lines.append(line)
 
 
 def _columns(line):

@@ -165,10 +165,8 @@ class TaggingTask(Task):
         words = tagged_rows.join_windows(group)
         labels = [self.labels[index] for index in words["labels"]]
         separator = sentence.separator
-        if sentence.document_line:
-          columns.write(
-            f"{sentence.document_line}{separator}{entities.OUTSIDE}\n\n"
-          )
+        for line in sentence.document_lines:
+          columns.write(f"{line}{separator}{entities.OUTSIDE}\n\n")
         for line, label in zip(sentence.lines, labels, strict=True):
           between = "\t" if "\t" in line else separator
           columns.write(f"{line}{between}{label}\n")

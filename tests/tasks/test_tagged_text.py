@@ -38,7 +38,14 @@ def test_columns(tmp_path, zipped, end):
   assert [s.where for s in found] == [f"{path}:{n}" for n in (3, 6, 8)]
   assert found[0].lines == ["EU NNP B-ORG", "rejects VBZ O"]
   marked = "-DOCSTART- -X- O"
-  assert [s.document_line for s in found] == [marked, None, marked]
+  assert [s.document_lines for s in found] == [[marked], [], [marked]]
+
+
+def test_documents_without_sentences(tmp_path):
+  content = "-DOCSTART- 1\n\n-DOCSTART- 2\n\na O\n-DOCSTART- 3\n"
+  (found,) = tagged_text.read_sentences(write(tmp_path, content), True)
+  assert found.document_lines == ["-DOCSTART- 1", "-DOCSTART- 2"]
+  assert found.document == 2
 
 
 def test_words_may_contain_blanks_between_tabs(tmp_path):

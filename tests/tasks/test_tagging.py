@@ -109,10 +109,10 @@ def test_windows_are_joined_in_the_order_of_words():
 
 
 def test_predictions_keep_the_columns(tmp_path, tokenizer):
-  start = "-DOCSTART- -X- O"
+  starts = ["-DOCSTART-", "-DOCSTART- -X- O"]
   sentences = [
-    Sentence("f:1", ["Jim", "H"], None, ["Jim\tN", "H\tN"], 1, start, "\t"),
-    Sentence("f:4", ["of"], None, ["of\tIN"], 1),
+    Sentence("f:1", ["Jim", "H"], None, ["Jim\tN", "H\tN"], 2, starts, "\t"),
+    Sentence("f:4", ["of"], None, ["of\tIN"], 2),
   ]
   task = tagging.TaggingTask({}, ["B-A", "O"], "IOB2", tokenizer, Reading())
   predictions = [
@@ -138,7 +138,8 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
     (tmp_path / name).write_text("old")
   task.write_predictions(str(tmp_path), rows, iter(predictions))
   assert (tmp_path / "test_predictions.txt").read_text() == (
-    "-DOCSTART- -X- O\tO\n\nJim\tN\tB-A\nH\tN\tO\n\nof\tIN\tO\n\n"
+    "-DOCSTART-\tO\n\n-DOCSTART- -X- O\tO\n\n"
+    "Jim\tN\tB-A\nH\tN\tO\n\nof\tIN\tO\n\n"
   )
   lines = (tmp_path / "entities.jsonl").read_text().splitlines()
   assert [json.loads(line) for line in lines] == [
