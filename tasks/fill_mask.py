@@ -116,7 +116,7 @@ class MaskFiller:
         )
       count = len(row.ids) - 2 - row.segment_ids[-1]
       follows = None
-      if self._is_paired and not isinstance(text, str):
+      if self._is_paired and not isinstance(text, str) and len(text) == 2:
         follows = float(found[0]["next_sentence"])
       filled.append(
         Filled(masked_text.joined(text), masks, words, count, follows)

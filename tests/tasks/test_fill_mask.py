@@ -253,6 +253,11 @@ def test_a_pair_has_the_probability_that_b_follows(filler, ask):
   assert filled.text.startswith("the city ||| it would")
 
 
+def test_a_single_text_in_a_tuple_is_no_pair(filler):
+  (filled,) = filler([("the city",)])
+  assert filled.next_sentence_probability is None
+
+
 def test_a_pair_is_judged_without_masks(filler, ask):
   (filled,) = filler([("the city", "it would be")])
   first = encode(filler, "the city")
