@@ -85,7 +85,8 @@ def read_scalars(
 
   Returns:
     Dict from tag to (step, value) pairs, sorted by step. The last value of a
-    step counts. A file ends at a truncated record.
+    step counts. A file ends at a truncated record. Other programs may have
+    written some of the files; what is no number is ignored.
   """
   events = []
   for path in _event_files(folder):
@@ -93,10 +94,21 @@ def read_scalars(
   curves = collections.defaultdict(dict)
   for event in sorted(events, key=lambda event: event.wall_time):
     for value in event.summary.value:
-      array = tf.make_ndarray(value.tensor)
-      if value.HasField("tensor") and array.ndim == 0:
-        curves[value.tag][event.step] = float(array)
+      number = _number(value)
+      if number is not None:
+        curves[value.tag][event.step] = number
   return {tag: sorted(curve.items()) for tag, curve in curves.items()}
+
+
+def _number(value):
+  """The number of a summary's value, or None."""
+  if value.HasField("simple_value"):  # TensorFlow 1, and the original.
+    return value.simple_value
+  if not value.HasField("tensor") or value.tensor.tensor_shape.dim:
+    return None
+  array = tf.make_ndarray(value.tensor)
+  is_number = np.issubdtype(array.dtype, np.number)
+  return float(array) if is_number and array.ndim == 0 else None
 
 
 def delete_curves(folder: str) -> None:

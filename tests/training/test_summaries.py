@@ -42,6 +42,28 @@ def test_what_was_written_last_is_read(parts):
     }
 
 
+def test_files_of_other_programs(tmp_path):
+  """Such as those of the original, and texts of a notebook."""
+  value = tf.compat.v1.Summary.Value
+  texts = tf.make_tensor_proto(["a", "b"])
+  events = [
+    tf.compat.v1.Event(step=step, summary=tf.compat.v1.Summary(value=[found]))
+    for step, found in enumerate(
+      [
+        value(tag="loss", simple_value=0.5),
+        value(tag="text", tensor=tf.make_tensor_proto("a")),
+        value(tag="texts", tensor=texts),
+        value(tag="loss", tensor=tf.make_tensor_proto(2)),
+        value(tag="picture", image=tf.compat.v1.Summary.Image(height=1)),
+      ]
+    )
+  ]
+  with tf.io.TFRecordWriter(f"{tmp_path}/events.out.tfevents.1.host") as writer:
+    for event in events:
+      writer.write(event.SerializeToString())
+  assert summaries.read_scalars(tmp_path) == {"loss": [(0, 0.5), (3, 2.0)]}
+
+
 def test_numbers_of_any_type_are_on_disk_at_once(tmp_path):
   writer = summaries.Summaries(str(tmp_path))
   values = {"a": 1, "b": np.float64(0.5), "c": tf.constant(2.0).numpy()}
