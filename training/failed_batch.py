@@ -24,7 +24,7 @@ def write_failed_batch(
   known = [f'"{name}": {_to_json(value)}' for name, value in scalars.items()]
   columns = {name: np.asarray(value) for name, value in features.items()}
   rows = [
-    json.dumps({name: column[row].tolist() for name, column in columns.items()})
+    _to_json({name: column[row].tolist() for name, column in columns.items()})
     for row in range(len(next(iter(columns.values()))))
   ]
   text = ",\n".join([*known, '"rows": [\n' + ",\n".join(rows) + "\n]"])
@@ -41,5 +41,13 @@ def delete_failed_batch(folder: str) -> None:
 
 
 def _to_json(value):
-  # JSON has no number for NaN.
-  return json.dumps(value if np.isfinite(value) else str(value))
+  return json.dumps(_plain(value))
+
+
+def _plain(value):
+  """A number, or what contains some, with strings for NaN, which JSON lacks."""
+  if isinstance(value, dict):
+    return {name: _plain(part) for name, part in value.items()}
+  if isinstance(value, list):
+    return list(map(_plain, value))
+  return value if np.isfinite(value) else str(value)
