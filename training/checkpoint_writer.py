@@ -17,7 +17,6 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-from errors import UserError
 from training import checkpoints, memory
 
 
@@ -48,7 +47,7 @@ class CheckpointWriter:
     self._thread.shutdown()  # Waits for the last checkpoint.
     try:
       self.wait()
-    except UserError as error:
+    except Exception as error:
       if exception_type is None:
         raise
       logging.error("%s", error)

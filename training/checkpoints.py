@@ -417,7 +417,7 @@ def write_checkpoint(
         shape_and_slices=[""] * len(names),
         tensors=values,
       )
-    except tf.errors.OpError:
+    except BaseException:  # A signal, too.
       for path in files.find(glob.escape(partial) + "*"):
         tf.io.gfile.remove(path)
       raise
@@ -493,17 +493,20 @@ def record_checkpoints(
   with user_errors(path):
     files.write_file(path, "\n".join(lines) + "\n")
   for old in dropped:
-    # The index first, so that no reader takes the rest for a checkpoint.
-    for path in [old + ".index", *_data_files(old)]:
-      tf.io.gfile.remove(path)
+    try:
+      # The index first, so that no reader takes the rest for a checkpoint.
+      for path in [old + ".index", *_data_files(old)]:
+        tf.io.gfile.remove(path)
+    except tf.errors.OpError as error:
+      logging.warning("%s cannot be deleted: %s", old, error.message)
 
 
 def remove_partial_files(model_dir: str) -> None:
   """Deletes what a killed run left half-written or half-deleted.
 
-  Call it under `folder_lock.lock_folder`. A file that another process is
-  writing stays. As remote folders are not locked, files of the last hour stay
-  there.
+  Call it under `folder_lock.lock_folder`. A file that another process writes
+  by `files.atomic_write` stays. As remote folders are not locked, files of the
+  last hour stay there.
   """
   names = tf.io.gfile.listdir(model_dir)
   for name in names:

@@ -161,8 +161,17 @@ def test_a_failure_at_the_end_is_reported(tmp_path):
     writer.save(1, {"w": tf.Variable(1.0)})
 
 
-def test_an_error_of_the_training_is_not_replaced(tmp_path, caplog):
+@pytest.mark.parametrize("is_fault", [False, True])
+def test_an_error_of_the_training_is_not_replaced(
+  tmp_path, caplog, monkeypatch, is_fault
+):
   (tmp_path / "file").write_text("")
+
+  def fail(*_):
+    raise RuntimeError(f"{tmp_path}/file/model.ckpt-1 cannot be written")
+
+  if is_fault:
+    monkeypatch.setattr(checkpoints, "save_training_checkpoint", fail)
 
   def train():
     with CheckpointWriter(str(tmp_path / "file"), 1) as writer:

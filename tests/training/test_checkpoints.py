@@ -415,6 +415,18 @@ class TestUnwritable:
     assert checkpoints.latest_valid(str(tmp_path)).prefix.endswith("-3")
     assert len(os.listdir(tmp_path)) == 3
 
+  def test_a_signal_leaves_nothing(self, tmp_path, monkeypatch):
+    write = tf.raw_ops.SaveV2
+
+    def write_and_interrupt(**arguments):
+      write(**arguments)
+      raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", write_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      checkpoints.write_checkpoint(str(tmp_path / "x"), TENSORS)
+    assert not os.listdir(tmp_path)
+
   def test_a_folder_that_is_a_file(self, tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(UserError, match=r"run/x cannot be written: .*; free"):
@@ -430,6 +442,21 @@ class TestSaveTrainingCheckpoint:
     assert steps_in(tmp_path) == kept
     files = {f"model.ckpt-{s}{end}" for s in kept for end in (".index", DATA)}
     assert set(os.listdir(tmp_path)) == {"checkpoint", *files}
+
+  def test_one_that_cannot_be_deleted_stays(
+    self, tmp_path, monkeypatch, caplog
+  ):
+    """As in a folder where the file of another user is protected."""
+    save(tmp_path, 5)
+
+    def refuse(path):
+      raise tf.errors.PermissionDeniedError(None, None, f"{path}; not yours")
+
+    monkeypatch.setattr(tf.io.gfile, "remove", refuse)
+    save(tmp_path, 9, keep_max=1)
+    assert steps_in(tmp_path) == [5, 9]
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/model.ckpt-5 cannot be deleted: ")
 
   def test_keeps_all(self, tmp_path):
     save(tmp_path, *range(7), keep_max=0)
