@@ -142,6 +142,7 @@ class Estimator:
     self._programs = {}
     self._metric_fn, self._metric_names = None, ()
     self._is_initialization_logged = False
+    self._takes_all_weights = False  # Those of a checkpoint.
     files.makedirs(config.model_dir)
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     resumed = checkpoints.latest_valid(config.model_dir)
@@ -153,6 +154,7 @@ class Estimator:
     )
     if resumed:
       self._store.initial_values = resumed
+      self._takes_all_weights = True
       logging.info("Continuing from %s", resumed.prefix)
 
   @property
@@ -196,7 +198,8 @@ class Estimator:
       checkpoint: its prefix, such as `.../best_model.ckpt`.
 
     Raises:
-      UserError: it cannot be read, or does not fit the model.
+      UserError: it cannot be read, or does not fit the model. If no mode has
+        been traced yet, the next call that computes raises the latter.
     """
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
@@ -209,6 +212,7 @@ class Estimator:
         self._store[name].assign(values[name])
     # For the variables that have yet to be created.
     self._store.initial_values = values
+    self._takes_all_weights = True
     logging.info("Using the weights of %s", prefix)
 
   def train(
@@ -321,9 +325,12 @@ class Estimator:
             _log_stop("Stopped", step, max_steps, reason)
             return
           progress.restart_clock()
+      if not step:
+        raise UserError("there is no row to train on")
+      if step < max_steps:
+        logging.info("The input ended after step %d of %d", step, max_steps)
       if first_step < step < max_steps:
         log()
-        logging.info("The input ended after step %d of %d", step, max_steps)
         self._save(step, writer)
         writer.wait()
         if evaluate is not None and not evaluates(step):
@@ -658,6 +665,10 @@ class Estimator:
 
   def _log_initialization_once(self):
     if not self._is_initialization_logged:
+      if self._takes_all_weights:
+        items = self._store.items()
+        wanted = {n: v.shape.as_list() for n, v in items if v.trainable}
+        checkpoints.compare(self._store.initial_values, wanted)
       checkpoints.log_initialization(self._store)
       self._is_initialization_logged = True
 

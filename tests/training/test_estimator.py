@@ -316,13 +316,13 @@ def test_a_loss_that_is_no_number_stops_training(tmp_path):
     f"the loss is inf at step 5; see the batch in {path}; lower "
     f"--learning_rate or correct the input"
   )
-  assert json.loads(path.read_text()) == {
+  assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
     "step": 5,
     "loss": "inf",
     "step size": 5,
     "rows": [
       {"value": 4, "is_real_example": 1, "row_index": 0},
-      {"value": np.inf, "is_real_example": 1, "row_index": 1},
+      {"value": "inf", "is_real_example": 1, "row_index": 1},
     ],
   }
   # The weights before it are kept, and none after it.
@@ -633,6 +633,21 @@ def test_input_that_ends_is_evaluated_once(tmp_path):
       assert loss == {0: 2, 2: 4, 5: 2}[eval_steps]
 
 
+def test_an_input_without_rows(tmp_path, caplog):
+  def input_fn(params):
+    return toy_model.TRAIN(params).take(4 - params["first_step"])
+
+  with pytest.raises(UserError, match="there is no row to train on"):
+    toy_model.toy(tmp_path)[0].train(
+      lambda params: input_fn(params).take(0), 2, 9
+    )
+  toy_model.toy(tmp_path)[0].train(input_fn, 2, 4)
+  caplog.clear()
+  with caplog.at_level("INFO", "absl"):
+    toy_model.toy(tmp_path)[0].train(input_fn, 2, 9)
+  assert "The input ended after step 4 of 9" in caplog.messages
+
+
 def test_a_checkpoint_newer_than_ours_costs_nothing(tmp_path):
   toy_model.toy(tmp_path)[0].train(toy_model.TRAIN, 2, 3)
   (tmp_path / "model.ckpt-5.index").write_bytes(b"damaged")
@@ -833,6 +848,24 @@ def test_use_of_a_checkpoint_that_does_not_fit(tmp_path):
       model.use(str(tmp_path / name))
   assert _weights(model) == {"weight": 3}
   assert model.global_step == 2
+
+
+@pytest.mark.parametrize("call", ["predict", "train"])
+@pytest.mark.parametrize("name", ["model.ckpt-9", "other"])
+def test_the_first_checkpoint_has_all_weights(tmp_path, name, call):
+  """The one to continue from, or to use before anything was computed."""
+  other = {"v": np.float32(1), "global_step": np.int64(9)}
+  checkpoints.write_checkpoint(str(tmp_path / name), other)
+  model, _ = toy_model.toy(tmp_path)
+  if name == "other":
+    model.use(str(tmp_path / name))
+  calls = {
+    "predict": lambda: next(model.predict(toy_model.input_fn_of([1, 2]), 2)),
+    "train": lambda: model.train(toy_model.TRAIN, 2, 12),
+  }
+  with pytest.raises(UserError, match=rf"{name} lacks weight"):
+    calls[call]()
+  assert not (tmp_path / "model.ckpt-12.index").exists()
 
 
 MIRRORED = """
