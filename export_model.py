@@ -239,9 +239,10 @@ def new_folder(target: str) -> Iterator[str]:
   is_there = os.path.isdir(target)
   parent = target if is_there else os.path.dirname(target)
   files.makedirs(parent)
-  if is_there:  # `check_flags` allows only what a killed export left.
+  if is_there:
     for name in os.listdir(target):
-      files.remove_tree(os.path.join(target, name))
+      if name.startswith(_PARTIAL):  # A killed export has left it.
+        files.remove_tree(os.path.join(target, name))
   with tempfile.TemporaryDirectory(dir=parent, prefix=_PARTIAL) as temporary:
     folder = os.path.join(temporary, "model")
     os.mkdir(folder)

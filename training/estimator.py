@@ -247,9 +247,10 @@ class Estimator:
     updates are saved. It is then handled as it would be outside the training.
 
     Raises:
-      UserError: another process is using the folder, the batch cannot be
-        divided among the replicas, the loss or the gradient norm is not finite,
-        or a checkpoint cannot be written.
+      UserError: another process is using the folder, the input has no batch,
+        the batch cannot be divided among the replicas, the checkpoint to
+        continue from lacks weights, the loss or the gradient norm is not
+        finite, or a checkpoint cannot be written.
     """
     with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
@@ -479,7 +480,8 @@ class Estimator:
         batch, if it has one: its mean over all rows is the evaluation's loss.
 
     Raises:
-      UserError: the weights are neither loaded nor trained.
+      UserError: the weights are neither loaded nor trained, or the checkpoint
+        that they come from lacks some.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._program(mode, dataset)
