@@ -623,10 +623,6 @@ OUTPUT_ROWS = {
     {**USE, "predict_file": f"{TABLES}/header.csv"},
     ["header.csv would be read as lines of text", "--test_file"],
   ),
-  "a table for lines, compressed, in capitals": (
-    {**USE, "predict_file": "REVIEWS.CSV.GZ"},
-    ["REVIEWS.CSV.GZ would be read as lines of text", "--test_file"],
-  ),
   "file to answer is missing": (
     {**USE, "predict_file": "nowhere"},
     ["--predict_file=nowhere", "pass the path"],

@@ -408,6 +408,11 @@ class TestAnswerLines:
     assert answered(b"ab\tc\n" + end, PairStub()) == [["0", "2001"]]
     assert answered(end, PairStub()) == []
 
+  @pytest.mark.parametrize("name", ["a.csv", "A.CSV.GZ", "a.JsonL"])
+  def test_a_table_is_no_file_of_lines(self, name):
+    with pytest.raises(UserError, match=f"{name} would be read as lines of te"):
+      classifier.answer_file(Stub(), name, io.StringIO())
+
   def test_a_file_of_tensorflows(self, tmp_path):
     path = tmp_path / "lines.txt"
     path.write_bytes(b"a\nabc")
