@@ -326,10 +326,6 @@ class Estimator:
             _log_stop("Stopped", step, max_steps, reason)
             return
           progress.restart_clock()
-      if not step:
-        raise UserError("there is no row to train on")
-      if step < max_steps:
-        logging.info("The input ended after step %d of %d", step, max_steps)
       if first_step < step < max_steps:
         log()
         self._save(step, writer)
@@ -359,6 +355,9 @@ class Estimator:
       if made:
         yield step, results
       if made < asked:
+        if not step:
+          raise UserError("there is no row to train on")
+        logging.info("The input ended after step %d of %d", step, max_steps)
         return
 
   def _longest_loop(self, count, seconds):
