@@ -116,8 +116,8 @@ class Classifier:
       raise UserError("pass a list of texts, not a single text")
     rows, counts = [], []
     for text in texts:
-      is_pair = isinstance(text, (tuple, list))
-      pair = tuple(text) if is_pair else (text,)
+      has_parts = isinstance(text, (tuple, list, np.ndarray))
+      pair = tuple(text) if has_parts else (text,)
       if len(pair) != 1 + self.is_pair:
         wanted = "pairs of texts" if self.is_pair else "single texts"
         raise UserError(f"{text!r}: the model was trained on {wanted}")

@@ -132,6 +132,12 @@ class TestClassifier:
     with pytest.raises(UserError, match="pass texts as str"):
       model(["a", text])
 
+  def test_rows_of_an_array(self, trained):
+    _, _, model = trained
+    rows = np.array([["the"], ["of the"]])
+    found = model.probabilities(rows)
+    assert found.tolist() == model.probabilities(["the", "of the"]).tolist()
+
   def test_a_text_without_words(self, golden, trained, ids_of):
     _, values, model = trained
     logits = logits_of(golden, values, *ids_of([]))
