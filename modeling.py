@@ -34,7 +34,7 @@ from layers import dense, layer_norm  # noqa: F401  Names of the original.
 from layers import dense_weights, dropout, gelu, get_activation, get_shape_list
 from layers import layer_norm_and_dropout, masked_softmax, merge_heads
 from layers import norm_weights, normalize, recomputed, reshape_from_matrix
-from layers import reshape_to_matrix, split_heads
+from layers import reshape_to_matrix, split_heads, traced_once
 from packing import UNPACKED, Packing
 from tokenization import read_file
 
@@ -212,11 +212,9 @@ class BertModel:
         )
       with variables.variable_scope("encoder"):
         self._blocks = stack_weights(config, precision)
-      self._pooler = dense_weights(
-        "pooler/dense",
-        [config.hidden_size, config.hidden_size],
-        create_initializer(config.initializer_range),
-      )
+      shape = [config.hidden_size] * 2
+      initializer = create_initializer(config.initializer_range)
+      self._pooler = dense_weights("pooler/dense", shape, initializer)
 
   @_once
   def _mask(self):
@@ -225,18 +223,19 @@ class BertModel:
     return self._packing.within_slots(mask)
 
   @_once
+  def _block(self, select):
+    """`transformer_block` as a function of x, mask, weights and seed."""
+    wrap = recomputed if self._recomputes else traced_once
+    return wrap(lambda *args: transformer_block(*args, self._config, select))
+
+  @_once
   def _layer(self, index, select=None, site=0):
     """Output and attention probabilities of a layer."""
     if index < 0:
       return tf.cast(self._embeddings, self._precision), None
     x, _ = self._layer(index - 1)
     weights, seed = self._blocks[index]
-
-    def block(x, mask, weights, seed):
-      return transformer_block(x, mask, weights, self._config, seed, select)
-
-    if self._recomputes:
-      block = recomputed(block)
+    block = self._block(select)
     x, probs = block(x, self._mask(), weights, _seed_at(seed, site))
     # Kept eagerly, probabilities take more memory than everything else.
     return x, None if self._graph is None else probs
@@ -563,8 +562,8 @@ def transformer_block(
   x: tf.Tensor,
   mask: tf.Tensor | None,
   weights: BlockWeights,
+  seed: tf.Tensor | None,
   config: BertConfig,
-  seed: tf.Tensor | None = None,
   select: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Attention and a feed-forward layer, each with residual and LayerNorm.
@@ -572,8 +571,9 @@ def transformer_block(
   Args:
     x: float [B, S, H].
     mask: [B, S, S], 0 where attention is not allowed.
-    weights, config: its weights and sizes.
-    seed: see `variables.dropout_seed`.
+    weights: of this block.
+    seed: see `variables.dropout_seed`; None without dropout.
+    config: its sizes.
     select: function that selects the positions to compute, [B, F, H] of
       [B, S, H]; None for all.
 
@@ -656,7 +656,7 @@ def transformer_model(
   config.check()
   outputs = [input_tensor]
   for weights, seed in stack_weights(config):
-    x, _ = transformer_block(outputs[-1], attention_mask, weights, config, seed)
+    x, _ = transformer_block(outputs[-1], attention_mask, weights, seed, config)
     outputs.append(x)
   return outputs[1:] if do_return_all_layers else outputs[-1]
 

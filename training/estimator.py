@@ -413,6 +413,8 @@ class Estimator:
   ) -> tf.Graph:
     """The graph of a training step of a model_fn with this model's weights.
 
+    It calls no functions, so that it contains all operations.
+
     Args:
       model_fn: see the class.
       features: specs of the batch of one replica.
@@ -428,7 +430,7 @@ class Estimator:
     def run(features):
       return self._strategy.run(step, args=(features,))
 
-    with self._strategy.scope():
+    with self._strategy.scope(), _functions_traced_in_place():
       return run.get_concrete_function(features).graph
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
@@ -687,6 +689,17 @@ class Estimator:
       return
     writer.save(step, dict(self._store.items()))
     self.summaries.flush()
+
+
+@contextlib.contextmanager
+def _functions_traced_in_place():
+  """Makes a `tf.function` that is called inside another one a part of it."""
+  before = tf.config.functions_run_eagerly()
+  tf.config.run_functions_eagerly(True)
+  try:
+    yield
+  finally:
+    tf.config.run_functions_eagerly(before)
 
 
 def _names_of_term(index):

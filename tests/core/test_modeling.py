@@ -384,6 +384,7 @@ def test_a_block_is_a_function_of_arrays(golden, positions):
     x,
     mask,
     _block_weights(golden, 0),
+    None,
     golden.config,
     select=positions and (lambda x: tf.gather(x, positions, axis=1)),
   )
@@ -565,7 +566,48 @@ def test_attention_probs_of_a_single_layer():
   np.testing.assert_allclose(np.sum(probs, axis=-1), 1, atol=1e-6)
 
 
-def test_attention_probs_cost_a_graph_nothing(golden):
+@pytest.fixture
+def in_place(monkeypatch):
+  """Models whose layers are no functions, so that a graph has all operations.
+
+  The tests that count operations need it.
+  """
+  monkeypatch.setattr(modeling, "traced_once", lambda function: function)
+
+
+def test_layers_of_a_graph_are_traced_once(golden, monkeypatch):
+  """With the gradients of layers that are traced one by one."""
+  traced, block = [], modeling.transformer_block
+  monkeypatch.setattr(
+    modeling, "transformer_block", lambda *a: traced.append(0) or block(*a)
+  )
+  fields = {"num_hidden_layers": 5, "hidden_dropout_prob": 0.3}
+  config = modeling.BertConfig.from_dict(golden.config.to_dict() | fields)
+  inputs = golden.inputs["input_ids"], golden.inputs["input_mask"]
+
+  def run():
+    @tf.function(autograph=False)
+    def step():
+      with variables.VariableStore() as store:
+        model = modeling.BertModel(config, True, *inputs)
+        loss = tf.reduce_mean(model.pooled_output * tf.range(32.0))
+        return [loss, *tf.gradients(loss, store.trainable())]
+
+    traced.clear()
+    return map(tf.convert_to_tensor, step())
+
+  shared = run()
+  # The last one is of the first position.
+  assert len(traced) == 2
+  monkeypatch.setattr(modeling, "traced_once", lambda function: function)
+  own = run()
+  assert len(traced) == 5
+  for found, wanted in zip(shared, own, strict=True):
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert np.any(found)
+
+
+def test_attention_probs_cost_a_graph_nothing(golden, in_place):
   def run(asks):
     store = golden.store("classifier")
 
@@ -745,7 +787,7 @@ def test_inference_keeps_matrices_in_16_bits(golden):
   assert all(re.search("layer_.*(kernel|bias)$", name) for name in kept)
 
 
-def test_bfloat16_is_for_products_alone(golden):
+def test_bfloat16_is_for_products_alone(golden, in_place):
   store = golden.store()
 
   @tf.function(autograph=False)
@@ -915,7 +957,7 @@ def test_dropout_comes_before_the_residual(monkeypatch):
   with variables.VariableStore():
     (weights, seed), _ = modeling.stack_weights(DROPPING)
     found, _ = modeling.transformer_block(
-      tf.constant(x, tf.float32), None, weights, DROPPING, seed
+      tf.constant(x, tf.float32), None, weights, seed, DROPPING
     )
   mean, deviation = x.mean(axis=-1), x.std(axis=-1)
   wanted = (x - mean[..., np.newaxis]) / deviation[..., np.newaxis]
@@ -954,7 +996,7 @@ def test_a_block_that_is_computed_again_drops_the_same_units(golden):
 
       def run(seed, select=None):
         output, _ = modeling.transformer_block(
-          x, mask, weights, config, seed, select
+          x, mask, weights, seed, config, select
         )
         return output
 
@@ -971,7 +1013,7 @@ def test_a_block_that_is_computed_again_drops_the_same_units(golden):
   assert np.abs(first[:, :1] - at_first).max() > 0.1
 
 
-def test_checkpointing_changes_no_gradient(golden):
+def test_checkpointing_changes_no_gradient(golden, in_place):
   fields = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
   config = modeling.BertConfig.from_dict(golden.config.to_dict() | fields)
   graphs = []

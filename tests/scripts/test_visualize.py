@@ -89,6 +89,7 @@ def test_attention_is_computed_once(goldens, monkeypatch):
   monkeypatch.setattr(
     tf.nn, "softmax", lambda x: calls.append(x.shape) or softmax(x)
   )
+  monkeypatch.setattr(modeling, "traced_once", lambda block: block)
   model = _model(goldens)
   tokens = ["[CLS]", "the", "end", "[SEP]"]
   found = visualize.attention_probs(model, tokens, [0, 0, 0, 1])

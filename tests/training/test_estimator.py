@@ -606,6 +606,18 @@ def test_compiled_steps_compute_the_same(tmp_path):
   np.testing.assert_allclose(*found, rtol=1e-6)
 
 
+def test_a_traced_step_has_all_operations(golden, tmp_path):
+  """It predicts the memory of a training, so none may be in a function."""
+  model = _estimator(golden, tmp_path)
+  spec = _input_fn(golden, True)({"batch_size": 4}).element_spec
+  graph = model.trace(model._model_fn, spec)
+  kinds = [operation.type for operation in graph.get_operations()]
+  assert not any("PartitionedCall" in kind for kind in kinds)
+  # One more is of the labels.
+  assert kinds.count("Softmax") == golden.config.num_hidden_layers + 1
+  assert not tf.config.functions_run_eagerly()
+
+
 def test_steps_of_one_shape_are_compiled_on_a_gpu(tmp_path, monkeypatch):
   model, _ = toy_model.toy(tmp_path, use_xla=None)
   mode = estimator.ModeKeys.TRAIN
