@@ -554,7 +554,7 @@ class Experiment:
     # The peak is that of a batch whose longest row has the full length.
     model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
     peak = memory.peak_bytes()
-    seconds = model.time_steps(input_fn, size, 3)
+    seconds = model.time_steps(input_fn, size, 20)
     return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
 
 

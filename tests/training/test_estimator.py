@@ -1,6 +1,7 @@
 """The Estimator: every row once, whatever is interrupted, on any devices."""
 
 import copy
+import dataclasses
 import gc
 import io
 import itertools
@@ -604,6 +605,27 @@ def test_compiled_steps_compute_the_same(tmp_path):
     ]
     assert ["_XlaMustCompile" in text for text in nodes] == [use_xla] * 2
   np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(0, 1), (1, 2), (4, 8)])
+def test_each_timed_step_follows_one_of_the_same_batch(tmp_path, count, steps):
+  """So that no timed step compiles a program for the length of its batch."""
+  seen = []
+
+  def model_fn(features, labels, mode, params):
+    spec = toy_model.model_fn(features, labels, mode, params)
+    see = tf.numpy_function(seen.append, [features["value"][0]], [])
+    with tf.control_dependencies([see]):
+      return dataclasses.replace(spec, loss=tf.identity(spec.loss))
+
+  config = estimator.RunConfig(str(tmp_path))
+  model = estimator.Estimator(model_fn, config, {})
+  seconds = model.time_steps(
+    lambda params: toy_model.TRAIN({**params, "first_step": 0}), 2, count
+  )
+  assert len(seconds) == count
+  assert all(0 < second < 60 for second in seconds)
+  assert seen == [0, 0, 1, 1, 2, 2, 3, 3][:steps]
 
 
 def test_a_traced_step_has_all_operations(golden, tmp_path):
