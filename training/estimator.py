@@ -397,14 +397,16 @@ class Estimator:
     """The seconds of up to `count` training steps, without any compilation.
 
     More than three are timed only if they take a few seconds. The weights
-    change, but nothing is saved. With `count` 0, one step is made.
+    change, but nothing is saved. With `count` 0, one step is made. The input
+    has no end, like that of a training.
     """
 
     # The first step of a batch may compile programs for its length.
     def twice(params):
-      return input_fn(params).flat_map(
+      batches = input_fn(params).flat_map(
         lambda batch: tf.data.Dataset.from_tensors(batch).repeat(2)
       )
+      return devices.endless(batches)
 
     run = self._compile_loop(
       self._dataset(twice, batch_size, seed=self._config.seed)
