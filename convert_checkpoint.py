@@ -60,7 +60,17 @@ def convert_saved_model(model_dir: str) -> None:
 
 def main() -> None:
   check_flags()
-  model_dir = downloads.local_path(FLAGS.model_dir)
+  try:
+    convert(downloads.local_path(FLAGS.model_dir))
+  except BaseException:  # Also that of a signal.
+    # It was empty or did not exist, and must be so for the next attempt.
+    if files.isdir(FLAGS.output_dir):
+      files.remove_tree(FLAGS.output_dir)
+    raise
+
+
+def convert(model_dir: str) -> None:
+  """Writes --output_dir, whatever the format of the model."""
   if saved_model_weights.is_saved_model(model_dir):
     convert_saved_model(model_dir)
   elif FLAGS.to == "huggingface":

@@ -31,8 +31,8 @@ PARTIAL = ".partial"
 # Python's of 8 KiB, and in 1.8 s in pieces of 1 MiB.
 WRITE_BYTES = 2**17
 
-# The errors of a full disk and of a quota.
-FULL = (errno.ENOSPC, errno.EDQUOT)
+# The errors of a full disk, of a quota, and of a limit to the size of files.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # JSON types in error messages.
 TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -202,3 +204,27 @@ def test_bad_input_is_one_line_and_leaves_nothing(models, tmp_path, command):
     assert text.replace("FILES", str(models)) in line
   assert scripts.tree(models) == before
   assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+  ("target", "source"), [("huggingface", "ours"), ("tensorflow", "theirs")]
+)
+def test_a_failed_conversion_can_be_repeated(models, tmp_path, target, source):
+  """The weights are larger than the limit; other files are written before."""
+  out = tmp_path / "out"
+  command = [
+    sys.executable,
+    str(scripts.ROOT / "convert_checkpoint.py"),
+    f"--to={target}",
+    f"--model_dir={models / source}",
+    f"--output_dir={out}",
+  ]
+  limited = ["bash", "-c", 'ulimit -f 60 && exec "$@"', "bash", *command]
+  failed = subprocess.run(limited, capture_output=True, text=True)
+  assert failed.returncode == 2
+  *_, line = failed.stderr.splitlines()
+  assert "File too large" in line
+  assert str(out) in line
+  assert list(tmp_path.iterdir()) == []
+  subprocess.run(command, check=True, capture_output=True)
+  assert list(out.iterdir())
