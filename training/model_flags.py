@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-# Some models round vocab_size up to a multiple of 128.
-_MOST_PADDING = 127
-
 
 def vocab_file() -> str | None:
   """--vocab_file; by default, that of the model's folder.
@@ -283,16 +280,9 @@ def _check_tokenizer_fits(config, tokenizer):
       f"more than vocab_size={config.vocab_size} of {bert_config_file()}; pass "
       f"two files of the same model"
     )
-  if size + _MOST_PADDING < config.vocab_size:
-    logging.log_first_n(
-      logging.WARNING,
-      "The vocabulary has %d entries, far fewer than vocab_size=%d of %s; "
-      "check that both belong to the same model",
-      1,
-      size,
-      config.vocab_size,
-      bert_config_file(),
-    )
+  from training import model_folder
+
+  model_folder.warn_of_few_entries(size, config, bert_config_file())
   check_casing(config, bert_config_file())
   if not FLAGS.spm_model_file and not hasattr(config, "do_lower_case"):
     warn_of_casing(tokenizer.vocab, vocab_file())

@@ -27,6 +27,9 @@ from training import checkpoints, huggingface_config, huggingface_weights
 CONFIG_NAMES = ("bert_config.json", huggingface_config.CONFIG_NAME)
 VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
+# Some models round vocab_size up to a multiple of 128.
+_MOST_PADDING = 127
+
 
 class Model(NamedTuple):
   """The parts of a trained model.
@@ -204,6 +207,29 @@ def check_vocabulary(model: Model) -> None:
       f"the vocabulary has {size} entries, more than vocab_size="
       f"{model.config.vocab_size} of bert_config.json; use the files of one "
       f"release"
+    )
+  warn_of_few_entries(size, model.config, "bert_config.json")
+
+
+def warn_of_few_entries(
+  size: int, config: modeling.BertConfig, path: str
+) -> None:
+  """Warns if a vocabulary of that size is probably another model's.
+
+  Args:
+    size: number of entries.
+    config: the model's configuration.
+    path: where it is from.
+  """
+  if size + _MOST_PADDING < config.vocab_size:
+    logging.log_first_n(
+      logging.WARNING,
+      "The vocabulary has %d entries, far fewer than vocab_size=%d of %s; "
+      "check that both belong to the same model",
+      1,
+      size,
+      config.vocab_size,
+      path,
     )
 
 

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from absl import flags
+from absl import flags, logging
 
 from errors import UserError
 from training import checkpoints, common_flags, model_flags, model_folder
@@ -18,6 +18,27 @@ def release(tmp_path_factory, goldens):
   shutil.copytree(goldens / "model", folder)
   shutil.copy(goldens / "vocab.txt", folder)
   return folder
+
+
+@pytest.mark.parametrize(("size", "warns"), [(1128, False), (1132, True)])
+def test_a_vocabulary_of_another_model_is_named(
+  tmp_path, release, monkeypatch, size, warns
+):
+  found = []
+  monkeypatch.setattr(
+    logging, "log_first_n", lambda level, text, n, *v: found.append(text % v)
+  )
+  folder = tmp_path / "model"
+  shutil.copytree(release, folder)
+  config = folder / "bert_config.json"
+  fields = json.loads(config.read_text())
+  config.write_text(json.dumps({**fields, "vocab_size": size}))
+  model = model_folder.find_model(str(folder))
+  assert len(model.tokenizer.vocab) == 1001
+  model_folder.check_vocabulary(model)
+  assert ["1001 entries, far fewer than" in text for text in found] == (
+    [True] if warns else []
+  )
 
 
 def test_a_finished_training_means_its_result(tmp_path, release):
