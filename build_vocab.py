@@ -239,6 +239,7 @@ def check_extend_flags() -> None:
         raise UserError(f"--{name} is for --extend only; omit it")
     return
   flag_checks.require_file("extend")
+  flag_checks.refuse_pipes("extend", [FLAGS.extend])
   if FLAGS.model_type != "wordpiece" or FLAGS.update_config:
     raise UserError(
       "--extend is for word pieces, and writes the configuration to "

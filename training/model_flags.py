@@ -108,6 +108,7 @@ def load_tokenizer() -> tokenization.FullTokenizer:
     flag_checks.require(flag)
   if FLAGS[flag].value:
     flag_checks.require_file(flag)
+    flag_checks.refuse_pipes(flag, [FLAGS[flag].value])
   if flag == "vocab_file":
     text_files.check_utf8(path)
   tokenization.validate_case_matches_checkpoint(
@@ -235,6 +236,7 @@ def load_config(
     flag_checks.require("bert_config_file")
   if FLAGS.bert_config_file:
     flag_checks.require_file("bert_config_file")
+    flag_checks.refuse_pipes("bert_config_file", [FLAGS.bert_config_file])
   try:
     config = huggingface_config.read_config(bert_config_file())
   except UserError as error:

@@ -1,6 +1,7 @@
 """The model that the flags name."""
 
 import json
+import os
 
 import pytest
 from absl import flags, logging
@@ -86,6 +87,19 @@ def test_a_smaller_vocabulary_is_named(
     found[-1:] if warns else []
   )
   assert not warns or f"vocab_size=132 of {config}" in found[-1]
+
+
+@pytest.mark.parametrize("name", ["vocab_file", "bert_config_file"])
+def test_a_pipe_is_refused_before_it_is_read(parse, tmp_path, name):
+  """Both files are read more than once."""
+  paths = {n: tmp_path / n for n in ("vocab_file", "bert_config_file")}
+  paths["vocab_file"].write_text("[UNK]\n[CLS]\n[SEP]\nhe\n")
+  paths["bert_config_file"].write_text(json.dumps(CONFIG))
+  paths[name].unlink()
+  os.mkfifo(paths[name])
+  parse(*(f"--{n}={path}" for n, path in paths.items()))
+  with pytest.raises(UserError, match=f"^--{name}=.* is a pipe"):
+    model_flags.load_config(model_flags.load_tokenizer())
 
 
 def test_a_repeated_piece_has_the_id_of_its_last_line(
