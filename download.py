@@ -71,6 +71,11 @@ def check_flags() -> None:
   if FLAGS.command == "model":
     for name in FLAGS.names:
       downloads.check_name(name)
+      if name in downloads.RELEASES and files.exists(name):
+        raise UserError(
+          f"{name} is also a file or folder here; move it, or run the command "
+          f"in another folder"
+        )
     return
   folder = FLAGS.output_dir or FLAGS.command
   if files.is_remote(folder):

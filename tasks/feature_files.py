@@ -68,8 +68,9 @@ def read_texts(
 
 def format_of(path: str) -> str:
   """The format that the extension of a file means; default: jsonl."""
-  extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-  return extension[1:] if extension[1:] in _WRITERS else "jsonl"
+  name = os.path.basename(path.lower().removesuffix(".gz"))
+  _, dot, extension = name.rpartition(".")
+  return extension if dot and extension in _WRITERS else "jsonl"
 
 
 def check_output(path: str, dtype: str) -> None:

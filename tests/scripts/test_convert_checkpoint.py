@@ -206,6 +206,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(models, tmp_path, command):
   assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_does_not_pass_for_a_downloaded_model(tmp_path):
+  name = "uncased_L-2_H-128_A-2"
+  (tmp_path / name).touch()
+  out, error = scripts.fork(
+    "download.py", "model", name, status=2, cwd=tmp_path
+  )
+  assert error.splitlines()[-1].startswith(f"error: {name} is also a file")
+  assert not out
+
+
 @pytest.mark.parametrize(
   ("target", "source"), [("huggingface", "ours"), ("tensorflow", "theirs")]
 )

@@ -520,7 +520,10 @@ class TestOutput:
       ("a.JSONL.gz", "jsonl"),
       ("a.npz", "npz"),
       ("a.parquet", "parquet"),
+      (".npz", "npz"),
+      ("a/.parquet", "parquet"),
       ("npz/a", "jsonl"),
+      ("a.npz/npz", "jsonl"),
       ("-", "jsonl"),
     ],
   )
