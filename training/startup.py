@@ -241,6 +241,11 @@ def _is_users(error):
 
 def _fail(error):
   text = getattr(error, "message", None) or str(error)
+  for word in sys.argv[1:]:
+    value = word.partition("=")[2] or word
+    # Below, the second line of a path would be lost, and all that follows.
+    if "\n" in value:
+      text = text.replace(value, value.replace("\n", "\\n"))
   # TensorFlow wraps the message in the place of the operation.
   lines = [
     re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*", "", line)

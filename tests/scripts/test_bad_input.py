@@ -30,6 +30,10 @@ USE = {"do_train": None, "output_dir": "FILES/trained"}
 
 FLAG_ROWS = {
   "unknown flag": ({"learning_rat": 1}, ["learning_rat", "learning_rate"]),
+  "a line break in a path": (
+    {"vocab_file": "/no\nsuch.txt"},
+    ["--vocab_file=/no\\nsuch.txt", "pass the path of a file"],
+  ),
   "no whole number": ({"seed": "one"}, ["--seed=one", "int"]),
   "no number": ({"learning_rate": "fast"}, ["--learning_rate=fast", "float"]),
   "no truth value": (
