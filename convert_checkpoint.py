@@ -12,6 +12,7 @@ from absl import flags
 
 from errors import UserError
 from export import huggingface, saved_model_weights
+from export.new_folder import check_is_new
 from pipeline import downloads, files
 from training import common_flags, flag_checks, startup
 
@@ -33,13 +34,8 @@ def define_flags() -> None:
 def check_flags() -> None:
   """Raises UserError if a flag is missing or the folder cannot be written."""
   flag_checks.require("to", "model_dir", "output_dir")
-  path = FLAGS.output_dir
-  flag_checks.check_output_folder(path)
-  if files.isdir(path) and files.listdir(path):
-    raise UserError(
-      f"--output_dir={path} is not empty; pass a new folder, or delete it if "
-      f"an interrupted conversion left it"
-    )
+  flag_checks.check_output_folder(FLAGS.output_dir)
+  check_is_new(FLAGS.output_dir)
 
 
 def convert_saved_model(model_dir: str) -> None:
@@ -60,17 +56,7 @@ def convert_saved_model(model_dir: str) -> None:
 
 def main() -> None:
   check_flags()
-  try:
-    convert(downloads.local_path(FLAGS.model_dir))
-  except BaseException:  # Also that of a signal.
-    # It was empty or did not exist, and must be so for the next attempt.
-    if files.isdir(FLAGS.output_dir):
-      files.remove_tree(FLAGS.output_dir)
-    raise
-
-
-def convert(model_dir: str) -> None:
-  """Writes --output_dir, whatever the format of the model."""
+  model_dir = downloads.local_path(FLAGS.model_dir)
   if saved_model_weights.is_saved_model(model_dir):
     convert_saved_model(model_dir)
   elif FLAGS.to == "huggingface":

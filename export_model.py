@@ -11,11 +11,8 @@
 The formats onnx and tflite hold the model without its tokenizer.
 """
 
-import contextlib
 import importlib.util
 import os
-import tempfile
-from collections.abc import Iterator
 
 import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
@@ -24,6 +21,7 @@ from absl import flags, logging
 import modeling
 from errors import UserError, require_package
 from export import onnx_model
+from export.new_folder import check_is_new, new_folder
 from pipeline import downloads, files
 from tasks.features import POOLINGS
 from tasks.find_task import ASSETS, find_task
@@ -54,12 +52,6 @@ _ASSETS = (
   huggingface_config.TOKENIZER_NAME,
   *ASSETS,
 )
-
-# Prefix of the folder of an export that is not complete.
-_PARTIAL = ".export-"
-
-# The file that is the model, which appears last.
-_MODEL_FILES = ("saved_model.pb", "model.onnx", "model.tflite")
 
 
 def define_flags() -> None:
@@ -128,15 +120,7 @@ def check_flags() -> None:
         )
   if FLAGS.format == "onnx":
     require_package("onnx", given, "requirements-export.txt")
-  if files.exists(FLAGS.output_dir):
-    is_folder = files.isdir(FLAGS.output_dir)
-    found = files.listdir(FLAGS.output_dir) if is_folder else [None]
-    # An export that was killed has left what begins with the prefix.
-    if not all(name and name.startswith(_PARTIAL) for name in found):
-      raise UserError(
-        f"--output_dir={FLAGS.output_dir} is not an empty folder; delete what "
-        f"is there, or pass another path"
-      )
+  check_is_new(FLAGS.output_dir)
   flag_checks.check_output_folder(FLAGS.output_dir)
 
 
@@ -224,34 +208,6 @@ def copy_assets(model_dir: str, folder: str) -> None:
     if name in _ASSETS or name.endswith(".model"):
       content = files.read_bytes(os.path.join(model_dir, name))
       files.write_file(os.path.join(folder, name), content)
-
-
-@contextlib.contextmanager
-def new_folder(target: str) -> Iterator[str]:
-  """Yields a folder whose content `target` gets when it is complete.
-
-  An empty `target` stays, as it may be a mount point or the current folder.
-  """
-  if files.is_remote(target):
-    yield target
-    return
-  target = os.path.realpath(target)
-  is_there = os.path.isdir(target)
-  parent = target if is_there else os.path.dirname(target)
-  files.makedirs(parent)
-  if is_there:
-    for name in os.listdir(target):
-      if name.startswith(_PARTIAL):  # A killed export has left it.
-        files.remove_tree(os.path.join(target, name))
-  with tempfile.TemporaryDirectory(dir=parent, prefix=_PARTIAL) as temporary:
-    folder = os.path.join(temporary, "model")
-    os.mkdir(folder)
-    yield folder
-    if is_there:
-      for name in sorted(os.listdir(folder), key=_MODEL_FILES.__contains__):
-        files.rename(os.path.join(folder, name), os.path.join(target, name))
-    else:
-      files.rename(folder, target)
 
 
 def main() -> None:

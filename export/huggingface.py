@@ -19,6 +19,7 @@ import layers
 import modeling
 import tokenization
 from errors import UserError, listing, plural
+from export.new_folder import new_folder
 from pipeline import files
 from tasks import (
   classification,
@@ -78,14 +79,12 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   fields = {"architectures": [architecture], **fields}
   contents |= _tokenizer_files(folder, model)
   config = _config_json(model, fields)
-  files.makedirs(output_dir)
-  for name, content in contents.items():
-    files.write_file(os.path.join(output_dir, name), content)
-  path = os.path.join(output_dir, names.WEIGHTS_NAME)
-  files.write_file(path, _safetensors(tensors, step))
+  contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
-  path = os.path.join(output_dir, huggingface_config.CONFIG_NAME)
-  files.write_file(path, config)
+  contents[huggingface_config.CONFIG_NAME] = config
+  with new_folder(output_dir) as new:
+    for name, content in contents.items():
+      files.write_file(os.path.join(new, name), content)
   logging.info(
     "Wrote %s to %s: %s", architecture, output_dir, _count(tensors.values())
   )
@@ -107,8 +106,8 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
   weights = _read_weights(prefix, model.config)
   contents = {**_vocab_files(folder, model.tokenizer), **_read_assets(folder)}
   contents["bert_config.json"] = model.config_json()
-  files.makedirs(output_dir)
-  checkpoints.write_release(output_dir, weights, contents)
+  with new_folder(output_dir) as new:
+    checkpoints.write_release(new, weights, contents)
   logging.info("Wrote %s: %s", output_dir, _count(weights.values()))
 
 

@@ -18,6 +18,7 @@ from absl import logging
 
 import modeling
 from errors import UserError, plural
+from export.new_folder import new_folder
 from pipeline import files
 from training import checkpoints, huggingface_weights, model_folder
 
@@ -109,8 +110,8 @@ def write_release(folder: str, output_dir: str) -> None:
     do_lower_case = _find_casing(folder, config)
   config.do_lower_case = do_lower_case
   contents["bert_config.json"] = config.to_json_string()
-  files.makedirs(output_dir)
-  checkpoints.write_release(output_dir, values, contents)
+  with new_folder(output_dir) as new:
+    checkpoints.write_release(new, values, contents)
   logging.info("Wrote %s: %s", output_dir, plural(len(values), "tensor"))
 
 

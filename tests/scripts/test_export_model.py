@@ -1,14 +1,10 @@
 """What is wrong with flags and folders is one line, and leaves nothing."""
 
 import json
-import os
-import pathlib
 import shutil
 
 import pytest
 import scripts
-
-import export_model
 
 BAD = {
   "no folder": ({"model_dir": None}, ["--model_dir is required"]),
@@ -113,33 +109,6 @@ def files(tmp_path_factory, goldens):
     shutil.copytree(folder / "model", folder / name)
     (folder / name / path).write_text(json.dumps(content))
   return folder
-
-
-@pytest.mark.parametrize("target", ["new", "a/new", ".", "there", "link"])
-def test_a_folder_gets_the_whole_model(tmp_path, monkeypatch, target):
-  """One that exists stays: the current one, or a mount point, say.
-
-  What a killed export has left there goes.
-  """
-  (tmp_path / "there").mkdir()
-  (tmp_path / "link").symlink_to(tmp_path / "there")
-  here = tmp_path / "here"
-  here.mkdir()
-  monkeypatch.chdir(here if target == "." else tmp_path)
-  before = None
-  if os.path.exists(target):
-    before = os.stat(target).st_ino
-    pathlib.Path(target, ".export-abc", "model").mkdir(parents=True)
-  with export_model.new_folder(target) as folder:
-    os.mkdir(os.path.join(folder, "variables"))
-    for name in ("saved_model.pb", "vocab.txt", "variables/index"):
-      pathlib.Path(folder, name).write_text(name)
-    assert not pathlib.Path(target, "saved_model.pb").exists()
-  found = scripts.tree(target)
-  names = {"saved_model.pb", "vocab.txt", "variables/index"}
-  assert {os.path.relpath(path, target) for path in found} == names
-  assert before in (None, os.stat(target).st_ino)
-  assert not list(tmp_path.rglob(".export-*"))
 
 
 @pytest.mark.parametrize("part", ["task", "encoder"])
