@@ -230,10 +230,10 @@ def recomputed(
 
 
 def traced_once(function: Callable) -> Callable:
-  """The function, which is traced once for all its calls in a graph.
+  """The function, traced only once for all its calls in a graph.
 
-  TensorFlow builds the graph of a deep model in half the time from calls of one
-  function. It must depend on its arguments alone, as for `recomputed`.
+  TensorFlow builds the graph of a deep model faster from calls of one function
+  for all layers. It must depend only on its arguments, as for `recomputed`.
   """
   if tf.executing_eagerly() or variables.in_v1_graph():
     return function

@@ -37,7 +37,7 @@ from training.termination import DeferredTermination, raise_if_signaled
 # cluster may leave half a minute for that and the checkpoint.
 _LOOP_SECONDS = 10.0
 
-# Batches differ in length, so many are timed if they take no longer than this.
+# The length of batches varies, so `time_steps` takes several, for this long.
 _TIMED_SECONDS = 5.0
 
 
@@ -396,9 +396,9 @@ class Estimator:
   ) -> list[float]:
     """The seconds of up to `count` training steps, without any compilation.
 
-    More than three are timed only if they take a few seconds. The weights
-    change, but nothing is saved. With `count` 0, one step is made. The input
-    has no end, like that of a training.
+    After three steps, timing ends as soon as it has taken `_TIMED_SECONDS`. The
+    weights change, but nothing is saved. If `count` is 0, one step is made. The
+    input must be endless, like that of a training.
     """
 
     # The first step of a batch may compile programs for its length.
@@ -430,7 +430,7 @@ class Estimator:
   ) -> tf.Graph:
     """The graph of a training step of a model_fn with this model's weights.
 
-    It calls no functions, so that it contains all operations.
+    Functions are inlined, so the graph contains all operations.
 
     Args:
       model_fn: see the class.
@@ -710,7 +710,7 @@ class Estimator:
 
 @contextlib.contextmanager
 def _functions_traced_in_place():
-  """Makes a `tf.function` that is called inside another one a part of it."""
+  """Traces a `tf.function` that another one calls as a part of its caller."""
   before = tf.config.functions_run_eagerly()
   tf.config.run_functions_eagerly(True)
   try:

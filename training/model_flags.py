@@ -274,6 +274,8 @@ def sequence_length(config: modeling.BertConfig) -> int:
 
 def _check_tokenizer_fits(config, tokenizer):
   """Raises UserError unless vocabulary and casing match the configuration."""
+  from training import model_folder
+
   size = max(tokenizer.vocab.values(), default=-1) + 1
   if size > config.vocab_size:
     name = "spm_model_file" if FLAGS.spm_model_file else "vocab_file"
@@ -282,8 +284,6 @@ def _check_tokenizer_fits(config, tokenizer):
       f"more than vocab_size={config.vocab_size} of {bert_config_file()}; pass "
       f"two files of the same model"
     )
-  from training import model_folder
-
   model_folder.warn_of_few_entries(size, config, bert_config_file())
   check_casing(config, bert_config_file())
   if not FLAGS.spm_model_file and not hasattr(config, "do_lower_case"):

@@ -214,12 +214,12 @@ def check_vocabulary(model: Model) -> None:
 def warn_of_few_entries(
   size: int, config: modeling.BertConfig, path: str
 ) -> None:
-  """Warns if a vocabulary of that size is probably another model's.
+  """Warns if a vocabulary is too small to belong to a model.
 
   Args:
-    size: number of entries.
+    size: number of its entries.
     config: the model's configuration.
-    path: where it is from.
+    path: the file of the configuration.
   """
   if size + _MOST_PADDING < config.vocab_size:
     logging.log_first_n(

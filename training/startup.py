@@ -243,7 +243,7 @@ def _fail(error):
   text = getattr(error, "message", None) or str(error)
   for word in sys.argv[1:]:
     value = word.partition("=")[2] or word
-    # Below, the second line of a path would be lost, and all that follows.
+    # Only the first line is printed, and a path may have two.
     if "\n" in value:
       text = text.replace(value, value.replace("\n", "\\n"))
   # TensorFlow wraps the message in the place of the operation.
@@ -255,6 +255,8 @@ def _fail(error):
   first_line = [*lines, type(error).__name__][0]
   if "No space left" in text and "free some space" not in text:
     first_line += "; free some space and run the same command again"
+  elif "File too large" in text and "free some space" not in text:
+    first_line += "; raise the limit that ulimit -f shows, or write elsewhere"
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"
   print(f"error: {first_line}", file=sys.stderr)
