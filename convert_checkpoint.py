@@ -1,69 +1,9 @@
 """Converts a model to Hugging Face's format, or from it to a release's.
 
-    python convert_checkpoint.py --to=huggingface \\
-      --model_dir=/tmp/mrpc_output --output_dir=/tmp/mrpc_huggingface
-
-`--to=tensorflow` writes `bert_model.ckpt`, `bert_config.json` and `vocab.txt`.
+python convert_checkpoint.py --help
 """
 
-import tempfile
-
-from absl import flags
-
-from errors import UserError
-from export import huggingface, saved_model_weights
-from export.new_folder import check_is_new
-from pipeline import downloads, files
-from training import common_flags, flag_checks, startup
-
-FLAGS = flags.FLAGS
-
-
-def define_flags() -> None:
-  """Defines this script's flags."""
-  flags.DEFINE_enum(
-    "to", None, ["huggingface", "tensorflow"], "The format to write."
-  )
-  common_flags.define_model_dir_flag(
-    more=" Or a checkpoint in such a folder, or the SavedModel of an encoder, "
-    "of which only variables are read."
-  )
-  flags.DEFINE_string("output_dir", None, "New folder to write.")
-
-
-def check_flags() -> None:
-  """Raises UserError if a flag is missing or the folder cannot be written."""
-  flag_checks.require("to", "model_dir", "output_dir")
-  flag_checks.check_output_folder(FLAGS.output_dir)
-  check_is_new(FLAGS.output_dir)
-
-
-def convert_saved_model(model_dir: str) -> None:
-  """Converts the encoder of a SavedModel."""
-  if FLAGS.to == "tensorflow":
-    saved_model_weights.write_release(model_dir, FLAGS.output_dir)
-    return
-  with tempfile.TemporaryDirectory() as folder:
-    saved_model_weights.write_release(model_dir, folder)
-    if not files.exists(f"{folder}/vocab.txt"):
-      raise UserError(
-        f"--model_dir={FLAGS.model_dir} has no assets/vocab.txt; pass "
-        f"--to=tensorflow, copy the model's vocab.txt to the result, and "
-        f"convert that"
-      )
-    huggingface.to_huggingface(folder, FLAGS.output_dir)
-
-
-def main() -> None:
-  check_flags()
-  model_dir = downloads.local_path(FLAGS.model_dir)
-  if saved_model_weights.is_saved_model(model_dir):
-    convert_saved_model(model_dir)
-  elif FLAGS.to == "huggingface":
-    huggingface.to_huggingface(model_dir, FLAGS.output_dir)
-  else:
-    huggingface.to_tensorflow(model_dir, FLAGS.output_dir)
-
+from bert.commands.convert_checkpoint import command
 
 if __name__ == "__main__":
-  startup.run(main, define_flags)
+  command()

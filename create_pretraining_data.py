@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags, logging
 
-from errors import UserError, plural
-from pipeline import corpus, corpus_beam, corpus_workers, instances, progress
-from pipeline.instances import (
+from bert.errors import UserError, plural
+from bert.data import corpus, corpus_beam, corpus_workers, instances, progress
+from bert.data.instances import (
   TrainingInstance,
   create_instances_from_document,
   create_masked_lm_predictions,
@@ -27,7 +27,7 @@ from pipeline.instances import (
   truncate_seq_pair,
   write_instance_to_example_files,
 )
-from training import common_flags, flag_checks, model_flags, startup
+from bert.training import common_flags, flag_checks, model_flags, startup
 
 # Code written for the original finds these here.
 __all__ = [
@@ -274,5 +274,10 @@ def main(beam_arguments: Sequence[str] = ()) -> None:
   log_counts(counts, time.monotonic() - start, outputs)
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Runs the script with the flags of the command line."""
   startup.run(main, define_flags, passes_on="runner")
+
+
+if __name__ == "__main__":
+  command()

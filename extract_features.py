@@ -16,11 +16,11 @@ import time
 
 from absl import flags, logging
 
-from errors import UserError, plural
-from pipeline import progress, text_files
-from tasks import feature_files, features
-from tasks.features import FeatureExtractor
-from training import (
+from bert.errors import UserError, plural
+from bert.data import progress, text_files
+from bert.tasks import feature_files, features
+from bert.tasks.features import FeatureExtractor
+from bert.training import (
   common_flags,
   devices,
   flag_checks,
@@ -179,5 +179,10 @@ def main() -> None:
   )
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Runs the script with the flags of the command line."""
   startup.run(main, define_flags)
+
+
+if __name__ == "__main__":
+  command()

@@ -24,18 +24,33 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import variables  # First: it imports quiet_start.
+from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
-from errors import UserError
-from layers import Activation, DenseWeights, NormWeights, affine, assert_rank
-from layers import create_attention_mask_from_input_mask, create_initializer
-from layers import dense, layer_norm  # noqa: F401  Names of the original.
-from layers import dense_weights, dropout, gelu, get_activation, get_shape_list
-from layers import layer_norm_and_dropout, masked_softmax, merge_heads
-from layers import norm_weights, normalize, recomputed, reshape_from_matrix
-from layers import reshape_to_matrix, split_heads, traced_once
-from packing import UNPACKED, Packing
+from bert.errors import UserError
+from bert.layers import (
+  Activation,
+  DenseWeights,
+  NormWeights,
+  affine,
+  assert_rank,
+)
+from bert.layers import (
+  create_attention_mask_from_input_mask,
+  create_initializer,
+)
+from bert.layers import dense, layer_norm  # noqa: F401  Names of the original.
+from bert.layers import (
+  dense_weights,
+  dropout,
+  gelu,
+  get_activation,
+  get_shape_list,
+)
+from bert.layers import layer_norm_and_dropout, masked_softmax, merge_heads
+from bert.layers import norm_weights, normalize, recomputed, reshape_from_matrix
+from bert.layers import reshape_to_matrix, split_heads, traced_once
+from bert.packing import UNPACKED, Packing
 from tokenization import read_file
 
 

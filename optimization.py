@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import variables  # First: it imports quiet_start.
+from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
 from absl import logging
 
-import loss_scale
-from errors import listing
+from bert import loss_scale
+from bert.errors import listing
 
 
 def learning_rate_schedule(
@@ -114,7 +114,7 @@ class Optimization:
     max_grad_norm: largest global norm of the gradients; larger ones are scaled
       to it.
     gradient_accumulation_steps: number of micro-batches that a batch is divided
-      into; see `training/micro_batches.py`.
+      into; see `bert/training/micro_batches.py`.
     loss_scaling: whether to scale the loss; for float16.
     compiles_gradients: whether each replica compiles the gradients with XLA.
   """

@@ -12,12 +12,12 @@ import sys
 
 from absl import flags
 
-from errors import UserError
-from pipeline import files
-from tasks import classifier, runs
-from tasks.classification import create_model, model_fn_builder
-from tasks.classifier import Classifier
-from tasks.examples import (
+from bert.errors import UserError
+from bert.data import files
+from bert.tasks import classifier, runs
+from bert.tasks.classification import create_model, model_fn_builder
+from bert.tasks.classifier import Classifier
+from bert.tasks.examples import (
   LONG_TEXT,
   DataProcessor,
   InputExample,
@@ -29,22 +29,22 @@ from tasks.examples import (
   file_based_input_fn_builder,
   input_fn_builder,
 )
-from tasks.glue import (
+from bert.tasks.glue import (
   PROCESSORS,
   ColaProcessor,
   MnliProcessor,
   MrpcProcessor,
   XnliProcessor,
 )
-from training import (
+from bert.training import (
   common_flags,
   flag_checks,
   folder_lock,
   model_flags,
   startup,
 )
-from training.experiment import Experiment, ModelFiles
-from training.settings import Settings
+from bert.training.experiment import Experiment, ModelFiles
+from bert.training.settings import Settings
 
 # Names that users import from here.
 __all__ = [
@@ -236,5 +236,10 @@ def main() -> None:
       print(runs.write_results(FLAGS.output_dir, planned, results))
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Runs the script with the flags of the command line."""
   startup.run(main, define_flags)
+
+
+if __name__ == "__main__":
+  command()

@@ -18,25 +18,25 @@ from collections.abc import Mapping, Sequence
 from absl import flags, logging
 
 import tokenization
-from errors import UserError, plural
-from pipeline import instances
-from tasks import dynamic_masking
-from tasks.pretraining import (
+from bert.errors import UserError, plural
+from bert.data import instances
+from bert.tasks import dynamic_masking
+from bert.tasks.pretraining import (
   PretrainingTask,
   gather_indexes,
   get_masked_lm_output,
   get_next_sentence_output,
   model_fn_builder,
 )
-from training import (
+from bert.training import (
   common_flags,
   flag_checks,
   model_flags,
   record_files,
   startup,
 )
-from training.experiment import Experiment, ModelFiles
-from training.settings import Settings, find_weights
+from bert.training.experiment import Experiment, ModelFiles
+from bert.training.settings import Settings, find_weights
 
 # The original's names.
 __all__ = [
@@ -240,5 +240,10 @@ def main() -> None:
   make_experiment().run()
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Runs the script with the flags of the command line."""
   startup.run(main, define_flags)
+
+
+if __name__ == "__main__":
+  command()

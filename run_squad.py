@@ -17,9 +17,9 @@ import dataclasses
 from absl import flags
 
 import tokenization
-from errors import UserError
-from tasks import squad_model, squad_reader
-from tasks.squad import (
+from bert.errors import UserError
+from bert.tasks import squad_model, squad_reader
+from bert.tasks.squad import (
   FeatureWriter,
   InputFeatures,
   ReadingSettings,
@@ -27,10 +27,14 @@ from tasks.squad import (
   convert_examples_to_features,
   read_squad_examples,
 )
-from tasks.squad_decoding import RawResult, get_final_text, write_predictions
-from tasks.squad_model import SquadTask, create_model, model_fn_builder
-from tasks.squad_reader import Reader
-from training import (
+from bert.tasks.squad_decoding import (
+  RawResult,
+  get_final_text,
+  write_predictions,
+)
+from bert.tasks.squad_model import SquadTask, create_model, model_fn_builder
+from bert.tasks.squad_reader import Reader
+from bert.training import (
   common_flags,
   flag_checks,
   model_flags,
@@ -38,8 +42,8 @@ from training import (
   run_record,
   startup,
 )
-from training.experiment import Experiment, ModelFiles
-from training.settings import Settings, find_weights
+from bert.training.experiment import Experiment, ModelFiles
+from bert.training.settings import Settings, find_weights
 
 # Names that users import from here.
 __all__ = [
@@ -239,5 +243,10 @@ def main() -> None:
     make_experiment().run()
 
 
-if __name__ == "__main__":
+def command() -> None:
+  """Runs the script with the flags of the command line."""
   startup.run(main, define_flags)
+
+
+if __name__ == "__main__":
+  command()

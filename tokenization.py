@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from errors import UserError
+from bert.errors import UserError
 
 UNKNOWN = "[UNK]"
 
@@ -164,7 +164,7 @@ def read_file(path: str) -> bytes:
   if "://" not in path:
     with open(path, "rb") as reader:
       return reader.read()
-  import quiet_start  # noqa: F401  isort: skip
+  from bert import quiet_start  # noqa: F401  isort: skip
   import tensorflow as tf
 
   with tf.io.gfile.GFile(path, "rb") as reader:

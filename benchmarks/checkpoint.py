@@ -20,9 +20,9 @@ import time
 import machine
 import training_step
 
-import variables
-from training import checkpoints, startup
-from training.checkpoint_writer import CheckpointWriter
+from bert import variables
+from bert.training import checkpoints, startup
+from bert.training.checkpoint_writer import CheckpointWriter
 
 ROUNDS = 5
 UPDATES = 10

@@ -17,7 +17,7 @@ import tensorflow as tf
 from training_step import make_config
 
 import run_classifier
-from training import estimator, startup, summaries
+from bert.training import estimator, startup, summaries
 
 ROUNDS, STEPS, LENGTHS = 9, 100, (1, 10, 100)
 

@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 import training_step
 
-import fusion
+from bert import fusion
 import modeling
-import variables
+from bert import variables
 
 ROUNDS, STEPS = 7, 2
 

@@ -23,10 +23,10 @@ import onnxruntime
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from pipeline import records
+from bert.data import records
 from run_classifier import MrpcProcessor
-from tasks.classifier import Classifier
-from tasks.examples import convert_example
+from bert.tasks.classifier import Classifier
+from bert.tasks.examples import convert_example
 
 FORMATS = {
   "saved_model": ["none"],

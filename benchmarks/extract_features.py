@@ -35,9 +35,9 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from tasks import feature_files, features
-from training import checkpoints
-from training import startup
+from bert.tasks import feature_files, features
+from bert.training import checkpoints
+from bert.training import startup
 
 LINES, LENGTH, BATCH = 395, 128, 32
 LAYERS = features.LAYERS

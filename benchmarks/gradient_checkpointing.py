@@ -22,7 +22,7 @@ import numpy as np
 import pretraining_step
 import training_step
 
-from training import startup
+from bert.training import startup
 
 # Numbers of rows, without and with checkpointing.
 ROWS = {0: (1, 2), 1: (4, 8)}

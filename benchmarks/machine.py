@@ -9,7 +9,7 @@ import time
 # Benchmarks run from anywhere and find the code beside their folder.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import quiet_start  # noqa: F401  Before TensorFlow.
+from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
 ROOT = sys.path[0]

@@ -15,7 +15,7 @@ import tensorflow as tf
 import training_step
 
 import modeling
-from training import startup
+from bert.training import startup
 
 ROUNDS = 20
 

@@ -18,12 +18,12 @@ import numpy as np
 import original
 import tensorflow as tf
 
-import fusion
+from bert import fusion
 import modeling
 import tokenization
-import variables
-from tasks import classification, examples, glue
-from training import startup
+from bert import variables
+from bert.tasks import classification, examples, glue
+from bert.training import startup
 
 BATCHES = 4
 

@@ -19,11 +19,11 @@ import machine  # noqa: F401  Finds the code.
 import numpy as np
 import tensorflow as tf
 
-import layers
+from bert import layers
 import modeling
 import optimization
 import tokenization
-from tasks import classification, examples, glue
+from bert.tasks import classification, examples, glue
 
 LENGTH = 128
 NAMES = ("input_ids", "input_mask", "segment_ids", "label_id")

@@ -18,14 +18,14 @@ import numpy as np
 import original
 import tensorflow as tf
 
-import fusion
+from bert import fusion
 import modeling
-import variables
+from bert import variables
 from optimization import Optimization
-from tasks import classification, examples
-from tasks import labels as label_types
-from training import estimator, inputs, packed_batches, startup
-from training.task import build_model_fn
+from bert.tasks import classification, examples
+from bert.tasks import labels as label_types
+from bert.training import estimator, inputs, packed_batches, startup
+from bert.training.task import build_model_fn
 
 
 def read_rows(bert_dir, data_dir):

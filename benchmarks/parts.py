@@ -24,11 +24,11 @@ import machine
 import tensorflow as tf
 import training_step
 
-import fusion
-import layers
+from bert import fusion
+from bert import layers
 import modeling
 import optimization
-import variables
+from bert import variables
 
 LAYERS, HIDDEN, BATCH, LENGTH = 6, 384, 32, 56
 

@@ -3,8 +3,8 @@
 import math
 
 import tokenization
-from pipeline import sequences
-from tasks import squad
+from bert.data import sequences
+from bert.tasks import squad
 
 
 def plain_features(example, tokenizer, length, stride, max_query, is_training):

@@ -23,7 +23,7 @@ import plain_tokenizer
 import tensorflow as tf
 
 import tokenization
-from pipeline import corpus, corpus_workers
+from bert.data import corpus, corpus_workers
 
 ROUNDS = 5
 MAX_SEQ_LENGTH = 128

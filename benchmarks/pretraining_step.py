@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 import training_step
 
-import fusion
-import variables
+from bert import fusion
+from bert import variables
 from optimization import Optimization
-from tasks import pretraining
-from training import estimator
-from training import startup
-from training.task import build_model_fn
+from bert.tasks import pretraining
+from bert.training import estimator
+from bert.training import startup
+from bert.training.task import build_model_fn
 
 PREDICTIONS = 20
 

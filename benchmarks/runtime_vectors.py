@@ -23,8 +23,8 @@ import training_step
 from runtimes import SIDES
 
 import modeling
-from tasks.features import FeatureExtractor
-from training import checkpoints
+from bert.tasks.features import FeatureExtractor
+from bert.training import checkpoints
 
 STEPS = 2
 

@@ -18,7 +18,7 @@ import time
 import machine
 import numpy as np
 
-from tasks.classifier import Classifier
+from bert.tasks.classifier import Classifier
 
 SIDES = (
   ("tensorflow", "float32"),

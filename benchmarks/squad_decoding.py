@@ -24,7 +24,7 @@ import numpy as np
 import plain_squad
 
 import tokenization
-from tasks import squad, squad_decoding
+from bert.tasks import squad, squad_decoding
 
 ROUNDS = 5
 QUESTIONS = 10_000

@@ -23,7 +23,7 @@ import machine
 import plain_squad
 
 import tokenization
-from tasks import squad
+from bert.tasks import squad
 
 ROUNDS = 5
 QUESTIONS = 10_000

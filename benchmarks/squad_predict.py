@@ -22,8 +22,8 @@ import numpy as np
 
 import modeling
 import tokenization
-from tasks import squad, squad_model
-from training import estimator, inputs, record_files
+from bert.tasks import squad, squad_model
+from bert.training import estimator, inputs, record_files
 
 BATCH = 8
 

@@ -15,11 +15,11 @@ import machine
 import numpy as np
 import tensorflow as tf
 
-import fusion
+from bert import fusion
 import modeling
 import run_classifier
-import variables
-from training import estimator
+from bert import variables
+from bert.training import estimator
 
 ROUNDS, STEPS = 3, 4
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 import modeling
-import variables
-from tasks import labels as label_types
-from training import checkpoints
+from bert import variables
+from bert.tasks import labels as label_types
+from bert.training import checkpoints
 
 LABELS = ["red", "green", "blue"]
 LABEL_TYPES = {

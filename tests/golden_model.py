@@ -3,8 +3,8 @@
 import numpy as np
 
 import modeling
-import variables
-from training import checkpoints
+from bert import variables
+from bert.training import checkpoints
 
 
 class GoldenModel:

@@ -21,7 +21,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 _SERVER = """
 import gc, json, os, runpy, signal, sys, tempfile, traceback
 sys.path.insert(0, {root!r})
-import extract_features, run_classifier, run_pretraining, run_squad, visualize
+import extract_features, run_classifier, run_pretraining, run_squad
+from bert.commands import visualize
 import matplotlib.figure, sklearn.metrics, tqdm  # Scripts load these on use.
 import tensorflow
 tensorflow.constant  # Loads it.

@@ -6,31 +6,33 @@ from collections.abc import Iterable, Iterator
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-CORE = [
-  "errors",
-  "quiet_start",
-  "variables",
-  "fusion",
-  "layers",
-  "packing",
-  "modeling",
-  "tokenization",
-  "loss_scale",
-  "optimization",
+_CORE = ["modeling", "tokenization", "optimization"]
+_SUBFOLDERS = ["data", "training", "reports", "tasks", "export"]
+
+# The modules at the root that `bert` has under its own name, too.
+ALIASES = [
+  *_CORE,
+  "run_classifier",
+  "run_squad",
+  "run_pretraining",
+  "create_pretraining_data",
+  "extract_features",
 ]
-_SUBFOLDERS = ["pipeline", "training", "reports", "tasks", "export"]
 
 
 def _modules():
   """Dict from dotted name to (folder, path)."""
   found = {}
   for path in ROOT.glob("*.py"):
-    folder = "core" if path.stem in CORE else "scripts"
+    folder = "core" if path.stem in _CORE else "scripts"
     found[path.stem] = (folder, path)
-  for folder in _SUBFOLDERS:
-    for path in (ROOT / folder).glob("*.py"):
-      if path.stem != "__init__":
-        found[f"{folder}.{path.stem}"] = (folder, path)
+  for path in (ROOT / "bert").rglob("*.py"):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if path.stem == "__init__" or parts[1:] in [(name,) for name in ALIASES]:
+      continue
+    folder = parts[1] if len(parts) > 2 else "core"
+    folder = "scripts" if folder == "commands" else folder
+    found[".".join(parts)] = (folder, path)
   return found
 
 

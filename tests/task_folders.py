@@ -3,11 +3,11 @@
 import numpy as np
 
 from golden_classifier import LABEL_TYPES
-from tasks import classification, multiple_choice, squad_model, tagging
-from tasks import labels as label_types
-from tasks.squad import ReadingSettings
-from tasks.tagged_rows import Reading
-from training import checkpoints
+from bert.tasks import classification, multiple_choice, squad_model, tagging
+from bert.tasks import labels as label_types
+from bert.tasks.squad import ReadingSettings
+from bert.tasks.tagged_rows import Reading
+from bert.training import checkpoints
 
 LENGTH = 32
 TAGS = ["O", "B-X", "I-X"]

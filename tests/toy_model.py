@@ -9,8 +9,8 @@ from 0, or from `params["initial_values"]`.
 import numpy as np
 import tensorflow as tf
 
-import variables
-from training import estimator
+from bert import variables
+from bert.training import estimator
 
 
 def model_fn(features, labels, mode, params):

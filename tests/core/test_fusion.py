@@ -16,13 +16,13 @@ import task_folders
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-import fusion
-import layers
+from bert import fusion
+from bert import layers
 import modeling
-from pipeline import records
-from tasks import classifier, examples
-from training import estimator
-from training.task import build_model_fn
+from bert.data import records
+from bert.tasks import classifier, examples
+from bert.training import estimator
+from bert.training.task import build_model_fn
 
 ROWS, WIDTH = 512, 128
 

@@ -6,10 +6,10 @@ import scripts
 import tensorflow as tf
 import toy_model
 
-import loss_scale
+from bert import loss_scale
 import optimization
-import variables
-from training import checkpoints, estimator
+from bert import variables
+from bert.training import checkpoints, estimator
 
 
 def minimize(x, loss_scaling=True, **changes):
@@ -131,7 +131,8 @@ DEVICES = """
 import sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/core"]
 import tensorflow as tf
-import test_loss_scale as test, variables
+import test_loss_scale as test
+from bert import variables
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import layers
-import loss_scale
+from bert import layers
+from bert import loss_scale
 import modeling
 import optimization
-import packing
-import variables
-from errors import UserError
-from training import checkpoints
+from bert import packing
+from bert import variables
+from bert.errors import UserError
+from bert.training import checkpoints
 
 # Parameters of the released models with pooler, by arithmetic; tiny, base and
 # large are also the published figures.

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import optimization
-import variables
-from errors import UserError
+from bert import variables
+from bert.errors import UserError
 from optimization import Optimization
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-import packing
+from bert import packing
 
 CAPACITIES = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import scripts
 
-import quiet_start as startup
+from bert import quiet_start as startup
 
 
 def _started(first_use, **environment):
@@ -54,7 +54,7 @@ def test_the_users_wish_counts():
 @pytest.mark.parametrize(("wish", "expected"), [(None, "4"), ("16", "16")])
 def test_files_in_buckets_are_read_in_small_blocks(wish, expected):
   name = "GCS_READ_CACHE_BLOCK_SIZE_MB"
-  code = f"import os, quiet_start; print(os.environ[{name!r}])"
+  code = f"import os; from bert import quiet_start; print(os.environ[{name!r}])"
   kept = {k: v for k, v in os.environ.items() if k != name}
   result = subprocess.run(
     [sys.executable, "-c", code],
@@ -81,7 +81,12 @@ def test_the_garbage_collector_leaves_tensorflow_alone(wish):
 
 
 @pytest.mark.parametrize(
-  "first", ["training.devices", "tasks.classification", "export.served_model"]
+  "first",
+  [
+    "bert.training.devices",
+    "bert.tasks.classification",
+    "bert.export.served_model",
+  ],
 )
 def test_it_comes_first_whatever_is_imported_first(first):
   code = f"import sys, {first}; assert 'tensorflow.python' not in sys.modules"

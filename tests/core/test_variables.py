@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import variables
+from bert import variables
 
 
 def _seed(site="site", seed=1, scope="bert"):

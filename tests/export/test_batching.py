@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from export.batching import Batcher, QueueFullError, StoppedError
+from bert.export.batching import Batcher, QueueFullError, StoppedError
 
 
 def run(scenario, answer=None, **options):

@@ -5,12 +5,12 @@ import pytest
 import task_folders
 import tensorflow as tf
 
-from errors import UserError
-from export import chooser_graph, text_graph
-from pipeline import records
-from tasks import multiple_choice
-from tasks.chooser import Chooser
-from tasks.choices import Example
+from bert.errors import UserError
+from bert.export import chooser_graph, text_graph
+from bert.data import records
+from bert.tasks import multiple_choice
+from bert.tasks.chooser import Chooser
+from bert.tasks.choices import Example
 
 GROUPS = [
   ("He opens the door.", ["He goes in.", "It is red.", "the the"], ""),

@@ -9,17 +9,17 @@ import pytest
 from safetensors import numpy as safetensors
 
 import golden_classifier
-import layers
+from bert import layers
 import tokenization
-from errors import UserError
-from export import huggingface, saved_model
-from tasks import classification, multiple_choice, pretraining, squad_model
-from tasks import tagging
-from tasks import labels as label_types
-from tasks.classifier import Classifier
-from tasks.find_task import find_task
-from tasks.squad import ReadingSettings
-from training import checkpoints, model_folder
+from bert.errors import UserError
+from bert.export import huggingface, saved_model
+from bert.tasks import classification, multiple_choice, pretraining, squad_model
+from bert.tasks import tagging
+from bert.tasks import labels as label_types
+from bert.tasks.classifier import Classifier
+from bert.tasks.find_task import find_task
+from bert.tasks.squad import ReadingSettings
+from bert.training import checkpoints, model_folder
 
 NAMES = ["O", "B-PER", "I-PER"]
 

@@ -6,9 +6,9 @@ import task_folders
 from golden_classifier import sequences
 from scipy import special
 
-from export import lite, task_graph
-from pipeline import records
-from tasks.classifier import Classifier
+from bert.export import lite, task_graph
+from bert.data import records
+from bert.tasks.classifier import Classifier
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter")
 

@@ -1,4 +1,4 @@
-"""export/new_folder.py: a folder is new, or has all files."""
+"""bert/export/new_folder.py: a folder is new, or has all files."""
 
 import os
 import pathlib
@@ -6,8 +6,8 @@ import pathlib
 import pytest
 import scripts
 
-from errors import UserError
-from export import new_folder
+from bert.errors import UserError
+from bert.export import new_folder
 
 
 @pytest.mark.parametrize("target", ["new", "a/new", ".", "there", "link"])

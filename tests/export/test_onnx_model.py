@@ -11,12 +11,12 @@ import task_folders
 import tensorflow as tf
 
 import modeling
-import variables
-from errors import UserError
-from export import onnx_model
-from pipeline import files, records
-from training import checkpoints
-from training.estimator import ModeKeys
+from bert import variables
+from bert.errors import UserError
+from bert.export import onnx_model
+from bert.data import files, records
+from bert.training import checkpoints
+from bert.training.estimator import ModeKeys
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import tokenization
-from errors import UserError
-from export import saved_model, text_graph
-from training import checkpoints
+from bert.errors import UserError
+from bert.export import saved_model, text_graph
+from bert.training import checkpoints
 
 SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
 

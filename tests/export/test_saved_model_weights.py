@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import modeling
-from errors import UserError
-from export import saved_model_weights
-from training import checkpoints, model_folder
+from bert.errors import UserError
+from bert.export import saved_model_weights
+from bert.training import checkpoints, model_folder
 
 CONFIG = modeling.BertConfig(9, 8, 1, 2, 6, "gelu", 0.1, 0.1, 5, 2)
 LAYER = "transformer/layer_0"

@@ -16,11 +16,11 @@ import pytest
 import task_folders
 import web_page
 
-from errors import UserError
-from export import rest, served_model, server
-from export.served_model import Field, ServedModel
-from tasks import squad_decoding
-from training import predictor
+from bert.errors import UserError
+from bert.export import rest, served_model, server
+from bert.export.served_model import Field, ServedModel
+from bert.tasks import squad_decoding
+from bert.training import predictor
 
 LABELS = ["no", "yes"]
 

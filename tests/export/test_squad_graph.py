@@ -8,11 +8,11 @@ import pytest
 import task_folders
 import tensorflow as tf
 
-from export import load_task, served_model, squad_graph, text_graph
-from tasks import squad_model
-from tasks.squad import ReadingSettings
-from tasks.squad_decoding import DecodingSettings
-from tasks.squad_reader import Reader
+from bert.export import load_task, served_model, squad_graph, text_graph
+from bert.tasks import squad_model
+from bert.tasks.squad import ReadingSettings
+from bert.tasks.squad_decoding import DecodingSettings
+from bert.tasks.squad_reader import Reader
 
 # Dropped characters, characters that become two, and words without pieces.
 TEXTS = [

@@ -6,12 +6,12 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from errors import UserError
-from export import tagger_graph, text_graph
-from tasks import tagging, text_words
-from tasks.tagged_rows import Reading
-from tasks.tagger import Tagger
-from training import checkpoints
+from bert.errors import UserError
+from bert.export import tagger_graph, text_graph
+from bert.tasks import tagging, text_words
+from bert.tasks.tagged_rows import Reading
+from bert.tasks.tagger import Tagger
+from bert.training import checkpoints
 
 LABELS = ["B-PER", "I-PER", "E-PER", "S-LOC", "O", "B-LOC", "I-LOC"]
 TEXTS = [

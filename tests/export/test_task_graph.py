@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 from golden_classifier import LABEL_TYPES, LABELS, golden_values
 
-from export import task_graph, text_graph
-from pipeline import records
-from tasks import classification, examples
-from tasks import labels as label_types
-from tasks.classifier import Classifier
-from tasks.features import FeatureExtractor
-from training import checkpoints
+from bert.export import task_graph, text_graph
+from bert.data import records
+from bert.tasks import classification, examples
+from bert.tasks import labels as label_types
+from bert.tasks.classifier import Classifier
+from bert.tasks.features import FeatureExtractor
+from bert.training import checkpoints
 
 # Shorter than a row, longer than several, without words, and a long one with a
 # short one.

@@ -8,8 +8,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 import tokenization
-from errors import UserError
-from export import text_graph
+from bert.errors import UserError
+from bert.export import text_graph
 
 # Where words end, what is dropped, and what depends on its neighbors.
 SPECIAL = (

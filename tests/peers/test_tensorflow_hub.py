@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tokenization
-from export import package_tokenizer, saved_model, text_graph
+from bert.export import package_tokenizer, saved_model, text_graph
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 hub = pytest.importorskip("tensorflow_hub")

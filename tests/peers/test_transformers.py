@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import layers
+from bert import layers
 import modeling
-import variables
-from export import huggingface
-from tasks import (
+from bert import variables
+from bert.export import huggingface
+from bert.tasks import (
   classification,
   labels,
   multiple_choice,
@@ -23,8 +23,8 @@ from tasks import (
   squad_model,
   tagging,
 )
-from tasks.squad import ReadingSettings
-from training import checkpoints, model_folder
+from bert.tasks.squad import ReadingSettings
+from bert.training import checkpoints, model_folder
 
 pytestmark = pytest.mark.peers
 

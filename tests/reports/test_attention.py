@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports import attention
+from bert.reports import attention
 
 
 class _Page(html.parser.HTMLParser):

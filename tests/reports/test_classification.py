@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from web_page import Page
 
-from reports import charts, training_page
-from reports import classification as classification_report
-from tasks import labels as label_types
-from tasks.examples import InputExample
+from bert.reports import charts, training_page
+from bert.reports import classification as classification_report
+from bert.tasks import labels as label_types
+from bert.tasks.examples import InputExample
 
 HISTORY = {
   "loss": [(10, 0.7), (20, math.nan), (30, 0.25)],

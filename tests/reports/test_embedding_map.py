@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib import figure
 
-from pipeline import files
-from reports import embedding_map
+from bert.data import files
+from bert.reports import embedding_map
 
 
 class TestProject:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from web_page import Page
 
-from pipeline import files
-from reports import html
+from bert.data import files
+from bert.reports import html
 
 
 def policy(page):

@@ -5,9 +5,9 @@ import re
 import pytest
 from web_page import Page
 
-from reports import multiple_choice as choice_report
-from tasks.choices import Example
-from tasks.multiple_choice import ScoredChoices
+from bert.reports import multiple_choice as choice_report
+from bert.tasks.choices import Example
+from bert.tasks.multiple_choice import ScoredChoices
 
 ERRORS = "Errors with the highest probability"
 

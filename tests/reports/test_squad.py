@@ -14,8 +14,8 @@ import pytest
 from hypothesis import strategies as st
 from web_page import Page
 
-from reports import squad as squad_report
-from reports.squad import AnsweredQuestion
+from bert.reports import squad as squad_report
+from bert.reports.squad import AnsweredQuestion
 
 NASTY = [
   "</script><script>alert('x')</script>",

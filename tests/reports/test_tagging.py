@@ -5,8 +5,8 @@ import re
 import pytest
 from web_page import Page
 
-from reports import tagging as tagging_report
-from tasks.tagged_scores import TaggedSentence, TaggedSet
+from bert.reports import tagging as tagging_report
+from bert.tasks.tagged_scores import TaggedSentence, TaggedSet
 
 LABELS = [
   f"{prefix}-{kind}" for kind in ("LOC", "ORG", "PER") for prefix in "BI"

@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 import scripts
 
-import build_vocab
+from bert.commands import build_vocab
 import tokenization
-from training import termination
+from bert.training import termination
 
 SAMPLE = scripts.ROOT / "sample_text.txt"
 

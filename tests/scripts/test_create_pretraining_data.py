@@ -14,7 +14,7 @@ import sentencepiece
 import tensorflow as tf
 
 import create_pretraining_data
-from pipeline import instances
+from bert.data import instances
 
 SCRIPT = "create_pretraining_data.py"
 
@@ -165,7 +165,9 @@ def test_no_process_loads_tensorflow(command, tmp_path):
     env={**_quiet(), "PYTHONPROFILEIMPORTTIME": "1"},
   )
   modules = re.findall(r"^import time:.*\| +(\S+)$", log, re.MULTILINE)
-  assert modules.count("pipeline.instances") >= 3  # The script and two workers.
+  assert (
+    modules.count("bert.data.instances") >= 3
+  )  # The script and two workers.
   loaded = {module.split(".")[0] for module in modules}
   assert not loaded & {"tensorflow", "keras", "sklearn", "matplotlib", "scipy"}
 

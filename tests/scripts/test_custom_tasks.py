@@ -23,7 +23,7 @@ import tiny_task
 from scipy import stats
 from sklearn import metrics
 
-from training import summaries
+from bert.training import summaries
 
 # Words of the golden vocabulary.
 WORDS = ["that", "with", "from", "were", "which", "this", "their", "also"]

@@ -13,9 +13,9 @@ import pytest
 import scripts
 import tiny_task
 
-from pipeline.files import atomic_write
-from tasks.features import FeatureExtractor
-from training import checkpoints
+from bert.data.files import atomic_write
+from bert.tasks.features import FeatureExtractor
+from bert.training import checkpoints
 
 SCRIPT = "extract_features.py"
 

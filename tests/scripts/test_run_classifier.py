@@ -16,7 +16,7 @@ import tensorflow as tf
 import tiny_task
 
 import modeling
-from training import checkpoints, folder_lock, summaries
+from bert.training import checkpoints, folder_lock, summaries
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ USER_SCRIPT = """
 import os
 import run_classifier
 import tokenization
-from training import startup
+from bert.training import startup
 
 class MoodProcessor(run_classifier.DataProcessor):
   def get_train_examples(self, data_dir):

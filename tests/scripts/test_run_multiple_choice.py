@@ -11,11 +11,11 @@ import pytest
 import scripts
 import tiny_task
 
-import run_multiple_choice
+from bert.commands import run_multiple_choice
 import tokenization
-from errors import UserError
-from tasks import choices, multiple_choice
-from tasks.choices import Example
+from bert.errors import UserError
+from bert.tasks import choices, multiple_choice
+from bert.tasks.choices import Example
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
 

@@ -11,8 +11,8 @@ import task_folders
 import tiny_task
 
 import tokenization
-from tasks import tagged_rows
-from training import checkpoints, record_files
+from bert.tasks import tagged_rows
+from bert.training import checkpoints, record_files
 
 DATA = scripts.ROOT / "sample_data" / "ner"
 TEXT = "Anna saw Oslo"

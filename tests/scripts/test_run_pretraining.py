@@ -12,11 +12,11 @@ import pytest
 import scripts
 import tiny_task
 
-import layers
+from bert import layers
 import modeling
 import tokenization
-from pipeline import instances
-from training import checkpoints, start_checks, summaries
+from bert.data import instances
+from bert.training import checkpoints, start_checks, summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 RESULTS = {

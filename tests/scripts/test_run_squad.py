@@ -13,10 +13,10 @@ import scripts
 import tensorflow as tf
 import tiny_task
 
-from errors import UserError
-from pipeline import records
-from tasks import squad_reader
-from training import checkpoints, summaries
+from bert.errors import UserError
+from bert.data import records
+from bert.tasks import squad_reader
+from bert.training import checkpoints, summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 ANSWERS = ("predictions.json", "nbest_predictions.json")

@@ -106,9 +106,12 @@ COMMANDS = {
 _CODE = """
 import json, os, runpy, sys
 sys.modules.update(dict.fromkeys(["onnx", "openvino", "tensorflow_text"]))
-import build_vocab, convert_checkpoint, create_pretraining_data, download
-import extract_features, fill_mask, run_classifier, run_multiple_choice
-import run_ner, run_pretraining, run_squad, serve, visualize
+import create_pretraining_data
+from bert.commands import build_vocab, convert_checkpoint, download
+import extract_features, run_classifier
+from bert.commands import fill_mask, run_multiple_choice
+import run_pretraining, run_squad
+from bert.commands import run_ner, serve, visualize
 for name, argv in json.loads(sys.argv[1]).items():
   if not os.fork():
     sys.argv = argv
@@ -260,7 +263,7 @@ def test_results_need_standard_output(command):
 def test_piped_input_is_utf8_in_any_locale(tmp_path, encoding):
   script = tmp_path / "script.py"
   script.write_text(
-    "from tasks import terminal\nfrom training import startup\n"
+    "from bert.tasks import terminal\nfrom bert.training import startup\n"
     "startup.run(lambda: print(terminal.ask('')), lambda: None)\n"
   )
 
@@ -287,7 +290,7 @@ def print_text(tmp_path):
   """Prints a text, and a path that is not UTF-8, in another encoding."""
   script = tmp_path / "script.py"
   script.write_text(
-    "from training import startup\n"
+    "from bert.training import startup\n"
     "startup.run(lambda: print('caf\\xe9 \\u732b \\udce9'), lambda: None)\n"
   )
 

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-import variables
-import visualize
-from training import checkpoints, model_folder
+from bert import variables
+from bert.commands import visualize
+from bert.training import checkpoints, model_folder
 
 SENTENCES = ["the cat sat", "a dog ran", "it was late", "the end", "no more"]
 

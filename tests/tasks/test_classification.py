@@ -18,22 +18,22 @@ from golden_classifier import (
 )
 from scipy import special
 
-import layers
+from bert import layers
 import modeling
 import tokenization
-import variables
-from errors import UserError
-from tasks import classification, glue, tagging
-from tasks import labels as label_types
-from tasks.examples import (
+from bert import variables
+from bert.errors import UserError
+from bert.tasks import classification, glue, tagging
+from bert.tasks import labels as label_types
+from bert.tasks.examples import (
   DataProcessor,
   InputExample,
   InputFeatures,
   input_fn_builder,
 )
-from tasks.tagged_rows import Reading
-from training import checkpoints, estimator
-from training.task import RowSet, build_model_fn
+from bert.tasks.tagged_rows import Reading
+from bert.training import checkpoints, estimator
+from bert.training.task import RowSet, build_model_fn
 
 LABEL_IDS = {
   "classification": [0, 2, 1, 1],

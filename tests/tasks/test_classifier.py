@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from scipy import special
 
 import tokenization
-from errors import UserError
-from tasks import classification, classifier, prediction_files
-from tasks import labels as label_types
-from tasks.classifier import Classifier
-from training import checkpoints
+from bert.errors import UserError
+from bert.tasks import classification, classifier, prediction_files
+from bert.tasks import labels as label_types
+from bert.tasks.classifier import Classifier
+from bert.training import checkpoints
 
 # Words of the golden vocabulary, each a single piece.
 WORDS = re.findall(

@@ -7,15 +7,15 @@ import pytest
 import tensorflow as tf
 
 import modeling
-import variables
+from bert import variables
 from optimization import Optimization
-from pipeline import records
-from tasks import labels as label_types
-from tasks import multiple_choice, pretraining, squad_model, tagging
-from tasks.classification import ClassificationTask
-from tasks.tagged_rows import Reading
-from training.estimator import ModeKeys
-from training.task import build_model_fn
+from bert.data import records
+from bert.tasks import labels as label_types
+from bert.tasks import multiple_choice, pretraining, squad_model, tagging
+from bert.tasks.classification import ClassificationTask
+from bert.tasks.tagged_rows import Reading
+from bert.training.estimator import ModeKeys
+from bert.training.task import build_model_fn
 
 ROWS, LENGTH, NAMES = 4, 8, ["a", "b", "c"]
 CONFIG = modeling.BertConfig(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
-from pipeline import instances, records, sequences
-from tasks import dynamic_masking
-from training import inputs, record_files
+from bert.data import instances, records, sequences
+from bert.tasks import dynamic_masking
+from bert.training import inputs, record_files
 
 ADDED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 

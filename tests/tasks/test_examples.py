@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tiny_task import write_tsv
 
 import tokenization
-from errors import UserError
-from pipeline import records, sequences
-from tasks import labels as label_types
-from tasks.examples import (
+from bert.errors import UserError
+from bert.data import records, sequences
+from bert.tasks import labels as label_types
+from bert.tasks.examples import (
   LONG_TEXT,
   DataProcessor,
   InputExample,
@@ -28,7 +28,7 @@ from tasks.examples import (
   input_fn_builder,
   label_id,
 )
-from training import estimator, inputs
+from bert.training import estimator, inputs
 
 SEQ_LENGTH = 48
 BOM = "\ufeff"

@@ -8,10 +8,10 @@ import pytest
 import scripts
 import tiny_task
 
-from errors import UserError
-from pipeline import new_pieces
-from tasks import extended_model
-from training import checkpoints, model_folder
+from bert.errors import UserError
+from bert.data import new_pieces
+from bert.tasks import extended_model
+from bert.training import checkpoints, model_folder
 
 WORD = "word_embeddings"
 

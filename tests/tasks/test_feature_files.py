@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 import modeling
 import tokenization
-from pipeline import text_files
-from tasks import feature_files, features
-from training import inputs, model_folder
+from bert.data import text_files
+from bert.tasks import feature_files, features
+from bert.training import inputs, model_folder
 
 FORMATS = ["jsonl", "npz", "parquet"]
 BINARY = FORMATS[1:]

@@ -8,8 +8,8 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import features
-from training import checkpoints, inputs, model_folder
+from bert.tasks import features
+from bert.training import checkpoints, inputs, model_folder
 
 TEXTS = [
   "Who was Jim Henson ?",

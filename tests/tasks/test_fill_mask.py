@@ -18,12 +18,12 @@ import tiny_task
 
 import modeling
 import tokenization
-import variables
-from errors import UserError
-from pipeline import downloads
-from tasks import masked_text, pretraining
-from tasks.fill_mask import MaskFiller
-from training import checkpoints, model_folder
+from bert import variables
+from bert.errors import UserError
+from bert.data import downloads
+from bert.tasks import masked_text, pretraining
+from bert.tasks.fill_mask import MaskFiller
+from bert.training import checkpoints, model_folder
 
 TEXT = "the city would be unaffable"
 
@@ -329,7 +329,7 @@ def test_a_model_without_next_sentences_fills_masks(tmp_path, folder, filler):
 
 
 def test_answers_are_json(filler):
-  import fill_mask
+  from bert.commands import fill_mask
 
   (filled,) = filler(["the [MASK]"])
   assert json.loads(fill_mask.to_json(filled)) == {
@@ -340,7 +340,7 @@ def test_answers_are_json(filler):
 
 
 def test_long_lines_are_answered_in_small_groups():
-  import fill_mask
+  from bert.commands import fill_mask
 
   texts = ["a"] * 300 + ["a" * 6000, ("a" * 3000, "b" * 3000), "b" * 6000, "c"]
   found = list(fill_mask.groups(texts))

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tasks.find_task import find_task
-from tasks import classification, tagging
-from tasks import labels as label_types
-from tasks.tagged_rows import Reading
+from bert.tasks.find_task import find_task
+from bert.tasks import classification, tagging
+from bert.tasks import labels as label_types
+from bert.tasks.tagged_rows import Reading
 
 
 def _write(folder, **contents):

@@ -6,11 +6,11 @@ import pytest
 from absl import logging
 from tiny_task import write_tsv
 
-from errors import UserError
-from tasks import glue
-from tasks import labels as label_types
-from tasks.examples import DataProcessor, InputExample
-from training import metrics
+from bert.errors import UserError
+from bert.tasks import glue
+from bert.tasks import labels as label_types
+from bert.tasks.examples import DataProcessor, InputExample
+from bert.training import metrics
 
 BOM = "\ufeff"
 

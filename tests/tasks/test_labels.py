@@ -12,9 +12,9 @@ from scipy import special
 from sklearn import metrics
 from sklearn.utils.class_weight import compute_class_weight
 
-from errors import UserError
-from pipeline import records
-from tasks import labels as label_types
+from bert.errors import UserError
+from bert.data import records
+from bert.tasks import labels as label_types
 
 THREE = ["red", "green", "blue"]
 # Within what `log_loss` takes as it is: it clips at float64's epsilon.

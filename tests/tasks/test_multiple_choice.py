@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-import layers
-import variables
-from tasks import multiple_choice
-from tasks.choices import Example
-from training.estimator import ModeKeys
+from bert import layers
+from bert import variables
+from bert.tasks import multiple_choice
+from bert.tasks.choices import Example
+from bert.training.estimator import ModeKeys
 
 # Rows of up to three choices. No right choice is the first of its row.
 COUNTS, LABELS = [3, 2, 3, 2], [2, 1, 1, 1]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import packing
-from tasks import pretraining, tagging
-from tasks import labels as label_types
-from tasks.classification import ClassificationTask
-from tasks.tagged_rows import Reading
-from training.task import build_model_fn
+from bert import packing
+from bert.tasks import pretraining, tagging
+from bert.tasks import labels as label_types
+from bert.tasks.classification import ClassificationTask
+from bert.tasks.tagged_rows import Reading
+from bert.training.task import build_model_fn
 
 # The golden batch has sequences of 32, 20, 9 and 3 tokens.
 PACKINGS = {"eval": packing.best_fit([32, 20, 9, 3], 32)}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import labels as label_types
-from tasks import prediction_files
-from tasks.examples import InputExample
+from bert.tasks import labels as label_types
+from bert.tasks import prediction_files
+from bert.tasks.examples import InputExample
 
 ODD_TEXT = st.text(
   st.sampled_from(list("ab\"'\t\n |\\")) | st.characters(codec="utf-8"),

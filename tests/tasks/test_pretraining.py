@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 import modeling
-import variables
-from pipeline import instances, records
-from tasks import pretraining
-from training import checkpoints, estimator, inputs, record_files
+from bert import variables
+from bert.data import instances, records
+from bert.tasks import pretraining
+from bert.training import checkpoints, estimator, inputs, record_files
 
 NAMES = (
   "input_ids",

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from errors import UserError
-from tasks import classification, glue, runs, tabular
-from tasks import labels as label_types
-from tasks.examples import content_hash
+from bert.errors import UserError
+from bert.tasks import classification, glue, runs, tabular
+from bert.tasks import labels as label_types
+from bert.tasks.examples import content_hash
 
 
 def request(**changes):

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import task_folders
 
-from tasks import chooser, classifier, features, fill_mask, squad_reader, tagger
+from bert.tasks import (
+  chooser,
+  classifier,
+  features,
+  fill_mask,
+  squad_reader,
+  tagger,
+)
 
 TEXTS = ["Jim Henson was a puppeteer", "the mountains of the north"]
 PAIR = tuple(TEXTS)

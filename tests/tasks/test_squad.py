@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import tokenization
 from benchmarks import plain_squad
-from errors import UserError
-from pipeline import records, sequences
-from tasks import squad
-from training import record_files
+from bert.errors import UserError
+from bert.data import records, sequences
+from bert.tasks import squad
+from bert.training import record_files
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tasks import squad, squad_decoding
-from tasks.squad_decoding import DecodingSettings, RawResult
+from bert.tasks import squad, squad_decoding
+from bert.tasks.squad_decoding import DecodingSettings, RawResult
 
 V2 = DecodingSettings(version_2_with_negative=True)
 

@@ -13,13 +13,13 @@ from scipy import special
 
 import modeling
 import tokenization
-import variables
-from errors import UserError
-from tasks import squad, squad_decoding, squad_model, squad_reader
-from tasks.squad import ReadingSettings
-from tasks.squad_model import SquadTask
-from tasks.squad_reader import Reader
-from training import checkpoints, estimator
+from bert import variables
+from bert.errors import UserError
+from bert.tasks import squad, squad_decoding, squad_model, squad_reader
+from bert.tasks.squad import ReadingSettings
+from bert.tasks.squad_model import SquadTask
+from bert.tasks.squad_reader import Reader
+from bert.training import checkpoints, estimator
 
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 SPANS = ("start_positions", "end_positions")

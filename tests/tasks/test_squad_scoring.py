@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 
 import tokenization
-from tasks import squad, squad_decoding, squad_scoring
-from tasks.squad import ReadingSettings
+from bert.tasks import squad, squad_decoding, squad_scoring
+from bert.tasks.squad import ReadingSettings
 
 SMALL = ReadingSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
 

@@ -11,9 +11,9 @@ import pytest
 from sklearn.model_selection import train_test_split
 from table_files import write, write_rows
 
-from tasks import classification, tabular
-from tasks import labels as label_types
-from tasks.examples import InputExample
+from bert.tasks import classification, tabular
+from bert.tasks import labels as label_types
+from bert.tasks.examples import InputExample
 
 
 def labeled(folder, labels, name="train.tsv"):

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from errors import UserError
-from tasks import tagged_text
+from bert.errors import UserError
+from bert.tasks import tagged_text
 
 COLUMNS = """-DOCSTART- -X- O
 

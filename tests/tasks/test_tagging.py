@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-import layers
+from bert import layers
 import tokenization
-import variables
-from errors import UserError
-from tasks import tagged_rows, tagging
-from tasks.tagged_rows import Reading
-from tasks.tagged_text import Sentence
-from training.estimator import ModeKeys
-from training.task import RowSet
+from bert import variables
+from bert.errors import UserError
+from bert.tasks import tagged_rows, tagging
+from bert.tasks.tagged_rows import Reading
+from bert.tasks.tagged_text import Sentence
+from bert.training.estimator import ModeKeys
+from bert.training.task import RowSet
 
 LABELS = {"O": 0, "X": 1}
 WORDS = ["unaffable", "the", "reading", "\x00", "mountains", "of"]

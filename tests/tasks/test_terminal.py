@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from errors import UserError
-from tasks import squad_reader, terminal
+from bert.errors import UserError
+from bert.tasks import squad_reader, terminal
 
 
 def test_a_byte_order_mark_is_no_part_of_the_input():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import text_words
+from bert.tasks import text_words
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from unittest import mock
 import pytest
 import toy_model
 
-from training import checkpoints, estimator, startup
-from training import termination as signals
-from training.termination import DeferredTermination
+from bert.training import checkpoints, estimator, startup
+from bert.training import termination as signals
+from bert.training.termination import DeferredTermination
 
 
 class _Terminated(BaseException):

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import toy_model
 
-from pipeline import files
-from training import best_checkpoint, checkpoints
+from bert.data import files
+from bert.training import best_checkpoint, checkpoints
 
 NAN = float("nan")
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 import toy_model
 
 import optimization
-import variables
-from errors import UserError
-from training import checkpoints, memory
-from training.checkpoint_writer import CheckpointWriter
+from bert import variables
+from bert.errors import UserError
+from bert.training import checkpoints, memory
+from bert.training.checkpoint_writer import CheckpointWriter
 
 TRAINING_STEPS = 3
 

@@ -13,10 +13,10 @@ import pytest
 import scripts
 import tensorflow as tf
 
-import variables
-from errors import UserError
-from pipeline import files
-from training import checkpoints
+from bert import variables
+from bert.errors import UserError
+from bert.data import files
+from bert.training import checkpoints
 
 DATA = ".data-00000-of-00001"
 
@@ -225,7 +225,7 @@ class TestDamage:
 KILL_WRITERS = """
   import itertools, os, signal, sys, time
   import tensorflow as tf
-  from training import checkpoints
+  from bert.training import checkpoints
 
   def write_for_ever(folder):
     for step in itertools.count(1):

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from errors import UserError
-from training import cluster
+from bert.errors import UserError
+from bert.training import cluster
 
 HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222", "[::1]:2222"]
 

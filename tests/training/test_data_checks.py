@@ -1,4 +1,4 @@
-"""training/data_checks.py: warnings about rows made by hand."""
+"""bert/training/data_checks.py: warnings about rows made by hand."""
 
 import functools
 import json
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from pipeline import records
-from training import data_checks, inputs
-from training.task import RowSet, Task
+from bert.data import records
+from bert.training import data_checks, inputs
+from bert.training.task import RowSet, Task
 
 LENGTH = 4
 SEQUENCES = records.sequence_spec(LENGTH)

@@ -9,8 +9,8 @@ import pytest
 import scripts
 import tensorflow as tf
 
-from errors import UserError
-from training import checkpoints, cluster, devices, summaries
+from bert.errors import UserError
+from bert.training import checkpoints, cluster, devices, summaries
 
 # The features of pre-training.
 NAMES = (
@@ -186,10 +186,10 @@ sys.path.insert(0, {tests!r})
 import tensorflow as tf
 import golden_model, toy_model
 from optimization import Optimization
-from pipeline import files
-from tasks import pretraining
-from training import cluster, devices, estimator
-from training.task import build_model_fn
+from bert.data import files
+from bert.tasks import pretraining
+from bert.training import cluster, devices, estimator
+from bert.training.task import build_model_fn
 
 kind, config, out = sys.argv[1:]
 if kind == "multi_worker":

@@ -11,9 +11,15 @@ import pytest
 
 import modeling
 import tokenization
-from errors import UserError
-from pipeline import files, records
-from training import checkpoints, engines, model_folder, predictor, runtimes
+from bert.errors import UserError
+from bert.data import files, records
+from bert.training import (
+  checkpoints,
+  engines,
+  model_folder,
+  predictor,
+  runtimes,
+)
 
 AXES = {"tokens": (records.POSITION,)}
 

@@ -17,10 +17,10 @@ import toy_model
 
 import optimization
 import run_classifier
-import variables
-from errors import UserError
-from tasks import examples
-from training import checkpoints, estimator, folder_lock, summaries
+from bert import variables
+from bert.errors import UserError
+from bert.tasks import examples
+from bert.training import checkpoints, estimator, folder_lock, summaries
 
 ROWS = 11
 
@@ -906,10 +906,11 @@ MIRRORED = """
 import json, pathlib, sys, tempfile
 sys.path.insert(0, {tests!r})
 import tensorflow as tf
-import golden_model, modeling, optimization, variables
-from errors import UserError
-from tasks import examples
-from training import checkpoints, devices, estimator
+import golden_model, modeling, optimization
+from bert import variables
+from bert.errors import UserError
+from bert.tasks import examples
+from bert.training import checkpoints, devices, estimator
 
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 cpu = tf.config.list_physical_devices("CPU")[0]

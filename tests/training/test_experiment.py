@@ -11,13 +11,19 @@ import tensorflow as tf
 import tiny_task
 
 import modeling
-import variables
-from errors import UserError
-from tasks import find_task
-from pipeline import records
-from training import checkpoints, experiment, folder_lock, memory, summaries
-from training.settings import Settings
-from training.task import Evaluation, Outputs, Task
+from bert import variables
+from bert.errors import UserError
+from bert.tasks import find_task
+from bert.data import records
+from bert.training import (
+  checkpoints,
+  experiment,
+  folder_lock,
+  memory,
+  summaries,
+)
+from bert.training.settings import Settings
+from bert.training.task import Evaluation, Outputs, Task
 
 CONFIG = modeling.BertConfig(
   vocab_size=20,

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from errors import UserError
-from training import folder_lock
+from bert.errors import UserError
+from bert.training import folder_lock
 
 
 def in_a_fork(function):

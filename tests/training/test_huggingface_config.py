@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from errors import UserError
-from training import model_folder
-from training.huggingface_config import read_config, read_head
+from bert.errors import UserError
+from bert.training import model_folder
+from bert.training.huggingface_config import read_config, read_head
 
 FIELDS = {
   "architectures": ["BertForMaskedLM"],

@@ -11,10 +11,14 @@ import pytest
 from safetensors import numpy as safetensors
 
 import modeling
-from errors import UserError
-from tasks import pretraining
-from training import checkpoints
-from training.huggingface_weights import Weights, tensor_name, variable_name
+from bert.errors import UserError
+from bert.tasks import pretraining
+from bert.training import checkpoints
+from bert.training.huggingface_weights import (
+  Weights,
+  tensor_name,
+  variable_name,
+)
 
 # Their names of the tensors of a model with one layer and pre-training heads,
 # with the shapes for H = 4, 8 wide, 9 words, 6 positions and 2 types.

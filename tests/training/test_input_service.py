@@ -7,8 +7,8 @@ import socket
 
 import scripts
 
-from pipeline import records
-from training import inputs
+from bert.data import records
+from bert.training import inputs
 
 SPEC = {
   "input_ids": records.sequence_feature(8),
@@ -39,7 +39,7 @@ import json, sys
 sys.path[:0] = [{tests!r} + folder for folder in ("", "/training", "/..")]
 import tensorflow as tf
 import test_input_service as test
-from training import devices, inputs
+from bert.training import devices, inputs
 
 address, unused = sys.argv[1:]
 hosts = tf.train.ClusterSpec({{

@@ -12,9 +12,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import UserError, did_you_mean, listing, shortened
-from pipeline import files, records, sequences, text_files
-from training import estimator, inputs, packed_batches, record_files
+from bert.errors import UserError, did_you_mean, listing, shortened
+from bert.data import files, records, sequences, text_files
+from bert.training import estimator, inputs, packed_batches, record_files
 
 SEQ_LENGTH = 20
 SPEC = {

@@ -1,4 +1,4 @@
-"""training/memory.py: compared with arithmetic."""
+"""bert/training/memory.py: compared with arithmetic."""
 
 import os
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import memory
+from bert.training import memory
 
 
 def test_activations_are_those_that_gradients_read():

@@ -8,9 +8,9 @@ import scripts
 import tensorflow as tf
 
 import optimization
-import variables
-from training import micro_batches
-from training.task import weighted_mean
+from bert import variables
+from bert.training import micro_batches
+from bert.training.task import weighted_mean
 
 ROWS, WORDS = 8, 5
 
@@ -119,7 +119,8 @@ import json, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
 import numpy as np
 import tensorflow as tf
-import optimization, variables
+import optimization
+from bert import variables
 import test_micro_batches as test
 
 cpu = tf.config.list_physical_devices("CPU")[0]

@@ -7,8 +7,8 @@ import pytest
 from absl import flags, logging
 
 import modeling
-from errors import UserError
-from training import common_flags, flag_checks, model_flags
+from bert.errors import UserError
+from bert.training import common_flags, flag_checks, model_flags
 
 CONFIG = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
 

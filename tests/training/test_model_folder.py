@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from absl import flags, logging
 
-from errors import UserError
-from training import checkpoints, common_flags, model_flags, model_folder
+from bert.errors import UserError
+from bert.training import checkpoints, common_flags, model_flags, model_folder
 
 
 @pytest.fixture(scope="module")

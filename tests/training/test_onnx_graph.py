@@ -5,9 +5,9 @@ import onnxruntime
 import pytest
 from scipy import special
 
-from errors import UserError
-from training import onnx_graph
-from training.onnx_graph import OnnxGraph
+from bert.errors import UserError
+from bert.training import onnx_graph
+from bert.training.onnx_graph import OnnxGraph
 
 X = np.arange(-4, 5)
 # By definition (Hendrycks & Gimpel 2016), with the error function or tanh.

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import packing
-from training import packed_batches
+from bert import packing
+from bert.training import packed_batches
 
 LENGTH = 30
 

@@ -1,10 +1,10 @@
-"""training/plan.py: predictions and remedies, by arithmetic."""
+"""bert/training/plan.py: predictions and remedies, by arithmetic."""
 
 import dataclasses
 
 import pytest
 
-from training import plan
+from bert.training import plan
 
 # 0.8 * 125 MB for a row; the rest takes 400 + 800 + 1.5 * 400 + 1,320 MB.
 MEMORY = plan.Memory(

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import fusion
+from bert import fusion
 import modeling
 import tokenization
-import variables
-from errors import UserError
-from pipeline import records
-from training import checkpoints, model_folder, predictor, termination
+from bert import variables
+from bert.errors import UserError
+from bert.data import records
+from bert.training import checkpoints, model_folder, predictor, termination
 
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],

@@ -10,9 +10,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import records, sequences
-from training import inputs, record_files
-from training.record_files import Layout, RecordFiles
+from bert.data import records, sequences
+from bert.training import inputs, record_files
+from bert.training.record_files import Layout, RecordFiles
 
 SEQ_LENGTH = 12
 PREDICTIONS = 2

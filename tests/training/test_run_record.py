@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from errors import UserError
-from training import run_record
+from bert.errors import UserError
+from bert.training import run_record
 
 FLAGS = {
   "task_name": "MRPC",

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from training.settings import Settings
+from bert.training.settings import Settings
 
 # Those without a default.
 REQUIRED = {

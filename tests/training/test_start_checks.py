@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from errors import UserError
-from training import start_checks
+from bert.errors import UserError
+from bert.training import start_checks
 
 CONFIG = json.dumps({"do_lower_case": True})
 

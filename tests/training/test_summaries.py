@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import summaries
+from bert.training import summaries
 
 
 def _files(folder):

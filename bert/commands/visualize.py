@@ -1,0 +1,256 @@
+r"""Shows what a model does with text.
+
+    python visualize.py attention --text="The cat sat on the mat" \
+      --output_file=attention.html ...
+    python visualize.py embeddings --input_file=sentences.txt \
+      --output_file=map.png ...
+
+The first command writes a page with the attention of every head. The second
+maps the sentences of a file, one per line, by the mean vector of their tokens
+in the last layer. Both require --init_checkpoint. If that is a folder,
+--vocab_file and --bert_config_file default to the files in it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from bert import quiet_start  # noqa: F401  Before TensorFlow.
+import numpy as np
+import tensorflow as tf
+from absl import flags, logging
+
+import tokenization
+from bert.errors import UserError, plural, shortened
+from bert.data import sequences, text_files
+from bert.reports import attention, embedding_map
+from bert.tasks import features
+from bert.training import (
+  checkpoints,
+  common_flags,
+  flag_checks,
+  model_flags,
+  model_folder,
+  predictor,
+  startup,
+)
+
+FLAGS = flags.FLAGS
+
+# Each command with its own flags, of which the first is required.
+COMMANDS = {
+  "attention": ("text", "text_b"),
+  "embeddings": ("input_file", "labels", "method"),
+}
+
+# The extensions of each command's output.
+_EXTENSIONS = {"attention": (".html", ".htm"), "embeddings": (".png",)}
+
+
+def define_flags() -> None:
+  """Defines the flags; the command is the first argument, or --command."""
+  if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+    sys.argv[1] = f"--command={sys.argv[1]}"
+  flags.DEFINE_enum(
+    "command", None, list(COMMANDS), "What to show; the first argument."
+  )
+  flags.DEFINE_string("text", None, "attention: the text.")
+  flags.DEFINE_string("text_b", None, "attention: the second text of a pair.")
+  flags.DEFINE_string(
+    "input_file", None, "embeddings: UTF-8 text, one sentence per line."
+  )
+  flags.DEFINE_string(
+    "output_file", None, "The HTML page of attention, or the PNG of embeddings."
+  )
+  flags.DEFINE_bool(
+    "labels",
+    False,
+    "embeddings: lines are label<TAB>sentence; colors show the labels.",
+  )
+  flags.DEFINE_enum(
+    "method",
+    "pca",
+    embedding_map.METHODS,
+    "embeddings: projection; pca preserves variance, tsne neighborhoods.",
+  )
+  common_flags.define_model_flags(
+    128,
+    "Longer text is truncated by embeddings, and an error for attention. The "
+    "default is lower for a model with fewer positions.",
+  )
+
+
+def check_flags() -> None:
+  """Checks the command, its flags and its files."""
+  if not FLAGS.command:
+    raise UserError(
+      f"no command; run python visualize.py {' or '.join(COMMANDS)} --..."
+    )
+  for command, names in COMMANDS.items():
+    for name in names:
+      if command != FLAGS.command and FLAGS[name].present:
+        raise UserError(
+          f"--{name} is a flag of {command}, not of {FLAGS.command}; omit it"
+        )
+  required = COMMANDS[FLAGS.command][0]
+  flag_checks.require(required, "output_file", "init_checkpoint")
+  if FLAGS.input_file:
+    flag_checks.require_file("input_file")
+  inputs = [FLAGS.input_file, *model_flags.model_files()]
+  flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
+  known = _EXTENSIONS[FLAGS.command]
+  if os.path.splitext(FLAGS.output_file)[1].lower() not in ("", *known):
+    raise UserError(
+      f"--output_file={FLAGS.output_file}: {FLAGS.command} writes "
+      f"{known[0][1:].upper()}; pass a path that ends with {known[0]}"
+    )
+
+
+def load_model() -> model_folder.Model:
+  """The model that the flags name."""
+  tokenizer = model_flags.load_tokenizer()
+  config = model_flags.load_config(tokenizer)
+  return model_folder.Model(config, tokenizer, FLAGS.init_checkpoint)
+
+
+def read_texts(
+  texts: Sequence[str], tokenizer: tokenization.FullTokenizer, limit: int
+) -> tuple[list[str], list[int]]:
+  """The tokens of a text or pair, and the segment of each.
+
+  Raises:
+    UserError: a text has no tokens, or there are more than `limit` in all.
+  """
+  parts = list(map(tokenizer.tokenize, texts))
+  for name, text, pieces in zip(("text", "text_b"), texts, parts, strict=False):
+    if not pieces:
+      raise UserError(f"--{name}={text!r} contains no words; pass some")
+  tokens, segment_ids = sequences.join_texts(*parts)
+  if len(tokens) > limit:
+    raise UserError(
+      f"--text has {len(tokens)} tokens with [CLS] and [SEP], more than "
+      f"--max_seq_length={limit}; shorten it, or raise --max_seq_length if the "
+      f"model has more positions"
+    )
+  return tokens, segment_ids
+
+
+def attention_probs(
+  model: model_folder.Model,
+  tokens: Sequence[str],
+  segment_ids: Sequence[int],
+  precision: str = "float32",
+) -> np.ndarray:
+  """The attention of every head, float32 [L, N, S, S]."""
+
+  def compute(bert, row):
+    return {"attention": tf.stack(bert.get_all_attention_probs(), axis=1)}
+
+  run = predictor.Predictor(
+    model,
+    compute,
+    optional=checkpoints.POOLER,
+    output_axes={"attention": (None, None, "position", "position")},
+    precision=precision,
+  )
+  row = {
+    "input_ids": model.tokenizer.convert_tokens_to_ids(tokens),
+    "input_mask": [1] * len(tokens),
+    "segment_ids": segment_ids,
+  }
+  return run([row])["attention"][0]
+
+
+def read_sentences(
+  path: str, labeled: bool
+) -> tuple[list[str], list[str] | None]:
+  """The sentences of a file without blank lines, and their labels, if any.
+
+  Raises:
+    UserError: a line has no label, or there are fewer than 3 sentences.
+  """
+  text = text_files.read_text(path)
+  rows = []
+  for number, line in enumerate(text_files.split_lines(text), 1):
+    if not line.strip():
+      continue
+    label, tab, sentence = line.partition("\t")
+    if labeled and not (tab and sentence.strip()):
+      raise UserError(
+        f"{path}:{number}: {shortened(line)!r} is not label<TAB>sentence; "
+        f"correct it, or omit --labels"
+      )
+    rows.append((label, sentence) if labeled else (None, line.strip()))
+  if len(rows) < 3:
+    raise UserError(
+      f"{path} contains {plural(len(rows), 'sentence')}; a map needs at least 3"
+    )
+  labels, sentences = map(list, zip(*rows, strict=True))
+  return sentences, labels if labeled else None
+
+
+def show_attention() -> None:
+  """Writes the page of a text or pair."""
+  texts = [FLAGS.text] + ([] if FLAGS.text_b is None else [FLAGS.text_b])
+  model = load_model()
+  length = model_flags.sequence_length(model.config)
+  tokens, segment_ids = read_texts(texts, model.tokenizer, length)
+  probs = attention_probs(model, tokens, segment_ids, FLAGS.precision)
+  attention.write_page(FLAGS.output_file, texts, tokens, segment_ids, probs)
+  layers, heads = probs.shape[:2]
+  print(
+    f"{FLAGS.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
+    f"heads"
+  )
+
+
+def mean_vectors(
+  model: model_folder.Model,
+  sentences: Sequence[str],
+  max_seq_length: int = 128,
+  precision: str = "float32",
+) -> np.ndarray:
+  """The mean vector of each sentence in the last layer, float32 [rows, H]."""
+  extractor = features.FeatureExtractor(
+    model,
+    layers=(-1,),
+    pooling="mean",
+    max_seq_length=max_seq_length,
+    precision=precision,
+  )
+  found = extractor(sentences)
+  truncated = sum(text.was_cut for text in found)
+  if truncated:
+    logging.warning(
+      "%s truncated to --max_seq_length=%d",
+      plural(truncated, "sentence"),
+      max_seq_length,
+    )
+  return np.stack([text.vector for text in found])
+
+
+def show_embeddings() -> None:
+  """Writes the map of a file of sentences."""
+  sentences, labels = read_sentences(FLAGS.input_file, FLAGS.labels)
+  model = load_model()
+  length = model_flags.sequence_length(model.config)
+  vectors = mean_vectors(model, sentences, length, FLAGS.precision)
+  points, axes = embedding_map.project(vectors, FLAGS.method)
+  title = os.path.basename(FLAGS.input_file)
+  embedding_map.write_chart(
+    FLAGS.output_file, points, axes, sentences, labels, title
+  )
+  print(f"{FLAGS.output_file}: {plural(len(sentences), 'sentence')}")
+
+
+def main() -> None:
+  check_flags()
+  if FLAGS.command == "attention":
+    show_attention()
+  else:
+    show_embeddings()
+
+
+def command() -> None:
+  """Runs the script with the flags of the command line."""
+  startup.run(main, define_flags)

@@ -1,0 +1,254 @@
+"""Splits a corpus into shards of whole documents, and creates their records.
+
+    config = CorpusConfig(vocab_file="vocab.txt", random_seed=1, ...)
+    corpus = scan(["wiki.txt"], shard_bytes=8_000_000, min_documents=2)
+    for shard in corpus.shards:
+      records, counts = records_of_shard(shard, config)
+
+Each shard is read, processed and shuffled separately, with its own stream of
+random numbers. So the size of a shard bounds the memory, and the records depend
+only on the text, the config and the seed, not on the number of processes or
+machines. A single shard gives the records of the original code.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from absl import logging
+
+import tokenization
+from bert.errors import UserError
+from bert.data import files, instances, text_files
+
+
+class TextRange(NamedTuple):
+  """The bytes from `start` to `stop` of the text of an input file.
+
+  Attributes:
+    name: the input file.
+    path: a file with its uncompressed text.
+  """
+
+  name: str
+  path: str
+  start: int
+  stop: int
+
+
+class Shard(NamedTuple):
+  """Consecutive documents of a corpus; `index` counts shards from 0."""
+
+  index: int
+  ranges: tuple[TextRange, ...]
+  num_documents: int
+
+
+class Corpus(NamedTuple):
+  """The shards of a corpus in order, and its bytes of uncompressed text."""
+
+  shards: list[Shard]
+  num_documents: int
+  size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusConfig:
+  """How text becomes records; see `instances` and `tokenization`."""
+
+  vocab_file: str | None
+  spm_model_file: str | None
+  do_lower_case: bool
+  max_seq_length: int
+  dupe_factor: int
+  short_seq_prob: float
+  masked_lm_prob: float
+  max_predictions_per_seq: int
+  random_seed: int
+  do_whole_word_mask: bool = False
+  next_sentence_prediction: bool = True
+
+
+def scan(
+  paths: Iterable[str],
+  shard_bytes: float,
+  min_documents: int,
+  spool: str | None = None,
+) -> Corpus:
+  """Reads and checks a corpus once, and splits it into shards.
+
+  The files are read as one text: the end of a file does not end a document.
+
+  Args:
+    paths: text files, or gzip files (.gz) of text.
+    shard_bytes: a shard ends with the document that reaches this size; 0 for
+      one shard.
+    min_documents: minimum number of documents of a shard. If fewer are left at
+      the end, they are added to the shard before.
+    spool: prefix of new files with the text of gzip files. Without it, reading
+      a shard of a gzip file decompresses all that precedes the shard.
+
+  Raises:
+    UserError: there is no text, or a file cannot be read.
+  """
+  texts = []
+  ends = [(0, 0)]  # Bytes and documents of the corpus before each shard.
+  continued = []
+  size = documents = 0
+  is_inside = False
+  for is_first, length, line in _sized_lines(paths, spool, texts):
+    size += length
+    if not line.strip():
+      is_full = 0 < shard_bytes <= size - ends[-1][0]
+      if is_inside and is_full and documents - ends[-1][1] >= min_documents:
+        ends.append((size, documents))
+      is_inside = False
+    elif not is_inside:
+      documents += 1
+      is_inside = True
+    elif is_first:
+      continued.append(texts[-1])
+  if not documents:
+    raise UserError(
+      f"no text in {_names(texts)}; pass files with one sentence per line and "
+      f"an empty line between documents"
+    )
+  if continued:
+    logging.info(
+      "No empty line ends %s; the last document continues in the next file",
+      _names(continued),
+    )
+  if len(ends) > 1 and documents - ends[-1][1] < min_documents:
+    ends.pop()
+  ends.append((size, documents))
+  shards = [
+    Shard(index, _ranges(texts, start, stop), after - before)
+    for index, ((start, before), (stop, after)) in enumerate(
+      itertools.pairwise(ends)
+    )
+  ]
+  return Corpus(shards, documents, size)
+
+
+def _sized_lines(paths, spool, texts):
+  """Yields whether a line is the first of a file, its size in bytes, and text.
+
+  Appends the TextRange of each file to `texts`, in bytes of the whole corpus.
+  """
+  size = 0
+  for number, path in enumerate(paths):
+    start = size
+    with contextlib.ExitStack() as stack:
+      source, copy = path, None
+      if spool and path.lower().endswith(".gz"):
+        source = f"{spool}{number:05d}"
+        copy = stack.enter_context(files.open_file(source, "wb"))
+      for length, line in text_files.sized_lines(path, copy_to=copy):
+        yield size == start, length, line
+        size += length
+    texts.append(TextRange(path, source, start, size))
+
+
+def _names(texts):
+  """The name of the first text, and the number of the others."""
+  first, *others = texts
+  return f"{first.name} and {len(others)} more" if others else first.name
+
+
+def _ranges(texts, start, stop):
+  """The parts of files that hold these bytes of the corpus."""
+  return tuple(
+    text._replace(
+      start=max(start, text.start) - text.start,
+      stop=min(stop, text.stop) - text.start,
+    )
+    for text in texts
+    if max(start, text.start) < min(stop, text.stop)
+  )
+
+
+def shard_lines(shard: Shard) -> Iterator[str]:
+  """Yields the lines of a shard."""
+  for text in shard.ranges:
+    for _, line in text_files.sized_lines(text.path, text.start, text.stop):
+      yield line.removesuffix("\n")
+
+
+def random_stream(seed: int, index: int) -> random.Random:
+  """The random numbers of a shard; those of the original for the first."""
+  return random.Random(f"{seed}/{index}" if index else seed)
+
+
+def records_of_shard(
+  shard: Shard,
+  config: CorpusConfig,
+  document_done: Callable[[], object] = lambda: None,
+) -> tuple[list[bytes], collections.Counter]:
+  """The records of a shard, shuffled, and their statistics.
+
+  Calls `document_done` after each pass over each document.
+
+  Returns:
+    The records, and counts of `pieces` of the text, of those that are
+    `unknown`, of `instances` and of their `tokens` without padding.
+
+  Raises:
+    UserError: fewer documents have text than are needed.
+  """
+  tokenizer, ids = _load_tokenizer(
+    config.vocab_file, config.do_lower_case, config.spm_model_file
+  )
+  # Pieces are represented by their encoded ids, which records are joined of.
+  documents = [
+    instances.Document(list(map(ids.__getitem__, pieces)), starts)
+    for pieces, starts in instances.read_documents(
+      shard_lines(shard), tokenizer.tokenize
+    )
+  ]
+  rng = random_stream(config.random_seed, shard.index)
+  lengths = (config.max_seq_length, config.max_predictions_per_seq)
+  records, tokens = [], 0
+  for instance in instances.iterate_instances(
+    documents,
+    config.dupe_factor,
+    rng,
+    document_done,
+    _names(shard.ranges),
+    max_seq_length=config.max_seq_length,
+    short_seq_prob=config.short_seq_prob,
+    masked_lm_prob=config.masked_lm_prob,
+    max_predictions_per_seq=config.max_predictions_per_seq,
+    next_sentence_prediction=config.next_sentence_prediction,
+    **instances.vocabulary_settings(
+      tokenizer,
+      config.do_whole_word_mask,
+      config.max_predictions_per_seq,
+      ids.get,
+    ),
+  ):
+    tokens += len(instance.tokens)
+    # Records take a tenth of the memory of instances.
+    records.append(instances.encode_instance(instance, *lengths))
+  instances.shuffle(records, rng)
+  unknown = ids[tokenizer.wordpiece_tokenizer.unk_token]
+  counts = collections.Counter(
+    pieces=sum(len(pieces) for pieces, _ in documents),
+    unknown=sum(pieces.count(unknown) for pieces, _ in documents),
+    instances=len(records),
+    tokens=tokens,
+  )
+  return records, counts
+
+
+@functools.lru_cache(maxsize=1)
+def _load_tokenizer(vocab_file, do_lower_case, spm_model_file):
+  """A process's tokenizer, whose cache serves all shards, and `encoded_ids`."""
+  tokenizer = tokenization.FullTokenizer(
+    vocab_file, do_lower_case, spm_model_file
+  )
+  return tokenizer, instances.encoded_ids(tokenizer.vocab)

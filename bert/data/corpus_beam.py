@@ -1,0 +1,151 @@
+"""Writes the records of a corpus on many machines, with Apache Beam.
+
+Beam is an optional package: pip install -r requirements-beam.txt. It is loaded
+when it is used.
+"""
+
+import collections
+import importlib
+import logging
+import re
+from collections.abc import Sequence
+
+from bert.errors import UserError, import_optional
+from bert.data import files
+from bert.data.corpus import Corpus, CorpusConfig, records_of_shard
+
+# The namespace of a pipeline's counters.
+_NAMESPACE = "create_pretraining_data"
+
+
+def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
+  """An empty Beam pipeline for a --runner and other --name=value options.
+
+  Raises:
+    UserError: Beam is not installed, or does not know the runner or an option.
+  """
+  for argument in arguments:
+    if not re.match(r"--?\w", argument):
+      raise UserError(
+        f"unexpected argument {argument!r}; write all flags, also those of "
+        f"Beam, as --name=value"
+      )
+  # Beam warns that packages for Google Cloud are missing.
+  logging.disable(logging.WARNING)
+  try:
+    beam = import_optional(
+      "apache_beam", f"--runner={runner}", "requirements-beam.txt"
+    )
+    if runner.endswith("DataflowRunner"):
+      _check_google_cloud(runner)
+  finally:
+    logging.disable(logging.NOTSET)
+  make_options = beam.pipeline.PipelineOptions
+  options = make_options([f"--runner={runner}", *arguments])
+  known = make_options([]).get_all_options()
+  for name in options.get_all_options(retain_unknown_options=True):
+    if name not in known:
+      raise UserError(
+        f"--{name} is neither a flag of this script nor an option of Apache "
+        f"Beam; correct or omit it"
+      )
+  try:
+    return beam.Pipeline(options=options)
+  except (ValueError, ImportError, AttributeError) as error:
+    raise UserError(f"--runner={runner}: {error}") from error
+
+
+def _check_google_cloud(runner):
+  """Raises UserError without packages that Beam misses only when it starts."""
+  try:
+    importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+  except ImportError as error:
+    raise UserError(
+      f"--runner={runner} needs more packages of Beam ({error}); run: pip "
+      f"install 'apache-beam[gcp]'"
+    ) from error
+
+
+def write_records_by_beam(
+  corpus: Corpus,
+  config: CorpusConfig,
+  paths: Sequence[str],
+  prefix: str,
+  pipeline: object,
+) -> collections.Counter | None:
+  """Does the work of `write_records` with Beam; the order of records differs.
+
+  The machines need the modules of this project and access to the files.
+
+  Args:
+    corpus, config, paths, prefix: see `write_records`.
+    pipeline: from `beam_pipeline`.
+
+  Returns:
+    The counts, if the runner supports counters.
+  """
+  import apache_beam as beam
+
+  outputs = [f"{prefix}beam-{number}/records" for number in range(len(paths))]
+  dealt = (
+    pipeline
+    | beam.Create(corpus.shards)
+    | beam.Reshuffle()
+    | beam.FlatMap(_numbered_records, config, len(outputs))
+    | beam.Partition(lambda pair, _: pair[0], len(outputs))
+  )
+  for number, (output, pairs) in enumerate(zip(outputs, dealt, strict=True)):
+    write = beam.io.WriteToTFRecord(
+      output, num_shards=1, shard_name_template=""
+    )
+    values = pairs | f"Records{number}" >> beam.Values()
+    _ = values | f"Write{number}" >> write
+  result = _run_pipeline(pipeline)
+  for output, path in zip(outputs, paths, strict=True):
+    files.rename(output, path)
+  return _beam_counts(result)
+
+
+def _numbered_records(shard, config, num_outputs):
+  """Yields the number of an output and a record for it."""
+  from apache_beam import metrics
+
+  records, counts = records_of_shard(shard, config)
+  for name, value in counts.items():
+    metrics.Metrics.counter(_NAMESPACE, name).inc(value)
+  for number, record in enumerate(records, shard.index):
+    yield number % num_outputs, record
+
+
+def _run_pipeline(pipeline):
+  """Runs a pipeline to its end and returns its result."""
+  # Beam would log tracebacks of errors that are one line here.
+  logger = logging.getLogger("apache_beam.runners.common")
+  logger.setLevel(logging.CRITICAL)
+  try:
+    result = pipeline.run()
+    result.wait_until_finish()
+  except Exception as error:
+    text = str(error)
+    if type(error).__module__.startswith("apache_beam."):
+      # The reason comes last, after the state of a job on other machines.
+      text = text.strip().rpartition("\n")[2]
+    elif not isinstance(error, ValueError | OSError | RuntimeError):
+      raise
+    kind = UserError if isinstance(error, UserError) else OSError
+    raise kind(re.sub(r" \[while running '.*", "", text)) from error
+  return result
+
+
+def _beam_counts(result):
+  """The counts of a finished pipeline, or None."""
+  from apache_beam import metrics
+
+  own = metrics.MetricsFilter().with_namespace(_NAMESPACE)
+  try:
+    found = result.metrics().query(own)["counters"]
+  except NotImplementedError:
+    return None
+  return collections.Counter(
+    {c.key.metric.name: c.committed or c.attempted for c in found}
+  )

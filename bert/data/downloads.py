@@ -1,0 +1,174 @@
+"""Models by name: downloaded once, into a cache.
+
+    folder = local_path("uncased_L-12_H-768_A-12")
+    folder = local_path("hf://google-bert/bert-base-uncased")
+
+The cache is the folder BERT_CACHE, or else `~/.cache/bert`; that of `hf://` is
+Hugging Face's own.
+"""
+
+import functools
+import os
+import sys
+
+from bert.errors import UserError, did_you_mean, first_line
+from bert.data import files
+
+HUB_SCHEME = "hf://"
+
+_RELEASES_URL = "https://storage.googleapis.com/bert_models"
+
+# The original's releases by the folder of their archives. Of the 24 small
+# models, the one of BERT-Base's size has the same name as BERT-Base itself.
+_RELEASES = {
+  "uncased_L-12_H-768_A-12": "2018_10_18",
+  "uncased_L-24_H-1024_A-16": "2018_10_18",
+  "cased_L-12_H-768_A-12": "2018_10_18",
+  "cased_L-24_H-1024_A-16": "2018_10_18",
+  "multilingual_L-12_H-768_A-12": "2018_11_03",
+  "chinese_L-12_H-768_A-12": "2018_11_03",
+  "multi_cased_L-12_H-768_A-12": "2018_11_23",
+  "wwm_uncased_L-24_H-1024_A-16": "2019_05_30",
+  "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
+}
+RELEASES = {
+  f"uncased_L-{layers}_H-{width}_A-{width // 64}": "2020_02_20"
+  for layers in (2, 4, 6, 8, 10, 12)
+  for width in (128, 256, 512, 768)
+} | _RELEASES
+
+# The files of a model that are downloaded from Hugging Face. Subfolders contain
+# other formats.
+_HUB_FILES = (
+  *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
+  "*.model",  # A SentencePiece model.
+)
+_HUB_FOLDERS = "*/*"
+
+_offline = False
+
+
+def use_cache_only(is_offline: bool) -> None:
+  """Makes this process use earlier downloads only, without the network."""
+  global _offline
+  _offline = is_offline
+  local_path.cache_clear()
+
+
+def cache_folder(*names: str) -> str:
+  """The path of a file or folder in the cache.
+
+  Raises:
+    UserError: the cache is not a local folder.
+  """
+  home = os.environ.get("BERT_CACHE") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "bert"
+  )
+  if files.is_remote(home):
+    raise UserError(
+      f"BERT_CACHE={home} is remote; set it to a local folder, or unset it"
+    )
+  home = os.path.abspath(os.path.expanduser(home))
+  return os.path.join(home, *names)
+
+
+def check_name(name: str) -> None:
+  """Raises UserError unless a name is that of a model to download."""
+  if not name.startswith(HUB_SCHEME) and name not in RELEASES:
+    raise UserError(
+      f"{name!r} is neither hf://organization/name nor a release of the "
+      f"original{did_you_mean(name, RELEASES)}"
+    )
+
+
+def similar_release(path: str | os.PathLike) -> str:
+  """Text to append to an error: a release with a similar name, or ""."""
+  path = os.fspath(path)
+  if "/" in path or files.exists(path):
+    return ""
+  return did_you_mean(path, RELEASES)
+
+
+@functools.cache
+def local_path(path: str | os.PathLike) -> str:
+  """The folder of a model that is downloaded if needed; other paths as is.
+
+  Args:
+    path: "hf://organization/name", which may end in "@revision"; or the name of
+      a release of the original, unless there is a file of that name; or a path.
+
+  Raises:
+    UserError: it cannot be downloaded.
+  """
+  path = os.fspath(path)
+  if path.startswith(HUB_SCHEME):
+    return _fetch_from_hub(path)
+  if path not in RELEASES or files.exists(path):
+    return path
+  url = f"{_RELEASES_URL}/{RELEASES[path]}/{path}.zip"
+  from bert.data import fetching  # Loads the network's modules.
+
+  folder = cache_folder("models", path)
+  try:
+    return fetching.fetch_archive(
+      url, folder, _offline, holds="bert_config.json"
+    )
+  except files.UnwritableError as error:
+    raise UserError(
+      f"the cache {folder} cannot be written ({error.__cause__.strerror}); set "
+      f"BERT_CACHE to a writable folder"
+    ) from error
+
+
+def _fetch_from_hub(path):
+  """The folder of a model of Hugging Face."""
+  import huggingface_hub
+  from huggingface_hub import errors, utils
+
+  missing = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+  name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
+  if not sys.stderr.isatty():
+    utils.disable_progress_bars()
+  try:
+    folder = huggingface_hub.snapshot_download(
+      name,
+      revision=revision or None,
+      allow_patterns=list(_HUB_FILES),
+      ignore_patterns=_HUB_FOLDERS,
+      local_files_only=_offline,
+    )
+  except errors.HFValidationError as error:
+    raise UserError(
+      f"{path} is not hf://organization/name; pass such a name"
+    ) from error
+  except missing as error:
+    raise UserError(
+      f"{path}: no such public model or revision; check the name at "
+      f"huggingface.co, or log in with `hf auth login`"
+    ) from error
+  except errors.LocalEntryNotFoundError as error:
+    raise UserError(
+      f"{path} is not in the cache and cannot be downloaded; check the network "
+      f"and omit --offline, or pass a folder"
+    ) from error
+  except Exception as error:
+    library = type(error).__module__.partition(".")[0]
+    # The library that it connects with has changed from version to version.
+    # That of its storage, hf_xet, also raises RuntimeError.
+    libraries = ("httpx", "httpx2", "requests", "hf_xet")
+    is_of_network = isinstance(
+      error, (errors.HfHubHTTPError, OSError, RuntimeError)
+    )
+    if not is_of_network and library not in libraries:
+      raise
+    raise UserError(
+      f"{path} cannot be downloaded: {first_line(error)}; run the same command "
+      f"again to continue"
+    ) from error
+  names = os.listdir(folder) if os.path.isdir(folder) else []
+  if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):
+    raise UserError(
+      f"{path} has no model.safetensors; pass another model, or convert it "
+      f"with transformers (save_pretrained) and pass its folder"
+    )
+  return folder

@@ -1,0 +1,418 @@
+"""Opens, lists and atomically writes files, local or remote.
+
+Local paths need only Python. Paths with a scheme, such as `gs://bucket/file`,
+load TensorFlow for its file systems.
+"""
+
+import contextlib
+import errno
+import glob
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import BinaryIO, TextIO
+
+from absl import logging
+
+from bert.errors import UserError, listing, shortened
+
+try:
+  import fcntl
+except ImportError:  # Windows has none.
+  fcntl = None
+
+PARTIAL = ".partial"
+
+# Linux writes 2 GB in 0.8 s of processor time in pieces of this size, in 3 s in
+# Python's of 8 KiB, and in 1.8 s in pieces of 1 MiB.
+WRITE_BYTES = 2**17
+
+# The errors of a full disk, of a quota, and of a limit to the size of files.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+# JSON types in error messages.
+TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
+TYPE_NAMES |= {str: "a string", list: "a list", dict: "an object"}
+
+# The only folder that this process changes; None if it may change any.
+_only_folder = None
+
+
+class UnwritableError(UserError):
+  """A local file or folder that cannot be created; its cause is an OSError."""
+
+
+def write_only_in(folder: str | None) -> None:
+  """Makes calls without effect that would change files outside of a folder.
+
+  Of the hosts that compute one training, only the first writes its files.
+
+  Args:
+    folder: a local folder; None ends the restriction.
+  """
+  global _only_folder
+  _only_folder = folder and os.path.realpath(folder)
+
+
+def writes(path: str | os.PathLike) -> bool:
+  """Whether this process changes such a path; see `write_only_in`."""
+  if _only_folder is None:
+    return True
+  folder = os.path.join(_only_folder, "")
+  path = os.fspath(path)
+  return not is_remote(path) and os.path.realpath(path).startswith(folder)
+
+
+def writable_folder(folder: str) -> str:
+  """The folder, or, if this process does not write to it, the one it may."""
+  return folder if writes(folder) else _only_folder
+
+
+def is_remote(path: str | os.PathLike) -> bool:
+  """Whether a path has a scheme, such as gs://."""
+  return "://" in os.fspath(path)
+
+
+def _remote():
+  from bert import quiet_start  # noqa: F401  isort: skip
+  import tensorflow as tf
+
+  return tf.io.gfile
+
+
+def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
+  """Opens a file in a binary mode or, as UTF-8 text, for writing ("w")."""
+  if is_remote(path):
+    return _remote().GFile(os.fspath(path), mode)
+  buffering = -1 if mode.startswith("r") else WRITE_BYTES
+  encoding = None if "b" in mode else "utf-8"
+  return open(path, mode, buffering, encoding=encoding)
+
+
+def exists(path: str | os.PathLike) -> bool:
+  """Whether the path is a file or folder."""
+  return _remote().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def isdir(path: str | os.PathLike) -> bool:
+  """Whether the path is a folder."""
+  return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def isfile(path: str | os.PathLike) -> bool:
+  """Whether the path exists and is not a folder: a file, or a pipe."""
+  return exists(path) and not isdir(path)
+
+
+def check_is_file(
+  path: str | os.PathLike,
+  name: str | None = None,
+  remedy: str = "check the path",
+) -> None:
+  """Raises UserError unless the path is a file, or a pipe.
+
+  Args:
+    path: a path.
+    name: what the message calls it; default: the path.
+    remedy: what to do, for the message.
+  """
+  if not isfile(path):
+    what = "it is a folder" if isdir(path) else "no such file"
+    raise UserError(f"{name or path}: {what}; {remedy}")
+
+
+def size(path: str | os.PathLike) -> int:
+  """The length of a file in bytes."""
+  return (
+    _remote().stat(path).length if is_remote(path) else os.stat(path).st_size
+  )
+
+
+def is_pipe(path: str | os.PathLike) -> bool:
+  """Whether a path is a pipe or a device, which can only be read once."""
+  return not is_remote(path) and isfile(path) and not os.path.isfile(path)
+
+
+def listdir(path: str | os.PathLike) -> list[str]:
+  """The names in a folder, without slashes."""
+  if is_remote(path):
+    return [name.rstrip("/") for name in _remote().listdir(path)]
+  return os.listdir(path)
+
+
+def is_partial(path: str | os.PathLike) -> bool:
+  """Whether a name is that of a file that a killed run left half-written."""
+  ends = r"(\.tmp-.*|\.index|\.data-.*)?"
+  return bool(re.search(re.escape(PARTIAL) + ends + "$", os.fspath(path)))
+
+
+def find(pattern: str) -> list[str]:
+  """The paths that match a pattern such as data/*.txt, sorted."""
+  if is_remote(pattern):
+    return sorted(_remote().glob(pattern))
+  return sorted(glob.glob(pattern))
+
+
+def makedirs(path: str | os.PathLike) -> None:
+  """Creates a folder and its parents, unless they exist.
+
+  Raises:
+    UnwritableError: a local folder cannot be created.
+  """
+  if not writes(path):
+    return
+  if is_remote(path):
+    _remote().makedirs(path)
+  else:
+    make_local_folder(path)
+
+
+def make_local_folder(path: str | os.PathLike) -> None:
+  """Creates a local folder, even one that `write_only_in` excludes."""
+  try:
+    os.makedirs(path, exist_ok=True)
+  except OSError as error:
+    raise UnwritableError(
+      f"folder {path} cannot be created ({error.strerror}); pass another"
+    ) from error
+
+
+def remove(path: str | os.PathLike) -> None:
+  """Deletes a file."""
+  if not writes(path):
+    return
+  if is_remote(path):
+    _remote().remove(path)
+  else:
+    os.remove(path)
+
+
+def remove_tree(path: str | os.PathLike) -> None:
+  """Deletes a folder and its contents."""
+  if not writes(path):
+    return
+  if is_remote(path):
+    _remote().rmtree(path)
+  else:
+    shutil.rmtree(path)
+
+
+def rename(source: str | os.PathLike, target: str | os.PathLike) -> None:
+  """Renames a file, replacing a file of the new name."""
+  if not writes(target):
+    return
+  if is_remote(target):
+    _remote().rename(source, target, overwrite=True)
+  else:
+    os.replace(source, target)
+
+
+def read_bytes(path: str | os.PathLike) -> bytes:
+  """The content of a file or pipe."""
+  with open_file(path, "rb") as reader:
+    return reader.read()
+
+
+def read_json(path: str, kind: type) -> dict | list | None:
+  """The content of a JSON file, or None without a file.
+
+  Args:
+    path: the file.
+    kind: expected type, dict or list.
+
+  Raises:
+    UserError: the file contains something else.
+  """
+  if not exists(path):
+    return None
+  try:
+    found = json.loads(read_bytes(path))
+  except (ValueError, RecursionError) as error:
+    raise UserError(damaged(path, f"invalid JSON: {error}")) from error
+  if not isinstance(found, kind):
+    expected = {dict: "object", list: "array"}[kind]
+    raise UserError(damaged(path, f"expected a JSON {expected}"))
+  return found
+
+
+def check_settings(
+  path: str, found: Mapping[str, object], known: Mapping[str, object]
+) -> None:
+  """Checks the settings in a JSON file, which users may write by hand.
+
+  Args:
+    path: the file.
+    found: its settings.
+    known: every setting that the file may have, with a value of its type.
+
+  Raises:
+    UserError: a setting is unknown, or has another type.
+  """
+  unknown = sorted(found.keys() - known.keys())
+  if unknown:
+    reason = f"it has {listing(unknown)}; known are {listing(list(known))}"
+    raise UserError(damaged(path, reason))
+  for name, value in found.items():
+    kind = type(known[name])
+    is_whole = type(value) is int and kind is float
+    # isinstance would accept a bool as an int.
+    if type(value) is not kind and not is_whole:
+      shown = json.dumps(value)
+      reason = f"{name} is {shortened(shown)}, not {TYPE_NAMES[kind]}"
+      raise UserError(damaged(path, reason))
+
+
+def check_least(path: str, name: str, value: int, least: int) -> None:
+  """Raises UserError if a setting in a file is less than `least`."""
+  if value < least:
+    raise UserError(damaged(path, f"{name} is {value}, not {least} or more"))
+
+
+def damaged(path: str, reason: str) -> str:
+  """An error message about a damaged file."""
+  return f"{path} is damaged ({reason}); copy it again, or make it anew"
+
+
+def write_file(path: str | os.PathLike, content: str | bytes) -> None:
+  """Writes str, as UTF-8, or bytes; the file appears whole or not at all."""
+  with open_atomic(path) as writer:
+    writer.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def open_atomic(
+  path: str | os.PathLike, mode: str = "wb"
+) -> Iterator[BinaryIO | TextIO]:
+  """Opens a file for writing; it appears under its name at the end."""
+  with atomic_write(path) as partial, open_file(partial, mode) as writer:
+    yield writer
+
+
+@contextlib.contextmanager
+def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
+  """Adds a path to the error of a full disk, as the system names no disk."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno in FULL:
+      error.filename = error.filename or os.fspath(path)
+    raise
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike) -> Iterator[str]:
+  """Yields a temporary path, and renames it to `path` at the end.
+
+  After an exception the temporary file is deleted and `path` is unchanged. If
+  `path` is a link, the file it points to is replaced.
+
+  Raises:
+    UserError: `path` cannot be written, or another process is writing it.
+  """
+  path = os.fspath(path)
+  if not writes(path):
+    with tempfile.TemporaryDirectory() as folder:
+      yield os.path.join(folder, os.path.basename(path))
+    return
+  is_local = not is_remote(path)
+  target = os.path.realpath(path) if is_local else path
+  partial = target + PARTIAL
+  can_lock = is_local and fcntl
+  lock = locked(partial, path) if can_lock else contextlib.nullcontext()
+  with lock, full_disk_named(path):
+    try:
+      yield partial
+      rename(partial, target)
+    except BaseException:
+      with contextlib.suppress(Exception):
+        remove(partial)
+      raise
+
+
+@contextlib.contextmanager
+def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
+  """Like `atomic_write`, for files that describe each other.
+
+  A new file is never beside an old one: if the process is killed, or a rename
+  fails, while files are renamed, only some of the new ones are left.
+  """
+  paths = list(map(os.fspath, paths))
+  with contextlib.ExitStack() as stack:
+    yield [stack.enter_context(atomic_write(path)) for path in paths]
+    for path in paths:
+      target = path if is_remote(path) else os.path.realpath(path)
+      if exists(target):
+        remove(target)
+
+
+def write_files(contents: Mapping[str, str]) -> None:
+  """Writes files that describe each other; see `atomic_writes`.
+
+  Args:
+    contents: dict from path to text.
+  """
+  with atomic_writes(contents) as paths:
+    for path, content in zip(paths, contents.values(), strict=True):
+      with open_file(path, "wb") as writer:
+        writer.write(content.encode())
+
+
+def remove_abandoned(partial: str) -> None:
+  """Deletes a temporary file of `atomic_write`, unless it is being written."""
+  if not fcntl or is_remote(partial):
+    remove(partial)
+  else:
+    with contextlib.suppress(UserError), locked(partial, partial):
+      remove(partial)
+
+
+@contextlib.contextmanager
+def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
+  """Creates a local file if needed, and locks it against other processes.
+
+  The system drops the lock of a process that dies, however that happens.
+
+  Args:
+    partial: the file.
+    path: the name of what is written, for messages.
+    waits: wait for another process that has locked it.
+
+  Raises:
+    UnwritableError: the file cannot be written.
+    UserError: another process has locked it.
+  """
+  for attempt in itertools.count():
+    try:
+      file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
+    except OSError as error:
+      raise UnwritableError(
+        f"{path} cannot be written: {error.strerror}; pass another path"
+      ) from error
+    with file:
+      if not fcntl or _lock(file):
+        yield
+        return
+      if not waits:
+        raise UserError(
+          f"another process is writing {path}; wait for it to end, or pass "
+          f"another path"
+        )
+      if not attempt:
+        logging.info("Another process is writing %s; waiting for it", path)
+      fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _lock(file):
+  """Whether an open file is locked now, and still has its name."""
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # Another process may just have renamed or deleted the file that we opened.
+    return os.path.samefile(file.name, file.fileno())
+  except (BlockingIOError, FileNotFoundError):
+    return False
+  except OSError:
+    return True  # Some file systems have no locks.

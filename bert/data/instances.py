@@ -1,0 +1,583 @@
+"""Creates pre-training instances from documents (paper, sections 3.1 and A.2).
+
+An instance is `[CLS] A [SEP] B [SEP]` with some of its word pieces masked. B
+follows A in its document, or is drawn from another document.
+
+All random numbers come from one `random.Random`, in the order of the original
+code: equal text, settings and seed give the instances of the original.
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import functools
+import itertools
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import tokenization
+from bert.errors import UserError, plural
+from bert.data import files, records, text_files
+
+SPECIALS = ("[CLS]", "[SEP]", "[MASK]")
+
+# From a byte to whether its first bit is 0.
+_FIRST_BIT_IS_0 = bytes(byte < 128 for byte in range(256))
+
+
+@dataclasses.dataclass(slots=True)
+class TrainingInstance:
+  """A row of pre-training data.
+
+  Attributes:
+    tokens: n word pieces with [CLS] and [SEP], after masking.
+    segment_ids: n numbers, 0 for `[CLS] A [SEP]` and 1 for `B [SEP]`.
+    masked_lm_positions: the positions to predict, ascending.
+    masked_lm_labels: the original pieces at these positions.
+    is_random_next: whether B comes from another document; None without B.
+  """
+
+  tokens: list
+  segment_ids: list[int]
+  masked_lm_positions: list[int]
+  masked_lm_labels: list
+  is_random_next: bool | None
+
+
+class Document(NamedTuple):
+  """The pieces of a document, and the start of each sentence, and the end."""
+
+  pieces: list
+  starts: list[int]
+
+  @classmethod
+  def of(cls, sentences: Sequence[Sequence]) -> "Document":
+    """A Document from lists of pieces, or the Document itself."""
+    if isinstance(sentences, Document):
+      return sentences
+    starts = itertools.accumulate(map(len, sentences), initial=0)
+    return cls(list(itertools.chain.from_iterable(sentences)), list(starts))
+
+
+def read_documents(
+  lines: Iterable[str], tokenize: Callable[[str], list]
+) -> list[Document]:
+  """The documents of lines of text, which are separated by blank lines.
+
+  Sentences and documents without pieces are omitted.
+  """
+  documents = []
+  pieces, starts = [], [0]
+  for line in itertools.chain(lines, [""]):
+    line = line.strip()
+    if line:
+      pieces += tokenize(line)
+      if len(pieces) > starts[-1]:
+        starts.append(len(pieces))
+    elif pieces:
+      documents.append(Document(pieces, starts))
+      pieces, starts = [], [0]
+  return documents
+
+
+def _check_documents(count, next_sentence_prediction, source="the input"):
+  needed = 2 if next_sentence_prediction else 1
+  if count < needed:
+    remedy = (
+      "separate documents by empty lines, raise --shard_mb if it is set, or "
+      "pass --next_sentence_prediction=false"
+    )
+    if not next_sentence_prediction:
+      remedy = "pass other text, or raise --shard_mb if it is set"
+    raise UserError(
+      f"{source} has {plural(count, 'document')} with text that the tokenizer "
+      f"keeps, fewer than {needed}; {remedy}"
+    )
+
+
+def check_length(max_seq_length: int, next_sentence_prediction: bool) -> int:
+  """The room for text beside [CLS] and [SEP]; UserError if it is too small."""
+  specials = 3 if next_sentence_prediction else 2
+  if max_seq_length < specials + 2:
+    raise UserError(
+      f"--max_seq_length={max_seq_length} leaves too little room for text; "
+      f"pass {specials + 2} or more"
+    )
+  return max_seq_length - specials
+
+
+def vocabulary_settings(
+  tokenizer: tokenization.FullTokenizer,
+  do_whole_word_mask: bool,
+  max_predictions_per_seq: int,
+  represent: Callable[[str], object] = str,
+) -> dict:
+  """Arguments of `create_instances_from_document` for a vocabulary.
+
+  Args:
+    tokenizer: has the vocabulary.
+    do_whole_word_mask: mask either all pieces of a word or none.
+    max_predictions_per_seq: P; 0 needs no [MASK].
+    represent: gives the representation of pieces in documents and instances.
+
+  Raises:
+    UserError: the vocabulary lacks a special piece.
+  """
+  for special in SPECIALS if max_predictions_per_seq else SPECIALS[:2]:
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary has no piece {special}; add it, or pass the "
+        f"vocabulary of a released model"
+      )
+  continuations = word_continuations(tokenizer) if do_whole_word_mask else ()
+  return {
+    "vocab_words": [represent(piece) for piece in tokenizer.vocab],
+    "continuations": frozenset(map(represent, continuations)),
+    "specials": tuple(map(represent, SPECIALS)),
+  }
+
+
+def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
+  """The pieces of a vocabulary that continue a word."""
+  if not isinstance(
+    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
+  ):
+    return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
+  return frozenset(
+    piece
+    for piece in tokenizer.vocab
+    if not piece.startswith(tokenization.WORD_START)
+    and not re.fullmatch(r"\[\w+\]", piece)
+  )
+
+
+def create_training_instances(
+  input_files: Iterable[str],
+  tokenizer: tokenization.FullTokenizer,
+  max_seq_length: int,
+  dupe_factor: int,
+  short_seq_prob: float,
+  masked_lm_prob: float,
+  max_predictions_per_seq: int,
+  rng: random.Random,
+  do_whole_word_mask: bool = False,
+  next_sentence_prediction: bool = True,
+) -> list[TrainingInstance]:
+  """The instances of text files, shuffled; all of them are held in memory.
+
+  Args:
+    input_files: text files, or gzip files (.gz) of text. They are read as one
+      text: the end of a file does not end a document.
+    tokenizer: splits lines into word pieces.
+    dupe_factor: passes over the documents, each with different masks.
+    rng: the source of random numbers.
+    do_whole_word_mask: mask either all pieces of a word or none.
+    others: see `create_instances_from_document`.
+
+  Raises:
+    UserError: the files, the vocabulary or the length are not suitable.
+  """
+  lines = itertools.chain.from_iterable(map(text_files.read_lines, input_files))
+  made = iterate_instances(
+    read_documents(lines, tokenizer.tokenize),
+    dupe_factor,
+    rng,
+    max_seq_length=max_seq_length,
+    short_seq_prob=short_seq_prob,
+    masked_lm_prob=masked_lm_prob,
+    max_predictions_per_seq=max_predictions_per_seq,
+    next_sentence_prediction=next_sentence_prediction,
+    **vocabulary_settings(
+      tokenizer, do_whole_word_mask, max_predictions_per_seq
+    ),
+  )
+  instances = list(made)
+  shuffle(instances, rng)
+  return instances
+
+
+def iterate_instances(
+  documents: Iterable[Document],
+  dupe_factor: int,
+  rng: random.Random,
+  document_done: Callable[[], object] = lambda: None,
+  source: str = "the input",
+  **settings,
+) -> Iterator[TrainingInstance]:
+  """Yields the instances of all passes over the documents, in random order.
+
+  Calls `document_done` after each document of each pass. Errors name `source`.
+  The settings are other arguments of `create_instances_from_document`.
+  """
+  documents = list(documents)
+  is_paired = settings.get("next_sentence_prediction", True)
+  _check_documents(len(documents), is_paired, source)
+  shuffle(documents, rng)
+  for _ in range(dupe_factor):
+    for index in range(len(documents)):
+      yield from create_instances_from_document(
+        documents, index, rng=rng, **settings
+      )
+      document_done()
+
+
+def create_instances_from_document(
+  all_documents: Sequence[Sequence],
+  document_index: int,
+  max_seq_length: int,
+  short_seq_prob: float,
+  masked_lm_prob: float,
+  max_predictions_per_seq: int,
+  vocab_words: Sequence,
+  rng: random.Random,
+  continuations: frozenset = frozenset(),
+  next_sentence_prediction: bool = True,
+  specials: Sequence = SPECIALS,
+) -> list[TrainingInstance]:
+  """The instances of one pass over a document, in order.
+
+  Args:
+    all_documents: Documents, or lists of sentences, which are lists of pieces:
+      str, or any objects that represent them.
+    document_index: the document. Random next sentences come from the others.
+    max_seq_length: S, maximum length of an instance with [CLS] and [SEP].
+    short_seq_prob: probability that the instances are shorter than S.
+    masked_lm_prob: fraction of the pieces to predict.
+    max_predictions_per_seq: P, maximum number of predictions; 0 masks nothing.
+    vocab_words: the pieces that random replacements are drawn from.
+    rng: the source of random numbers.
+    continuations: the pieces that continue a word, to mask whole words.
+    next_sentence_prediction: create pairs of texts instead of single texts.
+    specials: the pieces [CLS], [SEP] and [MASK].
+
+  Raises:
+    UserError: there are too few documents, or too little room for text.
+  """
+  _check_documents(len(all_documents), next_sentence_prediction)
+  room = check_length(max_seq_length, next_sentence_prediction)
+  cls, sep, mask = specials
+  is_short = rng.random() < short_seq_prob
+  target = rng.randint(2, room) if is_short else room
+  texts = _pairs if next_sentence_prediction else _single_texts
+  instances = []
+  for text_a, text_b, is_random_next in texts(
+    all_documents, document_index, room, target, rng
+  ):
+    tokens, segment_ids, candidates = _joined(text_a, text_b, cls, sep)
+    masked = create_masked_lm_predictions(
+      tokens,
+      masked_lm_prob,
+      max_predictions_per_seq,
+      vocab_words,
+      rng,
+      continuations,
+      candidates,
+      mask,
+    )
+    tokens, *predictions = masked
+    made = TrainingInstance(tokens, segment_ids, *predictions, is_random_next)
+    instances.append(made)
+  return instances
+
+
+def _joined(text_a, text_b, cls, sep):
+  """[CLS] A [SEP] B [SEP], its segment ids, and the positions of text."""
+  middle = len(text_a) + 1
+  if not text_b:
+    return [cls, *text_a, sep], [0] * (middle + 1), list(range(1, middle))
+  tokens = [cls, *text_a, sep, *text_b, sep]
+  segment_ids = [0] * (middle + 1) + [1] * (len(text_b) + 1)
+  candidates = list(range(1, len(tokens) - 1))
+  del candidates[middle - 1]
+  return tokens, segment_ids, candidates
+
+
+def _pairs(documents, index, room, target, rng):
+  """Yields text A, text B, and whether B is random.
+
+  Whole sentences that reach the target length are split between two of them
+  into A and B. If B is replaced by a random text, they are used next.
+  """
+  pieces, starts = Document.of(documents[index])
+  size = len(starts) - 1
+  first = 0
+  while first < size:
+    start = starts[first]
+    end = bisect.bisect_left(starts, start + target, first + 1, size)
+    middle = first + 1
+    if end > middle:
+      middle += _random_below(end - middle, rng)
+    text_a = pieces[start : starts[middle]]
+    is_random_next = end == first + 1 or rng.random() < 0.5
+    if is_random_next:
+      text_b = _random_next(documents, index, target - len(text_a), rng)
+      first = middle
+    else:
+      text_b = pieces[starts[middle] : starts[end]]
+      first = end
+    truncate_seq_pair(text_a, text_b, room, rng)
+    yield text_a, text_b, is_random_next
+
+
+def _random_next(documents, index, wanted, rng):
+  """Sentences of another document from a random one on, of `wanted` pieces."""
+  other = index
+  # The original gives up after ten draws, and takes B from A's own document.
+  while other == index:
+    other = _random_below(len(documents), rng)
+  pieces, starts = Document.of(documents[other])
+  size = len(starts) - 1
+  first = _random_below(size, rng)
+  end = bisect.bisect_left(starts, starts[first] + wanted, first + 1, size)
+  return pieces[starts[first] : starts[end]]
+
+
+def _single_texts(documents, index, room, target, rng):
+  """Yields text A, no text B, and None.
+
+  A is as many whole sentences as fit the target, or a part of a longer one.
+  """
+  pieces, starts = Document.of(documents[index])
+  first = 0
+  while first < len(starts) - 1:
+    start = starts[first]
+    first = max(first + 1, bisect.bisect_right(starts, start + target) - 1)
+    for begin in range(start, starts[first], room):
+      yield pieces[begin : min(begin + room, starts[first])], [], None
+
+
+def truncate_seq_pair(
+  tokens_a: list, tokens_b: list, max_num_tokens: int, rng: random.Random
+) -> None:
+  """Shortens two lists in place until they hold `max_num_tokens` together.
+
+  Pieces are removed from the longer list, and from B on a tie; randomly from
+  its start or its end, so that neither end of a text is favored.
+  """
+  size_a, size_b = len(tokens_a), len(tokens_b)
+  surplus = size_a + size_b - max_num_tokens
+  if surplus <= 0:
+    return
+  # `rng.random()` takes two words of 32 bits; the first bit of the first word
+  # says whether it is below a half.
+  words = rng.getrandbits(64 * surplus).to_bytes(8 * surplus, "little")
+  from_start = words[3::8].translate(_FIRST_BIT_IS_0)
+  # The longer list is cut until both are equally long. Then they alternate.
+  difference = min(abs(size_a - size_b), surplus)
+  longer, rest = from_start[:difference], from_start[difference:]
+  lost_a, lost_b = rest[1::2], rest[::2]
+  if size_a > size_b:
+    lost_a += longer
+  else:
+    lost_b += longer
+  for tokens, lost in ((tokens_a, lost_a), (tokens_b, lost_b)):
+    start = lost.count(1)
+    del tokens[len(tokens) - len(lost) + start :], tokens[:start]
+
+
+def create_masked_lm_predictions(
+  tokens: Sequence,
+  masked_lm_prob: float,
+  max_predictions_per_seq: int,
+  vocab_words: Sequence,
+  rng: random.Random,
+  continuations: frozenset = frozenset(),
+  candidates: list[int] | None = None,
+  mask: object = "[MASK]",
+) -> tuple[list, list[int], list]:
+  """Chooses and masks the pieces to predict (paper, section 3.1).
+
+  80 % of them become [MASK], 10 % a random piece, and 10 % keep their piece,
+  because [MASK] never occurs when the model is used later.
+
+  Args:
+    tokens: the pieces of an instance.
+    continuations: the pieces that continue a word, to mask whole words. A word
+      that exceeds the number of predictions left is skipped.
+    candidates: positions that may be chosen; all but [CLS] and [SEP] by
+      default. The list is shuffled.
+    mask: the piece [MASK].
+    others: see `create_instances_from_document`.
+
+  Returns:
+    The pieces after masking, the chosen positions in ascending order, and the
+    original pieces at these positions.
+  """
+  output = list(tokens)
+  if not max_predictions_per_seq:
+    return output, [], []
+  wanted = min(
+    max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
+  )
+  if candidates is None:
+    candidates = [i for i, t in enumerate(tokens) if t not in SPECIALS[:2]]
+  if continuations:
+    candidates = _whole_words(tokens, candidates, wanted, rng, continuations)
+  else:
+    shuffle(candidates, rng)
+  positions = candidates[:wanted]
+  draw = rng.random
+  for position in positions:
+    if draw() < 0.8:
+      output[position] = mask
+    elif draw() >= 0.5:
+      output[position] = vocab_words[_random_below(len(vocab_words), rng)]
+  positions.sort()
+  return output, positions, [tokens[position] for position in positions]
+
+
+def _whole_words(tokens, candidates, wanted, rng, continuations):
+  """At most `wanted` positions of random whole words."""
+  words = []
+  for position in candidates:
+    # As in the original, a continuation at the start of a text belongs to the
+    # word before it, even across [SEP].
+    if words and tokens[position] in continuations:
+      words[-1].append(position)
+    else:
+      words.append([position])
+  shuffle(words, rng)
+  chosen = []
+  for word in words:
+    if len(chosen) + len(word) <= wanted:
+      chosen += word
+  return chosen
+
+
+def _random_below(limit, rng):
+  """`rng.randrange(limit)`: the same draws and result in less time."""
+  bits = limit.bit_length()
+  drawn = rng.getrandbits(bits)
+  while drawn >= limit:
+    if not limit:  # Checked here, because most draws are below the limit.
+      raise ValueError("a document or vocab_words is empty")
+    drawn = rng.getrandbits(bits)
+  return drawn
+
+
+def shuffle(items: list, rng: random.Random) -> None:
+  """`rng.shuffle(items)`: the same draws and order in half the time."""
+  getrandbits = rng.getrandbits
+  # From the last index to the second, an item is swapped with a random one of
+  # those up to itself. For all indices of as many bits, as many are drawn.
+  stop = len(items)
+  for bits in range(stop.bit_length(), 1, -1):
+    first = (1 << bits - 1) - 1
+    for index in range(stop - 1, first - 1, -1):
+      while (other := getrandbits(bits)) > index:
+        pass
+      items[index], items[other] = items[other], items[index]
+    stop = first
+
+
+def feature_spec(
+  max_seq_length: int,
+  max_predictions_per_seq: int,
+  next_sentence_prediction: bool = True,
+) -> dict[str, records.Feature]:
+  """The spec of a record: sequences [S], predictions [P], next sentence [1].
+
+  Predictions are omitted if P is 0.
+  """
+  spec = records.sequence_spec(max_seq_length)
+  if max_predictions_per_seq:
+    shape = (max_predictions_per_seq,)
+    spec["masked_lm_positions"] = records.Feature(shape)
+    spec["masked_lm_ids"] = records.Feature(shape)
+    spec["masked_lm_weights"] = records.Feature(shape, "float32")
+  if next_sentence_prediction:
+    spec["next_sentence_labels"] = records.Feature((1,))
+  return spec
+
+
+def encoded_ids(vocab: Mapping[str, int]) -> dict[str, bytes]:
+  """Each piece with its id as records encode it."""
+  return {piece: records.varint(index) for piece, index in vocab.items()}
+
+
+def encode_instance(
+  instance: TrainingInstance,
+  max_seq_length: int,
+  max_predictions_per_seq: int,
+  any_segments: bool = False,
+) -> bytes:
+  """An instance as a serialized `tf.train.Example` of `feature_spec`.
+
+  Its pieces are encoded ids. Sequences and predictions are padded with 0; the
+  weight of padding is 0. `any_segments` allows other segment ids than 0, then
+  1, and takes longer.
+
+  Raises:
+    ValueError: the instance exceeds one of the lengths.
+  """
+  size, count = len(instance.tokens), len(instance.masked_lm_positions)
+  feature = records.encode_feature
+  # A number below 128 takes one byte.
+  padding = bytes(max_seq_length - size)
+  if any_segments:
+    segment_ids = records.encode_ints(instance.segment_ids)
+  else:
+    first = bisect.bisect_left(instance.segment_ids, 1)  # Of segment B.
+    segment_ids = bytes(first) + b"\x01" * (size - first)
+  features = [
+    feature("input_ids", b"".join(instance.tokens) + padding),
+    _ones("input_mask", size, max_seq_length),
+  ]
+  if max_predictions_per_seq:
+    unused = bytes(max_predictions_per_seq - count)
+    positions = records.encode_ints(instance.masked_lm_positions)
+    features += [
+      feature("masked_lm_ids", b"".join(instance.masked_lm_labels) + unused),
+      feature("masked_lm_positions", positions + unused),
+      _ones("masked_lm_weights", count, max_predictions_per_seq, True),
+    ]
+  if instance.is_random_next is not None:
+    features.append(_ones("next_sentence_labels", instance.is_random_next, 1))
+  features.append(feature("segment_ids", segment_ids + padding))
+  return records.encode_example(features)
+
+
+@functools.lru_cache(2**12)
+def _ones(name, count, size, is_float=False):
+  """The encoded feature of `count` ones, then zeros up to `size`."""
+  numbers = [1] * count + [0] * (size - count)
+  encode = records.encode_floats if is_float else records.encode_ints
+  return records.encode_feature(name, encode(numbers), is_float)
+
+
+def write_instance_to_example_files(
+  instances: Iterable[TrainingInstance],
+  tokenizer: tokenization.FullTokenizer,
+  max_seq_length: int,
+  max_predictions_per_seq: int,
+  output_files: Sequence[str],
+) -> int:
+  """Writes instances to TFRecord files in turn; returns their number.
+
+  The files appear whole at the end, or not at all after an error.
+  """
+
+  def encoded_pieces(pieces):
+    return list(map(records.varint, tokenizer.convert_tokens_to_ids(pieces)))
+
+  lengths = (max_seq_length, max_predictions_per_seq)
+  count = 0
+  with contextlib.ExitStack() as stack:
+    enter = stack.enter_context
+    paths = [enter(files.atomic_write(path)) for path in output_files]
+    writers = [enter(files.open_file(path, "wb")) for path in paths]
+    for instance, writer in zip(instances, itertools.cycle(writers)):
+      # It may be of a class with the same attributes.
+      encoded = TrainingInstance(
+        encoded_pieces(instance.tokens),
+        instance.segment_ids,
+        instance.masked_lm_positions,
+        encoded_pieces(instance.masked_lm_labels),
+        instance.is_random_next,
+      )
+      record = encode_instance(encoded, *lengths, any_segments=True)
+      writer.write(records.framed(record))
+      count += 1
+  return count

@@ -1,0 +1,242 @@
+"""Rows of features as `tf.train.Example` in TFRecord files, without TensorFlow.
+
+A spec describes a row: a dict from feature name to Feature. The writer checks
+rows against it, and readers parse by it. Equal rows give equal bytes, because
+the features of a row are written in alphabetical order.
+
+A TFRecord file is a sequence of frames: the length of a record in 8 bytes, a
+checksum of the length, the record, and a checksum of the record.
+"""
+
+import functools
+import itertools
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import google_crc32c
+
+from bert.errors import UserError
+from bert.data import files
+
+# Features [S] that every task has.
+SEQUENCES = ("input_ids", "input_mask", "segment_ids")
+
+# The axis of positions in a sequence.
+POSITION = "position"
+
+# Bytes of a frame before the record, and in addition to it.
+_HEADER_BYTES = 12
+FRAME_BYTES = 16
+
+
+class Feature(NamedTuple):
+  """Shape and type of one feature of a row.
+
+  Attributes:
+    shape: sizes of its axes; () for a single number.
+    dtype: "int64" or "float32".
+    cut_axes: a name for each axis that a batch cuts to its longest row, and
+      None for the others. How far a row reaches along an axis is read from
+      the feature `input_mask`, whose axes carry the same names.
+  """
+
+  shape: tuple[int, ...] = ()
+  dtype: str = "int64"
+  cut_axes: tuple[str | None, ...] = ()
+
+
+Spec = Mapping[str, Feature]
+
+
+def sequence_feature(length: int) -> Feature:
+  """An integer for each position, [S], cut to the longest row of a batch."""
+  return Feature((length,), cut_axes=(POSITION,))
+
+
+def sequence_spec(length: int) -> dict[str, Feature]:
+  """The spec of a row that consists of SEQUENCES [S]."""
+  return dict.fromkeys(SEQUENCES, sequence_feature(length))
+
+
+def encode_row(row: Mapping, spec: Spec) -> bytes:
+  """A row as a serialized `tf.train.Example`.
+
+  Args:
+    row: dict from feature name to a number or a nested list or array of them.
+    spec: the row's spec.
+
+  Raises:
+    ValueError: the size of a feature differs from the spec.
+  """
+  features = []
+  for name, feature in sorted(spec.items()):
+    values = _flat(row[name])
+    if len(values) != math.prod(feature.shape):
+      raise ValueError(
+        f"feature {name} has {len(values)} values, expected {feature.shape}"
+      )
+    is_float = feature.dtype == "float32"
+    numbers = encode_floats(values) if is_float else encode_ints(values)
+    features.append(encode_feature(name, numbers, is_float))
+  return encode_example(features)
+
+
+def _flat(values):
+  """All numbers of an array or nested list, in a list."""
+  if hasattr(values, "ravel"):
+    return values.ravel().tolist()
+  if not isinstance(values, list | tuple):
+    return [values]
+  if values and not isinstance(values[0], int | float):
+    return list(itertools.chain.from_iterable(map(_flat, values)))
+  return values
+
+
+def encode_example(features: Iterable[bytes]) -> bytes:
+  """A `tf.train.Example` of encoded features, sorted by name."""
+  return _field(b"\n", b"".join(features))
+
+
+def encode_feature(name: str, numbers: bytes, is_float: bool = False) -> bytes:
+  """One entry of an Example's map: a name and its packed numbers."""
+  return feature_head(name, len(numbers), is_float) + numbers
+
+
+@functools.lru_cache(2**12)
+def feature_head(name: str, size: int, is_float: bool = False) -> bytes:
+  """The bytes before the `size` bytes of a feature's packed numbers."""
+  # An empty list is an empty message, without a packed field.
+  numbers = b"\n" + varint(size) if size else b""
+  kind = b"\x12" if is_float else b"\x1a"  # Feature.float_list, int64_list.
+  feature = kind + varint(len(numbers) + size) + numbers
+  key = _field(b"\n", name.encode())
+  value = b"\x12" + varint(len(feature) + size) + feature
+  return b"\n" + varint(len(key) + len(value) + size) + key + value
+
+
+def _field(tag, content):
+  """A field of a protocol buffer: tag, length, content."""
+  return tag + varint(len(content)) + content
+
+
+class _Varints(dict):
+  """The encoding of each small number that has occurred."""
+
+  def __missing__(self, number):
+    if 0 <= number < 128:
+      encoded = bytes([number])
+    else:
+      rest = number & 2**64 - 1
+      encoded = bytes([rest & 127 | 128]) + self[rest >> 7]
+    if 0 <= number < 2**17:  # Ids recur; others would fill the memory.
+      self[number] = encoded
+    return encoded
+
+
+_varints = _Varints()
+
+
+def varint(number: int) -> bytes:
+  """An integer as protocol buffers encode it: 7 bits a byte, low bits first.
+
+  Negative numbers are encoded as their two's complement in 64 bits.
+  """
+  return _varints[number]
+
+
+def encode_ints(values: Sequence[int]) -> bytes:
+  """The packed numbers of an int64 feature."""
+  try:
+    encoded = bytes(values)
+  except ValueError:  # A value is negative or does not fit one byte.
+    encoded = b"\x80"
+  return (
+    encoded
+    if encoded.isascii()
+    else b"".join(map(_varints.__getitem__, values))
+  )
+
+
+def encode_floats(values: Sequence[float]) -> bytes:
+  """The packed numbers of a float32 feature."""
+  return struct.pack(f"<{len(values)}f", *values)
+
+
+def framed(record: bytes) -> bytes:
+  """A record with the length and checksums of a TFRecord file around it."""
+  return b"".join((_header(len(record)), record, _masked_checksum(record)))
+
+
+@functools.lru_cache(2**12)
+def _header(length):
+  """The bytes of a frame before a record of this length."""
+  packed = struct.pack("<Q", length)
+  return packed + _masked_checksum(packed)
+
+
+def _masked_checksum(content):
+  """The CRC-32C of the content, rotated and offset as in TFRecord files."""
+  crc = google_crc32c.value(content)
+  return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
+  """Writes rows to a TFRecord file that appears whole or not at all.
+
+  Returns:
+    The number of rows.
+  """
+  count = 0
+  with files.open_atomic(path) as writer:
+    for row in rows:
+      writer.write(framed(encode_row(row, spec)))
+      count += 1
+  return count
+
+
+def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
+  """Yields the records of a TFRecord file, each with its checksums verified.
+
+  A record takes `FRAME_BYTES` more in the file than its length, so the offset
+  of the next one can be computed.
+
+  Args:
+    path: the file.
+    offset: where to start, in bytes; the start of a record. A caller that knows
+      it has read the file before. So this does not ask first whether there is
+      such a file, which would take some requests for a remote one.
+
+  Raises:
+    UserError: the file does not exist, is damaged or ends within a record.
+  """
+  if offset is None:
+    files.check_is_file(path)
+  with files.open_file(path, "rb") as reader:
+    reader.seek(offset or 0)
+    for number in itertools.count():
+      header = reader.read(_HEADER_BYTES)
+      if not header:
+        return
+      length = int.from_bytes(header[:8], "little")
+      is_whole = len(header) == _HEADER_BYTES
+      if is_whole and header != _header(length):
+        raise _damaged(path, number)
+      frame = reader.read(length + 4) if is_whole else b""
+      record = frame[:-4]
+      if not is_whole or len(record) != length:
+        raise UserError(
+          f"{path} is truncated: it ends within record {number}; create or "
+          f"copy the file again"
+        )
+      if frame[-4:] != _masked_checksum(record):
+        raise _damaged(path, number)
+      yield record
+
+
+def _damaged(path, number):
+  problem = f"{path}: record {number} is damaged"
+  if not number:
+    problem = f"{path} is not a TFRecord file, or its first record is damaged"
+  return UserError(f"{problem}; create or copy the file again")

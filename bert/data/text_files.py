@@ -1,0 +1,214 @@
+"""Reads UTF-8 text, plain or gzip-compressed, whole or line by line."""
+
+import contextlib
+import gzip
+import math
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from bert.errors import UserError
+from bert.data import files
+
+_CHUNK_BYTES = 2**20
+
+# The name of standard input, or standard output.
+STREAM = "-"
+
+# Magic numbers of gzip, bzip2, xz and Zstandard.
+_COMPRESSED = re.compile(rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\(\xb5/\xfd")
+
+
+def read_lines(path: str) -> Iterator[str]:
+  """Yields the lines of a UTF-8 text file, or of a gzip file (.gz) of text.
+
+  Only \\n ends a line. It and a byte order mark are removed. Only a chunk of
+  the file is in memory at a time.
+
+  Raises:
+    UserError: the file does not exist, is not a complete gzip file, or is not
+      UTF-8. The message has the line, and the byte counted from 0.
+  """
+  for _, line in sized_lines(path):
+    yield line.removesuffix("\n")
+
+
+def sized_lines(
+  path: str,
+  start: int = 0,
+  stop: float = math.inf,
+  copy_to: BinaryIO | None = None,
+) -> Iterator[tuple[int, str]]:
+  """Yields the size in bytes and the text of each line in a part of a file.
+
+  Args:
+    path: see `read_lines`.
+    start: where the part begins, in bytes of the uncompressed text.
+    stop: the part ends with the line that reaches this byte.
+    copy_to: also gets the uncompressed text.
+
+  Raises:
+    UserError: as for `read_lines`, or the file ends before `stop`.
+  """
+  number, position = 0, start
+  with contextlib.ExitStack() as stack:
+    reader = stack.enter_context(_open_uncompressed(path))
+    if start:  # A pipe can only be read from its beginning.
+      reader.seek(start)
+    for lines in _line_lists(reader.read, copy_to):
+      for line in lines:
+        number += 1
+        try:
+          text = line.decode()
+        except UnicodeDecodeError as error:
+          raise _not_utf8(f"{path}:{number}", error, position) from error
+        # The file may begin with a byte order mark.
+        yield len(line), text if position else text.removeprefix("\ufeff")
+        position += len(line)
+        if position >= stop:
+          return
+  if stop < math.inf:
+    raise UserError(
+      f"{path} became shorter while it was read; run the same command again"
+    )
+
+
+@contextlib.contextmanager
+def _open_uncompressed(path):
+  """Opens a file, or the content of a gzip file, and names it in errors."""
+  files.check_is_file(path)
+  with files.open_file(path) as reader:
+    if not path.lower().endswith(".gz"):
+      yield reader
+      return
+    try:
+      with gzip.GzipFile(fileobj=reader) as unzipped:
+        yield unzipped
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+      raise UserError(
+        f"{path} is not a complete gzip file: {error}; download or create it "
+        f"again"
+      ) from error
+
+
+def _not_utf8(where, error, offset=0):
+  """The UserError for bytes at an offset of a file that are not UTF-8."""
+  if not offset and _COMPRESSED.match(error.object):
+    return UserError(f"{where}: the file is compressed; decompress it")
+  return UserError(
+    f"{where}: byte {offset + error.start} is not UTF-8; convert the file to "
+    f"UTF-8"
+  )
+
+
+@contextlib.contextmanager
+def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
+  """Opens a text file, a gzip file of text, a pipe, or standard input ("-").
+
+  Yields:
+    A reader, and its name for messages.
+
+  Raises:
+    UserError: the file does not exist, or standard input is closed.
+  """
+  if path != STREAM:
+    with _open_uncompressed(path) as reader:
+      yield reader, path
+  elif sys.stdin is None:
+    raise UserError("standard input is closed; pass a file")
+  else:
+    yield sys.stdin.buffer, "standard input"
+
+
+def lines_as_they_come(
+  reader: BinaryIO, name: str, max_lines: int
+) -> Iterator[list[tuple[str, str]]]:
+  """Yields lists of the lines that have arrived, waiting for at least one.
+
+  Args:
+    reader: a binary file or pipe of UTF-8 text. Lines end with \\n or \\r\\n.
+    name: its name in messages.
+    max_lines: maximum length of a list.
+
+  Yields:
+    For each line, where it is, NAME:NUMBER, and its text.
+
+  Raises:
+    UserError: a line is not UTF-8.
+  """
+  number = 0
+  # `read1` returns what a pipe has so far; `read` would wait for all of it.
+  for lines in _line_lists(getattr(reader, "read1", reader.read)):
+    for start in range(0, len(lines), max_lines):
+      found = []
+      for line in lines[start : start + max_lines]:
+        number += 1
+        where = f"{name}:{number}"
+        found.append((where, decode_line(line, where).rstrip("\r\n")))
+      yield found
+
+
+def _line_lists(read, copy_to=None):
+  """Yields lists of whole lines, each with its end, as `read` returns them."""
+  rest = []
+  while chunk := read(_CHUNK_BYTES):
+    if copy_to:
+      copy_to.write(chunk)
+    first, *others = chunk.split(b"\n")
+    rest.append(first)
+    if others:
+      yield [line + b"\n" for line in (b"".join(rest), *others[:-1])]
+      rest = others[-1:]
+  last = b"".join(rest)
+  if last:
+    yield [last]
+
+
+def decode_line(line: bytes, where: str) -> str:
+  """The text of a line, without a byte order mark.
+
+  Raises:
+    UserError: it is not UTF-8; `where` describes the line.
+  """
+  try:
+    return line.decode().removeprefix("\ufeff")
+  except UnicodeDecodeError as error:
+    raise UserError(
+      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
+      f"input to UTF-8"
+    ) from error
+
+
+def read_text(path: str) -> str:
+  """The text of a file; see `read_lines`."""
+  with _open_uncompressed(path) as reader:
+    return decode_utf8(path, reader.read())
+
+
+def decode_utf8(path: str, content: bytes) -> str:
+  """The content of a file as text, without a byte order mark.
+
+  Raises:
+    UserError: it is not UTF-8. The message has the line, and the byte counted
+      from 0.
+  """
+  try:
+    return content.decode("utf-8").removeprefix("\ufeff")
+  except UnicodeDecodeError as error:
+    newline = b"\n" if b"\n" in content else b"\r"
+    line = 1 + content.count(newline, 0, error.start)
+    raise _not_utf8(f"{path}:{line}", error) from error
+
+
+def check_utf8(path: str) -> None:
+  """Raises UserError unless a file is UTF-8; see `decode_utf8`."""
+  decode_utf8(path, files.read_bytes(path))
+
+
+def split_lines(text: str) -> list[str]:
+  """The lines of a text, which end in \\n or \\r\\n, or all of them in \\r."""
+  newline = "\n" if "\n" in text else "\r"
+  lines = text.removesuffix(newline).split(newline) if text else []
+  return [line.removesuffix("\r") for line in lines]

@@ -1,0 +1,237 @@
+"""Learns a vocabulary from counts of words: WordPiece, or SentencePiece.
+
+    counts = count_words(lines, word_splitter("wordpiece"))
+    pieces = learn_wordpiece(counts.words, vocab_size=30522)
+
+Text is split into words as by the tokenizer. Every 50th line is held out to
+report how well the vocabulary covers new text. Equal counts and arguments give
+equal results.
+"""
+
+import collections
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import tokenization
+from bert.errors import UserError
+
+# One in this number of lines with text is held out.
+HELDOUT_LINES = 50
+
+# Equal strings in this number of lines are counted before they are split.
+_COUNTED_LINES = 2**16
+
+# The WordPiece trainer reads words, not counts: up to this many per string.
+_REPEATED_WORDS = 1000
+
+
+class WordCounts(NamedTuple):
+  """Counts of the words to learn from, the held-out words, and the lines."""
+
+  words: collections.Counter
+  heldout: collections.Counter
+  lines: int
+
+
+def word_splitter(
+  model_type: str, do_lower_case: bool = True
+) -> Callable[[str], list[str]]:
+  """A function that splits text into the words that are split into pieces."""
+  if model_type == "wordpiece":
+    return tokenization.BasicTokenizer(do_lower_case).tokenize
+  if do_lower_case:
+    return lambda text: tokenization.lower_case(text).split()
+  return str.split
+
+
+def count_words(
+  lines: Iterable[str], split: Callable[[str], list[str]]
+) -> WordCounts:
+  """Counts the words of lines, holding out every 50th line with text.
+
+  Memory use depends on the number of distinct words, not of lines.
+  """
+  counts = collections.Counter(), collections.Counter()
+  strings = collections.Counter(), collections.Counter()
+
+  def split_strings():
+    for words, counted in zip(counts, strings, strict=True):
+      for string, count in counted.items():
+        for word in split(string):
+          words[word] += count
+      counted.clear()
+
+  num_lines = 0
+  for line in lines:
+    if line and not line.isspace():
+      num_lines += 1
+      strings[num_lines % HELDOUT_LINES == 0].update(line.split(" "))
+      if num_lines % _COUNTED_LINES == 0:
+        split_strings()
+  split_strings()
+  return WordCounts(*counts, num_lines)
+
+
+def special_pieces(num_unused: int) -> list[str]:
+  """The first pieces of a vocabulary, in the order of released ones."""
+  unused = [f"[unused{index}]" for index in range(num_unused)]
+  return ["[PAD]", *unused, tokenization.UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
+
+
+def learn_wordpiece(
+  words: Mapping[str, int],
+  vocab_size: int,
+  num_unused: int = 99,
+  min_frequency: int = 2,
+) -> list[str]:
+  """Learns WordPiece by merging the most frequent pairs of pieces.
+
+  Args:
+    words: counts of words.
+    vocab_size: maximum number of pieces.
+    num_unused: number of pieces [unused0], ... among them.
+    min_frequency: minimum number of occurrences of a merged piece, and of a
+      character. Words with a rarer character are ignored, because the tokenizer
+      could not split them.
+
+  Returns:
+    The special pieces, the characters, and the merged pieces by frequency.
+
+  Raises:
+    UserError: `vocab_size` is too small.
+  """
+  import tokenizers
+
+  longest = tokenization.MAX_WORD_LENGTH
+  words = {word: n for word, n in words.items() if len(word) <= longest}
+  characters = _count_characters(words)
+  rare = {char for char, n in characters.items() if n < min_frequency}
+  words = {word: n for word, n in words.items() if rare.isdisjoint(word)}
+  # The trainer breaks ties by the ids of characters, which vary from run to run
+  # unless the alphabet is given.
+  alphabet = sorted({char for word in words for char in word})
+  alphabet += sorted({"##" + char for word in words for char in word[1:]})
+  given = special_pieces(num_unused) + alphabet
+  if len(given) > vocab_size:
+    raise _too_small(vocab_size, len(given))
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece())
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.CharDelimiterSplit(" ")
+  trainer = tokenizers.trainers.WordPieceTrainer(
+    vocab_size=vocab_size,
+    min_frequency=min_frequency,
+    special_tokens=given,
+    show_progress=False,
+  )
+  repeated = (
+    " ".join([word] * min(_REPEATED_WORDS, count - start))
+    for word, count in words.items()
+    for start in range(0, count, _REPEATED_WORDS)
+  )
+  tokenizer.train_from_iterator(repeated, trainer)
+  vocab = tokenizer.get_vocab()
+  return sorted(vocab, key=vocab.get)
+
+
+def _count_characters(words):
+  characters = collections.Counter()
+  for word, count in words.items():
+    for char in word:
+      characters[char] += count
+  return characters
+
+
+def _too_small(vocab_size, minimum):
+  return UserError(
+    f"--vocab_size={vocab_size} has no room for the special pieces, "
+    f"--num_unused and the characters of the text; pass {minimum} or more, or "
+    f"raise --min_frequency to ignore rare characters"
+  )
+
+
+def learn_sentencepiece(
+  words: Mapping[str, int],
+  vocab_size: int,
+  model_type: str = "unigram",
+  num_unused: int = 99,
+  min_frequency: int = 2,
+) -> bytes:
+  """Learns a SentencePiece model (Kudo & Richardson 2018).
+
+  Args:
+    words, vocab_size, num_unused: see `learn_wordpiece`.
+    model_type: "unigram" or "bpe".
+    min_frequency: minimum number of occurrences of a character. Rarer ones
+      become [UNK].
+
+  Returns:
+    The content of the model file.
+
+  Raises:
+    UserError: `vocab_size` is too small, or there is too little text.
+  """
+  import sentencepiece
+
+  characters = _count_characters(words)
+  characters[tokenization.WORD_START] += sum(words.values())
+  kept = sum(n for n in characters.values() if n >= min_frequency)
+  specials = special_pieces(num_unused)
+  pad, *unused, unknown, cls, sep, mask = specials
+  model = io.BytesIO()
+  try:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=(f"{word}\t{n}" for word, n in sorted(words.items())),
+      input_format="tsv",
+      model_writer=model,
+      model_type=model_type,
+      # With less, its error message lacks the minimum size.
+      vocab_size=max(vocab_size, len(specials)),
+      hard_vocab_limit=False,
+      # The trainer drops the rarest characters, but accepts no less than 0.98.
+      character_coverage=max(kept / (characters.total() or 1), 0.98),
+      max_sentence_length=2**16,  # Longer words are ignored.
+      num_threads=16,  # The result depends on it.
+      bos_id=-1,
+      eos_id=-1,
+      pad_id=0,
+      pad_piece=pad,
+      unk_id=1 + num_unused,
+      unk_piece=unknown,
+      control_symbols=[*unused, cls, sep, mask],
+      minloglevel=2,
+    )
+  except RuntimeError as error:
+    too_small = re.search(r"than required_chars\. \d+ vs (\d+)", str(error))
+    if too_small:
+      raise _too_small(vocab_size, int(too_small[1])) from error
+    raise UserError(
+      f"SentencePiece cannot learn from this text ({error}); pass more text"
+    ) from error
+  return model.getvalue()
+
+
+def report(
+  tokenizer: tokenization.FullTokenizer, words: Mapping[str, int]
+) -> str:
+  """How well a tokenizer covers held-out words, given their counts."""
+  if not words:
+    return f"no lines held out, because there are fewer than {HELDOUT_LINES}"
+  split = tokenizer.wordpiece_tokenizer.tokenize
+  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  total = sum(words.values())
+  num_pieces = sum(n * len(split(word)) for word, n in words.items())
+  missed = {word: n for word, n in words.items() if unknown in split(word)}
+  characters = _count_characters(words)
+  known = sum(n for c, n in characters.items() if unknown not in split(c))
+  text = (
+    f"{total:,} held-out words: {1 - sum(missed.values()) / total:.2%} fully "
+    f"known, {known / characters.total():.2%} of characters known, "
+    f"{num_pieces / total:.2f} pieces per word"
+  )
+  if missed:
+    # By count, and alphabetically for equal counts.
+    ranked = sorted(missed.items(), key=lambda item: (-item[1], item[0]))
+    listed = " ".join(f"{word} ({n:,})" for word, n in ranked[:10])
+    text += f"\nmost frequent words that are not fully known: {listed}"
+  return text

@@ -1,0 +1,381 @@
+"""Converts models to Hugging Face's format, and from there.
+
+    to_huggingface("mrpc_output", "mrpc_huggingface")
+    to_tensorflow("mrpc_huggingface", "mrpc_model")
+
+Neither PyTorch nor transformers is needed. The files of a task beside the
+weights, such as labels.json, are copied, so nothing is lost on the way back.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+
+import numpy as np
+from absl import logging
+from safetensors import numpy as safetensors
+
+from bert import layers
+import modeling
+import tokenization
+from bert.errors import UserError, listing, plural
+from bert.export.new_folder import new_folder
+from bert.data import files
+from bert.tasks import (
+  classification,
+  find_task,
+  multiple_choice,
+  pretraining,
+  squad_model,
+  tagging,
+)
+from bert.training import checkpoints, huggingface_config, model_folder
+from bert.training import huggingface_weights as names
+
+# Special tokens by the names of their settings.
+_SPECIAL_TOKENS = {
+  "unk_token": "[UNK]",
+  "sep_token": "[SEP]",
+  "pad_token": "[PAD]",
+  "cls_token": "[CLS]",
+  "mask_token": "[MASK]",
+}
+
+Contents = dict[str, str | bytes]
+
+
+def to_huggingface(model_dir: str, output_dir: str) -> str:
+  """Writes a model as `config.json`, `model.safetensors` and a tokenizer.
+
+  The scale of a regression becomes part of its output layer.
+
+  Args:
+    model_dir: the folder of a model, or a checkpoint beside its configuration.
+    output_dir: the folder to write.
+
+  Returns:
+    The architecture, such as "BertForSequenceClassification".
+
+  Raises:
+    UserError: there is no such model, its vocabulary lacks special pieces, or
+      `output_dir` cannot be written.
+  """
+  prefix, model = _find_model(model_dir)
+  model_folder.check_vocabulary(model)
+  folder = os.path.dirname(prefix)
+  weights = _read_weights(prefix, model.config)
+  step = weights.pop(names.STEP, None)
+  contents = _read_assets(folder)
+  architecture, fields = _describe_head(folder, weights)
+  if fields.get("problem_type") == "regression":
+    contents |= _fold_scale(folder, weights)
+  is_bare = architecture == "BertModel"
+  tensors = {
+    names.tensor_name(name).removeprefix("bert." if is_bare else ""): (
+      np.ascontiguousarray(names.exchanged(name, value))
+    )
+    for name, value in weights.items()
+  }
+  fields = {"architectures": [architecture], **fields}
+  contents |= _tokenizer_files(folder, model)
+  config = _config_json(model, fields)
+  contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
+  # Last, because a folder with this file counts as a model.
+  contents[huggingface_config.CONFIG_NAME] = config
+  with new_folder(output_dir) as new:
+    for name, content in contents.items():
+      files.write_file(os.path.join(new, name), content)
+  logging.info(
+    "Wrote %s to %s: %s", architecture, output_dir, _count(tensors.values())
+  )
+  return architecture
+
+
+def to_tensorflow(model_dir: str, output_dir: str) -> None:
+  """Writes a model as an unzipped release has it.
+
+  Args:
+    model_dir: the folder of a model, or its checkpoint or safetensors file.
+    output_dir: the folder to write.
+
+  Raises:
+    UserError: there is no such model, or `output_dir` cannot be written.
+  """
+  prefix, model = _find_model(model_dir)
+  folder = os.path.dirname(prefix)
+  weights = _read_weights(prefix, model.config)
+  contents = {**_vocab_files(folder, model.tokenizer), **_read_assets(folder)}
+  contents["bert_config.json"] = model.config_json()
+  with new_folder(output_dir) as new:
+    checkpoints.write_release(new, weights, contents)
+  logging.info("Wrote %s: %s", output_dir, _count(weights.values()))
+
+
+def _find_model(model_dir):
+  """The checkpoint that a path refers to, and the Model in its folder."""
+  prefix = checkpoints.find_checkpoint(model_dir)
+  if not files.is_remote(prefix):
+    prefix = os.path.abspath(prefix)
+  return prefix, model_folder.find_model(os.path.dirname(prefix))
+
+
+def _count(values):
+  parameters = sum(int(np.size(value)) for value in values)
+  return f"{plural(len(values), 'tensor')}, {parameters:,} parameters"
+
+
+def _read_weights(prefix, config):
+  """The variables of BERT and its heads, by name; others are logged.
+
+  Raises:
+    UserError: they do not fit the BertConfig, or there are too few.
+  """
+  checkpoint = checkpoints.Checkpoint(prefix)
+  weights = {
+    name
+    for name in checkpoint.shapes
+    if not checkpoints.is_training_state(name)
+  }
+  known = set(filter(names.tensor_name, weights))
+  others = sorted(weights - known)
+  if others:
+    logging.warning("%s: not converted: %s", prefix, listing(others))
+  if "bert/embeddings/word_embeddings" not in known:
+    raise UserError(
+      f"{prefix} has no word embeddings of BERT; pass the checkpoint of a BERT"
+    )
+  _check_is_complete(checkpoint, config)
+  if names.STEP in checkpoint:
+    known.add(names.STEP)
+  return {name: checkpoint[name] for name in sorted(known)}
+
+
+def _check_is_complete(checkpoint, config):
+  """Raises UserError if a variable is missing or has another shape."""
+  folder, shapes = os.path.dirname(checkpoint.prefix), checkpoint.shapes
+  head = _head_shapes(folder, shapes, config)
+  reads_pooler = "cls/seq_relationship/output_weights" in head or (
+    find_task.find_task(folder) in ("classification", "multiple choice")
+  )
+  for name, wanted in head.items():
+    found = shapes.get(name, wanted)
+    if name.endswith("output_weights") and found != wanted:
+      raise UserError(
+        f"{checkpoint.prefix}: {name} has shape {found}, and the task and the "
+        f"labels of the model need {wanted}; correct the configuration beside "
+        f"it, or pass another model"
+      )
+  is_optional = not reads_pooler and shapes.keys().isdisjoint(
+    checkpoints.POOLER
+  )
+  checkpoints.compare(
+    checkpoint,
+    modeling.variable_shapes(config) | head,
+    checkpoints.POOLER if is_optional else (),
+  )
+
+
+def _head_shapes(folder, shapes, config):
+  """Name and shape of the variables of a model's heads.
+
+  Args:
+    folder: the folder of the model, which may name its task.
+    shapes: dict from the name of each variable that it has to its shape.
+    config: its BertConfig.
+  """
+  wanted = find_task.head_shapes(folder, config)
+  if wanted:
+    return wanted
+  # Without a task, a head that is there in part should be there as a whole.
+  parts = {name.rpartition("/")[0] for name in shapes}
+  architecture = huggingface_config.read_head(folder).architecture
+  is_paired = architecture == "BertForPreTraining"
+  size = config.hidden_size
+  if "output_weights" in shapes:
+    wanted = layers.output_shapes(size, shapes["output_weights"][0])
+  if "cls/squad" in parts:
+    wanted |= squad_model.variable_shapes(config)
+  if "cls/seq_relationship" in parts or is_paired:
+    wanted |= layers.output_shapes(size, 2, "cls/seq_relationship/")
+  is_masked = is_paired or architecture == "BertForMaskedLM"
+  if is_masked or any(part.startswith("cls/predictions") for part in parts):
+    wanted |= pretraining.variable_shapes(config, False)
+  return wanted
+
+
+def _read_assets(folder) -> Contents:
+  """The files of the task in a folder, completed from its config.json."""
+  # Without a task, a file of such a name is another's.
+  names = find_task.ASSETS if find_task.find_task(folder) else ()
+  paths = {name: os.path.join(folder, name) for name in names}
+  found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
+  for name, content in _assets_of_head(folder).items():
+    known = json.loads(found.get(name, "null"))
+    if json.loads(content) != known:  # Otherwise, the bytes stay.
+      found[name] = content
+  return found
+
+
+def _assets_of_head(folder) -> dict[str, str]:
+  """The files of a task that config.json names, with the folder's settings."""
+  architecture = huggingface_config.read_head(folder).architecture
+  if architecture == classification.ARCHITECTURE:
+    return _classifier_assets(folder, *classification.read_assets(folder))
+  if architecture == tagging.ARCHITECTURE:
+    return tagging.assets(*tagging.read_assets(folder))
+  if architecture == multiple_choice.ARCHITECTURE:
+    return multiple_choice.assets(multiple_choice.read_assets(folder))
+  if architecture == squad_model.ARCHITECTURE:
+    return squad_model.assets(squad_model.read_assets(folder))
+  return {}
+
+
+def _describe_head(folder, weights):
+  """The architecture of a model, and what its config.json says of its task."""
+  if "cls/squad/output_weights" in weights:
+    return squad_model.ARCHITECTURE, {}
+  if "output_weights" not in weights:
+    if "cls/predictions/output_bias" not in weights:
+      return "BertModel", {}
+    is_paired = "cls/seq_relationship/output_weights" in weights
+    return "BertForPreTraining" if is_paired else "BertForMaskedLM", {}
+  assets = _read_assets(folder)
+  if multiple_choice.SETTINGS_NAME in assets:
+    return multiple_choice.ARCHITECTURE, {}
+  if tagging.SETTINGS_NAME in assets:
+    labels, _, _ = tagging.read_assets(folder)
+    return tagging.ARCHITECTURE, _label_fields(labels)
+  label_type, _ = classification.read_assets(folder)
+  count = len(weights["output_bias"])
+  labels = label_type.labels if label_type else []
+  fields = _label_fields(labels or [f"LABEL_{index}" for index in range(count)])
+  if label_type:
+    fields["problem_type"] = classification.PROBLEM_TYPES[label_type.kind]
+  return classification.ARCHITECTURE, fields
+
+
+def _label_fields(labels):
+  return {
+    "id2label": {str(index): label for index, label in enumerate(labels)},
+    "label2id": {label: index for index, label in enumerate(labels)},
+  }
+
+
+def _fold_scale(folder, weights) -> Contents:
+  """Makes an output layer yield a regression's numbers, in place."""
+  label_type, reading = classification.read_assets(folder)
+  scale = np.float32(label_type.deviation)
+  weights["output_weights"] = weights["output_weights"] * scale
+  bias = weights["output_bias"] * scale + np.float32(label_type.mean)
+  weights["output_bias"] = bias
+  return _classifier_assets(folder, type(label_type)(), reading)
+
+
+def _classifier_assets(folder, label_type, reading):
+  """The files of a classifier; config.json does not say if it reads pairs."""
+  contents = classification.assets(label_type, reading)
+  if classification.trained_on_pairs(folder) is None:
+    settings = json.loads(contents[classification.SETTINGS_NAME])
+    del settings["is_pair"]
+    text = json.dumps(settings, indent=2) + "\n"
+    contents[classification.SETTINGS_NAME] = text
+  return contents
+
+
+def _config_json(model, fields):
+  """The content of config.json."""
+  config = model.config.to_dict()
+  config.pop("do_lower_case", None)
+  activation = (config["hidden_act"] or "linear").lower()
+  config["hidden_act"] = huggingface_config.ACTIVATIONS[activation][0]
+  fields = {
+    **config,
+    "model_type": "bert",
+    "layer_norm_eps": layers.LAYER_NORM_EPSILON,
+    "pad_token_id": model.tokenizer.vocab.get("[PAD]", 0),
+    **fields,
+  }
+  text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
+  return text + "\n"
+
+
+def _vocab_files(folder, tokenizer) -> Contents:
+  """vocab.txt, or the SentencePiece model, by name."""
+  path = model_folder.find_vocabulary(folder)
+  if not path.endswith(".json"):
+    return {os.path.basename(path): files.read_bytes(path)}
+  return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
+
+
+def _tokenizer_files(folder, model) -> Contents:
+  """The vocabulary, tokenizer_config.json and tokenizer.json."""
+  contents = _vocab_files(folder, model.tokenizer)
+  if "vocab.txt" not in contents:
+    logging.warning(
+      "No tokenizer.json: BERT's tokenizer in transformers has no "
+      "SentencePiece. The model file is copied."
+    )
+    return contents
+  vocab = model.tokenizer.vocab
+  lower_cases = model.tokenizer.basic_tokenizer.do_lower_case
+  special = {n: t for n, t in _SPECIAL_TOKENS.items() if t in vocab}
+  settings = {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": lower_cases,
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": model.config.max_position_embeddings,
+    **special,
+  }
+  return {
+    **contents,
+    huggingface_config.TOKENIZER_NAME: json.dumps(settings, indent=2) + "\n",
+    "tokenizer.json": make_tokenizer(vocab, lower_cases).to_str(pretty=True),
+  }
+
+
+def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
+  """A `tokenizers.Tokenizer` that splits text as `FullTokenizer` does.
+
+  The exception: special tokens in a text, such as [MASK], are not split.
+
+  Args:
+    vocab: from word piece to id.
+    do_lower_case: lower-case and strip accents.
+  """
+  import tokenizers
+  from tokenizers import decoders, models, normalizers, pre_tokenizers
+  from tokenizers import processors
+
+  tokenizer = tokenizers.Tokenizer(
+    models.WordPiece(
+      dict(vocab),
+      unk_token=tokenization.UNKNOWN,
+      max_input_chars_per_word=tokenization.MAX_WORD_LENGTH,
+    )
+  )
+  tokenizer.normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
+  tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  ends = ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
+  tokenizer.post_processor = processors.BertProcessing(*ends)
+  tokenizer.decoder = decoders.WordPiece()
+  special = [token for token in _SPECIAL_TOKENS.values() if token in vocab]
+  tokenizer.add_special_tokens(special)
+  return tokenizer
+
+
+def _safetensors(tensors, step):
+  """The content of a safetensors file."""
+  metadata = {"format": "pt"}
+  if step is not None:
+    metadata[names.STEP] = str(step)
+  content = safetensors.save(tensors, metadata)
+  length = int.from_bytes(content[:8], "little")
+  header = json.loads(content[8 : 8 + length])
+  # The library's order of the metadata differs from run to run.
+  header["__metadata__"] = metadata
+  text = json.dumps(header, separators=(",", ":")).encode()
+  # The data start at a multiple of 8 bytes.
+  text += b" " * (-len(text) % 8)
+  return len(text).to_bytes(8, "little") + text + content[8 + length :]

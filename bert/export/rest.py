@@ -1,0 +1,252 @@
+"""The requests and responses of TensorFlow Serving's REST interface.
+
+The format is described at https://www.tensorflow.org/tfx/serving/api_rest. A
+string may be an object with the only key "b64", its UTF-8 in base64. Each
+reader takes the JSON of a request, and returns the inputs of the model and a
+function from the model's answers to the JSON of the response.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bert.errors import UserError, listing
+from bert.export.served_model import ServedModel, Texts
+from bert.data import sequences
+
+# The version of the model that a server answers with.
+VERSION = "1"
+
+_SIGNATURE = "serving_default"
+
+# Inputs and outputs with a list for each row.
+_LISTS = ("choices", "entities", "labels", "probabilities", "vector")
+
+
+class Call(NamedTuple):
+  """A request.
+
+  Attributes:
+    items: the inputs of the model.
+    respond: from the answers to the items to the JSON of the response.
+  """
+
+  items: list[Texts]
+  respond: Callable[[list[dict]], dict]
+
+
+def read_predict(model: ServedModel, body: dict) -> Call:
+  """A request to `:predict`, by rows ("instances") or columns ("inputs").
+
+  Raises:
+    UserError: it is not such a request.
+  """
+  _check_keys(body, "instances", "inputs")
+  if ("instances" in body) == ("inputs" in body):
+    raise UserError('pass either "instances" or "inputs"')
+  if "instances" in body:
+    return Call(
+      _read_rows(model, body["instances"], "instances"),
+      lambda answers: {"predictions": _rows(model, answers)},
+    )
+  return Call(
+    _read_columns(model, body["inputs"]),
+    lambda answers: {"outputs": _columns(model, answers)},
+  )
+
+
+def read_classify(model: ServedModel, body: dict) -> Call:
+  """A request to `:classify`; each result is a list of [label, score].
+
+  Raises:
+    UserError: it is not such a request, or the model has no labels.
+  """
+  if "labels" not in model.outputs:
+    raise UserError("the model is not a classifier; use :predict")
+
+  def respond(answers):
+    pairs = (zip(a["labels"], a["probabilities"], strict=True) for a in answers)
+    return {"result": [list(map(list, found)) for found in pairs]}
+
+  return Call(_read_examples(model, body), respond)
+
+
+def read_regress(model: ServedModel, body: dict) -> Call:
+  """A request to `:regress`; each result is a number.
+
+  Raises:
+    UserError: it is not such a request, or the model is not a regression.
+  """
+  if "value" not in model.outputs:
+    raise UserError("the model is not a regression; use :predict")
+  return Call(
+    _read_examples(model, body),
+    lambda answers: {"result": [answer["value"] for answer in answers]},
+  )
+
+
+def read_answer(model: ServedModel, body: object) -> Call:
+  """A plain request: the inputs of the model, or a list of such inputs.
+
+  The response is the answer, or {"answers": [...]} for a list.
+
+  Raises:
+    UserError: it is not such a request.
+  """
+  if isinstance(body, list):
+    if not body:
+      raise UserError("the list of inputs is empty; pass at least one")
+    items = _read_rows(model, body, "texts")
+    return Call(items, lambda answers: {"answers": answers})
+  item = _parse(model, body, "the input")
+  return Call([item], lambda answers: answers[0])
+
+
+def count_rows(body: object) -> int:
+  """Number of rows in the JSON of any request; 1 if it has no lists of rows."""
+  if isinstance(body, dict):
+    names = ("instances", "inputs", "examples")
+    body = next((body[name] for name in names if name in body), None)
+  columns = body.values() if isinstance(body, dict) else [body]
+  return max((len(c) for c in columns if isinstance(c, list)), default=1)
+
+
+READERS = {
+  "predict": read_predict,
+  "classify": read_classify,
+  "regress": read_regress,
+}
+
+
+def status() -> dict:
+  """The response to GET /v1/models/NAME."""
+  return {
+    "model_version_status": [
+      {
+        "version": VERSION,
+        "state": "AVAILABLE",
+        "status": {"error_code": "OK", "error_message": ""},
+      }
+    ]
+  }
+
+
+def metadata(model: ServedModel, name: str) -> dict:
+  """The response to GET /v1/models/NAME/metadata: names, types and ranks."""
+
+  def tensor(tensor_name, dtype):
+    return {
+      "name": tensor_name,
+      "dtype": dtype,
+      "tensor_shape": {
+        "dim": [{"size": "-1", "name": ""}] * (1 + (tensor_name in _LISTS)),
+        "unknown_rank": False,
+      },
+    }
+
+  inputs = {f.name: tensor(f.name, "DT_STRING") for f in model.fields}
+  outputs = {n: tensor(n, dtype) for n, dtype in model.outputs.items()}
+  signature = {
+    "inputs": inputs,
+    "outputs": outputs,
+    "method_name": "tensorflow/serving/predict",
+  }
+  return {
+    "model_spec": {"name": name, "signature_name": "", "version": VERSION},
+    "metadata": {"signature_def": {"signature_def": {_SIGNATURE: signature}}},
+  }
+
+
+def _check_keys(body, *keys):
+  if not isinstance(body, dict):
+    raise UserError("the body is not a JSON object")
+  unknown = sorted(body.keys() - {"signature_name", *keys})
+  if unknown:
+    raise UserError(f"the body has {listing(unknown)}; pass {listing(keys)}")
+  signature = body.get("signature_name") or _SIGNATURE
+  if signature != _SIGNATURE:
+    raise UserError(
+      f"signature_name={signature!r} is not {_SIGNATURE!r}, the only one"
+    )
+
+
+def _read_rows(model, rows, name):
+  if not isinstance(rows, list) or not rows:
+    raise UserError(f"{name!r} is not a list with at least one element")
+  return [
+    _parse(model, row, f"{name}[{index}]") for index, row in enumerate(rows)
+  ]
+
+
+def _parse(model, row, where):
+  """The inputs in a row, whose strings may be in base64."""
+  row = _decoded(row, where)
+  if isinstance(row, dict):
+    row = {
+      name: [_decoded(part, where) for part in value]
+      if isinstance(value, list)
+      else _decoded(value, where)
+      for name, value in row.items()
+    }
+  return model.parse(row, where)
+
+
+def _decoded(value, where):
+  """The string in an object such as {"b64": "QQ=="}; other values as is."""
+  if not (isinstance(value, dict) and value.keys() == {"b64"}):
+    return value
+  try:
+    return base64.b64decode(value["b64"], validate=True).decode()
+  except (TypeError, ValueError) as error:
+    raise UserError(f"{where}: b64 is not UTF-8 text in base64") from error
+
+
+def _read_columns(model, columns):
+  """The inputs in a dict of lists, or in the list of the only input."""
+  if len(model.fields) == 1 and not isinstance(columns, dict):
+    return _read_rows(model, columns, "inputs")
+  if not isinstance(columns, dict) or not columns:
+    raise UserError("'inputs' must be an object whose values are lists")
+  for name, column in columns.items():
+    if not isinstance(column, list) or not column:
+      raise UserError(f"inputs: {name} is not a list with at least one element")
+  if len(set(map(len, columns.values()))) > 1:
+    raise UserError("inputs: the lists differ in length")
+  return [
+    _parse(model, row, f"inputs, row {index}")
+    for index, row in enumerate(sequences.rows_of(columns))
+  ]
+
+
+def _read_examples(model, body):
+  """The inputs of `:classify` and `:regress`: texts, or lists of one text."""
+  _check_keys(body, "examples", "context")
+  examples, context = body.get("examples"), body.get("context", {})
+  if not isinstance(context, dict):
+    raise UserError("'context' is not an object")
+  if isinstance(examples, list):
+    examples = [
+      {name: _only(value) for name, value in {**context, **example}.items()}
+      if isinstance(example, dict)
+      else example
+      for example in examples
+    ]
+  return _read_rows(model, examples, "examples")
+
+
+def _only(value):
+  """The element of a list of one; other values as is."""
+  return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _rows(model, answers):
+  """The answers; the values alone if there is only one output."""
+  if len(model.outputs) > 1:
+    return answers
+  (name,) = model.outputs
+  return [answer[name] for answer in answers]
+
+
+def _columns(model, answers):
+  columns = {name: [a[name] for a in answers] for name in model.outputs}
+  return columns if len(columns) > 1 else next(iter(columns.values()))

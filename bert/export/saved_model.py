@@ -1,0 +1,262 @@
+"""Encoder and preprocessing as SavedModels with TF-Hub's interface for text.
+
+    encoder = hub.load("/tmp/encoder")
+    preprocess = hub.load("/tmp/preprocess")
+    encoder(preprocess(tf.constant(["a text"])))["pooled_output"]  # [1, H]
+
+The interface is described at
+https://www.tensorflow.org/hub/common_saved_model_apis/text.
+"""
+
+import types
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import modeling
+from bert import variables
+from bert.errors import UserError
+from bert.export import text_graph, text_rows
+from bert.tasks import pretraining
+from bert.training import checkpoints, model_folder
+
+_SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
+_POSITIONS = "masked_lm_positions"
+_TEXTS = tf.TensorSpec([None], tf.string, name="text")
+
+
+class _Encoding(tf.Module):
+  """A function of sequences, and its weights."""
+
+  # Lists, because the properties of tf.Module are not saved.
+  variables = trainable_variables = ()
+  more_inputs = ()
+
+  def _input_specs(self):
+    return {
+      name: tf.TensorSpec([None, None], tf.int32, name=name)
+      for name in (*_SEQUENCES, *self.more_inputs)
+    }
+
+  def _trace(self):
+    for training in (True, False):
+      self.__call__.get_concrete_function(self._input_specs(), training)
+
+  def _track(self, names):
+    self.variables = [self._store[name] for name in names]
+    self.trainable_variables = list(self.variables)
+
+
+class _Weights(variables.VariableStore):
+  """The variables of an encoder that another program trains.
+
+  That program counts the steps, so the seed of each dropout mask is random.
+  """
+
+  def get(self, name, *args, **kwargs):
+    if name == "global_step":
+      return tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
+    return super().get(name, *args, **kwargs)
+
+
+class Encoder(_Encoding):
+  """An encoder for `hub.load` and `hub.KerasLayer`.
+
+  Args:
+    model_dir: the folder of a model.
+
+  Attributes:
+    mlm: the same with the head of masked words, if the checkpoint has it.
+    vocab_file: the file of the tokenizer, an asset.
+    do_lower_case: whether the model reads lower-cased text, a bool variable.
+
+  Raises:
+    UserError: the folder holds no model.
+  """
+
+  def __init__(self, model_dir: str):
+    super().__init__("encoder")
+    model = model_folder.find_model(model_dir)
+    self._config = model.config
+    encoder = modeling.variable_shapes(model.config)
+    head = pretraining.variable_shapes(model.config, False)
+    optional = {*head, *checkpoints.POOLER}
+    weights = checkpoints.load_weights(
+      model.checkpoint, encoder | head, optional
+    )
+    if weights.skipped & set(checkpoints.POOLER):
+      raise UserError(
+        f"{model_dir} has no pooler, which --part=encoder needs; pass another "
+        f"model, or --part=task"
+      )
+    self._store = _Weights(initial_values=weights)
+    self._trace()
+    self._track(encoder)
+    if not weights.skipped & head.keys():
+      self.mlm = _MaskedWords(self, [*encoder, *head])
+    case = np.array(model.tokenizer.basic_tokenizer.do_lower_case)
+    constants = variables.VariableStore(initial_values={"do_lower_case": case})
+    self.do_lower_case = constants.get(
+      "do_lower_case", [], None, tf.bool, False
+    )
+    path = model_folder.find_vocabulary(model_dir)
+    if path.endswith(".json"):
+      raise UserError(
+        f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
+        f"with convert_checkpoint.py --to=tensorflow, and pass the result"
+      )
+    self.vocab_file = tf.saved_model.Asset(path)
+
+  @tf.function(autograph=False)
+  def __call__(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False
+  ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
+    """The vectors of a batch.
+
+    Args:
+      inputs: `input_word_ids`, `input_mask` and `input_type_ids`, int32 [B, S].
+      training: whether dropout is on.
+
+    Returns:
+      `pooled_output` and `default`, float [B, H], which are equal;
+      `sequence_output`, float [B, S, H]; `encoder_outputs`, L of them, the
+      outputs of the layers.
+    """
+    sequences = (inputs[name] for name in _SEQUENCES)
+    with self._store:
+      bert = modeling.BertModel(self._config, training, *sequences)
+      return {
+        "pooled_output": bert.get_pooled_output(),
+        "default": bert.get_pooled_output(),
+        "sequence_output": bert.get_sequence_output(),
+        "encoder_outputs": bert.get_all_encoder_layers(),
+      }
+
+  def serving(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    """The signatures: `pooled_output` and `sequence_output` of the inputs."""
+
+    @tf.function(autograph=False)
+    def serve(**inputs):
+      outputs = self(inputs)
+      return {n: outputs[n] for n in ("pooled_output", "sequence_output")}
+
+    signature = serve.get_concrete_function(**self._input_specs())
+    return {"serving_default": signature}
+
+
+class _MaskedWords(_Encoding):
+  """An encoder with the head that predicts masked words."""
+
+  more_inputs = (_POSITIONS,)
+
+  def __init__(self, encoder, names):
+    super().__init__("mlm")
+    self._encoder = encoder
+    self._config, self._store = encoder._config, encoder._store
+    self._trace()
+    self._track(names)
+
+  @tf.function(autograph=False)
+  def __call__(self, inputs, training=False):
+    """`Encoder.__call__`, and `mlm_logits`, float [B, P, V].
+
+    Args:
+      inputs: those of the encoder, and `masked_lm_positions`, int32 [B, P].
+      training: whether dropout is on.
+    """
+    positions = inputs[_POSITIONS]
+    sequences = {name: inputs[name] for name in _SEQUENCES}
+    outputs = self._encoder(sequences, training)
+    with self._store:
+      logits = pretraining.masked_lm_logits(
+        self._config,
+        pretraining.gather_indexes(outputs["sequence_output"], positions),
+        self._store["bert/embeddings/word_embeddings"],
+      )
+    shape = [*modeling.get_shape_list(positions), self._config.vocab_size]
+    return {**outputs, "mlm_logits": tf.reshape(logits, shape)}
+
+
+class Preprocessor(tf.Module):
+  """From texts to the encoder's inputs, for `hub.load` and `hub.KerasLayer`.
+
+  Args:
+    tokenizer: a GraphTokenizer.
+    seq_length: S of `__call__`.
+
+  Attributes:
+    tokenize: from texts, string [N], to ids, int32 [N, (words), (pieces)];
+      `tokenize.get_special_tokens_dict()` has the ids of special pieces.
+  """
+
+  def __init__(self, tokenizer: text_graph.GraphTokenizer, seq_length: int):
+    super().__init__("preprocess")
+    self.tokenize = _Tokenize(tokenizer)
+    self._vocab = types.MappingProxyType(tokenizer.tokenizer.vocab)
+    self._seq_length = seq_length
+    length = tf.TensorSpec([], tf.int32)
+    for shape in ([None, None], [None, None, None]):
+      segment = tf.RaggedTensorSpec(shape, tf.int32)
+      for segments in ([segment], [segment, segment]):
+        self.bert_pack_inputs.get_concrete_function(segments, length)
+
+  def serving(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
+    """The signatures."""
+    return {"serving_default": self.__call__}
+
+  @tf.function(input_signature=[_TEXTS], autograph=False)
+  def __call__(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The encoder's inputs, int32 [N, S], for texts, string [N]."""
+    length = tf.constant(self._seq_length)
+    rows = self.bert_pack_inputs([self.tokenize(text)], length)
+    shape = [None, self._seq_length]
+    return {name: tf.ensure_shape(row, shape) for name, row in rows.items()}
+
+  @tf.function(autograph=False)
+  def bert_pack_inputs(
+    self, inputs: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int = 128
+  ) -> dict[str, tf.Tensor]:
+    """The encoder's inputs, int32 [N, S], for texts or pairs.
+
+    Longer ones are truncated, the longer segment of a pair first.
+
+    Args:
+      inputs: one or two outputs of `tokenize`, with or without the axis of
+        words.
+      seq_length: S.
+    """
+    flat = [s.merge_dims(1, 2) if s.shape.rank == 3 else s for s in inputs]
+    return self._pack(flat, tf.convert_to_tensor(seq_length))
+
+  @tf.function(autograph=False)
+  def _pack(self, segments, seq_length):
+    rows = text_rows.pack_truncated(segments, self._vocab, seq_length)
+    return dict(zip(_SEQUENCES, rows.values(), strict=True))
+
+
+class _Tokenize(tf.Module):
+  """The tokenizer of a Preprocessor."""
+
+  def __init__(self, tokenizer):
+    super().__init__("tokenize")
+    self._tokenizer = tokenizer
+    self.get_special_tokens_dict.get_concrete_function()
+
+  @tf.function(input_signature=[_TEXTS], autograph=False)
+  def __call__(self, text):
+    return self._tokenizer(text)
+
+  @tf.function(autograph=False)
+  def get_special_tokens_dict(self):
+    """The ids of the special pieces, and the vocabulary's size."""
+    vocab = self._tokenizer.tokenizer.vocab
+    names = {
+      "padding_id": "[PAD]",
+      "start_of_sequence_id": "[CLS]",
+      "end_of_segment_id": "[SEP]",
+      "mask_id": "[MASK]",
+    }
+    found = {name: vocab.get(piece, 0) for name, piece in names.items()}
+    found["vocab_size"] = max(vocab.values()) + 1
+    return {name: tf.constant(value, tf.int32) for name, value in found.items()}

@@ -1,0 +1,247 @@
+"""Reads the encoder's variables of SavedModels from TF-Hub and Keras.
+
+    write_release("bert_en_uncased_L-12_H-768_A-12_4", "uncased")
+
+Only variables are read; no function of the SavedModel is loaded or run. The
+names are those of BERT encoders on TF-Hub, of TensorFlow's model garden, and
+the original's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+from absl import logging
+
+import modeling
+from bert.errors import UserError, plural
+from bert.export.new_folder import new_folder
+from bert.data import files
+from bert.training import checkpoints, huggingface_weights, model_folder
+
+_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_CASE_KEY = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+
+# What Keras' optimizers put before the name of a variable.
+_SLOT = re.compile(r"(?:^|/)(?:m|v|vhat|momentum|velocity|accumulator)/")
+
+# Our names by patterns of theirs, which match the end of a name.
+_TABLE = r"(?:^|/){}/embeddings$"
+_NORM = r"(gamma|beta)$"
+_DENSE = r"(kernel|bias)$"
+_LAYER = r"(?:^|/)(?:transformer|encoder)/layer_(\d+)/"
+_OURS = "bert/encoder/layer_{}/"
+_NAMES = {
+  _TABLE.format("word_embeddings"): "bert/embeddings/word_embeddings",
+  _TABLE.format("position_embedding"): "bert/embeddings/position_embeddings",
+  _TABLE.format("type_embeddings"): "bert/embeddings/token_type_embeddings",
+  r"embedding_postprocessor/position_embeddings$": (
+    "bert/embeddings/position_embeddings"
+  ),
+  r"embedding_postprocessor/type_embeddings$": (
+    "bert/embeddings/token_type_embeddings"
+  ),
+  rf"(?:embeddings|embedding_postprocessor)/layer_norm/{_NORM}": (
+    "bert/embeddings/LayerNorm/{}"
+  ),
+  rf"{_LAYER}self_attention/(query|key|value)/{_DENSE}": (
+    f"{_OURS}attention/self/{{}}/{{}}"
+  ),
+  rf"{_LAYER}self_attention(?:_output|/attention_output)/{_DENSE}": (
+    f"{_OURS}attention/output/dense/{{}}"
+  ),
+  rf"{_LAYER}self_attention_layer_norm/{_NORM}": (
+    f"{_OURS}attention/output/LayerNorm/{{}}"
+  ),
+  rf"{_LAYER}intermediate/{_DENSE}": f"{_OURS}intermediate/dense/{{}}",
+  rf"{_LAYER}output/{_DENSE}": f"{_OURS}output/dense/{{}}",
+  rf"{_LAYER}output_layer_norm/{_NORM}": f"{_OURS}output/LayerNorm/{{}}",
+  rf"(?:^|/)pooler_transform/{_DENSE}": "bert/pooler/dense/{}",
+}
+
+
+def is_saved_model(folder: str) -> bool:
+  """Whether a folder is that of a SavedModel."""
+  return files.isfile(os.path.join(folder, "saved_model.pb"))
+
+
+def write_release(folder: str, output_dir: str) -> None:
+  """Writes the encoder of a SavedModel as an unzipped release has it.
+
+  The configuration follows from the shapes, unless there is a bert_config.json.
+  The vocabulary is that of the assets, if there is one. The casing is that of
+  the variable `do_lower_case`, of bert_config.json, or of the folder's name.
+
+  Args:
+    folder: the folder of the SavedModel.
+    output_dir: the folder to write.
+
+  Raises:
+    UserError: the variables are not those of a BERT encoder.
+  """
+  values, do_lower_case, num_heads = _read(folder)
+  config = _find_config(folder, values, num_heads)
+  wanted = modeling.variable_shapes(config)
+  missing = [
+    f"{name} {list(shape)}"
+    for name, shape in wanted.items()
+    if name not in values or list(values[name].shape) != list(shape)
+  ]
+  if missing:
+    others = plural(len(missing) - 1, "more variable")
+    raise UserError(
+      f"{folder} lacks {missing[0]} and {others} of BERT; pass the SavedModel "
+      f"of a BERT encoder"
+    )
+  contents = {}
+  vocab = os.path.join(folder, "assets", "vocab.txt")
+  if files.exists(vocab):
+    contents["vocab.txt"] = files.read_bytes(vocab)
+  else:
+    logging.warning(
+      "%s has no assets/vocab.txt; copy the model's vocab.txt to %s",
+      folder,
+      output_dir,
+    )
+  if do_lower_case is None:
+    do_lower_case = _find_casing(folder, config)
+  config.do_lower_case = do_lower_case
+  contents["bert_config.json"] = config.to_json_string()
+  with new_folder(output_dir) as new:
+    checkpoints.write_release(new, values, contents)
+  logging.info("Wrote %s: %s", output_dir, plural(len(values), "tensor"))
+
+
+def _read(folder):
+  """Our variables by name; whether text is lower-cased, or None; heads."""
+  prefix = os.path.join(folder, "variables", "variables")
+  checkpoint = checkpoints.Checkpoint(prefix)
+  names = _names_by_key(checkpoint)
+  known = set(names.values())
+  values, num_heads, found = {}, None, {}
+  for key, name in names.items():
+    ours = _our_name(name)
+    is_state = checkpoints.is_training_state(ours or "")
+    if ours and not is_state and not _is_slot(name, known):
+      if ours in found:
+        raise UserError(
+          f"{folder} has two variables for {ours}: {found[ours]} and {name}; "
+          f"pass the SavedModel of one BERT encoder"
+        )
+      found[ours] = name
+      value = checkpoint[key]
+      if ours.endswith("self/query/kernel") and value.ndim == 3:
+        num_heads = value.shape[1]
+      values[ours] = _without_heads(ours, value)
+  do_lower_case = None
+  if _CASE_KEY in checkpoint:
+    do_lower_case = bool(checkpoint[_CASE_KEY])
+  return values, do_lower_case, num_heads
+
+
+def _find_casing(folder, config):
+  """Whether text is lower-cased: by the configuration, or the folder's name."""
+  do_lower_case = getattr(config, "do_lower_case", None)
+  if do_lower_case is None:
+    do_lower_case = model_folder.named_casing(folder)
+  if do_lower_case is None:
+    logging.warning(
+      "%s does not say whether to lower-case text; assuming so; if the model "
+      "is cased, set do_lower_case to false in the bert_config.json that "
+      "--to=tensorflow writes",
+      folder,
+    )
+  return do_lower_case is not False
+
+
+def _is_slot(name, names):
+  """Whether a variable is an optimizer's, for another of these names."""
+  return any(name[match.end() :] in names for match in _SLOT.finditer(name))
+
+
+def _names_by_key(checkpoint) -> Mapping[str, str]:
+  """The name of each variable, by its key in a checkpoint."""
+  if _GRAPH_KEY not in checkpoint:
+    return {name: name for name in checkpoint.shapes}
+  from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+    checkpoint[_GRAPH_KEY]
+  )
+  return {
+    attribute.checkpoint_key: attribute.full_name
+    for node in graph.nodes
+    for attribute in node.attributes
+    if attribute.checkpoint_key in checkpoint
+  }
+
+
+def _our_name(name):
+  """Our name of a variable; None for others."""
+  if huggingface_weights.tensor_name(name):
+    return name
+  for pattern, ours in _NAMES.items():
+    match = re.search(pattern, name)
+    if match:
+      return ours.format(*match.groups())
+  return None
+
+
+def _without_heads(name, value):
+  """A value in our shape: the axes of heads and of their size are one."""
+  if name.endswith("bias") and value.ndim == 2:
+    return value.reshape(-1)
+  if name.endswith("/kernel") and value.ndim == 3:
+    is_output = "attention/output" in name
+    size = value.shape[-1] if is_output else value.shape[0]
+    return value.reshape((-1, size) if is_output else (size, -1))
+  return value
+
+
+def _find_config(folder, values, num_heads):
+  """The BertConfig beside a SavedModel, or the one of its variables' shapes."""
+  path = os.path.join(folder, "bert_config.json")
+  if files.exists(path):
+    return model_folder.load_config(folder)
+  tables = [
+    values.get(f"bert/embeddings/{name}_embeddings", np.zeros([0, 0]))
+    for name in ("word", "position", "token_type")
+  ]
+  wide = values.get("bert/encoder/layer_0/intermediate/dense/bias", ())
+  layers = {name.split("/")[2] for name in values if "/layer_" in name}
+  hidden = tables[0].shape[1]
+  if num_heads is None:
+    # Variables of two axes do not tell; those of released models are of 64.
+    num_heads = max(hidden // 64, 1)
+    logging.warning(
+      "%s does not contain the number of attention heads; if it is not %d, "
+      "correct bert_config.json",
+      folder,
+      num_heads,
+    )
+  config = modeling.BertConfig(
+    vocab_size=len(tables[0]),
+    hidden_size=hidden,
+    num_hidden_layers=len(layers),
+    num_attention_heads=num_heads,
+    intermediate_size=len(wide),
+    max_position_embeddings=len(tables[1]),
+    type_vocab_size=len(tables[2]),
+  )
+  logging.warning(
+    "%s does not contain the activation; assuming hidden_act=%s; if it is "
+    "another, put the model's bert_config.json there, and convert it again",
+    folder,
+    config.hidden_act,
+  )
+  try:
+    config.check()
+  except ValueError as error:
+    raise UserError(
+      f"{folder} has no variables of a BERT encoder under known names "
+      f"({error}); pass another SavedModel"
+    ) from error
+  return config

@@ -1,0 +1,408 @@
+"""A trained model behind HTTP.
+
+    app = make_app(model, "mrpc", Limits())
+
+`POST /answer` and the REST interface of TensorFlow Serving (see `rest`) answer
+texts, `GET /` is a page to try the model in a browser, `GET /healthz` is for
+load balancers and `GET /metrics` for Prometheus. Errors are one line of JSON,
+{"error": "..."}. uvicorn answers requests that are not valid HTTP, and those
+beyond the limit of connections, in plain text.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+import socket
+import time
+
+import orjson
+import prometheus_client
+import uvicorn
+from absl import logging
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from bert.errors import UserError, plural
+from bert.export import rest, server_page
+from bert.export.batching import Batcher, QueueFullError, StoppedError
+from bert.export.served_model import ServedModel, count_of, length_of
+from bert.training.predictor import InfiniteOutputError
+
+# Statuses of HTTP.
+_BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _TOO_MANY = 400, 408, 413, 429
+_FAULT, _BUSY = 500, 503
+_CLIENT_LEFT = 499  # Never sent.
+
+_FAULT_REASON = "the server failed; its log has the reason"
+
+# A larger request, up to so many times the limit, is read and discarded: a
+# client that is still sending would not see the answer.
+_DISCARDED = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+  """What a server accepts.
+
+  Attributes:
+    max_batch: texts in a batch.
+    max_wait_ms: milliseconds that a text waits for others.
+    max_queue: texts that may wait; further requests get status 429.
+    max_texts: texts in a request.
+    max_text_chars: characters in the texts of an answer, and of a batch.
+    max_body_bytes: bytes of a request.
+    timeout_s: seconds from a request to its answer.
+  """
+
+  max_batch: int = 32
+  max_wait_ms: float = 5.0
+  max_queue: int = 256
+  max_texts: int = 64
+  max_text_chars: int = 20_000
+  max_body_bytes: int = 2**20
+  timeout_s: float = 30.0
+
+
+class _Refused(Exception):
+  """A request that is not answered, with its status and the reason."""
+
+  def __init__(self, status, reason):
+    super().__init__(reason)
+    self.status = status
+
+
+class _Metrics:
+  """Counters for Prometheus."""
+
+  def __init__(self):
+    self.registry = registry = prometheus_client.CollectorRegistry()
+    self.requests = prometheus_client.Counter(
+      "bert_requests",
+      "Requests by path and status.",
+      ["path", "status"],
+      registry=registry,
+    )
+    self.seconds = prometheus_client.Histogram(
+      "bert_request_seconds",
+      "Seconds from a request to its answer.",
+      ["path"],
+      registry=registry,
+    )
+    self.texts = prometheus_client.Histogram(
+      "bert_batch_texts",
+      "Texts in a batch.",
+      buckets=[1, 2, 4, 8, 16, 32, 64, 128],
+      registry=registry,
+    )
+    self.batch_seconds = prometheus_client.Histogram(
+      "bert_batch_seconds", "Seconds to compute a batch.", registry=registry
+    )
+    self.waiting = prometheus_client.Gauge(
+      "bert_waiting_texts", "Texts that wait for a batch.", registry=registry
+    )
+
+  def count_batch(self, size, seconds):
+    self.texts.observe(size)
+    self.batch_seconds.observe(seconds)
+
+
+class _Server:
+  """The endpoints of a model."""
+
+  def __init__(self, model, name, limits):
+    self.model = model
+    self.name = name
+    self.limits = limits
+    self.metrics = _Metrics()
+    self.batcher = None
+
+  @contextlib.asynccontextmanager
+  async def lifespan(self, app):
+    self.batcher = Batcher(
+      self.model.answer,
+      length_of,
+      self.limits.max_batch,
+      self.limits.max_text_chars,
+      self.limits.max_wait_ms / 1000,
+      self.limits.max_queue,
+      self.metrics.count_batch,
+    )
+    self.metrics.waiting.set_function(lambda: len(self.batcher))
+    self.batcher.start()
+    yield
+    await self.batcher.stop()
+
+  async def page(self, request: Request) -> Response:
+    page = server_page.page(self.name, self.model)
+    return HTMLResponse(page, headers={"X-Frame-Options": "DENY"})
+
+  async def health(self, request: Request) -> Response:
+    if self.batcher.is_alive():
+      return _json({"status": "ok"})
+    return _error(_BUSY, "the model does not answer")
+
+  async def show_metrics(self, request: Request) -> Response:
+    content = prometheus_client.generate_latest(self.metrics.registry)
+    return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+  async def status(self, request: Request) -> Response:
+    self.check_name(request)
+    return _json(rest.status())
+
+  async def metadata(self, request: Request) -> Response:
+    self.check_name(request)
+    return _json(rest.metadata(self.model, self.name))
+
+  async def model_request(self, request: Request) -> Response:
+    self.check_name(request)
+    method = request.path_params["method"]
+    if method not in rest.READERS:
+      raise HTTPException(404, f"no method :{method}; there is :predict")
+    if request.method != "POST":
+      raise HTTPException(405, headers={"Allow": "POST"})
+    return await self.respond(request, f":{method}", rest.READERS[method])
+
+  async def plain_request(self, request: Request) -> Response:
+    return await self.respond(request, "/answer", rest.read_answer)
+
+  def check_name(self, request):
+    """Raises HTTPException unless the request names the model."""
+    name = request.path_params["name"]
+    version = request.path_params.get("version", rest.VERSION)
+    if name != self.name or version != rest.VERSION:
+      raise HTTPException(
+        404, f"no such model; there is {self.name}, version {rest.VERSION}"
+      )
+
+  async def respond(self, request, path, read):
+    """Answers a request, and counts it."""
+    start = time.monotonic()
+    try:
+      status, found = 200, await self.answer(request, read)
+    except _Refused as error:
+      status, found = error.status, str(error)
+    except InfiniteOutputError as error:
+      # The fault is the model's; its path is no business of a client.
+      logging.error("A request failed: %s", error)
+      status, found = _FAULT, _FAULT_REASON
+    except UserError as error:
+      status, found = _BAD_REQUEST, str(error)
+    except QueueFullError as error:
+      status, found = _TOO_MANY, str(error)
+    except StoppedError as error:
+      status, found = _BUSY, str(error)
+    except asyncio.CancelledError:
+      status, found = _BUSY, "the server was stopped"
+    except ClientDisconnect:
+      status, found = _CLIENT_LEFT, "the client has left"
+    except Exception:
+      logging.exception("A request failed")
+      status, found = _FAULT, _FAULT_REASON
+    self.metrics.requests.labels(path, str(status)).inc()
+    self.metrics.seconds.labels(path).observe(time.monotonic() - start)
+    return _json(found) if status == 200 else _error(status, found)
+
+  async def answer(self, request, read):
+    """The JSON of the answer to a request, within the time limit."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + self.limits.timeout_s
+    limit = f"--timeout_s={self.limits.timeout_s:g}"
+    try:
+      content = await asyncio.wait_for(
+        self.read_body(request), self.limits.timeout_s
+      )
+    except asyncio.TimeoutError as error:
+      reason = f"the request did not arrive within {limit}"
+      raise _Refused(_TIMEOUT, reason) from error
+    call = self.read_call(content, read)
+    answers = asyncio.ensure_future(self.batcher.submit(call.items))
+    client_leaves = asyncio.ensure_future(request.receive())
+    try:
+      await asyncio.wait(
+        [answers, client_leaves],
+        timeout=end - loop.time(),
+        return_when=asyncio.FIRST_COMPLETED,
+      )
+      if answers.done():
+        return call.respond(answers.result())
+      if client_leaves.done():
+        raise ClientDisconnect
+      raise _Refused(_BUSY, f"no answer within {limit}")
+    finally:
+      answers.cancel()
+      client_leaves.cancel()
+
+  async def read_body(self, request):
+    """The bytes of a request; no more than the limit are held in memory."""
+    limit, content, size = self.limits.max_body_bytes, bytearray(), 0
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) <= _DISCARDED * limit:
+      async for part in request.stream():
+        size += len(part)
+        if size <= limit:
+          content += part
+        elif size > _DISCARDED * limit:
+          break
+      if size <= limit:
+        return bytes(content)
+    raise _Refused(
+      _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
+    )
+
+  def read_call(self, content, read):
+    """The Call in the bytes of a request, within the limits."""
+    try:
+      body = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+      raise UserError(f"the body is not valid JSON: {error}") from error
+    limits = self.limits
+    self.check_count(rest.count_rows(body))  # Before each row is read.
+    call = read(self.model, body)
+    self.check_count(sum(map(count_of, call.items)))
+    longest = max(call.items, key=length_of)
+    if length_of(longest) > limits.max_text_chars:
+      has_choices = any(isinstance(text, list) for text in longest)
+      counted = " (context and question count once for each choice)"
+      raise _Refused(
+        _TOO_LARGE,
+        f"an input of {length_of(longest)} characters"
+        f"{counted if has_choices else ''}, more than "
+        f"--max_text_chars={limits.max_text_chars}",
+      )
+    return call
+
+  def check_count(self, count):
+    """Raises UserError for more texts than the limit."""
+    limit = self.limits.max_texts
+    if count > limit:
+      raise UserError(f"{plural(count, 'text')}, more than --max_texts={limit}")
+
+
+def _json(value, status=200):
+  content = orjson.dumps(value)
+  return Response(content, status, media_type="application/json")
+
+
+def _error(status, reason):
+  response = _json({"error": " ".join(str(reason).split())}, status)
+  if status in (_TOO_MANY, _BUSY):
+    response.headers["Retry-After"] = "1"
+  if status in (_TIMEOUT, _TOO_LARGE):
+    # The rest of the request was not read.
+    response.headers["Connection"] = "close"
+  return response
+
+
+async def _http_error(request, error):
+  response = _error(error.status_code, error.detail)
+  response.headers.update(error.headers or {})
+  return response
+
+
+def make_app(model: ServedModel, name: str, limits: Limits) -> Starlette:
+  """The server as an ASGI application.
+
+  Args:
+    model: the model.
+    name: its name in /v1/models/NAME.
+    limits: what it accepts.
+  """
+  server = _Server(model, name, limits)
+  models = "/v1/models/{name:str}"
+  routes = [
+    Route("/", server.page),
+    Route("/healthz", server.health),
+    Route("/metrics", server.show_metrics),
+    Route("/answer", server.plain_request, methods=["POST"]),
+  ]
+  for prefix in (models, models + "/versions/{version:str}"):
+    routes += [
+      Route(prefix + "/metadata", server.metadata),
+      # A GET of NAME:predict would match the last path.
+      Route(
+        prefix + ":{method:str}", server.model_request, methods=["GET", "POST"]
+      ),
+      Route(prefix, server.status),
+    ]
+  return Starlette(
+    routes=routes,
+    lifespan=server.lifespan,
+    exception_handlers={HTTPException: _http_error},
+  )
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+  """A listening socket; port 0 takes a free one.
+
+  Raises:
+    UserError: the address is in use, or not of this machine.
+  """
+  family = socket.AF_INET6 if ":" in host else socket.AF_INET
+  try:
+    listener = socket.create_server((host, port), family=family, backlog=1024)
+  except OSError as error:
+    raise UserError(
+      f"--host={host} --port={port}: {error.strerror or error}; pass another"
+    ) from error
+  # Otherwise the body of an answer waits 40 ms until its head is acknowledged.
+  listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+  return listener
+
+
+def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
+  """Answers requests until SIGTERM or Ctrl-C, and then those that it has.
+
+  A second Ctrl-C drops these.
+
+  Args:
+    app: from `make_app`.
+    listener: from `open_socket`.
+    timeout_s: seconds that a request may take.
+
+  Returns:
+    Whether it answered all requests.
+  """
+  runner = http_server(app, timeout_s)
+
+  # For signals before uvicorn starts. It repeats the signal that ends it, for
+  # the handlers before its own, to which this one is harmless.
+  def end(number, frame):
+    runner.should_exit = True
+
+  for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, end)
+  runner.run(sockets=[listener])
+  return not runner.force_exit
+
+
+class _HttpServer(uvicorn.Server):
+  """Ends the app in order after a second Ctrl-C, too."""
+
+  async def shutdown(self, sockets=None):
+    # From Python 3.12 on, this lasts until all requests are answered, even
+    # after a second Ctrl-C.
+    ending = asyncio.create_task(super().shutdown(sockets))
+    while not (ending.done() or self.force_exit):
+      await asyncio.sleep(0.05)
+    if self.force_exit:  # `run` ends with the cancellation of all tasks.
+      await self.lifespan.shutdown()
+    else:
+      await ending
+
+
+def http_server(app: Starlette, timeout_s: float) -> uvicorn.Server:
+  """The HTTP server of an app; see `serve`."""
+  config = uvicorn.Config(
+    app,
+    log_config=None,
+    log_level="warning",
+    access_log=False,
+    server_header=False,
+    limit_concurrency=1000,
+    timeout_graceful_shutdown=int(timeout_s) + 5,
+  )
+  return _HttpServer(config)

@@ -1,0 +1,153 @@
+"""The page of a server, to try the model in a browser."""
+
+from bert.export.served_model import ServedModel
+from bert.reports import html
+
+_STYLE = """
+form { display: grid; gap: .9rem; max-width: 44rem; }
+label { display: grid; gap: .3rem; color: var(--faint); font-size: .9rem; }
+textarea { font: inherit; color: var(--ink); background: var(--card);
+  border: 1px solid var(--line); border-radius: .6rem; padding: .6rem .8rem;
+  resize: vertical; width: 100%; }
+button { font: inherit; font-weight: 600; color: var(--paper);
+  background: var(--blue); border: 0; border-radius: .6rem;
+  padding: .55rem 1.4rem; justify-self: start; cursor: pointer; }
+button:disabled { opacity: .5; cursor: progress; }
+#result { margin-top: 1.75rem; max-width: 44rem; }
+.answer { font-size: 1.35rem; font-weight: 650; overflow-wrap: anywhere; }
+.row { display: grid; grid-template-columns: minmax(5rem, 11rem) 1fr 4.5rem;
+  gap: .8rem; align-items: center; margin: .35rem 0; }
+.row span { overflow-wrap: anywhere; }
+.track { background: var(--card); border-radius: .3rem; height: .9rem; }
+.bar { background: var(--blue); border-radius: .3rem; height: 100%;
+  min-width: 2px; }
+.number { font-variant-numeric: tabular-nums; text-align: right; }
+mark { background: rgb(var(--hit) / .25); color: inherit;
+  border-radius: .25rem; padding: 0 .15rem; }
+mark small { color: var(--faint); margin-left: .35rem; }
+.error { color: var(--orange); }
+pre { overflow-x: auto; background: var(--card); padding: .8rem;
+  border: 1px solid var(--line); border-radius: .6rem; font-size: .85rem; }
+"""
+
+_SCRIPT = """
+const form = document.querySelector("form");
+const result = document.getElementById("result");
+
+function element(tag, kind, text) {
+  const made = document.createElement(tag);
+  if (kind) made.className = kind;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function percent(number) { return (100 * number).toFixed(1) + " %"; }
+
+function bars(names, numbers) {
+  names.forEach((name, i) => {
+    const row = element("div", "row"), track = element("div", "track");
+    const bar = element("div", "bar");
+    bar.style.width = 100 * numbers[i] + "%";
+    track.append(bar);
+    row.append(element("span", "", name), track,
+               element("span", "number", percent(numbers[i])));
+    result.append(row);
+  });
+}
+
+// The text with the spans from start to end marked. Offsets count characters;
+// JavaScript's strings count units of UTF-16.
+function marked(text, spans) {
+  const characters = Array.from(text), shown = element("p");
+  let end = 0;
+  for (const span of spans) {
+    shown.append(characters.slice(end, span.start).join(""));
+    const mark = element("mark", "",
+                         characters.slice(span.start, span.end).join(""));
+    if (span.type) mark.append(element("small", "", span.type));
+    shown.append(mark);
+    end = span.end;
+  }
+  shown.append(characters.slice(end).join(""));
+  result.append(shown);
+}
+
+function show(sent, found) {
+  if ("label" in found) {
+    result.append(element("p", "answer", found.label || "(no label)"));
+    bars(found.labels, found.probabilities);
+  } else if ("answer" in found) {
+    result.append(element("p", "answer", found.answer || "(no answer)"));
+    result.append(element("p", "", percent(found.probability)));
+    marked(sent.context, found.start < 0 ? [] : [found]);
+  } else if ("entities" in found) {
+    marked(sent.text, found.entities);
+  } else if ("choice" in found) {
+    result.append(element("p", "answer", sent.choices[found.choice]));
+    bars(sent.choices, found.probabilities);
+  } else if ("value" in found) {
+    result.append(element("p", "answer", found.value));
+  }
+  const details = element("details");
+  details.append(element("summary", "", "JSON"),
+                 element("pre", "", JSON.stringify(found, null, 1)));
+  result.append(details);
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = form.querySelector("button"), sent = {};
+  for (const area of form.querySelectorAll("textarea")) {
+    const lines = area.value.split("\\n").filter((line) => line.trim());
+    sent[area.name] = area.dataset.list ? lines : area.value;
+  }
+  button.disabled = true;
+  result.replaceChildren();
+  try {
+    const response = await fetch("answer", {
+      method: "POST", body: JSON.stringify(sent),
+      headers: {"Content-Type": "application/json"},
+    });
+    const found = await response.json();
+    if (response.ok) show(sent, found);
+    else result.append(element("p", "error", found.error));
+  } catch (error) {
+    result.append(element("p", "error", "no answer: " + error.message));
+  }
+  button.disabled = false;
+});
+"""
+
+
+def page(name: str, model: ServedModel) -> str:
+  """The page, as HTML.
+
+  Args:
+    name: the name of the model.
+    model: the model.
+  """
+  fields = "".join(map(_field, model.fields))
+  header = f"<p>{html.escape(model.kind)}</p>\n"
+  body = (
+    f"<form>{fields}<button>Answer</button></form>\n"
+    f'<div id="result" aria-live="polite"></div>\n'
+  )
+  content = html.document(name, header, body, _STYLE, _SCRIPT)
+  # A report loads nothing. This page asks its server.
+  policy = "default-src 'none'"
+  return content.replace(policy, f"{policy}; connect-src 'self'", 1)
+
+
+def _field(field):
+  name = html.escape(field.name)
+  attributes = f'name="{name}" dir="auto"'
+  shown = name
+  if field.is_list:
+    attributes += ' data-list="1"'
+    shown += " (one per line)"
+  rows = 6 if field.name == "context" or field.is_list else 3
+  required = "" if field.default is not None else " required"
+  return (
+    f'<label>{shown}<textarea rows="{rows}" {attributes}{required}>'
+    f"</textarea></label>"
+  )

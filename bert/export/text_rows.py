@@ -1,0 +1,164 @@
+"""From word pieces to the rows of a model, in a TensorFlow graph."""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from bert.export.text_graph import GraphTokenizer
+from bert.data import records
+from bert.tasks.classification import Reading
+from bert.tasks.examples import HEAD_PART
+
+Features = dict[str, tf.Tensor]
+
+
+def parts(
+  pieces: tf.RaggedTensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tf.RaggedTensor:
+  """Parts of rows, [P, (part)].
+
+  Args:
+    pieces: [N, (pieces)].
+    rows, starts, ends: int64 [P], the row of each part, its first index and
+      the index after its last.
+  """
+  offsets = tf.gather(pieces.row_starts(), rows)
+  indices = tf.ragged.range(offsets + starts, offsets + ends)
+  return indices.with_values(tf.gather(pieces.values, indices.values))
+
+
+def share_room(
+  sizes_a: tf.Tensor, sizes_b: tf.Tensor, room: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """`sequences.share_room` for int64 [N] each."""
+  kept_a = tf.minimum(sizes_a, tf.maximum((room + 1) // 2, room - sizes_b))
+  return kept_a, tf.minimum(sizes_b, room - kept_a)
+
+
+def pack(
+  segments: Sequence[tf.RaggedTensor],
+  vocab: Mapping[str, int],
+  length: tf.Tensor | int | None = None,
+  ends_empty: bool = True,
+) -> Features:
+  """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], the three sequences int32 [R, S].
+
+  Args:
+    segments: ids [R, (pieces)] of one or two segments.
+    vocab: a vocabulary.
+    length: S; default: that of the longest row.
+    ends_empty: whether a second segment without pieces has a [SEP].
+  """
+  one = tf.ones([segments[0].nrows()], tf.int64)
+  columns = [column(vocab["[CLS]"], one)]
+  for index, segment in enumerate(segments):
+    has_end = one
+    if index and not ends_empty:
+      has_end = tf.minimum(segment.row_lengths(), 1)
+    columns += [segment, column(vocab["[SEP]"], has_end)]
+  ids = tf.concat(columns, axis=1)
+  shape = None
+  if length is not None:
+    is_static = isinstance(length, int)
+    shape = [None, length] if is_static else tf.stack([-1, length])
+  ids, sizes = ids.to_tensor(shape=shape), ids.row_lengths()
+  positions = tf.range(tf.shape(ids, tf.int64)[1])
+  is_used = positions < sizes[:, tf.newaxis]
+  first_size = 2 + segments[0].row_lengths()
+  is_second = is_used & (positions >= first_size[:, tf.newaxis])
+  marks = (tf.cast(part, tf.int32) for part in (is_used, is_second))
+  return dict(zip(records.SEQUENCES, (ids, *marks), strict=True))
+
+
+def pack_truncated(
+  segments: Sequence[tf.RaggedTensor],
+  vocab: Mapping[str, int],
+  length: tf.Tensor | int,
+  pads: bool = True,
+) -> Features:
+  """`pack` for one segment or a pair, truncated as in `share_room`.
+
+  Rows are padded to `length`, or with `pads=False` to the longest.
+  """
+  sizes = [segment.row_lengths() for segment in segments]
+  room = tf.cast(length, tf.int64) - len(segments) - 1
+  shares = share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
+  kept = map(heads, segments, shares)
+  return pack(list(kept), vocab, length if pads else None)
+
+
+def heads(pieces: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
+  """The first pieces of each row, as many as `sizes` say, int64 [N]."""
+  rows = tf.range(pieces.nrows())
+  return parts(pieces, rows, tf.zeros_like(sizes), sizes)
+
+
+def column(piece: int, lengths: tf.Tensor) -> tf.RaggedTensor:
+  """Rows that repeat an id, int32 [R, (pieces)]; `lengths` is int64 [R]."""
+  values = tf.fill([tf.reduce_sum(lengths)], tf.constant(piece, tf.int32))
+  return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+
+
+def read_texts(
+  tokenizer: GraphTokenizer, reading: Reading, texts: Sequence[tf.Tensor]
+) -> tuple[Features, tf.Tensor]:
+  """The rows of texts or pairs; see `examples.convert_example`.
+
+  Args:
+    tokenizer: a GraphTokenizer.
+    reading: a Reading.
+    texts: one or two string tensors [N].
+
+  Returns:
+    The three sequences int32 [R, S], and the index of each row's text,
+    int64 [R].
+  """
+  pieces = [tokenizer(text).merge_dims(1, 2) for text in texts]
+  sizes = [part.row_lengths() for part in pieces]
+  size_b = sizes[1] if len(texts) > 1 else tf.zeros_like(sizes[0])
+  room = reading.max_seq_length - 2 - tf.minimum(size_b, 1)
+  shares = share_room(sizes[0], size_b, room)[: len(texts)]
+  rows = tf.range(pieces[0].nrows())
+  if reading.long_text == "mean_windows":
+    rows, segments = _windows(pieces, sizes, shares)
+  else:
+    heads = shares
+    if reading.long_text == "head_tail":
+      heads = [
+        tf.where(size > share, _head(share), share)
+        for size, share in zip(sizes, shares, strict=True)
+      ]
+    segments = []
+    for part, size, share, head in zip(
+      pieces, sizes, shares, heads, strict=True
+    ):
+      first = parts(part, rows, tf.zeros_like(head), head)
+      last = parts(part, rows, size - (share - head), size)
+      segments.append(tf.concat([first, last], axis=1))
+  return pack(segments, tokenizer.tokenizer.vocab, ends_empty=False), rows
+
+
+def _head(share):
+  """The length of the beginning in "head_tail"."""
+  return tf.cast(tf.round(tf.cast(share, tf.float64) * HEAD_PART), tf.int64)
+
+
+def _windows(pieces, sizes, shares):
+  """The windows of "mean_windows": the text of each, and its segments."""
+  counts = [
+    tf.where(size > share, -(-size // tf.maximum(share, 1)), 1)
+    for size, share in zip(sizes, shares, strict=True)
+  ]
+  most = counts[0] if len(counts) == 1 else tf.maximum(*counts)
+  rows = tf.repeat(tf.range(tf.size(most, tf.int64)), most)
+  number = tf.ragged.range(most).values  # Of a window among its text's.
+  segments = []
+  for part, size, count in zip(pieces, sizes, counts, strict=True):
+    size, count, of = (
+      tf.gather(values, rows) for values in (size, count, most)
+    )
+    index = number * count // of
+    segments.append(
+      parts(part, rows, size * index // count, size * (index + 1) // count)
+    )
+  return rows, segments

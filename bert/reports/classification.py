@@ -1,0 +1,193 @@
+"""report.html: the learning curves, metrics and errors of a classifier."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert.reports import charts, html, training_page
+from bert.training import metrics
+
+_MAX_ERRORS = 50
+_MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
+
+
+@dataclasses.dataclass
+class ClassifiedSet:
+  """A task's Evaluation, as the report takes it.
+
+  Attributes:
+    name: the data set, such as "dev set".
+    label_type: a `LabelType` of `tasks.labels`.
+    results: dict from metric, such as `eval_accuracy`, to number. The header
+      shows those that start with `eval_`, in this order.
+    label_ids: the true labels, in the form of `label_type.predictions`.
+    probabilities: float [rows, C]; for a regression the numbers [rows, 1].
+    losses: float [rows].
+    examples: the rows, with `guid`, `text_a` and `text_b`.
+  """
+
+  name: str
+  label_type: Any
+  results: Mapping[str, float]
+  label_ids: np.ndarray
+  probabilities: np.ndarray
+  losses: np.ndarray
+  examples: Sequence
+
+  def __post_init__(self):
+    self.label_ids = np.asarray(self.label_ids)
+    self.probabilities = np.asarray(self.probabilities, np.float64)
+    self.losses = np.asarray(self.losses, np.float64)
+
+  @property
+  def details(self) -> dict:
+    """The scores of each label, and the confusion of labels; {} for numbers."""
+    labels = self.label_type.labels
+    if not labels:
+      return {}
+    return metrics.label_report(self.label_ids, self.predictions, labels)
+
+  @property
+  def counts(self) -> dict[str, int]:
+    """The number of examples, and of wrong predictions if they are labels."""
+    counts = {"examples": len(self.examples)}
+    if self.label_type.labels:
+      counts["wrong"] = len(self.errors)
+    return counts
+
+  @property
+  def predictions(self) -> np.ndarray:
+    """The predicted labels, [rows] or [rows, C]."""
+    return self.label_type.predictions(self.probabilities)
+
+  @property
+  def errors(self) -> np.ndarray:
+    """Indices of the rows whose prediction differs from the label."""
+    unequal = self.predictions != self.label_ids
+    return np.flatnonzero(unequal.any(axis=tuple(range(1, unequal.ndim))))
+
+
+def section(key: str, evaluation: ClassifiedSet) -> str:
+  """The scores, the calibration and the errors of a data set.
+
+  Args:
+    key: unique in the page.
+    evaluation: the predictions for the data set.
+  """
+  if evaluation.label_type.kind == "regression":
+    return _regression_chart(key, evaluation) + _errors(evaluation)
+  details = evaluation.details
+  page = training_page.label_table(details["labels"])
+  if "confusion_matrix" in details:
+    counts = np.array(details["confusion_matrix"])
+    page += training_page.confusion(counts, evaluation.label_type.labels)
+  return page + _calibration(key, evaluation) + _errors(evaluation)
+
+
+def _calibration(key, evaluation):
+  if evaluation.label_type.kind == "multilabel":
+    subject, share = "each label of each example", "share with the label"
+    probabilities = evaluation.probabilities.ravel()
+    correct = evaluation.label_ids.ravel() == 1
+  else:
+    subject, share = "the predicted label", "share correct"
+    probabilities = evaluation.probabilities.max(axis=1)
+    correct = evaluation.predictions == evaluation.label_ids
+  bins = metrics.calibration(probabilities, correct)
+  error = bins["expected_calibration_error"]
+  points = zip(bins["mean_confidence"], bins["accuracy"], strict=True)
+  filled = [point for point in points if None not in point]
+
+  def draw(figure):
+    above, below = figure.subplots(
+      2, sharex=True, gridspec_kw={"height_ratios": [3, 1]}
+    )
+    charts.diagonal(above)
+    above.plot(*zip(*filled, strict=True), color=charts.BLUE, marker="o")
+    above.set(xlim=(0, 1), ylim=(-0.02, 1.02), ylabel=share)
+    below.stairs(bins["count"], bins["edges"], fill=True, color=charts.BLUE)
+    below.set(xlabel="probability", ylabel="number")
+
+  caption = f"On the dotted line, the probability is the {share}; below it, "
+  caption += "the model is overconfident."
+  return (
+    "<h3>Calibration</h3>"
+    f"<p>The expected calibration error is {html.data(error)}.</p>"
+    + charts.figure(key, f"Probability of {subject}", caption, (4.6, 3.8), draw)
+  )
+
+
+def _regression_chart(key, evaluation):
+  count = len(evaluation.label_ids)
+  step = -(-count // _MAX_POINTS)
+  true = evaluation.label_ids[::step]
+  predicted = evaluation.predictions[::step]
+
+  def draw(figure):
+    axes = figure.add_subplot()
+    charts.diagonal(axes)
+    color = {"color": charts.BLUE, "alpha": 0.45, "linewidths": 0}
+    axes.scatter(true, predicted, s=16, **color)
+    axes.set(xlabel="true", ylabel="predicted")
+
+  caption = f"{len(true):,} of {count:,} examples; equal on the dotted line"
+  return charts.figure(
+    key, "Predicted and true values", caption, (4.2, 3.4), draw
+  )
+
+
+# Errors, with their texts.
+
+
+def _errors(evaluation):
+  wrong, predictions = evaluation.errors, evaluation.predictions
+  title = "Errors with the largest loss"
+  if not len(wrong):
+    return f"<h3>{title}</h3><p>No example is wrong.</p>"
+  losses = np.where(np.isnan(evaluation.losses), np.inf, evaluation.losses)
+  shown = wrong[np.argsort(-losses[wrong], kind="stable")][:_MAX_ERRORS]
+  answer = evaluation.label_type.answer
+  columns = ["id", "text", "true", "predicted", "#loss"]
+  rows = [
+    [
+      training_page.text_cell(evaluation.examples[row].guid),
+      _texts_cell(evaluation.examples[row]),
+      training_page.text_cell(answer(evaluation.label_ids[row]) or "none"),
+      training_page.text_cell(answer(predictions[row]) or "none"),
+      html.number_cell(evaluation.losses[row]),
+    ]
+    for row in shown
+  ]
+  if evaluation.label_type.kind == "classification":
+    columns.append("#probability")
+    for cells, row in zip(rows, shown, strict=True):
+      cells.append(html.number_cell(evaluation.probabilities[row].max()))
+  if evaluation.label_type.labels:
+    total = f"{len(wrong):,} of {len(predictions):,} predictions are wrong"
+    if len(shown) < len(wrong):
+      total += f"; the table has the first {len(shown)}"
+  else:  # A number is near or far, not right or wrong.
+    total = f"The table has {len(shown):,} of {len(predictions):,} predictions"
+  return f"<h3>{title}</h3><p>{total}, sorted by loss.</p>" + html.table(
+    title, columns, rows, "errors"
+  )
+
+
+def _texts_cell(example):
+  texts = [example.text_a, *filter(None, [example.text_b])]
+  parts = [f'<p dir="auto">{html.escape(text)}</p>' for text in texts]
+  return f'<td class="text">{"".join(parts)}</td>'
+
+
+STYLE = """
+.errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
+.errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
+.errors td:first-child { white-space: nowrap; }
+.text p { margin: 0; white-space: pre-wrap; max-height: 12rem;
+  overflow: auto; }
+.text p + p { margin-top: .5rem; padding-top: .5rem;
+  border-top: 1px dashed var(--line); }
+@media print { .text p { max-height: none; } }
+"""

@@ -1,0 +1,67 @@
+"""report.html of multiple choice: curves, accuracy, and the surest errors."""
+
+from typing import Any
+
+import numpy as np
+
+from bert.reports import html
+
+_MAX_ERRORS = 50
+
+
+def section(key: str, evaluation: Any) -> str:
+  """The wrong choices, those with the highest probability first.
+
+  Args:
+    key: unused; the section has no charts.
+    evaluation: has `answers`: for each row the example, the probability of each
+      choice, and the loss.
+  """
+  wrong = [
+    (example, probabilities)
+    for example, probabilities, _ in evaluation.answers
+    if int(np.argmax(probabilities)) != example.label
+  ]
+  wrong.sort(key=lambda answer: -max(answer[1]))
+  rows = [
+    [html.row_head(html.escape(example.where)), _question(example, shares)]
+    for example, shares in wrong[:_MAX_ERRORS]
+  ]
+  title = "Errors with the highest probability"
+  text = f"{len(wrong):,} of {len(evaluation.answers):,} choices are wrong"
+  if len(rows) < len(wrong):
+    text += f"; the table has the first {len(rows)}"
+  table = html.table(title, ["row", "context and choices"], rows, "errors")
+  return f"<h3>{title}</h3><p>{text}.</p>" + table
+
+
+def _question(example, shares):
+  """A cell with the context and its choices, with the probability of each."""
+  predicted = int(np.argmax(shares))
+  choices = ""
+  for number, (choice, share) in enumerate(
+    zip(example.choices, shares, strict=True)
+  ):
+    kind = {example.label: "right", predicted: "wrong"}.get(number, "other")
+    mark = {"right": "✓", "wrong": "✗"}.get(kind, "")
+    choices += (
+      f'<li class="{kind}"><span>{html.data(share, 3)} {mark}</span>'
+      f'<span dir="auto">{html.escape(choice)}</span></li>'
+    )
+  context = " ".join(filter(None, (example.context, example.question)))
+  return (
+    f'<td class="text"><p dir="auto">{html.escape(context)}</p>'
+    f'<ul class="choices">{choices}</ul></td>'
+  )
+
+
+STYLE = """
+.errors .text { min-width: 20rem; max-width: 44rem; overflow-wrap: anywhere; }
+.text p { margin: 0; }
+.choices { list-style: none; margin: .3rem 0 0; padding: 0; }
+.choices li { display: grid; grid-template-columns: 4.5rem 1fr; gap: .5rem;
+  padding: .1rem .4rem; border-radius: .3rem; }
+.choices .right { background: rgb(var(--hit) / .18); }
+.choices .wrong { background: rgb(var(--miss) / .22); }
+.choices .other { color: var(--faint); }
+"""

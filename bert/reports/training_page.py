@@ -1,0 +1,268 @@
+"""The page of a training: curves, metrics, data sets, flags and versions."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert.reports import charts, html
+from bert.training import summaries
+
+_MAX_MATRIX_LABELS = 20
+_MAX_CONFUSIONS = 20
+
+
+def write(
+  path: str,
+  title: str,
+  evaluations: Sequence[Any],
+  section: Callable[[str, Any], str],
+  history: Mapping[str, Sequence[tuple[int, float]]],
+  record: Mapping,
+  style: str = "",
+) -> None:
+  """Writes the page.
+
+  Args:
+    path: the file to write.
+    title: heading of the page.
+    evaluations: one for each data set, with its `name`; its `results`, a dict
+      from metric to number, of which the header shows those that start with
+      `eval_`; and its `counts`, more numbers for the header.
+    section: from a key, unique in the page, and an evaluation to the HTML of
+      its section.
+    history: dict from the tag of a scalar to its (step, value) pairs; "dev/"
+      precedes metrics of the development set.
+    record: the content of flags.json.
+    style: CSS of the sections.
+  """
+  sections = [
+    ("Learning curves", _curves(history)),
+    ("Metrics", _metric_table(evaluations)),
+  ]
+  for number, evaluation in enumerate(evaluations, 1):
+    name = evaluation.name[:1].upper() + evaluation.name[1:]
+    sections.append((name, section(f"set-{number}", evaluation)))
+  sections.append(("Flags and versions", _record(record)))
+  links = content = ""
+  for number, (heading, part) in enumerate(sections, 1):
+    key, heading = f"section-{number}", html.escape(heading)
+    links += f'<li><a href="#{key}">{heading}</a></li>'
+    content += f'<section id="{key}"><h2>{heading}</h2>{part}</section>\n'
+  body = (
+    f'<nav aria-label="Contents"><ol>{links}</ol></nav>\n'
+    f"<main>\n{content}</main>\n"
+  )
+  header = "".join(map(_key_figures, evaluations))
+  html.write(
+    path, html.document(title, header, body, charts.CSS + _CSS + style)
+  )
+
+
+def write_run(
+  folder: str,
+  task_name: str,
+  evaluations: Sequence[Any],
+  section: Callable[[str, Any], str],
+  record: Mapping,
+  style: str = "",
+) -> None:
+  """Writes report.html of the run in a folder; see `write`."""
+  write(
+    os.path.join(folder, "report.html"),
+    f"{task_name}: {os.path.basename(os.path.abspath(folder))}",
+    evaluations,
+    section,
+    summaries.read_scalars(folder),
+    record,
+    style,
+  )
+
+
+def _key_figures(evaluation):
+  figures = [
+    (_name(key), html.data(value))
+    for key, value in evaluation.results.items()
+    if key.startswith("eval_")
+  ]
+  for what, count in evaluation.counts.items():
+    figures.append((what, html.data(count)))
+  name = html.escape(evaluation.name)
+  return f'<p class="set" dir="auto">{name}</p>\n' + html.key_figures(figures)
+
+
+def _metric_table(evaluations):
+  if not evaluations:
+    return "<p>Nothing was evaluated.</p>"
+  keys = dict.fromkeys(key for e in evaluations for key in sorted(e.results))
+  rows = [
+    [html.row_head(f"<code>{html.escape(key)}</code>")]
+    + [
+      html.number_cell(e.results[key])
+      if key in e.results
+      else '<td class="number">–</td>'
+      for e in evaluations
+    ]
+    for key in keys
+  ]
+  columns = ["metric", *(f"#{e.name}" for e in evaluations)]
+  return html.table("Metrics", columns, rows)
+
+
+def _curves(history):
+  charts_of = {}  # Title of a chart -> name of a line -> points.
+  # Loss comes first, then the development set.
+  for tag in sorted(
+    history, key=lambda tag: (tag != "loss", not tag.startswith("dev/"), tag)
+  ):
+    name = "development" if tag.startswith("dev/") else "training"
+    title = _name(tag.removeprefix("dev/"))
+    if name == "development" and title != "loss":
+      title = f"development: {title}"
+    if len(history[tag]):
+      charts_of.setdefault(title.capitalize(), {})[name] = history[tag]
+  if not charts_of:
+    return "<p>There is no training history.</p>"
+  figures = [
+    _curve(f"curve-{number}", title, lines)
+    for number, (title, lines) in enumerate(charts_of.items())
+  ]
+  return f'<div class="grid">{"".join(figures)}</div>'
+
+
+def _curve(key, title, lines):
+  caption = "; ".join(
+    f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
+    for name, points in lines.items()
+  )
+
+  def draw(figure):
+    from matplotlib import ticker
+
+    axes = figure.add_subplot()
+    for name, points in lines.items():
+      axes.plot(
+        *zip(*points, strict=True),
+        color=charts.BLUE if name == "training" else charts.ORANGE,
+        label=name,
+        marker="o" if len(points) <= 25 else None,
+        markersize=3.5,
+      )
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+    axes.ticklabel_format(axis="y", scilimits=(-3, 5))
+    if len(lines) > 1:
+      axes.legend()
+
+  return charts.figure(key, title, caption, (4.2, 2.5), draw)
+
+
+def label_table(scores: Mapping[str, Mapping], name: str = "Labels") -> str:
+  """A table of precision, recall, F1 and support, by label."""
+  rows = [
+    [html.row_head(html.escape(label))]
+    + [bar_cell(found[key]) for key in ("precision", "recall", "f1")]
+    + [html.number_cell(found["support"])]
+    for label, found in scores.items()
+  ]
+  columns = ["label", "#precision", "#recall", "#F1", "#support"]
+  return f"<h3>{name}</h3>" + html.table(name, columns, rows)
+
+
+def confusion(
+  counts: np.ndarray, labels: Sequence[str], unit: str = "examples"
+) -> str:
+  """A confusion matrix [true, predicted]; of many labels, the worst pairs."""
+  shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
+  if len(labels) > _MAX_MATRIX_LABELS:
+    return _confused_pairs(counts, shares, labels)
+  rows = [
+    [html.row_head(html.escape(label))]
+    + [
+      f'<td class="number {"hit" if i == j else "miss"}" '
+      f'style="--share:{shares[i, j]:.3f}">{counts[i, j]:,}'
+      f"<small>{shares[i, j]:.0%}</small></td>"
+      for j in range(len(labels))
+    ]
+    for i, label in enumerate(labels)
+  ]
+  columns = ["true ↓ predicted →", *(f"#{label}" for label in labels)]
+  return (
+    "<h3>Confusion matrix</h3><p>Rows are true labels, columns are predicted "
+    "labels. Each cell shows the number of "
+    f"{unit} and its share of the row."
+    "</p>" + html.table("Confusion matrix", columns, rows, "matrix")
+  )
+
+
+def _confused_pairs(counts, shares, labels):
+  wrong = counts - np.diag(np.diag(counts))
+  order = np.argsort(-wrong, axis=None, kind="stable")[:_MAX_CONFUSIONS]
+  rows = [
+    [
+      text_cell(labels[i]),
+      text_cell(labels[j]),
+      html.number_cell(int(wrong[i, j])),
+      bar_cell(shares[i, j]),
+    ]
+    for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
+    if wrong[i, j]
+  ]
+  title = "Most confused labels"
+  columns = ["true", "predicted", "#examples", "#share of the true label"]
+  return f"<h3>{title}</h3>" + html.table(title, columns, rows)
+
+
+_RECORDED = ("flags", "versions", "data")
+
+
+def _record(record):
+  page = ""
+  parts = {key.capitalize(): record.get(key, {}) for key in _RECORDED}
+  for step, flags in record.get("changes", {}).items():
+    parts[f"Flags changed at step {step}"] = flags
+  for title, fields in parts.items():
+    columns = ["file", "SHA-256"] if title == "Data" else ["name", "value"]
+    rows = [
+      [
+        html.row_head(f"<code>{html.escape(name)}</code>"),
+        f"<td><code>{html.escape(value)}</code></td>",
+      ]
+      for name, value in fields.items()
+    ]
+    page += f"<h3>{title}</h3>" + html.table(title, columns, rows)
+  return page
+
+
+def _name(key):
+  """The name of a metric or tag in words."""
+  return key.removeprefix("eval_").replace("_", " ")
+
+
+def text_cell(text: str) -> str:
+  """A table cell with a text."""
+  return f'<td dir="auto">{html.escape(text)}</td>'
+
+
+def bar_cell(share: float) -> str:
+  """A number from 0 to 1 above a bar of that length."""
+  number = html.data(share)
+  return f'<td class="number bar" style="--share:{share:.3f}">{number}</td>'
+
+
+_CSS = """
+.set { color: var(--faint); margin: 1rem 0 .4rem; }
+nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
+  margin: 1.75rem 0 0; padding: 0; list-style: none; }
+.bar { min-width: 6.5rem; background: linear-gradient(to right,
+  rgb(var(--hit) / .75) calc(var(--share) * 100%), rgb(var(--hit) / .15) 0)
+  center bottom .2rem / calc(100% - 1.6rem) .2rem no-repeat; }
+.matrix td, .matrix thead th.number { text-align: center; min-width: 4rem;
+  max-width: 9rem; overflow-wrap: break-word; }
+.matrix small { display: block; font-size: .75rem; opacity: .8; }
+.hit { background: rgb(var(--hit) / calc(var(--share) * .5)); }
+.miss { background: rgb(var(--miss) / calc(var(--share) * .6)); }
+.matrix tbody th { white-space: nowrap; vertical-align: middle;
+  background: var(--card); position: sticky; left: 0; }
+"""

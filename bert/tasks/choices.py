@@ -1,0 +1,91 @@
+"""Questions with several choices, from SWAG's CSV files or JSON Lines."""
+
+from typing import NamedTuple
+
+from bert.errors import UserError
+from bert.data import tables
+
+_SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
+
+
+class Example(NamedTuple):
+  """A question with its choices.
+
+  Attributes:
+    where: file and line, for messages and results.
+    context: the text before.
+    question: the beginning of all choices, or a question; may be empty.
+    choices: two or more texts.
+    label: index of the right choice; None if it is not known.
+  """
+
+  where: str
+  context: str
+  question: str
+  choices: list[str]
+  label: int | None = None
+
+
+def read_examples(path: str, is_labeled: bool) -> list[Example]:
+  """The examples of a .csv file in SWAG's format, or of a .jsonl file.
+
+  Args:
+    path: the file, or a gzip file (.gz) of it.
+    is_labeled: whether each row has a `label`, which is read.
+
+  Raises:
+    UserError: the file is missing or wrong; the message has file and line.
+  """
+  table = tables.read_table(path)
+  names = table.names
+  is_swag = all(name in names for name in _SWAG_COLUMNS)
+  if not (is_swag or {"context", "choices"} <= set(names)):
+    raise UserError(
+      f"{path} has neither SWAG's columns, {', '.join(_SWAG_COLUMNS)}, nor "
+      f"context and choices; rename them"
+    )
+  if is_labeled and "label" not in names:
+    raise UserError(f"{path} has no label; add the index of the right choice")
+  return [
+    _example(where, row, is_swag, is_labeled)
+    for where, row in table.named_rows()
+  ]
+
+
+def _example(where, row, is_swag, is_labeled):
+  """The Example of a row, a dict by column."""
+  context, question, choices = (
+    row.get(name) for name in ("context", "question", "choices")
+  )
+  if is_swag:
+    context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
+  question = "" if question is None else question
+  if not (isinstance(context, str) and isinstance(question, str)):
+    raise UserError(
+      f"{where}: context and question must be strings; correct them"
+    )
+  if not isinstance(choices, list) or len(choices) < 2:
+    raise UserError(
+      f"{where}: choices must be a list of at least two texts; use a .jsonl "
+      f"file for lists"
+    )
+  for number, choice in enumerate(choices):
+    if not isinstance(choice, str) or not choice.strip():
+      raise UserError(f"{where}: choice {number} is not a text; add it")
+  label = None
+  if is_labeled:
+    label = _label(where, row["label"], len(choices))
+  return Example(where, context, question, choices, label)
+
+
+def _label(where, value, count):
+  """The index that a label gives; UserError unless it is one of `count`."""
+  try:
+    label = int(value)
+  except (TypeError, ValueError, OverflowError):
+    label = -1
+  if not 0 <= label < count or isinstance(value, bool | float):
+    raise UserError(
+      f"{where}: label {value!r} is not the index of a choice, 0 to {count - 1}"
+    )
+  return label

@@ -1,0 +1,105 @@
+"""Masks rows of pre-training data as they are read, anew in each epoch."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+import tokenization
+from bert.errors import UserError
+from bert.data import instances
+
+_MASK = "[MASK]"
+
+
+def dynamic_masking(
+  tokenizer: tokenization.FullTokenizer,
+  masked_lm_prob: float,
+  max_predictions_per_seq: int,
+  do_whole_word_mask: bool,
+  seed: int,
+) -> Callable[[Mapping[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]:
+  """Returns a function that masks batches, for the functions of `inputs`.
+
+  The masks of a row are drawn from (seed, ordinal), its number in the whole
+  training. So each epoch has new masks, and a continued training has the same
+  masks as one that was not interrupted.
+
+  Args:
+    tokenizer: the FullTokenizer of the records.
+    masked_lm_prob, do_whole_word_mask: as `instances` takes them.
+    max_predictions_per_seq: P.
+    seed: int.
+
+  Returns:
+    A function of a batch of unmasked features and of ordinals, integer [B],
+    that returns the features masked, with `masked_lm_positions`,
+    `masked_lm_ids` and `masked_lm_weights` [B, P].
+
+  Raises:
+    UserError: the vocabulary has no [MASK].
+  """
+  if _MASK not in tokenizer.vocab:
+    raise UserError(
+      f"the vocabulary has no piece {_MASK}, which --dynamic_masking needs; "
+      f"pass the vocabulary that the records were made with"
+    )
+  pieces = list(tokenizer.vocab)
+  continuations = (
+    instances.word_continuations(tokenizer) if do_whole_word_mask else ()
+  )
+
+  def mask_row(ids, ordinal):
+    tokens, positions, _ = instances.create_masked_lm_predictions(
+      [tokenizer.inv_vocab[i] for i in ids.tolist()],
+      masked_lm_prob,
+      max_predictions_per_seq,
+      pieces,
+      random.Random(f"{seed}/{ordinal}"),
+      continuations,
+    )
+    labels = ids[positions]
+    ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]
+    return positions, labels
+
+  return functools.partial(_mask_batch, mask_row, max_predictions_per_seq)
+
+
+def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
+  """A masked batch; see `dynamic_masking`.
+
+  `mask_row` masks ids in place, and returns positions and the original ids.
+  """
+  input_ids = features["input_ids"]
+  shape = [input_ids.shape[0], max_predictions_per_seq]
+
+  def mask(input_ids, input_mask, ordinals):
+    masked = input_ids.copy()
+    positions, labels = np.zeros([2, len(masked), shape[1]], np.int32)
+    weights = np.zeros_like(labels, np.float32)
+    ends = np.sum(input_mask, axis=1)
+    for row, ordinal in enumerate(ordinals.tolist()):
+      chosen, original = mask_row(masked[row, : ends[row]], ordinal)
+      positions[row, : len(chosen)] = chosen
+      labels[row, : len(chosen)] = original
+      weights[row, : len(chosen)] = 1.0
+    return masked, positions, labels, weights
+
+  masked = tf.numpy_function(
+    mask,
+    [input_ids, features["input_mask"], ordinals],
+    [tf.int32, tf.int32, tf.int32, tf.float32],
+  )
+  masked[0].set_shape(input_ids.shape)
+  for tensor in masked[1:]:
+    tensor.set_shape(shape)
+  names = ("positions", "ids", "weights")
+  added = {
+    f"masked_lm_{name}": tensor
+    for name, tensor in zip(names, masked[1:], strict=True)
+  }
+  return {**features, "input_ids": masked[0], **added}

@@ -1,0 +1,353 @@
+"""Labeled texts, and their features for a classifier.
+
+Subclass `DataProcessor` to read a task of your own.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from absl import logging
+
+import tokenization
+from bert.errors import UserError
+from bert.data import files, records, sequences, text_files
+from bert.tasks import labels as label_types
+from bert.training import inputs
+
+# How long texts are read (Sun et al. 2019, How to Fine-Tune BERT for Text
+# Classification?, section 5.3.1); see `convert_example`.
+LONG_TEXT = ("head", "head_tail", "mean_windows")
+
+# The fraction of the beginning in "head_tail", as in that paper.
+HEAD_PART = 128 / 510
+
+
+def least_length(long_text: str) -> int:
+  """The least `max_seq_length` for one of LONG_TEXT."""
+  # [CLS], two [SEP] and, in a window, a piece of each text.
+  return 5 if long_text == "mean_windows" else 3
+
+
+@dataclasses.dataclass(eq=False)
+class InputExample:
+  """A labeled text or pair of texts.
+
+  Attributes:
+    guid: id of the example, unique in its data set.
+    text_a: the text.
+    text_b: the second text of a pair, or None.
+    label: its label; None if it is unknown.
+    where: its source, "path:line", or None.
+  """
+
+  guid: str
+  text_a: str
+  text_b: str | None = None
+  label: str | None = None
+  where: str | None = None
+
+  def __str__(self) -> str:
+    """Its name in messages."""
+    return self.where or f"example {self.guid}"
+
+
+class PaddingInputExample:
+  """A row that fills up a batch and is not evaluated."""
+
+
+@dataclasses.dataclass(eq=False)
+class InputFeatures:
+  """The features of an example.
+
+  Attributes:
+    input_ids: word piece ids [S], padded with 0.
+    input_mask: [S], 1 for word pieces and 0 for padding.
+    segment_ids: [S], 0 for the first text and 1 for the second.
+    label_id: the encoded label.
+    is_real_example: False for padding.
+    was_cut: whether the text was truncated.
+  """
+
+  input_ids: Sequence[int]
+  input_mask: Sequence[int]
+  segment_ids: Sequence[int]
+  label_id: int | list[int] | float
+  is_real_example: bool = True
+  was_cut: bool = False
+
+
+def feature_spec(
+  seq_length: int, label_type: label_types.LabelType | None = None
+) -> records.Spec:
+  """The spec of a classifier's rows; the default is one label per row."""
+  label = label_type.label_feature if label_type else records.Feature()
+  return {
+    **records.sequence_spec(seq_length),
+    "label_ids": label,
+    "is_real_example": records.Feature(),
+  }
+
+
+class MissingMethodError(UserError, NotImplementedError):
+  """A DataProcessor lacks a method that the flags need."""
+
+
+class DataProcessor:
+  """Reads the data sets of a task; subclass it for a task of your own."""
+
+  def get_train_examples(self, data_dir: str) -> Sequence[InputExample]:
+    """The InputExamples to train on."""
+    raise self._missing("get_train_examples", "--do_train")
+
+  def get_dev_examples(self, data_dir: str) -> Sequence[InputExample]:
+    """The InputExamples to evaluate on."""
+    raise self._missing("get_dev_examples", "--do_eval")
+
+  def get_test_examples(self, data_dir: str) -> Sequence[InputExample]:
+    """The InputExamples to predict."""
+    raise self._missing("get_test_examples", "--do_predict")
+
+  def get_labels(self) -> Sequence[str]:
+    """The labels, in the order of the model's outputs."""
+    raise self._missing("get_labels", "each task")
+
+  def _missing(self, method, user):
+    return MissingMethodError(
+      f"{type(self).__name__} has no {method}, which {user} needs"
+    )
+
+  def get_example_sets(
+    self, data_dir: str, set_type: str
+  ) -> Mapping[str, Sequence[InputExample]]:
+    """The "train", "dev" or "test" sets by the suffix of their result files."""
+    getter = getattr(self, f"get_{set_type}_examples")
+    return {"": getter(data_dir)}
+
+  @classmethod
+  def _read_tsv(cls, input_file, quotechar=None):
+    """The lines of a tab-separated UTF-8 file, each a list of str.
+
+    Args:
+      input_file: path of the file.
+      quotechar: character that quotes a field; None for no quoting.
+    """
+    text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
+    if quotechar is None:
+      lines = text_files.split_lines(text)
+      # As with csv.reader, a blank line has no field.
+      return [line.split("\t") if line else [] for line in lines]
+    csv.field_size_limit(2**31 - 1)
+    reader = io.StringIO(text, newline="")
+    return list(csv.reader(reader, delimiter="\t", quotechar=quotechar))
+
+
+def convert_single_example(
+  ex_index: int,
+  example: InputExample | PaddingInputExample,
+  label_list: label_types.LabelType | Sequence[str],
+  max_seq_length: int,
+  tokenizer: tokenization.FullTokenizer,
+) -> InputFeatures:
+  """Converts an example to [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+
+  Args:
+    ex_index: its index; --v=1 logs the first five examples.
+    example: InputExample or PaddingInputExample. A label of None is encoded as
+      the first label.
+    label_list: the labels, in the order of their ids, or a label type.
+    max_seq_length: S. Longer texts are truncated, the longer of a pair first.
+    tokenizer: a FullTokenizer.
+
+  Raises:
+    UserError: the label is unknown.
+  """
+  label_type = label_types.as_label_type(label_list)
+  (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
+  if ex_index < 5 and features.is_real_example and logging.level_debug():
+    ids = features.input_ids[: sum(features.input_mask)]
+    tokens = " ".join(tokenizer.convert_ids_to_tokens(ids))
+    logging.debug("%s: %s -> %s", example.guid, tokens, example.label)
+  return features
+
+
+def convert_example(
+  example: InputExample | PaddingInputExample,
+  label_type: label_types.LabelType,
+  max_seq_length: int,
+  tokenizer: tokenization.FullTokenizer,
+  long_text: str = "head",
+) -> list[InputFeatures]:
+  """Converts an example to one InputFeatures, or to one for each window.
+
+  The texts of a pair share the sequence as in `sequences.share_room`. Of a
+  text that is longer than its share,
+
+  - "head" keeps the beginning;
+  - "head_tail" keeps the beginning, HEAD_PART of the share, and the end;
+  - "mean_windows" splits the text into as few equal windows as possible, which
+    do not overlap. A pair has as many windows as its text with more windows;
+    those of the other text are repeated.
+
+  `max_seq_length` must not be less than `least_length`. A label of None is
+  encoded as `label_type.no_label`. See `convert_single_example` for the
+  arguments.
+  """
+  if isinstance(example, PaddingInputExample):
+    zeros = [0] * max_seq_length
+    return [InputFeatures(zeros, zeros, zeros, label_type.no_label, False)]
+  label = label_type.no_label
+  if example.label is not None:
+    label = label_id(example, label_type)
+  texts = [tokenizer.tokenize(example.text_a)]
+  texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
+  room = max_seq_length - (3 if texts[1] else 2)
+  shares = sequences.share_room(*map(len, texts), room)
+  parts = list(map(_parts, texts, shares, [long_text] * 2))
+  was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
+  count = max(map(len, parts))
+  windows = []
+  for i in range(count):
+    shown = [own[i * len(own) // count] for own in parts]
+    row = sequences.input_row(tokenizer, *(shown if shown[1] else shown[:1]))
+    padded = (sequences.padded(v, max_seq_length) for v in row.values())
+    windows.append(InputFeatures(*padded, label, was_cut=was_cut))
+  return windows
+
+
+def _parts(tokens, room, long_text):
+  """The windows of a text, each at most `room` long."""
+  size = len(tokens)
+  if size <= room or long_text == "head":
+    return [tokens[:room]]
+  if long_text == "head_tail":
+    head = round(room * HEAD_PART)
+    return [tokens[:head] + tokens[size - (room - head) :]]
+  count = -(-size // room)
+  ends = [size * i // count for i in range(count + 1)]
+  return [tokens[i:j] for i, j in itertools.pairwise(ends)]
+
+
+def label_id(
+  example: InputExample, label_type: label_types.LabelType
+) -> int | list[int] | float:
+  """The encoded label of an example.
+
+  Raises:
+    UserError: the label is missing or unknown; the message names the example.
+  """
+  if example.label is None:
+    raise UserError(f"{example} has no label; add one")
+  try:
+    return label_type.encode(example.label)
+  except UserError as error:
+    raise UserError(f"{example}: {error}") from error
+
+
+def convert_examples_to_features(
+  examples: Iterable[InputExample | PaddingInputExample],
+  label_list: label_types.LabelType | Sequence[str],
+  max_seq_length: int,
+  tokenizer: tokenization.FullTokenizer,
+) -> list[InputFeatures]:
+  """A list of InputFeatures; see `convert_single_example`."""
+  label_type = label_types.as_label_type(label_list)
+  return [
+    convert_single_example(i, example, label_type, max_seq_length, tokenizer)
+    for i, example in enumerate(examples)
+  ]
+
+
+def file_based_convert_examples_to_features(
+  examples: Iterable[InputExample | PaddingInputExample],
+  label_list: label_types.LabelType | Sequence[str],
+  max_seq_length: int,
+  tokenizer: tokenization.FullTokenizer,
+  output_file: str,
+) -> None:
+  """Writes the features of examples to a TFRecord file.
+
+  See `convert_single_example`.
+  """
+  label_type = label_types.as_label_type(label_list)
+  rows = (
+    feature_row(
+      convert_single_example(i, example, label_type, max_seq_length, tokenizer)
+    )
+    for i, example in enumerate(examples)
+  )
+  spec = feature_spec(max_seq_length, label_type)
+  records.write_records(output_file, rows, spec)
+
+
+def feature_row(features: InputFeatures) -> dict[str, object]:
+  """InputFeatures as a row of `feature_spec`."""
+  return {
+    **{name: getattr(features, name) for name in records.SEQUENCES},
+    "label_ids": features.label_id,
+    "is_real_example": int(features.is_real_example),
+  }
+
+
+def file_based_input_fn_builder(
+  input_file: str,
+  seq_length: int,
+  is_training: bool,
+  drop_remainder: bool,
+  label_type: label_types.LabelType | None = None,
+) -> inputs.InputFn:
+  """An `input_fn` that reads a file of features; see `input_fn_from_rows`.
+
+  As in the original, an evaluation has the rows in their order and all S
+  positions, and its last batch may be smaller.
+
+  Args:
+    input_file: TFRecord file of `file_based_convert_examples_to_features`.
+    seq_length: S of the file.
+    is_training: whether rows are shuffled and repeated.
+    drop_remainder: whether to drop an incomplete last batch.
+    label_type: the label type; None for one label per row.
+  """
+  spec = feature_spec(seq_length, label_type)
+  return inputs.input_fn_from_file(
+    input_file, spec, is_training, drop_remainder
+  )
+
+
+def input_fn_builder(
+  features: Iterable[InputFeatures],
+  seq_length: int,
+  is_training: bool,
+  drop_remainder: bool,
+  label_type: label_types.LabelType | None = None,
+) -> inputs.InputFn:
+  """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
+  rows = inputs.Rows(
+    map(feature_row, features), feature_spec(seq_length, label_type)
+  )
+  return inputs.input_fn_from_rows(
+    rows, is_training, drop_remainder, in_order=True
+  )
+
+
+def without_label(example: InputExample) -> InputExample:
+  """A copy of an example without its label."""
+  example = copy.copy(example)
+  example.label = None
+  return example
+
+
+def content_hash(examples: Iterable[InputExample]) -> str:
+  """SHA-256 of the texts and labels of examples; their ids do not matter."""
+  digest = hashlib.sha256()
+  for e in examples:
+    row = json.dumps([e.text_a, e.text_b, e.label])
+    digest.update(row.encode())
+  return digest.hexdigest()

@@ -1,0 +1,474 @@
+"""GLUE's tasks, and SNLI, XNLI and IMDB: files, labels and metrics.
+
+Each task is a row of `TASKS`, and `GlueProcessor` reads its files. They are
+those of GLUE's download script.
+"""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from absl import logging
+
+from bert.errors import UserError, did_you_mean, plural
+from bert.data import files, text_files
+from bert.tasks.examples import DataProcessor, InputExample
+
+XNLI_LANGUAGES = (
+  "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",
+  "vi", "zh",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class TsvFile:
+  """The file and the columns of a data set.
+
+  Attributes:
+    file: path relative to the task's folder.
+    text_a, text_b, label: column indices, from the end of the line if negative;
+      None if there is no such column.
+    header: whether the first line names the columns.
+    id_column: column of the examples' ids; None to number the examples.
+    only: (column, value): skips rows with another value.
+  """
+
+  file: str
+  text_a: int
+  text_b: int | None = None
+  label: int | None = None
+  header: bool = True
+  id_column: int | None = None
+  only: tuple[int, str] | None = None
+
+  @property
+  def width(self) -> int:
+    """The minimum number of columns in a line."""
+    columns = (self.text_a, self.text_b, self.label, self.id_column)
+    return 1 + max(c for c in columns if c is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+  """A data set with a subfolder for each label and a file for each text."""
+
+  name: str
+
+
+DataSets = dict[str, TsvFile | Folder]
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+  """A task: its labels and its data sets.
+
+  Attributes:
+    name: GLUE's spelling.
+    labels: in the order of the model's outputs.
+    train, dev, test: the data sets, by the suffix of their result files. The
+      first one is what the processor's getters read.
+    kind: a key of `labels.KINDS`.
+    metrics: keys of `metrics.METRICS`; --early_stopping_patience uses the first
+      one without --keep_best.
+    submission: file names for GLUE's leaderboard, by suffix of the test set;
+      None for tasks outside GLUE.
+    renamed_labels: dict from alternative spellings of labels to labels.
+    no_label: the text in the label column of rows to skip.
+    has_broken_rows: whether some rows of the distributed files lack columns.
+    model_of: the task whose model predicts this task's test set; such a task
+      has no training and development sets.
+    folders: possible names of the task's folder; default: its name.
+  """
+
+  name: str
+  labels: tuple[str, ...]
+  train: DataSets = dataclasses.field(default_factory=dict)
+  dev: DataSets = dataclasses.field(default_factory=dict)
+  test: DataSets = dataclasses.field(default_factory=dict)
+  kind: str = "classification"
+  metrics: tuple[str, ...] = ("accuracy",)
+  submission: dict[str, str] | None = None
+  renamed_labels: dict[str, str] = dataclasses.field(default_factory=dict)
+  no_label: str | None = None
+  has_broken_rows: bool = False
+  model_of: str | None = None
+  folders: tuple[str, ...] = ()
+
+
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_NLI = ("contradiction", "entailment", "neutral")
+
+
+def _three_sets(text_a, text_b, label, test=None, **options):
+  """train.tsv, dev.tsv and, without labels, test.tsv; see TsvFile."""
+  test = test or TsvFile("test.tsv", text_a, text_b, **options)
+  train, dev = (
+    TsvFile(f"{name}.tsv", text_a, text_b, label, **options)
+    for name in ("train", "dev")
+  )
+  return {"train": {"": train}, "dev": {"": dev}, "test": {"": test}}
+
+
+_mnli = functools.partial(TsvFile, text_a=8, text_b=9, id_column=0)
+
+
+@functools.cache
+def _xnli(language):
+  """The row of XNLI in one of its languages."""
+  rows_of = functools.partial(TsvFile, text_a=6, text_b=7, only=(0, language))
+  return GlueTask(
+    "XNLI",
+    _NLI,
+    train={"": TsvFile(f"multinli/multinli.train.{language}.tsv", 0, 1, 2)},
+    dev={"": rows_of("xnli.dev.tsv", label=1)},
+    test={"": rows_of("xnli.test.tsv")},
+    renamed_labels={"contradictory": "contradiction"},
+  )
+
+
+_ROWS = (
+  # Acceptability of a sentence (Warstadt et al. 2018).
+  GlueTask(
+    "CoLA",
+    _BINARY,
+    **_three_sets(3, None, 1, header=False, test=TsvFile("test.tsv", 1)),
+    metrics=("accuracy", "matthews"),
+    submission={"": "CoLA.tsv"},
+  ),
+  # Sentiment of a film review's sentence (Socher et al. 2013).
+  GlueTask(
+    "SST-2",
+    _BINARY,
+    **_three_sets(0, None, 1, test=TsvFile("test.tsv", 1)),
+    submission={"": "SST-2.tsv"},
+  ),
+  # Whether two sentences are paraphrases (Dolan & Brockett 2005).
+  GlueTask(
+    "MRPC",
+    _BINARY,
+    **_three_sets(3, 4, 0),
+    metrics=("accuracy", "f1"),
+    submission={"": "MRPC.tsv"},
+  ),
+  # Similarity of two sentences, from 0 to 5 (Cer et al. 2017).
+  GlueTask(
+    "STS-B",
+    (),
+    **_three_sets(7, 8, 9),
+    kind="regression",
+    metrics=("pearson", "spearman", "mse"),
+    submission={"": "STS-B.tsv"},
+  ),
+  # Whether two questions on Quora have the same meaning.
+  GlueTask(
+    "QQP",
+    _BINARY,
+    **_three_sets(3, 4, 5, test=TsvFile("test.tsv", 1, 2)),
+    metrics=("accuracy", "f1"),
+    submission={"": "QQP.tsv"},
+    has_broken_rows=True,
+  ),
+  # Whether a premise entails a hypothesis (Williams et al. 2018).
+  GlueTask(
+    "MNLI",
+    _NLI,
+    train={"": _mnli("train.tsv", label=-1)},
+    dev={
+      "": _mnli("dev_matched.tsv", label=-1),
+      "_mismatched": _mnli("dev_mismatched.tsv", label=-1),
+    },
+    test={
+      "": _mnli("test_matched.tsv"),
+      "_mismatched": _mnli("test_mismatched.tsv"),
+    },
+    submission={"": "MNLI-m.tsv", "_mismatched": "MNLI-mm.tsv"},
+  ),
+  # Whether a sentence answers a question, from SQuAD.
+  GlueTask(
+    "QNLI", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "QNLI.tsv"}
+  ),
+  # Entailment, from four challenges.
+  GlueTask(
+    "RTE", _ENTAILMENT, **_three_sets(1, 2, 3), submission={"": "RTE.tsv"}
+  ),
+  # Resolution of pronouns (Levesque et al. 2012).
+  GlueTask(
+    "WNLI", _BINARY, **_three_sets(1, 2, 3), submission={"": "WNLI.tsv"}
+  ),
+  # GLUE's diagnostic test set.
+  GlueTask(
+    "AX",
+    _NLI,
+    test={"": TsvFile("diagnostic.tsv", 1, 2)},
+    submission={"": "AX.tsv"},
+    model_of="MNLI",
+    # GLUE's download script fills diagnostic/; older ones filled MNLI/.
+    folders=("AX", "diagnostic", "MNLI"),
+  ),
+  # MNLI in other languages (Conneau et al. 2018).
+  _xnli("zh"),
+  # Entailment between captions (Bowman et al. 2015).
+  GlueTask("SNLI", _NLI, **_three_sets(7, 8, -1), no_label="-"),
+  # Sentiment of film reviews (Maas et al. 2011).
+  GlueTask(
+    "IMDB",
+    ("neg", "pos"),
+    train={"": Folder("train")},
+    dev={"": Folder("test")},
+    test={"": Folder("test")},
+  ),
+)
+TASKS = {task.name.lower(): task for task in _ROWS}
+# The tasks of --task_name=all, in GLUE's order.
+GLUE_TASKS = tuple(key for key, task in TASKS.items() if task.submission)
+
+
+@functools.cache
+def _warn_of_missing_set(path):
+  """Warns once that a data set beside the first is skipped."""
+  logging.warning("%s does not exist; this data set is skipped", path)
+
+
+class GlueProcessor(DataProcessor):
+  """Reads the data sets of `task`, a row of `TASKS`."""
+
+  task: GlueTask
+
+  def get_train_examples(self, data_dir: str) -> list[InputExample]:
+    return self._read(data_dir, "train")
+
+  def get_dev_examples(self, data_dir: str) -> list[InputExample]:
+    return self._read(data_dir, "dev")
+
+  def get_test_examples(self, data_dir: str) -> list[InputExample]:
+    return self._read(data_dir, "test")
+
+  def get_labels(self) -> list[str]:
+    return list(self.task.labels)
+
+  def get_example_sets(
+    self, data_dir: str, set_type: str
+  ) -> Mapping[str, Sequence[InputExample]]:
+    if self._overrides(f"get_{set_type}_examples"):
+      # What it returns is the only set, as in the original.
+      return super().get_example_sets(data_dir, set_type)
+    first, *others = getattr(self.task, set_type) or [""]
+    sets = {first: self._read(data_dir, set_type, first)}
+    for name in others:
+      path = os.path.join(data_dir, getattr(self.task, set_type)[name].file)
+      if files.exists(path):
+        sets[name] = self._read(data_dir, set_type, name)
+      else:
+        _warn_of_missing_set(path)
+    return sets
+
+  def _overrides(self, name):
+    """Whether a subclass has a method of this name of its own."""
+    return getattr(type(self), name) is not getattr(GlueProcessor, name)
+
+  def _create_examples(self, lines, set_type):
+    """The InputExamples of the lines of a file; for subclasses.
+
+    As in the original, `set_type` begins with "train", "dev" or "test", and a
+    subclass may override the method.
+    """
+    split = getattr(self.task, set_type.split("_")[0])[""]
+    return self._read_lines(split, lines, set_type, set_type)
+
+  def _read(self, data_dir, set_type, suffix=""):
+    """The InputExamples of a data set."""
+    splits = getattr(self.task, set_type)
+    if not splits:
+      raise UserError(
+        f"--task_name={self.task.name} has only a test set; train "
+        f"--task_name={self.task.model_of},{self.task.name}, or pass "
+        f"--do_predict with --init_checkpoint of a model trained on "
+        f"{self.task.model_of}"
+      )
+    split = splits[suffix]
+    if isinstance(split, Folder):
+      path = os.path.join(data_dir, split.name)
+      examples = self._read_folder(split, data_dir, set_type)
+    else:
+      path = os.path.join(data_dir, split.file)
+      examples = self._read_file(split, data_dir, set_type)
+    if not examples:
+      raise UserError(f"{path} has no examples; download it again")
+    return examples
+
+  def _read_file(self, split, data_dir, set_type):
+    """The InputExamples of a TsvFile."""
+    path = os.path.join(data_dir, split.file)
+    if not files.exists(path):
+      raise UserError(
+        f"--data_dir={data_dir} has no file {split.file}; pass the folder of "
+        f"the task's files"
+      )
+    # The original names examples train-1, dev_matched-1 and so on.
+    stem = os.path.basename(split.file).removesuffix(".tsv")
+    set_name = stem if stem.startswith(set_type) else set_type
+    lines = self._read_tsv(path)
+    if self._overrides("_create_examples"):
+      return self._create_examples(lines, set_name)
+    return self._read_lines(split, lines, path, set_name)
+
+  def _read_lines(self, split, lines, path, set_name):
+    """The InputExamples of the lines of a TsvFile; `path` is for messages."""
+    examples, skipped = [], 0
+    for number, line in enumerate(lines):
+      if split.header and number == 0:
+        continue
+      if split.only and (not line or line[split.only[0]] != split.only[1]):
+        continue
+      if split.label is not None and self._is_skipped(split, line):
+        skipped += 1
+        continue
+      examples.append(self._example(split, path, set_name, number, line))
+    if skipped:
+      logging.info("%s: skipped %s", path, plural(skipped, "unusable row"))
+    return examples
+
+  def _is_skipped(self, split, line):
+    """Whether a row with a label column lacks columns or has no label."""
+    if len(line) < split.width:
+      return self.task.has_broken_rows
+    return line[split.label] == self.task.no_label
+
+  def _example(self, split, path, set_name, number, line):
+    where = f"{path}:{number + 1}"
+    if len(line) < split.width:
+      raise UserError(
+        f"{where}: {plural(len(line), 'column')}, expected {split.width} or "
+        f"more, separated by tabs; download the file again"
+      )
+    name = number if split.id_column is None else line[split.id_column]
+    label = self.task.labels[0] if self.task.labels else None
+    if split.label is not None:
+      label = line[split.label]
+      label = self.task.renamed_labels.get(label, label)
+    return InputExample(
+      guid=f"{set_name}-{name}",
+      text_a=line[split.text_a],
+      text_b=None if split.text_b is None else line[split.text_b],
+      label=label,
+      where=where,
+    )
+
+  def _read_folder(self, split, data_dir, set_type):
+    """The InputExamples of a Folder, by label."""
+    examples = []
+    for label in self.get_labels():
+      folder = os.path.join(data_dir, split.name, label)
+      if not files.isdir(folder):
+        raise UserError(
+          f"--data_dir={data_dir} has no folder {split.name}/{label}; pass the "
+          f"folder of the task's files"
+        )
+      for file in sorted(files.listdir(folder)):
+        stem, extension = os.path.splitext(file)
+        if extension == ".txt":
+          where = os.path.join(folder, file)
+          text = text_files.decode_utf8(where, files.read_bytes(where))
+          guid = f"{set_type}-{label}/{stem}"
+          examples.append(InputExample(guid, text, None, label, where))
+    return examples
+
+
+class XnliProcessor(GlueProcessor):
+  """XNLI: MultiNLI in other languages (Conneau et al. 2018).
+
+  Args:
+    language: one of XNLI_LANGUAGES, for training and evaluation; by default
+      that of the class, Chinese.
+
+  Attributes:
+    language: that language, which a subclass may change.
+
+  Raises:
+    UserError: the language is unknown.
+  """
+
+  language = "zh"
+
+  def __init__(self, language: str | None = None):
+    if language is not None:
+      self.language = language
+    if self.language not in XNLI_LANGUAGES:
+      raise UserError(
+        f"--xnli_language={self.language} is not one of "
+        f"{', '.join(XNLI_LANGUAGES)}"
+      )
+
+  @property
+  def task(self) -> GlueTask:
+    """The row of the language."""
+    return _xnli(self.language)
+
+
+def _plain(name):
+  return re.sub("[-_]", "", name.lower())
+
+
+# Key -> class; to add a task of your own, add its DataProcessor.
+PROCESSORS = {
+  key: type(
+    f"{_plain(key).capitalize()}Processor", (GlueProcessor,), {"task": task}
+  )
+  for key, task in TASKS.items()
+} | {"xnli": XnliProcessor}
+ColaProcessor = PROCESSORS["cola"]
+MnliProcessor = PROCESSORS["mnli"]
+MrpcProcessor = PROCESSORS["mrpc"]
+
+
+def find_key(
+  name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
+) -> str:
+  """The key of a task, such as sst-2 for "SST2".
+
+  Case, hyphens and underscores are ignored.
+
+  Raises:
+    UserError: `processors` has no such key.
+  """
+  if name in processors:
+    return name
+  keys = {_plain(key): key for key in processors}
+  if _plain(name) in keys:
+    return keys[_plain(name)]
+  known = sorted([*processors, "all"])
+  raise UserError(
+    f"--task_name={name} is not one of {', '.join(known)}"
+    f"{did_you_mean(name, known, shown=str)}"
+  )
+
+
+def task_folder(data_dir: str, task: GlueTask) -> str:
+  """The folder of a task's files within a folder of several tasks."""
+  for name in task.folders:
+    folder = os.path.join(data_dir, name)
+    paths = [os.path.join(folder, split.file) for split in task.test.values()]
+    if all(map(files.exists, paths)):
+      return folder
+  return os.path.join(data_dir, task.name)
+
+
+def submission_lines(task: GlueTask, predictions: Iterable[float]) -> str:
+  """The content of a file for GLUE's leaderboard.
+
+  Args:
+    task: a row of `TASKS`.
+    predictions: label ids or, for a regression, numbers, which are clipped to
+      STS-B's scale of 0 to 5; one for each row of a test set.
+  """
+  lines = ["index\tprediction\n"]
+  for index, prediction in enumerate(predictions):
+    if task.labels:
+      answer = task.labels[int(prediction)]
+    else:
+      answer = f"{min(max(float(prediction), 0.0), 5.0):.3f}"
+    lines.append(f"{index}\t{answer}\n")
+  return "".join(lines)

@@ -1,0 +1,396 @@
+"""The models that a command of run_classifier.py trains or uses.
+
+There is one for each task and seed.
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+import tokenization
+from bert.errors import UserError
+from bert.data import files
+from bert.tasks import classification, glue, tabular
+from bert.tasks import labels as label_types
+from bert.tasks.examples import DataProcessor, content_hash, least_length
+from bert.tasks.find_task import find_task
+from bert.training import checkpoints, metrics, model_folder, run_record
+
+# The name of the task of a user's own tables.
+CUSTOM = "custom"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """Values of the flags of a command, by flag name.
+
+  Attributes:
+    splits: the splits to read: any of "train", "dev" and "test".
+    max_seq_length, long_text: None for the trained model's value.
+    table: arguments for `tabular.TableProcessor`, for the custom task.
+  """
+
+  task_name: Sequence[str]
+  splits: tuple[str, ...]
+  data_dir: str | None
+  output_dir: str
+  init_checkpoint: str | None
+  seed: int
+  num_seeds: int
+  max_seq_length: int | None
+  long_text: str | None
+  class_weights: str
+  xnli_language: str
+  regression: bool
+  multilabel: bool
+  table: Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """The training or use of one model.
+
+  Attributes:
+    task: key of its processor.
+    name: name of the task as GLUE writes it, or else its key.
+    data_dir: folder of its files.
+    output_dir: folder of its results.
+    submission_dir: folder of the files for GLUE's leaderboard.
+    seed: its seed.
+    init_checkpoint: initial weights, or None.
+    splits: the data splits that it needs.
+  """
+
+  task: str
+  name: str
+  data_dir: str | None
+  output_dir: str
+  submission_dir: str
+  seed: int
+  init_checkpoint: str | None
+  splits: tuple[str, ...]
+
+
+def make_runs(request: Request) -> list[Run]:
+  """The runs of a command, in order, seed by seed.
+
+  With several seeds, results are in `seed-N/` below `output_dir`; with several
+  tasks, in one subfolder per task.
+
+  Raises:
+    UserError: a task is unknown, or cannot be combined with the others.
+  """
+  tasks = _find_tasks(request.task_name)
+  if CUSTOM not in tasks and not request.data_dir:
+    raise UserError("--data_dir is required; pass a value")
+  runs = []
+  for seed in range(request.seed, request.seed + request.num_seeds):
+    folder = request.output_dir
+    if request.num_seeds > 1:
+      folder = os.path.join(folder, f"seed-{seed}")
+    runs += [_make_run(request, tasks, task, folder, seed) for task in tasks]
+  return [run for run in runs if run.splits]
+
+
+def _find_tasks(names):
+  """The keys of tasks by the names that a user gave; each key once."""
+  names = [
+    task
+    for name in names
+    for task in (glue.GLUE_TASKS if name.lower() == "all" else [name])
+  ]
+  known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
+  tasks = list(dict.fromkeys(glue.find_key(name, known) for name in names))
+  if CUSTOM in tasks and len(tasks) > 1:
+    raise UserError(
+      f"--task_name={CUSTOM} cannot be combined with other tasks; run it alone"
+    )
+  return tasks
+
+
+def _make_run(request, tasks, task, folder, seed):
+  """The Run of one of several tasks; `folder` has the results of all."""
+  data_dir, output_dir = request.data_dir, folder
+  row = glue.TASKS.get(task)
+  name = row.name if row else task
+  if len(tasks) > 1:
+    output_dir = os.path.join(folder, name)
+    data_dir = (
+      glue.task_folder(data_dir, row) if row else os.path.join(data_dir, name)
+    )
+  init_checkpoint, splits = request.init_checkpoint, request.splits
+  if row and row.model_of and glue.find_key(row.model_of) in tasks:
+    # The model of another task of this command predicts this one.
+    own = os.path.join(folder, row.model_of, checkpoints.RELEASE_NAME)
+    is_there = checkpoints.exists(own)
+    if "train" in splits or is_there or not init_checkpoint:
+      init_checkpoint = own
+    splits = tuple(split for split in splits if split == "test")
+  if "train" not in splits:
+    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+  return Run(
+    task=task,
+    name=name,
+    data_dir=data_dir,
+    output_dir=output_dir,
+    submission_dir=os.path.join(folder, "glue_submission"),
+    seed=seed,
+    init_checkpoint=init_checkpoint,
+    splits=splits,
+  )
+
+
+def check_examples(request: Request, run: Run) -> None:
+  """Raises UserError if the data of a run are wrong."""
+  processor = _make_processor(request, run, None)
+  for split in run.splits:
+    processor.get_example_sets(run.data_dir, split)
+
+
+def make_task(
+  request: Request, run: Run, tokenizer: tokenization.FullTokenizer
+) -> classification.ClassificationTask:
+  """The task of a Run; a trained model sets how texts are read.
+
+  Raises:
+    UserError: the trained model has other labels, or a file is wrong.
+  """
+  folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
+  trained, trained_reading = classification.read_assets(folder)
+  trains = "train" in run.splits
+  known = None if trains else trained
+  on_pairs = None if trains else classification.trained_on_pairs(folder)
+  if known and run.task == CUSTOM:
+    _check_table_flags(request, known, on_pairs, folder)
+  processor = _make_processor(request, run, known)
+  if not (trained or trains):
+    _check_no_other_task(folder)
+  if run.task == CUSTOM and "dev" in run.splits and not trains:
+    processor = _with_trained_split(processor, folder)
+  label_type = _make_label_type(processor, known)
+  continues = bool(checkpoints.training_checkpoints(run.output_dir))
+  if trained and (continues or not trains):
+    _check_labels(request, label_type, trained, folder)
+  task = getattr(processor, "task", None)
+  names = getattr(task, "metrics", label_type.default_metrics)
+  reading = classification.Reading() if trains else trained_reading
+  given = {
+    name: getattr(request, name)
+    for name in ("max_seq_length", "long_text")
+    if getattr(request, name) is not None
+  }
+  reading = dataclasses.replace(reading, **given)
+  least = least_length(reading.long_text)
+  if reading.long_text == "mean_windows" and reading.max_seq_length < least:
+    raise UserError(
+      f"--max_seq_length={reading.max_seq_length} leaves no room for "
+      f"--long_text=mean_windows; pass {least} or more"
+    )
+  return classification.ClassificationTask(
+    run.name,
+    processor,
+    label_type,
+    data_dir=run.data_dir,
+    tokenizer=tokenizer,
+    reading=reading,
+    metric_names=names,
+    balances_labels=request.class_weights == "balanced" and trains,
+    submission_dir=run.submission_dir,
+    # A processor of a user's own may mix single texts and pairs.
+    trained_on_pairs=on_pairs if task else None,
+  )
+
+
+def _check_table_flags(request, trained, on_pairs, folder):
+  """Raises UserError if flags for tables contradict a trained model.
+
+  Args:
+    request: a Request.
+    trained: the model's label type.
+    on_pairs: whether it was trained on pairs of texts; None if unknown.
+    folder: its folder.
+  """
+  for kind in ("regression", "multilabel"):
+    # That of a model without our files is guessed.
+    is_known = classification.has_labels(folder)
+    if getattr(request, kind) and is_known and kind != trained.kind:
+      raise UserError(
+        f"--{kind}: the model in {folder} was trained for {trained.kind}; omit "
+        f"it"
+      )
+  column = request.table["text_b_column"]
+  if on_pairs and column is None:
+    raise UserError(
+      f"--text_b_column is required: the model in {folder} was trained on "
+      f"pairs of texts; pass the column of the second text"
+    )
+  if on_pairs is False and column is not None:
+    raise UserError(
+      f"--text_b_column={column}: the model in {folder} was trained on single "
+      f"texts; omit it"
+    )
+
+
+def _make_processor(
+  request: Request, run: Run, trained: label_types.LabelType | None
+) -> DataProcessor:
+  """The processor of a run's task; `trained` is a model's label type."""
+  if run.task != CUSTOM:
+    maker = glue.PROCESSORS[run.task]
+    language = request.xnli_language
+    return maker(language) if maker is glue.XnliProcessor else maker()
+  kind = "multilabel" if request.multilabel else "classification"
+  kind = "regression" if request.regression else kind
+  if trained:
+    kind = trained.kind
+  return tabular.TableProcessor(
+    **request.table,
+    kind=kind,
+    split_seed=request.seed,  # All seeds share one split.
+    labels=trained.labels if trained else None,
+    data_dir=run.data_dir,
+  )
+
+
+def _with_trained_split(processor, folder):
+  """A processor whose development set was not trained on.
+
+  Args:
+    processor: the TableProcessor of a run that does not train.
+    folder: folder of the model. Its flags.json has the hash of the rows that it
+      was trained on. They tell a split of this training file, if it is one.
+  """
+  trained_on, flags = _read_trained_split(folder)
+  if not trained_on:
+    return processor.with_split([], lambda rows: False)
+  # All seeds of --num_seeds share the split of the first.
+  first = max(flags["seed"] - flags["num_seeds"] + 1, 0)
+  seeds = range(flags["seed"], first - 1, -1)
+  given = processor.dev_fraction, processor.split_seed
+  choices = [given, *((flags["dev_fraction"], seed) for seed in seeds)]
+  found = processor.with_split(
+    choices, lambda rows: content_hash(rows) == trained_on
+  )
+  if (found.dev_fraction, found.split_seed) != given:
+    logging.info(
+      "Evaluating on the rows of %s that the model was not trained on, by "
+      "--seed=%d and --dev_fraction=%g of its training",
+      found.train_file,
+      found.split_seed,
+      found.dev_fraction,
+    )
+  return found
+
+
+def _read_trained_split(folder):
+  """The hash of the rows that a model was trained on, and the flags of a split.
+
+  Without them, the hash is None.
+
+  Raises:
+    UserError: the folder's flags.json is damaged.
+  """
+  if not folder:
+    return None, {}
+  path = os.path.join(folder, run_record.RECORD_NAME)
+  try:
+    record = run_record.read_record(folder)
+  except UserError as error:  # This run would not write it again.
+    reason = "it is not the record of a run"
+    raise UserError(files.damaged(path, reason)) from error
+  trained_on = record and record["data"].get("train")
+  if not trained_on or "dev_fraction" not in record["flags"]:
+    return None, {}
+  known = {"seed": 1, "num_seeds": 1, "dev_fraction": 0.1}
+  flags = {"num_seeds": 1, **record["flags"]}
+  flags = {name: flags.get(name) for name in known}
+  files.check_settings(path, flags, known)
+  if not 0 < flags["dev_fraction"] < 1:
+    reason = f"dev_fraction is {flags['dev_fraction']}, not between 0 and 1"
+    raise UserError(files.damaged(path, reason))
+  return trained_on, flags
+
+
+def _make_label_type(processor, trained):
+  """The label type of a task; the numbers of tables are standardized.
+
+  `trained` is the label type of a model that is used, or None.
+  """
+  kind = getattr(
+    getattr(processor, "task", processor), "kind", "classification"
+  )
+  if kind != label_types.Regression.kind:
+    labels = processor.get_labels()
+    if fault := label_types.fault_of(labels):
+      raise UserError(
+        f"get_labels of {type(processor).__name__}: {fault}; return distinct "
+        f"strings"
+      )
+    return label_types.make_label_type(kind, labels)
+  # The model's outputs are numbers in its own scale, whatever the task.
+  if trained and trained.kind == kind:
+    return trained
+  if not isinstance(processor, tabular.TableProcessor):
+    return label_types.Regression()
+  numbers = [float(example.label) for example in processor.get_train_examples()]
+  # The computed deviation of equal numbers need not be 0, and that of others
+  # may be.
+  are_equal = len(set(numbers)) < 2
+  deviation = 1.0 if are_equal else np.std(numbers).item() or 1.0
+  return label_types.Regression(np.mean(numbers).item(), deviation)
+
+
+# Tasks whose weights have the same names as a classifier's, and may fit.
+_OTHER_SCRIPTS = {
+  "tagging": "run_ner.py",
+  "multiple choice": "run_multiple_choice.py",
+}
+
+
+def _check_no_other_task(folder):
+  """Raises UserError if a folder has a model of another script."""
+  script = folder and _OTHER_SCRIPTS.get(find_task(folder))
+  if script:
+    raise UserError(
+      f"{folder} holds a model of {script}, not a classifier; pass another "
+      f"--output_dir or --init_checkpoint, or use {script}"
+    )
+
+
+def _check_labels(request, label_type, trained, folder):
+  """Raises UserError if the model in `folder` was trained on other labels."""
+  found, wanted = (
+    f"{', '.join(map(str, t.labels))} ({t.kind})" for t in (trained, label_type)
+  )
+  if found != wanted:
+    raise UserError(
+      f"{os.path.join(folder, classification.LABELS_NAME)} has the labels "
+      f"{found}, but --task_name={','.join(request.task_name)} has {wanted}; "
+      f"pass the task that the model was trained on, or another --output_dir"
+    )
+
+
+def write_results(
+  output_dir: str, runs: Sequence[Run], results: Sequence[Mapping[str, float]]
+) -> str:
+  """Writes results.tsv, a table of each task's metrics over its seeds.
+
+  Returns the same table as text with aligned columns. `results` contains the
+  metrics of each Run.
+  """
+  found = collections.defaultdict(dict)
+  for run, metrics_of_run in zip(runs, results, strict=True):
+    found[run.name][run.seed] = metrics_of_run
+  rows = metrics.summarize(found)
+  files.write_file(
+    os.path.join(output_dir, "results.tsv"),
+    "".join("\t".join(row) + "\n" for row in rows),
+  )
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  return "\n".join(
+    "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+  )

@@ -1,0 +1,561 @@
+"""SQuAD's questions, and the windows in which a model reads their paragraphs.
+
+A paragraph is split into words at white space, and each word into pieces. A
+window holds a question and as much of its paragraph as fits. A longer paragraph
+is read in several overlapping windows (Devlin et al. 2019, sections 4.2 and
+4.3).
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+import tokenization
+from bert.errors import UserError, plural, shortened
+from bert.data import files, records, text_files
+
+FIRST_UNIQUE_ID = 1_000_000_000
+
+# The original splits words at these characters only.
+BLANKS = " \t\r\n\u202f"
+_WORD = re.compile(f"[^{BLANKS}]+")
+
+# Words whose pieces are cached, about 100 MB.
+_MAX_CACHED_WORDS = 2**18
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingSettings:
+  """How questions and paragraphs are read.
+
+  Attributes:
+    max_seq_length: length of a window in pieces, S.
+    doc_stride: number of pieces between the starts of two windows; a shorter
+      window is followed by the next one without a gap.
+    max_query_length: longer questions are truncated to as many pieces.
+    version_2_with_negative: whether questions may have no answer.
+  """
+
+  max_seq_length: int = 384
+  doc_stride: int = 128
+  max_query_length: int = 64
+  version_2_with_negative: bool = False
+
+  def room_for_text(self, query_length: int) -> int:
+    """Number of a paragraph's pieces that fit beside a question.
+
+    Raises:
+      UserError: there is no room for a word, or `doc_stride` is not positive.
+    """
+    room = self.max_seq_length - query_length - 3
+    if room < 2:
+      raise UserError(
+        f"--max_seq_length={self.max_seq_length} leaves no room for text "
+        f"beside a question of {plural(query_length, 'piece')} and 3 special "
+        f"tokens; raise it or lower --max_query_length"
+      )
+    if self.doc_stride < 1:
+      raise UserError(
+        f"--doc_stride={self.doc_stride} must be at least 1; raise it"
+      )
+    return room
+
+  def stride_beside(self, query_length: int) -> int:
+    """Number of pieces between the starts of two windows of a question."""
+    return min(self.doc_stride, self.room_for_text(query_length))
+
+
+@dataclasses.dataclass(frozen=True)
+class Paragraph:
+  """A text that questions refer to.
+
+  Attributes:
+    context: the text.
+    doc_tokens: its words.
+    char_starts: the offset of each word in the text.
+    title: the title of its article.
+  """
+
+  context: str
+  doc_tokens: list[str]
+  char_starts: list[int]
+  title: str = ""
+
+  @classmethod
+  def of(cls, context: str, title: str = "") -> "Paragraph":
+    """Splits a text at blanks, tabs, newlines and U+202F."""
+    words = list(_WORD.finditer(context))
+    return cls(
+      context, [word[0] for word in words], [w.start() for w in words], title
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class SquadExample:
+  """A question on a paragraph.
+
+  Attributes:
+    qas_id: id of the question, unique in its file.
+    question_text: the question.
+    doc_tokens: the words of the paragraph.
+    orig_answer_text: the answer, "" if there is none; None for prediction.
+    start_position: index of the answer's first word, -1 if there is no answer;
+      None for prediction.
+    end_position: index of its last word, likewise.
+    is_impossible: whether the paragraph does not answer the question.
+    paragraph: the paragraph, shared by its questions. Default: the words with
+      blanks between them.
+    answers: the texts of all reference answers.
+    answer_starts: their offsets in the paragraph, or None where unknown.
+  """
+
+  qas_id: str
+  question_text: str
+  doc_tokens: list[str] = dataclasses.field(repr=False)
+  orig_answer_text: str | None = None
+  start_position: int | None = None
+  end_position: int | None = None
+  is_impossible: bool = False
+  _: dataclasses.KW_ONLY
+  paragraph: Paragraph | None = dataclasses.field(default=None, repr=False)
+  answers: Sequence[str] = ()
+  answer_starts: Sequence[int | None] = ()
+
+  def __post_init__(self):
+    if self.paragraph is None:
+      self.paragraph = Paragraph.of(" ".join(self.doc_tokens))
+
+
+@dataclasses.dataclass
+class InputFeatures:
+  """A window: [CLS] question [SEP] part of the paragraph [SEP].
+
+  Attributes:
+    unique_id: its number, from FIRST_UNIQUE_ID.
+    example_index: index of its question.
+    doc_span_index: its index among the windows of the question.
+    tokens: the word pieces.
+    token_to_orig_map: dict from each position of a paragraph's piece to the
+      index of the piece's word.
+    token_is_max_context: dict from each of these positions to whether no other
+      window shows more context of the piece.
+    input_ids: ids of the pieces [S], padded with 0.
+    input_mask: [S], 1 for pieces and 0 for padding.
+    segment_ids: [S], 0 for the question and 1 for the paragraph.
+    start_position: position of the answer's first piece, 0 if the window does
+      not contain the whole answer; None for prediction.
+    end_position: position of its last piece, likewise.
+    is_impossible: whether the paragraph does not answer the question.
+  """
+
+  unique_id: int
+  example_index: int
+  doc_span_index: int
+  tokens: list[str]
+  token_to_orig_map: dict[int, int]
+  token_is_max_context: dict[int, bool]
+  input_ids: list[int]
+  input_mask: list[int]
+  segment_ids: list[int]
+  start_position: int | None = None
+  end_position: int | None = None
+  is_impossible: bool | None = None
+
+
+# Reading files.
+
+
+def read_squad_examples(
+  input_file: str,
+  is_training: bool,
+  version_2_with_negative: bool = False,
+  on_text: Callable[[bytes], object] | None = None,
+) -> list[SquadExample]:
+  """Reads the questions of a file, in order.
+
+  Training uses the first answer of a question. As in the original, it leaves
+  out a question whose answer is not found at its `answer_start`; unlike there,
+  also one whose answer is empty. A warning gives the number of such questions.
+  Prediction keeps all questions.
+
+  Args:
+    input_file: JSON in the layout of SQuAD 1.1 or 2.0, plain or gzipped (.gz).
+    is_training: whether answers are needed.
+    version_2_with_negative: whether questions may have no answer.
+    on_text: is called with the text of the file, in UTF-8.
+
+  Raises:
+    UserError: the file is missing, has another layout or the same id twice, or
+      `version_2_with_negative` does not suit it.
+  """
+  examples, lost, locations = [], [], {}
+  is_version_1 = True
+  for where, question, paragraph in _questions(input_file, on_text):
+    example = _parse_question(where, question, paragraph)
+    is_version_1 &= "is_impossible" not in question
+    if example.is_impossible and not version_2_with_negative:
+      raise UserError(
+        f'{where} has "is_impossible": true; pass --version_2_with_negative'
+      )
+    if example.qas_id in locations:
+      raise UserError(
+        f"{where} has the same id as {locations[example.qas_id]}, "
+        f"{shortened(example.qas_id)!r}; change one"
+      )
+    locations[example.qas_id] = where
+    if is_training and not _set_answer(where, question, example):
+      lost.append(example)
+    else:
+      examples.append(example)
+  if lost:
+    _warn_of_lost(input_file, lost)
+  if not examples:
+    raise UserError(
+      f"{input_file}: no questions to use; pass a file with questions"
+    )
+  # A file to predict may lack both answers and "is_impossible".
+  has_answers = is_training or any(e.answers for e in examples)
+  if version_2_with_negative and has_answers and is_version_1:
+    raise UserError(
+      f'{input_file}: no question has "is_impossible", as in SQuAD 1.1; pass '
+      f"--version_2_with_negative=False"
+    )
+  logging.info("%s: %s", input_file, plural(len(examples), "question"))
+  return examples
+
+
+def _warn_of_lost(path, lost):
+  """Warns of the questions whose answers are not found."""
+  logging.warning(
+    "%s: leaving out %s whose answer is not found at its answer_start; the "
+    "first is %s, answer %r",
+    path,
+    plural(len(lost), "question"),
+    lost[0].qas_id,
+    shortened(lost[0].answers[0]),
+  )
+
+
+def _questions(path, on_text):
+  """Yields the location, the JSON object and the Paragraph of each question."""
+  text = text_files.read_text(path)
+  if on_text:
+    on_text(text.encode())
+  try:
+    content = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise UserError(
+      f"{path}: invalid JSON: {error}; pass a file in SQuAD's layout"
+    ) from error
+  for i, article in enumerate(_get(f"{path}: the file", content, "data", list)):
+    where = f"{path}: data[{i}]"
+    for j, parent in enumerate(_get(where, article, "paragraphs", list)):
+      inner = f"{where}.paragraphs[{j}]"
+      paragraph = Paragraph.of(
+        _get(inner, parent, "context", str), str(article.get("title", ""))
+      )
+      for k, question in enumerate(_get(inner, parent, "qas", list)):
+        yield f"{inner}.qas[{k}]", question, paragraph
+
+
+def _get(where, parent, key, *types):
+  """The value of a key, which must have one of the types, in an object."""
+  if not isinstance(parent, dict) or key not in parent:
+    raise UserError(f'{where} has no "{key}"; pass a file in SQuAD\'s layout')
+  value = parent[key]
+  # isinstance would accept a bool as an int.
+  if type(value) not in types:
+    raise UserError(
+      f'{where}: "{key}" is {shortened(json.dumps(value))}, not '
+      f"{files.TYPE_NAMES[types[0]]}"
+    )
+  # Half of a surrogate pair, which UTF-8 cannot represent, becomes "?".
+  is_text = isinstance(value, str)
+  return value.encode("utf-8", "replace").decode() if is_text else value
+
+
+def _parse_question(where, question, paragraph):
+  """The SquadExample of a question, without the answer to train on."""
+  qas_id = str(_get(where, question, "id", str, int))
+  is_impossible, answers = False, []
+  if "is_impossible" in question:
+    is_impossible = _get(where, question, "is_impossible", bool)
+  if "answers" in question:
+    answers = _get(where, question, "answers", list)
+  texts = [
+    _get(f"{where}.answers[{i}]", answer, "text", str)
+    for i, answer in enumerate(answers)
+  ]
+  starts = [answer.get("answer_start") for answer in answers]
+  return SquadExample(
+    qas_id,
+    _get(where, question, "question", str),
+    paragraph.doc_tokens,
+    is_impossible=is_impossible,
+    paragraph=paragraph,
+    answers=tuple(texts),
+    answer_starts=tuple(s if type(s) is int else None for s in starts),
+  )
+
+
+def _set_answer(where, question, example):
+  """Sets the answer to train on; returns whether it is in the paragraph."""
+  if example.is_impossible:
+    example.orig_answer_text = ""
+    example.start_position = example.end_position = -1
+    return True
+  if not example.answers:
+    raise UserError(
+      f"{where} has no answer to train on; add one, or set "
+      f'"is_impossible": true and pass --version_2_with_negative'
+    )
+  answer = example.orig_answer_text = example.answers[0]
+  where = f"{where}.answers[0]"
+  start = _get(where, question["answers"][0], "answer_start", int)
+  example.start_position, example.end_position = (
+    bisect.bisect_right(example.paragraph.char_starts, offset) - 1
+    for offset in (start, start + len(answer) - 1)
+  )
+  if example.start_position < 0:  # Before the first word.
+    return False
+  span = slice(example.start_position, example.end_position + 1)
+  words = tokenization.whitespace_tokenize(answer)
+  return bool(words) and " ".join(words) in " ".join(example.doc_tokens[span])
+
+
+# Windows.
+
+
+class _Pieces:
+  """The word pieces of a paragraph.
+
+  Attributes:
+    tokens: the pieces.
+    ids: their ids.
+    words: index of each piece's word.
+    starts: index of each word's first piece (of the next piece if the word has
+      none), and the number of pieces.
+  """
+
+  def __init__(self, doc_tokens, tokenize, tokenizer):
+    self.tokens, self.words, self.starts = [], [], [0]
+    for index, word in enumerate(doc_tokens):
+      pieces = tokenize(word)
+      self.tokens += pieces
+      self.words += [index] * len(pieces)
+      self.starts.append(len(self.tokens))
+    self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
+
+
+def iterate_windows(
+  examples: Iterable[SquadExample],
+  tokenizer: tokenization.FullTokenizer,
+  settings: ReadingSettings,
+  is_training: bool,
+) -> Iterator[list[InputFeatures]]:
+  """Yields the windows of each question.
+
+  Consecutive questions that share their `doc_tokens` share the tokenization.
+
+  Args:
+    examples: SquadExamples; for training, each with an answer or impossible.
+    tokenizer: a FullTokenizer.
+    settings: ReadingSettings.
+    is_training: whether to set the positions of the answer.
+
+  Raises:
+    UserError: no text fits beside a question.
+  """
+  tokenize = functools.lru_cache(_MAX_CACHED_WORDS)(tokenizer.tokenize)
+  doc_tokens, pieces = None, None
+  unique_ids = itertools.count(FIRST_UNIQUE_ID)
+  for index, example in enumerate(examples):
+    if example.doc_tokens is not doc_tokens:
+      doc_tokens = example.doc_tokens
+      pieces = _Pieces(doc_tokens, tokenize, tokenizer)
+    query = tokenizer.tokenize(example.question_text)
+    query = query[: settings.max_query_length]
+    windows = _windows(pieces, query, tokenizer, settings)
+    answer = None
+    if is_training and not example.is_impossible:
+      answer = _answer_span(example, pieces, tokenizer)
+    for features in windows:
+      features.unique_id = next(unique_ids)
+      features.example_index = index
+      features.is_impossible = example.is_impossible
+      if is_training:
+        start = features.doc_span_index * settings.stride_beside(len(query))
+        _set_positions(features, answer, len(query) + 2 - start)
+    yield windows
+
+
+def _answer_span(example, pieces, tokenizer):
+  """Indices of the first and the last piece of the answer.
+
+  Its words may contain more than the answer: "(1895-1943)." contains "1895". If
+  the answer's own pieces occur among those of its words, they are the span: the
+  occurrence at the answer's offset, if that is known, or else the first.
+  """
+  first = pieces.starts[example.start_position]
+  last = pieces.starts[example.end_position + 1] - 1
+  answer = tokenizer.tokenize(example.orig_answer_text)
+  tokens, size = pieces.tokens, len(answer)
+  begin = first + len(tokenizer.tokenize(_text_before(example)))
+  stop = last - size + 2
+  for start in (*range(begin, stop), *range(first, stop)) if answer else ():
+    if tokens[start] == answer[0] and tokens[start : start + size] == answer:
+      return start, start + size - 1
+  return first, last
+
+
+def _text_before(example):
+  """The part of the answer's first word before the answer; "" if unknown."""
+  if not example.answer_starts or example.answer_starts[0] is None:
+    return ""
+  offset = example.paragraph.char_starts[example.start_position]
+  word = example.doc_tokens[example.start_position]
+  return word[: max(example.answer_starts[0] - offset, 0)]
+
+
+def _set_positions(features, answer, offset):
+  """Sets the answer's positions in a window; 0 unless it contains all of it.
+
+  Args:
+    features: InputFeatures.
+    answer: indices of the answer's first and last piece, or None.
+    offset: position minus index of a piece.
+  """
+  positions = [piece + offset for piece in answer or ()]
+  if not answer or not set(positions) <= features.token_to_orig_map.keys():
+    positions = [0, 0]
+  features.start_position, features.end_position = positions
+
+
+def _windows(pieces, query, tokenizer, settings):
+  """The InputFeatures of a question, without its numbers and its answer."""
+  room = settings.room_for_text(len(query))
+  question = ["[CLS]", *query, "[SEP]"]
+  question_ids = tokenizer.convert_tokens_to_ids(question)
+  size, first = len(pieces.tokens), len(question)
+  stride = settings.stride_beside(len(query))
+  starts = range(0, max(size - room, 0) + stride, stride)[:size]
+  owners = _owners(size, room, starts) if len(starts) > 1 else None
+  windows = []
+  for span, start in enumerate(starts):
+    end = min(start + room, size)
+    last = first + end - start  # Position of the second [SEP].
+    padding = [0] * (settings.max_seq_length - last - 1)
+    words = dict(zip(range(first, last), pieces.words[start:end], strict=True))
+    if owners is None:
+      is_max_context = dict.fromkeys(words, True)
+    else:
+      is_owner = (owners[start:end] == span).tolist()
+      is_max_context = dict(zip(words, is_owner, strict=True))
+    ids = [*question_ids, *pieces.ids[start:end], question_ids[-1]]
+    features = InputFeatures(
+      unique_id=0,  # Set by iterate_windows.
+      example_index=0,  # Set by iterate_windows.
+      doc_span_index=span,
+      tokens=[*question, *pieces.tokens[start:end], "[SEP]"],
+      token_to_orig_map=words,
+      token_is_max_context=is_max_context,
+      input_ids=ids + padding,
+      input_mask=[1] * (last + 1) + padding,
+      segment_ids=[0] * first + [1] * (end - start + 1) + padding,
+    )
+    windows.append(features)
+  return windows
+
+
+def _owners(size, room, starts):
+  """Index of the window in which each piece has most context, int [size].
+
+  As in the original, the context is the smaller of those to both sides, plus a
+  little for the length of the window. The first of equal windows wins.
+  """
+  best = np.full(size, -1.0)
+  owners = np.zeros(size, np.int64)
+  for index, start in enumerate(starts):
+    end = min(start + room, size)
+    offsets = np.arange(end - start)
+    scores = np.minimum(offsets, offsets[::-1]) + 0.01 * (end - start)
+    is_better = scores > best[start:end]
+    best[start:end][is_better] = scores[is_better]
+    owners[start:end][is_better] = index
+  return owners
+
+
+def convert_examples_to_features(
+  examples: Iterable[SquadExample],
+  tokenizer: tokenization.FullTokenizer,
+  max_seq_length: int,
+  doc_stride: int,
+  max_query_length: int,
+  is_training: bool,
+  output_fn: Callable[[InputFeatures], object],
+) -> None:
+  """Calls `output_fn` with each window; see `iterate_windows`."""
+  settings = ReadingSettings(max_seq_length, doc_stride, max_query_length)
+  for windows in iterate_windows(examples, tokenizer, settings, is_training):
+    for features in windows:
+      output_fn(features)
+
+
+# Rows.
+
+
+def feature_spec(max_seq_length: int, is_training: bool) -> records.Spec:
+  """The spec of a window's row."""
+  sequences = records.sequence_spec(max_seq_length)
+  spec = {"unique_ids": records.Feature(), **sequences}
+  if is_training:
+    for name in ("start_positions", "end_positions", "is_impossible"):
+      spec[name] = records.Feature()
+  return spec
+
+
+def feature_row(features: InputFeatures) -> Mapping[str, object]:
+  """The row of a window, by feature name."""
+  return {
+    **vars(features),
+    "unique_ids": features.unique_id,
+    "start_positions": features.start_position,
+    "end_positions": features.end_position,
+    "is_impossible": int(bool(features.is_impossible)),
+  }
+
+
+class FeatureWriter(contextlib.ExitStack):
+  """Writes windows to a TFRecord file.
+
+  The file appears when `close` is called, or when a `with` block ends without
+  an exception.
+
+  Args:
+    filename: the file.
+    is_training: whether to write the positions of the answers.
+
+  Attributes:
+    num_features: number of windows written.
+  """
+
+  def __init__(self, filename: str, is_training: bool):
+    super().__init__()
+    self.num_features = 0
+    self._is_training = is_training
+    self._file = self.enter_context(files.open_atomic(filename))
+
+  def process_feature(self, feature: InputFeatures) -> None:
+    """Writes one window."""
+    spec = feature_spec(len(feature.input_ids), self._is_training)
+    row = records.encode_row(feature_row(feature), spec)
+    self._file.write(records.framed(row))
+    self.num_features += 1

@@ -1,0 +1,469 @@
+"""From SQuAD's logits to answers, and the files of answers.
+
+    answer = answer_question(example, windows, results, settings)
+    print(example.question_text, answer.text)
+
+The answers equal the original's. `answer_question` describes the cases in which
+the original crashes.
+"""
+
+import collections
+import dataclasses
+import functools
+import heapq
+import itertools
+import json
+import math
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+import tokenization
+from bert.errors import UserError
+from bert.data import files
+from bert.tasks import squad
+from bert.tasks.squad import InputFeatures, Paragraph, SquadExample
+
+# The null odds of a question without any candidate. JSON has no infinity, and
+# no two logits differ by as much.
+NULL_FOR_SURE = 1e6
+
+# The original's answer in SQuAD 1.1 if no span is allowed.
+NOTHING_ALLOWED = "empty"
+
+# Pads the logits of shorter windows. The sum of two does not overflow.
+_LEAST_LOGIT = float(np.finfo(np.float32).min)
+
+_BLANKS = f"[{squad.BLANKS}]+"
+
+
+class RawResult(NamedTuple):
+  """The logits of a window.
+
+  Attributes:
+    unique_id: the window's.
+    start_logits, end_logits: float [S], lists or arrays; S is at least the
+      number of the window's tokens.
+  """
+
+  unique_id: int
+  start_logits: Sequence[float] | np.ndarray
+  end_logits: Sequence[float] | np.ndarray
+
+
+class Candidate(NamedTuple):
+  """One of the n best answers; the fields are keys of the JSON file."""
+
+  text: str
+  probability: float
+  start_logit: float
+  end_logit: float
+
+
+class Answer(NamedTuple):
+  """The answer to a question.
+
+  Attributes:
+    text: the answer; "" for no answer.
+    nbest: the candidates, best first.
+    best_text: text of the best candidate that is not "".
+    null_odds: score of no answer minus score of `best_text`, in logits; None in
+      SQuAD 1.1, where each question has an answer.
+    words: indices of the first and last word of `best_text` in the paragraph;
+      None if it is not part of the paragraph.
+    chars_before: number of characters in the first word before `best_text`, or
+      about as many, as the pieces tell.
+  """
+
+  text: str
+  nbest: list[Candidate]
+  best_text: str
+  null_odds: float | None = None
+  words: tuple[int, int] | None = None
+  chars_before: int = 0
+
+  @property
+  def probability(self) -> float:
+    """The probability of `text`; 0 if it is no candidate."""
+    return next((c.probability for c in self.nbest if c.text == self.text), 0.0)
+
+  def at_threshold(self, threshold: float) -> "Answer":
+    """The Answer with the text "" if the null odds exceed a threshold."""
+    is_null = self.null_odds is not None and self.null_odds > threshold
+    return self._replace(text="" if is_null else self.best_text)
+
+
+def char_span(paragraph: Paragraph, answer: Answer) -> tuple[int, int] | None:
+  """Start and end of an answer's text in the paragraph, in characters.
+
+  None if there is no answer, or if it is not part of the paragraph.
+  """
+  if answer.words is None or not answer.text:
+    return None
+  first, last = answer.words
+  start = paragraph.char_starts[first]
+  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
+  # Punctuation at the ends of these words may not belong to the answer. The
+  # text may occur in them before the answer, too.
+  context, begin = paragraph.context, start + answer.chars_before
+  # The original joins words by one blank, whatever is between them.
+  text = re.compile(_BLANKS.join(map(re.escape, answer.text.split(" "))))
+  found = text.search(context, begin, end) or text.search(context, start, end)
+  return found.span() if found else (start, end)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingSettings:
+  """How logits become answers.
+
+  Attributes:
+    n_best_size: number of starts and of ends tried in each window, and number
+      of candidates listed; at least 1.
+    max_answer_length: maximum length of an answer in word pieces.
+    do_lower_case: whether the tokenizer lower-cases.
+    version_2_with_negative: whether questions may have no answer.
+    null_score_diff_threshold: null odds above which there is no answer.
+  """
+
+  n_best_size: int = 20
+  max_answer_length: int = 30
+  do_lower_case: bool = True
+  version_2_with_negative: bool = False
+  null_score_diff_threshold: float = 0.0
+
+
+class _Span(NamedTuple):
+  """Tokens `start` to `end` of a window; both are 0 for no answer."""
+
+  score: float  # The sum of the logits.
+  window: int
+  start: int
+  end: int
+  start_logit: float
+  end_logit: float
+
+
+def answer_question(
+  example: SquadExample,
+  features: Sequence[InputFeatures],
+  results: Sequence[RawResult],
+  settings: DecodingSettings,
+) -> Answer:
+  """The answer to a question from all its windows (paper sections 4.2, 4.3).
+
+  If no span is allowed, the answer in SQuAD 1.1 is NOTHING_ALLOWED, as in the
+  original. In SQuAD 2.0, where the original crashes, it is "", with the odds
+  NULL_FOR_SURE.
+
+  Args:
+    example: the question; only its `doc_tokens` are used.
+    features: its windows.
+    results: their logits, in the same order.
+    settings: DecodingSettings.
+
+  Raises:
+    UserError: a logit is not finite.
+  """
+  logits = _logits(features, results)
+  spans = _ranked_spans(features, logits, settings)
+  null = None
+  if settings.version_2_with_negative:
+    null = _least_null(logits)
+    # Of equal scores, no answer comes last.
+    spans = heapq.merge(spans, [null], key=lambda span: -span.score)
+  text_of = _text_finder(example, features, settings.do_lower_case)
+  found = {}
+  for span in spans:
+    found.setdefault("" if span is null else text_of(span), span)
+    if len(found) == settings.n_best_size:
+      break
+  if null is not None:
+    found.setdefault("", null)
+  if not found:
+    only = Candidate(NOTHING_ALLOWED, 1.0, 0.0, 0.0)
+    return Answer(only.text, [only], only.text)
+  nbest = _candidates(found)
+  best = next((entry for entry in nbest if entry.text), None)
+  if best is None:
+    return Answer("", nbest, "", NULL_FOR_SURE)
+  span = found[best.text]
+  word_of = features[span.window].token_to_orig_map
+  words = word_of[span.start], word_of[span.end]
+  null_odds = None
+  if null is not None:
+    null_odds = null.score - best.start_logit - best.end_logit
+  before, word = 0, example.doc_tokens[words[0]]
+  if word.find(best.text) != word.rfind(best.text):
+    before = _chars_before(features[: span.window + 1], span.start)
+  answer = Answer(best.text, nbest, best.text, null_odds, words, before)
+  return answer.at_threshold(settings.null_score_diff_threshold)
+
+
+def _chars_before(features, start):
+  """Length of the pieces before `start` in their word.
+
+  Args:
+    features: the windows up to the one that has `start`.
+    start: position of a piece in the last window.
+  """
+  word = features[-1].token_to_orig_map[start]
+  total = 0
+  for feature in features:
+    for position, other in feature.token_to_orig_map.items():
+      is_before = feature is not features[-1] or position < start
+      # Windows overlap, but each piece has its maximum context in one.
+      is_counted = feature.token_is_max_context.get(position, False)
+      if other == word and is_before and is_counted:
+        piece = feature.tokens[position].removeprefix("##")
+        is_unknown = piece == tokenization.UNKNOWN  # Often one character.
+        piece = piece.replace(tokenization.WORD_START, "")
+        total += 1 if is_unknown else len(piece)
+  return total
+
+
+def _logits(features, results):
+  """Logits of starts and ends, float [2, W, S] for W windows, padded."""
+  rows = [(result.start_logits, result.end_logits) for result in results]
+  size = max((len(row) for pair in rows for row in pair), default=0)
+  logits = np.full([2, len(rows), size], _LEAST_LOGIT)
+  for window, pair in enumerate(rows):
+    for kind, row in enumerate(pair):
+      logits[kind, window, : len(row)] = row
+  if not np.isfinite(logits).all():
+    window = np.argmin(np.isfinite(logits).all(axis=(0, 2)))
+    raise UserError(
+      f"window {features[window].unique_id} has logits that are not finite; "
+      f"train again with a lower --learning_rate"
+    )
+  return logits
+
+
+def _least_null(logits):
+  """No answer, with the lowest score of all windows.
+
+  An answer is in few windows; the others correctly score no answer high.
+  """
+  if not logits.size:
+    return _Span(0.0, 0, 0, 0, 0.0, 0.0)
+  starts, ends = logits[:, :, 0].tolist()
+  scores = list(map(operator.add, starts, ends))
+  window = scores.index(min(scores))
+  return _Span(scores[window], 0, 0, 0, starts[window], ends[window])
+
+
+def _ranked_spans(features, logits, settings):
+  """Yields the allowed spans of a question, best first.
+
+  Ties are broken by window, then by the rank of the start and of the end in
+  the window; equal logits rank from left to right.
+
+  Args:
+    features: the W windows.
+    logits: float [2, W, S], of starts and of ends.
+    settings: DecodingSettings.
+  """
+  if not features:
+    return
+  size = settings.n_best_size
+  positions = np.argsort(-logits, axis=2, kind="stable")[:, :, :size].tolist()
+  values = (-np.sort(-logits, axis=2)[:, :, :size]).tolist()
+  starts, ends = (  # Pairs of position and logit, W lists of n.
+    [list(zip(*pair, strict=True)) for pair in zip(*kind, strict=True)]
+    for kind in zip(positions, values, strict=True)
+  )
+  spans = []
+  for window, feature in enumerate(features):
+    may_start, may_end = feature.token_is_max_context, feature.token_to_orig_map
+    allowed_ends = [pair for pair in ends[window] if pair[0] in may_end]
+    for start, start_logit in starts[window]:
+      if may_start.get(start):
+        limit = start + settings.max_answer_length
+        spans += [
+          (start_logit + end_logit, window, start, end, start_logit, end_logit)
+          for end, end_logit in allowed_ends
+          if start <= end < limit
+        ]
+  spans.sort(key=operator.itemgetter(0), reverse=True)  # Stable.
+  yield from map(_Span._make, spans)
+
+
+def _candidates(found):
+  """List of Candidate for a dict from text to span; softmax of the scores."""
+  scores = [span.score for span in found.values()]
+  best = max(scores)
+  weights = [math.exp(score - best) for score in scores]
+  total = sum(weights)
+  return [
+    Candidate(text, weight / total, span.start_logit, span.end_logit)
+    for (text, span), weight in zip(found.items(), weights, strict=True)
+  ]
+
+
+def _text_finder(example, features, do_lower_case):
+  """A function from a span, not that of no answer, to its text."""
+  # With SentencePiece, question and paragraph begin with its mark.
+  is_sentencepiece = bool(features) and all(
+    features[0].tokens[position].startswith(tokenization.WORD_START)
+    for position in (1, next(iter(features[0].token_to_orig_map), 1))
+  )
+
+  def find(span):
+    feature = features[span.window]
+    word_of = feature.token_to_orig_map
+    first, last = word_of[span.start], word_of[span.end]
+    words = " ".join(example.doc_tokens[first : last + 1])
+    is_whole = (
+      word_of.get(span.start - 1, first) != first
+      and word_of.get(span.end + 1, last) != last
+    )
+    if is_whole and not is_sentencepiece:
+      return words  # All their pieces; nothing to align.
+    pieces = feature.tokens[span.start : span.end + 1]
+    if is_sentencepiece:
+      text = "".join(pieces).replace(tokenization.WORD_START, " ")
+      text = _basic_text(text, do_lower_case)
+    else:
+      text = " ".join(pieces).replace(" ##", "").replace("##", "")
+      text = " ".join(text.split())
+    return get_final_text(text, words, do_lower_case)
+
+  return find
+
+
+@functools.lru_cache(maxsize=2**14)
+def _basic_text(text, do_lower_case):
+  """The words of the basic tokenizer, with blanks between them."""
+  return " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(text))
+
+
+def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
+  """The part of a text that the tokenizer turned into `pred_text`.
+
+  The two are aligned by counting characters other than blanks. If the counts
+  differ, because a character was dropped or became two, or a piece is unknown,
+  the result is the whole text.
+
+  Args:
+    pred_text: words of the basic tokenizer, with blanks between them.
+    orig_text: words of the paragraph, with blanks between them.
+    do_lower_case: whether the tokenizer lower-cases.
+  """
+  tokenized = _basic_text_of_words(orig_text, do_lower_case)
+  start = tokenized.find(pred_text)
+  if start < 0 or not pred_text or pred_text != pred_text.strip(" "):
+    return orig_text  # Blanks are not counted, so no end can be one.
+  first = start - tokenized.count(" ", 0, start)
+  last = first + len(pred_text.replace(" ", "")) - 1
+  return orig_text[_offset(orig_text, first) : _offset(orig_text, last) + 1]
+
+
+# Many candidates of a question differ only in the pieces at their ends.
+@functools.lru_cache(maxsize=2**10)
+def _basic_text_of_words(text, do_lower_case):
+  """As `_basic_text`; "" if that changes the number of characters."""
+  basic = map(_basic_text, text.split(" "), itertools.repeat(do_lower_case))
+  tokenized = " ".join(filter(None, basic))
+  is_aligned = len(text.replace(" ", "")) == len(tokenized.replace(" ", ""))
+  return tokenized if is_aligned else ""
+
+
+def _offset(text, count):
+  """The offset of the character that follows `count` ones other than blanks."""
+  offset = count
+  while offset != (further := count + text.count(" ", 0, offset + 1)):
+    offset = further
+  return offset
+
+
+# Files of answers.
+
+
+def write_predictions(
+  all_examples: Iterable[SquadExample],
+  all_features: Iterable[InputFeatures],
+  all_results: Iterable[RawResult],
+  n_best_size: int,
+  max_answer_length: int,
+  do_lower_case: bool,
+  output_prediction_file: str,
+  output_nbest_file: str,
+  output_null_log_odds_file: str | None,
+  version_2_with_negative: bool = False,
+  null_score_diff_threshold: float = 0.0,
+) -> None:
+  """Writes the original's files of answers; see `write_answers`.
+
+  Args:
+    all_examples: the questions.
+    all_features: their windows.
+    all_results: the windows' logits, in any order.
+    n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
+      null_score_diff_threshold: see DecodingSettings.
+    output_prediction_file, output_nbest_file: paths.
+    output_null_log_odds_file: path; written only if questions may have no
+      answer.
+
+  Raises:
+    UserError: a logit is not finite.
+    KeyError: a window has no result.
+  """
+  settings = DecodingSettings(
+    n_best_size,
+    max_answer_length,
+    do_lower_case,
+    version_2_with_negative,
+    null_score_diff_threshold,
+  )
+  result_of = {result.unique_id: result for result in all_results}
+  windows_of = collections.defaultdict(list)
+  for window in all_features:
+    windows_of[window.example_index].append(window)
+  answers = {}
+  for index, example in enumerate(all_examples):
+    windows = windows_of[index]
+    results = [result_of[window.unique_id] for window in windows]
+    answers[example.qas_id] = answer_question(
+      example, windows, results, settings
+    )
+  if not version_2_with_negative:
+    output_null_log_odds_file = None
+  write_answers(
+    answers,
+    output_prediction_file,
+    output_nbest_file,
+    output_null_log_odds_file,
+  )
+
+
+def write_answers(
+  answers: Mapping[str, Answer],
+  prediction_file: str,
+  nbest_file: str,
+  null_odds_file: str | None,
+) -> None:
+  """Writes JSON files in the original's layout.
+
+  Args:
+    answers: Answers by id of their question.
+    prediction_file: dict from id to text.
+    nbest_file: dict from id to list of candidates.
+    null_odds_file: dict from id to null odds, or None not to write it.
+  """
+  contents = {
+    nbest_file: {
+      qas_id: [candidate._asdict() for candidate in answer.nbest]
+      for qas_id, answer in answers.items()
+    },
+    null_odds_file: {key: a.null_odds for key, a in answers.items()},
+    prediction_file: {key: a.text for key, a in answers.items()},
+  }
+  files.write_files(
+    {
+      path: json.dumps(content, indent=4) + "\n"
+      for path, content in contents.items()
+      if path
+    }
+  )

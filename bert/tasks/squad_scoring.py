@@ -1,0 +1,227 @@
+"""Exact match and F1 of answers, by the rules of SQuAD 1.1 and 2.0.
+
+    evaluate_v1({e.qas_id: e.answers for e in examples}, predictions)
+
+The numbers equal those of the official evaluation scripts.
+"""
+
+import collections
+import math
+import re
+import string
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert.reports.squad import AnsweredQuestion
+from bert.tasks.squad import SquadExample
+from bert.tasks.squad_decoding import Answer, char_span
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+  """The text in the form in which answers are compared.
+
+  Lower-cased, without ASCII punctuation, then without the words a, an and the,
+  with one blank between words.
+  """
+  text = text.lower().translate(_PUNCTUATION)
+  return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(prediction: str, answer: str) -> float:
+  """1 if both are the same when normalized, else 0."""
+  return float(normalize_answer(prediction) == normalize_answer(answer))
+
+
+def f1(prediction: str, answer: str) -> float:
+  """Harmonic mean of precision and recall of the normalized answer's words.
+
+  A word that occurs twice must be found twice. If one side has no words, F1 is
+  1 if the other has none either, and 0 otherwise, as in SQuAD 2.0.
+  """
+  found = normalize_answer(prediction).split()
+  expected = normalize_answer(answer).split()
+  if not found or not expected:
+    return float(found == expected)
+  shared = collections.Counter(found) & collections.Counter(expected)
+  return 2 * shared.total() / (len(found) + len(expected))
+
+
+def _f1_v1(prediction, answer):
+  """Like `f1`, but 0 for an answer without words, such as "the"."""
+  return f1(prediction, answer) if normalize_answer(answer) else 0.0
+
+
+def _best_score(score, prediction, references):
+  return max(score(prediction, reference) for reference in references)
+
+
+def _with_words(references):
+  """The references that have words; [""] if there are none."""
+  return [text for text in references if normalize_answer(text)] or [""]
+
+
+def score(
+  prediction: str, references: Sequence[str], version_2_with_negative: bool
+) -> tuple[float, float]:
+  """Exact match and F1 of one answer, each from 0 to 1.
+
+  Args:
+    prediction: the answer; "" for no answer.
+    references: the correct answers; in SQuAD 2.0 empty if there is none.
+    version_2_with_negative: whether to apply the rules of SQuAD 2.0, which
+      ignore references without words.
+  """
+  rule = _f1_v1
+  if version_2_with_negative:
+    references, rule = _with_words(references), f1
+  return (
+    _best_score(exact_match, prediction, references),
+    _best_score(rule, prediction, references),
+  )
+
+
+def evaluate_v1(
+  answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
+) -> dict[str, float]:
+  """Scores by the rules of SQuAD 1.1, in percent.
+
+  Args:
+    answers: the reference answers of each question, by id; at least one each.
+    predictions: texts by id.
+
+  Returns:
+    Dict with `exact_match` and `f1`.
+  """
+  scores = [score(predictions[name], answers[name], False) for name in answers]
+  exact, f1_mean = (100.0 * sum(s) / len(s) for s in zip(*scores, strict=True))
+  return {"exact_match": exact, "f1": f1_mean}
+
+
+def evaluate_v2(
+  answers: Mapping[str, Sequence[str]],
+  predictions: Mapping[str, str],
+  null_odds: Mapping[str, float],
+) -> dict[str, float]:
+  """Scores by the rules of SQuAD 2.0, in percent.
+
+  As in the official script, `best_exact` and `best_f1` are the scores at the
+  best threshold on the null odds, where a prediction of no answer stays one
+  whatever the threshold, and questions of equal odds may be split. A best
+  threshold of 0 may also mean that no question should be answered.
+
+  Args:
+    answers: the reference answers of each question, by id; empty if the
+      question has no answer.
+    predictions: texts by id; "" for no answer.
+    null_odds: odds of no answer by id.
+
+  Returns:
+    Dict with `exact`, `f1` and `total`; the same with the prefixes `HasAns_`
+    and `NoAns_` for questions with and without answer, if there are any; and
+    `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
+  """
+  pairs = {
+    name: score(predictions[name], answers[name], True) for name in answers
+  }
+  groups = {
+    "": list(answers),
+    "HasAns_": [name for name in answers if answers[name]],
+    "NoAns_": [name for name in answers if not answers[name]],
+  }
+  results = {}
+  for prefix, names in groups.items():
+    if names:
+      for i, key in enumerate(("exact", "f1")):
+        total = sum(pairs[name][i] for name in names)
+        results[prefix + key] = 100.0 * total / len(names)
+      results[prefix + "total"] = len(names)
+  by_odds = sorted(answers, key=null_odds.get)
+  for i, key in enumerate(("exact", "f1")):
+    gains = [
+      pairs[name][i] if answers[name] else -float(bool(predictions[name]))
+      for name in by_odds
+    ]
+    sums = np.cumsum([float(len(groups["NoAns_"])), *gains])
+    best = int(np.argmax(sums))
+    results[f"best_{key}"] = 100.0 * float(sums[best]) / len(answers)
+    threshold = null_odds[by_odds[best - 1]] if best else 0.0
+    results[f"best_{key}_thresh"] = float(threshold)
+  return results
+
+
+def best_threshold(
+  answers: Mapping[str, Sequence[str]],
+  best_texts: Mapping[str, str],
+  null_odds: Mapping[str, float],
+) -> float:
+  """The lowest `null_score_diff_threshold` with the best F1.
+
+  Args:
+    answers: the reference answers of each question, by id; empty if the
+      question has no answer.
+    best_texts: the best text other than "" by id, whatever the odds.
+    null_odds: odds of no answer by id.
+  """
+  names = sorted(answers, key=null_odds.get)
+  gains = []
+  for name in names:
+    references = _with_words(answers[name])
+    answered, unanswered = (
+      _best_score(f1, text, references) for text in (best_texts[name], "")
+    )
+    gains.append(answered - unanswered)
+  odds = np.array([null_odds[name] for name in names], np.float64)
+  # Questions of equal odds are answered together.
+  is_last = np.append(odds[1:] != odds[:-1], True)
+  sums = np.append(0.0, np.cumsum(gains)[is_last])
+  below_all = np.nextafter(odds[0], -np.inf)
+  return float(np.append(below_all, odds[is_last])[np.argmax(sums)])
+
+
+def has_answers(
+  examples: Sequence[SquadExample], version_2_with_negative: bool
+) -> bool:
+  """Whether the answers to a file's questions are known."""
+  if version_2_with_negative:
+    # A file from which the answers were removed still says what is impossible.
+    return any(e.answers for e in examples) or all(
+      e.is_impossible for e in examples
+    )
+  return all(e.answers for e in examples)
+
+
+def answered_question(
+  example: SquadExample, answer: Answer, version_2_with_negative: bool
+) -> AnsweredQuestion:
+  """A question with its Answer and scores, for `reports.squad.write_page`."""
+  starts = example.answer_starts or [None] * len(example.answers)
+  exact, f1_score = score(answer.text, example.answers, version_2_with_negative)
+  correct = set(map(normalize_answer, example.answers or [""]))
+  correct_probability = sum(
+    candidate.probability
+    for candidate in answer.nbest
+    if normalize_answer(candidate.text) in correct
+  )
+  loss = math.inf
+  if correct_probability:
+    # The sum may exceed 1 because of rounding.
+    loss = -math.log(min(correct_probability, 1.0))
+  return AnsweredQuestion(
+    qas_id=example.qas_id,
+    title=example.paragraph.title,
+    question=example.question_text,
+    context=example.paragraph.context,
+    prediction=answer.text,
+    prediction_span=char_span(example.paragraph, answer),
+    golds=list(dict.fromkeys(zip(example.answers, starts, strict=True))),
+    exact=exact,
+    f1=f1_score,
+    probability=answer.probability,
+    loss=loss,
+    null_odds=answer.null_odds,
+    nbest=[(c.text, c.probability) for c in answer.nbest],
+  )

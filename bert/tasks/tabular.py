@@ -1,0 +1,387 @@
+"""Your own labeled texts, from TSV, CSV or JSON Lines files."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from absl import logging
+
+from bert.errors import UserError, listing, plural, shortened
+from bert.data.tables import read_table
+from bert.tasks.examples import DataProcessor, InputExample
+from bert.tasks.labels import (
+  LABEL_SEPARATOR,
+  MAX_NUMBER,
+  Classification,
+  LabelType,
+  Multilabel,
+  Regression,
+  as_number,
+  split_labels,
+)
+
+# Flags that name columns, and the fields of an InputExample.
+_FIELDS = {
+  "text_a_column": "text_a",
+  "text_b_column": "text_b",
+  "label_column": "label",
+  "id_column": "guid",
+}
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class TableProcessor(DataProcessor):
+  """Reads the data sets of a task from tables; arguments are named as flags.
+
+  Each file is read once. Without a `dev_file`, a fraction of the training file
+  is the development set. Spaces around labels are removed.
+
+  Args:
+    train_file, dev_file, test_file: see `read_table`; None if not needed. The
+      labels of the test file are not read.
+    text_a_column, text_b_column, label_column, id_column: names or indices.
+      Without `id_column`, ids are row numbers, counted from 0. Only the test
+      file needs to have this column.
+    header: whether TSV and CSV files have a header.
+    kind: a key of `labels.KINDS`.
+    dev_fraction: size of the development set without a `dev_file`.
+    split_seed: selects the rows of that development set.
+    labels: the labels of a trained model; None to collect the labels of the
+      training file.
+    data_dir: folder of relative paths. The methods ignore their `data_dir`.
+
+  Raises:
+    UserError: `dev_fraction` is wrong. The methods raise it if a flag is
+      missing or a file is wrong.
+  """
+
+  train_file: str | None = None
+  dev_file: str | None = None
+  test_file: str | None = None
+  text_a_column: str | int = "text"
+  text_b_column: str | int | None = None
+  label_column: str | int = "label"
+  id_column: str | int | None = None
+  header: bool = True
+  kind: str = Classification.kind
+  dev_fraction: float = 0.1
+  split_seed: int = 1
+  labels: Sequence[str] | None = None
+  data_dir: str | None = None
+
+  def __post_init__(self):
+    if not 0 < self.dev_fraction < 1:
+      raise UserError(
+        f"--dev_fraction={self.dev_fraction} must be between 0 and 1"
+      )
+    self._cache = {}  # Data set -> InputExamples.
+
+  def with_split(
+    self,
+    choices: Iterable[tuple[float, int]],
+    matches: Callable[[list[InputExample]], bool],
+  ) -> TableProcessor:
+    """This processor, with the first split whose rows for training match.
+
+    Args:
+      choices: pairs of `dev_fraction` and `split_seed`.
+      matches: says whether a model was trained on a list of InputExamples.
+
+    Returns:
+      The processor itself if none matches, or if it does not split a file.
+
+    Raises:
+      UserError: the model was trained on all rows of the file.
+    """
+    if self.dev_file or not self.train_file:
+      return self
+    rows = self._read("train")
+    for fraction, seed in choices:
+      if matches(split_examples(rows, self.kind, fraction, seed)[0]):
+        found = dataclasses.replace(
+          self, dev_fraction=fraction, split_seed=seed
+        )
+        found._cache = self._cache  # The file is read once.
+        return found
+    if matches(rows):
+      raise UserError(
+        f"--train_file={self.train_file}: the model was trained on all rows of "
+        f"this file; pass --dev_file"
+      )
+    logging.warning(
+      "%s: the model may have been trained on some of the rows that it is "
+      "evaluated on; to evaluate on other rows, pass --dev_file",
+      self._path("train"),
+    )
+    return self
+
+  def get_train_examples(
+    self, data_dir: str | None = None
+  ) -> list[InputExample]:
+    """The rows of the training file that are not for development."""
+    return self._read("train") if self.dev_file else self._split[0]
+
+  def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
+    """The rows of the development file, or a fraction of the training file."""
+    return self._read("dev") if self.dev_file else self._split[1]
+
+  def get_test_examples(
+    self, data_dir: str | None = None
+  ) -> list[InputExample]:
+    """The rows of the test file, without labels."""
+    return self._read("test")
+
+  def get_labels(self) -> list[str]:
+    """The labels of the trained model or of the training file; [] for numbers.
+
+    The labels of a file are sorted, as numbers if all of them are numbers.
+
+    Raises:
+      UserError: the training file has too few labels.
+    """
+    if self.kind == Regression.kind:
+      return []
+    return list(self._found_labels if self.labels is None else self.labels)
+
+  @functools.cached_property
+  def _found_labels(self):
+    """The labels of the training file."""
+    if not self.train_file:
+      raise UserError(
+        "--train_file is required, unless --output_dir or --init_checkpoint "
+        "holds a trained model"
+      )
+    found = set(_frequencies(self._read("train"), self.kind))
+    needed = 1 if self.kind == Multilabel.kind else 2
+    if len(found) < needed:
+      raise UserError(
+        f"--label_column={self.label_column} of {self._path('train')} has "
+        f"{f'only the label {min(found)!r}' if found else 'no label'}, but "
+        f"{self.kind} needs {needed} or more; pass another column or add rows"
+      )
+    numbers = {name: as_number(name) for name in found}
+    if None in numbers.values():
+      return sorted(found)
+    return sorted(found, key=lambda name: (numbers[name], name))
+
+  def _path(self, set_type):
+    file = getattr(self, f"{set_type}_file")
+    if not file:
+      verb = {"train": "train on", "dev": "evaluate on", "test": "predict"}
+      raise UserError(
+        f"--{set_type}_file is required; pass the file to {verb[set_type]}"
+      )
+    is_relative = self.data_dir and "://" not in file
+    return os.path.join(self.data_dir, file) if is_relative else file
+
+  def _read(self, set_type):
+    """The InputExamples of a file."""
+    if set_type not in self._cache:
+      table = read_table(self._path(set_type), self.header)
+      if table.names and not self.header:
+        logging.warning(
+          "--header=False is not used for %s, whose objects name the columns; "
+          "omit it",
+          table.path,
+        )
+      self._cache[set_type] = self._examples(table, set_type != "test")
+    return self._cache[set_type]
+
+  @functools.cached_property
+  def _split(self):
+    """The InputExamples for training and for development."""
+    if not self.train_file:
+      raise UserError("--train_file is required, or --dev_file to evaluate")
+    examples, path = self._read("train"), self._path("train")
+    if len(examples) < 2:
+      raise UserError(
+        f"{path} has one row, too few for a development set; add rows or pass "
+        f"--dev_file"
+      )
+    train, dev = split_examples(
+      examples, self.kind, self.dev_fraction, self.split_seed
+    )
+    logging.info(
+      "%s: %s for training, %d for evaluation as there is no --dev_file",
+      path,
+      plural(len(train), "row"),
+      len(dev),
+    )
+    return train, dev
+
+  def _examples(self, table, with_labels):
+    """The InputExamples of a Table."""
+    columns = []
+    for flag, field in _FIELDS.items():
+      name = getattr(self, flag)
+      if name is None or (field == "label" and not with_labels):
+        continue
+      if field == "guid" and with_labels and table.find_column(name) is None:
+        continue  # Only predictions need ids.
+      index = table.column_index(name, flag)
+      columns.append((field, f"--{flag}={name}", index))
+    _check_distinct(columns, table.path)
+    examples = []
+    for row, line in zip(table.rows, table.lines, strict=True):
+      where = f"{table.path}:{line}"
+      fields = {"guid": str(len(examples)), "where": where}
+      for field, flag, index in columns:
+        fields[field] = self._field(field, row[index], f"{where}: {flag}")
+      examples.append(InputExample(**fields))
+    empty = [e.where for e in examples if not e.text_a.strip()]
+    if empty:
+      logging.warning(
+        "%s: the text of %d of %s is empty, starting with %s",
+        table.path,
+        len(empty),
+        plural(len(examples), "row"),
+        empty[0],
+      )
+    return examples
+
+  def _field(self, field, value, cell):
+    """The value of a cell as a field of InputExample."""
+    several = field == "label" and self.kind == Multilabel.kind
+    is_list = several and isinstance(value, list)
+    parts = [_plain(part) for part in (value if is_list else [value])]
+    if None in parts:
+      shown = "missing" if value is None else shortened(json.dumps(value))
+      accepted = "text, a number, true or false"
+      if several:
+        accepted += ", or a list of them"
+      raise UserError(f"{cell} is {shown}; pass {accepted}")
+    if field.startswith("text"):
+      return parts[0]
+    if is_list and any(LABEL_SEPARATOR in part for part in parts):
+      raise UserError(
+        f"{cell} has a label with {LABEL_SEPARATOR}, which separates labels; "
+        f"rename it"
+      )
+    label = LABEL_SEPARATOR.join(parts).strip()
+    if several:  # "a|b".
+      return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
+    if not label:
+      raise UserError(f"{cell} is empty; fill it, or remove the row")
+    if field == "label" and self.kind == Regression.kind:
+      number = as_number(label)
+      if number is None or abs(number) > MAX_NUMBER:
+        limit = "" if number is None else f" up to {MAX_NUMBER:.2g}"
+        raise UserError(
+          f"{cell} is {shortened(label)!r}, but --regression needs numbers"
+          f"{limit}"
+        )
+    return label
+
+
+def split_examples(
+  examples: Sequence[InputExample], kind: str, dev_fraction: float, seed: int
+) -> tuple[list[InputExample], list[InputExample]]:
+  """Splits examples for training and development, in their order.
+
+  The split is stratified by label to within one example, by the rarest label
+  of an example with several. Examples whose label occurs once are for training,
+  unless too few others remain. Numbers are split at random.
+
+  Args:
+    examples: two or more labeled examples.
+    kind: a key of `labels.KINDS`.
+    dev_fraction: size of the development set, which is rounded up.
+    seed: seed of the split.
+
+  Returns:
+    The examples for training and those for development, at least one each.
+  """
+  count = len(examples)
+  dev_size = min(math.ceil(dev_fraction * count), count - 1)
+  labels = [_labels_of(example, kind) or [""] for example in examples]
+  frequency = collections.Counter(name for names in labels for name in names)
+  strata = [min(names, key=lambda n: (frequency[n], n)) for names in labels]
+  rng = np.random.default_rng(seed)
+  order = rng.permutation(count).tolist()
+  several = [i for i in order if frequency[strata[i]] > 1]
+  drawn = several if len(several) >= dev_size else order
+  # Take examples at equal distances from a list sorted by label. scikit-learn's
+  # split requires two examples of each label, and each label in both parts.
+  drawn = sorted(drawn, key=lambda i: strata[i])
+  start = int(rng.integers(len(drawn)))
+  dev = {drawn[(start + i * len(drawn)) // dev_size] for i in range(dev_size)}
+  return (
+    [example for i, example in enumerate(examples) if i not in dev],
+    [examples[i] for i in sorted(dev)],
+  )
+
+
+def log_rare_labels(
+  train: Iterable[InputExample], label_type: LabelType
+) -> None:
+  """Warns of labels with no or only one training example."""
+  frequencies = _frequencies(train, label_type.kind)
+  for count, examples in enumerate(("no example", "a single example")):
+    rare = [name for name in label_type.labels if frequencies[name] == count]
+    if rare:
+      logging.warning(
+        "%s with %s in the training set: %s",
+        plural(len(rare), "label"),
+        examples,
+        listing(rare),
+      )
+
+
+def log_duplicates(
+  task: str, train: Iterable[InputExample], dev: Sequence[InputExample]
+) -> None:
+  """Logs how many development examples have the texts of training examples."""
+  seen = {(example.text_a, example.text_b) for example in train}
+  found = [e for e in dev if (e.text_a, e.text_b) in seen]
+  message = (
+    f"{task}: {len(found)} of the {plural(len(dev), 'development example')} ("
+    f"{100 * len(found) / max(len(dev), 1):.1f} %) are also in the training set"
+  )
+  if found:
+    logging.warning(
+      "%s, starting with %s; the metrics are too optimistic", message, found[0]
+    )
+  else:
+    logging.info(message)
+
+
+def _labels_of(example, kind):
+  """The labels of an example; none for a number."""
+  if kind == Regression.kind:
+    return []
+  if kind == Multilabel.kind:
+    return split_labels(example.label)
+  return [example.label]
+
+
+def _frequencies(examples, kind):
+  """The number of examples that have each label."""
+  return collections.Counter(n for e in examples for n in _labels_of(e, kind))
+
+
+def _check_distinct(columns, path):
+  """Raises UserError if texts and label share a column; an id may be a text."""
+  flags = {}
+  for field, flag, index in columns:
+    if field != "guid" and flags.setdefault(index, flag) != flag:
+      raise UserError(
+        f"{flags[index]} and {flag} are the same column of {path}; pass "
+        f"another column"
+      )
+
+
+def _plain(value):
+  """The text of a str, bool or finite number; None for any other value."""
+  if isinstance(value, str):
+    return value
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  is_finite = isinstance(value, float) and math.isfinite(value)
+  return str(value) if is_finite or isinstance(value, int) else None

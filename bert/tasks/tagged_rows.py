@@ -1,0 +1,135 @@
+"""Rows of sentences with a label for each word: windows and their context."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+import tokenization
+from bert.data import records, sequences
+from bert.tasks.tagged_text import Sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """How a tagger reads sentences.
+
+  Attributes:
+    max_seq_length: maximum sequence length, S. Longer sentences are read in
+      overlapping windows.
+    label_all_tokens: train on all pieces of a word, not only the first.
+    max_context: fill the sequence up with the sentences before and after.
+  """
+
+  max_seq_length: int = 128
+  label_all_tokens: bool = False
+  max_context: bool = False
+
+
+def feature_spec(max_seq_length: int) -> records.Spec:
+  """The three sequences [S], and 1 + the label of each word [S].
+
+  `label_ids` is 0 at the positions that do not stand for a word.
+  """
+  labels = records.sequence_feature(max_seq_length)
+  return {**records.sequence_spec(max_seq_length), "label_ids": labels}
+
+
+def make_rows(
+  sentences: Iterable[Sentence],
+  label_ids: Mapping[str, int],
+  tokenizer: tokenization.FullTokenizer,
+  reading: Reading,
+  is_training: bool = False,
+) -> Iterator[list[dict]]:
+  """Yields the rows of each sentence: one, or one for each window.
+
+  Args:
+    sentences: the sentences, in the order of the file.
+    label_ids: the index of each label.
+    tokenizer: a FullTokenizer.
+    reading: a Reading.
+    is_training: whether all pieces have labels, if the Reading says so.
+  """
+  vocab, size = tokenizer.vocab, reading.max_seq_length
+  cls, sep, unknown = (
+    vocab[piece]
+    for piece in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token)
+  )
+  labels_all = is_training and reading.label_all_tokens
+
+  def encode(sentence):
+    """The ids of a sentence, and 1 + the label of each that has one, or 0."""
+    ids, marks = [], []
+    labels = sentence.labels or [None] * len(sentence.words)
+    for word, label in zip(sentence.words, labels, strict=True):
+      pieces = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
+      pieces = pieces or [unknown]  # A word of control characters, say.
+      mark = 1 + label_ids.get(label, 0)
+      ids += pieces
+      marks += [mark] + [mark * labels_all] * (len(pieces) - 1)
+    return ids, marks
+
+  sentences = list(sentences)
+  encoded = list(map(encode, sentences))
+  room = size - 2
+  for index, (ids, marks) in enumerate(encoded):
+    before, after = [], []
+    if reading.max_context and len(ids) < room:
+      before, after = _context(sentences, encoded, index, room - len(ids))
+    rows = []
+    for window in sequences.overlapping_windows(len(ids), room, room // 2 or 1):
+      start, end, first, last = window
+      row = [cls, *before, *ids[start:end], *after, sep]
+      owned = [0] * (1 + len(before) + first - start) + marks[first:last]
+      columns = (row, [1] * len(row), [0] * len(row), owned)
+      names = (*records.SEQUENCES, "label_ids")
+      rows.append(
+        {
+          name: sequences.padded(column, size)
+          for name, column in zip(names, columns, strict=True)
+        }
+      )
+    yield rows
+
+
+def _context(sentences, encoded, index, room):
+  """The ids before and after a sentence in its document, `room` in total."""
+  document = sentences[index].document
+  sides = []
+  for step in (-1, 1):
+    found, other = [], index + step
+    while len(found) < room and 0 <= other < len(sentences):
+      if sentences[other].document != document:
+        break
+      ids = encoded[other][0]
+      found = ids + found if step < 0 else found + ids
+      other += step
+    sides.append(found)
+  before, after = sides
+  kept_before, kept_after = sequences.share_room(len(before), len(after), room)
+  return before[len(before) - kept_before :], after[:kept_after]
+
+
+def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
+  """The outputs of a sentence's rows at its words, in order: [words] each."""
+  keep = [row["marks"] > 0 for row in group]
+  return {
+    name: np.concatenate(
+      [row[name][k] for row, k in zip(group, keep, strict=True)]
+    )
+    for name in group[0].keys() - {"marks"}
+  }
+
+
+def by_sentence(
+  outputs: Mapping[str, Sequence[np.ndarray]], counts: Iterable[int]
+) -> Iterator[dict[str, np.ndarray]]:
+  """The outputs at the words of each sentence, in order; see `join_windows`.
+
+  Args:
+    outputs: from a name to the output of each row.
+    counts: the number of rows of each sentence.
+  """
+  rows = sequences.rows_of(outputs)
+  return map(join_windows, sequences.groups_of(rows, counts))

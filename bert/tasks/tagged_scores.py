@@ -1,0 +1,143 @@
+"""Scores of labeled words: of their entities, or of each label."""
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.tasks.entities import Entity, entities
+from bert.training import metrics
+
+# The name of all types together, among the scores of each.
+ALL = "all"
+
+
+def entity_scores(
+  truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]
+) -> dict[str, dict[str, float]]:
+  """Precision, recall, F1 and support of ALL entities and of each type.
+
+  An entity is correct if its type and all its words are. Scores are 0 where
+  they are undefined. A type with the name ALL gets the key "all (type)".
+
+  Args:
+    truth, predicted: the entities of each sentence.
+  """
+  support, found, correct = Counter(), Counter(), Counter()
+  for true, answers in zip(truth, predicted, strict=True):
+    for counts, chosen in (
+      (support, true),
+      (found, answers),
+      (correct, set(true) & set(answers)),
+    ):
+      for entity in chosen:
+        counts.update((None, entity.type))  # None counts all of them.
+  scores, names = {}, {None: ALL, ALL: f"{ALL} (type)"}
+  for kind in (None, *sorted((support | found).keys() - {None})):
+    precision = correct[kind] / max(found[kind], 1)
+    recall = correct[kind] / max(support[kind], 1)
+    f1 = 2 * correct[kind] / max(found[kind] + support[kind], 1)
+    scores[names.get(kind, kind)] = {
+      "precision": precision,
+      "recall": recall,
+      "f1": f1,
+      "support": support[kind],
+    }
+  return scores
+
+
+def type_confusion(
+  truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]
+) -> dict[str, Counter]:
+  """Counts by true and predicted type of the entities that cover equal words.
+
+  The type "" stands for no entity of these words.
+  """
+  counts = {}
+  for true, answers in zip(truth, predicted, strict=True):
+    types = [{e[1:]: e.type for e in chosen} for chosen in (true, answers)]
+    for span in sorted(types[0].keys() | types[1].keys()):
+      row, column = (kind.get(span, "") for kind in types)
+      counts.setdefault(row, Counter())[column] += 1
+  return counts
+
+
+class TaggedSentence(NamedTuple):
+  """A sentence with the predicted labels of its words, and their loss."""
+
+  where: str
+  words: Sequence[str]
+  labels: Sequence[str]
+  predicted: Sequence[str]
+  loss: float
+
+  def spans(self, scheme: str | None) -> tuple[list[Entity], list[Entity]]:
+    """The true and the predicted entities; without a scheme, wrong words."""
+    if scheme:
+      return list(entities(self.labels)), list(entities(self.predicted))
+    wrong = [
+      index
+      for index, label in enumerate(self.labels)
+      if label != self.predicted[index]
+    ]
+    return tuple(
+      [Entity(labels[index], index, index + 1) for index in wrong]
+      for labels in (self.labels, self.predicted)
+    )
+
+
+@dataclasses.dataclass
+class TaggedSet:
+  """A task's Evaluation, as the report takes it.
+
+  Attributes:
+    name: the data set, such as "dev set".
+    sentences: its sentences with their predictions.
+    labels, scheme: see TaggingTask.
+  """
+
+  name: str
+  sentences: Sequence[TaggedSentence]
+  labels: Sequence[str]
+  scheme: str | None
+
+  @functools.cached_property
+  def results(self) -> dict[str, float]:
+    """The scores of the entities, and accuracy and loss of the labels."""
+    truth, predicted = self._joined()
+    loss = sum(s.loss for s in self.sentences) / len(truth)
+    found = {}
+    if self.scheme:
+      scores = self.details["entities"][ALL]
+      found = {f"eval_{n}": scores[n] for n in ("f1", "precision", "recall")}
+    found["eval_accuracy"] = float(np.mean(truth == predicted))
+    return found | {"eval_loss": loss, "loss": loss}
+
+  @property
+  def counts(self) -> dict[str, int]:
+    """The number of sentences, and of those with a wrong entity or word."""
+    spans = (sentence.spans(self.scheme) for sentence in self.sentences)
+    wrong = sum(true != predicted for true, predicted in spans)
+    return {"sentences": len(self.sentences), "with errors": wrong}
+
+  @functools.cached_property
+  def details(self) -> dict:
+    """Scores of each type of entity, or of each label, and their confusion."""
+    if not self.scheme:
+      return metrics.label_report(*self._joined(), self.labels)
+    truth = [list(entities(s.labels)) for s in self.sentences]
+    predicted = [list(entities(s.predicted)) for s in self.sentences]
+    return {
+      "entities": entity_scores(truth, predicted),
+      "confusion": type_confusion(truth, predicted),
+    }
+
+  def _joined(self):
+    """The true and the predicted index of the label of every word."""
+    index = {label: i for i, label in enumerate(self.labels)}
+    true = [index[label] for s in self.sentences for label in s.labels]
+    predicted = [index[label] for s in self.sentences for label in s.predicted]
+    return np.array(true), np.array(predicted)

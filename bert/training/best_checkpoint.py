@@ -1,0 +1,208 @@
+"""Keeps the best weights of a run, and stops it when they stop improving.
+
+    best = BestCheckpoint(model_dir, "eval_accuracy", patience=3)
+
+    def evaluate(step):
+      if not best.has_evaluated(step):  # It has if the run was interrupted.
+        best.add(step, model.evaluate(dev_input_fn, 8), model.weights)
+      return best.stop_reason
+
+    model.train(input_fn, 32, max_steps, evaluate, 100)
+    model.use(best.checkpoint)
+
+A run that was killed and started again ends as if it had not been killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert.errors import UserError, plural
+from bert.data import files
+from bert.training import checkpoints, metrics
+
+
+class BestCheckpoint:
+  """The best weights of a run and the history of its evaluations.
+
+  The weights are `best_model.ckpt`, the history is `best.json`. An evaluation
+  enters the history after its weights are written. `Estimator.train` saves a
+  checkpoint before it evaluates, so evaluations later than the newest valid
+  training checkpoint belong to a run whose checkpoints are lost, and are
+  dropped.
+
+  Args:
+    model_dir: the run's folder, with its training checkpoints.
+    metric: a name among the results of `Estimator.evaluate`, with or without
+      its `eval_`. Higher is better, unless it contains `loss` or `mse`.
+    patience: stop after that many evaluations in a row without a new best;
+      None for never.
+
+  Attributes:
+    evaluations: list of (step, value), by step; the value is None if it was
+      not finite.
+    best_step: step of the weights in `best_model.ckpt`, or None.
+    best_value: their metric, or None.
+
+  Raises:
+    UserError: the folder's history is of another metric, or damaged.
+  """
+
+  def __init__(self, model_dir: str, metric: str, patience: int | None = None):
+    self._metric = metric
+    self._patience = patience
+    self._prefix = os.path.join(model_dir, checkpoints.BEST_NAME)
+    self._path = os.path.join(model_dir, checkpoints.HISTORY_NAME)
+    latest = checkpoints.latest_valid(model_dir)
+    self.evaluations = self._read_history(latest.step if latest else 0)
+    # If the run died between writing the weights of an evaluation and its
+    # entry in the history, the weights on disk have no known value. Training
+    # repeats that evaluation.
+    step = None
+    with contextlib.suppress(UserError):
+      step = checkpoints.Checkpoint(self._prefix).step
+    self.best_value = dict(self.evaluations).get(step)
+    self.best_step = None if self.best_value is None else step
+
+  @property
+  def checkpoint(self) -> str | None:
+    """Prefix of the best weights, or None if there are none."""
+    return None if self.best_step is None else self._prefix
+
+  @property
+  def stop_reason(self) -> str | None:
+    """Why training should stop, or None while it should continue."""
+    if self.best_step is not None:
+      since = [step for step, _ in self.evaluations if step > self.best_step]
+      found = (
+        f"no better {self._metric} in {plural(len(since), 'evaluation')} "
+        f"(best {self.best_value:.4g} at step {self.best_step})"
+      )
+    else:
+      # A finite value here is one whose weights were lost: wait for the next.
+      values = [value for _, value in self.evaluations]
+      since = values if set(values) == {None} else []
+      found = f"{self._metric} is not finite"
+    is_over = self._patience is not None and len(since) >= self._patience
+    return found if is_over else None
+
+  def has_evaluated(self, step: int) -> bool:
+    """Whether the history has an evaluation after that many updates."""
+    return step in dict(self.evaluations)
+
+  def add(
+    self,
+    step: int,
+    results: Mapping[str, float],
+    weights: Mapping[str, tf.Tensor | tf.Variable],
+  ) -> str | None:
+    """Adds an evaluation, and writes the weights if it is the best so far.
+
+    Args:
+      step: number of updates made; later evaluations are dropped.
+      results: as `Estimator.evaluate` returns them.
+      weights: dict from name to variable.
+
+    Returns:
+      `stop_reason`.
+
+    Raises:
+      UserError: the results do not contain the metric.
+    """
+    self._metric = self._name_among(results)
+    value = float(results[self._metric])
+    value = value if math.isfinite(value) else None
+    self.evaluations = [e for e in self.evaluations if e[0] < step]
+    self.evaluations.append((step, value))
+    if self.best_step is not None and self.best_step >= step:
+      self.best_step = self.best_value = None
+    if self._is_better(value):
+      # Before the history, which may only name weights that are on disk.
+      checkpoints.write_checkpoint(
+        self._prefix, {**weights, "global_step": np.int64(step)}
+      )
+      self.best_step, self.best_value = step, value
+    self._write_history()
+    logging.info(
+      "step %d: %s %s, best %s at step %s",
+      step,
+      self._metric,
+      _shown(value),
+      _shown(self.best_value),
+      self.best_step,
+    )
+    return self.stop_reason
+
+  def _name_among(self, results):
+    for name in (self._metric, f"eval_{self._metric}"):
+      if name in results:
+        return name
+    names = ", ".join(sorted(results.keys() - {"global_step"}))
+    raise UserError(
+      f"there is no metric {self._metric} to choose the best checkpoint by; "
+      f"pass one of {names}"
+    )
+
+  def _is_better(self, value):
+    if value is None or self.best_value is None:
+      return value is not None
+    sign = -1 if metrics.is_lower_better(self._metric) else 1
+    return sign * value > sign * self.best_value
+
+  def _read_history(self, last_step):
+    if not files.exists(self._path):
+      return []
+    try:
+      history = json.loads(files.read_bytes(self._path))
+      metric = history["metric"]
+      found = [(step, value) for step, value in history["evaluations"]]
+      if not all(type(s) is int and _is_value(v) for s, v in found):
+        raise ValueError("an evaluation is not a step and a number or null")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+      raise UserError(
+        f"{self._path} is damaged; delete it to start a new history"
+      ) from error
+    evaluations = [e for e in found if e[0] <= last_step]
+    if not evaluations:
+      return []
+    if metric not in (self._metric, f"eval_{self._metric}"):
+      raise UserError(
+        f"{self._path} has evaluations by {metric}, not {self._metric}; pass "
+        f"{metric}, or another folder"
+      )
+    self._metric = metric
+    return evaluations
+
+  def _write_history(self):
+    history = {
+      "metric": self._metric,
+      "best_step": self.best_step,
+      "best_value": self.best_value,
+      "evaluations": self.evaluations,
+    }
+    files.write_file(self._path, json.dumps(history) + "\n")
+
+
+def _is_value(value):
+  """Whether an entry of the history is a finite number, or None."""
+  is_number = type(value) in (int, float)
+  return value is None or (is_number and abs(value) < math.inf)
+
+
+def _shown(value):
+  return "not finite" if value is None else f"{value:.4f}"
+
+
+def delete_history(model_dir: str) -> None:
+  """Deletes `best.json`, so that no run counts its weights as the best."""
+  path = os.path.join(model_dir, checkpoints.HISTORY_NAME)
+  if files.exists(path):
+    files.remove(path)

@@ -1,0 +1,102 @@
+"""Writes the checkpoints of a training in a thread, while it continues.
+
+    with CheckpointWriter(model_dir, keep_max=5) as writer:
+      ...  # Updates.
+      writer.save(step, variables)
+      ...  # More updates.
+
+The thread writes a snapshot of the values, which is in main memory. Writing
+some GB to a network folder can take a minute.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping
+
+import tensorflow as tf
+from absl import logging
+
+from bert.training import checkpoints, memory
+
+
+class CheckpointWriter:
+  """A context manager that writes one checkpoint after the other.
+
+  When the context ends, all checkpoints are written, also after an exception.
+
+  Args:
+    model_dir: the folder of the training.
+    keep_max: number of checkpoints to keep; 0 keeps all.
+
+  Raises:
+    UserError: the last checkpoint cannot be written, and no other exception
+      ends the context.
+  """
+
+  def __init__(self, model_dir: str, keep_max: int):
+    self._model_dir = model_dir
+    self._keep_max = keep_max
+    self._thread = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+    self._written = None
+
+  def __enter__(self) -> CheckpointWriter:
+    return self
+
+  def __exit__(self, exception_type, *exc_info):
+    self._thread.shutdown()  # Waits for the last checkpoint.
+    try:
+      self.wait()
+    except Exception as error:
+      if exception_type is None:
+        raise
+      logging.error("%s", error)
+
+  def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
+    """Starts to write `model.ckpt-STEP` once the previous one is written.
+
+    Without enough memory for the snapshot and further updates, it waits until
+    the checkpoint is written.
+
+    Args:
+      step: number of updates made.
+      tensors: dict from name to variable. The variables may change as soon as
+        this returns.
+
+    Raises:
+      UserError: the previous checkpoint cannot be written, or this one, if the
+        call waits for it.
+    """
+    self.wait()
+    with tf.device("CPU:0"):
+      snapshot = {name: tf.identity(value) for name, value in tensors.items()}
+    size = sum(x.shape.num_elements() * x.dtype.size for x in snapshot.values())
+    self._written = self._thread.submit(
+      checkpoints.save_training_checkpoint,
+      self._model_dir,
+      step,
+      snapshot,
+      self._keep_max,
+    )
+    # A CPU copies the values only as updates change them.
+    if memory.spare_host_bytes() < 2 * size:
+      self.wait()
+
+  def check(self) -> None:
+    """Logs the checkpoint if it has been written.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    if self._written and self._written.done():
+      self.wait()
+
+  def wait(self) -> None:
+    """Waits until the checkpoint, if there is one, is written, and logs it.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    written, self._written = self._written, None
+    if written:
+      logging.info("Saved %s", written.result())

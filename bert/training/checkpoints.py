@@ -1,0 +1,543 @@
+"""Name-based TensorFlow checkpoints: find, read, compare, write.
+
+A checkpoint is a prefix: `PREFIX.index` and `PREFIX.data-?????-of-?????`. It
+holds each variable under its full name, as the released models and the
+original code do, so files can be exchanged in both directions. Weights in
+Hugging Face's format are read in the same way, under the path of their file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import itertools
+import json
+import math
+import numbers
+import os
+import re
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from bert import variables
+from bert.errors import UserError, plural
+from bert.data import downloads, files
+from bert.training import huggingface_weights
+
+# A training writes its weights, Adam's moments and its step as TRAINING_NAME,
+# and at its end the weights alone under the name that released models have.
+TRAINING_NAME = "model.ckpt"
+RELEASE_NAME = "bert_model.ckpt"
+
+# The weights of a run's best evaluation, and the history of its evaluations.
+BEST_NAME = "best_model.ckpt"
+HISTORY_NAME = "best.json"
+
+# Models for the vectors of words may lack these.
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+# Age from which on a temporary file of a remote folder is nobody's.
+_ABANDONED_SECONDS = 3600
+
+# Prefixes, with their files' sizes and times, that were read in full.
+_verified = set()
+
+
+def find_checkpoint(path: str) -> str:
+  """Returns the prefix of the checkpoint that `path` refers to.
+
+  Args:
+    path: a prefix; or a folder, which stands for the finished model in it
+      (`bert_model.ckpt`), or else, if its training has not finished, for its
+      best checkpoint, or else for its newest one, or else for its
+      `model.safetensors`; or a name that `downloads.local_path` knows.
+
+  Raises:
+    UserError: there is no checkpoint, or `path` is one of its files.
+  """
+  path = downloads.local_path(path)
+  part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
+  if part and exists(part[1]):
+    raise UserError(
+      f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
+    )
+  if files.isdir(path):
+    release = os.path.join(path, RELEASE_NAME)
+    found = (
+      final_checkpoint(path)
+      or next(reversed(training_checkpoints(path)), None)
+      or huggingface_weights.find_weights(path)
+      or _recorded_checkpoint(path)
+    )
+    if found:
+      return found
+    path = release
+  if not exists(path):
+    huggingface_weights.check_is_no_pickle(path)
+    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
+      raise UserError(
+        f"{os.path.dirname(path)} is a SavedModel; convert it with "
+        f"convert_checkpoint.py --to=tensorflow, and pass the result"
+      )
+    if huggingface_weights.is_weights(path):
+      raise UserError(f"no such file {path}; pass the file or its folder")
+    raise UserError(
+      f"no checkpoint {path}: there is no file {path}.index; pass the "
+      f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
+      f"{downloads.similar_release(path)}"
+    )
+  return path
+
+
+def exists(prefix: str) -> bool:
+  """Whether there is a checkpoint of that prefix."""
+  is_file = huggingface_weights.is_weights(prefix)
+  return files.exists(prefix if is_file else prefix + ".index")
+
+
+def checkpoint_files(path: str) -> list[str]:
+  """Paths of the files of the checkpoint that `find_checkpoint` returns."""
+  prefix = find_checkpoint(path)
+  if huggingface_weights.is_weights(prefix):
+    return huggingface_weights.weight_files(prefix)
+  return [prefix + ".index", *_data_files(prefix)]
+
+
+def _data_files(prefix):
+  return files.find(glob.escape(prefix) + ".data-*")
+
+
+def final_checkpoint(model_dir: str) -> str | None:
+  """Prefix of a run's finished model, or else of its best weights, or None."""
+  release = os.path.join(model_dir, RELEASE_NAME)
+  return release if exists(release) else best_checkpoint(model_dir)
+
+
+def best_checkpoint(model_dir: str) -> str | None:
+  """Prefix of the weights of a run's best evaluation, or None."""
+  prefix = os.path.join(model_dir, BEST_NAME)
+  history = os.path.join(model_dir, HISTORY_NAME)
+  return prefix if exists(prefix) and files.exists(history) else None
+
+
+def _recorded_checkpoint(folder):
+  """The newest checkpoint by the record of any program, or None.
+
+  Unlike `tf.train.latest_checkpoint`, it takes no path for a pattern.
+  """
+  state = tf.train.get_checkpoint_state(folder)
+  prefix = state.model_checkpoint_path if state else None
+  return prefix if prefix and exists(prefix) else None
+
+
+def training_checkpoints(model_dir: str) -> list[str]:
+  """Prefixes of a run's complete checkpoints, oldest first.
+
+  The index is renamed into place last, so a checkpoint that has one is
+  complete.
+  """
+  if not files.isdir(model_dir):
+    return []
+  names = "\n".join(files.listdir(model_dir))
+  steps = re.findall(rf"(?m)^{re.escape(TRAINING_NAME)}-(\d+)\.index$", names)
+  return [
+    os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
+    for step in sorted(map(int, steps))
+  ]
+
+
+def latest_valid(model_dir: str) -> Checkpoint | None:
+  """The newest training checkpoint that can be read in full, or None."""
+  for prefix in reversed(training_checkpoints(model_dir)):
+    try:
+      return Checkpoint(prefix).verify()
+    except UserError as error:
+      logging.warning("Skipping a checkpoint: %s", error)
+  return None
+
+
+class Checkpoint:
+  """A checkpoint as a read-only mapping from variable name to array.
+
+  Args:
+    prefix: as `find_checkpoint` returns it.
+    weights_only: leave out the step and Adam's moments, which only training
+      needs.
+
+  Attributes:
+    prefix: the prefix.
+    shapes: dict from the name of each variable to its shape.
+    step: number of updates behind the weights; 0 if the checkpoint does not
+      hold it.
+    skipped: names that lookups treat as missing.
+
+  Raises:
+    UserError: the files cannot be read.
+  """
+
+  def __init__(self, prefix: str, weights_only: bool = False):
+    self.prefix = prefix
+    self.skipped = frozenset()
+    if huggingface_weights.is_weights(prefix):
+      self._reader = huggingface_weights.Weights(prefix)
+    else:
+      with _readable(prefix):
+        found = _literal_prefix(prefix, self)
+        self._reader = tf.train.load_checkpoint(found)
+    shapes = self._reader.get_variable_to_shape_map()
+    self.step = self._read_step(shapes)
+    self.shapes = {
+      name: shape
+      for name, shape in shapes.items()
+      if not (weights_only and is_training_state(name))
+    }
+
+  def __contains__(self, name: str) -> bool:
+    return name in self.shapes and name not in self.skipped
+
+  def __getitem__(self, name: str):
+    with _readable(self.prefix):
+      return self._reader.get_tensor(name)
+
+  def _read_step(self, shapes):
+    """The number of updates; 0 without an entry."""
+    if "global_step" not in shapes:
+      return 0
+    # Of another shape, it may not fit into memory.
+    step = None if shapes["global_step"] else self["global_step"]
+    if not isinstance(step, numbers.Integral) or step < 0:
+      raise UserError(
+        f"{self.prefix} is damaged: global_step is not a number of steps; copy "
+        f"or download it again"
+      )
+    return int(step)
+
+  def verify(self) -> Checkpoint:
+    """Reads every variable, once per process as long as the files stay.
+
+    Raises:
+      UserError: a checksum does not match, or a file is missing.
+    """
+    stats = map(tf.io.gfile.stat, checkpoint_files(self.prefix))
+    key = (self.prefix, *((stat.mtime_nsec, stat.length) for stat in stats))
+    if key not in _verified:
+      # The order of the file, which a remote one is fastest to read in.
+      for name in sorted(self._reader.get_variable_to_shape_map()):
+        self[name]
+      _verified.add(key)
+    return self
+
+
+def _literal_prefix(prefix, owner):
+  """A prefix of the same files that is no pattern.
+
+  TensorFlow writes to any path, but reads `[` and a backslash in it as parts of
+  a pattern, which does not match the path itself. The result names links in a
+  temporary folder that exists as long as `owner`.
+  """
+  is_literal = os.name == "nt" or not re.search(r"[\[\\]", prefix)
+  if is_literal or files.is_remote(prefix):
+    return prefix
+  folder = tempfile.mkdtemp()
+  weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+  linked = os.path.join(folder, "linked")
+  for path in [prefix + ".index", *_data_files(prefix)]:
+    os.symlink(os.path.abspath(path), linked + path.removeprefix(prefix))
+  return linked
+
+
+@contextlib.contextmanager
+def _readable(prefix):
+  try:
+    yield
+  except UserError:
+    raise
+  # TensorFlow's reader raises these for truncated or altered files.
+  except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+    if "Permission denied" in str(error):  # A later run may be able to read it.
+      raise PermissionError(
+        f"checkpoint {prefix} cannot be read: permission denied; allow reading "
+        f"its files"
+      ) from error
+    raise UserError(
+      f"checkpoint {prefix} is damaged or incomplete; copy or download "
+      f"its .index and .data files again"
+    ) from error
+
+
+def is_training_state(name: str) -> bool:
+  """Whether only training needs the variable of that name."""
+  counts = ("global_step", "loss_scale", "good_steps", "skipped_steps")
+  return name in counts or name.endswith(("/adam_m", "/adam_v"))
+
+
+def compare(
+  checkpoint: Checkpoint,
+  wanted: Mapping[str, Sequence[int]],
+  optional: Container[str] = (),
+) -> tuple[list[str], list[str], list[str]]:
+  """Compares a checkpoint with the variables of a model.
+
+  Args:
+    checkpoint: a Checkpoint.
+    wanted: dict from the name of each variable of the model to its shape.
+    optional: names that the checkpoint may lack or hold in another shape, such
+      as the output layer of a new task. They start from their initializers.
+
+  Returns:
+    (loaded, initialized, unused): sorted names of the variables that start
+    from the checkpoint, of those that do not, and of those that the model
+    does not have.
+
+  Raises:
+    UserError: a variable that is not optional is missing or has another shape.
+  """
+  shapes = checkpoint.shapes
+  loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
+  wrong = [n for n in wanted if n not in loaded and n not in optional]
+  if wrong and wrong[0] in checkpoint:
+    raise UserError(
+      f"checkpoint {checkpoint.prefix} does not fit the configuration: "
+      f"{wrong[0]} has shape {shapes[wrong[0]]} there, and "
+      f"{list(wanted[wrong[0]])} in the model; pass the bert_config.json that "
+      f"came with the checkpoint"
+    )
+  missing = [name for name in wrong if name not in checkpoint]
+  if missing:
+    raise UserError(
+      f"checkpoint {checkpoint.prefix} lacks {missing[0]} and "
+      f"{plural(len(missing) - 1, 'more variable')} of the model; pass a BERT "
+      f"checkpoint and the bert_config.json that came with it"
+    )
+  return (
+    sorted(loaded),
+    sorted(wanted.keys() - loaded),
+    sorted(shapes.keys() - loaded),
+  )
+
+
+def load_weights(
+  path: str, wanted: Mapping[str, Sequence[int]], optional: Container[str] = ()
+) -> Checkpoint:
+  """The Checkpoint that `path` refers to; see `find_checkpoint` and `compare`.
+
+  Optional variables that it lacks, or holds in another shape, are `skipped`.
+  """
+  checkpoint = Checkpoint(find_checkpoint(path), weights_only=True)
+  _, missing, _ = compare(checkpoint, wanted, optional)
+  checkpoint.skipped = frozenset(missing)
+  return checkpoint
+
+
+def initialize_from(
+  init_checkpoint: str | None,
+  wanted: Mapping[str, Sequence[int]],
+  optional: Container[str] = (),
+) -> None:
+  """Makes the active store's variables start from a checkpoint's weights.
+
+  Does nothing if the store already has values to start or resume from.
+
+  Args:
+    init_checkpoint: prefix, folder, or None for random weights.
+    wanted, optional: see `compare`. Optional variables that the checkpoint
+      lacks in this shape start from their initializers.
+
+  Raises:
+    UserError: there is no such checkpoint, or it does not fit the model.
+    ValueError: the store already has variables, or a v1 graph is being built.
+  """
+  store = variables.current_store()
+  if not init_checkpoint or store.initial_values:
+    return
+  if store.trainable() or variables.in_v1_graph():
+    raise ValueError(
+      f"{init_checkpoint} comes too late for variables that exist already; "
+      f"build the model in a VariableStore of its own, or, in a v1 graph, call "
+      f"tf.compat.v1.train.init_from_checkpoint"
+    )
+  store.initial_values = load_weights(init_checkpoint, wanted, optional)
+
+
+def log_initialization(store: variables.VariableStore) -> None:
+  """Logs, in one line, how many variables came from the checkpoint."""
+  checkpoint = store.initial_values
+  if not isinstance(checkpoint, Checkpoint):
+    logging.info("No checkpoint to start from: all weights are random.")
+    return
+  wanted = {name: v.shape.as_list() for name, v in store.items()}
+  loaded, initialized, unused = (
+    list(itertools.filterfalse(is_training_state, names))
+    for names in compare(checkpoint, wanted, optional=wanted)
+  )
+  has_other_shape = [name in checkpoint.shapes for name in initialized]
+  reasons = [
+    *(["new in this task"] if not all(has_other_shape) else []),
+    *(["of another shape in the checkpoint"] if any(has_other_shape) else []),
+  ]
+  reasons = f" ({' or '.join(reasons)})" if reasons else ""
+  logging.info(
+    f"{checkpoint.prefix}: loaded {plural(len(loaded), 'variable')}; "
+    f"{len(initialized)} initialized{reasons}, {len(unused)} in the checkpoint "
+    f"unused"
+  )
+  logging.debug("loaded: %s", " ".join(loaded))
+  logging.debug("initialized: %s", " ".join(initialized))
+  logging.debug("unused: %s", " ".join(unused))
+
+
+def write_checkpoint(
+  prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable]
+) -> None:
+  """Writes tensors under their names; the checkpoint appears whole or not.
+
+  Args:
+    prefix: path of the checkpoint.
+    tensors: dict from name to tensor or variable.
+
+  Raises:
+    UserError: the disk is full, or the folder cannot be written to.
+  """
+  if not files.writes(prefix):
+    return
+  names = sorted(tensors)
+  values = [tf.convert_to_tensor(tensors[name]) for name in names]
+  partial = prefix + files.PARTIAL
+  with user_errors(prefix):
+    try:
+      tf.raw_ops.SaveV2(
+        prefix=partial,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=values,
+      )
+    except BaseException:  # A signal, too.
+      for path in files.find(glob.escape(partial) + "*"):
+        tf.io.gfile.remove(path)
+      raise
+    # Readers look for the index: the old one goes first, the new one is last.
+    if exists(prefix):
+      tf.io.gfile.remove(prefix + ".index")
+    for suffix in (".data-00000-of-00001", ".index"):
+      tf.io.gfile.rename(partial + suffix, prefix + suffix, overwrite=True)
+
+
+@contextlib.contextmanager
+def user_errors(path: str) -> Iterator[None]:
+  """Turns what a full disk or an unwritable folder raises into a UserError."""
+  try:
+    yield
+  except (OSError, tf.errors.OpError) as error:
+    text = getattr(error, "message", None) or error.strerror or str(error)
+    reason = text.split(" [Op:")[0].split("; ")[-1]
+    raise UserError(
+      f"{path} cannot be written: {reason}; free some space, or pass another "
+      f"folder, and run the same command again"
+    ) from error
+
+
+def save_training_checkpoint(
+  model_dir: str,
+  step: int,
+  tensors: Mapping[str, tf.Tensor | tf.Variable],
+  keep_max: int,
+) -> str:
+  """Writes `model.ckpt-STEP` as the newest, and deletes the oldest.
+
+  A checkpoint of a later step stays as it is. It is damaged, or the training
+  would have continued from it.
+
+  Raises:
+    UserError: it cannot be written; earlier ones stay as they are.
+  """
+  prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
+  earlier = _checkpoints_until(step, model_dir)[-1:]
+  try:
+    write_checkpoint(prefix, tensors)
+  except UserError as error:
+    kept = f"{error}; it will continue from {earlier[0]}" if earlier else error
+    raise UserError(kept) from error
+  record_checkpoints(model_dir, keep_max, step)
+  return prefix
+
+
+def _checkpoints_until(step, model_dir):
+  """The `training_checkpoints` up to a step."""
+  found = training_checkpoints(model_dir)
+  return [p for p in found if int(p.rpartition("-")[2]) <= step]
+
+
+def record_checkpoints(
+  model_dir: str, keep_max: int, last_step: float = math.inf
+) -> None:
+  """Lists the training checkpoints in a file, and deletes the oldest.
+
+  Args:
+    model_dir: the folder of the training.
+    keep_max: number of checkpoints to keep; 0 keeps all.
+    last_step: checkpoints of later steps are neither listed nor deleted.
+  """
+  kept = _checkpoints_until(last_step, model_dir)
+  dropped = kept[:-keep_max] if keep_max > 0 else []
+  names = [os.path.basename(p) for p in kept if p not in dropped]
+  # TensorFlow's own format, which the original code reads.
+  lines = [f"model_checkpoint_path: {json.dumps(names[-1])}"]
+  lines += [f"all_model_checkpoint_paths: {json.dumps(n)}" for n in names]
+  path = os.path.join(model_dir, "checkpoint")
+  with user_errors(path):
+    files.write_file(path, "\n".join(lines) + "\n")
+  for old in dropped:
+    try:
+      # The index first, so that no reader takes the rest for a checkpoint.
+      for path in [old + ".index", *_data_files(old)]:
+        tf.io.gfile.remove(path)
+    except tf.errors.OpError as error:
+      logging.warning("%s cannot be deleted: %s", old, error.message)
+
+
+def remove_partial_files(model_dir: str) -> None:
+  """Deletes what a killed run left half-written or half-deleted.
+
+  Call it under `folder_lock.lock_folder`. A file that another process writes
+  by `files.atomic_write` stays. As remote folders are not locked, files of the
+  last hour stay there.
+  """
+  names = tf.io.gfile.listdir(model_dir)
+  for name in names:
+    path = os.path.join(model_dir, name)
+    data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
+    is_orphan = data and f"{data[1]}.index" not in names
+    partial = re.search(rf"{re.escape(files.PARTIAL)}\.(index|data-)", name)
+    is_leftover = is_orphan or partial or name.endswith(files.PARTIAL)
+    if is_leftover and files.is_remote(path) and _is_recent(path):
+      continue
+    if is_orphan or partial:
+      tf.io.gfile.remove(path)
+    elif name.endswith(files.PARTIAL) and not tf.io.gfile.isdir(path):
+      files.remove_abandoned(path)
+
+
+def _is_recent(path):
+  """Whether another process may be writing a file, or has just removed it."""
+  try:
+    age = time.time() - tf.io.gfile.stat(path).mtime_nsec / 1e9
+  except tf.errors.NotFoundError:
+    return True
+  return age < _ABANDONED_SECONDS
+
+
+def write_release(
+  output_dir: str,
+  weights: Mapping[str, tf.Tensor | tf.Variable],
+  contents: Mapping[str, str | bytes],
+) -> None:
+  """Writes `weights` and other files, by name, as in an unzipped release."""
+  for name, content in contents.items():
+    files.write_file(os.path.join(output_dir, name), content)
+  write_checkpoint(os.path.join(output_dir, RELEASE_NAME), weights)

@@ -1,0 +1,464 @@
+"""The devices of a run: one, several of a machine, several hosts, or a TPU.
+
+Of several hosts, the first one, the chief, writes all files. All others compute
+the same steps on rows of their own, and read what the chief has written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from bert.errors import UserError, first_line, shortened
+from bert.data import files
+from bert.training import input_service
+from bert.training.cluster import Cluster, await_workers, connect
+
+
+class LostWorkerError(UserError):
+  """Another host, or the TPU, has stopped; all must be started again."""
+
+  status = 75  # EX_TEMPFAIL of sysexits.h: trying again may help.
+
+
+class Tpu(NamedTuple):
+  """Where a TPU is.
+
+  Attributes:
+    name: its name or `grpc://` address; the local one when None or "local".
+    zone, project: where to look up the name.
+    cores: number of cores that it must have; None for any.
+  """
+
+  name: str | None = None
+  zone: str | None = None
+  project: str | None = None
+  cores: int | None = None
+
+
+def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
+  """The kind of strategy that "auto" stands for, or else `kind`.
+
+  It remains "auto" on a single host without a TPU: one device or all GPUs.
+
+  Args:
+    kind: value of --distribution_strategy.
+    use_tpu: value of --use_tpu.
+    cluster: the Cluster of TF_CONFIG, or None.
+
+  Raises:
+    UserError: the kind contradicts the other arguments.
+  """
+  if use_tpu and kind not in ("auto", "tpu"):
+    raise UserError(
+      f"--use_tpu and --distribution_strategy={kind} cannot both be given; "
+      f"omit one"
+    )
+  if kind == "multi_worker" and cluster is None:
+    raise UserError(
+      "--distribution_strategy=multi_worker needs the environment variable "
+      "TF_CONFIG, which names the hosts; set it"
+    )
+  hosts = len(cluster.tasks) if cluster else 1
+  if kind in ("one_device", "mirrored") and hosts > 1:
+    # Each host would train alone, and all would write the same files.
+    raise UserError(
+      f"--distribution_strategy={kind} uses one host, but TF_CONFIG names "
+      f"{hosts}; pass multi_worker, or unset TF_CONFIG"
+    )
+  if kind != "auto":
+    return kind
+  if use_tpu:
+    return "tpu"
+  if hosts > 1:
+    return "multi_worker"
+  return "auto"
+
+
+@functools.cache
+def make_strategy(
+  kind: str,
+  tpu: Tpu | None = None,
+  cluster: Cluster | None = None,
+  worker_timeout: float = 600.0,
+) -> tf.distribute.Strategy | None:
+  """The strategy of this process; None for one device.
+
+  On several hosts it must be made before TensorFlow computes anything. There,
+  this process writes no file of the run from then on, unless it is the chief.
+
+  Args:
+    kind: what `choose` returned.
+    tpu: the Tpu, for "tpu".
+    cluster: the Cluster of TF_CONFIG, for "multi_worker".
+    worker_timeout: seconds to wait for the other hosts or the TPU.
+
+  Raises:
+    UserError: there is no such TPU, or a host does not come.
+  """
+  if kind == "tpu":
+    return _make_tpu_strategy(tpu or Tpu(), worker_timeout)
+  if kind == "multi_worker":
+    return _make_multi_worker_strategy(cluster, worker_timeout)
+  if kind == "auto" and len(tf.config.list_physical_devices("GPU")) > 1:
+    kind = "mirrored"
+  if kind == "mirrored":
+    # All GPUs, or else all logical CPUs.
+    for device in ("GPU", "CPU"):
+      if found := tf.config.list_logical_devices(device):
+        return tf.distribute.MirroredStrategy([d.name for d in found])
+  return None
+
+
+def _make_tpu_strategy(tpu, timeout):
+  resolver = _find_tpu(tpu)
+  tf.get_logger().setLevel("WARNING")  # It logs its initialization.
+  try:
+    # TensorFlow would wait for it without end.
+    if _reach_tpu(resolver, time.monotonic() + timeout):
+      # While Python waits for the result of an operation that has only been
+      # sent, no other thread can compute a batch: both would wait forever.
+      os.environ["TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"] = "false"
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except (tf.errors.OpError, OSError, ValueError, RuntimeError) as error:
+    raise _no_tpu(tpu, error) from error
+  strategy = tf.distribute.TPUStrategy(resolver)
+  found = strategy.num_replicas_in_sync
+  if tpu.cores not in (None, found):
+    raise UserError(
+      f"--num_tpu_cores={tpu.cores}: the TPU has {found} cores; pass that, or "
+      f"omit it"
+    )
+  return strategy
+
+
+def _find_tpu(tpu):
+  """A cluster resolver for a TPU."""
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+      tpu.name or "local", zone=tpu.zone, project=tpu.project
+    )
+    resolver.master()
+  except Exception as error:  # Google's client has errors of its own.
+    raise _no_tpu(tpu, error) from error
+  return resolver
+
+
+def _no_tpu(tpu, error):
+  return UserError(
+    f"no TPU at {tpu.name or 'local'} ({shortened(first_line(error))}); check "
+    f"--tpu_name, or omit --use_tpu and --distribution_strategy=tpu"
+  )
+
+
+def _reach_tpu(resolver, deadline):
+  """This machine's address as the TPU sees it; None if the TPU is local."""
+  address = re.fullmatch(r"grpc://\[?(.+?)\]?:(\d+)", resolver.master() or "")
+  if not address:
+    return None
+  with connect(address[1], int(address[2]), deadline) as connection:
+    return connection.getsockname()[0]
+
+
+@functools.cache
+def _address_of_inputs(strategy):
+  """Where TPU hosts read their input; None if they are in this process."""
+  return _reach_tpu(strategy.cluster_resolver, time.monotonic() + 60)
+
+
+# Several hosts.
+
+
+def _make_multi_worker_strategy(cluster, timeout):
+  """The strategy of several hosts, once all of them are there."""
+  logging.info(
+    "This is %s of %d hosts; waiting for the others",
+    cluster.tasks[cluster.index][0],
+    len(cluster.tasks),
+  )
+  await_workers(cluster, timeout)
+  handler = signal.getsignal(signal.SIGTERM)
+  tf.get_logger().setLevel("WARNING")  # It logs each collective operation.
+  strategy = tf.distribute.MultiWorkerMirroredStrategy()
+  if (
+    handler is not None
+    and threading.current_thread() is threading.main_thread()
+  ):
+    signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it.
+  if cluster.index:
+    files.write_only_in(_scratch_folder().name)
+    logging.info(
+      "From now on, only %s writes files and log lines", cluster.tasks[0][0]
+    )
+    if logging.get_verbosity() == logging.INFO:
+      logging.set_verbosity(logging.WARNING)
+  return strategy
+
+
+@functools.cache
+def _scratch_folder():
+  """A folder that is deleted when this process ends."""
+  return tempfile.TemporaryDirectory(prefix="worker-")
+
+
+def _has_workers(strategy):
+  return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def check_batch_size(
+  name: str, batch_size: int, replicas: int = 1, micro_batches: int = 1
+) -> None:
+  """Raises UserError unless a batch can be divided evenly.
+
+  Args:
+    name: of the batch size in the message, such as `--eval_batch_size`.
+    batch_size: rows of a batch, over all replicas.
+    replicas: number of replicas that share it.
+    micro_batches: number of parts that each replica divides its rows into.
+  """
+  parts = replicas * micro_batches
+  if batch_size % parts:
+    divisor = [f"{replicas} devices"] if replicas > 1 else []
+    if micro_batches > 1:
+      divisor.append(f"--gradient_accumulation_steps={micro_batches}")
+    raise UserError(
+      f"{name}={batch_size} cannot be divided evenly among "
+      f"{' and '.join(divisor)}; pass a multiple of {parts}"
+    )
+
+
+def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """A dataset without end, marked as such.
+
+  For any other, the strategy of a TPU prepares for smaller batches at its end:
+  it makes the batch size dynamic, and asks all cores at each step.
+  """
+  count = tf.data.INFINITE_CARDINALITY
+  return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def distribute(
+  strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, batch_size: int
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+  """Batches of features for `strategy.run`.
+
+  Every host reads all batches, so that they are cut to one length. On a TPU,
+  each core receives its rows; the hosts of one that is not local read them from
+  this process. Other replicas receive the whole batch, and take their `share`:
+  TensorFlow starts a thread that tunes any input that it divides among devices,
+  and waits for it, up to a minute, when the input is deleted.
+
+  Args:
+    strategy: the strategy.
+    dataset: dicts of tensors [B, ...], the same on all hosts. A host with fewer
+      batches would leave the others waiting.
+    batch_size: B; on a TPU, a multiple of the number of cores.
+  """
+  if not is_tpu(strategy):
+    return dataset
+  own_address = _address_of_inputs(strategy)
+  if not own_address:
+    return strategy.experimental_distribute_dataset(dataset)
+  is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+  read = input_service.serve(dataset, own_address)
+
+  def of_host(context):
+    replicas = context.num_replicas_in_sync
+    count, rows = (
+      replicas // context.num_input_pipelines,
+      batch_size // replicas,
+    )
+    first = context.input_pipeline_id * count
+    ends = [(n * rows, (n + 1) * rows) for n in range(first, first + count)]
+
+    @tf.autograph.experimental.do_not_convert
+    def shares(batch):
+      return tf.data.Dataset.from_tensor_slices(
+        {name: tf.stack([x[i:j] for i, j in ends]) for name, x in batch.items()}
+      )
+
+    found = read().flat_map(shares)
+    # A `flat_map` forgets that a dataset has no end.
+    return endless(found) if is_endless else found
+
+  return strategy.distribute_datasets_from_function(of_host)
+
+
+def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """A replica's part of a batch [B, ...], in the order of replicas.
+
+  Call it in the step of a replica that receives the whole batch. If B is not a
+  multiple of the number of replicas, the last ones get fewer rows, or none.
+  """
+  replica = tf.distribute.get_replica_context()
+  count, index = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
+
+  def part(value):
+    rows = value.shape[0]
+    if rows is None or rows % count:
+      size = -(-tf.shape(value)[0] // count)
+      return value[index * size : (index + 1) * size]
+    # The index is an input of a program for a TPU. A slice that starts there
+    # would have a dynamic shape.
+    sizes = tf.concat([[count, rows // count], tf.shape(value)[1:]], axis=0)
+    return tf.reshape(value, sizes)[index]
+
+  if count == 1:
+    return dict(features)
+  return {name: part(value) for name, value in features.items()}
+
+
+def is_tpu(strategy: tf.distribute.Strategy | None) -> bool:
+  """Whether models run on a TPU."""
+  return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
+  """Whether models run on one device, and that is a CPU."""
+  is_single = strategy.num_replicas_in_sync == 1 and not is_tpu(strategy)
+  return is_single and not tf.config.list_logical_devices("GPU")
+
+
+def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """On several hosts, a replica's outputs and those of all others; see `merge`.
+
+  Call it in the step of a replica.
+  """
+  replica = tf.distribute.get_replica_context()
+  if not _has_workers(replica.strategy):
+    return dict(outputs)
+
+  def of_all(value):
+    if value.shape.rank:
+      # Inputs of the program have no device, which TensorFlow asks for.
+      return replica.all_gather(tf.identity(value), axis=0)
+    mean = replica.all_reduce("MEAN", tf.identity(tf.cast(value, tf.float32)))
+    return tf.cast(mean, value.dtype)
+
+  return {name: of_all(value) for name, value in outputs.items()}
+
+
+def merge(
+  strategy: tf.distribute.Strategy, outputs: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+  """The outputs of all replicas: rows are joined, scalars averaged.
+
+  Args:
+    strategy: the strategy.
+    outputs: what `strategy.run` of a step that ends in `gather` returned.
+  """
+
+  def merged(value):
+    parts = strategy.experimental_local_results(value)
+    if len(parts) == 1 or _has_workers(strategy):
+      return parts[0]
+    if parts[0].shape.rank == 0:
+      return tf.reduce_mean(tf.stack(parts))
+    return tf.concat(parts, axis=0)
+
+  return {name: merged(value) for name, value in outputs.items()}
+
+
+def exchange(strategy: tf.distribute.Strategy | None, number: int) -> list[int]:
+  """A number of each host, in order; all wait until all have called it.
+
+  On one host this is the number alone.
+  """
+  if not _has_workers(strategy):
+    return [number]
+  found = _exchange_program(strategy)(tf.constant([int(number)], tf.int64))
+  of_replicas = strategy.experimental_local_results(found)
+  return of_replicas[0].numpy().tolist()[:: len(of_replicas)]
+
+
+@functools.cache
+def _exchange_program(strategy):
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec([1], tf.int64)])
+  def run(number):
+    def step():
+      replica = tf.distribute.get_replica_context()
+      return replica.all_gather(tf.identity(number), axis=0)
+
+    return strategy.run(step)
+
+  return run
+
+
+def check_hosts_agree(
+  strategy: tf.distribute.Strategy | None, number: int, what: str, remedy: str
+) -> None:
+  """Raises UserError unless a number is the same on all hosts.
+
+  Args:
+    strategy: the strategy.
+    number: this host's.
+    what: the beginning of the message, which tells what differs.
+    remedy: its end.
+  """
+  found = exchange(strategy, number)
+  if len(set(found)) > 1:
+    raise UserError(f"{what} on different hosts: {found}; {remedy}")
+
+
+def await_hosts(strategy: tf.distribute.Strategy | None) -> None:
+  """Waits for the other hosts, unless one has stopped.
+
+  A host that ended at once would close the connections over which a slower one
+  may still be reading the last exchange.
+  """
+  with contextlib.suppress(*_lost_connection()):
+    exchange(strategy, 0)
+
+
+def _lost_connection():
+  """The errors of TensorFlow when a host does not answer."""
+  return (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+  )
+
+
+@contextlib.contextmanager
+def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
+  """Waits for the other hosts at its end; reports a host or TPU that stopped.
+
+  Raises:
+    LostWorkerError: a host or the TPU has stopped inside.
+  """
+  try:
+    yield
+    exchange(strategy, 0)
+  except _lost_connection() as error:
+    # Wrong paths raise FailedPreconditionError as well.
+    may_be_path = isinstance(error, tf.errors.FailedPreconditionError)
+    if is_tpu(strategy) and not may_be_path:
+      raise LostWorkerError(
+        f"the TPU has stopped ({first_line(error)}); run the same command "
+        f"again to continue from the newest checkpoint"
+      ) from error
+    if not _has_workers(strategy):
+      raise
+    own = f"{strategy.cluster_resolver.task_type} "
+    own += str(strategy.cluster_resolver.task_id)
+    tasks = re.findall(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", error.message)
+    others = [name for name in map(" ".join, tasks) if name != own]
+    raise LostWorkerError(
+      f"{[*others, 'another host'][0]} of TF_CONFIG has stopped; start the "
+      f"same command on every host to continue from the newest checkpoint"
+    ) from error
+  await_hosts(strategy)

@@ -1,0 +1,774 @@
+"""Trains, evaluates and predicts with a `model_fn`, on any `tf.distribute`.
+
+    def model_fn(features, labels, mode, params):
+      ...
+      return EstimatorSpec(mode, loss=loss, predictions={...})
+
+The function is traced once for each mode and asks `variables` for its weights.
+The Estimator owns their store, feeds batches, counts steps and saves
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert import fusion
+from bert import variables
+from bert.errors import UserError
+from bert.data import files
+from bert.data.progress import bar
+from bert.training import checkpoints, devices, folder_lock, summaries
+from bert.training.checkpoint_writer import CheckpointWriter
+from bert.training.failed_batch import write_failed_batch
+from bert.training.inputs import InputFn
+from bert.training.termination import DeferredTermination, raise_if_signaled
+
+# Seconds that a call of the device may take. SIGTERM waits for its end, and a
+# cluster may leave half a minute for that and the checkpoint.
+_LOOP_SECONDS = 10.0
+
+# The length of batches varies, so `time_steps` takes several, for this long.
+_TIMED_SECONDS = 5.0
+
+
+class ModeKeys:
+  """What a `model_fn` is called for."""
+
+  TRAIN = "train"
+  EVAL = "eval"
+  PREDICT = "infer"
+
+
+@dataclasses.dataclass
+class EstimatorSpec:
+  """What a `model_fn` returns.
+
+  Attributes:
+    mode: a ModeKeys value.
+    loss: scalar, for TRAIN, and for EVAL if there are labels: the mean over
+      the rows of the batch; in EVAL over the real rows.
+    train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
+      in a tf.function, the control dependencies of the update suffice.
+    logged: dict of scalars for the log line and TensorBoard; for TRAIN.
+    eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
+      each tensor [B, ...] of the dict by keyword, as an array over all real
+      rows in input order, and returns a dict of numbers.
+    predictions: dict of tensors [B, ...]; for EVAL and PREDICT.
+    loss_terms: (sum, weight) pairs of scalars, for EVAL, if the loss is the sum
+      of their quotients. Of several replicas, each number is summed first, so
+      that the loss is that of the whole batch.
+  """
+
+  mode: str
+  loss: tf.Tensor | None = None
+  train_op: object = None
+  logged: dict = dataclasses.field(default_factory=dict)
+  eval_metrics: tuple[Callable[..., dict], dict] | None = None
+  predictions: dict | None = None
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
+
+
+@dataclasses.dataclass
+class RunConfig:
+  """Settings of a run that do not depend on the task.
+
+  Attributes:
+    model_dir: folder of the checkpoints and TensorBoard's event files.
+    seed: determines initial weights, order of rows and dropout.
+    save_checkpoints_steps: updates between checkpoints.
+    keep_checkpoint_max: how many of them are kept; 0 for all.
+    log_steps: updates between log lines.
+    strategy: a `tf.distribute.Strategy`; one device when None.
+    pad_to_max_length: pad every batch to one static shape.
+    iterations_per_loop: most updates that the device makes in one call. It
+      makes fewer if these would take more than about ten seconds. Checkpoints,
+      log lines and evaluations fall between the calls.
+    use_xla: whether to compile the steps with XLA, once for each shape of a
+      batch. None compiles them on a GPU if all batches have one shape. Several
+      replicas cannot compile a training step.
+  """
+
+  model_dir: str
+  seed: int = 1
+  save_checkpoints_steps: int = 1000
+  keep_checkpoint_max: int = 5
+  log_steps: int = 50
+  strategy: tf.distribute.Strategy | None = None
+  pad_to_max_length: bool = False
+  iterations_per_loop: int = 1
+  use_xla: bool | None = False
+
+
+# Evaluates after a number of updates; returns the reason to stop, if any.
+Evaluate = Callable[[int], str | None]
+
+
+class Estimator:
+  """A model: its `model_fn`, its weights, and the programs that use them.
+
+  The weights start from the newest valid checkpoint in `model_dir`, or, if
+  there is none, from where the `model_fn` says.
+
+  Args:
+    model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
+      among the features, and the argument is None.
+    config: a RunConfig.
+    params: dict passed to `model_fn`, and, with more entries, to `input_fn`.
+
+  Attributes:
+    summaries: the Summaries, which write to TensorBoard.
+  """
+
+  def __init__(
+    self,
+    model_fn: Callable[..., EstimatorSpec],
+    config: RunConfig,
+    params: Mapping | None = None,
+  ):
+    variables.check_eager()
+    self._model_fn = model_fn
+    self._config = config
+    self._params = dict(params or {})
+    self._strategy = config.strategy or tf.distribute.get_strategy()
+    self._store = variables.VariableStore(config.seed)
+    self.summaries = summaries.Summaries(config.model_dir)
+    self._programs = {}
+    self._metric_fn, self._metric_names = None, ()
+    self._is_initialization_logged = False
+    self._takes_all_weights = False  # Those of a checkpoint.
+    files.makedirs(config.model_dir)
+    devices.exchange(self._strategy, 0)  # The chief may still be writing.
+    resumed = checkpoints.latest_valid(config.model_dir)
+    devices.check_hosts_agree(
+      self._strategy,
+      resumed.step if resumed else 0,
+      f"{config.model_dir} has checkpoints of different steps",
+      "pass a folder that all hosts share",
+    )
+    if resumed:
+      self._store.initial_values = resumed
+      self._takes_all_weights = True
+      logging.info("Continuing from %s", resumed.prefix)
+
+  @property
+  def global_step(self) -> int:
+    """Number of updates behind the weights.
+
+    This is the checkpoint's step if the weights come from a checkpoint and have
+    not been trained since.
+    """
+    checkpoint = self._store.initial_values
+    is_checkpoint = isinstance(checkpoint, checkpoints.Checkpoint)
+    return self._step or (checkpoint.step if is_checkpoint else 0)
+
+  @property
+  def _step(self):
+    """Number of updates made by this training."""
+    with self._strategy.scope(), self._store:
+      return int(variables.global_step().numpy())
+
+  @property
+  def weights(self) -> dict[str, tf.Variable | np.ndarray]:
+    """Dict of the model's variables, without step and moments."""
+    values = dict(self._store.items())
+    checkpoint = self._store.initial_values
+    if checkpoint and not self._store.trainable():
+      # No mode has been traced yet: the weights are the checkpoint's.
+      values = {name: checkpoint[name] for name in checkpoint.shapes}
+    return {
+      name: value
+      for name, value in values.items()
+      if not checkpoints.is_training_state(name)
+    }
+
+  def use(self, checkpoint: str) -> None:
+    """Takes weights and step from a checkpoint, to evaluate or predict with.
+
+    Moments that the checkpoint lacks stay as they are, so training can only
+    continue from a training checkpoint.
+
+    Args:
+      checkpoint: its prefix, such as `.../best_model.ckpt`.
+
+    Raises:
+      UserError: it cannot be read, or does not fit the model. If no mode has
+        been traced yet, the next call that computes raises the latter.
+    """
+    devices.exchange(self._strategy, 0)  # The chief may still be writing.
+    prefix = checkpoints.find_checkpoint(checkpoint)
+    values = checkpoints.Checkpoint(prefix).verify()
+    shapes = {name: v.shape.as_list() for name, v in self._store.items()}
+    optional = [n for n in shapes if checkpoints.is_training_state(n)]
+    loaded, _, _ = checkpoints.compare(values, shapes, optional)
+    with self._strategy.scope():
+      for name in loaded:
+        self._store[name].assign(values[name])
+    # For the variables that have yet to be created.
+    self._store.initial_values = values
+    self._takes_all_weights = True
+    logging.info("Using the weights of %s", prefix)
+
+  def train(
+    self,
+    input_fn: InputFn,
+    batch_size: int,
+    max_steps: int,
+    evaluate: Evaluate | None = None,
+    eval_steps: int = 0,
+    before_updates: Callable[[], None] | None = None,
+  ) -> None:
+    """Trains until `max_steps` updates have been made in total.
+
+    Args:
+      input_fn: params -> infinite dataset of feature dicts; params hold
+        `batch_size`, `pad_to_max_length`, `seed` and `first_step`, the number
+        of batches to skip.
+      batch_size: rows of one update, over all replicas.
+      max_steps: int.
+      evaluate: function from a step to the reason to stop there, or None to
+        continue. It is called after the last update and after every
+        `eval_steps`, when a checkpoint of that step has been saved. A resumed
+        run calls it again for the step that it starts from, because the
+        earlier run may have been killed during that evaluation.
+      eval_steps: updates between evaluations; 0 for the last one only.
+      before_updates: called before the first update, if there is one to make.
+
+    Checkpoints are written while the training continues. It waits for them
+    before an evaluation and at its end.
+
+    SIGTERM ends the training after the current call of the device, whose
+    updates are saved. It is then handled as it would be outside the training.
+
+    Raises:
+      UserError: another process is using the folder, the input has no batch,
+        the batch cannot be divided among the replicas, the checkpoint to
+        continue from lacks weights, the loss or the gradient norm is not
+        finite, or a checkpoint cannot be written.
+    """
+    with folder_lock.lock_folder(self._config.model_dir):
+      step = self._step
+      self._remove_leftovers(step)
+
+      def evaluates(step):
+        last = step >= max_steps
+        due = eval_steps > 0 and step % eval_steps == 0
+        return evaluate is not None and (last or due)
+
+      reason = evaluate(step) if step and evaluates(step) else None
+      if step >= max_steps:
+        logging.info(
+          "Nothing left to train: %d of %d steps are done", step, max_steps
+        )
+      elif reason:
+        _log_stop("Already stopped", step, max_steps, reason)
+      else:
+        if before_updates:
+          before_updates()
+        self._run_steps(input_fn, batch_size, max_steps, evaluate, evaluates)
+
+  def _run_steps(self, input_fn, batch_size, max_steps, evaluate, evaluates):
+    """Makes the remaining updates; `evaluates` says after which to evaluate."""
+    first_step = step = self._step
+    dataset = self._dataset(
+      input_fn, batch_size, seed=self._config.seed, first_step=first_step
+    )
+    progress = summaries.Progress(step, max_steps, batch_size, self.summaries)
+
+    def saves(step):
+      is_due = step % self._config.save_checkpoints_steps == 0
+      return is_due or step == max_steps or evaluates(step)
+
+    def logs(step):
+      return saves(step) or step % self._config.log_steps == 0
+
+    loops = self._loops(dataset, step, max_steps, logs)
+
+    def log():
+      self._check_loss(progress, input_fn, batch_size)
+      progress.log()
+      writer.check()
+
+    with (
+      contextlib.closing(progress),
+      DeferredTermination() as termination,
+      self._checkpoint_writer() as writer,
+    ):
+      for step, results in _with_user_errors(loops):
+        progress.add(results)
+        self._log_initialization_once()
+        is_terminated = any(
+          devices.exchange(self._strategy, termination.is_pending)
+        )
+        if is_terminated:  # Perhaps the signal has come to another host.
+          termination.is_pending = True
+        if logs(step) or is_terminated:
+          log()
+        if saves(step) or is_terminated:
+          self._save(step, writer)
+          progress.restart_clock()
+        if is_terminated or evaluates(step):
+          writer.wait()
+        if is_terminated:
+          _log_stop("Stopped", step, max_steps, "SIGTERM")
+          devices.await_hosts(self._strategy)
+          return
+        if evaluates(step):
+          with termination.suspended():
+            reason = evaluate(step)
+          if reason and step < max_steps:
+            _log_stop("Stopped", step, max_steps, reason)
+            return
+          progress.restart_clock()
+      if first_step < step < max_steps:
+        log()
+        self._save(step, writer)
+        writer.wait()
+        if evaluate is not None and not evaluates(step):
+          evaluate(step)
+
+  def _loops(self, dataset, step, max_steps, ends):
+    """Makes the updates after `step`, until the input ends.
+
+    Yields the number of updates after each loop, and dicts of scalars [n] of
+    its n updates. `ends` says after which updates a loop must end.
+    """
+    run = self._compile_loop(dataset)
+    most, first_step = self._config.iterations_per_loop, step
+    while step < max_steps:
+      asked = next((n for n in range(1, most) if ends(step + n)), most)
+      if step == first_step:
+        asked = 1  # Its time, with compilation, is logged.
+      start = time.perf_counter()
+      results = run(asked)
+      made = results["loss"].shape[0]
+      step += made
+      if made and self._config.iterations_per_loop > 1:
+        results["loss"].numpy()  # Waits for the loop to end.
+        most = self._longest_loop(made, time.perf_counter() - start)
+      if made:
+        yield step, results
+      if made < asked:
+        if not step:
+          raise UserError("there is no row to train on")
+        logging.info("The input ended after step %d of %d", step, max_steps)
+        return
+
+  def _longest_loop(self, count, seconds):
+    """Most updates of a loop, by the time that a loop of `count` took."""
+    in_time = int(_LOOP_SECONDS * count / seconds)
+    most = max(1, min(self._config.iterations_per_loop, in_time))
+    return min(devices.exchange(self._strategy, most))  # All hosts must agree.
+
+  def _check_loss(self, progress, input_fn, batch_size):
+    """Raises UserError, and writes a batch, if a step failed."""
+    failure = progress.first_failure()
+    if not failure:
+      return
+    step = failure["step"]
+    params = self._input_params(
+      batch_size, seed=self._config.seed, first_step=step - 1
+    )
+    # The input is a function of the step, so no batch needs to be kept.
+    features = next(iter(input_fn(params)))
+    path = write_failed_batch(self._config.model_dir, failure, features)
+    is_loss = not np.isfinite(failure["loss"])
+    name = "loss" if is_loss else "gradient norm"
+    found = f"the {name} is {failure[name]} at step {step}"
+    if "learning rate" in failure:
+      found += f" with learning rate {failure['learning rate']:.3g}"
+    remedy = "lower --learning_rate or correct the input"
+    if "loss scale" in failure:
+      remedy += ", or pass --precision=bfloat16"
+    raise UserError(f"{found}; see the batch in {path}; {remedy}")
+
+  def time_steps(
+    self, input_fn: InputFn, batch_size: int, count: int
+  ) -> list[float]:
+    """The seconds of up to `count` training steps, without any compilation.
+
+    After three steps, timing ends as soon as it has taken `_TIMED_SECONDS`. The
+    weights change, but nothing is saved. If `count` is 0, one step is made. The
+    input must be endless, like that of a training.
+    """
+
+    # The first step of a batch may compile programs for its length.
+    def twice(params):
+      batches = input_fn(params).flat_map(
+        lambda batch: tf.data.Dataset.from_tensors(batch).repeat(2)
+      )
+      return devices.endless(batches)
+
+    run = self._compile_loop(
+      self._dataset(twice, batch_size, seed=self._config.seed)
+    )
+    run(1)
+    seconds = []
+    for index in range(count):
+      if index >= 3 and sum(seconds) > _TIMED_SECONDS:
+        break
+      if index:
+        run(1)
+      start = time.perf_counter()
+      run(1)["loss"].numpy()
+      seconds.append(time.perf_counter() - start)
+    return seconds
+
+  def trace(
+    self,
+    model_fn: Callable[..., EstimatorSpec],
+    features: Mapping[str, tf.TensorSpec],
+  ) -> tf.Graph:
+    """The graph of a training step of a model_fn with this model's weights.
+
+    Functions are inlined, so the graph contains all operations.
+
+    Args:
+      model_fn: see the class.
+      features: specs of the batch of one replica.
+    """
+
+    fuses = self._fuses(ModeKeys.TRAIN, features)
+
+    def step(features):
+      with self._store, fusion.enabled(fuses):
+        return model_fn(features, None, ModeKeys.TRAIN, self._params).loss
+
+    @tf.function(autograph=False)
+    def run(features):
+      return self._strategy.run(step, args=(features,))
+
+    with self._strategy.scope(), _functions_traced_in_place():
+      return run.get_concrete_function(features).graph
+
+  def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
+    """Returns the metrics over a dataset, each real row counted once.
+
+    For users of a `model_fn_builder`, or of a `model_fn` of their own. An
+    Experiment computes the metrics from `predict` instead, because here they
+    need all predictions at once.
+
+    Args:
+      input_fn, batch_size: see `predict`.
+
+    Returns:
+      Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
+      over the real rows, if the `model_fn` has one. Arrays whose shape varies
+      from batch to batch are padded with zeros to the largest.
+
+    Raises:
+      UserError: there is no real row, or `predict` raises it.
+    """
+    rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
+    if not rows:
+      raise UserError("there is no row to evaluate on")
+    results = {}
+    if self._metric_fn:
+      arrays = {n: _stack([r[n] for r in rows]) for n in self._metric_names}
+      results |= self._metric_fn(**arrays)
+    if "batch_loss" in rows[0]:
+      losses = [row["batch_loss"] for row in rows]
+      results["loss"] = float(np.mean(losses, dtype=np.float64))
+    return {**results, "global_step": self.global_step}
+
+  def predict(
+    self, input_fn: InputFn, batch_size: int, mode: str = ModeKeys.PREDICT
+  ) -> Iterator[dict[str, np.ndarray]]:
+    """Yields a dict of arrays for each real row, in input order.
+
+    Rows are yielded as soon as their batch is computed, and none is kept. Row
+    arrays have the shape that they have in their batch.
+
+    Args:
+      input_fn: params -> dataset of feature dicts, among them `row_index` [B]
+        and `is_real_example` [B]; params hold `batch_size`,
+        `pad_to_max_length` and `fill_batches`; see `inputs`.
+      batch_size: rows at a time, over all replicas.
+      mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
+        tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
+        batch, if it has one: its mean over all rows is the evaluation's loss.
+
+    Raises:
+      UserError: the weights are neither loaded nor trained, or the checkpoint
+        that they come from lacks some.
+    """
+    dataset = self._dataset(input_fn, batch_size)
+    program = self._program(mode, dataset)
+    self._check_has_weights()
+    waiting = {}
+    due = 0
+    for features in bar(_with_user_errors(dataset)):
+      tensors = {n: t.numpy() for n, t in program(features).items()}
+      self._log_initialization_once()
+      is_real = tensors.pop("is_real_example")
+      for position, index in enumerate(tensors.pop("row_index")):
+        # Rows that fill up a batch repeat earlier ones of the same batch.
+        waiting.setdefault(index, None)
+        if is_real[position]:
+          waiting[index] = {n: t[position] for n, t in tensors.items()}
+      while due in waiting:
+        row = waiting.pop(due)
+        due += 1
+        if row is not None:
+          yield row
+    # `drop_remainder` leaves gaps.
+    for _, row in sorted(waiting.items()):
+      if row is not None:
+        yield row
+
+  def _check_has_weights(self):
+    """Raises UserError if the weights are still those of the initializers.
+
+    Call it after a mode has been traced, since the `model_fn` may load weights.
+    """
+    store = self._store
+    if store.trainable() and not (store.initial_values or self._step):
+      raise UserError(
+        f"there are no trained weights: {self._config.model_dir} has no "
+        f"checkpoint, and the model_fn loads none; train the model first, or "
+        f"pass an init_checkpoint"
+      )
+
+  def _dataset(self, input_fn, batch_size, **params):
+    devices.check_batch_size(
+      "batch_size", batch_size, self._strategy.num_replicas_in_sync
+    )
+    dataset = input_fn(self._input_params(batch_size, **params))
+    return devices.distribute(self._strategy, dataset, batch_size)
+
+  def _input_params(self, batch_size, **params):
+    return {
+      **self._params,
+      **params,
+      "batch_size": batch_size,
+      "pad_to_max_length": self._config.pad_to_max_length,
+      "fill_batches": self._strategy.num_replicas_in_sync > 1,
+    }
+
+  def _program(self, mode, dataset):
+    """The compiled step of a mode for the batches of a dataset."""
+    key = (mode, tuple(sorted(dataset.element_spec.items())))
+    if key not in self._programs:
+      self._programs[key] = self._compile(mode, dataset.element_spec)
+    return self._programs[key]
+
+  def _compile(self, mode, element_spec):
+    """A mode's step for each replica, as one program.
+
+    Its signature is the dataset's: where lengths vary there, one trace serves
+    all of them; otherwise every shape is static.
+    """
+    trains = mode == ModeKeys.TRAIN
+    fuses = self._fuses(mode, element_spec)
+
+    def step(features):
+      with self._store, fusion.enabled(fuses), fusion.forward_only(not trains):
+        spec = self._model_fn(features, None, mode, self._params)
+      if trains:
+        return {"loss": spec.loss, **spec.logged}
+      row = {name: features[name] for name in ("row_index", "is_real_example")}
+      if mode == ModeKeys.EVAL:
+        self._metric_fn, evaluated = spec.eval_metrics or (None, {})
+        self._metric_names = tuple(evaluated)
+        if spec.loss is not None:
+          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        for index, pair in enumerate(spec.loss_terms):
+          row |= zip(_names_of_term(index), pair, strict=True)
+        row |= evaluated
+      return {**(spec.predictions or {}), **row}
+
+    compute = step
+    if self._uses_xla(mode, element_spec):
+      compute = tf.function(step, jit_compile=True, autograph=False)
+
+    def replica_step(features):
+      if not devices.is_tpu(self._strategy):  # There, batches are divided.
+        features = devices.share(features)
+      # Given `compute` itself, a strategy would compile all replicas as one.
+      return devices.gather(compute(features))
+
+    @tf.function(autograph=False, input_signature=[element_spec])
+    def run(features):
+      results = self._strategy.run(replica_step, args=(features,))
+      return _add_up_loss(devices.merge(self._strategy, results))
+
+    with self._strategy.scope():
+      # To call `run` itself for one model after the other looks like repeated
+      # tracing to TensorFlow, which then warns.
+      return run.get_concrete_function()
+
+  def _fuses(self, mode, element_spec):
+    """Whether activations are compiled, as programs of their own."""
+    # An evaluation has too few batches of each shape to repay compilation.
+    if mode == ModeKeys.EVAL or self._uses_xla(mode, element_spec):
+      return False
+    return devices.is_one_cpu(self._strategy)
+
+  def _uses_xla(self, mode, element_spec):
+    """Whether to compile a mode's step; a TPU compiles every step by itself."""
+    if devices.is_tpu(self._strategy):
+      return False
+    if mode == ModeKeys.TRAIN and self._strategy.num_replicas_in_sync > 1:
+      return False  # XLA cannot compile the sum over replicas.
+    if self._config.use_xla is not None:
+      return self._config.use_xla
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    is_static = all(spec.shape.is_fully_defined() for spec in specs)
+    return is_static and bool(tf.config.list_logical_devices("GPU"))
+
+  def _compile_loop(self, dataset):
+    """A function from a number of updates to the scalars [n] of each.
+
+    It makes them in one call of the device, or fewer if the input ends.
+    """
+    step, batches = self._program(ModeKeys.TRAIN, dataset), iter(dataset)
+    specs = step.structured_outputs
+
+    def update_once(count):
+      del count  # It is 1.
+      for batch in batches:
+        return {name: x[tf.newaxis] for name, x in step(batch).items()}
+      return {"loss": tf.zeros([0])}
+
+    if self._config.iterations_per_loop == 1:
+      return update_once  # TensorFlow optimizes a step in a loop a second time.
+
+    def next_batch(is_wanted):
+      return tf.cond(
+        is_wanted,
+        batches.get_next_as_optional,
+        lambda: tf.experimental.Optional.empty(dataset.element_spec),
+      )
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
+    def loop(count):
+      def body(index, batch, scalars):
+        found = step(batch.get_value())
+        scalars = {n: scalars[n].write(index, found[n]) for n in scalars}
+        return index + 1, next_batch(index + 1 < count), scalars
+
+      scalars = {
+        name: tf.TensorArray(spec.dtype, 0, dynamic_size=True, element_shape=[])
+        for name, spec in specs.items()
+      }
+      *_, scalars = tf.while_loop(
+        lambda index, batch, _: batch.has_value(),
+        body,
+        (tf.constant(0), next_batch(count > 0), scalars),
+        parallel_iterations=1,
+      )
+      return {name: array.stack() for name, array in scalars.items()}
+
+    with self._strategy.scope():
+      run = loop.get_concrete_function()
+    return lambda count: run(tf.constant(count))
+
+  def _remove_leftovers(self, step):
+    """Cleans up after an interrupted run."""
+    if not files.writes(self._config.model_dir):
+      return
+    checkpoints.remove_partial_files(self._config.model_dir)
+    newest = checkpoints.training_checkpoints(self._config.model_dir)[-1:]
+    # If the newest is not ours it is damaged, and ours must not be deleted.
+    if newest and newest[0].endswith(f"-{step}"):
+      keep_max = self._config.keep_checkpoint_max
+      checkpoints.record_checkpoints(self._config.model_dir, keep_max)
+
+  def _log_initialization_once(self):
+    if not self._is_initialization_logged:
+      if self._takes_all_weights:
+        items = self._store.items()
+        wanted = {n: v.shape.as_list() for n, v in items if v.trainable}
+        checkpoints.compare(self._store.initial_values, wanted)
+      checkpoints.log_initialization(self._store)
+      self._is_initialization_logged = True
+
+  def _checkpoint_writer(self):
+    keep_max = self._config.keep_checkpoint_max
+    return CheckpointWriter(self._config.model_dir, keep_max)
+
+  def _save(self, step, writer):
+    if self._step != step:
+      raise RuntimeError(
+        f"global_step is {self._step} after {step} steps; the model_fn "
+        f"must call create_optimizer once for TRAIN"
+      )
+    if not files.writes(self._config.model_dir):
+      return
+    writer.save(step, dict(self._store.items()))
+    self.summaries.flush()
+
+
+@contextlib.contextmanager
+def _functions_traced_in_place():
+  """Traces a `tf.function` that another one calls as a part of its caller."""
+  before = tf.config.functions_run_eagerly()
+  tf.config.run_functions_eagerly(True)
+  try:
+    yield
+  finally:
+    tf.config.run_functions_eagerly(before)
+
+
+def _names_of_term(index):
+  """The names that a step gives to the numbers of a loss term."""
+  return f"loss sum {index}", f"loss weight {index}"
+
+
+def _add_up_loss(results):
+  """Results with the loss of the terms among them, averaged over replicas."""
+  total = 0.0
+  for index in itertools.count():
+    terms = [results.pop(n) for n in _names_of_term(index) if n in results]
+    if not terms:
+      break
+    total += tf.math.divide_no_nan(*terms)
+  if index:
+    loss = tf.fill(tf.shape(results["row_index"]), total)
+    results["batch_loss"] = loss
+  return results
+
+
+def _log_stop(what, step, max_steps, reason):
+  logging.info("%s at step %d of %d: %s", what, step, max_steps, reason)
+
+
+def _with_user_errors(batches: Iterable) -> Iterator:
+  """Yields batches; raises again a UserError that TensorFlow has wrapped."""
+  try:
+    for batch in batches:
+      raise_if_signaled()
+      yield batch
+  except tf.errors.OpError as error:
+    wrapped = re.search(r"UserError: (.*)", error.message)
+    if wrapped:
+      raise UserError(wrapped[1]) from error
+    raise
+
+
+def _stack(arrays):
+  """Arrays as one, the smaller ones padded with zeros at their ends."""
+  shape = np.max([array.shape for array in arrays], axis=0).astype(int)
+  stacked = np.zeros((len(arrays), *shape), arrays[0].dtype)
+  for row, array in enumerate(arrays):
+    stacked[(row, *map(slice, array.shape))] = array
+  return stacked
+
+
+def mean_over_real_rows(
+  values: tf.Tensor, features: Mapping[str, tf.Tensor]
+) -> tf.Tensor:
+  """Mean of `values` [B] over the rows that do not merely fill up the batch."""
+  is_real = tf.cast(features["is_real_example"], values.dtype)
+  return tf.math.divide_no_nan(
+    tf.reduce_sum(values * is_real), tf.reduce_sum(is_real)
+  )

@@ -1,0 +1,587 @@
+"""Runs a task: checks the input, writes rows, trains, evaluates and predicts.
+
+    settings = Settings.from_flags(["train", "dev"])
+    model = ModelFiles(config, model_flags.release_files(config))
+    results = Experiment(task, model, settings).run()
+
+`bert/training/task.py` defines the interface of a task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+import modeling
+from bert.errors import UserError, plural
+from bert.data import files, records
+from bert.training import (
+  best_checkpoint,
+  checkpoints,
+  data_checks,
+  devices,
+  estimator,
+  folder_lock,
+  inputs,
+  memory,
+  model_folder,
+  packed_batches,
+  plan,
+  record_files,
+  run_record,
+  start_checks,
+  summaries,
+)
+from bert.training.failed_batch import delete_failed_batch
+from bert.training.settings import Settings
+from bert.training.task import RowSet, Task, build_model_fn
+
+# Names of the files of rows, by split.
+_RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
+
+
+class ModelFiles(NamedTuple):
+  """The model of an experiment.
+
+  Attributes:
+    config: its BertConfig.
+    contents: dict from name to content of the files that, beside the weights,
+      make a model folder.
+  """
+
+  config: modeling.BertConfig
+  contents: Mapping[str, str | bytes]
+
+
+class Experiment:
+  """Trains, evaluates and uses one model in one folder.
+
+  The constructor reads and checks all inputs. It writes no files.
+
+  Args:
+    task: a Task.
+    model: its ModelFiles.
+    settings: Settings.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+
+  def __init__(self, task: Task, model: ModelFiles, settings: Settings):
+    self._task = task
+    self._model_files = model
+    self._settings = settings
+    self._packings = {}
+    if settings.dry_run and not settings.do_train:
+      raise UserError("--dry_run plans a training; add --do_train")
+    settings.check_packing(task)
+    self._read_output_dir()
+    start_checks.check_init_path(settings.init_checkpoint)
+    settings.layer_rates(model.config.num_hidden_layers)
+    if files.isdir(settings.output_dir):
+      with folder_lock.lock_folder(settings.output_dir):
+        pass  # Fail before reading the data if another process uses it.
+    self._row_sets = {split: task.row_sets(split) for split in settings.splits}
+    self._examples = {
+      split: task.examples(split)
+      for split, row_sets in self._row_sets.items()
+      if row_sets is None
+    }
+    for examples in self._examples.get("train", {}).values():
+      self._check_training_set(examples)
+    # These checks take longer, because TensorFlow loads.
+    self._check_init_checkpoint()
+    settings.check_batch_sizes()
+    if settings.do_train and self._is_trained:
+      run_record.check_record(settings.output_dir, self._record)
+
+  def _check_init_checkpoint(self):
+    settings, task = self._settings, self._task
+    has_heads = start_checks.check_init_checkpoint(
+      self._model_files.config,
+      task.variable_shapes(self._model_files.config),
+      settings.init_checkpoint,
+    )
+    if not (settings.do_train or has_heads or self._is_trained):
+      raise UserError(
+        f"no trained {task.name} model in --output_dir={settings.output_dir} "
+        f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
+      )
+    folder = model_folder.weights_folder(
+      settings.output_dir, settings.init_checkpoint
+    )
+    if folder and not settings.do_train:
+      start_checks.check_reads_as_trained(self._model_files.contents, folder)
+      if self._is_trained and not model_folder.is_finished(folder):
+        run_record.check_same_vocabulary(folder, self._record)
+
+  @functools.cached_property
+  def _record(self):
+    """The content of flags.json of this run."""
+    settings, task = self._settings, self._task
+    named = {
+      **settings.flags,
+      "task_name": task.name,
+      # False for a task whose test set the model of another one predicts.
+      "do_train": settings.do_train,
+    }
+    assets = task.assets() if settings.do_train else ()
+    return run_record.make_record(named, task.data_hashes(), assets)
+
+  def run(self) -> dict[str, float]:
+    """Runs the requested steps and returns the evaluation metrics.
+
+    With `dry_run`, it prints a Plan instead, and returns nothing.
+    """
+    settings, task = self._settings, self._task
+    if settings.dry_run:
+      with devices.hosts_end_together(settings.strategy):
+        planned = self._make_plan()
+      print("\n".join([task.name, *planned.lines()]))
+      return {}
+    files.makedirs(settings.output_dir)
+    with (
+      folder_lock.lock_folder(settings.output_dir),
+      devices.hosts_end_together(settings.strategy),
+    ):
+      self._read_output_dir()  # Another process may have just left it.
+      record = self._kept_record = run_record.keep_record(
+        settings.output_dir, self._record, settings.do_train, self._is_trained
+      )
+      self._make_row_sets()
+      model = self._build_estimator()
+      self._train_or_load(model)
+      dev_sets = self._row_sets["dev"] if settings.do_eval else []
+      evaluations, results = [], {}
+      for rows in dev_sets:
+        evaluations.append(self._evaluate(model, rows))
+        self._write_results(rows.suffix, evaluations[-1])
+        for name, value in evaluations[-1].results.items():
+          results[name + rows.suffix] = value
+      if evaluations or settings.do_train:
+        task.report(settings.output_dir, evaluations, record)
+      for rows in self._row_sets.get("test", ()):
+        self._predict(model, rows, record)
+    return results
+
+  def _read_output_dir(self):
+    """Checks what an earlier run left in the folder."""
+    settings, config = self._settings, self._model_files.config
+    self._is_trained = start_checks.check_output_dir(
+      modeling.variable_shapes(config) | self._task.variable_shapes(config),
+      settings.output_dir,
+      settings.do_train,
+    )
+    self._best = self._make_best_checkpoint()
+
+  def _make_best_checkpoint(self):
+    """The BestCheckpoint of the training, or None if no flag needs one."""
+    settings, task = self._settings, self._task
+    metric = (settings.keep_best or "").removeprefix("eval_")
+    known = [*task.metrics, *(["loss"] if task.has_eval_loss else [])]
+    if settings.keep_best and metric not in known:
+      raise UserError(
+        f"--keep_best={settings.keep_best} is not a metric of {task.name}; "
+        f"pass one of {', '.join(known)}"
+      )
+    keeps = metric or settings.early_stopping_patience
+    if not (keeps and settings.do_train):
+      return None
+    return best_checkpoint.BestCheckpoint(
+      settings.output_dir,
+      metric or task.metrics[0],
+      settings.early_stopping_patience,
+    )
+
+  # Rows.
+
+  def _make_row_sets(self):
+    settings = self._settings
+    uses_dev = settings.do_eval or settings.evaluates_in_training
+    for split, examples in self._examples.items():
+      self._row_sets[split] = [
+        self._write_rows(split, suffix, examples[suffix])
+        for suffix in examples
+        if split != "dev" or uses_dev
+      ]
+    self._task.log_data(self._row_sets)
+
+  def _write_rows(self, split, suffix, examples):
+    """Writes the rows of a data set to a file in the output folder."""
+    task, is_training = self._task, split == "train"
+    for rows in self._row_sets.get("dev") or ():
+      if split == "test" and rows.examples is examples:
+        return dataclasses.replace(rows, split=split)
+    path = os.path.join(
+      files.writable_folder(self._settings.output_dir),
+      f"{_RECORD_NAMES[split]}{suffix}.tf_record",
+    )
+    spec = task.feature_spec(is_training)
+    counts = []
+
+    def rows():
+      for rows_of_example in task.features(examples, is_training):
+        counts.append(len(rows_of_example))
+        yield from rows_of_example
+
+    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+    num_rows = records.write_records(path, rows(), spec)
+    devices.check_hosts_agree(
+      self._settings.strategy,
+      num_rows,
+      f"{os.path.basename(path)} has different numbers of rows",
+      "give all hosts the same data",
+    )
+    has_one_each = set(counts) <= {1}
+    logging.info(
+      "%s: %s of %s%s",
+      path,
+      plural(num_rows, "row"),
+      plural(len(counts), "example"),
+      "" if has_one_each else f", {sum(n > 1 for n in counts)} in windows",
+    )
+    return RowSet(
+      split,
+      suffix,
+      examples,
+      input_fn=inputs.lazy_input_fn(read, is_training),
+      num_rows=num_rows,
+      rows_per_example=None if has_one_each else np.array(counts, np.int64),
+      read=read,
+    )
+
+  def _choose_packings(self):
+    """The Packing of each mode, which the input of its rows receives, too."""
+    settings, packings = self._settings, {}
+    modes = {
+      "train": (estimator.ModeKeys.TRAIN, settings.train_batch_size),
+      "dev": (estimator.ModeKeys.EVAL, settings.eval_batch_size),
+      "test": (estimator.ModeKeys.PREDICT, settings.predict_batch_size),
+    }
+    for split, row_sets in self._row_sets.items():
+      if not (settings.pack_sequences and row_sets):
+        continue
+      mode, size = modes[split]
+      parts = settings.num_replicas
+      if split == "train":
+        parts *= settings.gradient_accumulation_steps
+      else:  # Only an update depends on which rows its batch has.
+        size, parts = size // parts, 1
+      found = packings[mode] = packed_batches.choose_packing(
+        [rows.read().lengths[: rows.num_rows] for rows in row_sets],
+        size,
+        row_sets[0].read().spec["input_ids"].shape[0],
+        parts,
+      )
+      self._row_sets[split] = [
+        dataclasses.replace(rows, input_fn=_with(rows.input_fn, packing=found))
+        for rows in row_sets
+      ]
+      logging.info(
+        "%s: %s packed into %s of %d positions",
+        row_sets[0].name,
+        plural(len(found.capacities), "sequence"),
+        plural(found.num_rows, "row"),
+        found.length,
+      )
+    return packings
+
+  # Training.
+
+  def _check_training_set(self, examples):
+    """Raises UserError if the training set is too small for one step."""
+    if not examples:
+      raise UserError(f"{self._task.name} has no example to train on")
+    count = len(examples)
+    if self._task.epoch_counts_rows and not self._settings.num_steps(count):
+      # Convert the examples only if needed: each may have several rows.
+      count = sum(map(len, self._task.features(examples, is_training=True)))
+    self._settings.check_num_steps(count, self._task.epoch_counts_rows)
+
+  def _build_model_fn(self, update, gradient_checkpointing):
+    settings = self._settings
+    return build_model_fn(
+      self._task,
+      self._model_files.config,
+      settings.init_checkpoint,
+      update,
+      use_one_hot_embeddings=settings.use_tpu,
+      precision=settings.precision,
+      gradient_checkpointing=gradient_checkpointing,
+      packings=self._packings,
+    )
+
+  def _build_estimator(self):
+    settings = self._settings
+    self._update = None
+    if settings.do_train:
+      (rows,) = self._row_sets["train"]
+      counts_rows = self._task.epoch_counts_rows
+      count = rows.num_rows if counts_rows else len(rows.examples)
+      settings.check_num_steps(count, counts_rows)
+      steps = self._num_train_steps = settings.num_steps(count)
+      num_layers = self._model_files.config.num_hidden_layers
+      self._update = settings.make_optimization(steps, num_layers)
+    self._packings = self._choose_packings()
+    model_fn = self._build_model_fn(
+      self._update, settings.gradient_checkpointing
+    )
+    return estimator.Estimator(model_fn, settings.run_config())
+
+  def _train_or_load(self, model):
+    """Trains the model, or loads the finished or best one of a training."""
+    found = checkpoints.final_checkpoint(self._settings.output_dir)
+    if self._settings.do_train:
+      self._train(model)
+    elif self._is_trained and found and self._has_heads(found):
+      # A training that was extended may have left newer weights.
+      model.use(found)
+
+  def _has_heads(self, checkpoint):
+    """Whether it is a model of the task, not the release that it began with."""
+    shapes = checkpoints.Checkpoint(checkpoint).shapes
+    heads = self._task.variable_shapes(self._model_files.config)
+    return all(shapes.get(name) == list(s) for name, s in heads.items())
+
+  def _check_best_is_wanted(self, model):
+    """Raises UserError if the last weights would replace the best ones."""
+    folder = self._settings.output_dir
+    # One that stopped early has made fewer steps.
+    release = os.path.join(folder, checkpoints.RELEASE_NAME)
+    is_done = model.global_step >= self._num_train_steps
+    is_done |= checkpoints.exists(release)
+    if is_done and not self._best and checkpoints.best_checkpoint(folder):
+      raise UserError(
+        f"--output_dir={folder} holds the best weights of a finished training; "
+        f"omit --do_train to use them, or pass the same --keep_best or "
+        f"--early_stopping_patience"
+      )
+
+  def _train(self, model):
+    """Trains, and turns `output_dir` into a model folder."""
+    settings, best = self._settings, self._best
+    steps, size = self._num_train_steps, settings.train_batch_size
+    self._check_best_is_wanted(model)
+    for name, content in self._task.assets().items():
+      # Written first: without them a checkpoint cannot be used.
+      files.write_file(os.path.join(settings.output_dir, name), content)
+    evaluate_at, eval_steps = None, settings.eval_steps
+    if settings.evaluates_in_training:
+      evaluate_at = functools.partial(self._evaluate_at, model)
+      epochs = settings.num_train_epochs or 1
+      eval_steps = eval_steps or math.ceil(steps / epochs)
+    (rows,) = self._row_sets["train"]
+    logging.info(
+      "Training for %s of %s, %.3g epochs of %s",
+      plural(steps, "step"),
+      plural(size, "row"),
+      steps * size / rows.num_rows,
+      plural(rows.num_rows, "row"),
+    )
+    input_fn = self._train_input_fn()
+    forget = functools.partial(self._before_updates, model)
+    model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)
+    if best and best.checkpoint:
+      model.use(best.checkpoint)
+    weights = {**model.weights, "global_step": np.int64(model.global_step)}
+    checkpoints.write_release(
+      settings.output_dir, weights, self._model_files.contents
+    )
+    logging.info("The trained model is in %s", settings.output_dir)
+
+  def _before_updates(self, model):
+    """Notes changed flags, and deletes what describes other weights."""
+    folder = self._settings.output_dir
+    run_record.note_changes(
+      folder, self._kept_record, self._record["flags"], model.global_step
+    )
+    self._task.before_updates(folder)
+    if not self._best or not model.global_step:
+      # A history in this folder is of another training.
+      best_checkpoint.delete_history(folder)
+    if not model.global_step:
+      summaries.delete_curves(folder)
+    delete_failed_batch(folder)
+
+  def _train_input_fn(self):
+    (rows,) = self._row_sets["train"]
+    pads = self._settings.pad_to_max_length
+    if pads is None and self._task.pads_training:
+      return _with(rows.input_fn, pad_to_max_length=True)
+    return rows.input_fn
+
+  # Evaluation and prediction.
+
+  def _evaluate_at(self, model, step):
+    """Evaluates after `step` updates; returns a reason to stop, or None."""
+    if self._best:
+      if self._best.has_evaluated(step):
+        return self._best.stop_reason
+      # The trained model may change, even if no update is left to make.
+      self._task.before_updates(self._settings.output_dir)
+    first = None
+    for rows in self._row_sets["dev"]:
+      results = self._evaluate(model, rows).results
+      first = first or results
+      step = results.pop("global_step")
+      model.summaries.write(
+        step, {f"dev/{n}{rows.suffix}": v for n, v in results.items()}
+      )
+      shown = sorted(results.keys() - {"loss"})
+      if metrics := self._task.metrics:
+        known = (*metrics, "loss")
+        shown = [name for name in shown if name.removeprefix("eval_") in known]
+      logging.info(
+        "step %d, %s: %s",
+        step,
+        rows.name,
+        ", ".join(f"{name} {results[name]:.4f}" for name in shown),
+      )
+    model.summaries.flush()
+    return self._best and self._best.add(step, first, model.weights)
+
+  def _evaluate(self, model, rows):
+    """The task's Evaluation of a data set, with loss and step."""
+    losses = []
+    mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
+    if not self._task.has_eval_loss:  # The program of the prediction will do.
+      mode = estimator.ModeKeys.PREDICT
+    predictions = _by_example(
+      _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
+    )
+    evaluation = self._task.score(rows, predictions)
+    if losses:
+      mean = float(np.mean(losses, dtype=np.float64))
+      evaluation.results.setdefault("loss", mean)
+    evaluation.results["global_step"] = model.global_step
+    return evaluation
+
+  def _predict(self, model, rows, record):
+    """Writes the predictions, and evaluates them if labels are known."""
+    size, folder = self._settings.predict_batch_size, self._settings.output_dir
+    predictions = _by_example(model.predict(rows.input_fn, size), rows)
+    evaluation = self._task.write_predictions(folder, rows, predictions)
+    if evaluation:
+      evaluation.results["global_step"] = model.global_step
+      self._write_results(rows.suffix, evaluation)
+      self._task.report(folder, [evaluation], record)
+
+  def _write_results(self, suffix, evaluation):
+    stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
+    run_record.write_results(stem, evaluation.results, evaluation.details)
+
+  # Planning.
+
+  def _make_plan(self) -> plan.Plan:
+    """What the training would take, with some steps of it; leaves no file."""
+    with tempfile.TemporaryDirectory() as folder:
+      self._settings = dataclasses.replace(self._settings, output_dir=folder)
+      self._make_row_sets()
+      (rows,) = self._row_sets["train"]
+      data_checks.log_data_checks(rows, self._model_files.contents, self._task)
+      for dev in self._row_sets.get("dev") or ():
+        if not self._task.finds_duplicates:
+          data_checks.log_overlap(rows, dev)
+      memory.reset_peak()
+      process, available = memory.used_bytes(), memory.available_bytes()
+      earlier_peak = memory.peak_bytes()
+      model = self._build_estimator()
+      found = self._predict_memory(model, process)
+      if available is not None:
+        found = dataclasses.replace(found, limit=process + available)
+      # All hosts make a step, or none.
+      if not all(devices.exchange(self._settings.strategy, found.fits)):
+        if found.fits:
+          logging.warning("Another host lacks memory, so no step is measured")
+        return found
+      found = self._measure(model, found)
+    if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
+      return dataclasses.replace(found, peak=None)
+    return found
+
+  def _predict_memory(self, model, process):
+    """The Plan without measurements."""
+    settings = self._settings
+    micro_batches = settings.gradient_accumulation_steps
+    size = settings.train_batch_size // settings.num_replicas // micro_batches
+    (rows,) = self._row_sets["train"]
+    params = {"batch_size": size, "pad_to_max_length": True}
+    spec = rows.input_fn(params).element_spec
+    update = dataclasses.replace(
+      self._update, gradient_accumulation_steps=1, compiles_gradients=False
+    )
+
+    def row_bytes(checkpointing):
+      model_fn = self._build_model_fn(update, checkpointing)
+      return memory.activation_bytes(model.trace(model_fn, spec)) / size
+
+    num_layers = self._model_files.config.num_hidden_layers
+    row = row_bytes(False)
+    # One layer at a time is computed again.
+    checkpointed = row_bytes(True) + row / num_layers
+    weights = model.weights
+    trained = [n for n in weights if self._update.layer_rates(n)]
+    predicted = plan.Memory(
+      process=process,
+      weights=_float32_bytes(weights.values()),
+      trained=_float32_bytes(weights[name] for name in trained),
+      row=checkpointed if settings.gradient_checkpointing else row,
+      rows=size,
+      is_accumulated=micro_batches > 1,
+    )
+    return plan.Plan(
+      num_steps=self._num_train_steps,
+      batch_size=settings.train_batch_size,
+      num_devices=settings.num_replicas,
+      micro_batches=micro_batches,
+      length=spec["input_ids"].shape[-1],
+      memory=predicted,
+      checkpointed=dataclasses.replace(predicted, row=checkpointed),
+    )
+
+  def _measure(self, model, found):
+    """The Plan with time and memory of some steps."""
+    size, input_fn = self._settings.train_batch_size, self._train_input_fn()
+    # The peak is that of a batch whose longest row has the full length.
+    model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
+    peak = memory.peak_bytes()
+    seconds = model.time_steps(input_fn, size, 20)
+    return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
+
+
+def _float32_bytes(tensors):
+  return 4 * sum(math.prod(tensor.shape) for tensor in tensors)
+
+
+def _with(input_fn, **changes):
+  """An `input_fn` whose params are changed."""
+  return lambda params: input_fn({**params, **changes})
+
+
+def _collect_losses(rows, losses):
+  """Yields the rows, and appends the loss that each has to a list."""
+  for row in rows:
+    if "batch_loss" in row:
+      losses.append(row.pop("batch_loss"))
+    yield row
+
+
+def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
+  """Yields the rows of each example as a list."""
+  counts = row_set.rows_per_example
+  for count in itertools.repeat(1) if counts is None else counts:
+    group = list(itertools.islice(rows, count))
+    if not group and counts is None:
+      return
+    if len(group) != count:
+      raise ValueError(f"{row_set.name}: rows are missing at the end")
+    yield group

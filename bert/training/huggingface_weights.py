@@ -1,0 +1,288 @@
+"""Reads weights in Hugging Face's format: safetensors files.
+
+    weights = Weights("folder/model.safetensors")
+    weights.get_tensor("bert/pooler/dense/kernel")  # float32 [H, H]
+
+Compared with a released checkpoint, kernels are transposed, and LayerNorm's
+gamma and beta are called `weight` and `bias`.
+"""
+
+import json
+import math
+import os
+import shlex
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.errors import UserError
+from bert.data import files
+
+WEIGHTS_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+
+# Their tensors of the heads, by our variables.
+_HEADS = {
+  "cls/predictions/output_bias": "cls.predictions.bias",
+  "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+  "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
+  "cls/squad/output_weights": "qa_outputs.weight",
+  "cls/squad/output_bias": "qa_outputs.bias",
+  "output_weights": "classifier.weight",
+  "output_bias": "classifier.bias",
+}
+
+# Their tensor of the output weights of masked words, which are the word
+# embeddings, and the second name of its bias.
+_DECODER = "cls.predictions.decoder.weight"
+_DECODER_BIAS = "cls.predictions.decoder.bias"
+
+# The number of updates, which is no tensor but an entry of the metadata.
+STEP = "global_step"
+_MAX_STEP = np.iinfo(np.int64).max
+
+# Raised by JSON of another structure, or nested too deeply.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def find_weights(folder: str) -> str | None:
+  """The file of the weights in a folder; None if it has none.
+
+  Raises:
+    UserError: there is only a pickle.
+  """
+  for name in (WEIGHTS_NAME, INDEX_NAME):
+    path = os.path.join(folder, name)
+    if files.exists(path):
+      return path
+  check_is_no_pickle(os.path.join(folder, "pytorch_model.bin"))
+  return None
+
+
+def check_is_no_pickle(path: str) -> None:
+  """Raises UserError, with the way to convert it, if a path is a pickle's."""
+  if path.endswith((".bin", ".pt", ".pth")) and files.exists(path):
+    target = os.path.join(os.path.dirname(path), WEIGHTS_NAME)
+    # JSON's strings are also Python's, and need no escapes inside '...'.
+    source, target = (
+      json.dumps(name, ensure_ascii=False) for name in (path, target)
+    )
+    program = (
+      f"import torch, safetensors.torch as s; s.save_file({{k: v.clone()."
+      f'contiguous() for k, v in torch.load({source}, map_location="cpu", '
+      f'weights_only=True).items()}}, {target}, {{"format": "pt"}})'
+    )
+    raise UserError(
+      f"{path} is a pickle, which could run any code; convert it where PyTorch "
+      f"is installed: python -c {shlex.quote(program)}"
+    )
+
+
+def is_weights(path: str) -> bool:
+  """Whether a path is that of their weights, rather than of a checkpoint."""
+  return path.endswith((".safetensors", ".safetensors.index.json"))
+
+
+def weight_files(path: str) -> list[str]:
+  """The file of the weights, and the files that it names.
+
+  Raises:
+    UserError: the file is damaged, or names a file outside of its folder.
+  """
+  if not path.endswith(".json"):
+    return [path]
+  try:
+    names = json.loads(files.read_bytes(path))["weight_map"].values()
+  except _DAMAGE as error:
+    raise UserError(_damaged(path, "no weight_map")) from error
+  names = sorted(set(map(str, names)))
+  folder = os.path.dirname(path)
+  for name in names:
+    if os.path.basename(name) != name or not name.endswith(".safetensors"):
+      raise UserError(
+        f"{path} names the file {name!r}, which is not a .safetensors file "
+        f"beside it; copy it again"
+      )
+  return [path, *(os.path.join(folder, name) for name in names)]
+
+
+def variable_name(tensor: str) -> str | None:
+  """The name of our variable for a tensor of theirs; None for other tensors."""
+  for ours, theirs in _HEADS.items():
+    if tensor == theirs:
+      return ours
+  is_head = tensor.startswith("cls.predictions.transform.")
+  name = tensor if is_head else tensor.removeprefix("bert.")
+  *path, last = name.replace("encoder.layer.", "encoder.layer_").split(".")
+  if not (is_head or (path and path[0] in ("embeddings", "encoder", "pooler"))):
+    return None
+  if path[-1] == "LayerNorm":
+    last = {"weight": "gamma", "bias": "beta"}.get(last, last)
+  elif path[-1].endswith("_embeddings") and last == "weight":
+    last = None
+  elif last == "weight":
+    last = "kernel"
+  start = [] if is_head else ["bert"]
+  return "/".join(filter(None, [*start, *path, last]))
+
+
+def tensor_name(variable: str) -> str | None:
+  """The name of their tensor for a variable of ours; None for others."""
+  if variable in _HEADS:
+    return _HEADS[variable]
+  *path, last = variable.replace("encoder/layer_", "encoder/layer/").split("/")
+  last = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(last, last)
+  path += [last, "weight"] if last.endswith("_embeddings") else [last]
+  name = ".".join(path)
+  return name if variable_name(name) == variable else None
+
+
+def exchanged(variable: str, value: np.ndarray) -> np.ndarray:
+  """Our variable's value as their tensor has it, or the reverse."""
+  return value.T if variable.endswith("/kernel") else value
+
+
+class _Tensor(NamedTuple):
+  """Where a tensor is in a file."""
+
+  path: str
+  dtype: str
+  shape: list[int]
+  start: int
+  size: int
+
+
+# Numpy has no bfloat16, the upper half of a float32.
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+class Weights:
+  """Weights in safetensors files, under the names of our variables.
+
+  It has the methods of TensorFlow's `CheckpointReader`. Tensors of theirs that
+  are no variables of ours keep their names.
+
+  Args:
+    path: a file, `*.safetensors` or `*.safetensors.index.json`.
+
+  Raises:
+    UserError: a file is missing or damaged, or two tensors are one variable.
+  """
+
+  def __init__(self, path: str):
+    self._path = path
+    self._tensors, self._decoder, self._step = {}, None, None
+    biases, theirs = {}, {}
+    for file in weight_files(path):
+      if not file.endswith(".safetensors"):
+        continue
+      tensors, metadata = _read_header(file)
+      step = metadata.get(STEP, "")
+      self._step = int(step) if step.isdecimal() else self._step
+      for name, tensor in tensors.items():
+        if name == _DECODER:
+          self._decoder = tensor
+        elif name == _DECODER_BIAS:
+          biases = {"cls/predictions/output_bias": tensor}
+        elif not name.endswith("position_ids"):
+          ours = variable_name(name) or name
+          if ours in theirs:
+            raise UserError(
+              f"{path}: the tensors {theirs[ours]} and {name} are both {ours}; "
+              f"save the model again without one of them"
+            )
+          self._tensors[ours], theirs[ours] = tensor, name
+    self._tensors = biases | self._tensors
+
+  def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+    """Name and shape of each variable."""
+    shapes = {
+      name: tensor.shape[::-1] if name.endswith("/kernel") else tensor.shape
+      for name, tensor in self._tensors.items()
+    }
+    return shapes if self._step is None else {**shapes, STEP: []}
+
+  def get_tensor(self, name: str) -> np.ndarray:
+    """The value of a variable, float32; int64 for the step.
+
+    Raises:
+      UserError: the file is damaged; or the output weights of masked words
+        are not the word embeddings.
+    """
+    if name == STEP and self._step is not None:
+      return np.int64(self._step)
+    if name == "cls/predictions/output_bias" and self._decoder:
+      words = self._tensors.get("bert/embeddings/word_embeddings")
+      tied = words and np.array_equal(_read(self._decoder), _read(words))
+      self._decoder = None  # Compared once.
+      if not tied:
+        raise UserError(
+          f"{self._path}: {_DECODER} differs from the word embeddings, which "
+          f"BERT does not support; pass a model with tied embeddings"
+        )
+    return exchanged(name, _read(self._tensors[name]))
+
+
+def _read_header(path):
+  """Dict from the name of each tensor in a file to its _Tensor; metadata."""
+  try:
+    size = files.size(path)
+    with files.open_file(path) as reader:
+      length = int.from_bytes(reader.read(8), "little")
+      if length > size - 8:
+        raise ValueError("it ends early")
+      header = json.loads(reader.read(length))
+    metadata = header.pop("__metadata__", {})
+    if not all(isinstance(value, str) for value in metadata.values()):
+      raise ValueError("its metadata is wrong")
+    step = metadata.get(STEP, "")
+    if step.isdecimal() and int(step) > _MAX_STEP:
+      raise ValueError(f"{STEP} is {step}")
+    found = {}
+    for name, entry in header.items():
+      start, end = entry["data_offsets"]
+      if {type(size) for size in (start, end, *entry["shape"])} != {int}:
+        raise ValueError(f"{name} has sizes that are not integers")
+      found[name] = tensor = _Tensor(
+        path, entry["dtype"], entry["shape"], 8 + length + start, end - start
+      )
+      if start < 0 or 8 + length + end > size:
+        raise ValueError("it ends early")
+      dtype = _DTYPES.get(tensor.dtype)
+      if dtype:
+        count = math.prod(tensor.shape)
+        is_shape = min(tensor.shape, default=0) >= 0
+        if not is_shape or tensor.size != count * int(dtype[-1]):
+          raise ValueError(f"{name} has another size than its shape")
+    return found, metadata
+  except FileNotFoundError as error:
+    raise UserError(f"{path} is missing; copy it again") from error
+  except IsADirectoryError as error:
+    raise UserError(f"{path} is a folder; put the file there") from error
+  except _DAMAGE as error:
+    raise UserError(_damaged(path, error)) from error
+
+
+def _damaged(path, reason):
+  return (
+    f"{path} is damaged or incomplete ({reason}); copy or download it again"
+  )
+
+
+def _read(tensor: _Tensor) -> np.ndarray:
+  """The value of a tensor, as float32 unless it is no float."""
+  dtype = _DTYPES.get(tensor.dtype)
+  if dtype is None:
+    raise UserError(
+      f"{tensor.path}: values of type {tensor.dtype} are not supported; save "
+      f"the model in float32"
+    )
+  with files.open_file(tensor.path) as reader:
+    reader.seek(tensor.start)
+    content = reader.read(tensor.size)
+  if len(content) != tensor.size:
+    raise UserError(_damaged(tensor.path, "it ends early"))
+  value = np.frombuffer(content, dtype).reshape(tensor.shape)
+  if tensor.dtype == "BF16":
+    return (value.astype(np.uint32) << 16).view(np.float32)
+  return value.astype(np.float32)

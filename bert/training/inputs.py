@@ -1,0 +1,381 @@
+"""Rows of features, gathered in batches for the model.
+
+A row has the features of its task's spec, see `pipeline.records`. In a batch,
+sequences are cut to the longest row, and rows of similar length share a batch,
+so that little of it is padding.
+
+An epoch of training takes the blocks of the files in random order, holds about
+WINDOW_ROWS rows at a time, and shuffles these. The rows of a batch depend only
+on the files, the batch size, the seed and the number of the batch, so training
+can resume at any batch without reading the records before it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert import variables
+from bert.data import records
+from bert.training import devices, record_files
+from bert.training.packed_batches import Part, form_batches
+
+# Training rows are sorted by length among this many batches: enough for
+# batches with little padding, few enough that batches stay mixed.
+SORTED_BATCHES = 32
+
+# Rows of evaluation and prediction are sorted by length among this many. Their
+# results must be held back to be given in input order.
+SORTED_ROWS = 4096
+
+# Shuffle-window size. Smaller data sets are fully shuffled every epoch. That
+# many records of 512 positions take about 200 MB.
+WINDOW_ROWS = 64 * 1024
+
+# Batches that are prepared while the model computes.
+_BATCHES_AHEAD = 4
+
+InputFn = Callable[[Mapping], "tf.data.Dataset"]
+
+# Changes a batch: from its features and the numbers of its rows in the whole
+# training or evaluation, int64 [B], to features.
+Transform = Callable[
+  [dict[str, "tf.Tensor"], "tf.Tensor"], dict[str, "tf.Tensor"]
+]
+
+
+class Rows:
+  """Rows in memory, with the attributes and `read` of RecordFiles.
+
+  Args:
+    features: dicts of feature values.
+    spec: their spec, with a feature `input_mask`.
+  """
+
+  def __init__(self, features: Iterable[Mapping], spec: records.Spec):
+    variables.check_eager()
+    self.spec = spec
+    self._serialized = [records.encode_row(row, spec) for row in features]
+    parsed = record_files.parse_int64(
+      tf.constant(self._serialized, tf.string), spec
+    )
+    self.lengths = record_files.row_lengths(parsed, spec).numpy()
+    self.block_sizes = np.array([len(self.lengths)])
+
+  def __len__(self) -> int:
+    return len(self.lengths)
+
+  def read(self, rows: np.ndarray) -> list[bytes]:
+    """The serialized rows of some indices, int64 [n]."""
+    return [self._serialized[row] for row in rows]
+
+
+def _cut(features, spec):
+  """Features without the positions after the batch's longest row."""
+  sizes = {
+    name: tf.maximum(tf.reduce_max(ends), 1)
+    for name, ends in record_files.row_extents(features, spec).items()
+  }
+
+  def cut(name, value):
+    axes = spec[name].cut_axes
+    return value[(slice(None), *(slice(sizes.get(axis)) for axis in axes))]
+
+  return {name: cut(name, value) for name, value in features.items()}
+
+
+def read_batch(
+  serialized: tf.Tensor,
+  row_index: tf.Tensor,
+  is_real_row: tf.Tensor,
+  spec: records.Spec,
+  pad_to_max_length: bool = False,
+) -> dict[str, tf.Tensor]:
+  """Returns a batch of features.
+
+  Args:
+    serialized: string [B], the rows.
+    row_index: integer [B], their indices in the input.
+    is_real_row: bool [B]; False for rows that only fill up the batch.
+    spec: the rows' spec.
+    pad_to_max_length: keep all positions instead of cutting to the longest row.
+
+  Returns:
+    Dict of int32 or float32 tensors; among them `row_index` [B], and
+    `is_real_example` [B], which is also 0 where `is_real_row` is False.
+  """
+  features = {
+    # TPUs emulate int64 slowly, and ids fit into int32.
+    name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+    for name, value in record_files.parse_int64(serialized, spec).items()
+  }
+  if not pad_to_max_length:
+    features = _cut(features, spec)
+  is_real = tf.cast(is_real_row, tf.int32)
+  features["is_real_example"] = (
+    features.get("is_real_example", tf.ones_like(is_real)) * is_real
+  )
+  features["row_index"] = tf.cast(row_index, tf.int32)
+  return features
+
+
+def training_batches(
+  lengths: np.ndarray, block_sizes: np.ndarray, batch_size: int, seed: int
+) -> Iterator[Part]:
+  """Yields batches of row indices without end, rows of similar length together.
+
+  An epoch's blocks are permuted and divided into windows of about equal size,
+  as few as have WINDOW_ROWS each; the rows of a window are permuted. The
+  permutations are drawn from (seed, epoch). Rows that fill no batch at the end
+  of a window come first in the next, so all rows are used equally often.
+
+  Args:
+    lengths: int [rows].
+    block_sizes: int64 [blocks], number of consecutive rows in each.
+    batch_size: B.
+    seed: int.
+
+  Yields:
+    For each window, the rows left over from the last one and its own, and the
+    batches that they form.
+  """
+  left_over = np.zeros(0, np.int64)
+  for _, rows, rng in _shuffled_windows(block_sizes, seed):
+    rows = np.concatenate([left_over, rows])
+    whole = len(rows) // batch_size * batch_size
+    left_over = rows[whole:]
+    batches = _by_length(lengths, rows[:whole], batch_size)
+    yield rows, [batches[index] for index in rng.permutation(len(batches))]
+
+
+def _shuffled_windows(block_sizes, seed):
+  """Yields the epoch and the rows of each window, and the epoch's generator."""
+  ends = np.cumsum(block_sizes)
+  count = np.sum(block_sizes)
+  windows = -(-count // WINDOW_ROWS)
+  for epoch in itertools.count() if count else ():
+    rng = np.random.default_rng([seed, epoch])
+    order = np.arange(len(block_sizes))
+    if windows > 1:
+      rng.shuffle(order)
+    starts = np.cumsum(block_sizes[order]) - block_sizes[order]
+    window = starts * windows // count
+    for blocks in np.split(order, np.flatnonzero(np.diff(window)) + 1):
+      rows = [np.arange(ends[n] - block_sizes[n], ends[n]) for n in blocks]
+      yield epoch, rng.permutation(np.concatenate(rows)), rng
+
+
+def _windows(rows, count, seed):
+  """Yields epochs and rows: shuffled without end, or once if the seed is None.
+
+  Args:
+    rows: Rows or RecordFiles.
+    count: number of rows to yield if each comes once.
+    seed: int or None.
+  """
+  if seed is None:
+    for start in range(0, count, SORTED_ROWS):
+      yield 0, np.arange(start, min(start + SORTED_ROWS, count))
+  else:
+    for epoch, window, _ in _shuffled_windows(rows.block_sizes, seed):
+      yield epoch, window
+
+
+def _by_length(lengths, rows, batch_size):
+  """Batches of rows, sorted by length among every SORTED_BATCHES."""
+  window = SORTED_BATCHES * batch_size
+  batches = []
+  for start in range(0, len(rows), window):
+    by_length = rows[start : start + window]
+    by_length = by_length[np.argsort(lengths[by_length], kind="stable")]
+    batches += np.split(by_length, len(by_length) // batch_size)
+  return batches
+
+
+def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
+  """Yields batches of row indices, each row once.
+
+  Rows are sorted by length among every SORTED_ROWS; those that fill no batch
+  come first in the next.
+
+  Args:
+    lengths: int [rows].
+    batch_size: B.
+
+  Yields:
+    Rows and batches; the very last batch may be smaller.
+  """
+  left_over = np.zeros(0, np.int64)
+  for start in range(0, len(lengths), SORTED_ROWS):
+    window = lengths[start : start + SORTED_ROWS]
+    by_length = start + np.argsort(window, kind="stable")
+    rows = np.concatenate([left_over, by_length])
+    batches = np.split(rows, range(batch_size, len(rows), batch_size))
+    left_over = np.zeros(0, np.int64)
+    if start + len(window) < len(lengths) and len(batches[-1]) < batch_size:
+      left_over = batches.pop()
+    yield rows, batches
+
+
+def input_fn_from_file(
+  path: str, spec: records.Spec, is_training: bool, drop_remainder: bool = False
+) -> InputFn:
+  """An `input_fn(params)` over a TFRecord file; see `input_fn_from_rows`.
+
+  As in the original, an evaluation has the rows `in_order`.
+
+  The file is first read when the `input_fn` is called, which raises a UserError
+  if it is damaged or its rows do not fit the spec.
+  """
+  read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+  return lazy_input_fn(read, is_training, drop_remainder, in_order=True)
+
+
+def lazy_input_fn(
+  read: Callable[[], Rows | record_files.RecordFiles],
+  is_training: bool,
+  drop_remainder: bool = False,
+  in_order: bool = False,
+) -> InputFn:
+  """`input_fn_from_rows` of the rows that `read()` returns, once called."""
+
+  def input_fn(params):
+    return input_fn_from_rows(
+      read(), is_training, drop_remainder, in_order=in_order
+    )(params)
+
+  return input_fn
+
+
+def input_fn_from_rows(
+  rows: Rows | record_files.RecordFiles,
+  is_training: bool,
+  drop_remainder: bool = False,
+  transform: Transform | None = None,
+  max_rows: int | None = None,
+  in_order: bool = False,
+) -> InputFn:
+  """An `input_fn(params)` for `Estimator`.
+
+  In `params`: `batch_size`; for training also `seed` and `first_step`, the
+  number of batches to skip (both default to 0); `pad_to_max_length`, for
+  devices that need one static shape; `fill_batches`, for several devices, which
+  share a batch evenly; `packing`, a Packing that was chosen for the rows.
+  Iteration raises an OpError that contains the text of a UserError if a file
+  has changed.
+
+  Args:
+    rows: Rows or RecordFiles.
+    is_training: shuffled batches without end, or each row once.
+    drop_remainder: leave out the rows that fill no batch, if each comes once.
+    transform: applied to each batch, or None.
+    max_rows: if each row comes once, take only the first ones, in their order.
+    in_order: if each row comes once, keep their order and all positions. The
+      last batch may be smaller; otherwise it is filled with rows of its own.
+
+  Returns:
+    A function from params to a `tf.data.Dataset` of `read_batch`'s dicts.
+  """
+  in_order = in_order and not is_training
+
+  def input_fn(params):
+    size = params["batch_size"]
+    first_step = params.get("first_step", 0) if is_training else 0
+
+    def batches():
+      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
+      sorts = not in_order and max_rows is None
+      parts = _parts(rows, lengths, params, is_training, sorts)
+      for row_index, serialized in read_parts(rows, parts, first_step):
+        if len(row_index) == size or not drop_remainder:
+          yield row_index, np.array(serialized, object)
+
+    dataset = _dataset_of(batches).enumerate(first_step)
+    fills = not in_order or drop_remainder
+    read = _batch_reader(rows.spec, params, transform, in_order, fills)
+    dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
+    if is_training and len(rows):
+      dataset = devices.endless(dataset)
+    # Otherwise a thread tunes the input, and the end of an iteration may wait
+    # for a minute until that thread stops.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+
+  return input_fn
+
+
+def _dataset_of(batches):
+  """A dataset of row indices, int64 [B], and serialized rows, string [B]."""
+  # Passing a column from Python takes time, so the others are computed.
+  return tf.data.Dataset.from_generator(
+    batches,
+    output_signature=(
+      tf.TensorSpec([None], tf.int64),
+      tf.TensorSpec([None], tf.string),
+    ),
+  )
+
+
+def _parts(rows, lengths, params, is_training, sorts):
+  """The Parts of an input; `sorts` says whether to sort those of evaluation."""
+  size = params["batch_size"]
+  seed, packing = params.get("seed", 0), params.get("packing")
+  if packing:
+    windows = _windows(rows, len(lengths), seed if is_training else None)
+    shares = size // len(packing.capacities) if is_training else 1
+    return form_batches(windows, lengths, packing, size, shares)
+  if is_training:
+    return training_batches(lengths, rows.block_sizes, size, seed)
+  # Rows of equal length keep their order.
+  return evaluation_batches(lengths if sorts else np.zeros_like(lengths), size)
+
+
+def _batch_reader(spec, params, transform, pads, fills):
+  """A function from a step, and columns of its rows, to a batch.
+
+  `pads` keeps all positions; `fills` fills a smaller batch with its own rows.
+  """
+  size, is_static = params["batch_size"], params.get("pad_to_max_length")
+  pads = pads or is_static or params.get("packing") is not None
+  fills = fills or is_static or params.get("fill_batches")
+
+  @tf.autograph.experimental.do_not_convert  # Saves a second.
+  def read(step, columns):
+    count = tf.size(columns[0])
+    position = tf.range(size if fills else count)
+    row_index, serialized = (tf.gather(c, position % count) for c in columns)
+    features = read_batch(serialized, row_index, position < count, spec, pads)
+    numbers = step * size + tf.cast(position, tf.int64)
+    return transform(features, numbers) if transform else features
+
+  return read
+
+
+def read_parts(
+  rows: Rows | record_files.RecordFiles,
+  parts: Iterable[Part],
+  first_step: int = 0,
+) -> Iterator[tuple[np.ndarray, list[bytes]]]:
+  """Yields batches, from a step on: row indices, int64 [B], and B rows.
+
+  Only rows of the current part are in memory. In the parts before the first
+  step, no row is read.
+  """
+  held = {}
+  step = 0
+  for part, batches in parts:
+    skipped = max(first_step - step, 0)
+    if skipped < len(batches):
+      # Release what this part does not need before reading more.
+      held = {row: held[row] for row in part.tolist() if row in held}
+      missing = [row for row in np.unique(part).tolist() if row not in held]
+      content = rows.read(np.array(missing, np.int64))
+      held.update(zip(missing, content, strict=True))
+    for batch in batches[skipped:]:
+      yield batch, [held[row] for row in batch.tolist()]
+    step += len(batches)

@@ -1,0 +1,153 @@
+"""Gradients of a batch, computed in several smaller batches.
+
+Only memory changes: the gradients of the N micro-batches of a batch are summed,
+and the sum is the gradient of the whole batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+import modeling
+import optimization
+from bert import variables
+
+# From features to the loss, a scalar, and the scalars to log.
+Forward = Callable[
+  [Mapping[str, "tf.Tensor"]], tuple["tf.Tensor", dict[str, "tf.Tensor"]]
+]
+
+
+class _Local(threading.local):
+  """State of a thread; the replicas of a model are traced in several."""
+
+  def __init__(self):
+    self.recorded = None  # A list to which totals are added, or None.
+    self.known = None  # An iterator over the totals of the batch, or None.
+
+
+_local = _Local()
+
+
+def mean_total(total: tf.Tensor) -> tf.Tensor:
+  """The mean of a total of weights over the parts of a batch.
+
+  Args:
+    total: scalar, the total of this part, which depends on features only.
+  """
+  if _local.known is not None:
+    return next(_local.known)
+  replica = tf.distribute.get_replica_context()
+  if replica is not None and replica.num_replicas_in_sync > 1:
+    total = replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)
+  if _local.recorded is not None:
+    _local.recorded.append(total)
+  return total
+
+
+def compute_gradients(
+  forward: Forward,
+  features: Mapping[str, tf.Tensor],
+  update: optimization.Optimization,
+  forward_batch: Forward | None = None,
+) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
+  """Loss, scalars and gradients of a batch, computed in micro-batches.
+
+  Args:
+    forward: the model. Its loss and scalars are means over rows, or by weight
+      (`mean_total`).
+    features: dict of tensors [B, ...].
+    update: an Optimization; `gradient_accumulation_steps` divides B.
+    forward_batch: the model for the whole batch, of which only the totals of
+      weights are computed, if it differs from `forward`.
+
+  Returns:
+    Loss and scalars, averaged over the batch, and the Gradients of the loss.
+  """
+  count = update.gradient_accumulation_steps
+  if count == 1 and not update.compiles_gradients:
+    loss, logged = forward(features)
+    return loss, logged, optimization.compute_gradients(loss, update)
+  # Means by weight need the totals of the batch before the first micro-batch,
+  # and replicas cannot sum them in a compiled program. Nothing else is read of
+  # this forward pass, so TensorFlow drops the rest.
+  totals = []
+  with _setting("recorded", totals):
+    _, logged = (forward_batch or forward)(features)
+  parts = {name: _split(x, count) for name, x in features.items()}
+  traced = []
+
+  def terms_of(index):
+    known = iter([total / count for total in totals])
+    with variables.micro_batch(index), _setting("known", known):
+      loss, logged = forward({name: x[index] for name, x in parts.items()})
+      grads = optimization.compute_gradients(loss / count, update)
+    traced[:] = [grads]
+    means = {"loss": loss, **logged}
+    return {
+      "means": {name: value / count for name, value in means.items()},
+      "gradients": dict(zip(grads.names, grads.dense, strict=True)),
+      "squares": {n: tf.square(norm) for n, norm in grads.row_norms.items()},
+    }
+
+  if update.compiles_gradients:
+    terms_of = tf.function(terms_of, jit_compile=True, autograph=False)
+  sums = _sum(terms_of, count, _zeros(["loss", *logged], update))
+  (grads,) = traced
+  grads = grads._replace(
+    dense=[sums["gradients"][name] for name in grads.names],
+    row_norms={n: tf.sqrt(sums["squares"][n]) for n in grads.row_norms},
+  )
+  return sums["means"].pop("loss"), sums["means"], grads
+
+
+def _sum(terms_of, count, zeros):
+  """The sums of the terms of micro-batches, of which some may be missing."""
+
+  def add(index, sums):
+    terms = terms_of(index)
+    return index + 1, {
+      part: {n: x + terms[part].get(n, 0.0) for n, x in old.items()}
+      for part, old in sums.items()
+    }
+
+  _, sums = tf.while_loop(
+    lambda index, _: index < count,
+    add,
+    (tf.constant(0), zeros),
+    parallel_iterations=1,
+    maximum_iterations=count,
+  )
+  return sums
+
+
+def _zeros(means, update):
+  """Sums over no micro-batch."""
+  tvars = optimization.trained_variables(update)
+  shapes = {variables.name_of(v): v.shape for v in tvars}
+  return {
+    "means": {name: tf.zeros([]) for name in means},
+    "gradients": {name: tf.zeros(shape) for name, shape in shapes.items()},
+    "squares": {name: tf.zeros([]) for name in shapes},
+  }
+
+
+def _split(x, count):
+  """[B, ...] as [count, B / count, ...]."""
+  rows, *rest = modeling.get_shape_list(x)
+  return tf.reshape(x, [count, rows // count, *rest])
+
+
+@contextlib.contextmanager
+def _setting(name, value):
+  """Sets an attribute of this thread's state, which `mean_total` reads."""
+  previous = getattr(_local, name)
+  setattr(_local, name, value)
+  try:
+    yield
+  finally:
+    setattr(_local, name, previous)

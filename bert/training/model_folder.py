@@ -1,0 +1,276 @@
+"""Folders that hold a model: an unzipped release, or a finished training.
+
+    model = find_model("uncased_L-12_H-768_A-12")
+    model.tokenizer.tokenize("a text")
+
+Such a folder contains `bert_config.json`, `bert_model.ckpt`, and either
+`vocab.txt` or a SentencePiece model (`*.model`). A folder in Hugging Face's
+format contains `config.json`, `model.safetensors`, and `vocab.txt` or
+`tokenizer.json`.
+"""
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from absl import logging
+
+import modeling
+import tokenization
+from bert.errors import UserError
+from bert.data import downloads, files, text_files
+from bert.training import checkpoints, huggingface_config, huggingface_weights
+
+# Files of the configuration, and of the vocabulary; the first is used, see
+# `config_names`.
+CONFIG_NAMES = ("bert_config.json", huggingface_config.CONFIG_NAME)
+VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
+
+# Some models round vocab_size up to a multiple of 128.
+_MOST_PADDING = 127
+
+
+class Model(NamedTuple):
+  """The parts of a trained model.
+
+  Attributes:
+    config: the BertConfig.
+    tokenizer: the FullTokenizer it was trained with.
+    checkpoint: prefix or folder of the weights, see
+      `checkpoints.find_checkpoint`.
+  """
+
+  config: modeling.BertConfig
+  tokenizer: tokenization.FullTokenizer
+  checkpoint: str
+
+  def config_json(self) -> str:
+    """The content of a bert_config.json that records the casing."""
+    do_lower_case = self.tokenizer.basic_tokenizer.do_lower_case
+    fields = {**self.config.to_dict(), "do_lower_case": do_lower_case}
+    return modeling.BertConfig.from_dict(fields).to_json_string()
+
+
+def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
+  """The model in a folder.
+
+  Args:
+    model_dir: a folder as described above, or a name that
+      `downloads.local_path` knows.
+    do_lower_case: whether the model reads lower-cased text. Default: as
+      bert_config.json says; without an entry there, True unless the folder's
+      name says "cased".
+
+  Raises:
+    UserError: a file is missing, or `do_lower_case` contradicts the folder.
+  """
+  model_dir = downloads.local_path(model_dir)
+  config = load_config(model_dir)
+  checkpoint = checkpoints.find_checkpoint(model_dir)
+  named = _full_path(checkpoint)
+  if do_lower_case is None:
+    do_lower_case = lower_cases(config, checkpoint)
+  tokenization.validate_case_matches_checkpoint(do_lower_case, named)
+  return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
+
+
+def is_finished(model_dir: str) -> bool:
+  """Whether a folder holds a configuration and a finished model."""
+  needed = ("bert_config.json", checkpoints.RELEASE_NAME + ".index")
+  if all(files.exists(os.path.join(model_dir, name)) for name in needed):
+    return True
+  config = os.path.join(model_dir, huggingface_config.CONFIG_NAME)
+  weights = huggingface_weights.find_weights(model_dir)
+  return files.exists(config) and weights is not None
+
+
+def lower_cases(config: modeling.BertConfig, path: str) -> bool:
+  """Whether a model reads lower-cased text; see `find_model`.
+
+  Args:
+    config: its configuration.
+    path: its folder, or a file in it.
+  """
+  by_name = named_casing(path) is not False
+  return getattr(config, "do_lower_case", by_name)
+
+
+def named_casing(path: str) -> bool | None:
+  """Whether a release lower-cases text, by its folder's name; None if unknown.
+
+  Args:
+    path: the folder, or a file in it.
+  """
+  release = tokenization.find_release(_full_path(path))
+  return release and release.lower_cases
+
+
+def _full_path(path):
+  """The path with the folder's name, even if it is "." or similar."""
+  return path if files.is_remote(path) else os.path.abspath(path)
+
+
+def load_config(model_dir: str) -> modeling.BertConfig:
+  """The BertConfig in a folder.
+
+  Raises:
+    UserError: there is none, or it is damaged.
+  """
+  for name in config_names(model_dir):
+    path = os.path.join(model_dir, name)
+    if files.exists(path):
+      return huggingface_config.read_config(path)
+  raise UserError(
+    f"{model_dir} contains no bert_config.json; pass the folder of an "
+    f"unzipped release, or the --output_dir of a finished training"
+    f"{downloads.similar_release(model_dir)}"
+  )
+
+
+def config_names(model_dir: str) -> Sequence[str]:
+  """CONFIG_NAMES, the name in the format of the folder's weights first."""
+  ours = checkpoints.RELEASE_NAME + ".index"
+  theirs = huggingface_weights.WEIGHTS_NAME, huggingface_weights.INDEX_NAME
+  found = [
+    name
+    for name in (ours, *theirs)
+    if files.exists(os.path.join(model_dir, name))
+  ]
+  return CONFIG_NAMES if ours in found or not found else CONFIG_NAMES[::-1]
+
+
+def default_length(model_dir: str, length: int) -> int:
+  """A default sequence length, or the number of positions if that is lower.
+
+  Args:
+    model_dir: the folder of the model; without a configuration, it sets no
+      limit.
+    length: the default.
+
+  Raises:
+    UserError: the configuration is damaged.
+  """
+  paths = (os.path.join(model_dir, name) for name in CONFIG_NAMES)
+  if not any(map(files.exists, paths)):
+    return length
+  return min(length, load_config(model_dir).max_position_embeddings)
+
+
+def load_tokenizer(
+  model_dir: str, do_lower_case: bool
+) -> tokenization.FullTokenizer:
+  """The tokenizer of the vocabulary, or the SentencePiece model, in a folder.
+
+  Raises:
+    UserError: there is neither, or more than one SentencePiece model; or the
+      vocabulary is not UTF-8.
+  """
+  path = find_vocabulary(model_dir)
+  if path is None:
+    raise UserError(
+      f"{model_dir} contains neither vocab.txt nor one SentencePiece model; "
+      f"copy the file that came with the model there"
+    )
+  if path.endswith(".model"):
+    return tokenization.FullTokenizer(None, do_lower_case, path)
+  text_files.check_utf8(path)
+  return tokenization.FullTokenizer(path, do_lower_case)
+
+
+def input_files(model_dir: str) -> list[str]:
+  """The files that a model is read from, of which some may not exist."""
+  folder = downloads.local_path(model_dir)
+  names = (*CONFIG_NAMES, *VOCAB_NAMES, huggingface_config.TOKENIZER_NAME)
+  paths = (os.path.join(folder, name) for name in names)
+  pieces = files.find(os.path.join(glob.escape(folder), "*.model"))
+  return [*paths, *pieces, *checkpoints.checkpoint_files(model_dir)]
+
+
+def find_vocabulary(model_dir: str) -> str | None:
+  """The first of VOCAB_NAMES in a folder, else its only *.model, else None."""
+  found = files.listdir(model_dir)
+  models = [name for name in found if name.endswith(".model")]
+  known = [name for name in VOCAB_NAMES if name in found]
+  if not known and len(models) != 1:
+    return None
+  return os.path.join(model_dir, [*known, *models][0])
+
+
+def check_vocabulary(model: Model) -> None:
+  """Raises UserError unless a tokenizer's ids are those of the model."""
+  vocab = model.tokenizer.vocab
+  check_special_pieces(model.tokenizer)
+  size = max(vocab.values()) + 1
+  if size > model.config.vocab_size:
+    raise UserError(
+      f"the vocabulary has {size} entries, more than vocab_size="
+      f"{model.config.vocab_size} of bert_config.json; use the files of one "
+      f"release"
+    )
+  warn_of_few_entries(size, model.config, "bert_config.json")
+
+
+def warn_of_few_entries(
+  size: int, config: modeling.BertConfig, path: str
+) -> None:
+  """Warns if a vocabulary is too small to belong to a model.
+
+  Args:
+    size: number of its entries.
+    config: the model's configuration.
+    path: the file of the configuration.
+  """
+  if size + _MOST_PADDING < config.vocab_size:
+    logging.log_first_n(
+      logging.WARNING,
+      "The vocabulary has %d entries, far fewer than vocab_size=%d of %s; "
+      "check that both belong to the same model",
+      1,
+      size,
+      config.vocab_size,
+      path,
+    )
+
+
+def check_special_pieces(tokenizer: tokenization.FullTokenizer) -> None:
+  """Raises UserError unless a vocabulary has the pieces of every row."""
+  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  for special in ("[CLS]", "[SEP]", unknown):
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary has no {special}; use the one that came with the model"
+      )
+
+
+def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
+  """The folder of the weights that a run uses.
+
+  Args:
+    output_dir: the run's folder; its training checkpoints come first.
+    init_checkpoint: prefix or folder of the initial weights, or None.
+  """
+  if output_dir and checkpoints.training_checkpoints(output_dir):
+    return output_dir
+  init_checkpoint = init_checkpoint and downloads.local_path(init_checkpoint)
+  if not init_checkpoint or files.isdir(init_checkpoint):
+    return init_checkpoint
+  return os.path.dirname(init_checkpoint) or "."
+
+
+def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
+  """The initial checkpoint of a run that does not train.
+
+  Args:
+    output_dir: the run's folder. The model of a training that has finished
+      there comes first, as its training checkpoints would.
+    init_checkpoint: --init_checkpoint, or None.
+  """
+  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
+  if not checkpoints.exists(release):
+    return init_checkpoint
+  if init_checkpoint and init_checkpoint not in (release, output_dir):
+    logging.info(
+      "%s is not used, because %s is trained", init_checkpoint, release
+    )
+  return release

@@ -1,0 +1,265 @@
+"""The encoder as an ONNX graph, which other runtimes compute.
+
+    graph = OnnxGraph(weights)
+    sequences = sequence_inputs(graph)
+    outputs = encoder(graph, config, sequences, {"pooled_output"})
+    graph.output("pooled_output", outputs["pooled_output"], ["batch", None])
+    graph.to_bytes()
+
+The graph is that of `modeling.BertModel` in inference, made of the operators
+that runtimes know to fuse. onnx is an optional package.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+import modeling
+from bert.errors import UserError, import_optional
+from bert.layers import LAYER_NORM_EPSILON, MASKED_SCORE
+from bert.data import records
+
+# The first version with Gelu; LayerNormalization is older.
+_OPSET = 20
+_IR_VERSION = 10
+
+# A file of ONNX is one message of Protocol Buffers.
+_MAX_BYTES = 2**31 - 1
+
+POOLED = "pooled_output"
+
+# Name of the operator for each `hidden_act`, and its attributes.
+_ACTIVATIONS = {
+  "linear": ("Identity", {}),
+  "relu": ("Relu", {}),
+  "gelu": ("Gelu", {"approximate": "tanh"}),
+  "gelu_exact": ("Gelu", {"approximate": "none"}),
+  "tanh": ("Tanh", {}),
+}
+
+
+def layer_name(index: int) -> str:
+  """The name of the output of a layer, counted from 0."""
+  return f"layer_{index}"
+
+
+class OnnxGraph:
+  """A graph under construction. Its tensors are identified by names.
+
+  Args:
+    weights: mapping from the name of a variable to its array.
+
+  Raises:
+    UserError: onnx is not installed.
+  """
+
+  def __init__(self, weights: Mapping[str, np.ndarray]):
+    self._onnx = import_optional("onnx", "ONNX", "requirements-export.txt")
+    self._weights = weights
+    self._nodes = []
+    self._constants = {}
+    self._inputs = []
+    self._outputs = []
+    self.float_kind = self._onnx.TensorProto.FLOAT
+
+  def add(self, operator: str, *inputs: str, **attributes) -> str:
+    """Adds an operator; returns its (first) output."""
+    output = f"{operator}_{len(self._nodes)}"
+    node = self._onnx.helper.make_node(
+      operator, inputs, [output], name=output, **attributes
+    )
+    self._nodes.append(node)
+    return output
+
+  def constant(self, value: np.ndarray, name: str | None = None) -> str:
+    """A constant tensor."""
+    name = name or f"constant_{len(self._constants)}"
+    if name not in self._constants:
+      array = np.asarray(value, order="C")
+      self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
+    return name
+
+  def integers(self, *values: int) -> str:
+    """A constant int64 vector, such as a shape or axes."""
+    return self.constant(np.array(values, np.int64))
+
+  def number(self, value: float) -> str:
+    """A constant float32 scalar."""
+    return self.constant(np.array(value, np.float32))
+
+  def weight(self, name: str, transposed: bool = False) -> str:
+    """A variable as a constant of the same name."""
+    value = self._weights[name]
+    return self.constant(value.T if transposed else value, name)
+
+  def dense(self, x: str, scope: str) -> str:
+    """x W + b with the variables of `layers.dense_weights`."""
+    product = self.add("MatMul", x, self.weight(f"{scope}/kernel"))
+    return self.add("Add", product, self.weight(f"{scope}/bias"))
+
+  def output_layer(self, x: str, scope: str = "") -> str:
+    """Logits [..., C] with the variables of `layers.output_layer`."""
+    weights = self.weight(f"{scope}output_weights", transposed=True)
+    product = self.add("MatMul", x, weights)
+    return self.add("Add", product, self.weight(f"{scope}output_bias"))
+
+  def layer_norm(self, x: str, scope: str) -> str:
+    """LayerNorm over the last axis with the variables in a scope."""
+    parts = (self.weight(f"{scope}/LayerNorm/{n}") for n in ("gamma", "beta"))
+    return self.add(
+      "LayerNormalization", x, *parts, axis=-1, epsilon=LAYER_NORM_EPSILON
+    )
+
+  def activation(self, x: str, name: str) -> str:
+    """The activation of that name, see `layers.get_activation`.
+
+    Raises:
+      UserError: it has no ONNX operator.
+    """
+    if not isinstance(name, str) or name.lower() not in _ACTIVATIONS:
+      raise UserError(
+        f"hidden_act={name!r} cannot be written as ONNX; known are "
+        f"{', '.join(_ACTIVATIONS)}"
+      )
+    operator, attributes = _ACTIVATIONS[name.lower()]
+    return self.add(operator, x, **attributes)
+
+  def input(self, name: str, axes: Sequence[str | int]) -> str:
+    """Declares an int64 input with these axes, names or sizes."""
+    helper, kind = self._onnx.helper, self._onnx.TensorProto.INT64
+    self._inputs.append(helper.make_tensor_value_info(name, kind, axes))
+    return name
+
+  def output(
+    self, name: str, value: str, axes: Sequence[str | int], kind: str = "FLOAT"
+  ) -> None:
+    """Declares a tensor as an output, and gives it that name."""
+    kind = getattr(self._onnx.TensorProto, kind)
+    output = self._onnx.helper.make_tensor_value_info(name, kind, axes)
+    self._outputs.append(output)
+    # An Identity would do, but runtimes drop it with its name.
+    for node in self._nodes:
+      for names in (node.input, node.output):
+        names[:] = [name if other == value else other for other in names]
+
+  def to_bytes(self) -> bytes:
+    """The model as the content of an .onnx file.
+
+    Raises:
+      UserError: it is larger than such a file can be.
+    """
+    size = sum(len(tensor.raw_data) for tensor in self._constants.values())
+    if size > _MAX_BYTES:
+      raise UserError(
+        f"the model has {size / 2**30:.1f} GiB of weights, and an ONNX file "
+        f"at most 2; use --runtime=tensorflow, or export a SavedModel"
+      )
+    helper = self._onnx.helper
+    graph = helper.make_graph(
+      self._nodes,
+      "bert",
+      self._inputs,
+      self._outputs,
+      list(self._constants.values()),
+    )
+    model = helper.make_model(
+      graph,
+      opset_imports=[helper.make_opsetid("", _OPSET)],
+      ir_version=_IR_VERSION,
+    )
+    return model.SerializeToString()
+
+
+def sequence_inputs(graph: OnnxGraph) -> list[str]:
+  """The three sequences, int64 [batch, length], as inputs of the graph."""
+  axes = ("batch", "length")
+  return [graph.input(name, axes) for name in records.SEQUENCES]
+
+
+def encoder(
+  graph: OnnxGraph,
+  config: modeling.BertConfig,
+  sequences: Sequence[str],
+  wanted: Collection[str],
+) -> dict[str, str]:
+  """Adds the encoder to a graph.
+
+  Args:
+    graph: the graph; its weights have the names of released checkpoints.
+    config: sizes of the model.
+    sequences: input_ids, input_mask and segment_ids, integer [B, S].
+    wanted: the outputs that are needed: POOLED, and names by `layer_name`. If
+      the highest is not among them, it is computed for the first position only.
+
+  Returns:
+    Dict from the name of each output to its tensor.
+  """
+  input_ids, input_mask, segment_ids = sequences
+  x = _embeddings(graph, config, input_ids, segment_ids)
+  mask = graph.add("Cast", input_mask, to=graph.float_kind)
+  mask = graph.add("Unsqueeze", mask, graph.integers(1, 2))  # [B, 1, 1, S]
+  mask = graph.add("Sub", graph.number(1.0), mask)
+  mask = graph.add("Mul", mask, graph.number(MASKED_SCORE))
+  last = config.num_hidden_layers - 1
+  outputs = {}
+  for index in range(config.num_hidden_layers):
+    is_first_only = index == last and layer_name(last) not in wanted
+    x = _block(graph, config, x, mask, index, is_first_only)
+    outputs[layer_name(index)] = x
+  if POOLED in wanted:
+    first = graph.add("Gather", x, graph.constant(np.int64(0)), axis=1)
+    pooled = graph.dense(first, "bert/pooler/dense")
+    outputs[POOLED] = graph.add("Tanh", pooled)
+  return {name: outputs[name] for name in wanted}
+
+
+def _embeddings(graph, config, input_ids, segment_ids):
+  """The sum of the three embeddings, normalized: [B, S, H]."""
+  scope = "bert/embeddings"
+  words = graph.weight(f"{scope}/word_embeddings")
+  types = graph.weight(f"{scope}/token_type_embeddings")
+  positions = graph.weight(f"{scope}/position_embeddings")
+  if config.type_vocab_size == 1:  # Then the second text's is zero.
+    zeros = graph.constant(np.zeros([1, config.hidden_size], np.float32))
+    types = graph.add("Concat", types, zeros, axis=0)
+  x = graph.add("Gather", words, input_ids)
+  x = graph.add("Add", x, graph.add("Gather", types, segment_ids))
+  length = graph.add("Shape", input_ids, start=1, end=2)
+  first = graph.add("Slice", positions, graph.integers(0), length)  # [S, H]
+  return graph.layer_norm(graph.add("Add", x, first), scope)
+
+
+def _block(graph, config, x, mask, index, is_first_only):
+  """One block, [B, S, H], or [B, 1, H] of the first position only."""
+  scope = f"bert/encoder/layer_{index}"
+  queries_of = x
+  if is_first_only:
+    queries_of = graph.add(
+      "Slice", x, graph.integers(0), graph.integers(1), graph.integers(1)
+    )
+  size = config.hidden_size // config.num_attention_heads
+
+  def heads(tensor, name, order):
+    projected = graph.dense(tensor, f"{scope}/attention/self/{name}")
+    shape = graph.integers(0, 0, config.num_attention_heads, size)
+    projected = graph.add("Reshape", projected, shape)
+    return graph.add("Transpose", projected, perm=order)
+
+  query = heads(queries_of, "query", [0, 2, 1, 3])  # [B, N, F, D]
+  key = heads(x, "key", [0, 2, 3, 1])  # [B, N, D, S]
+  value = heads(x, "value", [0, 2, 1, 3])  # [B, N, S, D]
+  scores = graph.add("MatMul", query, key)
+  scores = graph.add("Div", scores, graph.number(math.sqrt(size)))
+  probs = graph.add("Softmax", graph.add("Add", scores, mask), axis=-1)
+  context = graph.add("MatMul", probs, value)
+  context = graph.add("Transpose", context, perm=[0, 2, 1, 3])
+  shape = graph.integers(0, 0, config.hidden_size)
+  context = graph.add("Reshape", context, shape)
+  output = graph.dense(context, f"{scope}/attention/output/dense")
+  y = graph.add("Add", output, queries_of)
+  y = graph.layer_norm(y, f"{scope}/attention/output")
+  wide = graph.dense(y, f"{scope}/intermediate/dense")
+  wide = graph.activation(wide, config.hidden_act)
+  output = graph.dense(wide, f"{scope}/output/dense")
+  return graph.layer_norm(graph.add("Add", output, y), f"{scope}/output")

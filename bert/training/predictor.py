@@ -1,0 +1,368 @@
+"""Runs a trained model over rows of features.
+
+    predictor = Predictor(model_folder.find_model(folder), compute, head_shapes)
+    predictor(rows)["logits"]  # float32 [rows, C]
+
+`compute` builds the output layer of a task. The Predictor loads and checks the
+weights, forms the batches, and applies the encoder to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import numbers
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent import futures
+
+import numpy as np
+import tensorflow as tf
+
+from bert import fusion
+import modeling
+from bert import variables
+from bert.errors import UserError
+from bert.data import records
+from bert.training import (
+  checkpoints,
+  devices,
+  engines,
+  model_folder,
+  runtimes,
+  termination,
+)
+from bert.training.task import as_sequences
+
+Tensors = Mapping[str, "tf.Tensor"]
+
+# Fewer batches take less time than to compile activations for their shapes.
+_MANY_BATCHES = 50
+
+
+class InfiniteOutputError(UserError):
+  """A model computes numbers that are not finite."""
+
+
+class Predictor:
+  """A trained model, loaded once.
+
+  Args:
+    model: the model's files.
+    compute: `compute(bert, features) -> outputs` builds the graph, from a
+      BertModel, or EncodedBatch, and a dict of tensors [B, ...] to another such
+      dict. The variables that it requests from `variables` start from the
+      checkpoint. Each sequence of features [B, N, S] is a row of its own in
+      `bert`.
+    head_shapes: name and shape of the variables that `compute` adds to BERT's.
+    optional: names of variables that the checkpoint may lack.
+    spec: the features of a row, among them `input_mask`. Default: the three
+      sequences, as long as the model allows.
+    output_axes: for each output with axes that batches cut, the names of its
+      axes, as in `Feature.cut_axes`: {"start_logits": ("position",)}.
+    batch_size: rows per batch.
+    strategy: a `tf.distribute.Strategy`; default: the current one.
+    pad_to_max_length: give all batches the one static shape of `spec`.
+    precision: see BertModel. None is float32, or what a runtime prefers; see
+      `engines.load_engine`.
+    use_one_hot_embeddings: see BertModel.
+    runtime: what computes the encoder: "tensorflow", or another that
+      `engines.load_engine` knows.
+
+  Raises:
+    UserError: the precision or the runtime is unknown; or checkpoint,
+      vocabulary, batch size or `spec` do not fit.
+  """
+
+  def __init__(
+    self,
+    model: model_folder.Model,
+    compute: Callable[
+      [modeling.BertModel | engines.EncodedBatch, Tensors], Tensors
+    ],
+    head_shapes: Mapping[str, Sequence[int]] | None = None,
+    optional: Collection[str] = (),
+    spec: records.Spec | None = None,
+    output_axes: Mapping[str, Sequence[str | None]] | None = None,
+    batch_size: int = 32,
+    strategy: tf.distribute.Strategy | None = None,
+    pad_to_max_length: bool = False,
+    precision: str | None = None,
+    use_one_hot_embeddings: bool = False,
+    runtime: str = runtimes.TENSORFLOW,
+  ):
+    runtimes.check_runtime(runtime, precision)
+    self._config = model.config
+    self._compute = compute
+    length = model.config.max_position_embeddings
+    self._spec = spec or records.sequence_spec(length)
+    self._output_axes = output_axes or {}
+    self._batch_size = batch_size
+    self._strategy = strategy or tf.distribute.get_strategy()
+    self._replicas = self._strategy.num_replicas_in_sync
+    self._pads = pad_to_max_length
+    self._precision = precision or "float32"
+    self._use_one_hot_embeddings = use_one_hot_embeddings
+    self._can_compile = (
+      runtime == runtimes.TENSORFLOW
+      and not (self._precision == "float32" and fusion.HAS_ONEDNN)
+      and devices.is_one_cpu(self._strategy)
+    )
+    # A batch that devices share, or whose shape is static, is always full.
+    self._is_full = pad_to_max_length or self._replicas > 1
+    self._check_sizes()
+    model_folder.check_vocabulary(model)
+    uses_engine = runtime != runtimes.TENSORFLOW
+    before = engines.fingerprint(model) if uses_engine else None
+    wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
+    weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
+    self._store = variables.VariableStore(
+      initial_values=weights, is_for_inference=True
+    )
+    self._engine, encoded = None, {}
+    if uses_engine:
+      encoded = self._needed_outputs(runtime)
+      self._engine = engines.load_engine(
+        runtime, model, weights, list(encoded), precision, before
+      )
+    self._program, self._compiled_program = self._make_programs(encoded)
+    with self._strategy.scope():  # Tracing reads the weights.
+      self._outputs = self._program.get_concrete_function().structured_outputs
+    for name, output in self._outputs.items():
+      if name not in self._output_axes and None in output.shape[1:]:
+        raise ValueError(
+          f"the size of output {name}, {output.shape}, differs from batch to "
+          f"batch; name its axes in output_axes"
+        )
+
+  def __call__(
+    self,
+    rows: Sequence[Mapping],
+    progress: Callable[[int], object] = lambda count: None,
+  ) -> dict[str, np.ndarray | list[np.ndarray]]:
+    """The outputs of each row, in the order of the rows.
+
+    Rows of similar length share a batch.
+
+    Args:
+      rows: dicts of the features in the spec: numbers, or nested lists of them,
+        with or without padding.
+      progress: called after each batch with the number of its rows.
+
+    Returns:
+      Dict from name to an array [rows, ...] or, for names in `output_axes`, a
+      list of arrays, each cut to its row's own size.
+
+    Raises:
+      InfiniteOutputError: an output is not finite.
+    """
+    rank = len(self._spec["input_mask"].shape)
+    sizes = [_used_size(row["input_mask"], rank) for row in rows]
+    # Longest first, so that the threads end at about the same time.
+    order = sorted(range(len(rows)), key=lambda i: sizes[i][::-1], reverse=True)
+    batches = [
+      order[start : start + self._batch_size]
+      for start in range(0, len(order), self._batch_size)
+    ]
+    results = {
+      name: [None] * len(rows)
+      if name in self._output_axes
+      else np.zeros([len(rows), *output.shape[1:]], output.dtype.as_numpy_dtype)
+      for name, output in self._outputs.items()
+    }
+
+    compiles = self._can_compile and len(batches) >= _MANY_BATCHES
+    program = self._compiled_program if compiles else self._program
+
+    def run(batch):
+      largest = np.max([sizes[i] for i in batch], axis=0, initial=1).tolist()
+      outputs = self._call(program, [rows[i] for i in batch], largest)
+      for name, output in outputs.items():
+        for i, values in zip(batch, output, strict=False):
+          results[name][i] = self._cut(name, values, sizes[i])
+
+    # Two batches at a time use cores that one leaves idle.
+    with (
+      futures.ThreadPoolExecutor(1 if self._is_full else 2) as pool,
+      # After an error, or Ctrl-C, the batches that have not begun are dropped.
+      contextlib.closing(pool.map(run, batches)) as finished,
+    ):
+      for batch, _ in zip(batches, finished, strict=True):
+        termination.raise_if_signaled()
+        progress(len(batch))
+    return results
+
+  @property
+  def variables(self) -> list[tf.Variable]:
+    """The model's variables."""
+    return [variable for _, variable in self._store.items()]
+
+  def compute(
+    self,
+    features: Tensors,
+    encoder: type[modeling.BertModel] = modeling.BertModel,
+  ) -> Tensors:
+    """The outputs of a batch [B, ...], as a part of the caller's graph.
+
+    Args:
+      features: the features in the spec.
+      encoder: the class of the encoder.
+    """
+    with self._store, fusion.forward_only():
+      return dict(self._compute(self._encode(features, encoder), features))
+
+  def _make_programs(self, encoded):
+    """A program for few batches, and one for many."""
+    return [
+      tf.function(
+        functools.partial(self._run, compiles),
+        input_signature=[self._signature(), encoded],
+        autograph=False,
+      )
+      for compiles in (False, True)
+    ]
+
+  def _call(self, program, rows, largest):
+    """Outputs of one batch, as arrays; `largest` is the size of its rows."""
+    features = self._pad(rows, largest)
+    encoded = self._engine(features) if self._engine else {}
+    with self._strategy.scope():
+      outputs = program(features, encoded)
+    outputs = {name: output.numpy() for name, output in outputs.items()}
+    for name, output in outputs.items():
+      if output.dtype.kind == "f" and not np.isfinite(output).all():
+        raise InfiniteOutputError(
+          f"checkpoint {self._store.initial_values.prefix} gives {name} that "
+          f"are infinite or not a number; its files are damaged or its "
+          f"training diverged: pass another checkpoint"
+        )
+    return outputs
+
+  def _pad(self, rows, largest):
+    """The features of one batch, arrays [B, ...] filled up with zeros."""
+    axes = self._spec["input_mask"].cut_axes
+    sizes = {} if self._pads else dict(zip(axes, largest, strict=True))
+    count = self._batch_size if self._is_full else len(rows)
+    features = {}
+    for name, feature in self._spec.items():
+      shape = _cut_shape(feature, sizes)
+      dtype = _tensor_type(feature).as_numpy_dtype
+      features[name] = np.zeros([count, *shape], dtype)
+      _fill(features[name], [row[name] for row in rows], 1 + len(shape))
+    return features
+
+  def _cut(self, name, values, size):
+    """A row's output, without the padding that its batch added."""
+    if name not in self._output_axes:
+      return values
+    sizes = dict(zip(self._spec["input_mask"].cut_axes, size, strict=True))
+    axes = self._output_axes[name]
+    cut = tuple(slice(sizes[axis] if axis else None) for axis in axes)
+    # A view would keep the whole batch in memory.
+    return values[cut].copy()
+
+  def _signature(self):
+    """The TensorSpec of each feature [B, ...]."""
+    axes = self._spec["input_mask"].cut_axes
+    any_size = {} if self._pads else dict.fromkeys(axes)
+    count = self._batch_size if self._pads else None
+    return {
+      name: tf.TensorSpec(
+        [count, *_cut_shape(feature, any_size)], _tensor_type(feature)
+      )
+      for name, feature in self._spec.items()
+    }
+
+  def _needed_outputs(self, runtime):
+    """The TensorSpec of each output of the encoder that `compute` reads."""
+    if self._replicas > 1:
+      raise UserError(f"--runtime={runtime} runs on one device, not on several")
+    shapes = engines.output_shapes(self._config)
+    specs = {name: tf.TensorSpec(shape) for name, shape in shapes.items()}
+    read = set()
+
+    def trace(features, encoded):
+      batch = engines.EncodedBatch(self._config, encoded)
+      with self._store:
+        self._compute(batch, features)
+      read.update(batch.read)
+
+    tf.function(
+      trace, input_signature=[self._signature(), specs], autograph=False
+    ).get_concrete_function()
+    return {name: specs[name] for name in read}
+
+  def _run(self, compiles, features, encoded):
+    """The outputs [B, ...] of a batch, which the replicas share."""
+    run_share = functools.partial(self._run_share, compiles)
+    shares = self._strategy.run(run_share, [features, encoded])
+    return {
+      name: tf.concat(self._strategy.experimental_local_results(share), axis=0)
+      for name, share in shares.items()
+    }
+
+  def _run_share(self, compiles, features, encoded):
+    """The outputs of a replica's part of a batch.
+
+    `compiles` says whether activations are compiled for each shape.
+    """
+    features = devices.share(features)
+    if not self._engine:
+      with fusion.enabled(compiles):
+        return self.compute(features)
+    with self._store:
+      batch = engines.EncodedBatch(self._config, encoded)
+      return dict(self._compute(batch, features))
+
+  def _encode(self, features, encoder):
+    """The encoder of a batch."""
+    return encoder(
+      self._config,
+      False,
+      *(as_sequences(features[name]) for name in records.SEQUENCES),
+      self._use_one_hot_embeddings,
+      precision=self._precision,
+    )
+
+  def _check_sizes(self):
+    length = self._spec["input_mask"].shape[-1]
+    limit = self._config.max_position_embeddings
+    if length > limit:
+      raise UserError(
+        f"--max_seq_length={length} is more than the {limit} positions of the "
+        f"model; lower it"
+      )
+    size = self._batch_size
+    if not isinstance(size, numbers.Integral) or size < 1:
+      raise UserError(f"--batch_size={size!r} is not a whole number above 0")
+    devices.check_batch_size("--batch_size", size, self._replicas)
+
+
+def _tensor_type(feature):
+  # TPUs emulate int64 slowly, and ids fit into int32.
+  return tf.int32 if feature.dtype == "int64" else tf.float32
+
+
+def _cut_shape(feature, sizes):
+  """A feature's shape, with the given sizes of the axes that are cut."""
+  axes = itertools.zip_longest(feature.shape, feature.cut_axes)
+  return [sizes.get(axis, size) if axis else size for size, axis in axes]
+
+
+def _used_size(mask, rank):
+  """How far the ones of a nested list reach along each axis."""
+  if rank == 1:
+    used = np.flatnonzero(mask)
+    return (int(used[-1]) + 1 if len(used) else 0,)
+  parts = [_used_size(part, rank - 1) for part in mask]
+  count = max((i for i, part in enumerate(parts, 1) if all(part)), default=0)
+  return (count, *np.max(parts, axis=0).tolist())
+
+
+def _fill(target, values, rank):
+  """Copies a nested list to the start of each axis of an array."""
+  if rank == 1:
+    target[: len(values)] = values[: len(target)]
+    return
+  for part, value in zip(target, values, strict=False):
+    _fill(part, value, rank - 1)

@@ -1,0 +1,326 @@
+"""Rows in TFRecord files that may be larger than memory.
+
+The files are read once before training: every record is checked, and the
+position of each block of 1,024 consecutive records is kept. Afterwards,
+records can be read in any order, whole blocks at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import math
+import os
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from google.protobuf.message import DecodeError
+
+from bert import variables
+from bert.errors import UserError, listing, plural
+from bert.data import files, records
+
+# Records that are read at once from one position in a file: enough to read from
+# a disk or a bucket at full speed, few enough for a shuffle window to hold the
+# records of many positions.
+BLOCK_ROWS = 1024
+
+
+class Layout(NamedTuple):
+  """The contents of a file's records.
+
+  Attributes:
+    max_seq_length: S, the number of `input_ids`.
+    max_predictions_per_seq: P, the masked positions; 0 for none.
+    next_sentence_prediction: whether there are `next_sentence_labels`.
+  """
+
+  max_seq_length: int
+  max_predictions_per_seq: int
+  next_sentence_prediction: bool
+
+
+def describe(path: str | os.PathLike) -> Layout:
+  """Returns the Layout of a TFRecord file, from its first record.
+
+  Raises:
+    UserError: there is no such file, it is empty or not a TFRecord file, or
+      its records have no `input_ids`.
+  """
+  path = os.fspath(path)
+  record = next(records.read_records(path), None)
+  if record is None:
+    raise UserError(f"{path} is empty; make or copy the file again")
+  features = _decode_example(f"{path}: record 0", record)
+
+  def size(name):
+    return len(features[name].int64_list.value) if name in features else 0
+
+  if not size("input_ids"):
+    raise UserError(
+      f"{path}: record 0 has no input_ids, but "
+      f"{listing(sorted(features)) or 'nothing'}; pass files of "
+      f"pre-training data"
+    )
+  return Layout(
+    size("input_ids"),
+    size("masked_lm_positions"),
+    "next_sentence_labels" in features,
+  )
+
+
+def without_empty(paths: Sequence[str]) -> Sequence[str]:
+  """The files that are not empty; all of them if each one is.
+
+  With more files than instances, create_pretraining_data.py leaves some empty.
+  """
+  found = [path for path in paths if files.size(path)]
+  if 0 < len(found) < len(paths):
+    logging.warning(
+      "Skipping %s", plural(len(paths) - len(found), "empty file")
+    )
+  return found or paths
+
+
+class _Block(NamedTuple):
+  """Consecutive records of one file; offset and size are in bytes."""
+
+  path: str
+  first_row: int
+  offset: int
+  size: int
+  digest: bytes
+
+
+class RecordFiles:
+  """The records of several TFRecord files, all of them checked.
+
+  Args:
+    paths: the files.
+    spec: the spec of their records, with a feature `input_mask`.
+    vocab_size: V, the limit of ids in pre-training data; None to check no
+      values.
+
+  Attributes:
+    spec: the spec.
+    lengths: uint16 or int32 [rows], see `row_lengths`.
+    block_sizes: int64 [blocks], number of consecutive rows in each block.
+    fingerprint: hex string that depends on all records, their order and their
+      distribution over files.
+
+  Raises:
+    UserError: a file cannot be read, is truncated or damaged, or a record does
+      not fit the spec or the vocabulary.
+  """
+
+  def __init__(
+    self,
+    paths: Iterable[str | os.PathLike],
+    spec: records.Spec,
+    vocab_size: int | None = None,
+  ):
+    variables.check_eager()
+    self.spec = dict(spec)
+    self._blocks = []
+    limits = _limits(spec, vocab_size) if vocab_size else {}
+    lengths = [np.zeros(0, np.int32)]
+    total = hashlib.blake2b(digest_size=16)
+    rows = 0
+    for path in map(os.fspath, paths):
+      first_row, offset = rows, 0
+      for content, features in _read_blocks(path, spec):
+        _check_values(path, rows - first_row, features, limits)
+        size = sum(map(len, content)) + len(content) * records.FRAME_BYTES
+        block = _Block(path, rows, offset, size, _digest(content))
+        self._blocks.append(block)
+        # Offset 0 marks the beginning of a file.
+        total.update(struct.pack("<QQ", rows, offset) + block.digest)
+        lengths.append(row_lengths(features, spec).numpy())
+        offset += size
+        rows += len(content)
+    is_short = spec["input_mask"].shape[-1] < 2**16
+    self.lengths = np.concatenate(lengths).astype("u2" if is_short else "i4")
+    self._first_rows = np.array([b.first_row for b in self._blocks], np.int64)
+    self.block_sizes = np.diff(self._first_rows, append=rows)
+    self.fingerprint = total.hexdigest()
+
+  def __len__(self) -> int:
+    return len(self.lengths)
+
+  def read(self, rows: np.ndarray) -> list[bytes]:
+    """Reads records, each block among them once.
+
+    Args:
+      rows: int64 [n].
+
+    Returns:
+      The n serialized records.
+
+    Raises:
+      UserError: a file has changed.
+    """
+    blocks = np.searchsorted(self._first_rows, rows, side="right") - 1
+    found = [b""] * len(rows)
+    for index in np.unique(blocks):
+      content = _read_block(self._blocks[index])
+      for i in np.flatnonzero(blocks == index):
+        found[i] = content[rows[i] - self._first_rows[index]]
+    return found
+
+
+def _read_blocks(path, spec):
+  """Yields the records of each block of a TFRecord file, and their features.
+
+  Raises:
+    UserError: the file is damaged, or its rows do not fit the spec.
+  """
+  rows = enumerate(records.read_records(path))
+  while block := list(itertools.islice(rows, BLOCK_ROWS)):
+    serialized = [record for _, record in block]
+    try:
+      features = parse_int64(serialized, spec)
+    except (tf.errors.OpError, UnicodeDecodeError):
+      # The error does not say which record is wrong.
+      for number, record in block:
+        _check_record(f"{path}: record {number}", record, spec)
+      raise
+    yield serialized, features
+
+
+def _check_record(where, record, spec):
+  """Raises UserError if a record does not fit the spec."""
+  features = _decode_example(where, record)
+  for name, feature in spec.items():
+    kind = "int64_list" if feature.dtype == "int64" else "float_list"
+    if name not in features or not features[name].HasField(kind):
+      raise UserError(
+        f"{where} has no {name} of type {feature.dtype}; create the file with "
+        f"the settings of this run"
+      )
+    count = len(getattr(features[name], kind).value)
+    if count != math.prod(feature.shape):
+      raise UserError(
+        f"{where}: {name} has {count} values, expected "
+        f"{math.prod(feature.shape)}; create the file with the settings of "
+        f"this run, such as --max_seq_length"
+      )
+
+
+def _decode_example(where, record):
+  """The features of a serialized `tf.train.Example` by name.
+
+  Raises:
+    UserError: it is not one; the message begins with `where`.
+  """
+  try:
+    return tf.train.Example.FromString(record).features.feature
+  except DecodeError as error:
+    raise UserError(
+      f"{where} is not a tf.train.Example; pass a file of examples"
+    ) from error
+
+
+def parse_int64(
+  serialized: tf.Tensor, spec: records.Spec
+) -> dict[str, tf.Tensor]:
+  """Features [B, ...], int64 or float32, of serialized rows [B]."""
+  fixed = {
+    name: tf.io.FixedLenFeature(list(feature.shape), feature.dtype)
+    for name, feature in spec.items()
+  }
+  return tf.io.parse_example(serialized, fixed)
+
+
+def row_extents(
+  features: Mapping[str, tf.Tensor], spec: records.Spec
+) -> dict[str, tf.Tensor]:
+  """How far the real positions of each row reach along each axis that is cut.
+
+  Args:
+    features: dict with `input_mask`, integer [B, ..., S].
+    spec: the rows' spec.
+
+  Returns:
+    Dict from the name of each axis in `cut_axes` to int32 [B].
+  """
+  mask = tf.cast(features["input_mask"], tf.int32)
+  extents = {}
+  for axis, name in enumerate(spec["input_mask"].cut_axes, start=1):
+    if name is not None:
+      others = [i for i in range(1, mask.shape.rank) if i != axis]
+      is_used = tf.reduce_max(mask, axis=others) if others else mask
+      ends = tf.range(1, mask.shape[axis] + 1)
+      extents[name] = tf.reduce_max(is_used * ends, axis=1)
+  return extents
+
+
+def row_lengths(
+  features: Mapping[str, tf.Tensor], spec: records.Spec
+) -> tf.Tensor:
+  """The length of each row up to its last real position, int32 [B]."""
+  return row_extents(features, spec)[records.POSITION]
+
+
+def _limits(spec, vocab_size):
+  """Limits that values of integer features must be below."""
+  limits = {
+    "input_ids": vocab_size,
+    "input_mask": 2,
+    "masked_lm_positions": spec["input_ids"].shape[0],
+    "masked_lm_ids": vocab_size,
+    "next_sentence_labels": 2,
+  }
+  return {name: limits[name] for name in spec if name in limits}
+
+
+def _check_values(path, first_number, features, limits):
+  """Raises UserError if a record's value is not from 0 to below its limit."""
+  for name, limit in limits.items():
+    values = features[name].numpy()
+    wrong = np.argwhere((values < 0) | (values >= limit))
+    if not len(wrong):
+      continue
+    value = values[tuple(wrong[0])]
+    where = f"{path}: record {first_number + wrong[0][0]}: {name} holds"
+    if name.endswith("_ids") and value >= limit:
+      raise UserError(
+        f"{where} id {value}, beyond a vocabulary of {limit} entries; pass the "
+        f"--vocab_file and --bert_config_file that the records were made with"
+      )
+    raise UserError(
+      f"{where} {value}, which is not from 0 to {limit - 1}; make or copy the "
+      f"file again"
+    )
+
+
+def _digest(content):
+  """A hash of records; the same on every machine."""
+  hashes = tf.strings.to_hash_bucket_fast(content, 2**63 - 1).numpy()
+  return hashlib.blake2b(hashes.tobytes(), digest_size=16).digest()
+
+
+def _read_block(block):
+  """The records of a block, a list of bytes."""
+  content = []
+  size = 0
+  try:
+    with contextlib.suppress(UserError):  # A damaged block has changed.
+      for record in records.read_records(block.path, block.offset):
+        content.append(record)
+        size += len(record) + records.FRAME_BYTES
+        if size >= block.size:
+          break
+  except (OSError, tf.errors.NotFoundError):
+    files.check_is_file(block.path)
+    raise
+  if not content or _digest(content) != block.digest:
+    raise UserError(
+      f"{block.path} changed since this run began; run the same command again "
+      f"with the original file"
+    )
+  return content

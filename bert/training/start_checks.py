@@ -1,0 +1,110 @@
+"""Checks of the checkpoint and the folder of a training, before it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from absl import logging
+
+import modeling
+from bert.errors import UserError
+from bert.data import files
+from bert.training import checkpoints, flag_checks, model_folder
+
+
+def check_init_path(init_checkpoint: str | None) -> None:
+  """Raises UserError unless a checkpoint, if one is wanted, exists."""
+  if init_checkpoint is None:
+    return
+  if not init_checkpoint:
+    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
+  checkpoints.find_checkpoint(init_checkpoint)
+
+
+def check_init_checkpoint(
+  config: modeling.BertConfig,
+  head_shapes: Mapping[str, list[int]],
+  init_checkpoint: str | None,
+) -> bool:
+  """Raises UserError unless a checkpoint, if there is one, fits the model.
+
+  Returns:
+    Whether it has the task's own variables, `head_shapes`, too.
+  """
+  if init_checkpoint is None:
+    return False
+  wanted = {**modeling.variable_shapes(config), **head_shapes}
+  optional = {*head_shapes, *checkpoints.POOLER}
+  weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
+  skipped = weights.verify().skipped
+  if not skipped.isdisjoint(checkpoints.POOLER):
+    logging.warning(
+      "%s has no pooler; it is initialized randomly", weights.prefix
+    )
+  return skipped.isdisjoint(head_shapes)
+
+
+def check_reads_as_trained(
+  contents: Mapping[str, str | bytes], folder: str
+) -> None:
+  """Raises UserError if flags contradict the files of a trained model.
+
+  Args:
+    contents: the files of the model that the flags name, see `ModelFiles`.
+    folder: folder of the trained weights. Models that this project trains
+      record their casing; all others are not checked.
+  """
+  path = os.path.join(folder, "bert_config.json")
+  trained = files.read_json(path, dict) or {}
+  given = json.loads(contents.get("bert_config.json", "{}"))
+  if not {"do_lower_case"} <= trained.keys() & given.keys():
+    return
+  if trained["do_lower_case"] != given["do_lower_case"]:
+    raise UserError(
+      f"--do_lower_case={given['do_lower_case']} contradicts {path}: the model "
+      f"was trained with --do_lower_case={trained['do_lower_case']}; pass that"
+    )
+  path = model_folder.find_vocabulary(folder)
+  given = [v for name, v in contents.items() if name != "bert_config.json"]
+  if given and path and _pieces(given[0]) != _pieces(files.read_bytes(path)):
+    flag = "spm_model_file" if path.endswith(".model") else "vocab_file"
+    raise UserError(
+      f"the model was trained with another vocabulary; pass --{flag}={path}"
+    )
+
+
+def _pieces(content):
+  """The content of a vocabulary, whatever ends its lines and the file."""
+  content = content.encode() if isinstance(content, str) else content
+  return content.replace(b"\r", b"").rstrip()
+
+
+def check_output_dir(
+  shapes: Mapping[str, list[int]], output_dir: str, do_train: bool
+) -> bool:
+  """Raises UserError if an output folder holds another model.
+
+  Returns:
+    Whether it holds a valid checkpoint of a training of the variables `shapes`.
+  """
+  flag_checks.check_output_folder(output_dir)
+  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
+  newest = checkpoints.latest_valid(output_dir)
+  if not newest:
+    if do_train and checkpoints.exists(release):
+      raise UserError(
+        f"--output_dir={output_dir} holds a model, {release}, which training "
+        f"would overwrite; pass another folder"
+      )
+    return False
+  for name, shape in shapes.items():
+    found = newest.shapes.get(name)
+    if found != shape:
+      difference = f"has shape {found}, expected {shape}"
+      raise UserError(
+        f"--output_dir={output_dir} holds another model: {name} "
+        f"{'is missing' if found is None else difference}; pass another folder"
+      )
+  return True

@@ -1,3 +1,0 @@
-"""From a trained model to other formats and programs, and back."""
-
-import quiet_start  # noqa: F401  Before TensorFlow.

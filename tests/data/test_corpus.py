@@ -1,0 +1,474 @@
+"""Corpora in shards: what these hold, and how work on them is shared."""
+
+import bz2
+import concurrent.futures
+import contextlib
+import gzip
+import itertools
+import lzma
+import multiprocessing
+import os
+import pathlib
+import random
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import hypothesis
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from bert.data import corpus, corpus_beam, corpus_workers, files
+
+# Lines of all kinds: with text, and blank in the one way or the other.
+TEXTS = ("a", "b c", "caf\u00e9 \u4e2d", " d\r", "\ufeff")
+BLANKS = ("", " ", "\t\r", "\u3000", "\x1c\u00a0")
+
+
+def _write(folder, contents, zipped=()):
+  """Files of these bytes; those of these numbers are zipped."""
+  paths = []
+  for number, content in enumerate(contents):
+    is_zipped = number in zipped
+    path = pathlib.Path(folder, f"{number}.txt{'.gz' * is_zipped}")
+    path.write_bytes(gzip.compress(content) if is_zipped else content)
+    paths.append(str(path))
+  return paths
+
+
+def _documents(lines):
+  """Runs of lines that are not blank."""
+  groups = itertools.groupby(lines, key=lambda line: bool(line.strip()))
+  return [list(group) for has_text, group in groups if has_text]
+
+
+@st.composite
+def _files(draw):
+  """Contents of some files, and the lines that these are read as."""
+  contents, lines = [], []
+  for _ in range(draw(st.integers(1, 4))):
+    drawn = draw(st.lists(st.sampled_from(TEXTS + BLANKS), max_size=12))
+    text = "".join(f"{line}\n" for line in drawn)
+    if drawn and drawn[-1] and draw(st.booleans()):
+      text = text.removesuffix("\n")
+    # A first line that is but a byte order mark is blank.
+    if drawn and drawn[0].startswith("\ufeff"):
+      drawn[0] = drawn[0].removeprefix("\ufeff")
+    contents.append(text.encode())
+    lines += drawn
+  return contents, lines
+
+
+@hypothesis.given(
+  _files(),
+  st.sampled_from([0, 1, 5, 20, 1000]),
+  st.integers(1, 3),
+  st.sets(st.integers(0, 3)),
+)
+def test_shards_are_whole_documents(files, shard_bytes, min_documents, zipped):
+  contents, lines = files
+  documents = _documents(lines)
+  hypothesis.assume(documents)
+  with tempfile.TemporaryDirectory() as folder:
+    found = corpus.scan(
+      _write(folder, contents, zipped), shard_bytes, min_documents
+    )
+    read = [list(corpus.shard_lines(shard)) for shard in found.shards]
+  assert found.num_documents == len(documents)
+  assert found.size == sum(map(len, contents))
+  assert [line for shard in read for line in shard] == lines
+  of_shards = [_documents(shard) for shard in read]
+  assert [d for shard in of_shards for d in shard] == documents
+  assert [shard.index for shard in found.shards] == list(range(len(read)))
+  counts = [len(shard) for shard in of_shards]
+  assert [shard.num_documents for shard in found.shards] == counts
+  assert len(counts) == 1 or min(counts) >= min_documents
+  assert len(counts) == 1 or shard_bytes
+  for shard, own in zip(found.shards[:-1], of_shards, strict=False):
+    # Full, and not full, or with too few documents, before its last one.
+    size = sum(text.stop - text.start for text in shard.ranges)
+    last = len("\n".join([*own[-1], ""]).encode())
+    assert size >= shard_bytes
+    assert size - last < shard_bytes + 8 or len(own) == min_documents
+
+
+@hypothesis.given(_files(), st.sampled_from([0, 5, 20]))
+def test_gzip_and_many_files_change_nothing(files, shard_bytes):
+  contents, lines = files
+  hypothesis.assume(_documents(lines))
+  shards = []
+  for zipped in ((), range(4)):
+    with tempfile.TemporaryDirectory() as folder:
+      paths = _write(folder, contents, zipped)
+      spool = f"{folder}/spool" if zipped else None
+      found = corpus.scan(paths, shard_bytes, 1, spool)
+      shards.append([list(corpus.shard_lines(s)) for s in found.shards])
+      ranges = [r for shard in found.shards for r in shard.ranges]
+    # Side by side, without a gap.
+    for path, content in zip(paths, contents, strict=True):
+      texts = [text for text in ranges if text.name == path]
+      stops = [0, *(text.stop for text in texts)]
+      assert [text.start for text in texts] == stops[:-1]
+      assert stops[-1] == len(content)
+  assert shards[0] == shards[1]
+
+
+def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
+  # Documents of 4 bytes, and 1 for the empty line behind each.
+  paths = _write(tmp_path, [b"aaa\n\nbbb\n\nccc\n\nddd\n\neee\n"])
+
+  def counts(*settings):
+    return [
+      shard.num_documents for shard in corpus.scan(paths, *settings).shards
+    ]
+
+  assert counts(0, 1) == [5]
+  assert counts(1, 1) == [1, 1, 1, 1, 1]
+  assert counts(5, 1) == [1, 1, 1, 1, 1]
+  assert counts(6, 1) == [2, 2, 1]
+  # The last one alone goes to those before.
+  assert counts(6, 2) == [2, 3]
+  assert counts(1, 3) == [5]
+  assert counts(11, 2) == [3, 2]
+
+
+def test_files_are_one_text(tmp_path, caplog):
+  caplog.set_level("INFO", "absl")
+  paths = _write(tmp_path, [b"a\n\nb", b"c\n", b"\nd\n\n", b"e\n"])
+  shards = corpus.scan(paths, 1, 1).shards
+  assert [_documents(corpus.shard_lines(shard)) for shard in shards] == [
+    [["a"]],
+    [["b", "c"]],
+    [["d"]],
+    [["e"]],
+  ]
+  (message,) = [record.getMessage() for record in caplog.records]
+  assert paths[0] in message
+  assert "continues in the next file" in message
+  assert paths[1] not in message
+
+
+def test_gzip_files_are_decompressed_once(tmp_path, monkeypatch):
+  content = b"".join(b"document %d\n\n" % n for n in range(50_000))
+  paths = _write(tmp_path, [content], {0})
+  sizes = []
+
+  class CountingFile(gzip.GzipFile):
+    def read(self, size=-1):
+      chunk = super().read(size)
+      sizes.append(len(chunk))
+      return chunk
+
+  monkeypatch.setattr(gzip, "GzipFile", CountingFile)
+  found = corpus.scan(paths, 50_000, 1, str(tmp_path / "spool"))
+  assert len(found.shards) > 10
+  lines = [line for shard in found.shards for line in corpus.shard_lines(shard)]
+  assert "".join(f"{line}\n" for line in lines).encode() == content
+  assert sum(sizes) == len(content)
+
+
+def test_a_long_line_and_a_large_file(tmp_path):
+  long = b"x" * 3_000_000
+  paths = _write(tmp_path, [b"a\n\n" * 100_000 + long + b"\n\nb\n"] * 2, {1})
+  for path in paths:
+    shards = corpus.scan([path], 100_000, 1).shards
+    lines = [line for shard in shards for line in corpus.shard_lines(shard)]
+    assert lines == ["a", ""] * 100_000 + [long.decode(), "", "b"]
+    assert [shard.num_documents for shard in shards] == [33_334] * 2 + [
+      33_333,
+      1,
+    ]
+
+
+@pytest.mark.parametrize(
+  ("content", "name", "words"),
+  [
+    (b"a\n\nb\ncaf\xe9\n", "x.txt", [":4: byte 8 is not UTF-8", "convert"]),
+    (
+      gzip.compress(b"a", mtime=0),
+      "x.txt",
+      ["x.txt:1: the file is compressed; decom"],
+    ),
+    (bz2.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
+    (lzma.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
+    (b"\n \n", "x.txt", ["no text in", "x.txt", "empty line between"]),
+    (b"", "x.txt", ["no text in"]),
+    (b"text", "x.txt.gz", ["x.txt.gz is not a complete gzip file", "again"]),
+    (
+      gzip.compress(random.Random(1).randbytes(50).hex().encode(), mtime=0)[
+        :-20
+      ],
+      "x.txt.gz",
+      ["x.txt.gz is not a complete gzip file", "again"],
+    ),
+  ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, content, name, words):
+  path = tmp_path / name
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=r"x\.txt") as caught:
+    corpus.scan([str(path)], 0, 1)
+  assert all(word in str(caught.value) for word in words)
+  assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_becomes_shorter_is_noticed(tmp_path):
+  paths = _write(tmp_path, [b"a\n\nb\n\nc\n"])
+  shards = corpus.scan(paths, 1, 1).shards
+  pathlib.Path(paths[0]).write_bytes(b"a\n\nb\n")
+  with pytest.raises(ValueError, match="became shorter while it was read"):
+    list(corpus.shard_lines(shards[1]))
+
+
+def test_random_streams():
+  def draws(stream):
+    return [stream.random() for _ in range(5)]
+
+  assert draws(corpus.random_stream(7, 0)) == draws(random.Random(7))
+  streams = [corpus.random_stream(s, i) for s in (7, 8) for i in (0, 1, 2)]
+  assert len({tuple(draws(stream)) for stream in streams}) == 6
+  again = corpus.random_stream(7, 1)
+  assert draws(again) == draws(corpus.random_stream(7, 1))
+
+
+@pytest.fixture(scope="module")
+def config(goldens):
+  return corpus.CorpusConfig(
+    vocab_file=str(goldens / "vocab.txt"),
+    spm_model_file=None,
+    do_lower_case=True,
+    max_seq_length=32,
+    dupe_factor=2,
+    short_seq_prob=0.1,
+    masked_lm_prob=0.15,
+    max_predictions_per_seq=5,
+    random_seed=1,
+  )
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory, goldens):
+  """A corpus whose first document takes longer than all others together."""
+  path = tmp_path_factory.mktemp("text") / "text.txt"
+  documents = (goldens / "corpus.txt").read_text("utf-8").split("\n\n")
+  first = "\n".join(d.strip() for d in documents * 5)
+  path.write_text("\n\n".join([first, *documents]) + "\n", encoding="utf-8")
+  return str(path)
+
+
+def _records(path):
+  return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+
+
+def _write_records(found, config, outputs, num_workers, *callback):
+  with corpus_workers.workspace(outputs) as (paths, prefix):
+    return corpus_workers.write_records(
+      found, config, paths, prefix, num_workers, *callback
+    )
+
+
+def test_counts_and_order_of_a_shard(tmp_path, config):
+  (path,) = _write(tmp_path, [b"the of and\nthe\n\n\x01\n\nto \xe4\xb8\xad\n"])
+  (shard,) = corpus.scan([path], 0, 2).shards
+  assert shard.num_documents == 3  # One of them has no text.
+  done = []
+  records, counts = corpus.records_of_shard(
+    shard, config, lambda: done.append(1)
+  )
+  assert counts["pieces"] == 6
+  assert counts["unknown"] == 1
+  assert counts["instances"] == len(records)
+  masks = [
+    tf.train.Example.FromString(r).features.feature["input_mask"].int64_list
+    for r in records
+  ]
+  assert counts["tokens"] == sum(sum(mask.value) for mask in masks)
+  assert sum(done) == 2 * config.dupe_factor
+
+
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_files_do_not_depend_on_the_workers(
+  tmp_path, config, text, num_outputs
+):
+  found = corpus.scan([text], 1000, 2)
+  assert len(found.shards) > 5
+  wanted = [[] for _ in range(num_outputs)]
+  for shard in found.shards:
+    records, _ = corpus.records_of_shard(shard, config)
+    for place, record in enumerate(records, shard.index):
+      wanted[place % num_outputs].append(record)
+  contents = []
+  for num_workers in (1, 2, 3):
+    folder = tmp_path / str(num_workers)
+    folder.mkdir()
+    outputs = [str(folder / f"{n}.tfrecord") for n in range(num_outputs)]
+    done = []
+    counts = _write_records(found, config, outputs, num_workers, done.append)
+    assert [_records(path) for path in outputs] == wanted
+    assert counts["instances"] == sum(map(len, wanted))
+    assert sum(done) == found.num_documents * config.dupe_factor
+    assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, outputs))
+    contents.append([pathlib.Path(path).read_bytes() for path in outputs])
+  assert contents[0] == contents[1] == contents[2]
+
+
+def test_shards_that_are_done_early_wait(tmp_path, config, text):
+  """The first shard is by far the largest, so others are done before it."""
+  found = corpus.scan([text], 1000, 2)
+  output = tmp_path / "out"
+  seen = set()
+  stop = threading.Event()
+
+  def watch():
+    while not stop.is_set():
+      seen.update(os.listdir(tmp_path))
+      time.sleep(0.001)
+
+  watcher = threading.Thread(target=watch)
+  watcher.start()
+  try:
+    _write_records(found, config, [str(output)], 2)
+  finally:
+    stop.set()
+    watcher.join()
+  assert "out.partial.tmp-shard-00001-0" in seen
+  wanted = [corpus.records_of_shard(s, config)[0] for s in found.shards]
+  assert _records(output) == list(itertools.chain(*wanted))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_error_in_a_shard_leaves_nothing(tmp_path, config, num_workers):
+  text = "the of\n\nand to\n\n" * 3 + "\x01\n\n\x02\n\n" + "the of\n\n" * 4
+  (path,) = _write(tmp_path, [text.encode()])
+  found = corpus.scan([path], 1, 2)
+  out = tmp_path / "out"
+  out.mkdir()
+  (out / "0").write_text("what was there")
+  (out / "0.partial.tmp-shard-00099-0").write_text("of a run that was killed")
+  outputs = [str(out / "0"), str(out / "1")]
+  with pytest.raises(ValueError, match=r"0\.txt has 0 documents .*--shard_mb"):
+    _write_records(found, config, outputs, num_workers)
+  assert os.listdir(out) == ["0"]
+  assert (out / "0").read_text() == "what was there"
+
+
+def test_another_runs_parts_are_left_alone(tmp_path, config, text):
+  found = corpus.scan([text], 1000, 2)
+  output = str(tmp_path / "out")
+  part = tmp_path / "out.partial.tmp-shard-00003-0"
+  with files.atomic_write(output) as partial:
+    part.write_text("of the run that goes on")
+    with pytest.raises(ValueError, match="another process is writing"):
+      _write_records(found, config, [output], 2)
+    assert part.read_text() == "of the run that goes on"
+    assert os.path.exists(partial)
+
+
+def test_too_few_documents(tmp_path, config):
+  (path,) = _write(tmp_path, [b"the of\n\n\x01\n"])
+  (shard,) = corpus.scan([path], 0, 2).shards
+  with pytest.raises(ValueError, match=r"0\.txt") as caught:
+    corpus.records_of_shard(shard, config)
+  for remedy in ("--shard_mb", "--next_sentence_prediction=false"):
+    assert remedy in str(caught.value)
+
+
+def test_a_killed_worker_is_said(tmp_path, config, text):
+  found = corpus.scan([text], 1000, 2)
+
+  def kill():
+    deadline = time.monotonic() + 60
+    while not (workers := multiprocessing.active_children()):
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    os.kill(workers[0].pid, signal.SIGKILL)
+
+  killer = threading.Thread(target=kill)
+  killer.start()
+  with pytest.raises(OSError, match=r"killed.*--num_workers.*--shard_mb"):
+    _write_records(found, config, [str(tmp_path / "out")], 2)
+  killer.join()
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_worker_killed_while_another_starts_is_said(
+  tmp_path, config, text, monkeypatch
+):
+  submit = concurrent.futures.ProcessPoolExecutor.submit
+  futures = []
+
+  def submit_too_late(self, *args):
+    if futures:
+      os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+      assert futures[0].exception(timeout=60)
+      raise OSError("handle is closed")
+    futures.append(submit(self, *args))
+    return futures[0]
+
+  monkeypatch.setattr(
+    concurrent.futures.ProcessPoolExecutor, "submit", submit_too_late
+  )
+  with pytest.raises(OSError, match="worker process was killed"):
+    _write_records(
+      corpus.scan([text], 1000, 2), config, [str(tmp_path / "out")], 2
+    )
+  assert os.listdir(tmp_path) == []
+
+
+@contextlib.contextmanager
+def _full_disk(limit):
+  """Lets this process write no file beyond a size, as if there were no room."""
+  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_full_disk_leaves_nothing(tmp_path, config, text, num_workers):
+  found = corpus.scan([text], 1000, 2)
+  with _full_disk(20_000), pytest.raises(OSError, match="File too large"):
+    _write_records(found, config, [str(tmp_path / "out")], num_workers)
+  assert os.listdir(tmp_path) == []
+
+
+def test_beam_is_asked_for_when_it_is_not_there(monkeypatch):
+  monkeypatch.setitem(sys.modules, "apache_beam", None)
+  with pytest.raises(ValueError, match=r"pip install -r requirements-beam.txt"):
+    corpus_beam.beam_pipeline("FnApiRunner", ["--temp_location=x"])
+
+
+def test_beam_for_google_cloud_is_asked_for(monkeypatch):
+  pytest.importorskip("apache_beam")
+  name = "apache_beam.runners.dataflow.internal.apiclient"
+  monkeypatch.setitem(sys.modules, name, None)
+  with pytest.raises(ValueError, match=r"pip install 'apache-beam\[gcp\]'$"):
+    corpus_beam.beam_pipeline("DataflowRunner", ["--project=x"])
+
+
+def test_an_error_of_a_runner_is_not_ours():
+  class JobFailed(Exception):
+    __module__ = "apache_beam.runners.any"
+
+  class Pipeline:
+    def run(self):
+      raise self.error
+
+  pipeline = Pipeline()
+  pipeline.error = JobFailed("State: FAILED, Error:\nno quota\n")
+  with pytest.raises(OSError, match=r"^no quota$"):
+    corpus_beam._run_pipeline(pipeline)
+  pipeline.error = KeyError("ours")
+  with pytest.raises(KeyError, match="ours"):
+    corpus_beam._run_pipeline(pipeline)
+
+
+def test_beam_gets_flags_alone():
+  with pytest.raises(ValueError, match=r"unexpected argument 'x'.*--name=val"):
+    corpus_beam.beam_pipeline("FnApiRunner", ["--temp_location", "x"])

@@ -1,0 +1,232 @@
+"""Models by name, from servers on loopback."""
+
+import functools
+import io
+import json
+import os
+import re
+import types
+import zipfile
+
+import huggingface_hub
+import pytest
+
+from bert.commands import convert_checkpoint
+from bert.errors import UserError
+from loopback import Answer, serve
+from bert.data import downloads, files
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NAME = "uncased_L-2_H-128_A-2"
+FILES = {
+  "config.json": b'{"model_type": "bert"}',
+  "model.safetensors": b"weights",
+  "vocab.txt": b"[UNK]\n",
+  "pytorch_model.bin": b"a pickle",
+  "onnx/model.onnx": b"other",
+  "onnx/config.json": b"of the other",
+  "spm.model": b"pieces",
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+  """Forgets what an earlier test resolved."""
+  downloads.use_cache_only(False)
+  yield
+  downloads.use_cache_only(False)
+
+
+@pytest.fixture
+def release_server(tmp_path, monkeypatch):
+  """A server with one release."""
+  monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+  stream = io.BytesIO()
+  with zipfile.ZipFile(stream, "w") as archive:
+    archive.writestr("bert_config.json", "{}")
+  path = f"/bert_models/2020_02_20/{NAME}.zip"
+  with serve({path: [Answer(stream.getvalue())]}) as server:
+    url = f"{server.url}/bert_models"
+    monkeypatch.setattr(downloads, "_RELEASES_URL", url)
+    yield server
+
+
+def test_a_release_is_downloaded_once(release_server, tmp_path):
+  for _ in range(2):
+    folder = downloads.local_path(NAME)
+    downloads.local_path.cache_clear()
+  assert folder == str(tmp_path / "cache" / "models" / NAME)
+  assert (tmp_path / "cache/models" / NAME / "bert_config.json").exists()
+  assert len(release_server.requests) == 1
+  downloads.use_cache_only(True)
+  assert downloads.local_path(NAME) == folder
+  with pytest.raises(UserError, match="--offline forbids downloading"):
+    downloads.local_path("uncased_L-4_H-128_A-2")
+
+
+def test_each_host_has_a_cache(release_server, tmp_path):
+  """Also those that write no results."""
+  files.write_only_in(str(tmp_path / "own"))
+  try:
+    folder = downloads.local_path(NAME)
+  finally:
+    files.write_only_in(None)
+  assert os.listdir(folder) == ["bert_config.json"]
+
+
+def test_what_exists_is_not_downloaded(release_server, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / NAME).mkdir()
+  for path in (NAME, str(tmp_path), "nowhere", "gs://bucket/model", ""):
+    assert downloads.local_path(path) == path
+  assert downloads.local_path(tmp_path) == str(tmp_path)
+  assert release_server.requests == []
+
+
+def test_a_remote_cache_is_refused(monkeypatch):
+  monkeypatch.setenv("BERT_CACHE", "gs://bucket/cache")
+  wanted = "BERT_CACHE=gs://bucket/cache is remote; set it to a local folder"
+  with pytest.raises(UserError, match=wanted):
+    downloads.local_path(NAME)
+
+
+@pytest.mark.parametrize("in_the_way", ["cache", f"models/{NAME}.zip.download"])
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch, in_the_way):
+  """Its folder, or the file of the download in it."""
+  if in_the_way == "cache":
+    (tmp_path / "cache").touch()
+  else:
+    (tmp_path / "cache" / in_the_way).mkdir(parents=True)
+  monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
+  wanted = rf"cache {tmp_path}/cache/.* \(.+\); set BERT_CACHE to a writable"
+  with pytest.raises(UserError, match=wanted):
+    downloads.local_path(NAME)
+
+
+def test_the_cache_may_be_in_the_home_folder(tmp_path, monkeypatch):
+  """Settings that no shell reads, as of containers, may contain a ~."""
+  monkeypatch.setenv("HOME", str(tmp_path))
+  monkeypatch.setenv("BERT_CACHE", "~/models")
+  assert downloads.cache_folder("a", "b") == f"{tmp_path}/models/a/b"
+
+
+def test_all_releases_are_known():
+  """The 24 small ones, and those of 2018 and 2019."""
+  assert len(downloads.RELEASES) == 24 + 9 - 1  # BERT-Base is both.
+  pattern = r"(\w+_)?(un)?(cased|multilingual|chinese)_L-\d+_H-\d+_A-\d+"
+  for name, date in downloads.RELEASES.items():
+    assert re.fullmatch(pattern, name)
+    hidden, heads = re.search(r"_H-(\d+)_A-(\d+)", name).groups()
+    assert int(hidden) == 64 * int(heads)
+    assert re.fullmatch(r"20\d\d_\d\d_\d\d", date)
+  assert downloads.RELEASES["uncased_L-12_H-768_A-12"] == "2018_10_18"
+  with pytest.raises(UserError, match=f"did you mean '{NAME}'"):
+    downloads.check_name(NAME[:-1] + "3")
+
+
+def _hub_answers():
+  def answer(content):
+    return [Answer(json.dumps(content).encode())]
+
+  tree = [
+    {"type": "file", "path": name, "size": len(body), "oid": name}
+    for name, body in FILES.items()
+  ]
+  siblings = [{"rfilename": name} for name in FILES]
+  info = {"id": "org/model", "sha": COMMIT, "siblings": siblings}
+  not_found = [Answer(status=404, headers={"X-Error-Code": "RepoNotFound"})]
+  api = "/api/models/org"
+  return {
+    f"{api}/model/revision/main": answer(info),
+    f"{api}/model/revision/v1": answer(info),
+    f"{api}/model/tree/{COMMIT}": answer(tree),
+    f"{api}/pickle/revision/main": answer({**info, "id": "org/pickle"}),
+    f"{api}/pickle/tree/{COMMIT}": answer(tree[3:4]),
+    f"{api}/gone/revision/main": not_found,
+    **{
+      f"/org/model/resolve/{COMMIT}/{name}": [
+        Answer(body, headers={"ETag": f'"{name}"', "X-Repo-Commit": COMMIT})
+      ]
+      for name, body in FILES.items()
+    },
+  }
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+  """A server that answers as Hugging Face's does."""
+  with serve(_hub_answers()) as server:
+    download = functools.partial(
+      huggingface_hub.snapshot_download,
+      endpoint=server.url,
+      cache_dir=str(tmp_path),
+    )
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    yield server
+
+
+def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
+  folder = downloads.local_path("hf://org/model")
+  for name, body in FILES.items():
+    path = tmp_path / folder / name
+    if name != "pytorch_model.bin" and "/" not in name:
+      assert path.read_bytes() == body
+    else:
+      assert not path.exists()
+  assert downloads.local_path("hf://org/model@v1") == folder
+  bodies = [path for method, path, _ in hub.requests if method == "GET"]
+  assert len([path for path in bodies if "/resolve/" in path]) == 4
+  downloads.use_cache_only(True)
+  hub.requests.clear()
+  assert downloads.local_path("hf://org/model") == folder
+  assert hub.requests == []
+
+
+def test_a_model_of_the_hub_is_found_by_the_converter(
+  hub, tmp_path, monkeypatch
+):
+  given = types.SimpleNamespace(
+    to="tensorflow",
+    model_dir="hf://org/model",
+    output_dir=str(tmp_path / "out"),
+  )
+  monkeypatch.setattr(convert_checkpoint, "FLAGS", given)
+  monkeypatch.setattr(convert_checkpoint, "check_flags", lambda: None)
+  # The server's weights are the word "weights".
+  with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
+    convert_checkpoint.main()
+
+
+def test_errors_of_the_hub_are_one_line(hub):
+  for name, wanted in {
+    "hf://org/gone": "no such public model or revision; check the name",
+    "hf://org/pickle": "has no model.safetensors; pass another",
+    "hf://": "is not hf://organization/name; pass such",
+    "hf://a/b/c": "is not hf://organization/name; pass such",
+    "hf://../x": "is not hf://organization/name; pass such",
+  }.items():
+    with pytest.raises(UserError, match=wanted) as error:
+      downloads.local_path(name)
+    assert "\n" not in str(error.value)
+  downloads.use_cache_only(True)
+  with pytest.raises(UserError, match=r"not in the cache .* omit --offline"):
+    downloads.local_path("hf://org/model")
+
+
+def test_an_error_of_the_storage(monkeypatch):
+  def fail(*_, **__):  # As hf_xet does, which transfers large files.
+    raise RuntimeError("Data processing error: CAS service error")
+
+  monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+  with pytest.raises(UserError, match=r"CAS service error; run the same comm"):
+    downloads.local_path("hf://org/unreachable")
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_error_without_a_message_has_its_type(monkeypatch, text):
+  def fail(*_, **__):
+    raise ConnectionResetError(text)
+
+  monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+  with pytest.raises(UserError, match="downloaded: ConnectionResetError; run"):
+    downloads.local_path("hf://org/model")

@@ -1,0 +1,686 @@
+"""Pre-training instances against the original's records, and their rules."""
+
+import collections
+import dataclasses
+import gzip
+import itertools
+import random
+import re
+import types
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from scipy import stats
+
+from bert import errors
+import tokenization
+from bert.data import instances, records, sequences, text_files
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = ["a", "b", "c", "##a", "##b", "d"]
+CONTINUATIONS = frozenset(("##a", "##b"))
+SENTENCES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=9)
+DOCUMENTS = st.lists(
+  st.lists(SENTENCES, min_size=1, max_size=6), min_size=2, max_size=5
+)
+SEEDS = st.integers(0, 2**32)
+
+
+def tokenizer_of(pieces):
+  """What this module asks of a tokenizer, for words that are pieces."""
+  vocab = {piece: index for index, piece in enumerate(pieces)}
+  return types.SimpleNamespace(
+    vocab=vocab,
+    tokenize=str.split,
+    convert_tokens_to_ids=lambda tokens: [vocab[token] for token in tokens],
+    wordpiece_tokenizer=tokenization.WordpieceTokenizer(vocab),
+  )
+
+
+TOKENIZER = tokenizer_of(SPECIALS + PIECES)
+
+
+def iterate(documents, tokenizer=TOKENIZER, seed=1, **changed):
+  """iterate_instances with settings for small texts."""
+  settings = {
+    "max_seq_length": 12,
+    "dupe_factor": 2,
+    "short_seq_prob": 0.2,
+    "masked_lm_prob": 0.3,
+    "max_predictions_per_seq": 3,
+    **changed,
+  }
+  predictions = settings["max_predictions_per_seq"]
+  settings.update(instances.vocabulary_settings(tokenizer, False, predictions))
+  rng = random.Random(seed)
+  return list(instances.iterate_instances(documents, rng=rng, **settings))
+
+
+def restored(instance):
+  """The tokens before masking."""
+  tokens = list(instance.tokens)
+  places = instance.masked_lm_positions
+  for place, label in zip(places, instance.masked_lm_labels, strict=True):
+    tokens[place] = label
+  return tokens
+
+
+def parts(instance):
+  """A, and B or None, before masking."""
+  tokens = restored(instance)
+  assert tokens[0] == "[CLS]"
+  assert tokens[-1] == "[SEP]"
+  ends = [i for i, token in enumerate(tokens) if token == "[SEP]"]
+  first = tokens[1 : ends[0]]
+  return first, tokens[ends[0] + 1 : -1] if len(ends) == 2 else None
+
+
+def encode(instance, vocab, *lengths):
+  """The record of an instance whose pieces are str."""
+  ids = instances.encoded_ids(vocab)
+  encoded = dataclasses.replace(
+    instance,
+    tokens=[ids[token] for token in instance.tokens],
+    masked_lm_labels=[ids[label] for label in instance.masked_lm_labels],
+  )
+  return instances.encode_instance(encoded, *lengths)
+
+
+def read(path, spec):
+  """All of a TFRecord file, a dict of arrays [rows, ...]."""
+  (batch,) = tf.data.TFRecordDataset(str(path)).batch(10**6)
+  for record in batch.numpy():
+    names = tf.train.Example.FromString(record).features.feature
+    assert sorted(names) == sorted(spec)
+  features = {
+    name: tf.io.FixedLenFeature(feature.shape, feature.dtype)
+    for name, feature in spec.items()
+  }
+  return {k: v.numpy() for k, v in tf.io.parse_example(batch, features).items()}
+
+
+class TestGoldens:
+  @pytest.mark.parametrize(
+    ("names", "length", "predictions", "settings"),
+    [
+      (["default"], 64, 10, (2, 0.1, 0.15, 12345, False)),
+      (["whole_word"], 64, 10, (2, 0.1, 0.15, 7, True)),
+      (["short"], 32, 4, (1, 0.5, 0.3, 99, False)),
+      (["two-0", "two-1"], 64, 10, (1, 0.1, 0.15, 12345, False)),
+    ],
+  )
+  def test_records_are_the_originals(
+    self, goldens, tmp_path, names, length, predictions, settings
+  ):
+    dupe_factor, short_seq_prob, masked_lm_prob, seed, whole_words = settings
+    tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+    made = instances.create_training_instances(
+      [str(goldens / "corpus.txt")],
+      tokenizer,
+      length,
+      dupe_factor,
+      short_seq_prob,
+      masked_lm_prob,
+      predictions,
+      random.Random(seed),
+      whole_words,
+    )
+    paths = [tmp_path / f"{name}.tfrecord" for name in names]
+    count = instances.write_instance_to_example_files(
+      made, tokenizer, length, predictions, [str(path) for path in paths]
+    )
+    assert count == len(made)
+    spec = instances.feature_spec(length, predictions)
+    for path in paths:
+      golden = read(goldens / "pretraining_data" / path.name, spec)
+      written = read(path, spec)
+      for name in spec:
+        np.testing.assert_array_equal(written[name], golden[name], name)
+
+
+def test_instances_of_a_class_of_ones_own(tmp_path):
+  vocab = tmp_path / "vocab.txt"
+  vocab.write_text("[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n")
+  own = types.SimpleNamespace(
+    tokens=["[CLS]", "[MASK]", "[SEP]"],
+    segment_ids=[0, 0, 0],
+    masked_lm_positions=[1],
+    masked_lm_labels=["a"],
+    is_random_next=True,
+  )
+  path = str(tmp_path / "x.tfrecord")
+  tokenizer = tokenization.FullTokenizer(str(vocab))
+  instances.write_instance_to_example_files([own], tokenizer, 4, 1, [path])
+  written = read(path, instances.feature_spec(4, 1))
+  assert written["input_ids"].tolist() == [[1, 3, 2, 0]]
+  assert written["masked_lm_ids"].tolist() == [[4]]
+  assert written["next_sentence_labels"].tolist() == [[1]]
+
+
+class TestShuffle:
+  def test_same_order_and_same_state_as_random(self):
+    one, two = random.Random(4), random.Random(4)
+    for size in [*range(260), 1023, 1024, 1025, 5000]:
+      expected, items = list(range(size)), list(range(size))
+      one.shuffle(expected)
+      instances.shuffle(items, two)
+      assert items == expected
+      assert one.getstate() == two.getstate()
+
+
+class TestTruncation:
+  @hypothesis.given(
+    st.integers(0, 30), st.integers(0, 30), st.integers(0, 40), SEEDS
+  )
+  def test_against_dropping_one_by_one(self, size_a, size_b, room, seed):
+    a, b = list(range(size_a)), list(range(100, 100 + size_b))
+    expected_a, expected_b = list(a), list(b)
+    rng = random.Random(seed)
+    while len(expected_a) + len(expected_b) > room:
+      longer = expected_a if len(expected_a) > len(expected_b) else expected_b
+      longer.pop(0 if rng.random() < 0.5 else -1)
+    drawn = random.Random(seed)
+    instances.truncate_seq_pair(a, b, room, drawn)
+    assert (a, b) == (expected_a, expected_b)
+    assert drawn.getstate() == rng.getstate()
+
+
+class TestInstances:
+  @hypothesis.given(
+    DOCUMENTS, st.integers(5, 24), st.integers(0, 5), SEEDS, st.booleans()
+  )
+  def test_form(self, documents, length, predictions, seed, next_sentence):
+    for instance in iterate(
+      documents,
+      seed=seed,
+      max_seq_length=length,
+      max_predictions_per_seq=predictions,
+      next_sentence_prediction=next_sentence,
+    ):
+      a, b = parts(instance)
+      assert len(instance.tokens) <= length
+      assert a
+      if next_sentence:
+        assert b
+        assert instance.is_random_next in (True, False)
+        segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+      else:
+        assert b is None
+        assert instance.is_random_next is None
+        segments = [0] * (len(a) + 2)
+      assert instance.segment_ids == segments
+      assert restored(instance).count("[CLS]") == 1
+
+  @hypothesis.given(DOCUMENTS, SEEDS)
+  def test_a_and_b_are_text_of_the_documents(self, documents, seed):
+    texts = [
+      " ".join(itertools.chain.from_iterable(sentences)) + " "
+      for sentences in documents
+    ]
+    for instance in iterate(documents, seed=seed):
+      for part in parts(instance):
+        assert any(" ".join(part) in text for text in texts)
+
+  @hypothesis.given(SEEDS)
+  def test_label_says_whether_b_is_of_another_document(self, seed):
+    documents = [[["a"], ["a", "b"]] * 6, [["c"], ["d", "c"]] * 6]
+    seen = collections.Counter()
+    for instance in iterate(documents, seed=seed, dupe_factor=3):
+      a, b = parts(instance)
+      assert instance.is_random_next == set(a).isdisjoint(b)
+      seen[instance.is_random_next] += 1
+    assert len(seen) == 2
+
+  def test_unused_sentences_begin_the_next_chunk(self):
+    # One random next after another, so all sentences come as some A's.
+    document = [[str(n)] for n in range(9)]
+    documents = [document, [["x"]]]
+    tokenizer = tokenizer_of([*SPECIALS, *map(str, range(9)), "x"])
+    for seed in range(200):
+      made = instances.create_instances_from_document(
+        documents,
+        0,
+        7,
+        0.0,
+        0.15,
+        0,
+        list(tokenizer.vocab),
+        random.Random(seed),
+      )
+      text = []
+      for instance in made:
+        a, b = parts(instance)
+        text += a if instance.is_random_next else a + b
+      assert text == [str(n) for n in range(9)]
+
+  def test_passes_and_progress(self):
+    documents = [[["a"]], [["b"]], [["c"]]]
+    done = []
+    made = iterate(
+      documents,
+      dupe_factor=4,
+      max_predictions_per_seq=0,
+      next_sentence_prediction=False,
+      document_done=lambda: done.append(None),
+    )
+    order = [instance.tokens[1] for instance in made]
+    assert len(done) == 12
+    assert order == order[:3] * 4
+    assert sorted(order[:3]) == ["a", "b", "c"]
+    assert documents == [[["a"]], [["b"]], [["c"]]]
+
+  def test_short_targets(self):
+    # Drawn for a document from 2 to the room, each as often.
+    documents = [[["a"]] * 40] * 400
+    made = iterate(
+      documents,
+      dupe_factor=1,
+      short_seq_prob=1.0,
+      max_predictions_per_seq=0,
+      next_sentence_prediction=False,
+      max_seq_length=8,
+    )
+    longest = [len(i.tokens) - 2 for i in made]
+    assert set(longest) <= set(range(1, 7))
+    # A document of 40 pieces makes 40 / n instances of n.
+    documents_of = {n: longest.count(n) / (40 // n) for n in (3, 4, 5, 6)}
+    for count in documents_of.values():
+      assert 40 < count < 130
+
+
+class TestWithoutNextSentence:
+  @hypothesis.given(DOCUMENTS, st.integers(4, 12), SEEDS)
+  def test_every_piece_comes_once_in_order(self, documents, length, seed):
+    for index, document in enumerate(documents):
+      made = instances.create_instances_from_document(
+        documents,
+        index,
+        length,
+        0.5,
+        0.15,
+        0,
+        [],
+        random.Random(seed),
+        next_sentence_prediction=False,
+      )
+      text = [token for i in made for token in i.tokens[1:-1]]
+      assert text == list(itertools.chain.from_iterable(document))
+      assert all(i.masked_lm_positions == [] for i in made)
+
+  def test_whole_sentences_are_packed_and_long_ones_cut(self):
+    # Room for 5: 2 + 3 fit, 2 waits for the next, 12 is cut, 1 stands after.
+    sizes = [2, 3, 2, 12, 1]
+    document = [[chr(97 + n)] * size for n, size in enumerate(sizes)]
+    (*made,) = instances.create_instances_from_document(
+      [document],
+      0,
+      7,
+      0.0,
+      0.15,
+      0,
+      [],
+      random.Random(1),
+      next_sentence_prediction=False,
+    )
+    texts = ["".join(i.tokens[1:-1]) for i in made]
+    assert texts == ["aabbb", "cc", "ddddd", "ddddd", "dd", "e"]
+
+
+class TestMasking:
+  @hypothesis.given(
+    st.lists(SENTENCES, min_size=2, max_size=2),
+    st.floats(0.01, 1),
+    st.integers(1, 12),
+    SEEDS,
+    st.sampled_from([(), CONTINUATIONS]),
+  )
+  def test_rules(self, texts, part, limit, seed, continuations):
+    tokens = ["[CLS]", *texts[0], "[SEP]", *texts[1], "[SEP]"]
+    output, positions, labels = instances.create_masked_lm_predictions(
+      tokens, part, limit, ["x"], random.Random(seed), continuations
+    )
+    assert positions == sorted(set(positions))
+    assert labels == [tokens[place] for place in positions]
+    assert not {"[CLS]", "[SEP]"} & set(labels)
+    for place, (before, after) in enumerate(zip(tokens, output, strict=True)):
+      assert after in {before} | (
+        {"[MASK]", "x"} if place in positions else set()
+      )
+    wanted = min(limit, max(1, round(len(tokens) * part)))
+    if not continuations:
+      assert len(positions) == min(wanted, len(tokens) - 3)
+      return
+    assert len(positions) <= wanted
+    words = words_of(tokens)
+    chosen = [word for word in words if set(word) & set(positions)]
+    assert sorted(itertools.chain.from_iterable(chosen)) == positions
+    # Nothing is left that would have fitted.
+    left = [len(word) for word in words if word not in chosen]
+    assert all(len(positions) + size > wanted for size in left)
+
+  def test_eight_one_one_in_ten(self):
+    pieces = ["old"] * 500
+    tokens = ["[CLS]", *pieces, "[SEP]"]
+    rng = random.Random(3)
+    seen = collections.Counter()
+    for _ in range(100):
+      output, positions, _ = instances.create_masked_lm_predictions(
+        tokens, 0.5, 10**6, ["x", "y"], rng
+      )
+      seen.update(output[place] for place in positions)
+    count = sum(seen.values())
+    assert count == 100 * round(502 * 0.5)
+    for piece, part in (
+      ("[MASK]", 0.8),
+      ("old", 0.1),
+      ("x", 0.05),
+      ("y", 0.05),
+    ):
+      assert stats.binomtest(seen[piece], count, part).pvalue > 1e-3
+
+  def test_every_place_is_as_likely(self):
+    rng = random.Random(5)
+    tokens = ["[CLS]", *"abcdefgh", "[SEP]"]
+    seen = collections.Counter()
+    for _ in range(8000):
+      _, positions, _ = instances.create_masked_lm_predictions(
+        tokens, 0.1, 20, ["x"], rng
+      )
+      seen.update(positions)
+    assert sorted(seen) == list(range(1, 9))
+    assert stats.chisquare(list(seen.values())).pvalue > 1e-3
+
+  def test_none_draws_nothing(self):
+    rng = random.Random(1)
+    state = rng.getstate()
+    tokens = ["[CLS]", "a", "[SEP]"]
+    masked = instances.create_masked_lm_predictions(tokens, 0.5, 0, [], rng)
+    assert masked == (tokens, [], [])
+    assert rng.getstate() == state
+
+
+def words_of(tokens):
+  """Places that whole word masking keeps together.
+
+  As in the original a piece goes with the last one that can be masked, be it
+  before a [SEP].
+  """
+  words = []
+  for place, token in enumerate(tokens):
+    if token in ("[CLS]", "[SEP]"):
+      continue
+    if token.startswith("##") and words:
+      words[-1].append(place)
+    else:
+      words.append([place])
+  return words
+
+
+class TestWordContinuations:
+  def test_wordpiece(self):
+    # U+2581 is a character like any other there.
+    tokenizer = tokenizer_of(["[CLS]", "\u2581a", "a", "##a", "##\u2581", "#"])
+    expected = {"##a", "##\u2581"}
+    assert instances.word_continuations(tokenizer) == expected
+
+  def test_sentencepiece(self, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("low lower lowest new newer newest\n" * 20)
+    sentencepiece.SentencePieceTrainer.train(
+      input=str(text),
+      model_prefix=str(tmp_path / "model"),
+      vocab_size=20,
+      hard_vocab_limit=False,
+      user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
+      minloglevel=2,
+    )
+    tokenizer = tokenization.FullTokenizer(
+      None, spm_model_file=str(tmp_path / "model.model")
+    )
+    found = instances.word_continuations(tokenizer)
+    others = tokenizer.vocab.keys() - found
+    assert {"[CLS]", "[SEP]", "[MASK]"} < others
+    assert {p for p in others if p[0] != "\u2581"} == {
+      "[CLS]",
+      "[SEP]",
+      "[MASK]",
+    }
+    pieces = tokenizer.tokenize("lowest")
+    assert all(piece in found for piece in pieces[1:])
+    assert pieces[0] not in found
+
+
+class TestRecords:
+  @hypothesis.given(DOCUMENTS, SEEDS, st.sampled_from([0, 4]), st.booleans())
+  def test_bytes_are_the_librarys(
+    self, documents, seed, predictions, next_sentence
+  ):
+    length = 150
+    spec = instances.feature_spec(length, predictions, next_sentence)
+    # Ids and positions of one, two and three bytes.
+    vocab = {piece: index * 4321 for index, piece in enumerate(TOKENIZER.vocab)}
+    for instance in iterate(
+      [document * 8 for document in documents],
+      seed=seed,
+      dupe_factor=1,
+      max_seq_length=length,
+      max_predictions_per_seq=predictions,
+      next_sentence_prediction=next_sentence,
+    ):
+      encoded = encode(instance, vocab, length, predictions)
+      size = len(instance.tokens)
+      labels = instance.masked_lm_labels
+      row = {
+        "input_ids": [vocab[token] for token in instance.tokens],
+        "input_mask": [1] * size,
+        "segment_ids": instance.segment_ids,
+        "masked_lm_positions": instance.masked_lm_positions,
+        "masked_lm_ids": [vocab[label] for label in labels],
+        "masked_lm_weights": [1.0] * len(labels),
+        "next_sentence_labels": [int(bool(instance.is_random_next))],
+      }
+      row = {k: sequences.padded(row[k], spec[k].shape[0]) for k in spec}
+      assert encoded == records.encode_row(row, spec)
+
+  def test_spec(self):
+    spec = instances.feature_spec(64, 10)
+    sequence = ((64,), "int64", ("position",))
+    assert spec == {
+      "input_ids": sequence,
+      "input_mask": sequence,
+      "segment_ids": sequence,
+      "masked_lm_positions": ((10,), "int64", ()),
+      "masked_lm_ids": ((10,), "int64", ()),
+      "masked_lm_weights": ((10,), "float32", ()),
+      "next_sentence_labels": ((1,), "int64", ()),
+    }
+    unmasked = instances.feature_spec(64, 0, False)
+    assert list(unmasked) == ["input_ids", "input_mask", "segment_ids"]
+
+  def test_ids_follow_the_vocabulary_passed(self):
+    instance = instances.TrainingInstance(["a", "b"], [0, 0], [], [], None)
+    spec = instances.feature_spec(3, 0, False)
+    for vocab in ({"a": 1, "b": 300}, {"a": 70000, "b": 2}, {"a": 0, "b": 127}):
+      record = encode(instance, vocab, 3, 0)
+      row = {"input_ids": [vocab["a"], vocab["b"], 0], "input_mask": [1, 1, 0]}
+      row["segment_ids"] = [0, 0, 0]
+      assert record == records.encode_row(row, spec)
+
+  @pytest.mark.parametrize(("length", "predictions"), [(2, 1), (3, 1)])
+  def test_too_long(self, length, predictions):
+    instance = instances.TrainingInstance(
+      ["[CLS]", "a", "[SEP]"], [0] * 3, [1, 2], ["a", "a"], None
+    )
+    with pytest.raises(ValueError, match="negative count") as error:
+      encode(instance, TOKENIZER.vocab, length, predictions)
+    assert not isinstance(error.value, errors.UserError)
+
+  def test_any_tokenizer_and_segments(self, tmp_path):
+    """What the original asks of a tokenizer and of an instance."""
+    ids = {"[CLS]": 2, "a": 300, "b": 7}
+    tokenizer = types.SimpleNamespace(
+      convert_tokens_to_ids=lambda pieces: [ids.get(p, 1) for p in pieces]
+    )
+    path = tmp_path / "x"
+    segments = [[0, 1, 2], [1, 0, 1], [200, 0, 0]]
+    made = [
+      instances.TrainingInstance(["[CLS]", "new", "b"], s, [1], ["a"], True)
+      for s in segments
+    ]
+    instances.write_instance_to_example_files(
+      made, tokenizer, 5, 2, [str(path)]
+    )
+    written = read(path, instances.feature_spec(5, 2))
+    assert written["segment_ids"].tolist() == [[*s, 0, 0] for s in segments]
+    assert written["input_ids"].tolist() == [[2, 1, 7, 0, 0]] * 3
+    assert written["masked_lm_ids"].tolist() == [[300, 0]] * 3
+
+  def test_files_take_turns_and_come_whole(self, tmp_path):
+    made = [
+      instances.TrainingInstance(
+        ["[CLS]", piece, "[SEP]"], [0] * 3, [], [], None
+      )
+      for piece in PIECES
+    ]
+    paths = [tmp_path / name for name in "xyzw"]
+
+    def write(rows):
+      return instances.write_instance_to_example_files(
+        rows, TOKENIZER, 4, 0, [str(path) for path in paths]
+      )
+
+    assert write(iter(made)) == 6
+    spec = instances.feature_spec(4, 0, False)
+    found = [read(path, spec)["input_ids"][:, 1].tolist() for path in paths]
+    assert found == [[5, 9], [6, 10], [7], [8]]
+    before = [path.read_bytes() for path in paths]
+    unknown = instances.TrainingInstance(["?"], [0], [], [], None)
+    with pytest.raises(KeyError):
+      write([*made[:2], unknown])
+    assert [path.read_bytes() for path in paths] == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted("xyzw")
+
+
+class TestReading:
+  @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz", "X.GZ"])
+  @pytest.mark.parametrize("chunk", [1, 3, 2**20])
+  def test_lines(self, tmp_path, monkeypatch, name, chunk):
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", chunk)
+    text = "\ufeffß a\r\n\n b\u2028c\x0bd\re\n東京"
+    path = tmp_path / name
+    packed = name.lower().endswith(".gz")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    lines = list(text_files.read_lines(str(path)))
+    assert lines == ["ß a\r", "", " b\u2028c\x0bd\re", "東京"]
+
+  @pytest.mark.parametrize(
+    ("content", "lines"),
+    [(b"", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n", ["a"])],
+  )
+  def test_ends(self, tmp_path, content, lines):
+    (tmp_path / "x").write_bytes(content)
+    assert list(text_files.read_lines(str(tmp_path / "x"))) == lines
+
+  @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+  def test_not_utf8(self, tmp_path, mark):
+    path = tmp_path / "x.txt"
+    path.write_bytes(mark + b"ab\nc\n de\xff\n")
+    place = len(mark) + 8
+    message = f"{path}:3: byte {place} is not UTF-8; convert the file to UTF-8"
+    with pytest.raises(ValueError, match=re.escape(message)):
+      list(text_files.read_lines(str(path)))
+
+  def test_no_file(self, tmp_path):
+    reasons = {tmp_path: "it is a folder", tmp_path / "x": "no such file"}
+    for path, reason in reasons.items():
+      with pytest.raises(ValueError, match=f"{reason}; check the path"):
+        list(text_files.read_lines(str(path)))
+
+  @pytest.mark.parametrize(
+    "content", [b"plain", gzip.compress(b"a" * 99, mtime=0)[:-9]]
+  )
+  def test_broken_gzip(self, tmp_path, content):
+    path = tmp_path / "x.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.gz is not a complete gzip file"):
+      list(text_files.read_lines(str(path)))
+
+  def test_documents(self, tmp_path):
+    lines = ["", "a b", " c\r", "\t \x1c", "", "d", "\u3000", "a "]
+    documents = instances.read_documents(lines, str.split)
+    wanted = [[["a", "b"], ["c"]], [["d"]], [["a"]]]
+    assert documents == [instances.Document.of(d) for d in wanted]
+    assert documents[0] == (["a", "b", "c"], [0, 2, 3])
+
+    def split(text):
+      return text.strip("-").split()
+
+    (document,) = instances.read_documents(["--", "", "a", "-"], split)
+    assert document == (["a"], [0, 1])
+
+  def test_a_file_does_not_end_a_document(self, tmp_path):
+    (tmp_path / "x").write_text("a\n")
+    (tmp_path / "y").write_text("b\n\nc\n")
+    files = [str(tmp_path / name) for name in "xy"]
+    made = instances.create_training_instances(
+      files, TOKENIZER, 12, 1, 0.0, 0.15, 0, random.Random(1), False, False
+    )
+    texts = {" ".join(i.tokens) for i in made}
+    assert texts == {"[CLS] a b [SEP]", "[CLS] c [SEP]"}
+
+
+class TestErrors:
+  @pytest.mark.parametrize("next_sentence", [True, False])
+  def test_no_text(self, next_sentence):
+    with pytest.raises(ValueError, match=r"^the input has 0 documents [^\n]+$"):
+      iterate([], next_sentence_prediction=next_sentence)
+
+  def test_one_document(self):
+    documents = [[["a"], ["b"]]]
+    message = (
+      "^the input has 1 document .* by empty lines, .* or pass "
+      "--next_sentence_prediction=false$"
+    )
+    with pytest.raises(ValueError, match=message):
+      iterate(documents)
+    with pytest.raises(ValueError, match=message):
+      instances.create_instances_from_document(
+        documents, 0, 12, 0.1, 0.15, 2, ["a"], random.Random(1)
+      )
+    assert iterate(documents, next_sentence_prediction=False)
+
+  @pytest.mark.parametrize(("next_sentence", "least"), [(True, 5), (False, 4)])
+  def test_no_room(self, next_sentence, least):
+    documents = [[["a"], ["b"]], [["c"]]]
+    settings = {
+      "next_sentence_prediction": next_sentence,
+      "short_seq_prob": 1.0,
+    }
+    assert iterate(documents, max_seq_length=least, **settings)
+    with pytest.raises(
+      ValueError, match=f"={least - 1} .*pass {least} or more"
+    ):
+      iterate(documents, max_seq_length=least - 1, **settings)
+
+  def test_nothing_to_draw_from(self):
+    def make(documents, vocab_words):
+      instances.create_instances_from_document(
+        documents, 0, 12, 0.1, 0.5, 9, vocab_words, random.Random(1)
+      )
+
+    sentences = [["a"]] * 50
+    with pytest.raises(ValueError, match="a document or vocab_words is empty"):
+      make([sentences, []], ["a"])
+    with pytest.raises(ValueError, match="a document or vocab_words is empty"):
+      make([sentences, [["b"]]], [])
+
+  def test_vocabulary_without_special(self):
+    tokenizer = tokenizer_of(["[CLS]", "[SEP]", "a"])
+    documents = [[["a"]], [["a"]]]
+    with pytest.raises(ValueError, match=r"no piece \[MASK\]"):
+      iterate(documents, tokenizer)
+    assert iterate(documents, tokenizer, max_predictions_per_seq=0)

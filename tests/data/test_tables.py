@@ -1,0 +1,394 @@
+"""Tables of a user's own: what is read, and what is said of what is wrong."""
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import re
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+from table_files import write, write_rows
+
+from bert.data import tables
+
+BOM = b"\xef\xbb\xbf"
+EXTENSIONS = (".tsv", ".csv", ".jsonl", ".json")
+
+
+class TestReadTable:
+  @pytest.mark.parametrize("packed", ["", ".gz"])
+  @pytest.mark.parametrize("extension", EXTENSIONS)
+  def test_formats(self, tmp_path, extension, packed):
+    names, rows = ["text", "label"], [["good", "1"], ["größer", "0"]]
+    path = write_rows(tmp_path, f"x{extension}{packed}", names, rows)
+    table = tables.read_table(path)
+    assert table.names == names
+    assert table.rows == rows
+    first = 1 if "json" in extension else 2
+    assert table.lines == [first, first + 1]
+
+  def test_extension_in_capitals(self, tmp_path):
+    assert tables.read_table(write(tmp_path, "X.CSV", "a\n1\n")).rows == [["1"]]
+
+  @pytest.mark.parametrize("mark", [b"", BOM])
+  @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+  @pytest.mark.parametrize("end", [b"", b"\n"])
+  @pytest.mark.parametrize("extension", EXTENSIONS)
+  def test_marks_and_newlines(self, tmp_path, mark, newline, end, extension):
+    lines = {
+      ".tsv": [b"text\tlabel", b"a\tb", b"c\td"],
+      ".csv": [b"text,label", b"a,b", b"c,d"],
+    }.get(extension, [b'{"text":"a","label":"b"}', b'{"text":"c","label":"d"}'])
+    end = newline if end else b""
+    content = mark + newline.join(lines) + end
+    table = tables.read_table(write(tmp_path, "x" + extension, content))
+    assert table.names == ["text", "label"]
+    assert table.rows == [["a", "b"], ["c", "d"]]
+    assert table.lines == [len(lines) - 1, len(lines)]
+
+  @pytest.mark.parametrize("extension", [".tsv", ".csv"])
+  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
+  def test_empty_lines_at_the_end(self, tmp_path, extension, newline):
+    content = f"a{newline}1{newline}" + newline * 3
+    table = tables.read_table(write(tmp_path, "x" + extension, content))
+    assert table.rows == [["1"]]
+
+  def test_empty_lines_within(self, tmp_path):
+    path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
+    table = tables.read_table(path)
+    assert (table.rows, table.lines) == ([[1], [2]], [2, 5])
+    path = table.path
+    assert list(table.named_rows()) == [
+      (f"{path}:2", {"a": 1}),
+      (f"{path}:5", {"a": 2}),
+    ]
+    path = write(tmp_path, "x.tsv", "a\n\nb\n")
+    assert tables.read_table(path).rows == [[""], ["b"]]
+
+  def test_quotes(self, tmp_path):
+    quoted = 'a,b\n"one, ""two""\nthree",4\n5,6"7\n'
+    table = tables.read_table(write(tmp_path, "x.csv", quoted))
+    assert table.rows == [['one, "two"\nthree', "4"], ["5", '6"7']]
+    assert table.lines == [2, 4]
+    path = write(tmp_path, "x.tsv", 'a\tb\n"one\t"two""\n')
+    assert tables.read_table(path).rows == [['"one', '"two""']]
+
+  def test_long_field(self, tmp_path):
+    text = "x" * 300_000  # Python's own limit is 131,072.
+    path = write(tmp_path, "x.csv", f"a,b\n{text},1\n")
+    assert tables.read_table(path).rows == [[text, "1"]]
+
+  def test_keys_of_objects(self, tmp_path):
+    path = write(tmp_path, "x.jsonl", '{"a": 1}\n{"b": null, "a": [2]}\n')
+    table = tables.read_table(path, header=False)
+    assert table.names == ["a", "b"]
+    assert table.rows == [[1, None], [[2], None]]
+
+  def test_without_header(self, tmp_path):
+    table = tables.read_table(write(tmp_path, "x.csv", "a,b\nc,d\n"), False)
+    assert table.names is None
+    assert table.rows == [["a", "b"], ["c", "d"]]
+    assert table.lines == [1, 2]
+
+  def test_one_row_without_header(self, tmp_path):
+    assert tables.read_table(write(tmp_path, "x.tsv", "a"), False).rows == [
+      ["a"]
+    ]
+
+
+HALF = r"\ud83d"
+BROKEN = {
+  "empty TSV": ("x.tsv", "", "{path} is empty"),
+  "empty CSV": ("x.csv", "", "{path} is empty"),
+  "empty JSON": ("x.jsonl", BOM, "{path} is empty"),
+  "empty, packed": ("x.tsv.gz", "", "{path} is empty"),
+  "empty lines": ("x.tsv", "\n\n", "{path} is empty"),
+  "blank JSON": ("x.json", "\n \n", "{path} is empty"),
+  "header alone": ("x.tsv", "text\tlabel\n", "{path} has a header and no rows"),
+  "header and empty": ("x.csv", "a,b\n\n\n", "has a header and no rows"),
+  "empty header": ("x.tsv", "\na\n", "{path}:1: the header is empty"),
+  "empty CSV header": ("x.csv", "\na\n", "{path}:1: the header is empty"),
+  "twice": ("x.csv", "a,b,a\n1,2,3\n", "{path}:1: .* 2 columns 'a'; rename"),
+  "few columns": (
+    "x.tsv",
+    "a\tb\n1\t2\n1\n",
+    "{path}:3: 1 column where the first line has 2; a tab",
+  ),
+  "many columns": (
+    "x.csv",
+    'a,b\n"1\n1",2\n1,2,3\n',
+    "{path}:4: 3 columns where the first line has 2; .*quotation marks",
+  ),
+  "empty row": ("x.csv", "a\n\n1\n", "{path}:2: 0 columns where .*; remove"),
+  "empty line": ("x.tsv", "a\tb\n\n1\t2", "{path}:2: 1 column .*; remove the"),
+  "open quote": (
+    "x.csv",
+    'a,b\n"1\n1",2\n3,"4\n5,6\n',
+    "{path}:4: .* in the row that starts here; close",
+  ),
+  "text behind quote": ("x.csv", 'a\n"1" 2\n', "{path}:2: .* starts here"),
+  "JSON cut off": (
+    "x.jsonl",
+    '{"a": 1}\n\n{"a": 2, "b',
+    "{path}:3: .*: column 10 .*; write one JSON object per line",
+  ),
+  "list": ("x.json", '[{"a": 1}]', "{path}:1: .* is not a JSON object"),
+  "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is not a JSON object"),
+  "written over lines": (
+    "x.json",
+    '{\n"a": 1\n}',
+    "{path}:1: .*column 2 .*; write",
+  ),
+  "two objects": ("x.json", '{"a": 1} {"a": 2}', "{path}:1: Extra data"),
+  "too deep": ("x.json", "[" * 200_000, "{path}:1: .*; write one"),
+  "half a character": (
+    "x.json",
+    f'{{"a": "{HALF}"}}',
+    r"{path}:1: .ud83d is half of a surrogate pair; add",
+  ),
+  "Latin-1": (
+    "x.csv",
+    b"a,b\n1,2\nJos\xe9,3\n",
+    "{path}:3: byte 11 is not UTF-8; convert",
+  ),
+  "Latin-1 behind a mark": (
+    "x.tsv",
+    BOM + b"a\n\xe9\n",
+    "{path}:2: byte 5 is not UTF-8",
+  ),
+  "Latin-1, old Mac": ("x.tsv", b"a\rb\r\xe9\r", "{path}:3: byte 4 is"),
+  "Latin-1, packed": ("x.json.gz", b'{"a":"\xff"}', "{path}:1: byte 6 is"),
+  "UTF-16": ("x.tsv", "a\n1\n".encode("utf-16"), "{path}:1: byte 0 is"),
+  "other extension": (
+    "x.xlsx",
+    "a\n1\n",
+    "{path} has none of the known extensions .tsv, .csv, .jsonl, .json, each",
+  ),
+  "no extension": ("tsv", "a\n1\n", "{path} has none of the known"),
+  "other packing": ("x.zip.gz", "a\n1\n", "{path} has none of the known"),
+}
+
+
+def raises(path, message):
+  """Expects a ValueError of one line that starts like that or holds it."""
+  if message.startswith("{path}"):
+    message = "^" + message
+  return pytest.raises(ValueError, match=message.replace("{path}", path))
+
+
+def is_one_line(error):
+  return "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+class TestErrorsOfFiles:
+  @pytest.mark.parametrize("case", BROKEN)
+  def test_content(self, tmp_path, case):
+    name, content, message = BROKEN[case]
+    path = write(tmp_path, name, content)
+    with raises(re.escape(path), message) as error:
+      tables.read_table(path)
+    assert is_one_line(error)
+
+  @pytest.mark.parametrize("cut", [1, 12, -9, -1])
+  def test_truncated_gzip(self, tmp_path, cut):
+    path = tmp_path / "x.tsv.gz"
+    path.write_bytes(gzip.compress(b"text\tlabel\na\tb\n")[:cut])
+    with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
+      tables.read_table(path)
+    assert is_one_line(error)
+
+  @pytest.mark.parametrize("place", [0, 14, -6])
+  def test_broken_gzip(self, tmp_path, place):
+    content = bytearray(gzip.compress(b"text\tlabel\na\tb\n"))
+    content[place] ^= 0xFF
+    path = tmp_path / "x.tsv.gz"
+    path.write_bytes(content)
+    with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
+      tables.read_table(path)
+    assert is_one_line(error)
+
+  def test_missing(self, tmp_path):
+    with pytest.raises(ValueError, match=r"/x\.tsv: no such file"):
+      tables.read_table(tmp_path / "x.tsv")
+
+  def test_missing_and_of_another_format(self, tmp_path):
+    path = str(tmp_path / "x.xlsx")
+    with raises(re.escape(path), "{path} has none of the known extensions"):
+      tables.read_table(path)
+
+  def test_folder(self, tmp_path):
+    (tmp_path / "x.tsv").mkdir()
+    with pytest.raises(ValueError, match=r"/x\.tsv: it is a folder"):
+      tables.read_table(tmp_path / "x.tsv")
+
+  def test_without_header(self, tmp_path):
+    path = write(tmp_path, "x.tsv", "1\t2\n3\n")
+    with raises(re.escape(path), "{path}:2: 1 column where the first line"):
+      tables.read_table(path, header=False)
+
+
+class TestPlace:
+  @pytest.fixture
+  def table(self, tmp_path):
+    return tables.read_table(write(tmp_path, "x.csv", "id,1,Text,-1\n,,,\n"))
+
+  @pytest.mark.parametrize(
+    ("column", "place"),
+    [
+      ("id", 0),
+      ("1", 1),
+      ("-1", 3),  # By name, as is "1".
+      ("0", 0),
+      (2, 2),
+      ("3", 3),
+      ("-2", 2),
+      ("-4", 0),
+    ],
+  )
+  def test_names_and_numbers(self, table, column, place):
+    assert table.column_index(column, "label_column") == place
+
+  @pytest.mark.parametrize(
+    ("column", "message"),
+    [
+      ("4", "--label_column=4: .*/x.csv has no such column; its columns are"),
+      (-5, "--label_column=-5: .*/x.csv has no such column"),
+      (
+        "text",
+        "--label_column=text: .*/x.csv has no such column; its columns are "
+        "'id', '1', 'Text', '-1'; did you mean 'Text'[?]$",
+      ),
+      ("lable", "no such column; its columns are 'id', '1', 'Text', '-1'$"),
+      ("", "--label_column=: .* no such column"),
+      ("²", "no such column"),
+    ],
+  )
+  def test_no_such_column(self, table, column, message):
+    with pytest.raises(ValueError, match=message) as error:
+      table.column_index(column, "label_column")
+    assert is_one_line(error)
+
+  def test_without_header(self, tmp_path):
+    table = tables.read_table(write(tmp_path, "x.csv", "a,1\nb,2\n"), False)
+    assert table.column_index("-1", "text_a_column") == 1
+    for column, message in (
+      (
+        "a",
+        "--text_a_column=a: .*; without a header, pass an index from -2 to",
+      ),
+      ("2", "--text_a_column=2: .* no such column; .* -2 to 1"),
+    ):
+      with pytest.raises(ValueError, match=message):
+        table.column_index(column, "text_a_column")
+
+  def test_other_separator(self, tmp_path):
+    table = tables.read_table(write(tmp_path, "x.csv", "text;label\na;b\n"))
+    with pytest.raises(
+      ValueError, match=r"are 'text;label'; \.tsv .*\.csv files by commas$"
+    ):
+      table.column_index("text_label", "label_column")
+
+  def test_long_header(self, tmp_path):
+    names = ["x" * 1000, *(f"c{n}" for n in range(1000))]
+    path = write_rows(tmp_path, "x.tsv", names, [names])
+    with pytest.raises(ValueError, match="'c18' and 981 more") as error:
+      tables.read_table(path).column_index("label", "label_column")
+    assert is_one_line(error)
+
+
+# Text with everything that a format might trip over.
+TRICKY = st.text(
+  st.one_of(
+    st.sampled_from("\t\n\r\",'\\|\u2028\u2029\x85\x0b\x0c\ufeff \0😀é"),
+    st.characters(exclude_categories=["Cs"]),
+  ),
+  max_size=8,
+)
+
+
+def tricky_tables(cell):
+  """Strategy: a header of different names, and rows."""
+  return st.integers(1, 4).flatmap(
+    lambda width: st.tuples(
+      st.lists(cell, min_size=width, max_size=width, unique=True),
+      st.lists(
+        st.lists(cell, min_size=width, max_size=width), min_size=1, max_size=5
+      ),
+    )
+  )
+
+
+def without(*characters):
+  return TRICKY.filter(lambda text: not set(characters) & set(text))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("tables")
+
+
+class TestRoundTrips:
+  @hypothesis.given(tricky_tables(without("\0")), st.sampled_from(["", ".gz"]))
+  def test_csv(self, folder, table, packed):
+    names, rows = table
+    hypothesis.assume(names != [""] and not names[0].startswith("\ufeff"))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows(rows)
+    read = tables.read_table(write(folder, "x.csv" + packed, text.getvalue()))
+    assert read.names == names
+    # The writer quotes an empty text that is alone in its row, so it is read.
+    assert read.rows == rows
+
+  @hypothesis.given(
+    tricky_tables(without("\t", "\n", "\r")),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+  )
+  def test_tsv(self, folder, table, newline):
+    names, rows = table
+    hypothesis.assume(names != [""] and not names[0].startswith("\ufeff"))
+    hypothesis.assume(rows[-1] != [""])
+    text = "".join("\t".join(row) + newline for row in [names, *rows])
+    read = tables.read_table(write(folder, "x.tsv", text))
+    assert read.names == names
+    assert read.rows == rows
+    assert read.lines == list(range(2, len(rows) + 2))
+
+  @hypothesis.given(
+    st.lists(
+      st.dictionaries(
+        TRICKY,
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | TRICKY
+        | st.lists(TRICKY),
+        max_size=4,
+      ),
+      min_size=1,
+      max_size=5,
+    ),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+  )
+  def test_json_lines(self, folder, rows, ensure_ascii, newline):
+    lines = [json.dumps(row, ensure_ascii=ensure_ascii) for row in rows]
+    read = tables.read_table(write(folder, "x.jsonl", newline.join(lines)))
+    assert sorted(read.names) == sorted(set(itertools.chain(*rows)))
+    assert read.rows == [[row.get(name) for name in read.names] for row in rows]
+
+  @hypothesis.given(st.binary(max_size=60), st.sampled_from(EXTENSIONS))
+  def test_anything_else_is_a_value_error(self, folder, content, extension):
+    path = write(folder, "any" + extension, content)
+    try:
+      table = tables.read_table(path)
+    except ValueError as error:
+      is_ours = str(error).startswith(path)
+    else:
+      is_ours = len(table.rows) == len(table.lines) > 0
+    assert is_ours

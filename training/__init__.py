@@ -1,3 +1,0 @@
-"""From rows of features to trained weights, and answers from them."""
-
-import quiet_start  # noqa: F401  Before TensorFlow.
