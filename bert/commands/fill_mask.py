@@ -10,7 +10,6 @@ Each line of the input is a text, or a pair of texts, `A ||| B`:
 """
 
 import contextlib
-import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Iterator
@@ -120,12 +119,7 @@ def describe(filled: Filled) -> str:
 
 def to_json(filled: Filled) -> str:
   """The answer to a text as one line of JSON."""
-  found = dataclasses.asdict(filled) | {
-    "pseudo_log_likelihood": filled.pseudo_log_likelihood,
-    "pseudo_perplexity": filled.pseudo_perplexity,
-  }
-  kept = {k: v for k, v in found.items() if v is not None and v != []}
-  return json.dumps(kept, ensure_ascii=False)
+  return json.dumps(filled.to_dict(), ensure_ascii=False)
 
 
 def groups(texts: Iterable[Text]) -> Iterator[list[Text]]:

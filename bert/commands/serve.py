@@ -106,10 +106,11 @@ def check_flags() -> str:
 
 def main() -> None:
   name = check_flags()
-  from bert.export import served_model, server  # They need those packages.
+  from bert.export import server  # It needs those packages.
+  from bert.tasks import loaded_model
 
   listener = server.open_socket(FLAGS.host, FLAGS.port)
-  model = served_model.load(
+  model = loaded_model.load(
     FLAGS.model_dir,
     batch_size=FLAGS.max_batch,
     precision=FLAGS.precision,

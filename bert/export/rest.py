@@ -11,13 +11,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bert.errors import UserError, listing
-from bert.export.served_model import ServedModel, Texts
+from bert.tasks.loaded_model import LoadedModel, Texts
 from bert.data import sequences
 
 # The version of the model that a server answers with.
 VERSION = "1"
 
 _SIGNATURE = "serving_default"
+
+# After the point, so that batches of other sizes give the same text.
+_DIGITS = 6
 
 # Inputs and outputs with a list for each row.
 _LISTS = ("choices", "entities", "labels", "probabilities", "vector")
@@ -35,7 +38,7 @@ class Call(NamedTuple):
   respond: Callable[[list[dict]], dict]
 
 
-def read_predict(model: ServedModel, body: dict) -> Call:
+def read_predict(model: LoadedModel, body: dict) -> Call:
   """A request to `:predict`, by rows ("instances") or columns ("inputs").
 
   Raises:
@@ -55,7 +58,7 @@ def read_predict(model: ServedModel, body: dict) -> Call:
   )
 
 
-def read_classify(model: ServedModel, body: dict) -> Call:
+def read_classify(model: LoadedModel, body: dict) -> Call:
   """A request to `:classify`; each result is a list of [label, score].
 
   Raises:
@@ -71,7 +74,7 @@ def read_classify(model: ServedModel, body: dict) -> Call:
   return Call(_read_examples(model, body), respond)
 
 
-def read_regress(model: ServedModel, body: dict) -> Call:
+def read_regress(model: LoadedModel, body: dict) -> Call:
   """A request to `:regress`; each result is a number.
 
   Raises:
@@ -85,7 +88,7 @@ def read_regress(model: ServedModel, body: dict) -> Call:
   )
 
 
-def read_answer(model: ServedModel, body: object) -> Call:
+def read_answer(model: LoadedModel, body: object) -> Call:
   """A plain request: the inputs of the model, or a list of such inputs.
 
   The response is the answer, or {"answers": [...]} for a list.
@@ -131,7 +134,7 @@ def status() -> dict:
   }
 
 
-def metadata(model: ServedModel, name: str) -> dict:
+def metadata(model: LoadedModel, name: str) -> dict:
   """The response to GET /v1/models/NAME/metadata: names, types and ranks."""
 
   def tensor(tensor_name, dtype):
@@ -155,6 +158,26 @@ def metadata(model: ServedModel, name: str) -> dict:
     "model_spec": {"name": name, "signature_name": "", "version": VERSION},
     "metadata": {"signature_def": {"signature_def": {_SIGNATURE: signature}}},
   }
+
+
+def to_json(answer: dict) -> dict:
+  """An answer as JSON has it, with rounded probabilities and vectors.
+
+  The number of a regression is rounded by its scale already.
+  """
+  return {n: v if n == "value" else _rounded(v) for n, v in answer.items()}
+
+
+def _rounded(value):
+  if isinstance(value, float):
+    return round(value, _DIGITS)
+  if hasattr(value, "tolist"):  # A vector.
+    return _rounded(value.tolist())
+  if isinstance(value, (list, tuple)):
+    return list(map(_rounded, value))
+  if isinstance(value, dict):
+    return {name: _rounded(part) for name, part in value.items()}
+  return value
 
 
 def _check_keys(body, *keys):

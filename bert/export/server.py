@@ -29,7 +29,7 @@ from starlette.routing import Route
 from bert.errors import UserError, plural
 from bert.export import rest, server_page
 from bert.export.batching import Batcher, QueueFullError, StoppedError
-from bert.export.served_model import ServedModel, count_of, length_of
+from bert.tasks.loaded_model import LoadedModel, count_of, length_of
 from bert.training.predictor import InfiniteOutputError
 
 # Statuses of HTTP.
@@ -123,7 +123,7 @@ class _Server:
   @contextlib.asynccontextmanager
   async def lifespan(self, app):
     self.batcher = Batcher(
-      self.model.answer,
+      lambda items: list(map(rest.to_json, self.model.answer(items))),
       length_of,
       self.limits.max_batch,
       self.limits.max_text_chars,
@@ -303,7 +303,7 @@ async def _http_error(request, error):
   return response
 
 
-def make_app(model: ServedModel, name: str, limits: Limits) -> Starlette:
+def make_app(model: LoadedModel, name: str, limits: Limits) -> Starlette:
   """The server as an ASGI application.
 
   Args:

@@ -1,6 +1,6 @@
 """The page of a server, to try the model in a browser."""
 
-from bert.export.served_model import ServedModel
+from bert.tasks.loaded_model import LoadedModel
 from bert.reports import html
 
 _STYLE = """
@@ -119,7 +119,7 @@ form.addEventListener("submit", async (event) => {
 """
 
 
-def page(name: str, model: ServedModel) -> str:
+def page(name: str, model: LoadedModel) -> str:
   """The page, as HTML.
 
   Args:

@@ -44,6 +44,14 @@ class Filled:
       return None
     return math.exp(-self.pseudo_log_likelihood / self.num_pieces)
 
+  def to_dict(self) -> dict:
+    """What is known, by name."""
+    found = dataclasses.asdict(self) | {
+      "pseudo_log_likelihood": self.pseudo_log_likelihood,
+      "pseudo_perplexity": self.pseudo_perplexity,
+    }
+    return {k: v for k, v in found.items() if v is not None and v != []}
+
 
 @dataclasses.dataclass
 class Row:

@@ -85,7 +85,7 @@ def test_the_garbage_collector_leaves_tensorflow_alone(wish):
   [
     "bert.training.devices",
     "bert.tasks.classification",
-    "bert.export.served_model",
+    "bert.tasks.loaded_model",
   ],
 )
 def test_it_comes_first_whatever_is_imported_first(first):

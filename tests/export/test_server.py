@@ -17,8 +17,9 @@ import task_folders
 import web_page
 
 from bert.errors import UserError
-from bert.export import rest, served_model, server
-from bert.export.served_model import Field, ServedModel
+from bert.export import rest, server
+from bert.tasks import loaded_model
+from bert.tasks.loaded_model import Field, LoadedModel
 from bert.tasks import squad_decoding
 from bert.training import predictor
 
@@ -42,19 +43,19 @@ def classify(items):
       {
         "label": LABELS[share > 0.5],
         "labels": LABELS,
-        "probabilities": [1 - share, share],
+        "probabilities": [round(1 - share, 6), share],
       }
     )
   return answers
 
 
-CLASSIFIER = ServedModel(
+CLASSIFIER = LoadedModel(
   "classification",
   (Field("text"),),
   dict.fromkeys(("label", "labels", "probabilities"), "DT_STRING"),
   classify,
 )
-REGRESSION = ServedModel(
+REGRESSION = LoadedModel(
   "regression",
   (Field("text_a"), Field("text_b")),
   {"value": "DT_FLOAT"},
@@ -146,7 +147,7 @@ def scored(*shares):
     {
       "label": LABELS[share > 0.5],
       "labels": LABELS,
-      "probabilities": [1 - share, share],
+      "probabilities": [round(1 - share, 6), share],
     }
     for share in shares
   ]
@@ -184,7 +185,7 @@ class TestFormats:
       found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
       assert found["outputs"]["probabilities"] == [[0.8, 0.2]]
     assert client.request("/answer", {"text": ab})[1] == scored(0.2)[0]
-    model = ServedModel("", (Field("choices", is_list=True),), {}, classify)
+    model = LoadedModel("", (Field("choices", is_list=True),), {}, classify)
     call = rest.read_answer(model, [{"choices": [{"b64": "w6k="}, "b"]}])
     assert call.items == [(["é", "b"],)]
 
@@ -244,7 +245,7 @@ class TestFormats:
     assert ranks == {"text": 1, "label": 1, "labels": 2, "probabilities": 2}
 
   def test_ranks(self):
-    model = ServedModel(
+    model = LoadedModel(
       "tagging", (Field("text"),), {"entities": "DT_VARIANT"}, list
     )
     signature = rest.metadata(model, "words")["metadata"]["signature_def"]
@@ -350,7 +351,7 @@ def test_a_bad_request_gets_one_line(client, row):
 
 
 def test_a_context_counts_once_for_each_choice():
-  model = ServedModel(
+  model = LoadedModel(
     "multiple choice",
     (Field("context"), Field("choices", is_list=True)),
     {"choice": "DT_INT64"},
@@ -371,7 +372,7 @@ def test_a_context_counts_once_for_each_choice():
 
 def test_an_optional_input_may_be_null():
   fields = (Field("question", default=""), Field("context"))
-  model = ServedModel("", fields, {}, classify)
+  model = LoadedModel("", fields, {}, classify)
   assert model.parse({"question": None, "context": "a"}) == ("", "a")
   with pytest.raises(UserError, match="the input has no context; pass it"):
     model.parse({"question": "a", "context": None})
@@ -524,10 +525,10 @@ class TestModels:
     self, tmp_path, golden, goldens, name
   ):
     folder = task_folders.write(tmp_path, name, golden, goldens)
-    model = served_model.load(folder, batch_size=4)
+    model = loaded_model.load(folder, batch_size=4)
     items = [model.parse(value) for value in INPUTS[name]]
-    together = model.answer(items)
-    alone = [model.answer([item])[0] for item in items]
+    together = list(map(rest.to_json, model.answer(items)))
+    alone = [rest.to_json(model.answer([item])[0]) for item in items]
     assert json.dumps(together) != "[]"
     for a, b in zip(together, alone, strict=True):
       assert a.keys() == b.keys() == set(model.outputs)
@@ -539,7 +540,7 @@ class TestModels:
 
   def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
     folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
-    model = served_model.load(folder)
+    model = loaded_model.load(folder)
     (whole,) = model.answer([("He", "", ["runs", "is the north"])])
     choices = ["", "runs", "", "is the north"]
     (padded,) = model.answer([("He", "", choices)])
@@ -554,11 +555,11 @@ class TestModels:
     placeholder = squad_decoding.NOTHING_ALLOWED
     only = squad_decoding.Candidate(placeholder, 1.0, 0.0, 0.0)
     answer = squad_decoding.Answer(placeholder, [only], placeholder)
-    found = served_model._describe_answer("It is empty.", answer)
+    found = loaded_model._describe_answer("It is empty.", answer)
     nowhere = {"start": -1, "end": -1, "probability": 0.0}
     assert found == {"answer": "", **nowhere}
     words = answer._replace(words=(2, 2))
-    found = served_model._describe_answer("It is empty.", words)
+    found = loaded_model._describe_answer("It is empty.", words)
     wanted = {"answer": "empty", "start": 6, "end": 11, "probability": 1.0}
     assert found == wanted
 
@@ -567,19 +568,19 @@ class TestModels:
   ):
     """The golden model has 128."""
     folder = task_folders.write(tmp_path, "", golden, goldens)
-    monkeypatch.setattr(served_model, "_LENGTH", 129)
-    (answer,) = served_model.load(folder).answer([("the city " * 99,)])
+    monkeypatch.setattr(loaded_model, "_LENGTH", 129)
+    (answer,) = loaded_model.load(folder).answer([("the city " * 99,)])
     assert len(answer["vector"]) == 32
 
 
 def test_choices_count_as_texts():
   """Each is read with the other texts."""
   texts = ("He opens", "", ["runs", "is"])
-  assert served_model.count_of(texts) == 2
-  assert served_model.length_of(texts) == 2 * 8 + 4 + 2
-  assert served_model.count_of(("He opens", "", ["", "runs", "is", ""])) == 2
-  assert served_model.count_of(("a", "bc")) == 1
-  assert served_model.length_of(("a", "bc")) == 3
+  assert loaded_model.count_of(texts) == 2
+  assert loaded_model.length_of(texts) == 2 * 8 + 4 + 2
+  assert loaded_model.count_of(("He opens", "", ["", "runs", "is", ""])) == 2
+  assert loaded_model.count_of(("a", "bc")) == 1
+  assert loaded_model.length_of(("a", "bc")) == 3
 
 
 def flat(value):

@@ -1,31 +1,31 @@
-"""What a server answers, for the model in any folder.
+"""The model in any folder: one call and one kind of answer for every task.
 
     model = load("/tmp/mrpc_output")
-    texts = model.parse({"text_a": "A text.", "text_b": "Another."})
-    model.answer([texts])  # [{"label": "1", "labels": [...], ...}]
+    model(("A text.", "Another."))  # {"label": "1", "labels": [...], ...}
 
-The names of inputs and outputs are those of the SavedModels that
-export_model.py writes.
+`bert.load` is `load`. The server answers with the same names.
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bert.errors import UserError, listing
+import numpy as np
+
+import modeling
+from bert.errors import UserError, listing, plural, shortened
 from bert.data import downloads
 from bert.tasks import squad, squad_decoding
 from bert.tasks import labels as label_types
 from bert.tasks.chooser import Chooser
 from bert.tasks.classifier import Classifier
 from bert.tasks.features import FeatureExtractor
+from bert.tasks.fill_mask import MaskFiller
 from bert.tasks.find_task import find_task
 from bert.tasks.squad_reader import Reader
 from bert.tasks.tagger import Tagger
 from bert.training import model_folder
-
-# Digits after the point, so that batches of other sizes give the same text.
-_DIGITS = 6
 
 # Maximum length of a text that gets a vector, if the model has the positions.
 _LENGTH = 128
@@ -47,9 +47,12 @@ class Field(NamedTuple):
 
 Texts = tuple[str | list[str], ...]
 
+# An input as a user writes it.
+Input = str | tuple | dict
+
 
 @dataclasses.dataclass(frozen=True)
-class ServedModel:
+class LoadedModel:
   """A trained model, loaded once.
 
   Attributes:
@@ -59,12 +62,61 @@ class ServedModel:
     answer: from the inputs of several requests, in the order of `fields`, to a
       dict of the outputs of each. Raises UserError for an input that the model
       cannot read.
+    folder: where it is from.
+    config: its BertConfig.
+    labels: its labels; none for most tasks.
   """
 
   kind: str
   fields: tuple[Field, ...]
   outputs: Mapping[str, str]
   answer: Callable[[Sequence[Texts]], list[dict]]
+  folder: str = ""
+  config: modeling.BertConfig | None = None
+  labels: tuple[str, ...] = ()
+
+  def __call__(self, inputs: Input | list[Input]) -> dict | list[dict]:
+    """The answer to an input, or a list of answers to a list of inputs.
+
+    Args:
+      inputs: a text; a tuple with a value for each of `fields`, of which those
+        with a default may be omitted together; a dict by their names; or a
+        list of such inputs.
+
+    Returns:
+      A dict by the names in `outputs`. Probabilities are floats, and a vector
+      is a float32 array.
+
+    Raises:
+      UserError: an input is none of these, or the model cannot read it.
+    """
+    if not isinstance(inputs, (list, np.ndarray)):
+      return self.answer([self.parse(self._named(inputs))])[0]
+    found = [
+      self.parse(self._named(value), f"input {number}")
+      for number, value in enumerate(inputs, 1)
+    ]
+    return self.answer(found) if found else []
+
+  def __repr__(self) -> str:
+    names = ", ".join(field.name for field in self.fields)
+    labels = f", {plural(len(self.labels), 'label')}" if self.labels else ""
+    return f"<{self.kind} model of {self.folder}: reads {names}{labels}>"
+
+  def _named(self, value):
+    """The values of a tuple by the names of the inputs; others as they are."""
+    if not isinstance(value, tuple):
+      return value
+    fields = self.fields
+    if len(value) != len(fields):
+      fields = [field for field in fields if field.default is None]
+    if len(value) != len(fields):
+      raise UserError(
+        f"{shortened(repr(value))} has {plural(len(value), 'value')}; the "
+        f"model reads {listing([field.name for field in self.fields])}"
+      )
+    names = (field.name for field in fields)
+    return dict(zip(names, value, strict=True))
 
   def parse(self, value: object, where: str = "the input") -> Texts:
     """The inputs in a JSON value: an object by name, or the only text.
@@ -125,23 +177,44 @@ def length_of(texts: Texts) -> int:
   )
 
 
-def load(model_dir: str, **options) -> ServedModel:
+def load(
+  model_dir: str | os.PathLike, task: str | None = None, **options
+) -> LoadedModel:
   """The model in a folder.
 
   Args:
-    model_dir: the `output_dir` of a finished training, or a release, whose
-      answers are the mean vectors of its highest layer.
-    **options: batch_size, precision and runtime, see `predictor.Predictor`.
+    model_dir: the `output_dir` of a finished training; or the folder or name of
+      a release, or hf://OWNER/NAME, which are downloaded once.
+    task: "vectors" or "fill_mask", of a pre-trained model. Default: the task
+      that the folder was trained on, and vectors without one.
+    **options: batch_size, precision and runtime, see `predictor.Predictor`. For
+      vectors also the arguments of `FeatureExtractor` (layers, pooling, ...),
+      and for masks `top_k`.
 
   Raises:
-    UserError: the folder holds no model.
+    UserError: the folder holds no model, the task is unknown, or the model has
+      no such option.
   """
-  model_dir = downloads.local_path(model_dir)
-  return _LOADERS[find_task(model_dir)](model_dir, **options)
-
-
-def _rounded(numbers):
-  return [round(float(number), _DIGITS) for number in numbers]
+  folder = downloads.local_path(os.fspath(model_dir))
+  trained = find_task(folder)
+  kind = task or trained or "vectors"
+  known = {"vectors", "fill_mask", *filter(None, [trained])}
+  if kind not in known:
+    raise UserError(
+      f"task={task!r}: {folder} answers {listing(sorted(known))}; pass one"
+    )
+  try:
+    model = _LOADERS[kind](folder, **options)
+  except TypeError as error:
+    if "unexpected keyword argument" not in str(error):
+      raise
+    name = str(error).rpartition("argument ")[2]
+    raise UserError(
+      f"{name} is not an option of a {kind} model; omit it"
+    ) from error
+  return dataclasses.replace(
+    model, folder=str(model_dir), config=model_folder.load_config(folder)
+  )
 
 
 def _load_classifier(model_dir, **options):
@@ -154,7 +227,7 @@ def _load_classifier(model_dir, **options):
     return {
       "label": label_types.predicted_text(label_type, row),
       "labels": list(label_type.labels),
-      "probabilities": _rounded(row),
+      "probabilities": row.tolist(),
     }
 
   names = ("text_a", "text_b") if classifier.is_pair else ("text",)
@@ -165,11 +238,12 @@ def _load_classifier(model_dir, **options):
       "labels": "DT_STRING",
       "probabilities": "DT_FLOAT",
     }
-  return ServedModel(
+  return LoadedModel(
     label_type.kind,
     tuple(map(Field, names)),
     outputs,
     lambda items: list(map(describe, classifier.probabilities(items))),
+    labels=tuple(label_type.labels),
   )
 
 
@@ -185,7 +259,7 @@ def _load_reader(model_dir, **options):
     ]
 
   outputs = {"answer": "DT_STRING", "start": "DT_INT64", "end": "DT_INT64"}
-  return ServedModel(
+  return LoadedModel(
     "squad",
     (Field("question"), Field("context")),
     {**outputs, "probability": "DT_FLOAT"},
@@ -203,7 +277,7 @@ def _describe_answer(context, answer):
     "answer": answer.text,
     "start": start,
     "end": end,
-    "probability": round(answer.probability, _DIGITS),
+    "probability": answer.probability,
   }
 
 
@@ -215,7 +289,9 @@ def _load_tagger(model_dir, **options):
     return [{"entities": [e.to_dict() for e in found]} for found in tagged]
 
   outputs = {"entities": "DT_VARIANT"}
-  return ServedModel("tagging", (Field("text"),), outputs, answer)
+  return LoadedModel(
+    "tagging", (Field("text"),), outputs, answer, labels=tuple(tagger.labels)
+  )
 
 
 def _load_chooser(model_dir, **options):
@@ -232,7 +308,7 @@ def _load_chooser(model_dir, **options):
     ]
 
   fields = (Field("context"), Field("question", default=""))
-  return ServedModel(
+  return LoadedModel(
     "multiple choice",
     (*fields, Field("choices", is_list=True)),
     {"choice": "DT_INT64", "probabilities": "DT_FLOAT"},
@@ -244,22 +320,38 @@ def _describe_choice(choices, probabilities):
   """The likeliest of the choices, and the probability of each."""
   rest = iter(probabilities)
   row = [next(rest) if choice else 0.0 for choice in choices]
-  return {"choice": row.index(max(row)), "probabilities": _rounded(row)}
+  return {"choice": row.index(max(row)), "probabilities": row}
 
 
-def _load_encoder(model_dir, **options):
-  length = model_folder.default_length(model_dir, _LENGTH)
+def _load_encoder(model_dir, pooling="mean", layers=None, **options):
+  if layers is None and pooling != "pooled":
+    layers = [-1]
+  options.setdefault(
+    "max_seq_length", model_folder.default_length(model_dir, _LENGTH)
+  )
   extractor = FeatureExtractor(
-    model_dir, layers=[-1], pooling="mean", max_seq_length=length, **options
+    model_dir, layers=layers, pooling=pooling, **options
   )
 
   def answer(items):
-    vectors = extractor.vectors([text for (text,) in items])
-    return [{"vector": _rounded(vector)} for vector in vectors]
+    found = extractor([text for (text,) in items])
+    if extractor.is_pooled:
+      return [{"vector": features.vector} for features in found]
+    return [{"tokens": f.tokens, "vectors": f.values} for f in found]
 
-  return ServedModel(
+  return LoadedModel(
     "vectors", (Field("text"),), {"vector": "DT_FLOAT"}, answer
   )
+
+
+def _load_filler(model_dir, **options):
+  filler = MaskFiller(model_dir, **options)
+
+  def answer(items):
+    return [filled.to_dict() for filled in filler([t for (t,) in items])]
+
+  outputs = {"text": "DT_STRING", "masks": "DT_VARIANT"}
+  return LoadedModel("fill_mask", (Field("text"),), outputs, answer)
 
 
 _LOADERS = {
@@ -267,5 +359,6 @@ _LOADERS = {
   "tagging": _load_tagger,
   "multiple choice": _load_chooser,
   "classification": _load_classifier,
-  None: _load_encoder,
+  "vectors": _load_encoder,
+  "fill_mask": _load_filler,
 }

@@ -1,0 +1,172 @@
+"""`bert.load`: the same call for the model of every task."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scripts
+import task_folders
+
+import bert
+from bert.errors import UserError
+from bert.tasks.chooser import Chooser
+from bert.tasks.classifier import Classifier
+from bert.tasks.features import FeatureExtractor
+from bert.tasks.squad_reader import Reader
+from bert.tasks.tagger import Tagger
+
+CONTEXT = "The city is in the north. The mountains of the north are high."
+
+# For each task, two inputs in several forms, and the names of an answer.
+INPUTS = {
+  "classification": (
+    ["the city is old", {"text": "the mountains"}],
+    {"label", "labels", "probabilities"},
+  ),
+  "multilabel": (
+    [("the city", "is old"), {"text_a": "the city", "text_b": "is old"}],
+    {"label", "labels", "probabilities"},
+  ),
+  "regression": (["the city is old", ("the mountains",)], {"value"}),
+  "squad": (
+    [("where is the city?", CONTEXT), {"question": "who?", "context": CONTEXT}],
+    {"answer", "start", "end", "probability"},
+  ),
+  "tagging": (["the city is old", {"text": CONTEXT}], {"entities"}),
+  "multiple choice": (
+    [
+      ("the city", ["is old", "is in the north"]),
+      {"context": "the city", "question": "is", "choices": ["old", "high"]},
+    ],
+    {"choice", "probabilities"},
+  ),
+  "": (["the city is old", ("the mountains",)], {"vector"}),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, golden, goldens):
+  """The folder of a model of each task."""
+  found = {}
+  for name in INPUTS:
+    path = tmp_path_factory.mktemp(name.replace(" ", "_") or "encoder")
+    found[name] = task_folders.write(path, name, golden, goldens)
+  return found
+
+
+def _close(found, wanted):
+  assert found.keys() == wanted.keys()
+  for name, value in wanted.items():
+    if isinstance(value, (list, float, np.ndarray)) and name != "labels":
+      if name != "entities":
+        np.testing.assert_allclose(found[name], value, atol=1e-5)
+    else:
+      assert found[name] == value
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_one_input_has_one_answer_and_a_list_has_a_list(name, folders):
+  model = bert.load(folders[name])
+  inputs, names = INPUTS[name]
+  answers = model(inputs)
+  assert [set(answer) for answer in answers] == [names, names]
+  for value, answer in zip(inputs, answers, strict=True):
+    _close(model(value), answer)
+  assert model([]) == []
+  assert model.config.hidden_size == 32
+  assert folders[name] in repr(model)
+  assert model.fields[0].name in repr(model)
+
+
+def test_answers_are_those_of_the_classes(folders):
+  text = "the city is old"
+  found = bert.load(folders["classification"])(text)
+  (wanted,) = Classifier(folders["classification"])([text])
+  assert found["label"] == wanted.label
+  by_label = dict(zip(found["labels"], found["probabilities"], strict=True))
+  assert by_label == pytest.approx(wanted.probabilities)
+  question = "where is the city?"
+  found = bert.load(folders["squad"])((question, CONTEXT))
+  wanted = Reader(folders["squad"]).answer(question, CONTEXT)
+  assert found["answer"] == wanted.text
+  assert CONTEXT[found["start"] : found["end"]] == wanted.text
+  found = bert.load(folders["tagging"])(CONTEXT)["entities"]
+  assert found == [e.to_dict() for e in Tagger(folders["tagging"])(CONTEXT)]
+  choices = ["is old", "is in the north"]
+  found = bert.load(folders["multiple choice"])(("the city", choices))
+  wanted = Chooser(folders["multiple choice"])("the city", choices)
+  assert found["probabilities"] == pytest.approx(wanted)
+  found = bert.load(folders[""], pooling="cls", layers=[-1, -2])(text)["vector"]
+  extractor = FeatureExtractor(folders[""], [-1, -2], "cls")
+  assert found.dtype == np.float32
+  np.testing.assert_allclose(found, extractor.vectors([text])[0], atol=1e-6)
+
+
+def test_labels(folders):
+  labels = bert.load(folders["tagging"]).labels
+  assert labels == tuple(task_folders.TAGS)
+  assert bert.load(folders[""]).labels == ()
+
+
+def test_vectors_of_each_token(folders):
+  found = bert.load(folders[""], pooling="none", layers=[-1])("the city")
+  assert found["tokens"] == ["[CLS]", "the", "city", "[SEP]"]
+  assert found["vectors"].shape == (4, 1, 32)
+
+
+def test_masks_are_filled(folders):
+  model = bert.load(folders[""], task="fill_mask", top_k=3)
+  found = model("the [MASK] of the north")
+  ((*candidates,),) = found["masks"]
+  assert len(candidates) == 3
+  best = candidates[0][0]
+  joined = f"the {best}" if best[:2] != "##" else f"the{best[2:]}"
+  assert found["text"] == f"{joined} of the north"
+  assert "pseudo_perplexity" in model("the city")
+
+
+@pytest.mark.parametrize(
+  ("name", "inputs", "words"),
+  [
+    ("classification", ("a", "b"), ["2 values", "'text'"]),
+    ("multilabel", "a", ["'text_a', 'text_b'"]),
+    ("squad", [("a", "b"), {"question": "a"}], ["input 2", "context"]),
+    ("tagging", ["a", 5], ["input 2", "'text'"]),
+  ],
+)
+def test_wrong_inputs_are_named(name, inputs, words, folders):
+  model = bert.load(folders[name])
+  with pytest.raises(UserError) as error:
+    model(inputs)
+  for word in words:
+    assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("options", "words"),
+  [
+    ({"task": "translation"}, ["task='translation'", "'tagging'"]),
+    ({"pooling": "mean"}, ["pooling", "tagging model"]),
+  ],
+)
+def test_wrong_options_are_named(options, words, folders):
+  with pytest.raises(UserError) as error:
+    bert.load(folders["tagging"], **options)
+  for word in words:
+    assert word in str(error.value)
+
+
+def test_the_package_alone_loads_nothing(tmp_path):
+  script = tmp_path / "script.py"
+  script.write_text(
+    "import sys\n"
+    f"sys.path.insert(0, {str(scripts.ROOT)!r})\n"
+    "import bert\n"
+    "print(bert.load.__name__, {'numpy', 'tensorflow'} & set(sys.modules))\n"
+  )
+
+  found = subprocess.run(
+    [sys.executable, script], capture_output=True, text=True, check=True
+  )
+  assert found.stdout == "load set()\n"
