@@ -226,7 +226,7 @@ def _decoded(value, where):
 
 def _read_columns(model, columns):
   """The inputs in a dict of lists, or in the list of the only input."""
-  if len(model.fields) == 1 and not isinstance(columns, dict):
+  if len(model.required) == 1 and not isinstance(columns, dict):
     return _read_rows(model, columns, "inputs")
   if not isinstance(columns, dict) or not columns:
     raise UserError("'inputs' must be an object whose values are lists")

@@ -103,13 +103,18 @@ class LoadedModel:
     labels = f", {plural(len(self.labels), 'label')}" if self.labels else ""
     return f"<{self.kind} model of {self.folder}: reads {names}{labels}>"
 
+  @property
+  def required(self) -> list[Field]:
+    """The inputs without a default."""
+    return [field for field in self.fields if field.default is None]
+
   def _named(self, value):
     """The values of a tuple by the names of the inputs; others as they are."""
     if not isinstance(value, tuple):
       return value
     fields = self.fields
     if len(value) != len(fields):
-      fields = [field for field in fields if field.default is None]
+      fields = self.required
     if len(value) != len(fields):
       raise UserError(
         f"{shortened(repr(value))} has {plural(len(value), 'value')}; the "
@@ -125,8 +130,8 @@ class LoadedModel:
       UserError: a name is missing or unknown, or a value has another type. The
         message names `where`.
     """
-    if isinstance(value, str) and len(self.fields) == 1:
-      value = {self.fields[0].name: value}
+    if isinstance(value, str) and len(self.required) == 1:
+      value = {self.required[0].name: value}
     names = [field.name for field in self.fields]
     if not isinstance(value, dict):
       raise UserError(f"{where} is not an object with {listing(names)}")
@@ -323,6 +328,14 @@ def _describe_choice(choices, probabilities):
   return {"choice": row.index(max(row)), "probabilities": row}
 
 
+# The inputs of a model without a task.
+_TEXT_OR_PAIR = (Field("text"), Field("text_b", default=""))
+
+
+def _text_or_pair(item):
+  return item if item[1] else item[0]
+
+
 def _load_encoder(model_dir, pooling="mean", layers=None, **options):
   if layers is None and pooling != "pooled":
     layers = [-1]
@@ -334,24 +347,23 @@ def _load_encoder(model_dir, pooling="mean", layers=None, **options):
   )
 
   def answer(items):
-    found = extractor([text for (text,) in items])
+    found = extractor(list(map(_text_or_pair, items)))
     if extractor.is_pooled:
       return [{"vector": features.vector} for features in found]
     return [{"tokens": f.tokens, "vectors": f.values} for f in found]
 
-  return LoadedModel(
-    "vectors", (Field("text"),), {"vector": "DT_FLOAT"}, answer
-  )
+  return LoadedModel("vectors", _TEXT_OR_PAIR, {"vector": "DT_FLOAT"}, answer)
 
 
 def _load_filler(model_dir, **options):
   filler = MaskFiller(model_dir, **options)
 
   def answer(items):
-    return [filled.to_dict() for filled in filler([t for (t,) in items])]
+    texts = list(map(_text_or_pair, items))
+    return [filled.to_dict() for filled in filler(texts)]
 
   outputs = {"text": "DT_STRING", "masks": "DT_VARIANT"}
-  return LoadedModel("fill_mask", (Field("text"),), outputs, answer)
+  return LoadedModel("fill_mask", _TEXT_OR_PAIR, outputs, answer)
 
 
 _LOADERS = {

@@ -569,7 +569,7 @@ class TestModels:
     """The golden model has 128."""
     folder = task_folders.write(tmp_path, "", golden, goldens)
     monkeypatch.setattr(loaded_model, "_LENGTH", 129)
-    (answer,) = loaded_model.load(folder).answer([("the city " * 99,)])
+    (answer,) = loaded_model.load(folder)(["the city " * 99])
     assert len(answer["vector"]) == 32
 
 

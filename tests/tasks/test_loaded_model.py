@@ -41,7 +41,7 @@ INPUTS = {
     ],
     {"choice", "probabilities"},
   ),
-  "": (["the city is old", ("the mountains",)], {"vector"}),
+  "": (["the city is old", ("the mountains", "the city")], {"vector"}),
 }
 
 
