@@ -18,8 +18,8 @@ from absl import flags, logging
 
 from bert.errors import UserError, plural
 from bert.data import progress, text_files
-from bert.tasks import feature_files, features
-from bert.tasks.features import FeatureExtractor
+from bert.tasks import feature_files, features, loaded_model
+from bert.tasks.loaded_model import LoadedModel
 from bert.training import (
   common_flags,
   devices,
@@ -29,9 +29,6 @@ from bert.training import (
   runtimes,
   startup,
 )
-
-# For notebooks.
-__all__ = ["FeatureExtractor"]
 
 FLAGS = flags.FLAGS
 
@@ -126,22 +123,29 @@ def check_flags() -> None:
   runtimes.check_runtime(FLAGS.runtime, common_flags.run_precision())
 
 
-def load_extractor() -> FeatureExtractor:
-  """The FeatureExtractor that the flags describe."""
-  layers = None
-  if FLAGS["layers"].present:
-    layers = features.parse_layers(FLAGS.layers)
+def load_model() -> LoadedModel:
+  """The model of vectors that the flags describe."""
   tokenizer = model_flags.load_tokenizer()
   config = model_flags.load_config(tokenizer)
+  layers = features.LAYERS[: config.num_hidden_layers]
+  if FLAGS["layers"].present:
+    layers = features.parse_layers(FLAGS.layers)
+    if FLAGS.pooling == "pooled":
+      raise UserError(
+        "--layers has no effect with --pooling=pooled; omit one of them"
+      )
   # Finding the devices loads TensorFlow, so this is checked before.
-  features.layer_indices(layers or (), config.num_hidden_layers)
+  features.layer_indices(layers, config.num_hidden_layers)
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
     *("batch_size", "dtype", "runtime", "use_one_hot_embeddings", "long_text"),
   )
-  return FeatureExtractor(
+  return loaded_model.load_task(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
-    layers,
+    features.VectorTask.kind,
+    {},
+    FLAGS.init_checkpoint,
+    layers=layers,
     max_seq_length=model_flags.sequence_length(config),
     strategy=devices.make_strategy(
       devices.choose("auto", FLAGS.use_tpu, None), common_flags.tpu()
@@ -154,16 +158,16 @@ def load_extractor() -> FeatureExtractor:
 
 def main() -> None:
   check_flags()
-  extractor = load_extractor()
+  model = load_model()
   start = time.monotonic()
-  length = extractor.max_seq_length
+  length = model.task.settings.max_seq_length
   lines = long = 0
   with (
-    feature_files.open_features(FLAGS.output_file, extractor) as write,
+    feature_files.open_features(FLAGS.output_file, model) as write,
     progress.bar(unit="line") as bar,
   ):
     texts = feature_files.read_texts(FLAGS.input_file)
-    for window in extractor.windows(texts, bar.update):
+    for window in feature_files.windows(model, texts, bar.update):
       write(window)
       lines += len(window)
       long += sum(f.was_cut or len(f.tokens) > length for f in window)

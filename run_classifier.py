@@ -14,9 +14,8 @@ from absl import flags
 
 from bert.errors import UserError
 from bert.data import files
-from bert.tasks import classifier, runs
+from bert.tasks import loaded_model, prediction_files, runs, terminal
 from bert.tasks.classification import create_model, model_fn_builder
-from bert.tasks.classifier import Classifier
 from bert.tasks.examples import (
   LONG_TEXT,
   DataProcessor,
@@ -48,8 +47,8 @@ from bert.training.settings import Settings
 
 # Names that users import from here.
 __all__ = [
-  "LONG_TEXT", "PROCESSORS", "Classifier", "ColaProcessor", "DataProcessor",
-  "InputExample", "InputFeatures", "MnliProcessor", "MrpcProcessor",
+  "LONG_TEXT", "PROCESSORS", "ColaProcessor", "DataProcessor", "InputExample",
+  "InputFeatures", "MnliProcessor", "MrpcProcessor",
   "PaddingInputExample", "XnliProcessor", "convert_examples_to_features",
   "convert_single_example", "create_model",
   "file_based_convert_examples_to_features", "file_based_input_fn_builder",
@@ -179,7 +178,7 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
   """
   tokenizer = model_flags.load_tokenizer()
   task = runs.make_task(request, run, tokenizer)
-  config = model_flags.load_config(tokenizer, task.reading.max_seq_length)
+  config = model_flags.load_config(tokenizer, task.settings.max_seq_length)
   settings = Settings.from_flags(
     run.splits,
     do_eval=FLAGS.do_eval and "dev" in run.splits,
@@ -187,8 +186,8 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
     output_dir=run.output_dir,
     init_checkpoint=run.init_checkpoint,
     seed=run.seed,
-    max_seq_length=task.reading.max_seq_length,
-    long_text=task.reading.long_text,
+    max_seq_length=task.settings.max_seq_length,
+    long_text=task.settings.long_text,
   )
   model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)
@@ -197,14 +196,17 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
 def answer() -> None:
   """Predicts --predict_file or --interactive with the model in --output_dir."""
   flag_checks.check_question_flags("predict_file", "interactive")
-  model = Classifier(
-    FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision
+  model = loaded_model.load_trained(
+    FLAGS.output_dir,
+    "classification",
+    batch_size=FLAGS.predict_batch_size,
+    precision=FLAGS.precision,
   )
   flag_checks.warn_of_unused_model("max_seq_length", "long_text")
   if FLAGS.interactive:
-    classifier.converse(model)
+    terminal.converse(model)
   else:
-    classifier.answer_file(model, FLAGS.predict_file, sys.stdout)
+    prediction_files.answer_file(model, FLAGS.predict_file, sys.stdout)
 
 
 def main() -> None:

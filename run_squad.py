@@ -13,12 +13,16 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 """
 
 import dataclasses
+import os
+from collections.abc import Callable
 
 from absl import flags
 
 import tokenization
 from bert.errors import UserError
-from bert.tasks import squad_model, squad_reader
+from bert.data import text_files
+from bert.tasks import squad_model, terminal
+from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad import (
   FeatureWriter,
   InputFeatures,
@@ -32,15 +36,21 @@ from bert.tasks.squad_decoding import (
   get_final_text,
   write_predictions,
 )
-from bert.tasks.squad_model import SquadTask, create_model, model_fn_builder
-from bert.tasks.squad_reader import Reader
+from bert.tasks.squad_model import (
+  SquadSettings,
+  SquadTask,
+  create_model,
+  model_fn_builder,
+)
 from bert.training import (
+  checkpoints,
   common_flags,
   flag_checks,
   model_flags,
   model_folder,
   run_record,
   startup,
+  task_file,
 )
 from bert.training.experiment import Experiment, ModelFiles
 from bert.training.settings import Settings, find_weights
@@ -50,7 +60,6 @@ __all__ = [
   "FeatureWriter",
   "InputFeatures",
   "RawResult",
-  "Reader",
   "SquadExample",
   "convert_examples_to_features",
   "create_model",
@@ -117,18 +126,30 @@ def check_flags() -> None:
     flag_checks.require_file(name)
 
 
-def reading_settings(folder: str | None) -> ReadingSettings:
-  """The ReadingSettings of the flags; by default those of the trained model.
+def squad_settings(folder: str | None) -> SquadSettings:
+  """The settings of the flags; by default those of the trained model.
 
   Args:
     folder: the folder of the weights.
+
+  Raises:
+    UserError: no text fits beside a question.
   """
+  names = {field.name for field in dataclasses.fields(SquadSettings)}
+  names -= {"null_score_diff_threshold", "init_checkpoint"}
   given = {
-    field.name: FLAGS[field.name].value
-    for field in dataclasses.fields(ReadingSettings)
-    if not FLAGS[field.name].using_default_value
+    name: FLAGS[name].value
+    for name in names
+    if not FLAGS[name].using_default_value
   }
-  return squad_model.read_assets(None if FLAGS.do_train else folder, **given)
+  trained = SquadSettings()
+  if folder and not FLAGS.do_train:
+    is_known = task_file.read(folder)[0] == SquadTask.kind
+    if is_known or "max_seq_length" not in given:
+      trained = task_file.load(SquadTask, folder, is_required=False)
+  settings = dataclasses.replace(trained, **given)
+  settings.room_for_text(settings.max_query_length)
+  return settings
 
 
 def make_experiment() -> Experiment:
@@ -138,25 +159,19 @@ def make_experiment() -> Experiment:
     UserError: a flag or a file is wrong.
   """
   init_checkpoint, folder = find_weights()
-  reading = reading_settings(folder)
+  squad_task = squad_settings(folder)
   tokenizer = model_flags.load_tokenizer()
-  config = model_flags.load_config(tokenizer, reading.max_seq_length)
-  decoding = squad_model.decoding_settings(
-    tokenizer,
-    reading,
-    n_best_size=FLAGS.n_best_size,
-    max_answer_length=FLAGS.max_answer_length,
-  )
+  config = model_flags.load_config(tokenizer, squad_task.max_seq_length)
   weights = None
   if not FLAGS.do_train and folder != FLAGS.output_dir:
     weights = run_record.hash_of_weights(init_checkpoint)
+  threshold = squad_model.stored_threshold(FLAGS.output_dir)
   task = SquadTask(
-    {split: FLAGS[flag].value for split, flag in splits().items()},
+    dataclasses.replace(squad_task, null_score_diff_threshold=threshold),
     tokenizer,
-    reading,
-    decoding,
+    {split: FLAGS[flag].value for split, flag in splits().items()},
     squad_model.parse_threshold(
-      FLAGS.null_score_diff_threshold, reading.version_2_with_negative
+      FLAGS.null_score_diff_threshold, squad_task.version_2_with_negative
     ),
     # Weights that are trained now need a threshold of their own.
     [FLAGS.output_dir, None if FLAGS.do_train else folder],
@@ -164,8 +179,11 @@ def make_experiment() -> Experiment:
     padding_competes=FLAGS.pad_to_max_length is not False,
     epoch_counts_rows=FLAGS.count_steps_on_windows,
   )
+  reading = [field.name for field in dataclasses.fields(ReadingSettings)]
   settings = Settings.from_flags(
-    splits(), init_checkpoint=init_checkpoint, **dataclasses.asdict(reading)
+    splits(),
+    init_checkpoint=init_checkpoint,
+    **{name: getattr(squad_task, name) for name in reading},
   )
   if FLAGS.do_predict:  # The predictions are scored.
     settings = dataclasses.replace(settings, do_eval=False)
@@ -187,46 +205,83 @@ def _given_tokenizer(folder):
   return model_folder.load_tokenizer(folder, FLAGS.do_lower_case)
 
 
-def load_reader() -> Reader:
-  """The Reader of --output_dir or --init_checkpoint.
+def load_reader() -> LoadedModel:
+  """The model in --output_dir or --init_checkpoint, to ask.
 
   Raises:
     UserError: there is no trained model.
   """
-  is_trained = FLAGS.output_dir and squad_reader.is_trained(FLAGS.output_dir)
-  model = FLAGS.output_dir if is_trained else FLAGS.init_checkpoint
+  path = FLAGS.output_dir
+  is_trained = path and task_file.read(path)[0] == SquadTask.kind
+  is_trained = is_trained and model_folder.is_finished(path)
   if is_trained:
     flag_checks.warn_of_unused_model()
-  if not model:
+  else:
+    path = FLAGS.init_checkpoint
+  if not path:
     raise UserError(
       f"--output_dir={FLAGS.output_dir} does not hold a trained model; pass "
       f"the --output_dir of a finished training, or --init_checkpoint"
     )
-  folder = model_folder.weights_folder("", model)
-  reading = reading_settings(folder)
-  config = None
+  checkpoint = checkpoints.find_checkpoint(path)
+  folder = os.path.dirname(checkpoint) or "."
+  settings = squad_settings(folder)
   tokenizer = None if is_trained else _given_tokenizer(folder)
   if not is_trained and FLAGS.bert_config_file:
-    config = model_flags.load_config(tokenizer, reading.max_seq_length)
-  threshold = squad_model.parse_threshold(
-    FLAGS.null_score_diff_threshold, reading.version_2_with_negative
+    config = model_flags.load_config(tokenizer, settings.max_seq_length)
+  else:
+    config = model_folder.load_config(folder)
+  tokenizer = tokenizer or model_folder.load_tokenizer(
+    folder, model_folder.lower_cases(config, checkpoint)
   )
-  if threshold is None:
+  threshold = squad_model.parse_threshold(
+    FLAGS.null_score_diff_threshold, settings.version_2_with_negative
+  )
+  if threshold == squad_model.AUTO:
     threshold = squad_model.read_threshold([folder])
-  decoding = {
-    "n_best_size": FLAGS.n_best_size,
-    "max_answer_length": FLAGS.max_answer_length,
-    "null_score_diff_threshold": threshold,
-  }
-  return Reader(
-    model,
-    config,
-    tokenizer,
-    settings=reading,
-    decoding=decoding,
+  return LoadedModel(
+    SquadTask(settings, tokenizer, threshold=threshold),
+    model_folder.Model(config, tokenizer, checkpoint),
+    folder,
     batch_size=FLAGS.predict_batch_size,
     precision=FLAGS.precision,
   )
+
+
+def converse(
+  model: LoadedModel,
+  read: Callable[[str], str] = input,
+  write: Callable[[str], object] = print,
+) -> None:
+  """Asks for a text file and for questions on it, until the input ends.
+
+  An empty question asks for another file.
+
+  Args:
+    model: the model.
+    read: from a prompt to a line; raises EOFError at the end.
+    write: shows a line.
+
+  Raises:
+    UserError: the input is not UTF-8.
+  """
+  context = None
+  while True:
+    try:
+      prompt = "context file> " if context is None else "question> "
+      line = terminal.ask(prompt, read).strip()
+    except EOFError:
+      write("")  # The shell's prompt starts on a line of its own.
+      return
+    try:
+      if context is None:
+        context = text_files.read_text(line) if line else None
+      elif not line:
+        context = None
+      else:
+        write(terminal.answer(model, (line, context)))
+    except (UserError, OSError) as error:
+      write(f"error: {error}")
 
 
 def main() -> None:
@@ -237,7 +292,7 @@ def main() -> None:
     flag_checks.require_positive("predict_batch_size")
     flag_checks.check_standard_output()
     flag_checks.warn_of_unused("omit it", "train_file", "predict_file")
-    squad_reader.converse(load_reader())
+    converse(load_reader())
   else:
     check_flags()
     make_experiment().run()

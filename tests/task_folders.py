@@ -3,18 +3,20 @@
 import numpy as np
 
 from golden_classifier import LABEL_TYPES
-from bert.tasks import classification, multiple_choice, squad_model, tagging
+
+from bert.tasks import multiple_choice, squad_model, tagging
 from bert.tasks import labels as label_types
-from bert.tasks.squad import ReadingSettings
-from bert.tasks.tagged_rows import Reading
-from bert.training import checkpoints
+from bert.tasks.classification import ClassificationTask, ClassifierSettings
+from bert.tasks.squad_model import SquadSettings
+from bert.training import checkpoints, task_file
+from bert.training.task import Settings
 
 LENGTH = 32
-TAGS = ["O", "B-X", "I-X"]
+TAGS = ("O", "B-X", "I-X")
 
 _classifiers = {
-  kind: classification.ClassificationTask(
-    kind, None, label_type, reading=classification.Reading(LENGTH, "head", pair)
+  kind: ClassificationTask(
+    ClassifierSettings(LENGTH, is_pair=pair).with_label_type(label_type)
   )
   for (kind, label_type), pair in zip(
     {**LABEL_TYPES, "regression": label_types.Regression(3.0, 2.0)}.items(),
@@ -26,14 +28,10 @@ _classifiers = {
 TASKS = {
   **_classifiers,
   "squad": squad_model.SquadTask(
-    {},
-    None,
-    ReadingSettings(max_seq_length=LENGTH, doc_stride=8, max_query_length=8),
+    SquadSettings(LENGTH, doc_stride=8, max_query_length=8)
   ),
-  "tagging": tagging.TaggingTask({}, TAGS, "IOB2", None, Reading(LENGTH)),
-  "multiple choice": multiple_choice.MultipleChoiceTask(
-    {"train": [multiple_choice.Example("", "", "", ["a", "b"])]}, None, LENGTH
-  ),
+  "tagging": tagging.TaggingTask(tagging.TaggerSettings(LENGTH, TAGS, "IOB2")),
+  "multiple choice": multiple_choice.MultipleChoiceTask(Settings(LENGTH)),
 }
 
 
@@ -51,8 +49,8 @@ def write(folder, name, golden, goldens, seed=5):
   }
   if name:
     task = TASKS[name]
-    for variable, shape in task.variable_shapes(golden.config).items():
+    for variable, shape in task.head_shapes(golden.config).items():
       values[variable] = draw(size=shape).astype(np.float32)
-    contents |= task.assets()
+    contents[task_file.NAME] = task_file.content(task.kind, task.settings)
   checkpoints.write_release(str(folder), values, contents)
   return str(folder)

@@ -3,7 +3,7 @@
 import pytest
 from source_modules import MODULES, imports
 
-ORDER = ["core", "data", "training", "reports", "tasks", "export", "scripts"]
+ORDER = ["core", "data", "reports", "training", "tasks", "export", "scripts"]
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

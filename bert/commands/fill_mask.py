@@ -18,8 +18,8 @@ from absl import flags
 
 from bert.errors import UserError
 from bert.data import files, text_files
-from bert.tasks import feature_files, terminal
-from bert.tasks.fill_mask import MaskFiller
+from bert.tasks import feature_files, loaded_model, terminal
+from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.masked_text import Filled, Text, joined
 from bert.training import (
   common_flags,
@@ -29,8 +29,6 @@ from bert.training import (
   runtimes,
   startup,
 )
-
-__all__ = ["Filled", "MaskFiller"]
 
 FLAGS = flags.FLAGS
 
@@ -100,23 +98,6 @@ def check_output_file(*read: str) -> None:
     )
 
 
-def describe(filled: Filled) -> str:
-  """The answer to a text, for a terminal."""
-  lines = [filled.text]
-  for number, candidates in enumerate(filled.masks, 1):
-    shown = ", ".join(f"{piece} {p:.1%}" for piece, p in candidates)
-    lines.append(f"  [MASK] {number}: {shown}")
-  if filled.words:
-    lines += [f"  {score:8.2f}  {word}" for word, score in filled.words]
-    lines.append(
-      f"  pseudo-log-likelihood {filled.pseudo_log_likelihood:.2f}, "
-      f"pseudo-perplexity {filled.pseudo_perplexity:.2f}"
-    )
-  if filled.next_sentence_probability is not None:
-    lines.append(f"  B follows A: {filled.next_sentence_probability:.1%}")
-  return "\n".join(lines)
-
-
 def to_json(filled: Filled) -> str:
   """The answer to a text as one line of JSON."""
   return json.dumps(filled.to_dict(), ensure_ascii=False)
@@ -141,26 +122,38 @@ def _line_name(lines_before, index):
   return f"{name}:{lines_before + index}"
 
 
-def load_filler() -> MaskFiller:
-  """The MaskFiller that the flags describe."""
+def load_filler() -> LoadedModel:
+  """The model that the flags describe."""
   model = model_folder.find_model(FLAGS.model_dir, FLAGS.do_lower_case)
   if FLAGS.do_lower_case is not None:
     model_flags.check_casing(model.config, FLAGS.model_dir)
-  return MaskFiller(model, FLAGS.top_k, FLAGS.batch_size, FLAGS.precision)
+  return loaded_model.load_task(
+    model,
+    "fill_mask",
+    {},
+    FLAGS.model_dir,
+    top_k=FLAGS.top_k,
+    batch_size=FLAGS.batch_size,
+    precision=FLAGS.precision,
+  )
+
+
+def _read(model, text, where):
+  """The example of a text or pair."""
+  parts = (text,) if isinstance(text, str) else text
+  return model.task.example(*parts, where=where)
 
 
 def main() -> None:
   check_flags()
-  filler = load_filler()
+  model = load_filler()
   if FLAGS.interactive:
-    terminal.converse(
-      lambda line: describe(filler([feature_files.parse_line(line)])[0])
-    )
+    terminal.converse(model)
     return
   check_output_file(*model_folder.input_files(FLAGS.model_dir))
   with contextlib.ExitStack() as stack:
     # Whoever sends texts through a pipe may wait for each answer.
-    form, write = describe, functools.partial(print, flush=True)
+    form, write = model.task.describe, functools.partial(print, flush=True)
     if FLAGS.output_file == text_files.STREAM:
       form = to_json
     elif FLAGS.output_file:
@@ -168,10 +161,14 @@ def main() -> None:
       form, write = to_json, lambda line: writer.write(line + "\n")
     number = 0
     for block in feature_files.read_texts(
-      FLAGS.input_file, lambda text, i: filler.check(text, _line_name(0, i))
+      FLAGS.input_file, lambda text, i: _read(model, text, _line_name(0, i))
     ):
       for texts in groups(block):
-        for filled in filler(texts, functools.partial(_line_name, number)):
+        examples = [
+          _read(model, text, _line_name(number, i))
+          for i, text in enumerate(texts, 1)
+        ]
+        for filled in model.answer_examples(examples):
           write(form(filled))
         number += len(texts)
 

@@ -10,15 +10,22 @@
 
 from absl import flags
 
-from bert.tasks import choices, multiple_choice, terminal
+from bert.tasks import choices, loaded_model, terminal
 from bert.tasks.choices import Example
-from bert.tasks.chooser import Chooser
 from bert.tasks.multiple_choice import MultipleChoiceTask
-from bert.training import common_flags, flag_checks, model_flags, startup
+from bert.training import (
+  common_flags,
+  flag_checks,
+  model_flags,
+  startup,
+  task_file,
+)
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.settings import Settings, find_weights
+from bert.training.settings import find_weights
+from bert.training import settings as run_settings
+from bert.training.task import Settings
 
-__all__ = ["Chooser", "Example", "MultipleChoiceTask"]
+__all__ = ["Example", "MultipleChoiceTask"]
 
 FLAGS = flags.FLAGS
 
@@ -61,7 +68,7 @@ def make_experiment() -> Experiment:
   init_checkpoint, folder = find_weights()
   length = FLAGS.max_seq_length
   if not FLAGS.do_train:
-    trained_length = multiple_choice.read_assets(folder)
+    trained_length = task_file.load(MultipleChoiceTask, folder).max_seq_length
     if FLAGS["max_seq_length"].using_default_value:
       length = trained_length
   tokenizer = model_flags.load_tokenizer()
@@ -70,8 +77,8 @@ def make_experiment() -> Experiment:
     for split in flag_checks.wanted_splits()
   }
   config = model_flags.load_config(tokenizer, length)
-  task = MultipleChoiceTask(examples, tokenizer, length)
-  settings = Settings.from_flags(
+  task = MultipleChoiceTask(Settings(length), tokenizer, examples)
+  settings = run_settings.Settings.from_flags(
     flag_checks.wanted_splits(),
     init_checkpoint=init_checkpoint,
     max_seq_length=length,
@@ -83,10 +90,14 @@ def make_experiment() -> Experiment:
 def converse() -> None:
   """Compares choices that the user types."""
   flag_checks.check_question_flags("interactive")
-  chooser = Chooser(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
+  model = loaded_model.load_trained(
+    FLAGS.output_dir,
+    MultipleChoiceTask.kind,
+    batch_size=FLAGS.predict_batch_size,
+    precision=FLAGS.precision,
+  )
   flag_checks.warn_of_unused_model("max_seq_length")
-  prompts = ("context> ", "question> ", "choices (a | b | c)> ")
-  terminal.converse(chooser.describe, prompts)
+  terminal.converse(model)
 
 
 def main() -> None:

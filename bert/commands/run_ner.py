@@ -9,23 +9,25 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
 
 from absl import flags
 
 from bert.errors import UserError
 from bert.data import files, text_files
-from bert.tasks import entities, tagged_text, tagging, terminal
-from bert.tasks.entities import FoundEntity
-from bert.tasks.tagged_rows import Reading
-from bert.tasks.tagger import Tagger
-from bert.tasks.tagging import TaggingTask
-from bert.training import common_flags, flag_checks, model_flags, startup
+from bert.tasks import entities, loaded_model, tagged_text, terminal
+from bert.tasks.tagging import TaggerSettings, TaggingTask
+from bert.training import (
+  common_flags,
+  flag_checks,
+  model_flags,
+  startup,
+  task_file,
+)
 from bert.training.experiment import Experiment, ModelFiles
 from bert.training.settings import Settings, find_weights
 
 # For notebooks.
-__all__ = ["FoundEntity", "Reading", "Tagger", "TaggingTask"]
+__all__ = ["TaggerSettings", "TaggingTask"]
 
 FLAGS = flags.FLAGS
 
@@ -121,10 +123,9 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
     split: tagged_text.read_sentences(find_file(split), split != "test")
     for split in flag_checks.wanted_splits()
   }
-  names = [field.name for field in dataclasses.fields(Reading)]
   given = {
     name: FLAGS[name].value
-    for name in names
+    for name in ("max_seq_length", "label_all_tokens", "max_context")
     if FLAGS.do_train or not FLAGS[name].using_default_value
   }
   if FLAGS.do_train:
@@ -135,15 +136,15 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
         f"file with two labels or more (in CoNLL format, in the last column)"
       )
     scheme = entities.find_scheme(s.labels for s in sentences["train"])
-    reading = Reading(**given)
+    settings = TaggerSettings(labels=tuple(labels), scheme=scheme, **given)
   else:
     flag_checks.warn_of_unused("add --do_train", "label_all_tokens")
-    labels, scheme, reading = tagging.read_assets(folder)
-    reading = dataclasses.replace(reading, **given)
+    trained = task_file.load(TaggingTask, folder)
+    settings = dataclasses.replace(trained, **given)
   for split in sentences.keys() - {"test"}:
-    tagged_text.check_labels(sentences[split], labels)
+    tagged_text.check_labels(sentences[split], settings.labels)
   tagged_text.warn_of_plain_text(sentences.get("test", ()))
-  return TaggingTask(sentences, labels, scheme, tokenizer, reading)
+  return TaggingTask(settings, tokenizer, sentences)
 
 
 def make_experiment() -> Experiment:
@@ -155,12 +156,13 @@ def make_experiment() -> Experiment:
   init_checkpoint, folder = find_weights()
   tokenizer = model_flags.load_tokenizer()
   task = make_task(tokenizer, folder)
-  reading = task.reading
-  config = model_flags.load_config(tokenizer, reading.max_seq_length)
+  config = model_flags.load_config(tokenizer, task.settings.max_seq_length)
   settings = Settings.from_flags(
     flag_checks.wanted_splits(),
     init_checkpoint=init_checkpoint,
-    **dataclasses.asdict(reading),
+    max_seq_length=task.settings.max_seq_length,
+    label_all_tokens=task.settings.label_all_tokens,
+    max_context=task.settings.max_context,
   )
   model = ModelFiles(config, model_flags.release_files(config))
   return Experiment(task, model, settings)
@@ -175,24 +177,22 @@ def answer() -> None:
       f"--predict_file={path} would be read as lines of text; pass JSON Lines "
       f"as --test_file, with --do_predict"
     )
-  tagger = Tagger(FLAGS.output_dir, FLAGS.predict_batch_size, FLAGS.precision)
+  model = loaded_model.load_trained(
+    FLAGS.output_dir,
+    TaggingTask.kind,
+    batch_size=FLAGS.predict_batch_size,
+    precision=FLAGS.precision,
+  )
   flag_checks.warn_of_unused_model(
     "max_seq_length", "max_context", "label_all_tokens"
   )
   if FLAGS.interactive:
-    terminal.converse(lambda text: describe(tagger(text)))
+    terminal.converse(model)
     return
   with text_files.open_input(FLAGS.predict_file) as (reader, name):
     for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
-      texts = [text for _, text in lines]
-      for text, found in zip(texts, tagger.tag(texts), strict=True):
-        print(entities.to_json(text, found), flush=True)
-
-
-def describe(found: Sequence[FoundEntity]) -> str:
-  """The entities of a text, one per line."""
-  lines = (f"{e.type:8s} {e.probability:6.1%}  {e.text}" for e in found)
-  return "\n".join(lines) or "no entity"
+      for found in model.answers(text for _, text in lines):
+        print(entities.to_json(found.text, found.entities), flush=True)
 
 
 def main() -> None:

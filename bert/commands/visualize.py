@@ -24,7 +24,7 @@ import tokenization
 from bert.errors import UserError, plural, shortened
 from bert.data import sequences, text_files
 from bert.reports import attention, embedding_map
-from bert.tasks import features
+from bert.tasks import loaded_model
 from bert.training import (
   checkpoints,
   common_flags,
@@ -211,14 +211,10 @@ def mean_vectors(
   precision: str = "float32",
 ) -> np.ndarray:
   """The mean vector of each sentence in the last layer, float32 [rows, H]."""
-  extractor = features.FeatureExtractor(
-    model,
-    layers=(-1,),
-    pooling="mean",
-    max_seq_length=max_seq_length,
-    precision=precision,
+  vectors = loaded_model.load_task(
+    model, "vectors", {}, "", max_seq_length=max_seq_length, precision=precision
   )
-  found = extractor(sentences)
+  found = vectors.answers(sentences)
   truncated = sum(text.was_cut for text in found)
   if truncated:
     logging.warning(

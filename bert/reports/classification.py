@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert.reports import charts, html, training_page
-from bert.training import metrics
+from bert import metrics
 
 _MAX_ERRORS = 50
 _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.

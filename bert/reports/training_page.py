@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from bert.reports import charts, html
-from bert.training import summaries
 
 _MAX_MATRIX_LABELS = 20
 _MAX_CONFUSIONS = 20
@@ -65,6 +64,7 @@ def write_run(
   task_name: str,
   evaluations: Sequence[Any],
   section: Callable[[str, Any], str],
+  history: Mapping[str, Sequence[tuple[int, float]]],
   record: Mapping,
   style: str = "",
 ) -> None:
@@ -74,7 +74,7 @@ def write_run(
     f"{task_name}: {os.path.basename(os.path.abspath(folder))}",
     evaluations,
     section,
-    summaries.read_scalars(folder),
+    history,
     record,
     style,
   )
@@ -84,7 +84,7 @@ def _key_figures(evaluation):
   figures = [
     (_name(key), html.data(value))
     for key, value in evaluation.results.items()
-    if key.startswith("eval_")
+    if key.startswith("eval_") or key in ("f1", "exact_match", "exact")
   ]
   for what, count in evaluation.counts.items():
     figures.append((what, html.data(count)))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,8 +22,7 @@ import tokenization
 from bert.errors import UserError, listing, plural
 from bert.data import files
 from bert.reports import classification as classification_report
-from bert.reports import training_page
-from bert.tasks import glue, prediction_files, tabular, tagging
+from bert.tasks import glue, prediction_files, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.examples import (
   LONG_TEXT,
@@ -37,15 +36,18 @@ from bert.tasks.examples import (
   least_length,
   without_label,
 )
-from bert.training import estimator, huggingface_config, metrics, model_folder
-from bert.training.task import Outputs, RowSet, Task, model_fn_builder_of
+from bert import metrics
+from bert.training import estimator, huggingface_config, ops
+from bert.training.task import (
+  Field,
+  Outputs,
+  RowSet,
+  Settings,
+  Task,
+  model_fn_builder_of,
+)
 
-# The files of a classifier in a model folder, beside bert_config.json.
-LABELS_NAME = "labels.json"
-SETTINGS_NAME = "classifier.json"
-
-# Its name in Hugging Face's format, and theirs of the kinds of labels.
-ARCHITECTURE = "BertForSequenceClassification"
+# Theirs of the kinds of labels, in Hugging Face's format.
 PROBLEM_TYPES = {
   "classification": "single_label_classification",
   "multilabel": "multi_label_classification",
@@ -54,18 +56,65 @@ PROBLEM_TYPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-  """How a classifier reads text.
+class ClassifierSettings(Settings):
+  """What a classifier must remember.
 
   Attributes:
-    max_seq_length: maximum sequence length, S.
+    kind: the kind of its labels, a key of `labels.KINDS`.
+    labels: the labels, in the order of the outputs; none for a regression.
+    mean, deviation: the scale of a regression.
     long_text: how longer text is read; one of `examples.LONG_TEXT`.
-    is_pair: whether an example has two texts.
+    is_pair: whether an example has two texts; None if that is not known.
   """
 
-  max_seq_length: int = 128
+  kind: str = "classification"
+  labels: tuple[str, ...] = ()
+  mean: float = 0.0
+  deviation: float = 1.0
   long_text: str = "head"
-  is_pair: bool = False
+  is_pair: bool | None = None
+
+  def check(self) -> None:
+    if self.long_text not in LONG_TEXT:
+      raise ValueError(
+        f"long_text={self.long_text!r}; known are {listing(LONG_TEXT)}"
+      )
+    least = least_length(self.long_text)
+    if self.max_seq_length < least:
+      raise ValueError(
+        f"max_seq_length is {self.max_seq_length}, and must be at least {least}"
+      )
+    if fault := label_types.fault_of(self.labels):
+      raise ValueError(fault)
+    self.label_type()
+
+  def label_type(self) -> label_types.LabelType:
+    """The label type of the labels."""
+    return label_types.make_label_type(
+      self.kind, self.labels, self.mean, self.deviation
+    )
+
+  def with_label_type(self, label_type: label_types.LabelType):
+    """Settings with the labels or the scale of a label type."""
+    return dataclasses.replace(
+      self,
+      kind=label_type.kind,
+      labels=tuple(label_type.labels),
+      mean=getattr(label_type, "mean", 0.0),
+      deviation=getattr(label_type, "deviation", 1.0),
+    )
+
+
+class Prediction(NamedTuple):
+  """The answer to an example.
+
+  Attributes:
+    logits: float [C], the mean over its rows.
+    label: its encoded label, of any value if it is not known.
+  """
+
+  logits: np.ndarray
+  label: int | float | np.ndarray
 
 
 def compute_logits(
@@ -134,10 +183,9 @@ def model_fn_builder(
     use_tpu: has no effect; the strategy knows the device.
     use_one_hot_embeddings, precision: see BertModel.
   """
-  label_type = label_types.Classification([None] * num_labels)
-  build = model_fn_builder_of(
-    lambda config: ClassificationTask("", None, label_type)
-  )
+  names = tuple(map(str, range(num_labels)))
+  settings = ClassifierSettings(labels=names)
+  build = model_fn_builder_of(lambda config: ClassificationTask(settings))
   return build(
     bert_config,
     init_checkpoint,
@@ -154,12 +202,11 @@ class ClassificationTask(Task):
   """A classification or regression task.
 
   Args:
+    settings: ClassifierSettings.
+    tokenizer: a FullTokenizer.
     name: its name, such as "MRPC".
     processor: a DataProcessor; None if no files are read.
-    label_type: its label type.
     data_dir: folder of its files.
-    tokenizer: a FullTokenizer.
-    reading: how texts are read.
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
@@ -167,37 +214,134 @@ class ClassificationTask(Task):
       None if that is unknown, or if the task trains.
   """
 
+  kind = "classification"
+  Settings = ClassifierSettings
   can_pack = True
   finds_duplicates = True
+  style = classification_report.STYLE
 
   def __init__(
     self,
-    name: str,
-    processor: DataProcessor | None,
-    label_type: label_types.LabelType,
-    data_dir: str | None = None,
+    settings: ClassifierSettings,
     tokenizer: tokenization.FullTokenizer | None = None,
-    reading: Reading | None = None,
+    name: str = "",
+    processor: DataProcessor | None = None,
+    data_dir: str | None = None,
     metric_names: Sequence[str] = ("accuracy",),
     balances_labels: bool = False,
     submission_dir: str | None = None,
     trained_on_pairs: bool | None = None,
   ):
+    super().__init__(settings, tokenizer)
     self.name = name
     self.metrics = tuple(metric_names)
+    self.label_type = settings.label_type()
     self._processor = processor
     self._data_dir = data_dir
-    self._label_type = label_type
-    self.labels = label_type.labels
-    self._tokenizer = tokenizer
-    self.reading = reading or Reading()
     self._balances_labels = balances_labels
     self._label_weights = None
     self._submission_dir = submission_dir
     self._trained_on_pairs = trained_on_pairs
     self._hashes = {}
 
-  # Input.
+  # Inference.
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    default = "regression" if len(head.labels) == 1 else "classification"
+    by_type = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+    kind = by_type.get(head.problem_type, default)
+    labels = () if kind == "regression" else tuple(head.labels)
+    return {"kind": kind, "labels": labels}
+
+  @property
+  def inputs(self) -> tuple[Field, ...]:
+    if self.settings.is_pair is None:
+      return (Field("text"), Field("text_b", default=""))
+    names = ("text_a", "text_b") if self.settings.is_pair else ("text",)
+    return tuple(map(Field, names))
+
+  @property
+  def output_types(self) -> tuple[tuple[str, str], ...]:
+    if not self.labels:
+      return (("value", "DT_FLOAT"),)
+    texts = ("label", "DT_STRING"), ("labels", "DT_STRING")
+    return (*texts, ("probabilities", "DT_FLOAT"))
+
+  def example(self, text_a: str, text_b: str = "") -> InputExample:
+    return InputExample("", text_a, text_b or None)
+
+  def rows(self, example: InputExample, is_training: bool) -> list[Mapping]:
+    return list(map(feature_row, self._convert(example)))
+
+  def _convert(self, example):
+    """The InputFeatures of an example."""
+    return convert_example(
+      example,
+      self.label_type,
+      self.settings.max_seq_length,
+      self.tokenizer,
+      self.settings.long_text,
+    )
+
+  def feature_spec(self, is_training: bool) -> dict:
+    """The three sequences [S], the label, and `is_real_example`."""
+    return feature_spec(self.settings.max_seq_length, self.label_type)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The output layer's weights [C, H] and bias [C]."""
+    return layers.output_shapes(config.hidden_size, self.label_type.num_outputs)
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """Logits [B, C] of the pooled output, and their probabilities."""
+    del features
+    size = self.label_type.num_outputs
+    logits = ops.output_layer(bert.get_pooled_output(), size)
+    if self.settings.kind == "classification":
+      probabilities = ops.softmax(logits)
+    elif self.settings.kind == "multilabel":
+      probabilities = ops.sigmoid(logits)
+    else:
+      scale = self.settings.deviation, self.settings.mean
+      probabilities = ops.linear(logits, *scale)
+    return {"logits": logits, "probabilities": probabilities}
+
+  def output_axes(self) -> dict[str, Sequence[str | int]]:
+    axes = (self.label_type.num_outputs,)
+    return {"logits": axes, "probabilities": axes}
+
+  def answer(
+    self, example: InputExample, predictions: Sequence[Mapping]
+  ) -> Prediction:
+    logits = np.mean([row["logits"] for row in predictions], axis=0)
+    return Prediction(logits, predictions[0]["label_ids"])
+
+  def public(self, answer: Prediction) -> dict:
+    """`label`, `labels` and their `probabilities`; of a regression, `value`."""
+    row = self.probabilities(answer)
+    if not self.labels:
+      return {"value": float(row[0])}  # It is rounded.
+    return {
+      "label": label_types.predicted_text(self.label_type, row),
+      "labels": list(self.labels),
+      "probabilities": row.tolist(),
+    }
+
+  def probabilities(self, answer: Prediction) -> np.ndarray:
+    """The probability of each label [C], or the number [1]."""
+    return np.asarray(self.label_type.probabilities(answer.logits[None]))[0]
+
+  def describe(self, answer: Prediction) -> str:
+    """The predicted label, then all labels by probability."""
+    row = self.probabilities(answer)
+    text = label_types.predicted_text(self.label_type, row)
+    if not self.labels:
+      return text
+    ranked = sorted(zip(row.tolist(), self.labels, strict=True), reverse=True)
+    shares = (f"{label} {p:.1%}" for p, label in ranked)
+    return f"{text or 'no label'}   ({', '.join(shares)})"
+
+  # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
     """The InputExamples of a split; the test split has no labels."""
@@ -208,17 +352,17 @@ class ClassificationTask(Task):
       self._check_texts(examples, split)
       self._hashes[split + suffix] = content_hash(examples)
       if split != "test":
-        label_ids = [label_id(e, self._label_type) for e in examples]
+        label_ids = [label_id(e, self.label_type) for e in examples]
       if split == "train":
         is_pair = any(e.text_b is not None for e in examples[:1])
-        self.reading = dataclasses.replace(self.reading, is_pair=is_pair)
+        self.settings = dataclasses.replace(self.settings, is_pair=is_pair)
         self._set_weights(label_ids)
     return sets
 
   def _set_weights(self, label_ids):
     """Computes the label weights, with --class_weights=balanced."""
     if self._balances_labels:
-      self._label_weights = self._label_type.balanced_weights(label_ids)
+      self._label_weights = self.label_type.balanced_weights(label_ids)
 
   def _check_texts(self, examples, split):
     """Raises UserError if the model was trained on another number of texts."""
@@ -235,17 +379,11 @@ class ClassificationTask(Task):
   def features(
     self, examples: Iterable[InputExample], is_training: bool
   ) -> Iterator[list[Mapping]]:
-    """Yields the rows of each example: one, or one for each window."""
+    """Yields the rows of each example; logs how many were truncated."""
     count = truncated = 0
     label_ids = []  # Of rows: the loss counts each window of a text.
     for example in examples:
-      rows = convert_example(
-        example,
-        self._label_type,
-        self.reading.max_seq_length,
-        self._tokenizer,
-        self.reading.long_text,
-      )
+      rows = self._convert(example)
       count += 1
       truncated += rows[0].was_cut
       label_ids += [row.label_id for row in rows]
@@ -258,19 +396,15 @@ class ClassificationTask(Task):
         truncated,
         plural(count, "example"),
         100 * truncated / count,
-        self.reading.max_seq_length,
+        self.settings.max_seq_length,
       )
-
-  def feature_spec(self, is_training: bool) -> dict:
-    """The three sequences [S], the label, and `is_real_example`."""
-    return feature_spec(self.reading.max_seq_length, self._label_type)
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Warns of rare labels, and of rows in both data sets."""
     for train in row_sets.get("train", ()):
-      tabular.log_rare_labels(train.examples, self._label_type)
+      tabular.log_rare_labels(train.examples, self.label_type)
       if self._label_weights:
-        shown = zip(self._label_type.labels, self._label_weights, strict=True)
+        shown = zip(self.labels, self._label_weights, strict=True)
         logging.info(
           "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
         )
@@ -281,54 +415,37 @@ class ClassificationTask(Task):
     """SHA-256 of each data set."""
     return self._hashes
 
-  # Model.
-
-  def variable_shapes(
-    self, config: modeling.BertConfig
-  ) -> dict[str, list[int]]:
-    """The output layer's weights [C, H] and bias [C]."""
-    return layers.output_shapes(
-      config.hidden_size, self._label_type.num_outputs
-    )
-
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
     """Logits [B, C] and the loss of each row."""
     is_training = mode == estimator.ModeKeys.TRAIN
-    logits = compute_logits(bert, self._label_type.num_outputs, is_training)
-    loss = self._label_type.per_example_loss(
-      logits,
+    found = self.head(ops.TensorOps(is_training), bert, features)
+    loss = self.label_type.per_example_loss(
+      found["logits"],
       features["label_ids"],
       self._label_weights if is_training else None,
     )
-    predictions = {
-      "logits": logits,
-      "probabilities": self._label_type.probabilities(logits),
-      "label_ids": features["label_ids"],
-    }
+    predictions = found | {"label_ids": features["label_ids"]}
     return Outputs(per_example_loss=loss, predictions=predictions)
 
   # Evaluation and prediction.
 
   def score(
-    self, rows: RowSet, predictions: Iterable[list[dict]]
+    self, rows: RowSet, answers: Iterable[Prediction]
   ) -> classification_report.ClassifiedSet:
     """The task's metrics, and the predictions for the report."""
-    label_type = self._label_type
-    logits, label_ids = [], []
-    for group in predictions:
-      logits.append(_mean_logits(group))
-      label_ids.append(group[0]["label_ids"])
-    if not logits:
+    label_type = self.label_type
+    answers = list(answers)
+    if not answers:
       raise UserError(f"{self.name}: the {rows.name} has no example")
-    logits, label_ids = np.stack(logits), np.array(label_ids)
+    logits, label_ids = map(np.stack, zip(*answers, strict=True))
     losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
     probabilities = np.asarray(label_type.probabilities(logits))
     truth = label_type.truth(label_ids)
-    answers = label_type.predictions(probabilities)
+    predictions = label_type.predictions(probabilities)
     loss = float(np.mean(losses, dtype=np.float64))
-    results = metrics.compute(self.metrics, truth, answers)
+    results = metrics.compute(self.metrics, truth, predictions)
     results |= {"eval_loss": loss, "loss": loss}
     return classification_report.ClassifiedSet(
       rows.name,
@@ -340,143 +457,30 @@ class ClassificationTask(Task):
       rows.examples,
     )
 
-  def write_predictions(
-    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable[Prediction]
   ) -> None:
     """Writes test_results.tsv, test_predictions.tsv and GLUE's submission."""
-    answers = prediction_files.write_predictions(
+    written = prediction_files.write_predictions(
       folder,
       rows.suffix,
-      self._label_type,
+      self.label_type,
       rows.examples,
-      map(_mean_logits, predictions),
+      (answer.logits for answer in answers),
       functools.partial(self._submission, rows.suffix),
     )
     path = f"{folder}/test_predictions{rows.suffix}.tsv"
-    logging.info("%s: %s", path, plural(len(answers), "row"))
+    logging.info("%s: %s", path, plural(len(written), "row"))
 
   def _submission(self, suffix, answers):
     """GLUE's file of predictions, if it has one: dict from path to text."""
     task = getattr(self._processor, "task", None)
     # A processor of a user's own may have other labels than its base class.
-    has_its_labels = task and self._label_type.labels == list(task.labels)
+    has_its_labels = task and list(self.labels) == list(task.labels)
     if not (has_its_labels and task.submission):
       return {}
     files.makedirs(self._submission_dir)
     path = os.path.join(self._submission_dir, task.submission[suffix])
     return {path: glue.submission_lines(task, answers)}
 
-  def report(
-    self,
-    folder: str,
-    evaluations: Sequence[classification_report.ClassifiedSet],
-    record: Mapping,
-  ) -> None:
-    """Writes report.html."""
-    training_page.write_run(
-      folder,
-      self.name,
-      evaluations,
-      classification_report.section,
-      record,
-      classification_report.STYLE,
-    )
-
-  def assets(self) -> dict[str, str]:
-    """labels.json and classifier.json."""
-    return assets(self._label_type, self.reading)
-
-
-def _mean_logits(group):
-  """The mean of the logits [C] of an example's rows."""
-  return np.mean([row["logits"] for row in group], axis=0)
-
-
-def assets(
-  label_type: label_types.LabelType, reading: Reading
-) -> dict[str, str]:
-  """The classifier's files in a model folder: dict from name to content."""
-  settings = {"kind": label_type.kind, **dataclasses.asdict(reading)}
-  if not label_type.labels:
-    settings |= {"mean": label_type.mean, "deviation": label_type.deviation}
-  return {
-    LABELS_NAME: json.dumps(list(label_type.labels), ensure_ascii=False) + "\n",
-    SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
-  }
-
-
-def has_labels(folder: str) -> bool:
-  """Whether a folder has a labels.json of ours.
-
-  Repositories of Hugging Face may have a file of this name with other content.
-  """
-  return files.exists(os.path.join(folder, LABELS_NAME)) and (
-    files.exists(os.path.join(folder, SETTINGS_NAME))
-    or not any(huggingface_config.read_head(folder))
-  )
-
-
-def read_assets(
-  folder: str | None,
-) -> tuple[label_types.LabelType | None, Reading]:
-  """The label type and the Reading that `assets` wrote to a folder.
-
-  Without our labels.json, or with that of a tagger, the label type is None,
-  unless the folder holds a classifier in Hugging Face's format. Without
-  classifier.json, the Reading is the original's, or as long as the model
-  allows.
-
-  Raises:
-    UserError: one of the files is damaged.
-  """
-  if not folder:
-    return None, Reading()
-  defaults = dataclasses.asdict(Reading())
-  settings = {"kind": "classification", "mean": 0.0, "deviation": 1.0}
-  settings |= defaults
-  path = os.path.join(folder, SETTINGS_NAME)
-  found = files.read_json(path, dict)
-  if found is None and files.exists(
-    os.path.join(folder, tagging.SETTINGS_NAME)
-  ):
-    return None, Reading()  # A tagger has labels.json, too.
-  found = found or {}
-  files.check_settings(path, found, settings)
-  settings |= found
-  reading = Reading(**{name: settings.pop(name) for name in defaults})
-  _check_reading(path, reading)
-  if has_labels(folder):
-    labels = label_types.read_labels(os.path.join(folder, LABELS_NAME))
-  else:
-    head = huggingface_config.read_head(folder)
-    if head.architecture != ARCHITECTURE:
-      return None, reading
-    labels = head.labels
-    default = "regression" if len(labels) == 1 else "classification"
-    by_type = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
-    settings["kind"] = by_type.get(head.problem_type, default)
-    path = os.path.join(folder, huggingface_config.CONFIG_NAME)
-  if "max_seq_length" not in found:
-    length = model_folder.default_length(folder, reading.max_seq_length)
-    reading = dataclasses.replace(reading, max_seq_length=length)
-  try:
-    return label_types.make_label_type(labels=labels, **settings), reading
-  except ValueError as error:
-    raise UserError(files.damaged(path, error)) from error
-
-
-def _check_reading(path, reading):
-  """Raises UserError if classifier.json has values that no text can have."""
-  if reading.long_text not in LONG_TEXT:
-    reason = f"long_text={reading.long_text!r}; known are {listing(LONG_TEXT)}"
-    raise UserError(files.damaged(path, reason))
-  least = least_length(reading.long_text)
-  files.check_least(path, "max_seq_length", reading.max_seq_length, least)
-
-
-def trained_on_pairs(folder: str | None) -> bool | None:
-  """Whether a folder's model was trained on pairs; None if that is unknown."""
-  if not folder:
-    return None
-  settings = files.read_json(os.path.join(folder, SETTINGS_NAME), dict)
-  return (settings or {}).get("is_pair")
+  section = staticmethod(classification_report.section)

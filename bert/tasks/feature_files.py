@@ -5,7 +5,6 @@ import gzip
 import io
 import itertools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -14,17 +13,22 @@ import orjson
 
 from bert.errors import UserError, import_optional
 from bert.data import files, text_files
-from bert.tasks.features import FeatureExtractor, Features, Text
+from bert.tasks.features import Features
+from bert.tasks.loaded_model import LoadedModel
+from bert.tasks.masked_text import Text
+from bert.tasks.terminal import parse_line
 from bert.training import inputs
 
 Write = Callable[[Sequence[Features]], None]
 
+# Size limit of the values and rows that are computed together:
+# `inputs.SORTED_ROWS` texts would need gigabytes with a large model, or if they
+# are long.
+_WINDOW_BYTES = 2**27
 
-def parse_line(line: str) -> Text:
-  """The text of a line, or a pair if ` ||| ` separates two texts."""
-  line = line.strip()
-  pair = re.match(r"^(.*) \|\|\| (.*)$", line)
-  return pair.groups() if pair else line
+# About the size of a word piece in a row of the model's input: its string, its
+# id, and their places in lists.
+_PIECE_BYTES = 128
 
 
 def read_texts(
@@ -66,6 +70,40 @@ def read_texts(
     raise UserError(f"{name} is empty; pass one text per line")
 
 
+def windows(
+  model: LoadedModel,
+  blocks: Iterable[Iterable[Text]],
+  progress: Callable[[int], object] = lambda count: None,
+) -> Iterator[list[Features]]:
+  """Yields the features of any number of texts, in order, in bounded memory.
+
+  Texts of similar length within a window share a batch. A window ends with its
+  block, so all features of a block are yielded before the next block is
+  requested.
+
+  Args:
+    model: a model of vectors.
+    blocks: the texts, in blocks as they arrive.
+    progress: called after each batch with the number of its texts.
+  """
+  task = model.task
+  vector_bytes = 4 * int(np.prod(task.vector_shape(model.config)))
+  for block in blocks:
+    examples, size = [], 0
+    for text in block:
+      parts = (text,) if isinstance(text, str) else text
+      examples.append(task.example(*parts))
+      rows = examples[-1].rows
+      pieces = sum(len(row["input_ids"]) for row in rows)
+      count = len(rows) if task.is_pooled else pieces
+      size += count * vector_bytes + pieces * _PIECE_BYTES
+      if len(examples) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
+        yield model.answer_examples(examples, progress)
+        examples, size = [], 0
+    if examples:
+      yield model.answer_examples(examples, progress)
+
+
 def format_of(path: str) -> str:
   """The format that the extension of a file means; default: jsonl."""
   name = os.path.basename(path.lower().removesuffix(".gz"))
@@ -97,7 +135,7 @@ def check_output(path: str, dtype: str) -> None:
 
 
 @contextlib.contextmanager
-def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
+def open_features(path: str, model: LoadedModel) -> Iterator[Write]:
   """Yields a function that appends features to a file.
 
   The file appears under its name when it is complete.
@@ -105,7 +143,7 @@ def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
   Args:
     path: the file, whose extension selects the format, or "-" for standard
       output.
-    extractor: the FeatureExtractor of the features.
+    model: the model of the features.
 
   Raises:
     UserError: another process is writing the file, or its folder is read-only.
@@ -119,7 +157,7 @@ def open_features(path: str, extractor: FeatureExtractor) -> Iterator[Write]:
     file = stack.enter_context(_Unseekable(file))
     if path.lower().endswith(".gz"):
       file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
-    write = stack.enter_context(_WRITERS[format_of(path)](file, extractor))
+    write = stack.enter_context(_WRITERS[format_of(path)](file, model))
 
     def write_and_flush(rows):
       write(rows)
@@ -147,12 +185,12 @@ class _Unseekable(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def _json_writer(file, extractor):
+def _json_writer(file, model):
   numbers = itertools.count()
 
   def write(rows):
     for row in rows:
-      file.write(_json_line(next(numbers), row, extractor.layers))
+      file.write(_json_line(next(numbers), row, model.task.settings.layers))
 
   yield write
 
@@ -183,13 +221,15 @@ def _json_line(number, row, layers):
 
 
 @contextlib.contextmanager
-def _npz_writer(file, extractor):
+def _npz_writer(file, model):
   """Holds all features in memory, as do the readers of .npz files."""
   rows = []
   yield rows.extend
-  arrays = {"layers": np.array(extractor.layers, np.int64)}
-  empty = np.empty([0, *extractor.vector_shape], extractor.dtype)
-  if extractor.is_pooled:
+  arrays = {"layers": np.array(model.task.settings.layers, np.int64)}
+  empty = np.empty(
+    [0, *model.task.vector_shape(model.config)], model.task.settings.dtype
+  )
+  if model.task.is_pooled:
     vectors = [row.vector[np.newaxis] for row in rows]
     arrays["vectors"] = np.concatenate([empty, *vectors])
   else:
@@ -205,13 +245,13 @@ def _npz_writer(file, extractor):
 
 
 @contextlib.contextmanager
-def _parquet_writer(file, extractor):
+def _parquet_writer(file, model):
   import pyarrow
   import pyarrow.parquet
 
-  floats = pyarrow.list_(pyarrow.from_numpy_dtype(extractor.dtype))
+  floats = pyarrow.list_(pyarrow.from_numpy_dtype(model.task.settings.dtype))
   columns = {"vectors": floats}
-  if not extractor.is_pooled:
+  if not model.task.is_pooled:
     columns = {
       "tokens": pyarrow.list_(pyarrow.string()),
       "orig_to_tok_map": pyarrow.list_(pyarrow.int32()),
@@ -219,13 +259,13 @@ def _parquet_writer(file, extractor):
     }
   schema = pyarrow.schema(
     {"linex_index": pyarrow.int64(), **columns},
-    metadata={"layers": ",".join(map(str, extractor.layers))},
+    metadata={"layers": ",".join(map(str, model.task.settings.layers))},
   )
   numbers = itertools.count()
 
   def write(rows):
     table = {"linex_index": [next(numbers) for _ in rows]}
-    if extractor.is_pooled:
+    if model.task.is_pooled:
       table["vectors"] = [row.vector for row in rows]
     else:
       table["tokens"] = [row.tokens for row in rows]

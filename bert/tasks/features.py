@@ -1,31 +1,28 @@
 """Feature vectors of texts from the layers of a trained encoder.
 
-extract = FeatureExtractor("uncased_L-12_H-768_A-12")
-found = extract(["Jim Henson was a puppeteer", ("Who?", "Jim Henson")])
-found[0].tokens  # ["[CLS]", "jim", "henson", "was", ...]
-found[0].values  # float32 [tokens, layers, H]
-
-extract = FeatureExtractor("uncased_L-12_H-768_A-12", pooling="mean")
-extract.vectors(["a text", "another"])  # float32 [texts, H]
+model = bert.load("uncased_L-12_H-768_A-12", task="vectors", pooling="none")
+(found,) = model.answers(["Jim Henson was a puppeteer"])
+found.tokens  # ["[CLS]", "jim", "henson", "was", ...]
+found.values  # float32 [tokens, layers, H]
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+import modeling
 import tokenization
 from bert.errors import UserError
 from bert.data import records, sequences
 from bert.tasks.examples import least_length
-from bert.training import checkpoints, inputs, model_folder, predictor
+from bert.training.task import Field, Settings, Task
 
 LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
@@ -36,20 +33,9 @@ DTYPES = ("float32", "float16")
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
-# Size limit of a window's values and rows: `inputs.SORTED_ROWS` texts would
-# need gigabytes with a large model, or if they are long.
-_WINDOW_BYTES = 2**27
-
-# About the size of a word piece in a row of the model's input: its string, its
-# id, and their places in lists.
-_PIECE_BYTES = 128
-
 # Control characters that `str.split` treats as separators. Tokenizers drop them
 # instead, which joins the text on both sides.
 _DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
-
-# A text, or a pair of texts.
-Text = str | tuple[str, str]
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
@@ -84,13 +70,12 @@ class Features:
   was_cut: bool
 
 
-class FeatureExtractor:
-  """A trained encoder, loaded once.
+@dataclasses.dataclass(frozen=True)
+class VectorSettings(Settings):
+  """How texts become vectors.
 
-  Args:
-    model: the folder of a model, see `model_folder.find_model`, or a Model.
-    layers: indices of layers: -1 is the highest, 0 the lowest. Default: the
-      four highest, or all layers of a smaller model.
+  Attributes:
+    layers: indices of layers: -1 is the highest, 0 the lowest.
     pooling: "none" gives a vector of each token and layer. The others give one
       vector of the text: "cls", of the token [CLS]; "pooled", the pooler's
       output for [CLS], without regard to `layers`; "mean" or "max" of all
@@ -102,170 +87,80 @@ class FeatureExtractor:
     normalize: with pooling, scale vectors to length 1; zero vectors stay zero.
     exclude_special: exclude [CLS] and [SEP] from mean, max and mean_sqrt_len. A
       text without other tokens gets a zero vector.
-    max_seq_length: maximum number of tokens that the model reads at once.
-      Default: 128, or the model's positions if there are fewer.
     long_text: "head" cuts longer texts. "mean_windows" reads them in
       overlapping windows: a token has the vector of the window that shows most
       around it, a text the mean of its windows' vectors. The texts of a pair
       share the windows as in `sequences.share_room`.
-    batch_size: texts per batch.
-    precision, use_one_hot_embeddings, strategy, pad_to_max_length, runtime: see
-      `predictor.Predictor`.
-    dtype: "float32", "float16" or "float64", or such a NumPy type: that of
-      the results; `precision` is that of the computation.
-
-  Attributes:
-    config, tokenizer: those of the model.
-    layers: the chosen layers; empty with pooling="pooled".
-    is_pooled: whether a text has a single vector.
-    predictor: computes the vectors.
-    vector_shape: of a token's values, (layers, H), or of a text's vector.
-
-  Raises:
-    UserError: an argument is wrong, or the checkpoint does not fit.
+    dtype: "float32", "float16" or "float64": that of the results; `precision`
+      is that of the computation.
   """
 
-  def __init__(
-    self,
-    model: str | os.PathLike | model_folder.Model,
-    layers: Sequence[int] | None = None,
-    pooling: str = "none",
-    layer_combination: str = "last",
-    normalize: bool = False,
-    exclude_special: bool = False,
-    max_seq_length: int | None = None,
-    batch_size: int = 32,
-    precision: str | None = None,
-    use_one_hot_embeddings: bool = False,
-    strategy: tf.distribute.Strategy | None = None,
-    pad_to_max_length: bool = False,
-    dtype: npt.DTypeLike = "float32",
-    long_text: str = "head",
-    runtime: str = "tensorflow",
-  ):
-    _check_options(
-      pooling, layer_combination, normalize, exclude_special, long_text
-    )
-    if pooling == "pooled" and layers is not None:
-      raise UserError(
-        "--layers has no effect with --pooling=pooled; omit one of them"
-      )
-    if not isinstance(model, model_folder.Model):
-      model = model_folder.find_model(os.fspath(model))
-    if max_seq_length is None:
-      max_seq_length = min(128, model.config.max_position_embeddings)
-    least = least_length(long_text)
-    if max_seq_length < least:
-      raise UserError(
-        f"--max_seq_length={max_seq_length} is too short for --long_text="
-        f"{long_text}; pass {least} or more"
-      )
-    self.config, self.tokenizer = model.config, model.tokenizer
-    self.is_pooled = pooling != "none"
-    self.max_seq_length = max_seq_length
-    self._reads_windows = long_text == "mean_windows"
-    self.dtype = _dtype_name(dtype)
-    self._pooling = pooling
-    self._layer_combination = layer_combination
-    self._normalize = normalize
-    self._exclude_special = exclude_special
-    defaults = LAYERS[: self.config.num_hidden_layers]
-    self.layers = () if pooling == "pooled" else tuple(layers or defaults)
-    self._indices = layer_indices(self.layers, self.config.num_hidden_layers)
-    self.predictor = predictor.Predictor(
-      model,
-      self._compute,
-      optional=() if pooling == "pooled" else checkpoints.POOLER,
-      spec=records.sequence_spec(max_seq_length),
-      output_axes={} if self.is_pooled else {"vectors": ("position",)},
-      batch_size=batch_size,
-      strategy=strategy,
-      pad_to_max_length=pad_to_max_length,
-      precision=precision,
-      use_one_hot_embeddings=use_one_hot_embeddings,
-      runtime=runtime,
-    )
+  layers: tuple[int, ...] = (-1,)
+  pooling: str = "mean"
+  layer_combination: str = "last"
+  normalize: bool = False
+  exclude_special: bool = False
+  long_text: str = "head"
+  dtype: str = "float32"
 
-  @property
-  def vector_shape(self) -> tuple[int, ...]:
-    size = self.config.hidden_size
+  def check(self) -> None:
+    _check_options(self)
+    least = least_length(self.long_text)
+    if self.max_seq_length < least:
+      raise UserError(
+        f"--max_seq_length={self.max_seq_length} is too short for --long_text="
+        f"{self.long_text}; pass {least} or more"
+      )
+    if self.dtype not in (*DTYPES, "float64"):
+      raise UserError(
+        f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}, float64"
+      )
+
+
+class _Read(NamedTuple):
+  """A text as the model reads it.
+
+  Attributes:
+    features: its Features without numbers.
+    rows: the rows that show it.
+    sources: the (row, start, end) of the tokens that, joined, are its tokens.
+  """
+
+  features: Features
+  rows: list[dict]
+  sources: list[tuple[int, int, int]]
+
+
+class VectorTask(Task):
+  """Vectors of texts and pairs, by an encoder without a task of its own."""
+
+  kind = "vectors"
+  Settings = VectorSettings
+  inputs = (Field("text"), Field("text_b", default=""))
+  output_types = (("vector", "DT_FLOAT"),)
+
+  def __init__(self, settings=None, tokenizer=None):
+    super().__init__(settings, tokenizer)
+    self.settings.check()
+    self.is_pooled = self.settings.pooling != "none"
+    self.needs_pooler = self.settings.pooling == "pooled"
+    if self.needs_pooler:
+      self.settings = dataclasses.replace(self.settings, layers=())
+
+  def vector_shape(self, config: modeling.BertConfig) -> tuple[int, ...]:
+    """Of a token's values, (layers, H), or of a text's vector."""
+    size, count = config.hidden_size, len(self.settings.layers)
     if not self.is_pooled:
-      return (len(self.layers), size)
-    joins = self._layer_combination == "concat"
-    return (size * len(self.layers) if joins else size,)
+      return (count, size)
+    joins = self.settings.layer_combination == "concat"
+    return (size * count if joins else size,)
 
-  def __call__(self, texts: Sequence[Text]) -> list[Features]:
-    """The features of each text, or pair of texts.
-
-    Args:
-      texts: a sequence of texts and pairs: `("a", "b")` are two texts,
-        `[("a", "b")]` is a pair.
-
-    Raises:
-      UserError: an item is neither a text nor a pair, or a vector is not
-        finite.
-    """
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-      raise UserError(f"expected a list of texts, got {texts!r:.80}")
-    return [found for window in self.windows([texts]) for found in window]
-
-  def vectors(self, texts: Sequence[Text]) -> np.ndarray:
-    """The vector of each text, [texts, H*], in the extractor's dtype.
-
-    Raises:
-      UserError: `pooling` is "none", or as above.
-    """
-    if not self.is_pooled:
-      raise UserError(
-        'pooling="none" gives a vector of each token; pass FeatureExtractor '
-        'another, such as "mean"'
-      )
-    rows = [features.vector for features in self(texts)]
-    return np.reshape(rows, [len(rows), *self.vector_shape]).astype(self.dtype)
-
-  def windows(
-    self,
-    blocks: Iterable[Iterable[Text]],
-    progress: Callable[[int], object] = lambda count: None,
-  ) -> Iterator[list[Features]]:
-    """Yields the features of any number of texts, in order, in bounded memory.
-
-    Texts of similar length within a window share a batch. A window ends with
-    its block, so all features of a block are yielded before the next block is
-    requested. See `__call__` for errors.
-
-    Args:
-      blocks: the texts, in blocks as they arrive.
-      progress: called after each batch with the number of its texts.
-    """
-    vector_bytes = 4 * int(np.prod(self.vector_shape))
-    for block in blocks:
-      rows, size = [], 0
-      for text in block:
-        rows.append(self._tokenize(text))
-        _, text_rows, _ = rows[-1]
-        pieces = sum(len(row["input_ids"]) for row in text_rows)
-        vectors = len(text_rows) if self.is_pooled else pieces
-        size += vectors * vector_bytes + pieces * _PIECE_BYTES
-        if len(rows) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
-          yield self._run(rows, progress)
-          rows, size = [], 0
-      if rows:
-        yield self._run(rows, progress)
-
-  def _tokenize(self, text):
-    """A text's Features without numbers, its rows, and their sources."""
-    pair = (text,) if isinstance(text, str) else text
-    is_pair = isinstance(pair, tuple | list) and len(pair) in (1, 2)
-    if not is_pair or not all(isinstance(part, str) for part in pair):
-      raise UserError(f"expected a text or a pair of texts, got {text!r:.80}")
-    aligned = [
-      align(self.tokenizer, part) for part in (pair[0], "".join(pair[1:]))
-    ]
+  def example(self, text: str, text_b: str = "") -> _Read:
+    aligned = [align(self.tokenizer, part) for part in (text, text_b)]
     texts = [pieces for pieces, _ in aligned]
-    room = self.max_seq_length - (3 if texts[1] else 2)
+    room = self.settings.max_seq_length - (3 if texts[1] else 2)
     shares = sequences.share_room(*map(len, texts), room)
-    was_cut = not self._reads_windows and sum(map(len, texts)) > room
+    was_cut = self.settings.long_text == "head" and sum(map(len, texts)) > room
     if was_cut:
       texts = [text[:share] for text, share in zip(texts, shares, strict=True)]
     words = [
@@ -278,10 +173,10 @@ class FeatureExtractor:
     if not texts[1]:
       texts, shares = texts[:1], shares[:1]
     tokens, _ = sequences.join_texts(*texts)
-    rows, sources = self._rows(texts, shares)
-    return Features(tokens, words, None, None, was_cut), rows, sources
+    rows, sources = self._windows(texts, shares)
+    return _Read(Features(tokens, words, None, None, was_cut), rows, sources)
 
-  def _rows(self, texts, shares):
+  def _windows(self, texts, shares):
     """The rows that show a text, or both texts of a pair, in windows.
 
     A pair has as many rows as its text with more windows; those of the other
@@ -314,53 +209,28 @@ class FeatureExtractor:
       sources.append((count - 1, offset - 1, offset))  # [SEP]
     return rows, sources
 
-  def _run(self, texts, progress):
-    """Computes the numbers of texts, which are from `_tokenize`."""
-    flat = [row for _, rows, _ in texts for row in rows]
-    arrays = self.predictor(flat, progress)["vectors"]
-    parts_of = sequences.groups_of(arrays, (len(rows) for _, rows, _ in texts))
-    field = "vector" if self.is_pooled else "values"
-    results = []
-    for (found, _, sources), parts in zip(texts, parts_of, strict=True):
-      array = parts[0] if len(parts) == 1 else self._joined(parts, sources)
-      results.append(
-        dataclasses.replace(found, **{field: self._converted(array)})
-      )
-    return results
+  def rows(self, example: _Read, is_training: bool) -> list[dict]:
+    return example.rows
 
-  def _joined(self, parts, sources):
-    """The values [tokens, L, H], or the vector [H*], of texts in windows."""
-    if self.is_pooled:
-      mean = np.mean(parts, axis=0)
-      length = np.linalg.norm(mean)
-      return mean / length if self._normalize and length else mean
-    return np.concatenate(
-      [parts[row][start:end] for row, start, end in sources]
-    )
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    return records.sequence_spec(self.settings.max_seq_length)
 
-  def _converted(self, array):
-    """An array in `dtype`, and no view, which would keep the whole window."""
-    try:
-      with np.errstate(over="raise"):
-        return array.astype(self.dtype, copy=array.base is not None)
-    except FloatingPointError as error:
-      raise UserError(
-        f"--dtype={self.dtype}: a number is larger than "
-        f"{np.finfo(self.dtype).max:.0f}, the largest float16; pass "
-        f"--dtype=float32"
-      ) from error
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    return {}
 
-  def _compute(self, bert, features):
+  def head(self, ops, bert, features: Mapping) -> dict:
     """Vectors of each token [B, S, L, H], or of each text [B, H*]."""
-    layers = bert.get_all_encoder_layers()
-    if not self.is_pooled:
-      return {"vectors": tf.stack([layers[i] for i in self._indices], axis=2)}
-    if self._pooling == "pooled":
+    settings = self.settings
+    if settings.pooling == "pooled":
       vectors = bert.get_pooled_output()
     else:
-      tokens = _combine(layers, self._indices, self._layer_combination)
-      vectors = _pool(tokens, self._counted(features), self._pooling)
-    if self._normalize:
+      layers = bert.get_all_encoder_layers()
+      indices = layer_indices(settings.layers, len(layers))
+      if not self.is_pooled:
+        return {"vectors": tf.stack([layers[i] for i in indices], axis=2)}
+      tokens = _combine(layers, indices, settings.layer_combination)
+      vectors = _pool(tokens, self._counted(features), settings.pooling)
+    if settings.normalize:
       length = tf.norm(vectors, axis=-1, keepdims=True)
       vectors = tf.math.divide_no_nan(vectors, length)
     return {"vectors": vectors}
@@ -368,10 +238,49 @@ class FeatureExtractor:
   def _counted(self, features):
     """Float [B, S], 1 for the tokens that pooling counts."""
     counted = features["input_mask"] > 0
-    if self._exclude_special:
+    if self.settings.exclude_special:
       for special in ("[CLS]", "[SEP]"):
         counted &= features["input_ids"] != self.tokenizer.vocab[special]
     return tf.cast(counted, tf.float32)
+
+  def output_axes(self) -> dict[str, Sequence[str | None]]:
+    tokens = (records.POSITION, None, None)
+    return {"vectors": (None,) if self.is_pooled else tokens}
+
+  def answer(self, example: _Read, predictions: Sequence[Mapping]) -> Features:
+    parts = [row["vectors"] for row in predictions]
+    array = parts[0] if len(parts) == 1 else self._join(parts, example.sources)
+    field = "vector" if self.is_pooled else "values"
+    found = {field: self._converted(array)}
+    return dataclasses.replace(example.features, **found)
+
+  def _join(self, parts, sources):
+    """The values [tokens, L, H], or the vector [H*], of texts in windows."""
+    if self.is_pooled:
+      mean = np.mean(parts, axis=0)
+      length = np.linalg.norm(mean)
+      return mean / length if self.settings.normalize and length else mean
+    return np.concatenate(
+      [parts[row][start:end] for row, start, end in sources]
+    )
+
+  def _converted(self, array):
+    """An array in `dtype`, and no view, which would keep the whole batch."""
+    dtype = self.settings.dtype
+    try:
+      with np.errstate(over="raise"):
+        return array.astype(dtype, copy=array.base is not None)
+    except FloatingPointError as error:
+      raise UserError(
+        f"--dtype={dtype}: a number is larger than "
+        f"{np.finfo(dtype).max:.0f}, the largest float16; pass --dtype=float32"
+      ) from error
+
+  def public(self, answer: Features) -> dict:
+    """The `vector`, or the `tokens` and their `vectors`."""
+    if self.is_pooled:
+      return {"vector": answer.vector}
+    return {"tokens": answer.tokens, "vectors": answer.values}
 
 
 def align(
@@ -398,39 +307,28 @@ def align(
   return pieces, starts
 
 
-def _check_options(
-  pooling, layer_combination, normalize, exclude_special, long_text
-):
+def _check_options(settings):
   """Raises UserError for unknown values, and options without effect."""
-  for name, value, known in (
-    ("pooling", pooling, POOLINGS),
-    ("layer_combination", layer_combination, LAYER_COMBINATIONS),
-    ("long_text", long_text, LONG_TEXT),
+  pooling = settings.pooling
+  for name, known in (
+    ("pooling", POOLINGS),
+    ("layer_combination", LAYER_COMBINATIONS),
+    ("long_text", LONG_TEXT),
   ):
+    value = getattr(settings, name)
     if value not in known:
       raise UserError(f"--{name}={value} is not one of {', '.join(known)}")
+  joins = settings.layer_combination != "last"
   for name, is_set, poolings in (
-    ("layer_combination", layer_combination != "last", ("cls", *_OVER_TOKENS)),
-    ("normalize", normalize, POOLINGS[1:]),
-    ("exclude_special", exclude_special, _OVER_TOKENS),
+    ("layer_combination", joins, ("cls", *_OVER_TOKENS)),
+    ("normalize", settings.normalize, POOLINGS[1:]),
+    ("exclude_special", settings.exclude_special, _OVER_TOKENS),
   ):
     if is_set and pooling not in poolings:
       raise UserError(
         f"--{name} has no effect with --pooling={pooling}; omit it, or pass "
         f"--pooling=mean"
       )
-
-
-def _dtype_name(dtype):
-  """The name of a type, which must be one of `DTYPES` or float64."""
-  known = (*DTYPES, "float64")
-  try:
-    name = np.dtype(dtype).name
-  except (TypeError, ValueError):
-    name = None
-  if dtype is None or name not in known:  # NumPy takes None for float64.
-    raise UserError(f"--dtype={dtype} is not one of {', '.join(known)}")
-  return name
 
 
 def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:

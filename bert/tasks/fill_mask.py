@@ -1,110 +1,122 @@
 """What a pre-trained model predicts: masked words, and next sentences.
 
-    filler = MaskFiller("uncased_L-12_H-768_A-12")
-    filler(["The capital of France is [MASK]."])[0].text
+    model = bert.load("uncased_L-12_H-768_A-12", task="fill_mask")
+    model("The capital of France is [MASK].")["text"]
 
 The model is asked as it was trained (Devlin et al. 2019, section 3.1). Scores
 of whole texts are those of Salazar et al. (2020), "Masked Language Model
 Scoring".
 """
 
+import dataclasses
 import numbers
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+import modeling
 from bert.errors import UserError
 from bert.data import instances, records, sequences
 from bert.tasks import masked_text, pretraining
-from bert.tasks.masked_text import MASK, Filled, Row, Text
+from bert.tasks.masked_text import MASK, Filled, Row
 from bert.training import checkpoints, model_folder
-from bert.training.predictor import Predictor
+from bert.training.task import Field, Settings, Task
 
 _ENDS = instances.SPECIALS[:2]
 
 
-class MaskFiller:
-  """A pre-trained model, loaded once.
+@dataclasses.dataclass(frozen=True)
+class MaskSettings(Settings):
+  """What is listed.
 
-  Args:
-    model: the folder of a pre-trained model, see `model_folder.find_model`, or
-      a Model.
+  Attributes:
     top_k: number of pieces listed for each [MASK].
-    batch_size: masked positions per batch.
-    precision, runtime: see `predictor.Predictor`.
-
-  Raises:
-    UserError: the folder holds no model, or its checkpoint no pre-training
-      heads; or `top_k` is not a positive integer.
   """
 
-  def __init__(
-    self,
-    model: str | os.PathLike | model_folder.Model,
-    top_k: int = 5,
-    batch_size: int = 32,
-    precision: str | None = None,
-    runtime: str = "tensorflow",
-  ):
-    if not isinstance(model, model_folder.Model):
-      model = model_folder.find_model(os.fspath(model))
-    self._tokenizer = model.tokenizer
-    self._continuations = instances.word_continuations(model.tokenizer)
-    vocab = model.tokenizer.vocab
-    if not isinstance(top_k, numbers.Integral) or top_k < 1:
-      raise UserError(f"top_k={top_k} is not a whole number of at least 1")
-    if MASK not in vocab:
+  top_k: int = 5
+
+  def check(self) -> None:
+    if not isinstance(self.top_k, numbers.Integral) or self.top_k < 1:
+      raise UserError(f"top_k={self.top_k} is not a whole number of at least 1")
+
+
+class MaskTask(Task):
+  """Masked words, and scores of texts, by a pre-trained model."""
+
+  kind = "fill_mask"
+  Settings = MaskSettings
+  inputs = (Field("text"), Field("text_b", default=""))
+  output_types = (("text", "DT_STRING"), ("masks", "DT_VARIANT"))
+
+  def __init__(self, settings=None, tokenizer=None):
+    super().__init__(settings, tokenizer)
+    self.settings.check()
+    self._continuations = instances.word_continuations(tokenizer)
+    if MASK not in tokenizer.vocab:
       raise UserError(
-        f"the vocabulary beside {model.checkpoint} has no {MASK}; pass a model "
-        f"that was trained on masked words"
+        f"the vocabulary has no {MASK}; pass a model that was trained on "
+        f"masked words"
       )
-    self._mask_id = vocab[MASK]
-    self._length = model.config.max_position_embeddings
-    self._is_paired = _check_heads(model)
-    count = min(top_k, len(vocab))
+    self._mask_id = tokenizer.vocab[MASK]
 
-    def compute(bert, features):
-      return _compute(model.config, bert, features, count, self._is_paired)
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> MaskSettings:
+    return MaskSettings(config.max_position_embeddings)
 
-    self._predictor = Predictor(
-      model,
-      compute,
-      pretraining.variable_shapes(model.config, self._is_paired),
-      optional=() if self._is_paired else checkpoints.POOLER,
-      spec={
-        **records.sequence_spec(self._length),
-        "masked_lm_positions": records.Feature((1,)),
-        "masked_lm_ids": records.Feature((1,)),
-      },
-      batch_size=batch_size,
-      precision=precision,
-      runtime=runtime,
+  def prepare(self, model: model_folder.Model) -> None:
+    self._config = model.config
+    self._is_paired = self.needs_pooler = _check_heads(model)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    return pretraining.variable_shapes(config, self._is_paired)
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    return {
+      **records.sequence_spec(self.settings.max_seq_length),
+      "masked_lm_positions": records.Feature((1,)),
+      "masked_lm_ids": records.Feature((1,)),
+    }
+
+  def output_axes(self) -> dict[str, Sequence[int]]:
+    count = min(self.settings.top_k, len(self.tokenizer.vocab))
+    axes = {"ids": (count,), "probabilities": (count,), "log_prob": ()}
+    return axes | ({"next_sentence": ()} if self._is_paired else {})
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    (count,) = self.output_axes()["ids"]
+    return _compute(self._config, bert, features, count, self._is_paired)
+
+  def example(
+    self, text: str, text_b: str = "", where: str = "the text"
+  ) -> Row:
+    """A text or pair as the model reads it."""
+    parts = [text, text_b] if text_b else [text]
+    pieces, segment_ids = sequences.join_texts(
+      *(masked_text.tokenize(part, self.tokenizer) for part in parts)
     )
+    length = self.settings.max_seq_length
+    if len(pieces) > length:
+      raise UserError(
+        f"{where} has {len(pieces)} pieces, more than the {length} "
+        f"positions of the model; split it"
+      )
+    if len(pieces) == 1 + len(parts):
+      raise UserError(f"{where} has no words; pass some, or omit it")
+    ids = self.tokenizer.convert_tokens_to_ids(pieces)
+    masks = [i for i, piece in enumerate(pieces) if piece == MASK]
+    shown = masked_text.joined(tuple(parts)) if text_b else text
+    return Row(shown, pieces, ids, segment_ids, masks, bool(text_b))
 
-  def __call__(
-    self, texts: Iterable[Text], where: Callable[[int], str] = "text {}".format
-  ) -> list[Filled]:
-    """What the model says about each text, or pair of texts.
+  def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:
+    """What the model says about texts.
 
     Several masks are filled one after another, the surest first, so that each
     piece takes those before into account; the listed pieces are predicted
     before any is filled.
-
-    Args:
-      texts: texts or pairs.
-      where: from the number of a text, from 1, to its name in messages.
-
-    Raises:
-      UserError: a text is too long, has no words, or is no text or pair.
     """
-    if isinstance(texts, str):
-      raise UserError("pass a list of texts, not a single text")
-    texts = list(texts)
-    rows = [self._read(text, where(i)) for i, text in enumerate(texts, 1)]
-    first = self._ask(rows)
+    first = self._ask(examples, compute)
     filled = []
-    for text, row, found in zip(texts, rows, first, strict=True):
+    for row, found in zip(examples, first, strict=True):
       masks, words = [], []
       if row.masks:
         masks = [self._candidates(answer) for answer in found]
@@ -116,41 +128,34 @@ class MaskFiller:
         )
       count = len(row.ids) - 2 - row.segment_ids[-1]
       follows = None
-      if self._is_paired and not isinstance(text, str) and len(text) == 2:
+      if self._is_paired and row.is_pair:
         follows = float(found[0]["next_sentence"])
-      filled.append(
-        Filled(masked_text.joined(text), masks, words, count, follows)
-      )
-    self._fill(filled, rows, first)
+      filled.append(Filled(row.text, masks, words, count, follows))
+    self._fill(filled, examples, first, compute)
     return filled
 
-  def check(self, text: Text, where: str) -> None:
-    """Raises UserError, which names `where`, if a text cannot be read."""
-    self._read(text, where)
+  def public(self, answer: Filled) -> dict:
+    return answer.to_dict()
 
-  def _read(self, text, where):
-    """A text or pair as the model reads it."""
-    parts = text if isinstance(text, (tuple, list)) else [text]
-    if len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
-      raise UserError(f"{where} is not a text or a pair of texts; pass one")
-    pieces, segment_ids = sequences.join_texts(
-      *(masked_text.tokenize(part, self._tokenizer) for part in parts)
-    )
-    if len(pieces) > self._length:
-      raise UserError(
-        f"{where} has {len(pieces)} pieces, more than the {self._length} "
-        f"positions of the model; split it"
+  def describe(self, answer: Filled) -> str:
+    lines = [answer.text]
+    for number, candidates in enumerate(answer.masks, 1):
+      shown = ", ".join(f"{piece} {p:.1%}" for piece, p in candidates)
+      lines.append(f"  [MASK] {number}: {shown}")
+    if answer.words:
+      lines += [f"  {score:8.2f}  {word}" for word, score in answer.words]
+      lines.append(
+        f"  pseudo-log-likelihood {answer.pseudo_log_likelihood:.2f}, "
+        f"pseudo-perplexity {answer.pseudo_perplexity:.2f}"
       )
-    if len(pieces) == 1 + len(parts):
-      raise UserError(f"{where} has no words; pass some, or omit it")
-    ids = self._tokenizer.convert_tokens_to_ids(pieces)
-    masks = [i for i, piece in enumerate(pieces) if piece == MASK]
-    return Row(pieces, ids, segment_ids, masks)
+    if answer.next_sentence_probability is not None:
+      lines.append(f"  B follows A: {answer.next_sentence_probability:.1%}")
+    return "\n".join(lines)
 
   def _piece(self, index):
-    return self._tokenizer.inv_vocab.get(index, "?")
+    return self.tokenizer.inv_vocab.get(index, "?")
 
-  def _ask(self, rows):
+  def _ask(self, rows, compute):
     """For each row, the outputs at its masks.
 
     Without masks, those at [CLS], where the text is left as it is, and at all
@@ -165,10 +170,9 @@ class MaskFiller:
       for row, chosen in zip(rows, positions, strict=True)
       for position in chosen
     ]
-    answers = sequences.rows_of(self._predictor(flat))
-    return list(sequences.groups_of(answers, map(len, positions)))
+    return list(sequences.groups_of(compute(flat), map(len, positions)))
 
-  def _fill(self, filled, rows, answers):
+  def _fill(self, filled, rows, answers, compute):
     """Fills the masks of all rows, one of each at a time."""
     open_rows = [i for i, row in enumerate(rows) if row.masks]
     pieces = {i: {} for i in open_rows}
@@ -182,7 +186,9 @@ class MaskFiller:
         row.ids[position] = int(found[best]["ids"][0])
         pieces[i][position] = self._piece(row.ids[position])
       open_rows = [i for i in open_rows if rows[i].masks]
-      again = self._ask([rows[i] for i in open_rows]) if open_rows else []
+      again = []
+      if open_rows:
+        again = self._ask([rows[i] for i in open_rows], compute)
       answers = dict(zip(open_rows, again, strict=True))
     for i, by_position in pieces.items():
       found = [piece for _, piece in sorted(by_position.items())]

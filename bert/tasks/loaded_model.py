@@ -8,117 +8,133 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-import modeling
 from bert.errors import UserError, listing, plural, shortened
-from bert.data import downloads
-from bert.tasks import squad, squad_decoding
-from bert.tasks import labels as label_types
-from bert.tasks.chooser import Chooser
-from bert.tasks.classifier import Classifier
-from bert.tasks.features import FeatureExtractor
-from bert.tasks.fill_mask import MaskFiller
-from bert.tasks.find_task import find_task
-from bert.tasks.squad_reader import Reader
-from bert.tasks.tagger import Tagger
-from bert.training import model_folder
-
-# Maximum length of a text that gets a vector, if the model has the positions.
-_LENGTH = 128
-
-
-class Field(NamedTuple):
-  """An input of a model: a text, or a list of texts.
-
-  Attributes:
-    name: its name.
-    is_list: whether it is a list.
-    default: its value if it is missing; None if it is required.
-  """
-
-  name: str
-  is_list: bool = False
-  default: str | None = None
-
+from bert.data import downloads, files, records, sequences
+from bert.training import model_folder, registry, task_file
+from bert.training.predictor import Predictor
+from bert.training.task import Field, Task
 
 Texts = tuple[str | list[str], ...]
 
 # An input as a user writes it.
 Input = str | tuple | dict
 
+# Options of `load` for the engine; the others are settings of the task.
+_OF_ENGINE = (
+  *("batch_size", "precision", "runtime", "strategy"),
+  *("pad_to_max_length", "use_one_hot_embeddings"),
+)
 
-@dataclasses.dataclass(frozen=True)
+
 class LoadedModel:
   """A trained model, loaded once.
 
-  Attributes:
-    kind: the task, such as "classification".
-    fields: its inputs.
-    outputs: dict from the name of each output to its type, one of TensorFlow's.
-    answer: from the inputs of several requests, in the order of `fields`, to a
-      dict of the outputs of each. Raises UserError for an input that the model
-      cannot read.
+  Args:
+    task: the Task.
+    model: its Model.
     folder: where it is from.
+    **engine: see `predictor.Predictor`.
+
+  Attributes:
+    task: the Task, with `inputs` and `settings`.
+    kind: the kind of task, such as "classification".
     config: its BertConfig.
     labels: its labels; none for most tasks.
+    predictor: computes rows.
   """
 
-  kind: str
-  fields: tuple[Field, ...]
-  outputs: Mapping[str, str]
-  answer: Callable[[Sequence[Texts]], list[dict]]
-  folder: str = ""
-  config: modeling.BertConfig | None = None
-  labels: tuple[str, ...] = ()
+  def __init__(
+    self, task: Task, model: model_folder.Model, folder: str = "", **engine
+  ):
+    self.task, self.folder, self.config = task, folder, model.config
+    self.kind, self.labels = task.kind, tuple(task.labels)
+    task.prepare(model)
+    self._spec = task.feature_spec(False)
+    self.predictor = Predictor(model, task, **engine)
+
+  def __repr__(self) -> str:
+    names = ", ".join(field.name for field in self.task.inputs)
+    labels = f", {plural(len(self.labels), 'label')}" if self.labels else ""
+    return f"<{self.kind} model of {self.folder}: reads {names}{labels}>"
 
   def __call__(self, inputs: Input | list[Input]) -> dict | list[dict]:
     """The answer to an input, or a list of answers to a list of inputs.
 
     Args:
-      inputs: a text; a tuple with a value for each of `fields`, of which those
-        with a default may be omitted together; a dict by their names; or a
-        list of such inputs.
+      inputs: a text; a tuple with a value for each of the task's inputs, of
+        which those with a default may be omitted together; a dict by their
+        names; or a list of such inputs.
 
     Returns:
-      A dict by the names in `outputs`. Probabilities are floats, and a vector
-      is a float32 array.
+      A dict by the names in the task's `output_types`. Probabilities are
+      floats, and a vector is a float32 array.
 
     Raises:
       UserError: an input is none of these, or the model cannot read it.
     """
-    if not isinstance(inputs, (list, np.ndarray)):
-      return self.answer([self.parse(self._named(inputs))])[0]
-    found = [
+    if isinstance(inputs, (list, np.ndarray)):
+      return list(map(self.task.public, self.answers(inputs)))
+    return self.answer([self.parse(self._named(inputs))])[0]
+
+  def answers(self, inputs: Iterable[Input]) -> list:
+    """The task's own answers, with all that they tell, to a list of inputs.
+
+    Raises:
+      UserError: see `__call__`.
+    """
+    if isinstance(inputs, str):
+      raise UserError("pass a list of texts, not a single text")
+    parsed = [
       self.parse(self._named(value), f"input {number}")
       for number, value in enumerate(inputs, 1)
     ]
-    return self.answer(found) if found else []
+    return self.answer_examples([self.task.example(*texts) for texts in parsed])
 
-  def __repr__(self) -> str:
-    names = ", ".join(field.name for field in self.fields)
-    labels = f", {plural(len(self.labels), 'label')}" if self.labels else ""
-    return f"<{self.kind} model of {self.folder}: reads {names}{labels}>"
+  def answer(self, items: Iterable[Texts]) -> list[dict]:
+    """The public answers to inputs that `parse` returned."""
+    examples = [self.task.example(*texts) for texts in items]
+    return list(map(self.task.public, self.answer_examples(examples)))
+
+  def answer_examples(
+    self, examples: list, progress: Callable[[int], object] = lambda count: None
+  ) -> list:
+    """The task's answers to examples, computed in batches.
+
+    Args:
+      examples: from `Task.example`.
+      progress: called after each batch with the number of its rows.
+    """
+    if not examples:
+      return []
+
+    def compute(rows):
+      outputs = sequences.rows_of(self.predictor(rows, progress))
+      names = self._spec.keys() - set(records.SEQUENCES)
+      for row, output in zip(rows, outputs, strict=True):
+        yield {name: row[name] for name in names} | output
+
+    return self.task.answers(examples, compute)
 
   @property
   def required(self) -> list[Field]:
     """The inputs without a default."""
-    return [field for field in self.fields if field.default is None]
+    return [field for field in self.task.inputs if field.default is None]
 
   def _named(self, value):
     """The values of a tuple by the names of the inputs; others as they are."""
     if not isinstance(value, tuple):
       return value
-    fields = self.fields
+    fields = self.task.inputs
     if len(value) != len(fields):
       fields = self.required
     if len(value) != len(fields):
       raise UserError(
         f"{shortened(repr(value))} has {plural(len(value), 'value')}; the "
-        f"model reads {listing([field.name for field in self.fields])}"
+        f"model reads {listing([field.name for field in self.task.inputs])}"
       )
     names = (field.name for field in fields)
     return dict(zip(names, value, strict=True))
@@ -132,7 +148,7 @@ class LoadedModel:
     """
     if isinstance(value, str) and len(self.required) == 1:
       value = {self.required[0].name: value}
-    names = [field.name for field in self.fields]
+    names = [field.name for field in self.task.inputs]
     if not isinstance(value, dict):
       raise UserError(f"{where} is not an object with {listing(names)}")
     unknown = sorted(value.keys() - set(names))
@@ -140,23 +156,25 @@ class LoadedModel:
       raise UserError(
         f"{where} has {listing(unknown)}; the model reads {listing(names)}"
       )
-    return tuple(self._read(field, value, where) for field in self.fields)
+    return tuple(_read(field, value, where) for field in self.task.inputs)
 
-  def _read(self, field, value, where):
-    found = value.get(field.name)
-    if found is None:
-      found = field.default
-    if found is None:
-      raise UserError(f"{where} has no {field.name}; pass it")
-    if not field.is_list:
-      if not isinstance(found, str):
-        raise UserError(f"{where}: {field.name} is not a string")
-      return found
-    if not isinstance(found, list) or not all(
-      isinstance(text, str) for text in found
-    ):
-      raise UserError(f"{where}: {field.name} is not a list of strings")
+
+def _read(field, value, where):
+  """The part of an input that a field names."""
+  found = value.get(field.name)
+  if found is None:
+    found = field.default
+  if found is None:
+    raise UserError(f"{where} has no {field.name}; pass it")
+  if not field.is_list:
+    if not isinstance(found, str):
+      raise UserError(f"{where}: {field.name} is not a string")
     return found
+  if not isinstance(found, list) or not all(
+    isinstance(text, str) for text in found
+  ):
+    raise UserError(f"{where}: {field.name} is not a list of strings")
+  return found
 
 
 def count_of(texts: Texts) -> int:
@@ -190,187 +208,76 @@ def load(
   Args:
     model_dir: the `output_dir` of a finished training; or the folder or name of
       a release, or hf://OWNER/NAME, which are downloaded once.
-    task: "vectors" or "fill_mask", of a pre-trained model. Default: the task
-      that the folder was trained on, and vectors without one.
-    **options: batch_size, precision and runtime, see `predictor.Predictor`. For
-      vectors also the arguments of `FeatureExtractor` (layers, pooling, ...),
-      and for masks `top_k`.
+    task: the kind of task. Default: the one that the folder was trained on, and
+      "vectors" without one. A pre-trained model knows "fill_mask", too.
+    **options: batch_size, precision, runtime and others, see
+      `predictor.Predictor`; and settings of the task, such as `top_k`,
+      `pooling` or `max_seq_length`.
 
   Raises:
-    UserError: the folder holds no model, the task is unknown, or the model has
-      no such option.
+    UserError: the folder holds no model of that task, or the model has no such
+      option.
   """
   folder = downloads.local_path(os.fspath(model_dir))
-  trained = find_task(folder)
+  trained, fields = task_file.read(folder)
   kind = task or trained or "vectors"
-  known = {"vectors", "fill_mask", *filter(None, [trained])}
-  if kind not in known:
+  if kind != trained:
+    if trained and kind not in registry.UNTRAINED:
+      known = listing([trained, *registry.UNTRAINED])
+      raise UserError(f"task={kind!r}: {folder} answers {known}; pass one")
+    fields = {}
+  model = model_folder.find_model(folder)
+  return load_task(model, kind, fields, str(model_dir), **options)
+
+
+def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
+  """Like `load`, for a folder that must hold a finished training of a kind.
+
+  Raises:
+    UserError: it holds none; the message names one inside, as a training with
+      several tasks or seeds leaves them.
+  """
+  trained, _ = task_file.read(model_dir)
+  if trained != kind or not model_folder.is_finished(model_dir):
+    inside = sorted(files.listdir(model_dir)) if files.isdir(model_dir) else []
+    paths = (os.path.join(model_dir, name) for name in inside)
+    found = next((p for p in paths if task_file.read(p)[0] == kind), None)
     raise UserError(
-      f"task={task!r}: {folder} answers {listing(sorted(known))}; pass one"
+      f"{model_dir} does not hold a trained model ({kind}); pass the "
+      f"--output_dir of a finished training"
+      f"{f', such as {found}' if found else ''}"
     )
-  try:
-    model = _LOADERS[kind](folder, **options)
-  except TypeError as error:
-    if "unexpected keyword argument" not in str(error):
-      raise
-    name = str(error).rpartition("argument ")[2]
-    raise UserError(
-      f"{name} is not an option of a {kind} model; omit it"
-    ) from error
-  return dataclasses.replace(
-    model, folder=str(model_dir), config=model_folder.load_config(folder)
-  )
+  return load(model_dir, **options)
 
 
-def _load_classifier(model_dir, **options):
-  classifier = Classifier(model_dir, **options)
-  label_type = classifier.label_type
+def load_task(
+  model: model_folder.Model,
+  kind: str,
+  fields: Mapping[str, object],
+  folder: str,
+  **options,
+) -> LoadedModel:
+  """A model with a kind of task.
 
-  def describe(row):
-    if not label_type.labels:
-      return {"value": float(row[0])}  # It is rounded.
-    return {
-      "label": label_types.predicted_text(label_type, row),
-      "labels": list(label_type.labels),
-      "probabilities": row.tolist(),
-    }
+  Args:
+    model: the Model.
+    kind: the kind of task.
+    fields: the settings in its task.json.
+    folder: its folder.
+    **options: see `load`.
 
-  names = ("text_a", "text_b") if classifier.is_pair else ("text",)
-  outputs = {"value": "DT_FLOAT"}
-  if label_type.labels:
-    outputs = {
-      "label": "DT_STRING",
-      "labels": "DT_STRING",
-      "probabilities": "DT_FLOAT",
-    }
-  return LoadedModel(
-    label_type.kind,
-    tuple(map(Field, names)),
-    outputs,
-    lambda items: list(map(describe, classifier.probabilities(items))),
-    labels=tuple(label_type.labels),
-  )
-
-
-def _load_reader(model_dir, **options):
-  reader = Reader(model_dir, **options)
-
-  def answer(items):
-    return [
-      _describe_answer(context, found)
-      for (_, context), found in zip(
-        items, reader.answer_all(items), strict=True
-      )
-    ]
-
-  outputs = {"answer": "DT_STRING", "start": "DT_INT64", "end": "DT_INT64"}
-  return LoadedModel(
-    "squad",
-    (Field("question"), Field("context")),
-    {**outputs, "probability": "DT_FLOAT"},
-    answer,
-  )
-
-
-def _describe_answer(context, answer):
-  """The answer, and its offsets in the context; -1 if it is not there."""
-  if answer.words is None and answer.text == squad_decoding.NOTHING_ALLOWED:
-    return {"answer": "", "start": -1, "end": -1, "probability": 0.0}
-  span = squad_decoding.char_span(squad.Paragraph.of(context), answer)
-  start, end = span or (-1, -1)
-  return {
-    "answer": answer.text,
-    "start": start,
-    "end": end,
-    "probability": answer.probability,
+  Raises:
+    UserError: see `load`.
+  """
+  cls = registry.task_class(kind)
+  engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
+  settings = cls.default_settings(model.config)
+  for name in options.keys() - {f.name for f in dataclasses.fields(settings)}:
+    raise UserError(f"{name!r} is not an option of a {kind} model; omit it")
+  options = {
+    name: tuple(value) if isinstance(value, list) else value
+    for name, value in options.items()
   }
-
-
-def _load_tagger(model_dir, **options):
-  tagger = Tagger(model_dir, **options)
-
-  def answer(items):
-    tagged = tagger.tag([text for (text,) in items])
-    return [{"entities": [e.to_dict() for e in found]} for found in tagged]
-
-  outputs = {"entities": "DT_VARIANT"}
-  return LoadedModel(
-    "tagging", (Field("text"),), outputs, answer, labels=tuple(tagger.labels)
-  )
-
-
-def _load_chooser(model_dir, **options):
-  chooser = Chooser(model_dir, **options)
-
-  def answer(items):
-    # An empty string only fills up the list.
-    groups = [(c, list(filter(None, choices)), q) for c, q, choices in items]
-    if any(len(choices) < 2 for _, choices, _ in groups):
-      raise UserError("pass two or more choices that are not empty")
-    return [
-      _describe_choice(choices, row)
-      for (*_, choices), row in zip(items, chooser.compare(groups), strict=True)
-    ]
-
-  fields = (Field("context"), Field("question", default=""))
-  return LoadedModel(
-    "multiple choice",
-    (*fields, Field("choices", is_list=True)),
-    {"choice": "DT_INT64", "probabilities": "DT_FLOAT"},
-    answer,
-  )
-
-
-def _describe_choice(choices, probabilities):
-  """The likeliest of the choices, and the probability of each."""
-  rest = iter(probabilities)
-  row = [next(rest) if choice else 0.0 for choice in choices]
-  return {"choice": row.index(max(row)), "probabilities": row}
-
-
-# The inputs of a model without a task.
-_TEXT_OR_PAIR = (Field("text"), Field("text_b", default=""))
-
-
-def _text_or_pair(item):
-  return item if item[1] else item[0]
-
-
-def _load_encoder(model_dir, pooling="mean", layers=None, **options):
-  if layers is None and pooling != "pooled":
-    layers = [-1]
-  options.setdefault(
-    "max_seq_length", model_folder.default_length(model_dir, _LENGTH)
-  )
-  extractor = FeatureExtractor(
-    model_dir, layers=layers, pooling=pooling, **options
-  )
-
-  def answer(items):
-    found = extractor(list(map(_text_or_pair, items)))
-    if extractor.is_pooled:
-      return [{"vector": features.vector} for features in found]
-    return [{"tokens": f.tokens, "vectors": f.values} for f in found]
-
-  return LoadedModel("vectors", _TEXT_OR_PAIR, {"vector": "DT_FLOAT"}, answer)
-
-
-def _load_filler(model_dir, **options):
-  filler = MaskFiller(model_dir, **options)
-
-  def answer(items):
-    texts = list(map(_text_or_pair, items))
-    return [filled.to_dict() for filled in filler(texts)]
-
-  outputs = {"text": "DT_STRING", "masks": "DT_VARIANT"}
-  return LoadedModel("fill_mask", _TEXT_OR_PAIR, outputs, answer)
-
-
-_LOADERS = {
-  "squad": _load_reader,
-  "tagging": _load_tagger,
-  "multiple choice": _load_chooser,
-  "classification": _load_classifier,
-  "vectors": _load_encoder,
-  "fill_mask": _load_filler,
-}
+  parsed = task_file.parse(cls.Settings, fields, folder)
+  settings = dataclasses.replace(settings, **{**parsed, **options})
+  return LoadedModel(cls(settings, model.tokenizer), model, folder, **engine)

@@ -57,10 +57,12 @@ class Filled:
 class Row:
   """A text as the model reads it; `ids` [n] change as masks are filled."""
 
+  text: str  # The text, or both of a pair.
   pieces: list[str]
   ids: list[int]
   segment_ids: list[int]
   masks: list[int]  # Positions of [MASK].
+  is_pair: bool
 
   def features(self, position, masked_id):
     """The row of the text with one position masked, unless it is [CLS]."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,17 +23,9 @@ import tokenization
 from bert.errors import UserError, plural
 from bert.data import files, records, sequences
 from bert.reports import multiple_choice as page
-from bert.reports import training_page
 from bert.tasks import prediction_files
 from bert.tasks.choices import Example
-from bert.training import estimator, huggingface_config, model_folder
-from bert.training.task import Outputs, RowSet, Task
-
-SETTINGS_NAME = "multiple_choice.json"
-
-# Its name in Hugging Face's format, which does not tell the sequence length.
-ARCHITECTURE = "BertForMultipleChoice"
-DEFAULT_LENGTH = 128
+from bert.training.task import Field, Outputs, RowSet, Settings, Task
 
 CHOICE = "choice"  # The axis of choices.
 
@@ -46,6 +38,10 @@ def make_row(
   context = tokenizer.tokenize(example.context)
   question = tokenizer.tokenize(example.question)
   for choice in example.choices:
+    if not choice.strip():  # It only fills up a list, and gets no probability.
+      for values in columns.values():
+        values.append([0] * max_seq_length)
+      continue
     pieces = tokenizer.tokenize(choice)
     kept_a, kept_b = sequences.share_room(
       len(context), len(question) + len(pieces), max_seq_length - 3
@@ -67,55 +63,103 @@ def feature_spec(num_choices: int, max_seq_length: int) -> records.Spec:
   return dict.fromkeys(records.SEQUENCES, feature)
 
 
-def compute_scores(bert: modeling.BertModel, is_training: bool) -> tf.Tensor:
-  """The score of each sequence: float [rows], from the pooled output."""
-  return layers.task_logits(bert.get_pooled_output(), 1, is_training)[:, 0]
+class Choices(NamedTuple):
+  """The answer to an example: the probability of each choice, and the loss."""
+
+  example: Example
+  probabilities: list[float]
+  loss: float
 
 
 class MultipleChoiceTask(Task):
   """SWAG, or other questions with several choices.
 
   Args:
-    examples: dict from split to its Examples.
+    settings: Settings.
     tokenizer: a FullTokenizer.
-    max_seq_length: maximum length S of a choice with its context.
+    examples: dict from split to its Examples.
   """
 
+  kind = "multiple choice"
   name = "multiple choice"
+  inputs = (
+    Field("context"),
+    Field("question", default=""),
+    Field("choices", is_list=True),
+  )
+  output_types = (("choice", "DT_INT64"), ("probabilities", "DT_FLOAT"))
   metrics = ("accuracy",)
+  style = page.STYLE
+  section = staticmethod(page.section)
 
   def __init__(
     self,
-    examples: Mapping[str, Sequence[Example]],
-    tokenizer: tokenization.FullTokenizer,
-    max_seq_length: int,
+    settings: Settings | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    examples: Mapping[str, Sequence[Example]] | None = None,
   ):
-    self._examples = examples
-    self._tokenizer = tokenizer
-    self._length = max_seq_length
-    self._num_choices = max(
-      len(e.choices) for found in examples.values() for e in found
-    )
+    super().__init__(settings, tokenizer)
+    self._examples = examples or {}
+    counts = (len(e.choices) for es in self._examples.values() for e in es)
+    self._num_choices = max(counts, default=1)
+
+  # Inference.
+
+  def example(self, context: str, question: str, choices: list[str]) -> Example:
+    if len(list(filter(str.strip, choices))) < 2:
+      raise UserError("pass two or more choices that are not empty")
+    return Example("", context, question, list(choices))
+
+  def rows(self, example: Example, is_training: bool) -> list[dict]:
+    """The row of an example, padded to the most choices of all."""
+    row = make_row(example, self.tokenizer, self.settings.max_seq_length)
+    for name in records.SEQUENCES:
+      missing = self._num_choices - len(row[name])
+      row[name] += [[0] * self.settings.max_seq_length] * missing
+    return [row]
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    """The three sequences [N, S], and the label."""
+    spec = feature_spec(self._num_choices, self.settings.max_seq_length)
+    return {**spec, "label_ids": records.Feature()}
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The vector that scores choices [1, H], and a bias [1]."""
+    return layers.output_shapes(config.hidden_size, 1)
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """The scores of the choices [B, N], and their probabilities."""
+    # The padding of a row with fewer choices gets no probability.
+    is_choice = ops.take(features["input_mask"], 0)
+    scores = ops.output_layer(bert.get_pooled_output(), 1)
+    logits = ops.masked(ops.reshaped(scores, is_choice), is_choice, -1e9)
+    return {"logits": logits, "probabilities": ops.softmax(logits)}
+
+  def output_axes(self) -> dict[str, Sequence[str]]:
+    return {"probabilities": (CHOICE,)}
+
+  def answer(self, example: Example, predictions: Sequence[Mapping]) -> Choices:
+    (row,) = predictions
+    found = row["probabilities"].tolist()
+    if example is not None:  # A row is padded to the most choices.
+      found = (found + [0.0] * len(example.choices))[: len(example.choices)]
+    return Choices(example, found, float(row.get("losses", 0.0)))
+
+  def public(self, answer: Choices) -> dict:
+    """The likeliest `choice`, from 0, and the `probabilities` of all."""
+    row = answer.probabilities
+    return {"choice": row.index(max(row)), "probabilities": row}
+
+  def describe(self, answer: Choices) -> str:
+    """The choices in order of their probability."""
+    found = zip(answer.probabilities, answer.example.choices, strict=True)
+    return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])
+
+  # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[Example]]:
     """The Examples of a split."""
     return {"": self._examples[split]}
-
-  def features(
-    self, examples: Iterable[Example], is_training: bool
-  ) -> Iterator[list[dict]]:
-    """Yields the row of each example, padded to the most choices of all."""
-    for example in examples:
-      row = make_row(example, self._tokenizer, self._length)
-      for name in records.SEQUENCES:
-        missing = self._num_choices - len(row[name])
-        row[name] += [[0] * self._length] * missing
-      yield [row]
-
-  def feature_spec(self, is_training: bool) -> records.Spec:
-    """The three sequences [N, S], and the label."""
-    spec = feature_spec(self._num_choices, self._length)
-    return {**spec, "label_ids": records.Feature()}
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the texts and labels of each split."""
@@ -126,39 +170,28 @@ class MultipleChoiceTask(Task):
       for split, found in self._examples.items()
     }
 
-  def variable_shapes(
-    self, config: modeling.BertConfig
-  ) -> dict[str, list[int]]:
-    """The vector that scores choices [1, H], and a bias [1]."""
-    return layers.output_shapes(config.hidden_size, 1)
+  def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=features["label_ids"], logits=outputs["logits"]
+    )
 
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
-    """The scores of the choices [B, N], and the loss of each row."""
-    is_training = mode == estimator.ModeKeys.TRAIN
-    # The padding of a row with fewer choices gets no probability.
-    is_choice = tf.cast(features["input_mask"][:, :, 0], tf.float32)
-    scores = compute_scores(bert, is_training)
-    logits = tf.reshape(scores, tf.shape(is_choice)) + (is_choice - 1) * 1e9
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels=features["label_ids"], logits=logits
-    )
-    predictions = {"probabilities": tf.nn.softmax(logits), "losses": losses}
-    return Outputs(losses, predictions=predictions)
+    """The probabilities of the choices [B, N], and the loss of each row."""
+    found = super().outputs(bert, features, mode)
+    if found.per_example_loss is not None:
+      found.predictions["losses"] = found.per_example_loss
+    return found
 
-  def score(
-    self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> ScoredChoices:
+  # Evaluation and prediction.
+
+  def score(self, rows: RowSet, answers: Iterable[Choices]) -> ScoredChoices:
     """The accuracy."""
-    answers = []
-    for example, (row,) in zip(rows.examples, predictions, strict=True):
-      found = row["probabilities"][: len(example.choices)].tolist()
-      answers.append((example, found, float(row["losses"])))
-    return ScoredChoices(rows.name, answers)
+    return ScoredChoices(rows.name, list(answers))
 
-  def write_predictions(
-    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable[Choices]
   ) -> None:
     """Writes test_predictions.tsv: row, prediction and probabilities."""
     path = f"{folder}/test_predictions.tsv"
@@ -166,32 +199,11 @@ class MultipleChoiceTask(Task):
     with files.open_atomic(path, "w") as writer:
       table = prediction_files.table_writer(writer)
       table.writerow(["id", "prediction", *names])
-      for number, (example, (row,)) in enumerate(
-        zip(rows.examples, predictions, strict=True)
-      ):
-        found = row["probabilities"][: len(example.choices)]
-        shown = [f"{probability:.6f}" for probability in found]
+      for number, answer in enumerate(answers):
+        shown = [f"{probability:.6f}" for probability in answer.probabilities]
         shown += [""] * (len(names) - len(shown))
-        table.writerow([number, int(np.argmax(found)), *shown])
+        table.writerow([number, self.public(answer)["choice"], *shown])
     logging.info("%s: %s", path, plural(rows.num_rows, "row"))
-
-  def report(
-    self, folder: str, evaluations: Sequence[ScoredChoices], record: Mapping
-  ) -> None:
-    """Writes report.html."""
-    training_page.write_run(
-      folder, self.name, evaluations, page.section, record, page.STYLE
-    )
-
-  def assets(self) -> dict[str, str]:
-    """multiple_choice.json."""
-    return assets(self._length)
-
-
-def assets(max_seq_length: int) -> dict[str, str]:
-  """The model's file in a model folder: dict from name to content."""
-  settings = {"max_seq_length": max_seq_length}
-  return {SETTINGS_NAME: json.dumps(settings, indent=2) + "\n"}
 
 
 @dataclasses.dataclass
@@ -216,27 +228,3 @@ class ScoredChoices:
     }
     self.details = {"examples": len(right), "correct": sum(right)}
     self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
-
-
-def read_assets(folder: str) -> int:
-  """The maximum sequence length of the model in a folder.
-
-  Raises:
-    UserError: the folder holds no such model.
-  """
-  path = os.path.join(folder, SETTINGS_NAME)
-  settings = files.read_json(path, dict)
-  if settings is None:
-    head = huggingface_config.read_head(folder)
-    if head.architecture == ARCHITECTURE:
-      return model_folder.default_length(folder, DEFAULT_LENGTH)
-    raise UserError(
-      f"{folder} does not hold a trained model for multiple choice, which has "
-      f"a {SETTINGS_NAME}; pass the --output_dir of a finished training"
-    )
-  files.check_settings(path, settings, {"max_seq_length": DEFAULT_LENGTH})
-  if not settings:
-    raise UserError(files.damaged(path, "max_seq_length is missing"))
-  length = settings["max_seq_length"]
-  files.check_least(path, "max_seq_length", length, 3)
-  return length

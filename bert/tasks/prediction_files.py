@@ -1,16 +1,21 @@
-"""Tables of a classifier's predictions."""
+"""Tables of a classifier's predictions, of data sets and of lines of text."""
 
 import csv
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from bert.data import files
+from bert.errors import UserError, plural
+from bert.data import files, text_files
 from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
+from bert.tasks.loaded_model import LoadedModel
+
+# Lines that are answered together.
+_MAX_LINES = 1024
 
 
 def header(label_type: label_types.LabelType) -> list[str]:
@@ -75,3 +80,72 @@ def write_predictions(
   contents |= more(predictions) if more else {}
   files.write_files(contents)
   return predictions
+
+
+def answer_file(model: LoadedModel, path: str, writer: TextIO) -> None:
+  """Writes a table of predictions for the lines of a file, or of stdin ("-").
+
+  Raises:
+    UserError: the file is a table, or a line is wrong; see `answer_lines`.
+  """
+  name = path.lower().removesuffix(".gz")
+  if name.endswith((".csv", ".json", ".jsonl")):
+    raise UserError(
+      f"--predict_file={path} would be read as lines of text; pass a table as "
+      f"--test_file, with --task_name=custom and --do_predict"
+    )
+  with text_files.open_input(path) as (reader, name):
+    answer_lines(model, reader, writer, name)
+
+
+def answer_lines(
+  model: LoadedModel, reader: BinaryIO, writer: TextIO, name: str
+) -> None:
+  """Writes a table of predictions for lines of text as they arrive.
+
+  Args:
+    model: a classifier.
+    reader: UTF-8 lines: a text, or two separated by a tab. If the model reads
+      pairs, empty lines at the end are ignored.
+    writer: receives the table.
+    name: name of the reader in messages.
+
+  Raises:
+    UserError: a line is not UTF-8, or has another number of texts.
+  """
+  task = model.task
+  is_pair = bool(task.settings.is_pair)
+  table = table_writer(writer)
+  table.writerow(header(task.label_type))
+  writer.flush()
+  number, empty = 0, []
+  for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+    if is_pair:
+      # An empty line is an error as soon as another line follows.
+      lines, empty = _without_empty_end([*empty, *lines])
+    texts = [_parse(text, where, is_pair) for where, text in lines]
+    for answer in model.answers(texts):
+      row = task.probabilities(answer)
+      table.writerow(table_row(task.label_type, str(number), row))
+      number += 1
+    writer.flush()
+
+
+def _without_empty_end(lines):
+  """Lines up to the last one with text, and the first empty one after it."""
+  size = len(lines)
+  while size and not lines[size - 1][1]:
+    size -= 1
+  return lines[:size], lines[size : size + 1]
+
+
+def _parse(text: str, where: str, is_pair: bool) -> tuple[str, ...]:
+  """The texts of a line."""
+  texts = tuple(text.split("\t"))
+  if len(texts) != 1 + is_pair:
+    wanted = "two texts, separated by a tab" if is_pair else "one text"
+    raise UserError(
+      f"{where}: {plural(len(texts), 'text')}, separated by tabs; the model "
+      f"needs {wanted}, per line"
+    )
+  return texts

@@ -174,6 +174,7 @@ class PretrainingTask(Task):
     max_eval_rows: int | None = None,
     mask_batch: inputs.Transform | None = None,
   ):
+    super().__init__()
     self._config = config
     self._read = read
     self._next_sentence_prediction = next_sentence_prediction
@@ -198,7 +199,7 @@ class PretrainingTask(Task):
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs the model size, and warns if both splits have the same records."""
     config = self._config
-    shapes = modeling.variable_shapes(config) | self.variable_shapes(config)
+    shapes = modeling.variable_shapes(config) | self.head_shapes(config)
     logging.info("%s parameters", f"{sum(map(math.prod, shapes.values())):,}")
     hashes = self.data_hashes()
     if "train" in hashes and hashes["train"] == hashes.get("dev"):
@@ -206,9 +207,7 @@ class PretrainingTask(Task):
         "Evaluating on the training records; pass others as --eval_input_file"
       )
 
-  def variable_shapes(
-    self, config: modeling.BertConfig
-  ) -> dict[str, list[int]]:
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The variables below `cls`."""
     return variable_shapes(config, self._next_sentence_prediction)
 
@@ -264,16 +263,18 @@ class PretrainingTask(Task):
       loss=loss, predictions=predictions, logged=logged, loss_terms=terms
     )
 
-  def score(
-    self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> Evaluation:
+  def answer(self, example: None, predictions: Sequence[dict]) -> dict:
+    """The losses of a row."""
+    return predictions[0]
+
+  def score(self, rows: RowSet, answers: Iterable[dict]) -> Evaluation:
     """Mean loss and accuracy of both objectives.
 
     Masked LM means are over masked pieces, next-sentence means over rows.
     """
     sums = collections.defaultdict(float)
     counts = collections.defaultdict(float)
-    for (row,) in predictions:
+    for row in answers:
       masked = row.pop("masked_lm_weights").astype(np.float64)
       for name, values in row.items():
         weights = masked if name.startswith("masked_lm") else np.float64(1)

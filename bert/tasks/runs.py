@@ -16,9 +16,10 @@ from bert.errors import UserError
 from bert.data import files
 from bert.tasks import classification, glue, tabular
 from bert.tasks import labels as label_types
+from bert.tasks.classification import ClassifierSettings
 from bert.tasks.examples import DataProcessor, content_hash, least_length
-from bert.tasks.find_task import find_task
-from bert.training import checkpoints, metrics, model_folder, run_record
+from bert import metrics
+from bert.training import checkpoints, model_folder, run_record, task_file
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
@@ -160,43 +161,42 @@ def make_task(
     UserError: the trained model has other labels, or a file is wrong.
   """
   folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
-  trained, trained_reading = classification.read_assets(folder)
+  trained = read_trained(folder)
   trains = "train" in run.splits
   known = None if trains else trained
-  on_pairs = None if trains else classification.trained_on_pairs(folder)
+  on_pairs = known and known.is_pair
   if known and run.task == CUSTOM:
-    _check_table_flags(request, known, on_pairs, folder)
+    _check_table_flags(request, known, folder)
   processor = _make_processor(request, run, known)
   if not (trained or trains):
     _check_no_other_task(folder)
   if run.task == CUSTOM and "dev" in run.splits and not trains:
     processor = _with_trained_split(processor, folder)
-  label_type = _make_label_type(processor, known)
+  settings = known or ClassifierSettings()
+  label_type = _make_label_type(processor, known and known.label_type())
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
   task = getattr(processor, "task", None)
   names = getattr(task, "metrics", label_type.default_metrics)
-  reading = classification.Reading() if trains else trained_reading
   given = {
     name: getattr(request, name)
     for name in ("max_seq_length", "long_text")
     if getattr(request, name) is not None
   }
-  reading = dataclasses.replace(reading, **given)
-  least = least_length(reading.long_text)
-  if reading.long_text == "mean_windows" and reading.max_seq_length < least:
+  settings = dataclasses.replace(settings.with_label_type(label_type), **given)
+  least = least_length(settings.long_text)
+  if settings.long_text == "mean_windows" and settings.max_seq_length < least:
     raise UserError(
-      f"--max_seq_length={reading.max_seq_length} leaves no room for "
+      f"--max_seq_length={settings.max_seq_length} leaves no room for "
       f"--long_text=mean_windows; pass {least} or more"
     )
   return classification.ClassificationTask(
+    settings,
+    tokenizer,
     run.name,
     processor,
-    label_type,
     data_dir=run.data_dir,
-    tokenizer=tokenizer,
-    reading=reading,
     metric_names=names,
     balances_labels=request.class_weights == "balanced" and trains,
     submission_dir=run.submission_dir,
@@ -205,30 +205,41 @@ def make_task(
   )
 
 
-def _check_table_flags(request, trained, on_pairs, folder):
+def read_trained(folder: str | None) -> ClassifierSettings | None:
+  """The settings of the classifier in a folder; None if it holds none.
+
+  Raises:
+    UserError: its task.json is damaged.
+  """
+  kind, _ = task_file.read(folder) if folder else (None, {})
+  if kind != "classification":
+    return None
+  return task_file.load(classification.ClassificationTask, folder)
+
+
+def _check_table_flags(request, trained, folder):
   """Raises UserError if flags for tables contradict a trained model.
 
   Args:
     request: a Request.
-    trained: the model's label type.
-    on_pairs: whether it was trained on pairs of texts; None if unknown.
+    trained: the ClassifierSettings of the model.
     folder: its folder.
   """
+  # That of a model without a task.json is guessed.
+  is_known = trained.is_pair is not None
   for kind in ("regression", "multilabel"):
-    # That of a model without our files is guessed.
-    is_known = classification.has_labels(folder)
     if getattr(request, kind) and is_known and kind != trained.kind:
       raise UserError(
         f"--{kind}: the model in {folder} was trained for {trained.kind}; omit "
         f"it"
       )
   column = request.table["text_b_column"]
-  if on_pairs and column is None:
+  if trained.is_pair and column is None:
     raise UserError(
       f"--text_b_column is required: the model in {folder} was trained on "
       f"pairs of texts; pass the column of the second text"
     )
-  if on_pairs is False and column is not None:
+  if trained.is_pair is False and column is not None:
     raise UserError(
       f"--text_b_column={column}: the model in {folder} was trained on single "
       f"texts; omit it"
@@ -236,9 +247,9 @@ def _check_table_flags(request, trained, on_pairs, folder):
 
 
 def _make_processor(
-  request: Request, run: Run, trained: label_types.LabelType | None
+  request: Request, run: Run, trained: ClassifierSettings | None
 ) -> DataProcessor:
-  """The processor of a run's task; `trained` is a model's label type."""
+  """The processor of a run's task; `trained` are a model's settings."""
   if run.task != CUSTOM:
     maker = glue.PROCESSORS[run.task]
     language = request.xnli_language
@@ -346,6 +357,7 @@ def _make_label_type(processor, trained):
 
 # Tasks whose weights have the same names as a classifier's, and may fit.
 _OTHER_SCRIPTS = {
+  "squad": "run_squad.py",
   "tagging": "run_ner.py",
   "multiple choice": "run_multiple_choice.py",
 }
@@ -353,7 +365,7 @@ _OTHER_SCRIPTS = {
 
 def _check_no_other_task(folder):
   """Raises UserError if a folder has a model of another script."""
-  script = folder and _OTHER_SCRIPTS.get(find_task(folder))
+  script = folder and _OTHER_SCRIPTS.get(task_file.read(folder)[0])
   if script:
     raise UserError(
       f"{folder} holds a model of {script}, not a classifier; pass another "
@@ -368,7 +380,7 @@ def _check_labels(request, label_type, trained, folder):
   )
   if found != wanted:
     raise UserError(
-      f"{os.path.join(folder, classification.LABELS_NAME)} has the labels "
+      f"{os.path.join(folder, task_file.NAME)} has the labels "
       f"{found}, but --task_name={','.join(request.task_name)} has {wanted}; "
       f"pass the task that the model was trained on, or another --output_dir"
     )

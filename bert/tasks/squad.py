@@ -355,46 +355,68 @@ class _Pieces:
     self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
 
 
+class WindowMaker:
+  """Makes the windows of questions.
+
+  Consecutive questions that share their `doc_tokens` share the tokenization.
+
+  Args:
+    tokenizer: a FullTokenizer.
+    settings: ReadingSettings.
+  """
+
+  def __init__(
+    self, tokenizer: tokenization.FullTokenizer, settings: ReadingSettings
+  ):
+    self._tokenizer = tokenizer
+    self._settings = settings
+    self._tokenize = functools.lru_cache(_MAX_CACHED_WORDS)(tokenizer.tokenize)
+    self._doc_tokens = self._pieces = None
+    self._indices = itertools.count()
+    self._unique_ids = itertools.count(FIRST_UNIQUE_ID)
+
+  def __call__(
+    self, example: SquadExample, is_training: bool
+  ) -> list[InputFeatures]:
+    """The windows of a question.
+
+    Args:
+      example: a SquadExample; for training, with an answer or impossible.
+      is_training: whether to set the positions of the answer.
+
+    Raises:
+      UserError: no text fits beside the question.
+    """
+    tokenizer, settings = self._tokenizer, self._settings
+    if example.doc_tokens is not self._doc_tokens:
+      self._doc_tokens = example.doc_tokens
+      self._pieces = _Pieces(example.doc_tokens, self._tokenize, tokenizer)
+    query = tokenizer.tokenize(example.question_text)
+    query = query[: settings.max_query_length]
+    windows = _windows(self._pieces, query, tokenizer, settings)
+    answer, index = None, next(self._indices)
+    if is_training and not example.is_impossible:
+      answer = _answer_span(example, self._pieces, tokenizer)
+    for features in windows:
+      features.unique_id = next(self._unique_ids)
+      features.example_index = index
+      features.is_impossible = example.is_impossible
+      if is_training:
+        start = features.doc_span_index * settings.stride_beside(len(query))
+        _set_positions(features, answer, len(query) + 2 - start)
+    return windows
+
+
 def iterate_windows(
   examples: Iterable[SquadExample],
   tokenizer: tokenization.FullTokenizer,
   settings: ReadingSettings,
   is_training: bool,
 ) -> Iterator[list[InputFeatures]]:
-  """Yields the windows of each question.
-
-  Consecutive questions that share their `doc_tokens` share the tokenization.
-
-  Args:
-    examples: SquadExamples; for training, each with an answer or impossible.
-    tokenizer: a FullTokenizer.
-    settings: ReadingSettings.
-    is_training: whether to set the positions of the answer.
-
-  Raises:
-    UserError: no text fits beside a question.
-  """
-  tokenize = functools.lru_cache(_MAX_CACHED_WORDS)(tokenizer.tokenize)
-  doc_tokens, pieces = None, None
-  unique_ids = itertools.count(FIRST_UNIQUE_ID)
-  for index, example in enumerate(examples):
-    if example.doc_tokens is not doc_tokens:
-      doc_tokens = example.doc_tokens
-      pieces = _Pieces(doc_tokens, tokenize, tokenizer)
-    query = tokenizer.tokenize(example.question_text)
-    query = query[: settings.max_query_length]
-    windows = _windows(pieces, query, tokenizer, settings)
-    answer = None
-    if is_training and not example.is_impossible:
-      answer = _answer_span(example, pieces, tokenizer)
-    for features in windows:
-      features.unique_id = next(unique_ids)
-      features.example_index = index
-      features.is_impossible = example.is_impossible
-      if is_training:
-        start = features.doc_span_index * settings.stride_beside(len(query))
-        _set_positions(features, answer, len(query) + 2 - start)
-    yield windows
+  """Yields the windows of each question; see WindowMaker."""
+  make = WindowMaker(tokenizer, settings)
+  for example in examples:
+    yield make(example, is_training)
 
 
 def _answer_span(example, pieces, tokenizer):
@@ -461,8 +483,8 @@ def _windows(pieces, query, tokenizer, settings):
       is_max_context = dict(zip(words, is_owner, strict=True))
     ids = [*question_ids, *pieces.ids[start:end], question_ids[-1]]
     features = InputFeatures(
-      unique_id=0,  # Set by iterate_windows.
-      example_index=0,  # Set by iterate_windows.
+      unique_id=0,  # Set by WindowMaker.
+      example_index=0,  # Set by WindowMaker.
       doc_span_index=span,
       tokens=[*question, *pieces.tokens[start:end], "[SEP]"],
       token_to_orig_map=words,

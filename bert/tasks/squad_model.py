@@ -11,10 +11,10 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -22,38 +22,37 @@ from absl import logging
 from bert import layers
 import modeling
 import tokenization
-from bert import variables
 from bert.errors import UserError, plural
-from bert.data import files
+from bert.data import files, records
 from bert.reports import squad as squad_report
 from bert.tasks import squad, squad_scoring
 from bert.tasks.squad import ReadingSettings
 from bert.tasks.squad_decoding import (
+  NOTHING_ALLOWED,
+  Answer,
   DecodingSettings,
   RawResult,
   answer_question,
+  char_span,
   write_answers,
 )
-from bert.training import estimator, model_folder
+from bert.training import estimator, ops, task_file
 from bert.training.task import (
   Evaluation,
+  Field,
   Outputs,
   RowSet,
   Task,
   model_fn_builder_of,
 )
 
-# Files of a model folder: how the model reads, and the best threshold found.
-SETTINGS_NAME = "squad.json"
-THRESHOLD_NAME = "null_threshold.json"
 _THRESHOLD_KEY = "null_score_diff_threshold"
-_WEIGHTS_KEY = "init_checkpoint"
 
 # In eval_results.json, the file with the answers that were scored.
 _PREDICTIONS_KEY = "predictions"
 
-# Its name in Hugging Face's format.
-ARCHITECTURE = "BertForQuestionAnswering"
+# Number of answers shown on the terminal.
+_SHOWN = 5
 
 # The value of --null_score_diff_threshold that selects the best.
 AUTO = "auto"
@@ -64,12 +63,12 @@ def variable_shapes(config: modeling.BertConfig) -> dict[str, list[int]]:
   return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
 
 
-def compute_logits(bert: modeling.BertModel) -> tuple[tf.Tensor, tf.Tensor]:
+def compute_logits(bert, tensor_ops=None):
   """Start and end logits, each float [B, S]."""
-  with variables.variable_scope("cls/squad"):
-    logits = layers.output_layer(bert.get_sequence_output(), 2)  # [B, S, 2]
-  start_logits, end_logits = tf.unstack(tf.transpose(logits, [2, 0, 1]))
-  return start_logits, end_logits
+  tensor_ops = tensor_ops or ops.TensorOps()
+  x = bert.get_sequence_output()
+  logits = tensor_ops.output_layer(x, 2, "cls/squad/", dropout=False)
+  return tensor_ops.take(logits, 0), tensor_ops.take(logits, 1)
 
 
 def create_model(
@@ -127,18 +126,49 @@ def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
   return logits + padding * layers.MASKED_SCORE
 
 
+@dataclasses.dataclass(frozen=True)
+class SquadSettings(ReadingSettings):
+  """What a model for SQuAD must remember.
+
+  Attributes:
+    n_best_size, max_answer_length: see DecodingSettings.
+    null_score_diff_threshold: the best threshold found; None if there is none.
+    init_checkpoint: `run_record.hash_of_weights` of the model that the
+      threshold is of, if its weights are in another folder.
+  """
+
+  n_best_size: int = 20
+  max_answer_length: int = 30
+  null_score_diff_threshold: float | None = None
+  init_checkpoint: str | None = None
+
+  def check(self) -> None:
+    for name in ("doc_stride", "max_query_length", "n_best_size"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} is {getattr(self, name)}, not at least 1")
+    threshold = self.null_score_diff_threshold
+    if threshold is not None and type(threshold) not in (int, float):
+      raise ValueError(f"{_THRESHOLD_KEY} is not a number")
+
+
+class Answered(NamedTuple):
+  """A question, and the Answer to it."""
+
+  example: squad.SquadExample
+  answer: Answer
+
+
 class SquadTask(Task):
   """SQuAD 1.1 or 2.0.
 
   Args:
+    settings: SquadSettings.
+    tokenizer: a FullTokenizer.
     paths: dict from split to its file of questions. The "dev" split needs
       answers, and "test" may have them.
-    tokenizer: a FullTokenizer.
-    reading: its ReadingSettings.
-    decoding: DecodingSettings; its threshold has no effect.
-    threshold: null odds above which there is no answer. None selects the one
-      with the best F1, or, for questions without answers, the one that was
-      selected before.
+    threshold: null odds above which there is no answer; default: that of the
+      settings, or 0. AUTO selects the one with the best F1, or, for questions
+      without answers, the one that was selected before.
     threshold_folders: folders to search for the latter.
     weights: `run_record.hash_of_weights` of a model in another folder than its
       predictions. Those of several models may be written to one folder.
@@ -148,41 +178,146 @@ class SquadTask(Task):
       counts questions.
   """
 
+  kind = "squad"
+  Settings = SquadSettings
+  inputs = (Field("question"), Field("context"))
+  output_types = (
+    ("answer", "DT_STRING"),
+    ("start", "DT_INT64"),
+    ("end", "DT_INT64"),
+    ("probability", "DT_FLOAT"),
+  )
+  needs_pooler = False
   pads_training = True
   truncates = False
   has_eval_loss = False  # The windows to evaluate on have no positions.
 
   def __init__(
     self,
-    paths: Mapping[str, str],
-    tokenizer: tokenization.FullTokenizer | None,
-    reading: ReadingSettings,
-    decoding: DecodingSettings | None = None,
-    threshold: float | None = 0.0,
+    settings: SquadSettings | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    paths: Mapping[str, str] | None = None,
+    threshold: float | str | None = None,
     threshold_folders: Iterable[str | None] = (),
     weights: str | None = None,
     padding_competes: bool = True,
     epoch_counts_rows: bool = False,
   ):
-    self._is_v2 = reading.version_2_with_negative
+    super().__init__(settings, tokenizer, paths)
+    settings = self.settings
+    self._is_v2 = settings.version_2_with_negative
     self.name = f"SQuAD {2.0 if self._is_v2 else 1.1}"
     self.metrics = ("f1", "exact_match")
     if self._is_v2:
       self.metrics = ("f1", "exact", "best_f1", "best_exact")
     self.epoch_counts_rows = epoch_counts_rows
-    self._paths = paths
-    self._tokenizer = tokenizer
-    self._reading = reading
-    self._decoding = decoding
+    if threshold is None:
+      threshold = settings.null_score_diff_threshold or 0.0
     self._threshold = threshold
     self._has_stored_threshold = False
     self._threshold_folders = threshold_folders
     self._weights = weights
     self._padding_competes = padding_competes
+    if tokenizer:
+      self._make_windows = squad.WindowMaker(tokenizer, settings)
+      self._decoding = DecodingSettings(
+        settings.n_best_size,
+        settings.max_answer_length,
+        tokenizer.basic_tokenizer.do_lower_case,
+        self._is_v2,
+      )
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
 
-  # Text to rows.
+  # Inference.
+
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> SquadSettings:
+    default = SquadSettings()
+    length = config.max_position_embeddings
+    if length >= default.max_seq_length:
+      return default
+    return SquadSettings(
+      length,
+      doc_stride=length // 3,  # As 128 of 384 are.
+      max_query_length=min(default.max_query_length, length // 4),
+    )
+
+  def example(self, question: str, context: str) -> squad.SquadExample:
+    paragraph = squad.Paragraph.of(context)
+    words = paragraph.doc_tokens
+    tokenize = self.tokenizer.tokenize
+    if not (tokenize(question) and any(map(tokenize, words))):
+      raise UserError("question or text contains no words; pass some")
+    return squad.SquadExample("", question, words, paragraph=paragraph)
+
+  def rows(self, example: squad.SquadExample, is_training: bool) -> list:
+    """A row for each window of a question."""
+    return list(
+      map(squad.feature_row, self._make_windows(example, is_training))
+    )
+
+  def feature_spec(self, is_training: bool) -> dict:
+    """The three sequences [S], the window's id, and the answer's position."""
+    return squad.feature_spec(self.settings.max_seq_length, is_training)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The output layer's weights [2, H] and bias [2]."""
+    return variable_shapes(config)
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """Start and end logits [B, S]."""
+    # Otherwise padding could be among the n best starts and ends, and its
+    # amount depends on the other rows of the batch.
+    names = ("start_logits", "end_logits")
+    mask, low = features["input_mask"], layers.MASKED_SCORE
+    return {
+      name: ops.masked(part, mask, low)
+      for name, part in zip(names, compute_logits(bert, ops), strict=True)
+    }
+
+  def output_axes(self) -> dict[str, Sequence[str]]:
+    return dict.fromkeys(("start_logits", "end_logits"), (records.POSITION,))
+
+  def answer(
+    self, example: squad.SquadExample, predictions: Sequence[Mapping]
+  ) -> Answered:
+    # The windows are made again, because records do not contain tokens.
+    windows = self._make_windows(example, False)
+    results = [
+      RawResult(window.unique_id, row["start_logits"], row["end_logits"])
+      for window, row in zip(windows, predictions, strict=True)
+    ]
+    answer = answer_question(example, windows, results, self._decoding)
+    if self._threshold != AUTO:
+      answer = answer.at_threshold(self._threshold)
+    return Answered(example, answer)
+
+  def public(self, answer: Answered) -> dict:
+    """The `answer`, its `start` and `end` in the context, its `probability`.
+
+    The offsets are -1 if there is no answer.
+    """
+    example, found = answer
+    if found.words is None and found.text == NOTHING_ALLOWED:
+      return {"answer": "", "start": -1, "end": -1, "probability": 0.0}
+    start, end = char_span(example.paragraph, found) or (-1, -1)
+    return {
+      "answer": found.text,
+      "start": start,
+      "end": end,
+      "probability": found.probability,
+    }
+
+  def describe(self, answer: Answered) -> str:
+    """The answer, and its candidates with their probabilities."""
+    lines = [_one_line(answer.answer.text)]
+    for candidate in answer.answer.nbest[:_SHOWN]:
+      text = _one_line(candidate.text)
+      lines.append(f"  {candidate.probability:6.1%}  {text}")
+    return "\n".join(lines)
+
+  # Training.
 
   def _read_file(self, path, is_training):
     """The questions of a file, and the SHA-256 of its text.
@@ -197,7 +332,7 @@ class SquadTask(Task):
 
   def examples(self, split: str) -> dict[str, Sequence[squad.SquadExample]]:
     """The questions of a split's file."""
-    path = self._paths[split]
+    path = self.paths[split]
     examples, _ = self._read(path, split == "train")
     is_scored = squad_scoring.has_answers(examples, self._is_v2)
     if split == "dev" and not is_scored:
@@ -206,82 +341,53 @@ class SquadTask(Task):
         f"{path}: question {first.qas_id} has no answer to evaluate with; pass "
         f"a --predict_file with answers, or --do_predict alone"
       )
-    if split == "test" and self._threshold is None and not is_scored:
+    if split == "test" and self._threshold == AUTO and not is_scored:
       self._threshold = read_threshold(self._threshold_folders, self._weights)
       self._has_stored_threshold = True
     return {"": examples}
 
-  def features(
-    self, examples: Iterable[squad.SquadExample], is_training: bool
-  ) -> Iterator[list[Mapping]]:
-    """Yields a row for each window of a question."""
-    for windows in squad.iterate_windows(
-      examples, self._tokenizer, self._reading, is_training
-    ):
-      yield list(map(squad.feature_row, windows))
-
-  def feature_spec(self, is_training: bool) -> dict:
-    """The three sequences [S], the window's id, and the answer's position."""
-    return squad.feature_spec(self._reading.max_seq_length, is_training)
-
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the text to train on and the text to answer."""
     hashes = {}
-    for split, path in self._paths.items():
+    for split, path in self.paths.items():
       is_training = split == "train"
       _, digest = self._read(path, is_training)
       hashes["train" if is_training else "dev"] = digest
     return hashes
 
-  # Rows to numbers.
-
-  def variable_shapes(
-    self, config: modeling.BertConfig
-  ) -> dict[str, list[int]]:
-    """The output layer's weights [2, H] and bias [2]."""
-    return variable_shapes(config)
-
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
-    """The loss in training, otherwise a RawResult's fields."""
-    logits = compute_logits(bert)
-    mask = features["input_mask"]
-    if mode == estimator.ModeKeys.TRAIN:
-      positions = features["start_positions"], features["end_positions"]
-      padding_mask = None if self._padding_competes else mask
-      return Outputs(loss=span_loss(*logits, *positions, padding_mask))
-    # Otherwise padding could be among the n best starts and ends, and its
-    # amount depends on the other rows of the batch.
-    logits = (mask_padding(part, mask) for part in logits)
-    result = RawResult(features["unique_ids"], *logits)
-    return Outputs(predictions=result._asdict())
+    """The loss in training, otherwise the logits."""
+    if mode != estimator.ModeKeys.TRAIN:
+      return super().outputs(bert, features, estimator.ModeKeys.PREDICT)
+    positions = features["start_positions"], features["end_positions"]
+    mask = None if self._padding_competes else features["input_mask"]
+    return Outputs(loss=span_loss(*compute_logits(bert), *positions, mask))
 
   def before_updates(self, folder: str) -> None:
-    """Deletes the threshold that was found with the weights of before."""
-    path = os.path.join(folder, THRESHOLD_NAME)
+    """Forgets the threshold that was found with the weights of before."""
+    path = os.path.join(folder, task_file.NAME)
     if self._has_stored_threshold:
       raise UserError(
-        f"--null_score_diff_threshold={AUTO}: {path} was found before this "
-        f"training; pass a number, or a --predict_file with answers"
+        f"--null_score_diff_threshold={AUTO}: that of {path} was found before "
+        f"this training; pass a number, or a --predict_file with answers"
       )
-    if files.exists(path):
-      files.remove(path)
-      logging.info("%s: deleted, because training changes the weights", path)
+    if self.settings.null_score_diff_threshold is not None:
+      logging.info("%s: the threshold goes, because weights change", path)
+      write_threshold(folder, self, None)
 
-  # Numbers to answers.
+  # Evaluation and prediction.
 
-  def score(
-    self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> Evaluation:
+  def score(self, rows: RowSet, answers: Iterable[Answered]) -> Evaluation:
     """Exact match and F1."""
-    return self._answer(rows, predictions)[1]
+    return self._decide(rows, answers)[1]
 
-  def write_predictions(
-    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable[Answered]
   ) -> Evaluation | None:
     """Writes the files of answers and, if answers are known, answer.html."""
-    answers, evaluation = self._answer(rows, predictions)
+    answers, evaluation = self._decide(rows, answers)
     # First, so that a killed run leaves no answers with scores of others.
     deleted = _remove_earlier(folder)
     path, nbest_path, odds_path = (
@@ -291,7 +397,7 @@ class SquadTask(Task):
     write_answers(answers, path, nbest_path, odds_path if self._is_v2 else None)
     logging.info("%s: %s", path, plural(len(answers), "answer"))
     if not evaluation:
-      _log_unscored(self._paths[rows.split], rows.examples)
+      _log_unscored(self.paths[rows.split], rows.examples)
       for old in itertools.filterfalse(files.exists, deleted):
         logging.info(
           "%s: deleted, because it belongs to other predictions", old
@@ -311,29 +417,18 @@ class SquadTask(Task):
     )
     return evaluation
 
-  def _answer(self, rows, predictions):
+  def _decide(self, rows, answers):
     """The Answers by id, and their Evaluation if the true ones are known."""
-    answers = {}
-    # The windows are made again, because records do not contain tokens.
-    windows = squad.iterate_windows(
-      rows.examples, self._tokenizer, self._reading, False
-    )
-    for example, features, results in zip(
-      rows.examples, windows, predictions, strict=True
-    ):
-      results = [RawResult(**result) for result in results]
-      answers[example.qas_id] = answer_question(
-        example, features, results, self._decoding
-      )
+    answers = {e.qas_id: answer for e, answer in answers}
     threshold = self._threshold
-    details = {"predict_file": self._paths[rows.split]}
+    details = {"predict_file": self.paths[rows.split]}
     is_scored = squad_scoring.has_answers(rows.examples, self._is_v2)
     golds = {e.qas_id: e.answers for e in rows.examples}
     odds = {name: a.null_odds for name, a in answers.items()}
     if is_scored and self._is_v2:
       texts = {name: a.best_text for name, a in answers.items()}
       best = squad_scoring.best_threshold(golds, texts, odds)
-      threshold = best if threshold is None else threshold
+      threshold = best if threshold == AUTO else threshold
       details |= {_THRESHOLD_KEY: threshold, f"best_{_THRESHOLD_KEY}": best}
     answers = {name: a.at_threshold(threshold) for name, a in answers.items()}
     if not is_scored:
@@ -343,11 +438,11 @@ class SquadTask(Task):
       results = squad_scoring.evaluate_v2(golds, texts, odds)
     else:
       results = squad_scoring.evaluate_v1(golds, texts)
-    return answers, Evaluation(results, details)
+    return answers, Evaluation(
+      results, details, {"questions": len(texts)}, rows.name
+    )
 
-  def report(
-    self, folder: str, evaluations: Sequence[Evaluation], record: Mapping
-  ) -> None:
+  def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Stores the threshold with the best F1."""
     for evaluation in evaluations if self._is_v2 else ():
       best = evaluation.details[f"best_{_THRESHOLD_KEY}"]
@@ -357,24 +452,12 @@ class SquadTask(Task):
         "are those of the official script, for the final predictions.)",
         evaluation.details[_THRESHOLD_KEY],
         best,
-        write_threshold(folder, best, self._weights),
+        write_threshold(folder, self, best, self._weights),
       )
-
-  def assets(self) -> dict[str, str]:
-    """squad.json."""
-    return assets(self._reading)
-
-
-def assets(reading: ReadingSettings) -> dict[str, str]:
-  """The model's file in a model folder: dict from name to content."""
-  content = json.dumps(dataclasses.asdict(reading), indent=2)
-  return {SETTINGS_NAME: content + "\n"}
 
 
 # The loss is the original's.
-model_fn_builder = model_fn_builder_of(
-  lambda config: SquadTask({}, None, ReadingSettings())
-)
+model_fn_builder = model_fn_builder_of(lambda config: SquadTask())
 
 
 def _log_unscored(path, examples):
@@ -409,79 +492,18 @@ def _remove_earlier(folder):
   return found
 
 
-# Files of a model folder.
-
-
-def read_assets(model_dir: str | None, **given) -> ReadingSettings:
-  """The ReadingSettings of a model folder, or by default the original's.
-
-  For a model with fewer positions, the default lengths are smaller.
-
-  Args:
-    model_dir: the folder, or None.
-    **given: fields to use instead.
+def parse_threshold(text: str, version_2_with_negative: bool) -> float | str:
+  """The value of --null_score_diff_threshold: a number, or AUTO.
 
   Raises:
-    UserError: the folder's file is damaged, or no text fits beside a question.
-  """
-  path = os.path.join(model_dir or "", SETTINGS_NAME)
-  defaults = dataclasses.asdict(ReadingSettings())
-  stored = (files.read_json(path, dict) if model_dir else None) or {}
-  files.check_settings(path, stored, defaults)
-  for name in stored.keys() & {"doc_stride", "max_query_length"}:
-    files.check_least(path, name, stored[name], 1)
-  if model_dir and "max_seq_length" not in stored.keys() | given.keys():
-    defaults |= _fitting_lengths(model_dir)
-  settings = ReadingSettings(**{**defaults, **stored, **given})
-  settings.room_for_text(settings.max_query_length)
-  return settings
-
-
-def _fitting_lengths(model_dir):
-  """The default lengths; shorter for a model with fewer positions."""
-  default = ReadingSettings()
-  length = model_folder.default_length(model_dir, default.max_seq_length)
-  return {
-    "max_seq_length": length,
-    "doc_stride": length // 3,  # As 128 of 384 are.
-    "max_query_length": min(default.max_query_length, length // 4),
-  }
-
-
-def decoding_settings(
-  tokenizer: tokenization.FullTokenizer, reading: ReadingSettings, **fields
-) -> DecodingSettings:
-  """The DecodingSettings for a tokenizer and ReadingSettings."""
-  return DecodingSettings(
-    do_lower_case=tokenizer.basic_tokenizer.do_lower_case,
-    version_2_with_negative=reading.version_2_with_negative,
-    **fields,
-  )
-
-
-def stored_decoding(model_dir: str) -> dict[str, float]:
-  """The fields of DecodingSettings that a model folder stores: a threshold.
-
-  Raises:
-    UserError: the folder's file is damaged.
-  """
-  if not files.exists(os.path.join(model_dir, THRESHOLD_NAME)):
-    return {}
-  return {_THRESHOLD_KEY: read_threshold([model_dir])}
-
-
-def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:
-  """The value of --null_score_diff_threshold; None for "auto".
-
-  Raises:
-    UserError: it is not a number, or not 0 in SQuAD 1.1.
+    UserError: it is neither, or not 0 in SQuAD 1.1.
   """
   flag = f"--{_THRESHOLD_KEY}={text}"
   try:
-    threshold = None if text == AUTO else float(text)
+    threshold = AUTO if text == AUTO else float(text)
   except ValueError:
     threshold = math.nan
-  if threshold is not None and not math.isfinite(threshold):
+  if threshold != AUTO and not math.isfinite(threshold):
     raise UserError(f"{flag} is not a finite number; pass one, or {AUTO}")
   if threshold != 0 and not version_2_with_negative:
     raise UserError(f"{flag} needs --version_2_with_negative; omit it")
@@ -489,21 +511,38 @@ def parse_threshold(text: str, version_2_with_negative: bool) -> float | None:
 
 
 def write_threshold(
-  folder: str, threshold: float, weights: str | None = None
+  folder: str,
+  task: SquadTask,
+  threshold: float | None,
+  weights: str | None = None,
 ) -> str:
-  """Stores the best threshold of a model; returns the path.
+  """Stores the best threshold in the task.json of a folder; returns the path.
 
   Args:
     folder: the folder of the model, or of its predictions.
-    threshold: the threshold.
+    task: the task.
+    threshold: the threshold, or None.
     weights: see SquadTask.
   """
-  path = os.path.join(folder, THRESHOLD_NAME)
-  content = {_THRESHOLD_KEY: threshold}
-  if weights:
-    content[_WEIGHTS_KEY] = weights
-  files.write_file(path, json.dumps(content, indent=2) + "\n")
+  path = os.path.join(folder, task_file.NAME)
+  task.settings = dataclasses.replace(
+    task.settings, null_score_diff_threshold=threshold, init_checkpoint=weights
+  )
+  files.write_file(path, task_file.content(task.kind, task.settings))
   return path
+
+
+def stored_threshold(folder: str | None) -> float | None:
+  """The threshold in the task.json of a folder; None without one.
+
+  Raises:
+    UserError: the file is damaged.
+  """
+  kind, fields = task_file.read(folder) if folder else (None, {})
+  if kind != SquadTask.kind:
+    return None
+  fields = task_file.parse(SquadSettings, fields, folder)
+  return fields.get(_THRESHOLD_KEY)
 
 
 def read_threshold(
@@ -520,22 +559,22 @@ def read_threshold(
   """
   folders = list(dict.fromkeys(filter(None, folders)))
   for folder in folders:
-    path = os.path.join(folder, THRESHOLD_NAME)
-    found = files.read_json(path, dict)
-    if found is None:
+    threshold = stored_threshold(folder)
+    if threshold is None:
       continue
-    if weights and found.get(_WEIGHTS_KEY, weights) != weights:
-      logging.info("%s is not used: it is that of other weights", path)
+    path = os.path.join(folder, task_file.NAME)
+    found = task_file.read(folder)[1].get("init_checkpoint")
+    if weights and found and found != weights:
+      logging.info("The threshold of %s is not used: of other weights", path)
       continue
-    threshold = found.get(_THRESHOLD_KEY)
-    if type(threshold) not in (int, float):
-      raise UserError(
-        f"{path} is damaged; predict a file with answers to replace it"
-      )
     logging.info("null_score_diff_threshold=%g, from %s", threshold, path)
     return threshold
   raise UserError(
-    f"--null_score_diff_threshold=auto: no {THRESHOLD_NAME} in "
-    f"{' or '.join(folders)}; pass a number, or first predict a file with "
+    f"--null_score_diff_threshold=auto: no threshold in the {task_file.NAME} "
+    f"of {' or '.join(folders)}; pass a number, or first predict a file with "
     f"answers"
   )
+
+
+def _one_line(text):
+  return " ".join(text.split()) or "(no answer)"

@@ -1,6 +1,5 @@
 """Rows of sentences with a label for each word: windows and their context."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -8,22 +7,6 @@ import numpy as np
 import tokenization
 from bert.data import records, sequences
 from bert.tasks.tagged_text import Sentence
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-  """How a tagger reads sentences.
-
-  Attributes:
-    max_seq_length: maximum sequence length, S. Longer sentences are read in
-      overlapping windows.
-    label_all_tokens: train on all pieces of a word, not only the first.
-    max_context: fill the sequence up with the sentences before and after.
-  """
-
-  max_seq_length: int = 128
-  label_all_tokens: bool = False
-  max_context: bool = False
 
 
 def feature_spec(max_seq_length: int) -> records.Spec:
@@ -39,7 +22,7 @@ def make_rows(
   sentences: Iterable[Sentence],
   label_ids: Mapping[str, int],
   tokenizer: tokenization.FullTokenizer,
-  reading: Reading,
+  settings,
   is_training: bool = False,
 ) -> Iterator[list[dict]]:
   """Yields the rows of each sentence: one, or one for each window.
@@ -48,15 +31,15 @@ def make_rows(
     sentences: the sentences, in the order of the file.
     label_ids: the index of each label.
     tokenizer: a FullTokenizer.
-    reading: a Reading.
-    is_training: whether all pieces have labels, if the Reading says so.
+    settings: `tagging.TaggerSettings`.
+    is_training: whether all pieces have labels, if the settings say so.
   """
-  vocab, size = tokenizer.vocab, reading.max_seq_length
+  vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (
     vocab[piece]
     for piece in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token)
   )
-  labels_all = is_training and reading.label_all_tokens
+  labels_all = is_training and settings.label_all_tokens
 
   def encode(sentence):
     """The ids of a sentence, and 1 + the label of each that has one, or 0."""
@@ -75,7 +58,7 @@ def make_rows(
   room = size - 2
   for index, (ids, marks) in enumerate(encoded):
     before, after = [], []
-    if reading.max_context and len(ids) < room:
+    if settings.max_context and len(ids) < room:
       before, after = _context(sentences, encoded, index, room - len(ids))
     rows = []
     for window in sequences.overlapping_windows(len(ids), room, room // 2 or 1):
@@ -112,24 +95,14 @@ def _context(sentences, encoded, index, room):
 
 
 def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
-  """The outputs of a sentence's rows at its words, in order: [words] each."""
-  keep = [row["marks"] > 0 for row in group]
-  return {
-    name: np.concatenate(
-      [row[name][k] for row, k in zip(group, keep, strict=True)]
-    )
-    for name in group[0].keys() - {"marks"}
-  }
+  """The predictions of a sentence's rows at its words, in order: [words] each.
 
-
-def by_sentence(
-  outputs: Mapping[str, Sequence[np.ndarray]], counts: Iterable[int]
-) -> Iterator[dict[str, np.ndarray]]:
-  """The outputs at the words of each sentence, in order; see `join_windows`.
-
-  Args:
-    outputs: from a name to the output of each row.
-    counts: the number of rows of each sentence.
+  `label_ids` tell which positions stand for words.
   """
-  rows = sequences.rows_of(outputs)
-  return map(join_windows, sequences.groups_of(rows, counts))
+  found = []
+  for row in group:
+    marks = np.asarray(row["label_ids"])[: len(row["labels"])]
+    found.append({n: v[marks > 0] for n, v in row.items() if n != "label_ids"})
+  return {
+    name: np.concatenate([row[name] for row in found]) for name in found[0]
+  }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.tasks.entities import Entity, entities
-from bert.training import metrics
+from bert import metrics
 
 # The name of all types together, among the scores of each.
 ALL = "all"

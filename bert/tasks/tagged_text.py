@@ -33,6 +33,7 @@ class Sentence(NamedTuple):
     document_lines: the line that starts the document, if the sentence is its
       first, after those of documents without sentences.
     separator: what separates the columns of its file; a tab in JSON Lines.
+    text: the text that the words are from; None if there are only words.
   """
 
   where: str
@@ -42,6 +43,7 @@ class Sentence(NamedTuple):
   document: int = 0
   document_lines: Sequence[str] = ()
   separator: str = " "
+  text: str | None = None
 
 
 def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:

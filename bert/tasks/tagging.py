@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,95 +22,173 @@ from absl import logging
 from bert import layers
 import modeling
 import tokenization
-from bert.errors import UserError, plural
+from bert.errors import plural
 from bert.data import files, records
 from bert.reports import tagging as tagging_report
-from bert.reports import training_page
 from bert.tasks import entities, tagged_rows, text_words
 from bert.tasks import labels as label_types
-from bert.tasks.tagged_rows import Reading
 from bert.tasks.tagged_scores import TaggedSentence, TaggedSet
 from bert.tasks.tagged_text import Sentence
-from bert.training import estimator, huggingface_config, model_folder
-from bert.training.task import Outputs, RowSet, Task, weighted_mean
-
-# The files of a tagger in a model folder, beside bert_config.json.
-LABELS_NAME = "labels.json"
-SETTINGS_NAME = "tagger.json"
-
-# Its name in Hugging Face's format.
-ARCHITECTURE = "BertForTokenClassification"
+from bert.training import estimator, huggingface_config, ops
+from bert.training.task import Outputs, RowSet, Settings, Task, weighted_mean
 
 
-def compute_logits(
-  bert: modeling.BertModel, num_labels: int, is_training: bool
-) -> tf.Tensor:
-  """Logits [B, S, C] of BERT's sequence output."""
-  return layers.task_logits(bert.get_sequence_output(), num_labels, is_training)
+@dataclasses.dataclass(frozen=True)
+class TaggerSettings(Settings):
+  """What a tagger must remember.
+
+  Attributes:
+    labels: the labels, in the order of the outputs.
+    scheme: how they mark entities, see `entities.find_scheme`, or None.
+    label_all_tokens: whether training labels all pieces of a word, not only the
+      first.
+    max_context: whether sequences are filled up with the sentences before and
+      after.
+  """
+
+  labels: tuple[str, ...] = ()
+  scheme: str | None = None
+  label_all_tokens: bool = False
+  max_context: bool = False
+
+  def check(self) -> None:
+    super().check()
+    if fault := label_types.fault_of(self.labels):
+      raise ValueError(fault)
 
 
-def word_predictions(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-  """The likeliest label at each position, int32 [B, S], and its probability."""
-  probabilities = tf.nn.softmax(logits)
-  return {
-    "labels": tf.argmax(logits, axis=-1, output_type=tf.int32),
-    "probabilities": tf.reduce_max(probabilities, axis=-1),
-  }
+class Tagged(NamedTuple):
+  """The answer to a sentence: the label of each word.
+
+  Attributes:
+    sentence: the Sentence.
+    labels, probabilities: the predicted label of each word.
+    loss: the sum of the words' losses; 0 if it is not known.
+    text: the text.
+    entities: the entities in it.
+  """
+
+  sentence: Sentence
+  labels: list[str]
+  probabilities: np.ndarray
+  loss: float
+  text: str
+  entities: list[entities.FoundEntity]
 
 
 class TaggingTask(Task):
   """Named-entity recognition, or another label for each word.
 
   Args:
-    sentences: dict from split to its Sentences.
-    labels: the labels, in the order of the model's outputs.
-    scheme: how they mark entities, see `entities.find_scheme`, or None.
+    settings: TaggerSettings.
     tokenizer: a FullTokenizer.
-    reading: a Reading.
+    sentences: dict from split to its Sentences.
   """
 
+  kind = "tagging"
+  Settings = TaggerSettings
+  output_types = (("entities", "DT_VARIANT"),)
   name = "NER"
   can_pack = True
+  needs_pooler = False
   truncates = False
   usual_label = entities.OUTSIDE  # Few words are in entities.
+  style = tagging_report.STYLE
+  section = staticmethod(tagging_report.section)
 
   def __init__(
     self,
-    sentences: Mapping[str, Sequence[Sentence]],
-    labels: Sequence[str],
-    scheme: str | None,
-    tokenizer: tokenization.FullTokenizer,
-    reading: Reading,
+    settings: TaggerSettings,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    sentences: Mapping[str, Sequence[Sentence]] | None = None,
   ):
-    self._sentences = sentences
-    self.labels = list(labels)
-    self._scheme = scheme
-    self._tokenizer = tokenizer
-    self.reading = reading
+    super().__init__(settings, tokenizer)
+    self._sentences = sentences or {}
+    self._documents = itertools.count()
     self.metrics = ("accuracy",)
-    if scheme:
+    if settings.scheme:
       self.metrics = ("f1", "precision", "recall", "accuracy")
+
+  # Inference.
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    # Some also label positions that begin no word: [PAD], [CLS], [SEP], X.
+    of_words = [x for x in head.labels if x != "X" and x[:1] + x[-1:] != "[]"]
+    scheme = entities.find_scheme([of_words])
+    return {"labels": tuple(head.labels), "scheme": scheme}
+
+  def example(self, text: str) -> Sentence:
+    spans = text_words.split_text(text)
+    words = [text[start:end] for start, end in spans]
+    # In a document of its own: no other text is its context.
+    document = next(self._documents)
+    return Sentence("", words, None, words, document, text=text)
+
+  def features(
+    self, examples: Iterable[Sentence], is_training: bool
+  ) -> Iterator[list[dict]]:
+    """Yields the rows of each sentence, which may show those around it."""
+    ids = {label: index for index, label in enumerate(self.labels)}
+    return tagged_rows.make_rows(
+      examples, ids, self.tokenizer, self.settings, is_training
+    )
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    """The three sequences [S], and the labels of the words [S]."""
+    return tagged_rows.feature_spec(self.settings.max_seq_length)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The output layer's weights [C, H] and bias [C]."""
+    return layers.output_shapes(config.hidden_size, len(self.labels))
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """Logits [B, S, C], the likeliest label [B, S], and its probability."""
+    del features
+    logits = ops.output_layer(bert.get_sequence_output(), len(self.labels))
+    return {
+      "logits": logits,
+      "labels": ops.index_of_largest(logits),
+      "probabilities": ops.largest(ops.softmax(logits)),
+    }
+
+  def output_axes(self) -> dict[str, Sequence[str]]:
+    return dict.fromkeys(("labels", "probabilities"), (records.POSITION,))
+
+  def answer(self, example: Sentence, predictions: Sequence[Mapping]) -> Tagged:
+    words = tagged_rows.join_windows(predictions)
+    labels = [self.labels[index] for index in words["labels"]]
+    text = example.text
+    if text is None:
+      text, spans = text_words.join_words(example.words)
+    else:
+      spans = text_words.split_text(text)
+    found = entities.found_entities(
+      text, spans, labels, words["probabilities"], self.settings.scheme
+    )
+    loss = float(np.sum(words.get("losses", 0.0)))
+    return Tagged(example, labels, words["probabilities"], loss, text, found)
+
+  def public(self, answer: Tagged) -> dict:
+    """The `entities`; without a scheme, each word with its label."""
+    return {"entities": [entity.to_dict() for entity in answer.entities]}
+
+  def describe(self, answer: Tagged) -> str:
+    """The entities, one per line."""
+    lines = (
+      f"{e.type:8s} {e.probability:6.1%}  {e.text}" for e in answer.entities
+    )
+    return "\n".join(lines) or "no entity"
+
+  # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[Sentence]]:
     """The Sentences of a split."""
     return {"": self._sentences[split]}
 
-  def features(
-    self, examples: Iterable[Sentence], is_training: bool
-  ) -> Iterator[list[dict]]:
-    """Yields the rows of each sentence."""
-    ids = {label: index for index, label in enumerate(self.labels)}
-    return tagged_rows.make_rows(
-      examples, ids, self._tokenizer, self.reading, is_training
-    )
-
-  def feature_spec(self, is_training: bool) -> records.Spec:
-    """The three sequences [S], and the labels of the words [S]."""
-    return tagged_rows.feature_spec(self.reading.max_seq_length)
-
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs the number of labels, and how they mark entities."""
-    entities.log_scheme(self.labels, self._scheme)
+    entities.log_scheme(self.labels, self.settings.scheme)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the words and labels of each split."""
@@ -120,125 +199,49 @@ class TaggingTask(Task):
       for split, found in self._sentences.items()
     }
 
-  def variable_shapes(
-    self, config: modeling.BertConfig
-  ) -> dict[str, list[int]]:
-    """The output layer's weights [C, H] and bias [C]."""
-    return layers.output_shapes(config.hidden_size, len(self.labels))
-
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
   ) -> Outputs:
     """The mean loss of the words; their labels, probabilities and losses."""
     is_training = mode == estimator.ModeKeys.TRAIN
-    logits = compute_logits(bert, len(self.labels), is_training)
+    found = self.head(ops.TensorOps(is_training), bert, features)
     marks = features["label_ids"]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels=tf.maximum(marks - 1, 0), logits=logits
+      labels=tf.maximum(marks - 1, 0), logits=found["logits"]
     )
     if is_training:
       weights = tf.cast(marks > 0, tf.float32)
       return Outputs(loss=weighted_mean(losses, weights))
-    predictions = {"losses": losses, "marks": marks, **word_predictions(logits)}
+    predictions = self.predictions(found, features) | {"losses": losses}
     return Outputs(predictions=predictions)
 
-  def score(self, rows: RowSet, predictions: Iterable[list[dict]]) -> TaggedSet:
-    """Precision, recall and F1 of the entities, and accuracy of the labels."""
-    tagged = []
-    for sentence, group in zip(rows.examples, predictions, strict=True):
-      words = tagged_rows.join_windows(group)
-      predicted = [self.labels[index] for index in words["labels"]]
-      loss = float(np.sum(words["losses"]))
-      tagged.append(TaggedSentence(*sentence[:3], predicted, loss))
-    return TaggedSet(rows.name, tagged, self.labels, self._scheme)
+  # Evaluation and prediction.
 
-  def write_predictions(
-    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> None:
+  def score(self, rows: RowSet, answers: Iterable[Tagged]) -> TaggedSet:
+    """Precision, recall and F1 of the entities, and accuracy of the labels."""
+    tagged = [
+      TaggedSentence(*answer.sentence[:3], answer.labels, answer.loss)
+      for answer in answers
+    ]
+    return TaggedSet(rows.name, tagged, self.labels, self.settings.scheme)
+
+  def write(self, folder: str, rows: RowSet, answers: Iterable[Tagged]) -> None:
     """Writes test_predictions.txt and entities.jsonl."""
     paths = [f"{folder}/test_predictions.txt", f"{folder}/entities.jsonl"]
     with contextlib.ExitStack() as stack:
       enter = stack.enter_context
       partial = enter(files.atomic_writes(paths))
       columns, found = (enter(files.open_file(p, "w")) for p in partial)
-      for sentence, group in zip(rows.examples, predictions, strict=True):
-        words = tagged_rows.join_windows(group)
-        labels = [self.labels[index] for index in words["labels"]]
+      for answer in answers:
+        sentence = answer.sentence
         separator = sentence.separator
         for line in sentence.document_lines:
           columns.write(f"{line}{separator}{entities.OUTSIDE}\n\n")
-        for line, label in zip(sentence.lines, labels, strict=True):
+        for line, label in zip(sentence.lines, answer.labels, strict=True):
           between = "\t" if "\t" in line else separator
           columns.write(f"{line}{between}{label}\n")
         columns.write("\n")
-        text, spans = text_words.join_words(sentence.words)
-        found_here = entities.found_entities(
-          text, spans, labels, words["probabilities"], self._scheme
-        )
-        found.write(entities.to_json(text, found_here) + "\n")
+        found.write(entities.to_json(answer.text, answer.entities) + "\n")
     logging.info(
       "%s: %s", ", ".join(paths), plural(len(rows.examples), "sentence")
     )
-
-  def report(
-    self, folder: str, evaluations: Sequence[TaggedSet], record: Mapping
-  ) -> None:
-    """Writes report.html."""
-    training_page.write_run(
-      folder,
-      self.name,
-      evaluations,
-      tagging_report.section,
-      record,
-      tagging_report.STYLE,
-    )
-
-  def assets(self) -> dict[str, str]:
-    """labels.json and tagger.json."""
-    return assets(self.labels, self._scheme, self.reading)
-
-
-def assets(
-  labels: Sequence[str], scheme: str | None, reading: Reading
-) -> dict[str, str]:
-  """The tagger's files in a model folder: dict from name to content."""
-  settings = {"scheme": scheme, **dataclasses.asdict(reading)}
-  return {
-    LABELS_NAME: json.dumps(list(labels), ensure_ascii=False) + "\n",
-    SETTINGS_NAME: json.dumps(settings, indent=2) + "\n",
-  }
-
-
-def read_assets(folder: str) -> tuple[list[str], str | None, Reading]:
-  """The labels, their scheme and the Reading that a model folder holds.
-
-  Raises:
-    UserError: the folder holds no tagger, or its files are damaged.
-  """
-  path = os.path.join(folder, SETTINGS_NAME)
-  settings = files.read_json(path, dict)
-  # Without our tagger.json, labels.json is not ours, either.
-  labels_path = os.path.join(folder, LABELS_NAME)
-  labels = settings and label_types.read_labels(labels_path)
-  head = huggingface_config.read_head(folder)
-  if head.architecture == ARCHITECTURE:  # It needs no files of ours.
-    labels = labels or head.labels
-    length = model_folder.default_length(folder, Reading().max_seq_length)
-    # Some also label positions that begin no word: [PAD], [CLS], [SEP], X.
-    of_words = [x for x in labels if x != "X" and x[:1] + x[-1:] != "[]"]
-    scheme = entities.find_scheme([of_words])
-    known = {"scheme": scheme, "max_seq_length": length}
-    settings = known | (settings or {})
-  if labels is None or settings is None:
-    raise UserError(
-      f"{folder} does not hold a trained tagger; pass the --output_dir of a "
-      f"finished training"
-    )
-  try:
-    scheme, reading = settings.pop("scheme"), Reading(**settings)
-  except (KeyError, TypeError) as error:
-    raise UserError(files.damaged(path, str(error))) from error
-  fields = dataclasses.asdict(Reading())
-  files.check_settings(path, dataclasses.asdict(reading), fields)
-  files.check_least(path, "max_seq_length", reading.max_seq_length, 3)
-  return labels, scheme, reading

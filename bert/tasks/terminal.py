@@ -1,23 +1,24 @@
 """A conversation on the terminal."""
 
+import re
 import sys
 from collections.abc import Callable
 
 from bert.errors import UserError
+from bert.tasks.loaded_model import Input, LoadedModel
+from bert.tasks.masked_text import Text
 
 
 def converse(
-  answer: Callable[..., str],
-  prompts: tuple[str, ...] = ("> ",),
+  model: LoadedModel,
   read: Callable[[str], str] = input,
   write: Callable[[str], object] = print,
 ) -> None:
-  """Asks until the input ends, and prints the answers.
+  """Asks for inputs of a model until there are no more; prints the answers.
 
   Args:
-    answer: from the lines that the user typed, one for each prompt, to a text.
-      A UserError is printed, and the conversation goes on.
-    prompts: what is asked for in turn. If all lines are empty, nothing is
+    model: the model. A UserError about an input is printed, and the
+      conversation goes on. If all lines of an input are empty, nothing is
       answered.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a text.
@@ -25,17 +26,52 @@ def converse(
   Raises:
     UserError: the input is not UTF-8.
   """
+  fields = model.task.inputs
+  reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
+  if reads_line:  # Both texts of a pair are on one line.
+    fields = fields[:1]
   while True:
     try:
-      lines = [ask(prompt, read) for prompt in prompts]
+      lines = [ask(prompt, read) for prompt in map(_prompt, fields)]
     except EOFError:
       write("")  # The shell's prompt starts on a new line.
       return
     if any(line.strip() for line in lines):
       try:
-        write(answer(*lines))
+        parts = parse_line(lines[0]) if reads_line else _parts(fields, lines)
+        write(answer(model, parts))
       except UserError as error:
         write(f"error: {error}")
+
+
+def answer(model: LoadedModel, parts: Input) -> str:
+  """The description of the answer to an input."""
+  (found,) = model.answers([parts])
+  return model.task.describe(found)
+
+
+def _prompt(field):
+  name = field.name.replace("_", " ")
+  if field.is_list:
+    return f"{name} (a | b | c)> "
+  return "> " if name == "text" else f"{name}> "
+
+
+def parse_line(line: str) -> Text:
+  """The text of a line, or a pair if ` ||| ` separates two texts."""
+  line = line.strip()
+  pair = re.match(r"^(.*) \|\|\| (.*)$", line)
+  return pair.groups() if pair else line
+
+
+def _parts(fields, lines):
+  """What was typed, by the name of each input."""
+  parts = {}
+  for field, line in zip(fields, lines, strict=True):
+    parts[field.name] = line
+    if field.is_list:
+      parts[field.name] = [part.strip() for part in line.split("|")]
+  return parts
 
 
 def ask(prompt: str, read: Callable[[str], str] = input) -> str:

@@ -27,7 +27,8 @@ from absl import logging
 
 from bert.errors import UserError, plural
 from bert.data import files
-from bert.training import checkpoints, metrics
+from bert import metrics
+from bert.training import checkpoints
 
 
 class BestCheckpoint:

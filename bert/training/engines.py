@@ -75,7 +75,7 @@ class EncodedBatch:
 
   def get_all_encoder_layers(self) -> _Layers:
     """float [B, S, H] of each layer, lowest first."""
-    return _Layers(self._get)
+    return _Layers(self._get, self._count)
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, H]: the word embeddings, a variable."""
@@ -86,8 +86,12 @@ class EncodedBatch:
 class _Layers:
   """The layers of an EncodedBatch by index; only what is used is read."""
 
-  def __init__(self, get):
+  def __init__(self, get, count):
     self._get = get
+    self._count = count
+
+  def __len__(self):
+    return self._count
 
   def __getitem__(self, index):
     return self._get(onnx_graph.layer_name(index))

@@ -24,6 +24,7 @@ from absl import logging
 import modeling
 from bert.errors import UserError, plural
 from bert.data import files, records
+from bert.reports import training_page
 from bert.training import (
   best_checkpoint,
   checkpoints,
@@ -40,6 +41,7 @@ from bert.training import (
   run_record,
   start_checks,
   summaries,
+  task_file,
 )
 from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
@@ -108,7 +110,7 @@ class Experiment:
     settings, task = self._settings, self._task
     has_heads = start_checks.check_init_checkpoint(
       self._model_files.config,
-      task.variable_shapes(self._model_files.config),
+      task.head_shapes(self._model_files.config),
       settings.init_checkpoint,
     )
     if not (settings.do_train or has_heads or self._is_trained):
@@ -134,8 +136,7 @@ class Experiment:
       # False for a task whose test set the model of another one predicts.
       "do_train": settings.do_train,
     }
-    assets = task.assets() if settings.do_train else ()
-    return run_record.make_record(named, task.data_hashes(), assets)
+    return run_record.make_record(named, task.data_hashes())
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -168,7 +169,7 @@ class Experiment:
         for name, value in evaluations[-1].results.items():
           results[name + rows.suffix] = value
       if evaluations or settings.do_train:
-        task.report(settings.output_dir, evaluations, record)
+        self._report(evaluations, record)
       for rows in self._row_sets.get("test", ()):
         self._predict(model, rows, record)
     return results
@@ -177,7 +178,7 @@ class Experiment:
     """Checks what an earlier run left in the folder."""
     settings, config = self._settings, self._model_files.config
     self._is_trained = start_checks.check_output_dir(
-      modeling.variable_shapes(config) | self._task.variable_shapes(config),
+      modeling.variable_shapes(config) | self._task.head_shapes(config),
       settings.output_dir,
       settings.do_train,
     )
@@ -349,7 +350,7 @@ class Experiment:
   def _has_heads(self, checkpoint):
     """Whether it is a model of the task, not the release that it began with."""
     shapes = checkpoints.Checkpoint(checkpoint).shapes
-    heads = self._task.variable_shapes(self._model_files.config)
+    heads = self._task.head_shapes(self._model_files.config)
     return all(shapes.get(name) == list(s) for name, s in heads.items())
 
   def _check_best_is_wanted(self, model):
@@ -371,9 +372,11 @@ class Experiment:
     settings, best = self._settings, self._best
     steps, size = self._num_train_steps, settings.train_batch_size
     self._check_best_is_wanted(model)
-    for name, content in self._task.assets().items():
-      # Written first: without them a checkpoint cannot be used.
-      files.write_file(os.path.join(settings.output_dir, name), content)
+    if self._task.kind:
+      # Written first: without it a checkpoint cannot be used.
+      path = os.path.join(settings.output_dir, task_file.NAME)
+      content = task_file.content(self._task.kind, self._task.settings)
+      files.write_file(path, content)
     evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)
@@ -458,7 +461,7 @@ class Experiment:
     predictions = _by_example(
       _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
     )
-    evaluation = self._task.score(rows, predictions)
+    evaluation = self._task.score(rows, self._answers(rows, predictions))
     if losses:
       mean = float(np.mean(losses, dtype=np.float64))
       evaluation.results.setdefault("loss", mean)
@@ -469,11 +472,35 @@ class Experiment:
     """Writes the predictions, and evaluates them if labels are known."""
     size, folder = self._settings.predict_batch_size, self._settings.output_dir
     predictions = _by_example(model.predict(rows.input_fn, size), rows)
-    evaluation = self._task.write_predictions(folder, rows, predictions)
+    answers = self._answers(rows, predictions)
+    evaluation = self._task.write(folder, rows, answers)
     if evaluation:
       evaluation.results["global_step"] = model.global_step
       self._write_results(rows.suffix, evaluation)
-      self._task.report(folder, [evaluation], record)
+      self._report([evaluation], record)
+
+  def _answers(self, rows, predictions):
+    """Yields the answer to each example from the predictions of its rows."""
+    examples = (
+      itertools.repeat(None) if rows.examples is None else rows.examples
+    )
+    return map(self._task.answer, examples, predictions)
+
+  def _report(self, evaluations, record):
+    """Writes report.html, and what the task stores."""
+    folder, task = self._settings.output_dir, self._task
+    if not task.kind:
+      return
+    training_page.write_run(
+      folder,
+      task.name,
+      evaluations,
+      task.section,
+      summaries.read_scalars(folder),
+      record,
+      task.style,
+    )
+    task.finish(folder, evaluations)
 
   def _write_results(self, suffix, evaluation):
     stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")

@@ -140,21 +140,10 @@ def config_names(model_dir: str) -> Sequence[str]:
   return CONFIG_NAMES if ours in found or not found else CONFIG_NAMES[::-1]
 
 
-def default_length(model_dir: str, length: int) -> int:
-  """A default sequence length, or the number of positions if that is lower.
-
-  Args:
-    model_dir: the folder of the model; without a configuration, it sets no
-      limit.
-    length: the default.
-
-  Raises:
-    UserError: the configuration is damaged.
-  """
+def has_config(model_dir: str) -> bool:
+  """Whether a folder has a configuration."""
   paths = (os.path.join(model_dir, name) for name in CONFIG_NAMES)
-  if not any(map(files.exists, paths)):
-    return length
-  return min(length, load_config(model_dir).max_position_embeddings)
+  return any(map(files.exists, paths))
 
 
 def load_tokenizer(

@@ -1,10 +1,10 @@
 """Runs a trained model over rows of features.
 
-    predictor = Predictor(model_folder.find_model(folder), compute, head_shapes)
+    predictor = Predictor(model_folder.find_model(folder), task)
     predictor(rows)["logits"]  # float32 [rows, C]
 
-`compute` builds the output layer of a task. The Predictor loads and checks the
-weights, forms the batches, and applies the encoder to them.
+The Predictor loads and checks the weights, forms the batches, and applies the
+encoder and the head of the task to them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import functools
 import itertools
 import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 
 import numpy as np
@@ -29,10 +29,11 @@ from bert.training import (
   devices,
   engines,
   model_folder,
+  ops,
   runtimes,
   termination,
 )
-from bert.training.task import as_sequences
+from bert.training.task import Task, as_sequences
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -49,17 +50,7 @@ class Predictor:
 
   Args:
     model: the model's files.
-    compute: `compute(bert, features) -> outputs` builds the graph, from a
-      BertModel, or EncodedBatch, and a dict of tensors [B, ...] to another such
-      dict. The variables that it requests from `variables` start from the
-      checkpoint. Each sequence of features [B, N, S] is a row of its own in
-      `bert`.
-    head_shapes: name and shape of the variables that `compute` adds to BERT's.
-    optional: names of variables that the checkpoint may lack.
-    spec: the features of a row, among them `input_mask`. Default: the three
-      sequences, as long as the model allows.
-    output_axes: for each output with axes that batches cut, the names of its
-      axes, as in `Feature.cut_axes`: {"start_logits": ("position",)}.
+    task: the Task.
     batch_size: rows per batch.
     strategy: a `tf.distribute.Strategy`; default: the current one.
     pad_to_max_length: give all batches the one static shape of `spec`.
@@ -77,13 +68,7 @@ class Predictor:
   def __init__(
     self,
     model: model_folder.Model,
-    compute: Callable[
-      [modeling.BertModel | engines.EncodedBatch, Tensors], Tensors
-    ],
-    head_shapes: Mapping[str, Sequence[int]] | None = None,
-    optional: Collection[str] = (),
-    spec: records.Spec | None = None,
-    output_axes: Mapping[str, Sequence[str | None]] | None = None,
+    task: Task,
     batch_size: int = 32,
     strategy: tf.distribute.Strategy | None = None,
     pad_to_max_length: bool = False,
@@ -93,10 +78,13 @@ class Predictor:
   ):
     runtimes.check_runtime(runtime, precision)
     self._config = model.config
-    self._compute = compute
-    length = model.config.max_position_embeddings
-    self._spec = spec or records.sequence_spec(length)
-    self._output_axes = output_axes or {}
+    self._task = task
+    self._spec = task.feature_spec(False)
+    self._output_axes = {
+      name: axes
+      for name, axes in task.output_axes().items()
+      if any(isinstance(axis, str) for axis in axes)
+    }
     self._batch_size = batch_size
     self._strategy = strategy or tf.distribute.get_strategy()
     self._replicas = self._strategy.num_replicas_in_sync
@@ -114,8 +102,12 @@ class Predictor:
     model_folder.check_vocabulary(model)
     uses_engine = runtime != runtimes.TENSORFLOW
     before = engines.fingerprint(model) if uses_engine else None
-    wanted = modeling.variable_shapes(model.config) | dict(head_shapes or {})
-    weights = checkpoints.load_weights(model.checkpoint, wanted, optional)
+    wanted = modeling.variable_shapes(model.config)
+    weights = checkpoints.load_weights(
+      model.checkpoint,
+      wanted | task.head_shapes(model.config),
+      task.optional_variables(),
+    )
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
@@ -128,12 +120,6 @@ class Predictor:
     self._program, self._compiled_program = self._make_programs(encoded)
     with self._strategy.scope():  # Tracing reads the weights.
       self._outputs = self._program.get_concrete_function().structured_outputs
-    for name, output in self._outputs.items():
-      if name not in self._output_axes and None in output.shape[1:]:
-        raise ValueError(
-          f"the size of output {name}, {output.shape}, differs from batch to "
-          f"batch; name its axes in output_axes"
-        )
 
   def __call__(
     self,
@@ -209,7 +195,12 @@ class Predictor:
       encoder: the class of the encoder.
     """
     with self._store, fusion.forward_only():
-      return dict(self._compute(self._encode(features, encoder), features))
+      return self._head(self._encode(features, encoder), features)
+
+  def _head(self, bert, features):
+    """What the task's answers are made of."""
+    found = self._task.head(ops.TensorOps(), bert, features)
+    return {name: found[name] for name in self._task.output_axes()}
 
   def _make_programs(self, encoded):
     """A program for few batches, and one for many."""
@@ -225,7 +216,13 @@ class Predictor:
   def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
-    encoded = self._engine(features) if self._engine else {}
+    encoded = {}
+    if self._engine:  # It reads one sequence a row.
+      length = features["input_ids"].shape[-1]
+      sequences = {
+        n: features[n].reshape(-1, length) for n in records.SEQUENCES
+      }
+      encoded = self._engine(sequences)
     with self._strategy.scope():
       outputs = program(features, encoded)
     outputs = {name: output.numpy() for name, output in outputs.items()}
@@ -257,7 +254,9 @@ class Predictor:
       return values
     sizes = dict(zip(self._spec["input_mask"].cut_axes, size, strict=True))
     axes = self._output_axes[name]
-    cut = tuple(slice(sizes[axis] if axis else None) for axis in axes)
+    cut = tuple(
+      slice(sizes[axis] if isinstance(axis, str) else None) for axis in axes
+    )
     # A view would keep the whole batch in memory.
     return values[cut].copy()
 
@@ -274,7 +273,7 @@ class Predictor:
     }
 
   def _needed_outputs(self, runtime):
-    """The TensorSpec of each output of the encoder that `compute` reads."""
+    """The TensorSpec of each output of the encoder that the head reads."""
     if self._replicas > 1:
       raise UserError(f"--runtime={runtime} runs on one device, not on several")
     shapes = engines.output_shapes(self._config)
@@ -284,7 +283,7 @@ class Predictor:
     def trace(features, encoded):
       batch = engines.EncodedBatch(self._config, encoded)
       with self._store:
-        self._compute(batch, features)
+        self._head(batch, features)
       read.update(batch.read)
 
     tf.function(
@@ -312,7 +311,7 @@ class Predictor:
         return self.compute(features)
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)
-      return dict(self._compute(batch, features))
+      return self._head(batch, features)
 
   def _encode(self, features, encoder):
     """The encoder of a batch."""

@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -53,16 +53,13 @@ _FREE_FLAGS = re.compile(
 
 
 def make_record(
-  flags: Mapping[str, object],
-  data: Mapping[str, str],
-  assets: Iterable[str] = (),
+  flags: Mapping[str, object], data: Mapping[str, str]
 ) -> dict[str, dict | list]:
   """Returns the content of `flags.json`.
 
   Args:
     flags: all flags by name.
     data: dict from name to SHA-256 of the examples that were read.
-    assets: names of the task's files that a training writes.
   """
   hashes = {name: _hash(flags[name]) for name in _FILE_FLAGS if flags[name]}
   if flags["init_checkpoint"]:
@@ -77,7 +74,6 @@ def make_record(
       "platform": platform.platform(),
     },
     "data": {**data, **hashes},
-    "files": list(assets),
     "changes": {},
   }
 
@@ -104,8 +100,7 @@ def keep_record(
 ) -> Mapping[str, dict | list]:
   """Writes a record, or keeps the one of an earlier training that is used.
 
-  Flags that differ from those of a training that continues are logged. A new
-  training deletes the task's files of an abandoned one.
+  Flags that differ from those of a training that continues are logged.
 
   Args:
     output_dir: an existing folder.
@@ -129,11 +124,6 @@ def keep_record(
     is_of_training = earlier["flags"].get("do_train", True)
     if continues or (is_of_training and not is_training):
       return earlier
-    # Readers of a model folder would find another task by such files.
-    for name in set(earlier["files"]) - set(record["files"]):
-      left = os.path.join(output_dir, os.path.basename(name))
-      if files.isfile(left):
-        files.remove(left)
   _write_json(os.path.join(output_dir, RECORD_NAME), record)
   return record
 
@@ -215,9 +205,7 @@ def read_record(output_dir: str) -> dict[str, dict | list] | None:
     found = [record["flags"], record["data"], notes, *notes.values()]
     are_steps = all(step.isdecimal() for step in notes)
     if are_steps and all(isinstance(fields, dict) for fields in found):
-      names = record.setdefault("files", [])
-      if isinstance(names, list) and all(isinstance(x, str) for x in names):
-        return record
+      return record
   except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
     pass
   raise UserError(f"{path} is damaged; delete it, and it is written again")

@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+  Callable,
+  Collection,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 import modeling
 import optimization
+import tokenization
 from bert.packing import UNPACKED, Packing
 from bert.data import records, sequences
 from bert.training import (
   checkpoints,
   estimator,
+  huggingface_config,
   inputs,
   micro_batches,
+  model_folder,
+  ops,
   record_files,
 )
 
@@ -57,10 +69,14 @@ class Evaluation:
   Attributes:
     results: dict from metric to number, for eval_results.txt.
     details: more for eval_results.json.
+    counts: more numbers for the top of report.html.
+    name: the data set, such as "dev set".
   """
 
   results: dict[str, float]
   details: Mapping = dataclasses.field(default_factory=dict)
+  counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  name: str = "dev set"
 
 
 @dataclasses.dataclass
@@ -92,13 +108,59 @@ class RowSet:
     return f"{self.suffix.strip('_')} {self.split} set".strip()
 
 
-class Task:
-  """Base class of tasks.
-
-  A subclass implements the methods that raise NotImplementedError. `examples`
-  is called before the other methods. docs/architecture.md lists all of them.
+class Field(NamedTuple):
+  """A part of one input: a text, or a list of texts.
 
   Attributes:
+    name: its name.
+    is_list: whether it is a list.
+    default: its value if it is missing; None if it is required.
+  """
+
+  name: str
+  is_list: bool = False
+  default: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What a trained model must remember. A subclass adds fields with defaults.
+
+  They are the content of task.json, so their types are those of JSON, and
+  tuples of them.
+
+  Attributes:
+    max_seq_length: maximum length of a row in word pieces.
+  """
+
+  max_seq_length: int = 128
+
+  def check(self) -> None:
+    """Raises ValueError if a value is wrong."""
+    if self.max_seq_length < 3:
+      raise ValueError(
+        f"max_seq_length is {self.max_seq_length}, and must be at least 3"
+      )
+
+
+class Task:
+  """A task: from files to rows, from rows to numbers, from numbers to answers.
+
+  A subclass implements the methods that raise NotImplementedError, of which a
+  model that is only used needs those below "Inference". docs/add-a-task.md
+  shows a complete one.
+
+  Args:
+    settings: a Settings; default: that of the class.
+    tokenizer: a FullTokenizer.
+    paths: dict from split, "train", "dev" and "test", to its file.
+
+  Attributes:
+    kind: name of the kind of task, in the registry and in task.json.
+    Settings: the class of its settings.
+    inputs: the parts of one input.
+    output_types: the name of each output of `public` and its type, one of
+      TensorFlow's, such as "DT_STRING"; for clients of the server.
     name: the task's name in messages and in flags.json.
     metrics: names for --keep_best; --early_stopping_patience uses the first one
       without it.
@@ -110,45 +172,158 @@ class Task:
     epoch_counts_rows: whether an epoch is counted in rows, not in examples.
     has_eval_loss: whether an evaluation has a loss, from `outputs` or `score`.
       If not, its mode is PREDICT.
-    can_pack: whether --pack_sequences is allowed. Each row then has one
-      sequence, and `outputs` reads BERT only through its getters. Needs
-      `has_eval_loss`.
+    needs_pooler: whether `head` reads the pooled output.
     truncates: whether a row of full length may have lost text, so that a dry
       run warns of many such rows.
     finds_duplicates: whether `log_data` warns of examples in both data sets.
+    style: CSS of `section`.
   """
 
+  kind = ""
+  Settings = Settings
+  inputs: Sequence[Field] = (Field("text"),)
+  output_types: Sequence[tuple[str, str]] = ()
   name = ""
   metrics: Sequence[str] = ()
-  labels: Sequence[str] = ()
   usual_label: str | None = None
   pads_training = False
   epoch_counts_rows = True
   has_eval_loss = True
   can_pack = False
+  needs_pooler = True
   truncates = True
   finds_duplicates = False
+  style = ""
 
-  # Input.
+  def __init__(
+    self,
+    settings: Settings | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    paths: Mapping[str, str] | None = None,
+  ):
+    self.settings = settings or self.Settings()
+    self.tokenizer = tokenizer
+    self.paths = paths or {}
+    self.name = self.name or self.kind
 
-  def examples(self, split: str) -> Mapping[str, Sequence]:
-    """The data sets of a split: dict from suffix of result files to examples.
+  @property
+  def labels(self) -> Sequence[str]:
+    return getattr(self.settings, "labels", ())
 
-    "train" has exactly one data set.
+  # Inference.
+
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> Settings:
+    """The settings of a model that records none."""
+    length = min(cls.Settings.max_seq_length, config.max_position_embeddings)
+    return cls.Settings(max_seq_length=length)
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    """The settings that a config.json of Hugging Face's format records."""
+    del head
+    return {}
+
+  def prepare(self, model: model_folder.Model) -> None:
+    """Called before `head_shapes` with the model that is used."""
+
+  def example(self, *parts):
+    """The example of one input, its parts in the order of `inputs`.
 
     Raises:
-      UserError: a file is missing or wrong.
+      UserError: the model cannot read it.
+    """
+    raise NotImplementedError
+
+  def rows(self, example, is_training: bool) -> list[Mapping]:
+    """The rows of an example: one, or one for each window.
+
+    A row has all features of `feature_spec`, padded or not. Labels that are
+    not known have any value.
     """
     raise NotImplementedError
 
   def features(
     self, examples: Iterable, is_training: bool
   ) -> Iterator[list[Mapping]]:
-    """Yields the rows of each example: one, or one for each window."""
-    raise NotImplementedError
+    """Yields the rows of each example."""
+    for example in examples:
+      yield self.rows(example, is_training)
 
   def feature_spec(self, is_training: bool) -> records.Spec:
     """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
+    raise NotImplementedError
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """Name and shape of the variables that the task adds to BERT."""
+    raise NotImplementedError
+
+  def optional_variables(self) -> Collection[str]:
+    """Variables that a checkpoint may lack when the model is used."""
+    return () if self.needs_pooler else checkpoints.POOLER
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """What the task computes from BERT's vectors of a batch, by name.
+
+    It is written once over the operations of `ops.TensorOps`, which the writer
+    of ONNX offers, too.
+
+    Args:
+      ops: the operations.
+      bert: has `get_pooled_output()` [B, H], `get_sequence_output()` [B, S, H].
+      features: the features of the batch, [B, ...].
+    """
+    raise NotImplementedError
+
+  def output_axes(self) -> dict[str, Sequence[str | int | None]]:
+    """The axes behind the first of what `head` gives to `answer`, by name.
+
+    An axis is a size, None for any, or the name of an axis that batches cut.
+    """
+    raise NotImplementedError
+
+  def answer(self, example, predictions: Sequence[Mapping]):
+    """The answer to an example, with all that `score` and `write` need.
+
+    Args:
+      example: the example.
+      predictions: for each of its rows, arrays by name: those of `output_axes`,
+        cut to the length of the row, and the features of the row that are no
+        sequences, such as labels.
+    """
+    raise NotImplementedError
+
+  def answers(self, examples: Sequence, compute: Callable) -> list:
+    """The answers to examples.
+
+    Args:
+      examples: from `example`.
+      compute: from a list of rows to their predictions.
+    """
+    groups = list(self.features(examples, False))
+    rows = compute([row for group in groups for row in group])
+    by_example = sequences.groups_of(rows, map(len, groups))
+    return list(map(self.answer, examples, by_example))
+
+  def public(self, answer) -> dict:
+    """The answer as `bert.load` and the server give it."""
+    raise NotImplementedError
+
+  def describe(self, answer) -> str:
+    """The answer in a few lines, for the terminal."""
+    return "\n".join(f"{k}: {v}" for k, v in self.public(answer).items())
+
+  # Training.
+
+  def examples(self, split: str) -> Mapping[str, Sequence]:
+    """The data sets of a split: dict from suffix of result files to examples.
+
+    It is called before the other methods, and may complete the settings.
+    "train" has exactly one data set.
+
+    Raises:
+      UserError: a file is missing or wrong.
+    """
     raise NotImplementedError
 
   def row_sets(self, split: str) -> list[RowSet] | None:
@@ -162,19 +337,27 @@ class Task:
     """A hash of each data set that was read, by split, for flags.json."""
     return {}
 
-  # Model.
-
-  def variable_shapes(
-    self, config: modeling.BertConfig
-  ) -> dict[str, list[int]]:
-    """Name and shape of the variables that the task adds to BERT."""
+  def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
+    """The loss of each row, float [B], from what `head` returned."""
     raise NotImplementedError
 
   def outputs(
     self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
   ) -> Outputs:
-    """What the task computes from BERT's vectors of a batch."""
-    raise NotImplementedError
+    """Loss and predictions for a batch."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    found = self.head(ops.TensorOps(is_training), bert, features)
+    return Outputs(
+      None
+      if mode == estimator.ModeKeys.PREDICT
+      else self.loss(found, features),
+      predictions=self.predictions(found, features),
+    )
+
+  def predictions(self, outputs: Mapping, features: Mapping) -> dict:
+    """The tensors that `answer` reads."""
+    others = {n: f for n, f in features.items() if n not in records.SEQUENCES}
+    return others | {name: outputs[name] for name in self.output_axes()}
 
   def before_updates(self, folder: str) -> None:
     """Deletes files of a folder that describe the weights before a training.
@@ -188,16 +371,12 @@ class Task:
 
   # Evaluation and prediction.
 
-  def score(
-    self, rows: RowSet, predictions: Iterable[list[dict]]
-  ) -> Evaluation:
+  def score(self, rows: RowSet, answers: Iterable) -> Evaluation:
     """The metrics of a labeled data set.
 
     Args:
       rows: the data set.
-      predictions: a lazy iterator, consumed once. For each example, in order,
-        it yields the predictions of its rows: a list of dicts of arrays. Axes
-        in `cut_axes` are as long as in the row's batch, so lengths vary.
+      answers: a lazy iterator, consumed once: the answer to each example.
 
     The names of the results are those in `metrics`, or `eval_` and such a name.
     Higher is better, unless the name contains `loss` or `mse`. `loss`, unless
@@ -205,23 +384,18 @@ class Task:
     """
     raise NotImplementedError
 
-  def write_predictions(
-    self, folder: str, rows: RowSet, predictions: Iterable[list[dict]]
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable
   ) -> Evaluation | None:
-    """Writes the predictions; returns their Evaluation if labels are known."""
+    """Writes the answers; returns their Evaluation if labels are known."""
     raise NotImplementedError
 
-  def report(
-    self, folder: str, evaluations: Sequence[Evaluation], record: Mapping
-  ) -> None:
-    """Writes the page on a run, or other files, after its evaluations.
+  def section(self, key: str, evaluation: Evaluation) -> str:
+    """The HTML of an evaluation in report.html; `key` is unique in the page."""
+    return ""
 
-    `record` is the content of flags.json.
-    """
-
-  def assets(self) -> dict[str, str]:
-    """The files, by name, that say how to read texts for the trained model."""
-    return {}
+  def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
+    """Called after the evaluations of a run."""
 
 
 def build_model_fn(
@@ -288,7 +462,7 @@ def build_model_fn(
 
 def _initialize(init_checkpoint, task, config):
   """Makes the variables start from a checkpoint, which may lack the task's."""
-  head_shapes = task.variable_shapes(config)
+  head_shapes = task.head_shapes(config)
   wanted = modeling.variable_shapes(config) | head_shapes
   optional = {*head_shapes, *checkpoints.POOLER}
   checkpoints.initialize_from(init_checkpoint, wanted, optional)
@@ -341,7 +515,8 @@ def _score(task, **predictions):
   """The metrics of predictions, arrays [rows, ...], of one row per example."""
   rows = [[row] for row in sequences.rows_of(predictions)]
   row_set = RowSet("dev", "", None, None, len(rows))
-  return task.score(row_set, iter(rows)).results
+  answers = (task.answer(None, row) for row in rows)
+  return task.score(row_set, answers).results
 
 
 def as_sequences(ids: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ from bert.errors import UserError
 from bert.tasks import glue
 from bert.tasks import labels as label_types
 from bert.tasks.examples import DataProcessor, InputExample
-from bert.training import metrics
+from bert import metrics
 
 BOM = "\ufeff"
 

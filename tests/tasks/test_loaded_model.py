@@ -10,11 +10,6 @@ import task_folders
 
 import bert
 from bert.errors import UserError
-from bert.tasks.chooser import Chooser
-from bert.tasks.classifier import Classifier
-from bert.tasks.features import FeatureExtractor
-from bert.tasks.squad_reader import Reader
-from bert.tasks.tagger import Tagger
 
 CONTEXT = "The city is in the north. The mountains of the north are high."
 
@@ -76,36 +71,40 @@ def test_one_input_has_one_answer_and_a_list_has_a_list(name, folders):
   assert model([]) == []
   assert model.config.hidden_size == 32
   assert folders[name] in repr(model)
-  assert model.fields[0].name in repr(model)
+  assert model.task.inputs[0].name in repr(model)
 
 
-def test_answers_are_those_of_the_classes(folders):
-  text = "the city is old"
-  found = bert.load(folders["classification"])(text)
-  (wanted,) = Classifier(folders["classification"])([text])
-  assert found["label"] == wanted.label
-  by_label = dict(zip(found["labels"], found["probabilities"], strict=True))
-  assert by_label == pytest.approx(wanted.probabilities)
-  question = "where is the city?"
-  found = bert.load(folders["squad"])((question, CONTEXT))
-  wanted = Reader(folders["squad"]).answer(question, CONTEXT)
-  assert found["answer"] == wanted.text
-  assert CONTEXT[found["start"] : found["end"]] == wanted.text
-  found = bert.load(folders["tagging"])(CONTEXT)["entities"]
-  assert found == [e.to_dict() for e in Tagger(folders["tagging"])(CONTEXT)]
-  choices = ["is old", "is in the north"]
-  found = bert.load(folders["multiple choice"])(("the city", choices))
-  wanted = Chooser(folders["multiple choice"])("the city", choices)
-  assert found["probabilities"] == pytest.approx(wanted)
-  found = bert.load(folders[""], pooling="cls", layers=[-1, -2])(text)["vector"]
-  extractor = FeatureExtractor(folders[""], [-1, -2], "cls")
+def test_the_answer_of_a_reader_is_where_it_says(folders):
+  found = bert.load(folders["squad"])(("where is the city?", CONTEXT))
+  shown = CONTEXT[found["start"] : found["end"]]
+  assert shown.split() == found["answer"].split()
+  assert 0 < found["probability"] <= 1
+
+
+def test_probabilities_of_choices_have_sum_1(folders):
+  model = bert.load(folders["multiple choice"])
+  two = model(("the city", ["is old", "is in the north"]))["probabilities"]
+  assert sum(two) == pytest.approx(1)
+  # An empty choice only fills up the list.
+  found = model(("the city", ["is old", "", "is in the north"]))
+  assert found["probabilities"][1] == 0
+  np.testing.assert_allclose(found["probabilities"][::2], two, atol=1e-6)
+
+
+def test_settings_are_options(folders):
+  vectors = bert.load(folders[""], pooling="none", layers=[-1, -2])
+  tokens = vectors("the city is old")["vectors"]  # [tokens, 2, H]
+  model = bert.load(folders[""], pooling="mean", layer_combination="concat",
+                    layers=[-1, -2], normalize=True)  # fmt: skip
+  found = model("the city is old")["vector"]
+  mean = tokens.mean(axis=0).reshape(-1)
   assert found.dtype == np.float32
-  np.testing.assert_allclose(found, extractor.vectors([text])[0], atol=1e-6)
+  np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-5)
 
 
 def test_labels(folders):
   labels = bert.load(folders["tagging"]).labels
-  assert labels == tuple(task_folders.TAGS)
+  assert labels == task_folders.TAGS
   assert bert.load(folders[""]).labels == ()
 
 

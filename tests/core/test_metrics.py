@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from bert.training import metrics
+from bert import metrics
 
 # Label 1: 3 rows have it and 2 of them are found; 1 row is taken for it.
 LABELS = np.array([1, 1, 1, 0, 0, 0, 0, 0])

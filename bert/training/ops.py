@@ -1,0 +1,67 @@
+"""The operations that the head of a task is made of, on TensorFlow's tensors.
+
+`onnx_graph.OnnxOps` has the same operations on the tensors of an ONNX graph.
+"""
+
+import tensorflow as tf
+
+from bert import layers, variables
+
+
+class TensorOps:
+  """Operations on tensors.
+
+  Args:
+    is_training: whether dropout is on.
+  """
+
+  def __init__(self, is_training: bool = False):
+    self._is_training = is_training
+
+  def output_layer(
+    self, x, size: int, scope: str = "", dropout: bool = True
+  ) -> tf.Tensor:
+    """x W + b, [..., size], with the variables of `layers.output_shapes`.
+
+    Args:
+      x: float [..., H].
+      size: number of outputs.
+      scope: prefix of the variables' names, such as "cls/squad/".
+      dropout: whether x is subject to dropout in training.
+    """
+    if not scope:
+      return layers.task_logits(x, size, self._is_training and dropout)
+    with variables.variable_scope(scope.rstrip("/")):
+      return layers.task_logits(x, size, self._is_training and dropout)
+
+  def softmax(self, x) -> tf.Tensor:
+    """Over the last axis."""
+    return tf.nn.softmax(x)
+
+  def sigmoid(self, x) -> tf.Tensor:
+    """Of each number."""
+    return tf.sigmoid(x)
+
+  def largest(self, x) -> tf.Tensor:
+    """The largest number along the last axis."""
+    return tf.reduce_max(x, axis=-1)
+
+  def index_of_largest(self, x) -> tf.Tensor:
+    """Its index, an integer."""
+    return tf.argmax(x, axis=-1, output_type=tf.int32)
+
+  def take(self, x, index: int) -> tf.Tensor:
+    """x[..., index]."""
+    return x[..., index]
+
+  def linear(self, x, factor: float, offset: float) -> tf.Tensor:
+    """x * factor + offset, for numbers."""
+    return x * factor + offset
+
+  def masked(self, x, mask, value: float) -> tf.Tensor:
+    """x + value where the integer mask is 0."""
+    return x + (1.0 - tf.cast(mask, tf.float32)) * value
+
+  def reshaped(self, x, like) -> tf.Tensor:
+    """x in the shape of `like`."""
+    return tf.reshape(x, tf.shape(like))

@@ -1,0 +1,106 @@
+"""The kinds of tasks by name. The class of a task is imported on first use."""
+
+import importlib
+import inspect
+import re
+
+from bert.errors import UserError, listing
+from bert.training.task import Task
+
+# Kind, where its class is, and its name in Hugging Face's format.
+_BUILT_IN = (
+  (
+    "classification",
+    "bert.tasks.classification:ClassificationTask",
+    "BertForSequenceClassification",
+  ),
+  ("tagging", "bert.tasks.tagging:TaggingTask", "BertForTokenClassification"),
+  ("squad", "bert.tasks.squad_model:SquadTask", "BertForQuestionAnswering"),
+  (
+    "multiple choice",
+    "bert.tasks.multiple_choice:MultipleChoiceTask",
+    "BertForMultipleChoice",
+  ),
+  ("vectors", "bert.tasks.features:VectorTask", None),
+  ("fill_mask", "bert.tasks.fill_mask:MaskTask", None),
+)
+
+# Answered by any pre-trained model, and not recorded in its folder.
+UNTRAINED = ("vectors", "fill_mask")
+
+_places = {kind: place for kind, place, _ in _BUILT_IN}
+_kinds = {name: kind for kind, _, name in _BUILT_IN if name}
+
+
+def kind_of(architecture: str) -> str | None:
+  """The kind of task of an architecture of Hugging Face; None for others."""
+  return _kinds.get(architecture)
+
+
+def architecture_of(kind: str) -> str | None:
+  """The inverse of `kind_of`."""
+  return {kind: name for name, kind in _kinds.items()}.get(kind)
+
+
+def register(*tasks: type[Task] | str) -> None:
+  """Makes tasks of your own known, for every function and script.
+
+  Args:
+    *tasks: classes, "module:Class", or names of modules with classes of tasks.
+
+  Raises:
+    UserError: there is no such class.
+  """
+  for task in tasks:
+    for found in _classes(task) if isinstance(task, str) else [task]:
+      _places[found.kind] = found
+
+
+def _classes(place):
+  """The classes at "module:Class", or all of a module."""
+  name, _, wanted = place.partition(":")
+  if not re.fullmatch(r"[\w.]+", name):
+    raise UserError(f"{place!r} is not the name of a module; pass one")
+  try:
+    module = importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if error.name != name:
+      raise
+    raise UserError(
+      f"there is no module {name}; pass one in this folder or in PYTHONPATH"
+    ) from error
+  if wanted:
+    found = [getattr(module, wanted, None)]
+  else:
+    found = [c for c in vars(module).values() if _is_task(c, name)]
+  if not all(map(_is_task, found)) or not found:
+    raise UserError(f"{place} is no subclass of bert.Task with a kind")
+  return found
+
+
+def _is_task(value, module=None):
+  is_task = inspect.isclass(value) and issubclass(value, Task) and value.kind
+  return is_task and module in (None, value.__module__)
+
+
+def kinds() -> list[str]:
+  """The names of all kinds."""
+  return list(_places)
+
+
+def task_class(kind: str) -> type[Task]:
+  """The class of a kind of task.
+
+  Raises:
+    UserError: it is not known.
+  """
+  place = _places.get(kind)
+  if place is None:
+    raise UserError(
+      f"task {kind!r} is not one of {listing(kinds())}; if it is your own, "
+      f"pass its module to bert.register or as --task_module"
+    )
+  if isinstance(place, str):
+    name, _, wanted = place.partition(":")
+    place = _places[kind] = getattr(importlib.import_module(name), wanted)
+  return place

@@ -1,0 +1,119 @@
+"""task.json: the task of a trained model, and what it must remember.
+
+    {"task": "tagging", "labels": ["O", "B-PER"], "max_seq_length": 128, ...}
+
+It stands beside the weights. The config.json of Hugging Face's format is read
+into the same settings.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+
+from bert.errors import UserError
+from bert.data import files
+from bert.training import huggingface_config, model_folder, registry
+from bert.training.task import Settings, Task
+
+NAME = "task.json"
+
+# Of folders that earlier versions wrote.
+_EARLIER = (
+  *("classifier.json", "tagger.json", "squad.json", "multiple_choice.json"),
+)
+
+
+def read(folder: str) -> tuple[str | None, dict]:
+  """The kind of task of the model in a folder, and its settings.
+
+  A kind of None means that it has none, as a release.
+
+  Raises:
+    UserError: a file is damaged.
+  """
+  path = os.path.join(folder, NAME)
+  fields = files.read_json(path, dict)
+  if fields is None:
+    return _read_head(folder)
+  kind = fields.pop("task", None)
+  if not isinstance(kind, str):
+    raise UserError(files.damaged(path, "it has no task"))
+  return kind, fields
+
+
+def _read_head(folder):
+  """What Hugging Face's config.json says."""
+  head = huggingface_config.read_head(folder)
+  kind = registry.kind_of(head.architecture)
+  if kind is None:
+    for name in _EARLIER:
+      if files.exists(os.path.join(folder, name)):
+        raise UserError(
+          f"{os.path.join(folder, name)} is of an earlier version; train again"
+        )
+    return None, {}
+  return kind, registry.task_class(kind).settings_of(head)
+
+
+def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
+  """The fields of a task.json as those of a Settings class.
+
+  Raises:
+    UserError: a name is unknown, or a value has another type or is wrong.
+  """
+  path = os.path.join(folder or "", NAME)
+  known = {field.name: field for field in dataclasses.fields(cls)}
+  optional = {name for name in known if "None" in str(known[name].type)}
+  defaults = {
+    name: list(field.default)
+    if isinstance(field.default, tuple)
+    else field.default
+    for name, field in known.items()
+    if name not in optional
+  }
+  given = {k: v for k, v in fields.items() if k not in optional}
+  files.check_settings(path, given, defaults)
+  found = {
+    name: tuple(value) if isinstance(value, list) else value
+    for name, value in fields.items()
+  }
+  try:
+    cls(**found).check()
+  except (TypeError, ValueError) as error:
+    raise UserError(files.damaged(path, str(error))) from error
+  return found
+
+
+def load(
+  task: type[Task], folder: str | None, is_required: bool = True
+) -> Settings:
+  """The settings of the trained model in a folder, for a class of tasks.
+
+  Args:
+    task: the class.
+    folder: the folder, or None.
+    is_required: whether the model must have such a task. If not, any other has
+      the default settings.
+
+  Raises:
+    UserError: it has none, or its task.json is damaged.
+  """
+  kind, fields = read(folder) if folder else (None, {})
+  if kind != task.kind:
+    if is_required:
+      raise UserError(
+        f"{folder} does not hold a trained model ({task.kind}); pass the "
+        f"--output_dir of a finished training"
+      )
+    fields = {}
+  default = task.Settings()
+  if folder and model_folder.has_config(folder):
+    default = task.default_settings(model_folder.load_config(folder))
+  return dataclasses.replace(default, **parse(task.Settings, fields, folder))
+
+
+def content(kind: str, settings: Settings) -> str:
+  """The content of a task.json."""
+  fields = {"task": kind, **dataclasses.asdict(settings)}
+  return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
