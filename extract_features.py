@@ -143,8 +143,6 @@ def load_model() -> LoadedModel:
   return loaded_model.load_task(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     features.VectorTask.kind,
-    {},
-    FLAGS.init_checkpoint,
     layers=layers,
     max_seq_length=model_flags.sequence_length(config),
     strategy=devices.make_strategy(

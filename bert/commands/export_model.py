@@ -4,14 +4,14 @@
       --output_dir=/tmp/mrpc_saved_model --format=saved_model
 
 --part selects what is exported:
-- task: a model that was trained on a task, with text as its input and answers
-  as its output; from any other model, vectors of texts;
+- task: a model that was trained on a task; from any other model, vectors of
+  texts. A SavedModel of a classifier or of vectors reads text, others read rows
+  of word piece ids;
 - encoder and preprocess: SavedModels with TF-Hub's interface for text.
 
 The formats onnx and tflite hold the model without its tokenizer.
 """
 
-import importlib.util
 import os
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
@@ -24,13 +24,14 @@ from bert.export import onnx_model
 from bert.export.new_folder import check_is_new, new_folder
 from bert.data import downloads, files
 from bert.tasks.features import POOLINGS
-from bert.tasks.find_task import ASSETS, find_task
+from bert.tasks import loaded_model
 from bert.training import (
   common_flags,
   flag_checks,
   huggingface_config,
   model_folder,
   startup,
+  task_file,
 )
 
 FLAGS = flags.FLAGS
@@ -50,7 +51,7 @@ _ASSETS = (
   *model_folder.VOCAB_NAMES,
   *model_folder.CONFIG_NAMES,
   huggingface_config.TOKENIZER_NAME,
-  *ASSETS,
+  task_file.NAME,
 )
 
 
@@ -73,13 +74,6 @@ def define_flags() -> None:
     list(_QUANTIZATIONS["tflite"]),
     "Storage of the weights. none: float32; dynamic: int8, with activations "
     "quantized at run time; float16: for tflite only.",
-  )
-  flags.DEFINE_enum(
-    "tokenizer",
-    "graph",
-    ["graph", "tensorflow_text"],
-    "Tokenizer of the SavedModel: TensorFlow's own operations, or those of "
-    "tensorflow-text, which is then needed to load the SavedModel.",
   )
   flags.DEFINE_integer(
     "max_seq_length",
@@ -107,17 +101,8 @@ def check_flags() -> None:
   if FLAGS.quantize not in _QUANTIZATIONS[FLAGS.format]:
     known = " or ".join(_QUANTIZATIONS[FLAGS.format])
     raise UserError(f"--quantize={FLAGS.quantize}: {given} has {known}")
-  if FLAGS.part == "encoder" and FLAGS.tokenizer != "graph":
-    raise UserError(
-      f"--tokenizer={FLAGS.tokenizer}: --part=encoder reads no text; omit"
-      f" --tokenizer"
-    )
-  if FLAGS.format != "saved_model":
-    for name, value in (("part", "task"), ("tokenizer", "graph")):
-      if FLAGS[name].value != value:
-        raise UserError(
-          f"--{name}={FLAGS[name].value} needs --format=saved_model; omit it"
-        )
+  if FLAGS.format != "saved_model" and FLAGS.part != "task":
+    raise UserError(f"--part={FLAGS.part} needs --format=saved_model; omit it")
   if FLAGS.format == "onnx":
     require_package("onnx", given, "requirements-export.txt")
   check_is_new(FLAGS.output_dir)
@@ -129,31 +114,22 @@ def export_model(
 ) -> None:
   """Writes what the flags choose of a model into a folder."""
   # Here, because these modules load TensorFlow.
-  from bert.export import (
-    lite,
-    load_task,
-    package_tokenizer,
-    saved_model,
-    text_graph,
-  )
+  from bert.export import lite, saved_model, task_graph, text_graph
 
-  tokenizer = None
-  if FLAGS.format == "saved_model" and FLAGS.part != "encoder":
-    known = {
-      "graph": text_graph.GraphTokenizer,
-      "tensorflow_text": package_tokenizer.PackageTokenizer,
-    }
-    tokenizer = known[FLAGS.tokenizer](model.tokenizer)
   length = FLAGS.max_seq_length
-  vector_length = length or min(_LENGTH, model.config.max_position_embeddings)
+  default_length = min(_LENGTH, model.config.max_position_embeddings)
   if FLAGS.part == "encoder":
     module = saved_model.Encoder(model_dir)
   elif FLAGS.part == "preprocess":
-    module = saved_model.Preprocessor(tokenizer, vector_length)
+    tokenizer = text_graph.GraphTokenizer(model.tokenizer)
+    module = saved_model.Preprocessor(tokenizer, length or default_length)
   else:
-    module = load_task.load_task(
-      model_dir, tokenizer, FLAGS.pooling, FLAGS.normalize, vector_length
-    )
+    options = {}
+    if not task_file.read(model_dir)[0]:
+      options = {"pooling": FLAGS.pooling, "normalize": FLAGS.normalize}
+      options["max_seq_length"] = length or default_length
+    loaded = loaded_model.load(model_dir, **options)
+    module = task_graph.make_graph(loaded, FLAGS.format == "saved_model")
   if FLAGS.format == "tflite":
     path = os.path.join(folder, "model.tflite")
     lite.write_lite(module, path, length or module.seq_length, FLAGS.quantize)
@@ -167,9 +143,7 @@ def export_model(
 
 def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
   """Raises UserError if a flag does not suit the model, or lacks a package."""
-  task = find_task(model_dir)
-  _check_tokenizer(model_dir, task)
-  has_task = task is not None
+  has_task = task_file.read(model_dir)[0] is not None
   is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
   makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
   kind = f"--part={FLAGS.part} of a {'trained task' if has_task else 'model'}"
@@ -188,23 +162,6 @@ def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
     raise UserError(
       f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
       f"positions of the model; lower it"
-    )
-
-
-def _check_tokenizer(model_dir, task):
-  if FLAGS.tokenizer != "tensorflow_text":
-    return
-  if task == "squad" and FLAGS.part == "task":
-    raise UserError(
-      "--tokenizer=tensorflow_text is not for question answering; omit it"
-    )
-  vocabulary = model_folder.find_vocabulary(model_dir) or ""
-  if vocabulary.endswith(".model"):
-    return  # SentencePiece is an error in any case, when the model is loaded.
-  if importlib.util.find_spec("tensorflow_text") is None:
-    raise UserError(
-      "--tokenizer=tensorflow_text needs the package of this name; run pip "
-      "install tensorflow-text, or omit the flag"
     )
 
 

@@ -130,8 +130,6 @@ def load_filler() -> LoadedModel:
   return loaded_model.load_task(
     model,
     "fill_mask",
-    {},
-    FLAGS.model_dir,
     top_k=FLAGS.top_k,
     batch_size=FLAGS.batch_size,
     precision=FLAGS.precision,

@@ -212,7 +212,7 @@ def mean_vectors(
 ) -> np.ndarray:
   """The mean vector of each sentence in the last layer, float32 [rows, H]."""
   vectors = loaded_model.load_task(
-    model, "vectors", {}, "", max_seq_length=max_seq_length, precision=precision
+    model, "vectors", max_seq_length=max_seq_length, precision=precision
   )
   found = vectors.answers(sentences)
   truncated = sum(text.was_cut for text in found)

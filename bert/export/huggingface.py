@@ -3,8 +3,8 @@
     to_huggingface("mrpc_output", "mrpc_huggingface")
     to_tensorflow("mrpc_huggingface", "mrpc_model")
 
-Neither PyTorch nor transformers is needed. The files of a task beside the
-weights, such as labels.json, are copied, so nothing is lost on the way back.
+Neither PyTorch nor transformers is needed. task.json goes along, so nothing is
+lost on the way back.
 """
 
 import json
@@ -21,16 +21,16 @@ import tokenization
 from bert.errors import UserError, listing, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
-from bert.tasks import (
-  classification,
-  find_task,
-  multiple_choice,
-  pretraining,
-  squad_model,
-  tagging,
+from bert.tasks import loaded_model, pretraining, squad_model
+from bert.training import (
+  checkpoints,
+  huggingface_config,
+  model_folder,
+  registry,
+  task_file,
 )
-from bert.training import checkpoints, huggingface_config, model_folder
 from bert.training import huggingface_weights as names
+from bert.training.task import label_fields
 
 # Special tokens by the names of their settings.
 _SPECIAL_TOKENS = {
@@ -62,22 +62,24 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   """
   prefix, model = _find_model(model_dir)
   model_folder.check_vocabulary(model)
-  folder = os.path.dirname(prefix)
-  weights = _read_weights(prefix, model.config)
+  task = _find_task(os.path.dirname(prefix), model)
+  weights = _read_weights(prefix, model.config, task)
   step = weights.pop(names.STEP, None)
-  contents = _read_assets(folder)
-  architecture, fields = _describe_head(folder, weights)
-  if fields.get("problem_type") == "regression":
-    contents |= _fold_scale(folder, weights)
+  architecture, fields = _describe_head(prefix, task, weights)
+  contents = {}
+  if task:
+    settings = task.portable(weights)
+    contents[task_file.NAME] = task_file.content(task.kind, settings)
   is_bare = architecture == "BertModel"
   tensors = {
-    names.tensor_name(name).removeprefix("bert." if is_bare else ""): (
-      np.ascontiguousarray(names.exchanged(name, value))
-    )
+    # The variables of a task that Hugging Face does not know keep their names.
+    (names.tensor_name(name) or name).removeprefix(
+      "bert." if is_bare else ""
+    ): (np.ascontiguousarray(names.exchanged(name, value)))
     for name, value in weights.items()
   }
   fields = {"architectures": [architecture], **fields}
-  contents |= _tokenizer_files(folder, model)
+  contents |= _tokenizer_files(os.path.dirname(prefix), model)
   config = _config_json(model, fields)
   contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
@@ -103,8 +105,11 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
   """
   prefix, model = _find_model(model_dir)
   folder = os.path.dirname(prefix)
-  weights = _read_weights(prefix, model.config)
-  contents = {**_vocab_files(folder, model.tokenizer), **_read_assets(folder)}
+  task = _find_task(folder, model)
+  weights = _read_weights(prefix, model.config, task)
+  contents = _vocab_files(folder, model.tokenizer)
+  if task:
+    contents[task_file.NAME] = task_file.content(task.kind, task.settings)
   contents["bert_config.json"] = model.config_json()
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, weights, contents)
@@ -119,24 +124,37 @@ def _find_model(model_dir):
   return prefix, model_folder.find_model(os.path.dirname(prefix))
 
 
+def _tensor_name(variable, is_bare):
+  """Variables of a task that Hugging Face does not know keep their names."""
+  name = names.tensor_name(variable) or variable
+  return name.removeprefix("bert.") if is_bare else name
+
+
+def _find_task(folder, model):
+  """The Task of the model in a folder; None without one."""
+  kind, fields = task_file.read(folder)
+  return kind and loaded_model.make_task(model, kind, fields, folder)
+
+
 def _count(values):
   parameters = sum(int(np.size(value)) for value in values)
   return f"{plural(len(values), 'tensor')}, {parameters:,} parameters"
 
 
-def _read_weights(prefix, config):
+def _read_weights(prefix, config, task):
   """The variables of BERT and its heads, by name; others are logged.
 
   Raises:
     UserError: they do not fit the BertConfig, or there are too few.
   """
   checkpoint = checkpoints.Checkpoint(prefix)
+  head = task.head_shapes(config) if task else _head_shapes(checkpoint, config)
   weights = {
     name
     for name in checkpoint.shapes
     if not checkpoints.is_training_state(name)
   }
-  known = set(filter(names.tensor_name, weights))
+  known = {name for name in weights if names.tensor_name(name) or name in head}
   others = sorted(weights - known)
   if others:
     logging.warning("%s: not converted: %s", prefix, listing(others))
@@ -144,19 +162,18 @@ def _read_weights(prefix, config):
     raise UserError(
       f"{prefix} has no word embeddings of BERT; pass the checkpoint of a BERT"
     )
-  _check_is_complete(checkpoint, config)
+  reads_pooler = "cls/seq_relationship/output_weights" in head
+  _check_is_complete(
+    checkpoint, config, head, task.needs_pooler if task else reads_pooler
+  )
   if names.STEP in checkpoint:
     known.add(names.STEP)
   return {name: checkpoint[name] for name in sorted(known)}
 
 
-def _check_is_complete(checkpoint, config):
+def _check_is_complete(checkpoint, config, head, reads_pooler):
   """Raises UserError if a variable is missing or has another shape."""
-  folder, shapes = os.path.dirname(checkpoint.prefix), checkpoint.shapes
-  head = _head_shapes(folder, shapes, config)
-  reads_pooler = "cls/seq_relationship/output_weights" in head or (
-    find_task.find_task(folder) in ("classification", "multiple choice")
-  )
+  shapes = checkpoint.shapes
   for name, wanted in head.items():
     found = shapes.get(name, wanted)
     if name.endswith("output_weights") and found != wanted:
@@ -175,22 +192,17 @@ def _check_is_complete(checkpoint, config):
   )
 
 
-def _head_shapes(folder, shapes, config):
-  """Name and shape of the variables of a model's heads.
+def _head_shapes(checkpoint, config):
+  """Name and shape of the variables of the heads of a model without a task.
 
-  Args:
-    folder: the folder of the model, which may name its task.
-    shapes: dict from the name of each variable that it has to its shape.
-    config: its BertConfig.
+  A head that is there in part should be there as a whole.
   """
-  wanted = find_task.head_shapes(folder, config)
-  if wanted:
-    return wanted
-  # Without a task, a head that is there in part should be there as a whole.
+  shapes, size = checkpoint.shapes, config.hidden_size
   parts = {name.rpartition("/")[0] for name in shapes}
+  folder = os.path.dirname(checkpoint.prefix)
   architecture = huggingface_config.read_head(folder).architecture
   is_paired = architecture == "BertForPreTraining"
-  size = config.hidden_size
+  wanted = {}
   if "output_weights" in shapes:
     wanted = layers.output_shapes(size, shapes["output_weights"][0])
   if "cls/squad" in parts:
@@ -203,83 +215,20 @@ def _head_shapes(folder, shapes, config):
   return wanted
 
 
-def _read_assets(folder) -> Contents:
-  """The files of the task in a folder, completed from its config.json."""
-  # Without a task, a file of such a name is another's.
-  names = find_task.ASSETS if find_task.find_task(folder) else ()
-  paths = {name: os.path.join(folder, name) for name in names}
-  found = {n: files.read_bytes(p) for n, p in paths.items() if files.exists(p)}
-  for name, content in _assets_of_head(folder).items():
-    known = json.loads(found.get(name, "null"))
-    if json.loads(content) != known:  # Otherwise, the bytes stay.
-      found[name] = content
-  return found
-
-
-def _assets_of_head(folder) -> dict[str, str]:
-  """The files of a task that config.json names, with the folder's settings."""
-  architecture = huggingface_config.read_head(folder).architecture
-  if architecture == classification.ARCHITECTURE:
-    return _classifier_assets(folder, *classification.read_assets(folder))
-  if architecture == tagging.ARCHITECTURE:
-    return tagging.assets(*tagging.read_assets(folder))
-  if architecture == multiple_choice.ARCHITECTURE:
-    return multiple_choice.assets(multiple_choice.read_assets(folder))
-  if architecture == squad_model.ARCHITECTURE:
-    return squad_model.assets(squad_model.read_assets(folder))
-  return {}
-
-
-def _describe_head(folder, weights):
+def _describe_head(prefix, task, weights):
   """The architecture of a model, and what its config.json says of its task."""
+  if task:
+    name = registry.architecture_of(task.kind)
+    return (name, task.head_fields()) if name else ("BertModel", {})
   if "cls/squad/output_weights" in weights:
-    return squad_model.ARCHITECTURE, {}
-  if "output_weights" not in weights:
-    if "cls/predictions/output_bias" not in weights:
-      return "BertModel", {}
-    is_paired = "cls/seq_relationship/output_weights" in weights
-    return "BertForPreTraining" if is_paired else "BertForMaskedLM", {}
-  assets = _read_assets(folder)
-  if multiple_choice.SETTINGS_NAME in assets:
-    return multiple_choice.ARCHITECTURE, {}
-  if tagging.SETTINGS_NAME in assets:
-    labels, _, _ = tagging.read_assets(folder)
-    return tagging.ARCHITECTURE, _label_fields(labels)
-  label_type, _ = classification.read_assets(folder)
-  count = len(weights["output_bias"])
-  labels = label_type.labels if label_type else []
-  fields = _label_fields(labels or [f"LABEL_{index}" for index in range(count)])
-  if label_type:
-    fields["problem_type"] = classification.PROBLEM_TYPES[label_type.kind]
-  return classification.ARCHITECTURE, fields
-
-
-def _label_fields(labels):
-  return {
-    "id2label": {str(index): label for index, label in enumerate(labels)},
-    "label2id": {label: index for index, label in enumerate(labels)},
-  }
-
-
-def _fold_scale(folder, weights) -> Contents:
-  """Makes an output layer yield a regression's numbers, in place."""
-  label_type, reading = classification.read_assets(folder)
-  scale = np.float32(label_type.deviation)
-  weights["output_weights"] = weights["output_weights"] * scale
-  bias = weights["output_bias"] * scale + np.float32(label_type.mean)
-  weights["output_bias"] = bias
-  return _classifier_assets(folder, type(label_type)(), reading)
-
-
-def _classifier_assets(folder, label_type, reading):
-  """The files of a classifier; config.json does not say if it reads pairs."""
-  contents = classification.assets(label_type, reading)
-  if classification.trained_on_pairs(folder) is None:
-    settings = json.loads(contents[classification.SETTINGS_NAME])
-    del settings["is_pair"]
-    text = json.dumps(settings, indent=2) + "\n"
-    contents[classification.SETTINGS_NAME] = text
-  return contents
+    return registry.architecture_of("squad"), {}
+  if "output_weights" in weights:  # Trained by the original.
+    labels = [f"LABEL_{i}" for i in range(len(weights["output_bias"]))]
+    return registry.architecture_of("classification"), label_fields(labels)
+  if "cls/predictions/output_bias" not in weights:
+    return "BertModel", {}
+  is_paired = "cls/seq_relationship/output_weights" in weights
+  return "BertForPreTraining" if is_paired else "BertForMaskedLM", {}
 
 
 def _config_json(model, fields):

@@ -23,12 +23,13 @@ def write_lite(
 ) -> None:
   """Writes the model of one row as a .tflite file.
 
-  Its inputs are `input_ids`, `input_mask` and `segment_ids`, int32 [1, S]. Its
-  outputs are those of `graph.numbers`. Both have these names in the signature
+  Its inputs are `input_ids`, `input_mask` and `segment_ids`, int32 [1, S], or
+  [1, 1, S] for one of several choices. Its outputs are those of
+  `graph.numbers`. Both have these names in the signature
   `serving_default`.
 
   Args:
-    graph: the model; it may lack its tokenizer.
+    graph: the model.
     path: the file.
     seq_length: S.
     quantize: "none" stores weights as float32, "float16" in half the size.
@@ -41,7 +42,7 @@ def write_lite(
     return graph.numbers(features, _Encoder)
 
   specs = {
-    name: tf.TensorSpec([1, seq_length], tf.int32, name=name)
+    name: tf.TensorSpec([1] * graph.row_axes + [seq_length], tf.int32, name)
     for name in records.SEQUENCES
   }
   converter = tf.lite.TFLiteConverter.from_concrete_functions(

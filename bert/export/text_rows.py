@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from bert.export.text_graph import GraphTokenizer
 from bert.data import records
-from bert.tasks.classification import Reading
 from bert.tasks.examples import HEAD_PART
 
 Features = dict[str, tf.Tensor]
@@ -100,13 +99,13 @@ def column(piece: int, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 
 def read_texts(
-  tokenizer: GraphTokenizer, reading: Reading, texts: Sequence[tf.Tensor]
+  tokenizer: GraphTokenizer, settings, texts: Sequence[tf.Tensor]
 ) -> tuple[Features, tf.Tensor]:
   """The rows of texts or pairs; see `examples.convert_example`.
 
   Args:
     tokenizer: a GraphTokenizer.
-    reading: a Reading.
+    settings: `max_seq_length` and `long_text` of the task.
     texts: one or two string tensors [N].
 
   Returns:
@@ -116,14 +115,14 @@ def read_texts(
   pieces = [tokenizer(text).merge_dims(1, 2) for text in texts]
   sizes = [part.row_lengths() for part in pieces]
   size_b = sizes[1] if len(texts) > 1 else tf.zeros_like(sizes[0])
-  room = reading.max_seq_length - 2 - tf.minimum(size_b, 1)
+  room = settings.max_seq_length - 2 - tf.minimum(size_b, 1)
   shares = share_room(sizes[0], size_b, room)[: len(texts)]
   rows = tf.range(pieces[0].nrows())
-  if reading.long_text == "mean_windows":
+  if settings.long_text == "mean_windows":
     rows, segments = _windows(pieces, sizes, shares)
   else:
     heads = shares
-    if reading.long_text == "head_tail":
+    if settings.long_text == "head_tail":
       heads = [
         tf.where(size > share, _head(share), share)
         for size, share in zip(sizes, shares, strict=True)

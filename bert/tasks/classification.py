@@ -44,6 +44,7 @@ from bert.training.task import (
   RowSet,
   Settings,
   Task,
+  label_fields,
   model_fn_builder_of,
 )
 
@@ -253,6 +254,21 @@ class ClassificationTask(Task):
     kind = by_type.get(head.problem_type, default)
     labels = () if kind == "regression" else tuple(head.labels)
     return {"kind": kind, "labels": labels}
+
+  def head_fields(self) -> dict:
+    labels = self.labels or ["LABEL_0"]
+    problem_type = PROBLEM_TYPES[self.settings.kind]
+    return {**label_fields(labels), "problem_type": problem_type}
+
+  def portable(self, weights: dict[str, np.ndarray]) -> ClassifierSettings:
+    """Makes an output layer yield a regression's numbers."""
+    settings = self.settings
+    if settings.kind == "regression":
+      scale = np.float32(settings.deviation)
+      weights["output_weights"] = weights["output_weights"] * scale
+      bias = weights["output_bias"] * scale + np.float32(settings.mean)
+      weights["output_bias"] = bias
+    return dataclasses.replace(settings, mean=0.0, deviation=1.0)
 
   @property
   def inputs(self) -> tuple[Field, ...]:

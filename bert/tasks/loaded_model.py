@@ -52,12 +52,11 @@ class LoadedModel:
   ):
     self.task, self.folder, self.config = task, folder, model.config
     self.kind, self.labels = task.kind, tuple(task.labels)
-    task.prepare(model)
     self._spec = task.feature_spec(False)
     self.predictor = Predictor(model, task, **engine)
 
   def __repr__(self) -> str:
-    names = ", ".join(field.name for field in self.task.inputs)
+    names = ", ".join(field.name for field in self.fields)
     labels = f", {plural(len(self.labels), 'label')}" if self.labels else ""
     return f"<{self.kind} model of {self.folder}: reads {names}{labels}>"
 
@@ -120,21 +119,31 @@ class LoadedModel:
     return self.task.answers(examples, compute)
 
   @property
+  def fields(self) -> tuple[Field, ...]:
+    """The parts of one input."""
+    return tuple(self.task.inputs)
+
+  @property
+  def outputs(self) -> dict[str, str]:
+    """The name of each output, and its type, one of TensorFlow's."""
+    return dict(self.task.output_types)
+
+  @property
   def required(self) -> list[Field]:
     """The inputs without a default."""
-    return [field for field in self.task.inputs if field.default is None]
+    return [field for field in self.fields if field.default is None]
 
   def _named(self, value):
     """The values of a tuple by the names of the inputs; others as they are."""
     if not isinstance(value, tuple):
       return value
-    fields = self.task.inputs
+    fields = self.fields
     if len(value) != len(fields):
       fields = self.required
     if len(value) != len(fields):
       raise UserError(
         f"{shortened(repr(value))} has {plural(len(value), 'value')}; the "
-        f"model reads {listing([field.name for field in self.task.inputs])}"
+        f"model reads {listing([field.name for field in self.fields])}"
       )
     names = (field.name for field in fields)
     return dict(zip(names, value, strict=True))
@@ -148,7 +157,7 @@ class LoadedModel:
     """
     if isinstance(value, str) and len(self.required) == 1:
       value = {self.required[0].name: value}
-    names = [field.name for field in self.task.inputs]
+    names = [field.name for field in self.fields]
     if not isinstance(value, dict):
       raise UserError(f"{where} is not an object with {listing(names)}")
     unknown = sorted(value.keys() - set(names))
@@ -156,7 +165,7 @@ class LoadedModel:
       raise UserError(
         f"{where} has {listing(unknown)}; the model reads {listing(names)}"
       )
-    return tuple(_read(field, value, where) for field in self.task.inputs)
+    return tuple(_read(field, value, where) for field in self.fields)
 
 
 def _read(field, value, where):
@@ -218,16 +227,34 @@ def load(
     UserError: the folder holds no model of that task, or the model has no such
       option.
   """
+  engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
   folder = downloads.local_path(os.fspath(model_dir))
+  found, model = find_task(folder, task, **options)
+  return LoadedModel(found, model, str(model_dir), **engine)
+
+
+def find_task(
+  folder: str, kind: str | None = None, **options
+) -> tuple[Task, model_folder.Model]:
+  """The task of the model in a folder, and the model.
+
+  Args:
+    folder: the folder.
+    kind: see `task` of `load`.
+    **options: settings of the task.
+
+  Raises:
+    UserError: see `load`.
+  """
   trained, fields = task_file.read(folder)
-  kind = task or trained or "vectors"
+  kind = kind or trained or "vectors"
   if kind != trained:
     if trained and kind not in registry.UNTRAINED:
       known = listing([trained, *registry.UNTRAINED])
       raise UserError(f"task={kind!r}: {folder} answers {known}; pass one")
     fields = {}
   model = model_folder.find_model(folder)
-  return load_task(model, kind, fields, str(model_dir), **options)
+  return make_task(model, kind, fields, folder, **options), model
 
 
 def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
@@ -250,27 +277,33 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
   return load(model_dir, **options)
 
 
-def load_task(
+def load_task(model: model_folder.Model, kind: str, **options) -> LoadedModel:
+  """A model without task.json, with a kind of task; see `load`."""
+  engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
+  task = make_task(model, kind, {}, "", **options)
+  return LoadedModel(task, model, model.checkpoint, **engine)
+
+
+def make_task(
   model: model_folder.Model,
   kind: str,
   fields: Mapping[str, object],
   folder: str,
   **options,
-) -> LoadedModel:
-  """A model with a kind of task.
+) -> Task:
+  """The task of a model.
 
   Args:
     model: the Model.
     kind: the kind of task.
     fields: the settings in its task.json.
     folder: its folder.
-    **options: see `load`.
+    **options: settings to use instead.
 
   Raises:
     UserError: see `load`.
   """
   cls = registry.task_class(kind)
-  engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
   settings = cls.default_settings(model.config)
   for name in options.keys() - {f.name for f in dataclasses.fields(settings)}:
     raise UserError(f"{name!r} is not an option of a {kind} model; omit it")
@@ -280,4 +313,6 @@ def load_task(
   }
   parsed = task_file.parse(cls.Settings, fields, folder)
   settings = dataclasses.replace(settings, **{**parsed, **options})
-  return LoadedModel(cls(settings, model.tokenizer), model, folder, **engine)
+  task = cls(settings, model.tokenizer)
+  task.prepare(model)
+  return task

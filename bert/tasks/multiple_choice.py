@@ -136,7 +136,7 @@ class MultipleChoiceTask(Task):
     return {"logits": logits, "probabilities": ops.softmax(logits)}
 
   def output_axes(self) -> dict[str, Sequence[str]]:
-    return {"probabilities": (CHOICE,)}
+    return {"logits": (CHOICE,), "probabilities": (CHOICE,)}
 
   def answer(self, example: Example, predictions: Sequence[Mapping]) -> Choices:
     (row,) = predictions

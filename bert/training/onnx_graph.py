@@ -171,6 +171,94 @@ class OnnxGraph:
     return model.SerializeToString()
 
 
+class OnnxOps:
+  """The operations of `ops.TensorOps` on the tensors of a graph.
+
+  Args:
+    graph: the OnnxGraph.
+
+  Attributes:
+    integers: the tensors that are not floats.
+  """
+
+  def __init__(self, graph: OnnxGraph):
+    self._graph = graph
+    self.integers = set()
+
+  def output_layer(
+    self, x: str, size: int, scope: str = "", dropout: bool = True
+  ) -> str:
+    del size, dropout
+    return self._graph.output_layer(x, scope)
+
+  def softmax(self, x: str) -> str:
+    return self._graph.add("Softmax", x, axis=-1)
+
+  def sigmoid(self, x: str) -> str:
+    return self._graph.add("Sigmoid", x)
+
+  def largest(self, x: str) -> str:
+    axis = self._graph.integers(-1)
+    return self._graph.add("ReduceMax", x, axis, keepdims=0)
+
+  def index_of_largest(self, x: str) -> str:
+    found = self._graph.add("ArgMax", x, axis=-1, keepdims=0)
+    self.integers.add(found)
+    return found
+
+  def take(self, x: str, index: int) -> str:
+    index = self._graph.constant(np.int64(index))
+    return self._graph.add("Gather", x, index, axis=-1)
+
+  def linear(self, x: str, factor: float, offset: float) -> str:
+    product = self._graph.add("Mul", x, self._graph.number(factor))
+    return self._graph.add("Add", product, self._graph.number(offset))
+
+  def masked(self, x: str, mask: str, value: float) -> str:
+    graph = self._graph
+    mask = graph.add("Cast", mask, to=graph.float_kind)
+    padding = graph.add("Sub", graph.number(1.0), mask)
+    padding = graph.add("Mul", padding, graph.number(value))
+    return graph.add("Add", x, padding)
+
+  def reshaped(self, x: str, like: str) -> str:
+    return self._graph.add("Reshape", x, self._graph.add("Shape", like))
+
+
+class OnnxBert:
+  """The encoder in a graph, with the getters of a BertModel that heads read.
+
+  Args:
+    graph: the OnnxGraph.
+    config: sizes of the model.
+    sequences: input_ids, input_mask and segment_ids, integer [B, S].
+    wanted: what the head reads; if it is not known, None, and `read` will tell.
+  """
+
+  def __init__(
+    self,
+    graph: OnnxGraph,
+    config: modeling.BertConfig,
+    sequences: Sequence[str],
+    wanted: Collection[str] | None = None,
+  ):
+    self._last = layer_name(config.num_hidden_layers - 1)
+    self._outputs = None
+    if wanted is not None:
+      self._outputs = encoder(graph, config, sequences, wanted)
+    self.read = set()
+
+  def get_pooled_output(self) -> str:
+    return self._get(POOLED)
+
+  def get_sequence_output(self) -> str:
+    return self._get(self._last)
+
+  def _get(self, name):
+    self.read.add(name)
+    return self._outputs[name] if self._outputs else name
+
+
 def sequence_inputs(graph: OnnxGraph) -> list[str]:
   """The three sequences, int64 [batch, length], as inputs of the graph."""
   axes = ("batch", "length")

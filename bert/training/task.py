@@ -224,6 +224,18 @@ class Task:
     del head
     return {}
 
+  def head_fields(self) -> dict:
+    """The inverse of `settings_of`: what config.json says of the task."""
+    return label_fields(self.labels) if self.labels else {}
+
+  def portable(self, weights: dict[str, np.ndarray]) -> Settings:
+    """The settings of the model for Hugging Face's format.
+
+    It may change the weights in place, so that other programs compute the same.
+    """
+    del weights
+    return self.settings
+
   def prepare(self, model: model_folder.Model) -> None:
     """Called before `head_shapes` with the model that is used."""
 
@@ -396,6 +408,14 @@ class Task:
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Called after the evaluations of a run."""
+
+
+def label_fields(labels: Sequence[str]) -> dict:
+  """The labels as a config.json of Hugging Face's format has them."""
+  return {
+    "id2label": {str(index): label for index, label in enumerate(labels)},
+    "label2id": {label: index for index, label in enumerate(labels)},
+  }
 
 
 def build_model_fn(
