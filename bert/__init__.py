@@ -14,6 +14,7 @@ if TYPE_CHECKING:
   import os
 
   from bert.tasks.loaded_model import LoadedModel
+  from bert.training.task import Evaluation, Field, Settings, Task
 
 
 def load(
@@ -24,8 +25,8 @@ def load(
   Args:
     model: the `output_dir` of a finished training; or the folder or name of a
       release, or hf://OWNER/NAME, which are downloaded once.
-    task: "vectors" or "fill_mask", of a pre-trained model. Default: the task
-      that the folder was trained on, and vectors without one.
+    task: the kind of task, such as "vectors" or "fill_mask" of a pre-trained
+      model. Default: that of the folder's training, or vectors.
     **options: `batch_size` (rows at a time), `precision` ("float32",
       "bfloat16", ...) and `runtime` ("tensorflow", "onnxruntime", "openvino");
       of vectors also `layers`, `pooling`, `normalize`, `max_seq_length` and
@@ -37,3 +38,38 @@ def load(
   from bert.tasks import loaded_model
 
   return loaded_model.load(model, task, **options)
+
+
+def register(*tasks: type[Task] | str) -> None:
+  """Makes tasks of your own known; see docs/add-a-task.md.
+
+  Args:
+    *tasks: subclasses of `bert.Task`, "module:Class", or names of modules with
+      such classes.
+
+  Raises:
+    UserError: there is no such class.
+  """
+  from bert.training import registry
+
+  registry.register(*tasks)
+
+
+def main(task: type[Task]) -> None:
+  """Trains, evaluates and uses a task of your own by the command line's flags.
+
+  Args:
+    task: a subclass of `bert.Task`.
+  """
+  from bert.tasks import script
+
+  register(task)
+  script.command(task)
+
+
+def __getattr__(name):
+  if name in ("Task", "Settings", "Field", "Evaluation"):
+    from bert.training import task
+
+    return getattr(task, name)
+  raise AttributeError(f"module 'bert' has no attribute {name!r}")

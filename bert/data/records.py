@@ -73,6 +73,8 @@ def encode_row(row: Mapping, spec: Spec) -> bytes:
   features = []
   for name, feature in sorted(spec.items()):
     values = _flat(row[name])
+    if len(feature.cut_axes) == 1:  # The row may lack its padding.
+      values = values + [0] * (feature.shape[0] - len(values))
     if len(values) != math.prod(feature.shape):
       raise ValueError(
         f"feature {name} has {len(values)} values, expected {feature.shape}"

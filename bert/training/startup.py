@@ -57,6 +57,9 @@ def run(
   keep_freed_memory()
   _use_utf8()
   define_flags()
+  common_flags.define_from_table(
+    (("task_module", None, "Module with tasks of your own, in this folder."),)
+  )
   # For --help, which describes the module that Python was started with.
   sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
   for module in (common_flags, sys.modules[main.__module__]):
@@ -193,6 +196,8 @@ def _run_main(main, *arguments):
   termination.raise_on_signals()
   try:
     try:
+      if FLAGS.task_module:
+        _register(FLAGS.task_module)
       main(*arguments)
       _flush_output()
     except Exception:
@@ -212,6 +217,13 @@ def _run_main(main, *arguments):
       raise
     logging.debug("Traceback:", exc_info=True)
     _fail(error)
+
+
+def _register(module):
+  from bert.training import registry  # It loads TensorFlow.
+
+  sys.path.append(os.getcwd())
+  registry.register(module)
 
 
 def _end_interrupted(error, resumes):

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
+import os
 from collections.abc import (
   Callable,
   Collection,
@@ -20,12 +23,14 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 import modeling
 import optimization
 import tokenization
 from bert.packing import UNPACKED, Packing
-from bert.data import records, sequences
+from bert.errors import plural
+from bert.data import files, records, sequences
 from bert.training import (
   checkpoints,
   estimator,
@@ -247,6 +252,14 @@ class Task:
     """
     raise NotImplementedError
 
+  def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
+    """The three sequences of a text or a pair, truncated to fit."""
+    a, b = (self.tokenizer.tokenize(text) for text in (text_a, text_b))
+    room = self.settings.max_seq_length - (3 if b else 2)
+    kept_a, kept_b = sequences.share_room(len(a), len(b), room)
+    texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
+    return sequences.input_row(self.tokenizer, *texts)
+
   def rows(self, example, is_training: bool) -> list[Mapping]:
     """The rows of an example: one, or one for each window.
 
@@ -264,7 +277,7 @@ class Task:
 
   def feature_spec(self, is_training: bool) -> records.Spec:
     """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
-    raise NotImplementedError
+    return records.sequence_spec(self.settings.max_seq_length)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """Name and shape of the variables that the task adds to BERT."""
@@ -347,7 +360,10 @@ class Task:
 
   def data_hashes(self) -> dict[str, str]:
     """A hash of each data set that was read, by split, for flags.json."""
-    return {}
+    return {
+      split: hashlib.sha256(files.read_bytes(path)).hexdigest()
+      for split, path in self.paths.items()
+    }
 
   def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
     """The loss of each row, float [B], from what `head` returned."""
@@ -399,8 +415,17 @@ class Task:
   def write(
     self, folder: str, rows: RowSet, answers: Iterable
   ) -> Evaluation | None:
-    """Writes the answers; returns their Evaluation if labels are known."""
-    raise NotImplementedError
+    """Writes the answers; returns their Evaluation if labels are known.
+
+    The default is a line of JSON for each, as `public` has it.
+    """
+    path = os.path.join(folder, f"test_predictions{rows.suffix}.jsonl")
+    with files.open_atomic(path, "w") as writer:
+      for answer in answers:
+        line = json.dumps(self.public(answer), ensure_ascii=False)
+        writer.write(line + "\n")
+    logging.info("%s: %s", path, plural(len(rows.examples), "line"))
+    return None
 
   def section(self, key: str, evaluation: Evaluation) -> str:
     """The HTML of an evaluation in report.html; `key` is unique in the page."""
