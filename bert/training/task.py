@@ -247,10 +247,13 @@ class Task:
   def example(self, *parts):
     """The example of one input, its parts in the order of `inputs`.
 
+    The default is a dict by their names.
+
     Raises:
       UserError: the model cannot read it.
     """
-    raise NotImplementedError
+    names = (field.name for field in self.inputs)
+    return dict(zip(names, parts, strict=True))
 
   def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
     """The three sequences of a text or a pair, truncated to fit."""
@@ -331,8 +334,8 @@ class Task:
     return list(map(self.answer, examples, by_example))
 
   def public(self, answer) -> dict:
-    """The answer as `bert.load` and the server give it."""
-    raise NotImplementedError
+    """The answer as `bert.load` and the server give it: a dict."""
+    return answer
 
   def describe(self, answer) -> str:
     """The answer in a few lines, for the terminal."""
