@@ -10,6 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+__all__ = [
+  "Evaluation",
+  "Field",
+  "Settings",
+  "Task",
+  "load",
+  "main",
+  "register",
+]
+
 if TYPE_CHECKING:
   import os
 
