@@ -29,8 +29,8 @@ BATCH, EPOCHS, LENGTH, RATE = 32, 3, 128, 5e-5
 def read(path):
   """Triples of two texts and a label."""
   with open(path, encoding="utf-8-sig") as reader:
-    rows = csv.reader(reader, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return [(row[3], row[4], int(row[0])) for row in rows][1:]
+    _, *rows = csv.reader(reader, delimiter="\t", quoting=csv.QUOTE_NONE)
+  return [(row[3], row[4], int(row[0])) for row in rows]
 
 
 def encode(tokenizer, rows):
