@@ -1,8 +1,10 @@
-"""What a figure was measured on, and how fast matrices multiply there."""
+"""What the benchmarks share: the machine, timing, commands, random models."""
 
 import os
 import platform
+import random
 import statistics
+import subprocess
 import sys
 import time
 
@@ -10,9 +12,14 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
+import numpy as np
 import tensorflow as tf
 
+import modeling
+from bert.training import checkpoints
+
 ROOT = sys.path[0]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def describe():
@@ -28,22 +35,123 @@ def describe():
   )
 
 
-def seconds(run, repetitions, warmups=2):
-  """Median, minimum and maximum seconds of `run()`."""
+def timed(run):
+  """Seconds of `run()`."""
+  start = time.perf_counter()
+  run()
+  return time.perf_counter() - start
+
+
+def median_seconds(run, repetitions, warmups=0):
+  """Median seconds of `run()`."""
   for _ in range(warmups):
     run()
-  times = []
-  for _ in range(repetitions):
-    start = time.perf_counter()
-    run()
-    times.append(time.perf_counter() - start)
-  return statistics.median(times), min(times), max(times)
+  return statistics.median(timed(run) for _ in range(repetitions))
 
 
-def matmul_peak(size=4096, repetitions=9, dtype="float32"):
-  """Median FLOP/s of a product of two square matrices."""
+def matmul_peak(dtype="float32", size=4096, repetitions=3):
+  """Median FLOP/s of the product of two square matrices."""
   a, b = (tf.cast(tf.random.normal([size, size]), dtype) for _ in range(2))
   product = tf.function(tf.matmul, autograph=False)
-  # A few elements, as NumPy takes long to make an array of all in bfloat16.
-  median, _, _ = seconds(lambda: product(a, b)[0, :9].numpy(), repetitions)
+  # Converting all elements of a bfloat16 tensor to NumPy takes long.
+  median = median_seconds(lambda: product(a, b)[0, :9].numpy(), repetitions, 1)
   return 2 * size**3 / median
+
+
+def in_turns(sides, rounds, warmups=0):
+  """Measures all sides in each round, and prints what `report` prints.
+
+  Args:
+    sides: dict from a name to a function that returns its seconds.
+    rounds: number of measurements of each side.
+    warmups: number of rounds before these that do not count.
+
+  Returns:
+    Dict from the name to a list of seconds.
+  """
+  times = {name: [] for name in sides}
+  for _ in range(warmups + rounds):
+    for name, seconds in sides.items():
+      times[name].append(seconds())
+  times = {name: found[warmups:] for name, found in times.items()}
+  report(times)
+  return times
+
+
+def report(times):
+  """Prints the median of each side, and its ratio to the first side."""
+  first, *_ = times.values()
+  for name, found in times.items():
+    ratios = [a / b for a, b in zip(found, first, strict=True)]
+    line = f"{name}: {statistics.median(found):.4g} s"
+    if len(found) > 1:
+      line += f" ({min(found):.4g} to {max(found):.4g})"
+    if found is not first:
+      line += f", {statistics.median(ratios):.2f} times the first"
+    print(line, flush=True)
+
+
+def run(*command):
+  """Standard output of a command; ends with its log if it fails."""
+  # The scripts would take these settings for those of the user.
+  environment = {**os.environ}
+  environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+  finished = subprocess.run(
+    command, capture_output=True, text=True, env=environment
+  )
+  if finished.returncode:
+    sys.exit(f"failed: {' '.join(command)}\n{finished.stderr}")
+  return finished.stdout
+
+
+def script(name, *flags):
+  """Runs one of the scripts at the root; returns its standard output."""
+  return run(sys.executable, os.path.join(ROOT, name), *flags)
+
+
+def make_config(layers, hidden):
+  """A BertConfig with the usual proportions and 30,522 word pieces."""
+  return modeling.BertConfig(
+    30522,
+    hidden_size=hidden,
+    num_hidden_layers=layers,
+    num_attention_heads=max(1, hidden // 64),
+    intermediate_size=4 * hidden,
+    type_vocab_size=2,
+  )
+
+
+def write_model(folder, layers, hidden):
+  """Writes a released model with random weights; its words are numbers."""
+  config = make_config(layers, hidden)
+  pieces = SPECIAL + list(map(str, range(config.vocab_size - len(SPECIAL))))
+  rng = np.random.default_rng(0)
+  weights = {
+    name: rng.normal(0, 0.02, shape).astype(np.float32)
+    for name, shape in modeling.variable_shapes(config).items()
+  }
+  contents = {
+    "vocab.txt": "\n".join(pieces) + "\n",
+    "bert_config.json": config.to_json_string(),
+  }
+  os.makedirs(folder)
+  checkpoints.write_release(folder, weights, contents)
+
+
+def make_texts(count, shortest=4, longest=60):
+  """Texts of random words of the vocabulary that `write_model` writes."""
+  rng = random.Random(1)
+  return [
+    " ".join(
+      str(rng.randrange(30_000)) for _ in range(rng.randint(shortest, longest))
+    )
+    for _ in range(count)
+  ]
+
+
+def write_table(path, texts):
+  """Writes a TSV file with the columns text and label."""
+  with open(path, "w", encoding="utf-8") as writer:
+    writer.write("text\tlabel\n")
+    for row, text in enumerate(texts):
+      writer.write(f"{text}\t{'yes' if row % 2 else 'no'}\n")

@@ -1,107 +1,148 @@
-"""Predicting many short sentences, against the same padded to 128.
+"""Prediction of a table by run_classifier.py, as a whole command.
 
-    python benchmarks/predict.py BERT_DIR [ROWS]
+    python benchmarks/predict.py [--torch=PYTHON] [--rows=10000] [--rounds=5]
+        [--layers=6] [--hidden=384] [--words=60]
 
-Makes ROWS (100,000) sentences of 4 to 16 words of the vocabulary, 12 pieces
-with [CLS] and [SEP] on average, trains a classifier for a few steps, and times
-`run_classifier.py` as a whole process: --do_predict on a table; the same on a
-tenth of it, and on this tenth with --pad_to_max_length; and --predict_file on
-all and on a tenth. Prints the time and the peak memory of each, the ratio of
-the times per row, and whether the labels are equal.
+Trains a classifier with random weights for a few steps, and predicts ROWS texts
+of 4 to WORDS words, 32 at a time. These commands take turns: --do_predict; the
+same with --pad_to_max_length; --precision=bfloat16; and with --torch, the
+Python of an environment with torch and transformers, a script that pads each
+batch to its longest row and predicts in the order of the file. Probabilities of
+this script and ours must be equal within 1e-4.
 """
 
-import os
-import random
-import re
-import subprocess
+import argparse
+import functools
 import sys
 import tempfile
-import time
 
 import machine
 
-BATCH = 64
+BATCH = 32
+
+PEER = """
+import csv, os, sys
+import torch, transformers
+
+folder, table, output, batch = sys.argv[1:]
+torch.set_num_threads(os.cpu_count())
+with open(table, encoding="utf-8", newline="") as reader:
+  texts = [line.rstrip("\\n").split("\\t")[0] for line in reader][1:]
+tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+model = transformers.BertForSequenceClassification.from_pretrained(folder)
+model.eval()
+collate = transformers.DataCollatorWithPadding(tokenizer)
+encoded = tokenizer(texts, truncation=True, max_length=128)
+rows = [
+  {name: values[i] for name, values in encoded.items()}
+  for i in range(len(texts))
+]
+loader = torch.utils.data.DataLoader(rows, int(batch), collate_fn=collate)
+with torch.inference_mode(), open(output, "w", newline="") as writer:
+  table = csv.writer(writer, delimiter="\\t")
+  for features in loader:
+    table.writerows(model(**features).logits.softmax(-1).tolist())
+"""
 
 
-def write_table(path, words, rows):
-  rng = random.Random(1)
-  with open(path, "w", encoding="utf-8") as writer:
-    writer.write("text\tlabel\n")
-    for row in range(rows):
-      text = " ".join(rng.choices(words, k=rng.randint(4, 16)))
-      writer.write(f"{text}\t{'yes' if row % 2 else 'no'}\n")
+def train(folder):
+  """Trains a classifier on a few rows."""
+  machine.script(
+    "run_classifier.py",
+    "--task_name=custom",
+    "--do_train",
+    f"--train_file={folder}/train.tsv",
+    f"--init_checkpoint={folder}/release",
+    f"--output_dir={folder}/model",
+  )
 
 
-def run(folder, *flags):
-  """(seconds, peak of memory in MB) of a run of run_classifier.py."""
-  command = [sys.executable, os.path.join(machine.ROOT, "run_classifier.py")]
-  with (
-    open(os.path.join(folder, "answers.tsv"), "wb") as out,
-    open(os.path.join(folder, "log"), "wb") as log,
+def predict(folder, *flags):
+  """Predicts the table."""
+  machine.script(
+    "run_classifier.py",
+    "--task_name=custom",
+    "--do_predict",
+    f"--test_file={folder}/test.tsv",
+    f"--init_checkpoint={folder}/model",
+    f"--predict_batch_size={BATCH}",
+    f"--output_dir={folder}/ours",
+    *flags,
+  )
+
+
+def make_peer(folder, python):
+  """A function that predicts the table with transformers."""
+  machine.script(
+    "convert_checkpoint.py",
+    "--to=huggingface",
+    f"--model_dir={folder}/model",
+    f"--output_dir={folder}/peer_model",
+  )
+  with open(f"{folder}/peer.py", "w", encoding="utf-8") as writer:
+    writer.write(PEER)
+  paths = [f"{folder}/{name}" for name in ("peer.py", "peer_model", "test.tsv")]
+  command = [python, *paths, f"{folder}/peer", f"{BATCH}"]
+  return functools.partial(machine.run, *command)
+
+
+def largest_difference(folder):
+  """Between the probabilities of both sides."""
+  tables = []
+  for name in ("ours/test_results.tsv", "peer"):
+    with open(f"{folder}/{name}", encoding="utf-8") as reader:
+      tables.append([float(x) for line in reader for x in line.split("\t")])
+  return max(abs(a - b) for a, b in zip(*tables, strict=True))
+
+
+def parse_flags():
+  parser = argparse.ArgumentParser(usage=__doc__)
+  parser.add_argument("--torch")
+  for name, default in (
+    ("rows", 10_000),
+    ("rounds", 5),
+    ("layers", 6),
+    ("hidden", 384),
+    ("words", 60),
   ):
-    start = time.perf_counter()
-    process = subprocess.Popen([*command, *flags], stdout=out, stderr=log)
-    _, status, usage = os.wait4(process.pid, 0)
-  assert status == 0, flags
-  return time.perf_counter() - start, usage.ru_maxrss / 1024
+    parser.add_argument(f"--{name}", type=int, default=default)
+  return parser.parse_args()
 
 
-def labels_of(path):
-  with open(path, encoding="utf-8") as reader:
-    return [line.split("\t")[1] for line in reader][1:]
-
-
-def main(bert_dir, rows=100_000):
+def main():
+  flags = parse_flags()
   print(machine.describe(), flush=True)
-  with open(f"{bert_dir}/vocab.txt", encoding="utf-8") as reader:
-    words = [w for w in reader.read().split("\n") if re.fullmatch("[a-z]+", w)]
   with tempfile.TemporaryDirectory() as folder:
-    sizes = {"train": 64, "all": rows, "tenth": rows // 10}
-    for name, size in sizes.items():
-      write_table(f"{folder}/{name}.tsv", words, size)
-    model = f"{folder}/model"
-    flags = [
-      "--task_name=custom",
-      f"--vocab_file={bert_dir}/vocab.txt",
-      f"--bert_config_file={bert_dir}/bert_config.json",
-      f"--predict_batch_size={BATCH}",
-    ]
-    train = ["--do_train", f"--train_file={folder}/train.tsv"]
-    start = [f"--init_checkpoint={bert_dir}/bert_model.ckpt"]
-    run(folder, *flags, *train, *start, f"--output_dir={model}")
-    predict = [*flags, "--do_predict", f"--init_checkpoint={model}"]
-    sides = {
-      "all": ("all", []),
-      "tenth": ("tenth", []),
-      "padded": ("tenth", ["--pad_to_max_length"]),
+    machine.write_model(f"{folder}/release", flags.layers, flags.hidden)
+    machine.write_table(f"{folder}/train.tsv", machine.make_texts(64))
+    texts = machine.make_texts(flags.rows, longest=flags.words)
+    machine.write_table(f"{folder}/test.tsv", texts)
+    train(folder)
+    jobs = {
+      "float32": [],
+      "float32, padded": ["--pad_to_max_length"],
+      "bfloat16": ["--precision=bfloat16"],
     }
-    times, labels = {}, {}
-    for side, (table, more) in sides.items():
-      output = f"{folder}/{side}"
-      test = [f"--test_file={folder}/{table}.tsv", f"--output_dir={output}"]
-      times[side], memory = run(folder, *predict, *test, *more)
-      labels[side] = labels_of(f"{output}/test_predictions.tsv")
-      print(f"{side}: {times[side]:.1f} s, {memory:.0f} MB", flush=True)
-    per_row = times["padded"] / (rows // 10) / (times["all"] / rows)
-    print(f"time a row, padded to all: {per_row:.1f}")
-    equal = labels["padded"] == labels["tenth"]
-    print(f"labels equal: {equal}")
-    for side in ("all", "tenth"):
-      with open(f"{folder}/{side}.tsv", encoding="utf-8") as reader:
-        texts = [line.split("\t")[0] for line in reader][1:]
-      with open(f"{folder}/lines", "w", encoding="utf-8") as writer:
-        writer.write("\n".join(texts) + "\n")
-      seconds, memory = run(
-        folder,
-        f"--predict_file={folder}/lines",
-        f"--output_dir={model}",
-        f"--predict_batch_size={BATCH}",
-      )
-      assert labels_of(f"{folder}/answers.tsv") == labels[side]
-      print(f"--predict_file, {side}: {seconds:.1f} s, {memory:.0f} MB")
+    runs = {
+      name: functools.partial(predict, folder, *more)
+      for name, more in jobs.items()
+    }
+    if flags.torch:
+      runs["transformers"] = make_peer(folder, flags.torch)
+    machine.in_turns(
+      {
+        name: functools.partial(machine.timed, run)
+        for name, run in runs.items()
+      },
+      flags.rounds,
+    )
+    if flags.torch:
+      predict(folder)
+      difference = largest_difference(folder)
+      print(f"probabilities differ by {difference:.1e} at most")
+      if difference > 1e-4:
+        sys.exit("the predictions are not equal within 1e-4")
 
 
 if __name__ == "__main__":
-  if len(sys.argv) not in (2, 3):
-    sys.exit(__doc__)
-  main(sys.argv[1], *map(int, sys.argv[2:]))
+  main()

@@ -1,24 +1,25 @@
-"""Compares the runtimes of the encoder, in float32 and in bfloat16.
+"""Vectors of all positions with each runtime, in float32 and in bfloat16.
 
-    python benchmarks/runtimes.py MODEL_DIR [TEXTS] [ROUNDS]
+    python benchmarks/runtimes.py [--torch=PYTHON] [--layers=12] [--hidden=768]
+        [--batch=8] [--length=128] [--rounds=7]
 
-Classifies TEXTS (256) random texts of 4 to 60 words of the vocabulary, in
-batches of 32 and one by one (an eighth of them), with each runtime in turns.
-Prints the median time of ROUNDS (5) rounds per text in milliseconds, and the
-largest difference between a probability and that of TensorFlow in float32.
-MODEL_DIR is the --output_dir of run_classifier.py for single texts or pairs.
+Computes the vectors of one batch of random texts with a model with random
+weights, in turns with TensorFlow, ONNX Runtime and OpenVINO, and with --torch,
+the Python of an environment with torch and transformers, also with PyTorch.
+Prints the seconds of each side, their ratio to TensorFlow in float32, and the
+largest difference from its vectors.
 """
 
-import random
-import re
-import statistics
-import sys
-import time
+import argparse
+import functools
+import os
+import tempfile
 
 import machine
 import numpy as np
+import training_step
 
-from bert.tasks.classifier import Classifier
+import bert
 
 SIDES = (
   ("tensorflow", "float32"),
@@ -29,47 +30,63 @@ SIDES = (
 )
 
 
-def make_texts(model_dir, count, is_pair):
-  with open(f"{model_dir}/vocab.txt", encoding="utf-8") as reader:
-    words = [w for w in reader.read().split("\n") if re.fullmatch("[a-z]+", w)]
-  rng = random.Random(1)
+def make_run(folder, flags, runtime, precision):
+  """A function that returns the mean vectors of the batch."""
+  model = bert.load(
+    folder,
+    task="vectors",
+    pooling="mean",
+    batch_size=flags.batch,
+    max_seq_length=flags.length,
+    precision=precision,
+    runtime=runtime,
+  )
+  words = flags.length - 2  # Without [CLS] and [SEP].
+  texts = machine.make_texts(flags.batch, words, words)
+  return lambda: np.array([found["vector"] for found in model(texts)])
 
-  def text():
-    return " ".join(rng.choices(words, k=rng.randint(4, 60)))
 
-  return [(text(), text()) if is_pair else (text(),) for _ in range(count)]
+def parse_flags():
+  parser = argparse.ArgumentParser(usage=__doc__)
+  parser.add_argument("--torch")
+  for name, default in (
+    ("layers", 12),
+    ("hidden", 768),
+    ("batch", 8),
+    ("length", 128),
+    ("rounds", 7),
+  ):
+    parser.add_argument(f"--{name}", type=int, default=default)
+  return parser.parse_args()
 
 
-def main(model_dir, texts=256, rounds=5):
+def main():
+  flags = parse_flags()
   print(machine.describe(), flush=True)
-  classifiers = [
-    Classifier(model_dir, 32, precision, runtime)
-    for runtime, precision in SIDES
-  ]
-  texts = make_texts(model_dir, int(texts), classifiers[0].is_pair)
-  few = texts[: len(texts) // 8]
-  reference = classifiers[0].probabilities(texts)
-  times = [([], []) for _ in SIDES]
-  for number in range(int(rounds) + 1):
-    for classifier, (together, single) in zip(classifiers, times, strict=True):
-      start = time.perf_counter()
-      classifier.probabilities(texts)
-      middle = time.perf_counter()
-      for text in few:
-        classifier.probabilities([text])
-      end = time.perf_counter()
-      if number:  # The first is for warming up.
-        together.append(1000 * (middle - start) / len(texts))
-        single.append(1000 * (end - middle) / len(few))
-  for side, classifier, measured in zip(SIDES, classifiers, times, strict=True):
-    together, single = map(statistics.median, measured)
-    difference = np.abs(classifier.probabilities(texts) - reference).max()
-    print(
-      f"{' '.join(side)}: {together:.2f} ms in a batch, {single:.2f} ms alone, "
-      f"difference {difference:.1e}",
-      flush=True,
-    )
+  sizes = flags.layers, flags.hidden, flags.batch, flags.length
+  with tempfile.TemporaryDirectory() as folder:
+    machine.write_model(f"{folder}/model", flags.layers, flags.hidden)
+    os.environ["BERT_CACHE"] = folder  # Runtimes keep the model's graph there.
+    runs = {
+      " ".join(side): make_run(f"{folder}/model", flags, *side)
+      for side in SIDES
+    }
+    sides = {
+      name: functools.partial(machine.median_seconds, run, training_step.STEPS)
+      for name, run in runs.items()
+    }
+    if flags.torch:
+      peer = training_step.torch_side(flags.torch, sizes)
+      for precision in ("float32", "bfloat16"):
+        sides[f"PyTorch {precision}"] = functools.partial(
+          peer, "forward", precision
+        )
+    machine.in_turns(sides, flags.rounds, warmups=1)
+    vectors = {name: run() for name, run in runs.items()}
+  first, *_ = vectors.values()
+  for name, found in vectors.items():
+    print(f"{name}: differs by {np.abs(found - first).max():.1e} at most")
 
 
 if __name__ == "__main__":
-  main(*sys.argv[1:])
+  main()

@@ -1,10 +1,11 @@
-"""The other side of encoder_steps.py, for an environment with PyTorch.
+"""The PyTorch side of training_step.py and runtimes.py.
 
     python benchmarks/torch_steps.py LAYERS HIDDEN BATCH LENGTH
 
-Builds transformers' BertForSequenceClassification with random weights. For each
-line `update|forward float32|bfloat16 COUNT` on stdin it prints the median
-seconds of that many steps. bfloat16 is PyTorch's autocast.
+Runs in an environment with torch and transformers. For each line `JOB PRECISION
+COUNT` on stdin, it prints the median seconds of COUNT steps of a model with
+random weights. JOB is update (a classifier), pretraining, or forward (vectors
+of all positions). bfloat16 is PyTorch's autocast.
 """
 
 import statistics
@@ -14,9 +15,11 @@ import time
 import torch
 import transformers
 
+PREDICTIONS = 20
 
-def make_model(layers, hidden):
-  """A classifier of the sizes of training_step.make_config."""
+
+def make_model(kind, layers, hidden):
+  """A model with the sizes of machine.make_config."""
   config = transformers.BertConfig(
     vocab_size=30522,
     hidden_size=hidden,
@@ -26,44 +29,61 @@ def make_model(layers, hidden):
     hidden_act="gelu_new",
     num_labels=2,
   )
-  return transformers.BertForSequenceClassification(config)
+  return kind(config)
 
 
-def make_steps(model, batch, length):
-  """Functions that make one update, and compute all positions' vectors."""
-  ids = torch.randint(0, 30522, [batch, length])
-  labels = torch.randint(0, 2, [batch])
-  mask = torch.ones_like(ids)
+def make_update(model, inputs):
+  """A function that makes one update."""
   optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, eps=1e-6)
 
   def update(autocast):
     model.train()
     with autocast:
-      loss = model(ids, attention_mask=mask, labels=labels).loss
+      loss = model(**inputs).loss
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 
+  return update
+
+
+def make_step(job, layers, hidden, batch, length):
+  """A function that runs one step of a job."""
+  ids = torch.randint(0, 30522, [batch, length])
+  inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+  if job == "pretraining":
+    labels = torch.full_like(ids, -100)
+    labels[:, :PREDICTIONS] = ids[:, :PREDICTIONS]
+    inputs["labels"] = labels
+    inputs["next_sentence_label"] = torch.randint(0, 2, [batch])
+    kind = transformers.BertForPreTraining
+    return make_update(make_model(kind, layers, hidden), inputs)
+  model = make_model(transformers.BertForSequenceClassification, layers, hidden)
+  if job == "update":
+    inputs["labels"] = torch.randint(0, 2, [batch])
+    return make_update(model, inputs)
+
   def forward(autocast):
     model.eval()
     with torch.inference_mode(), autocast:
-      model.bert(ids, attention_mask=mask)
+      model.bert(**inputs)
 
-  return {"update": update, "forward": forward}
+  return forward
 
 
-def main(layers, hidden, batch, length):
-  steps = make_steps(make_model(layers, hidden), batch, length)
+def main(*sizes):
+  steps = {}
   print(torch.__version__, transformers.__version__, flush=True)
   for line in sys.stdin:
-    name, precision, count = line.split()
-    enabled = precision == "bfloat16"
+    job, precision, count = line.split()
+    steps[job] = steps.get(job) or make_step(job, *sizes)
     times = []
     for _ in range(int(count)):
+      enabled = precision == "bfloat16"
       autocast = torch.autocast("cpu", torch.bfloat16, enabled=enabled)
       start = time.perf_counter()
-      steps[name](autocast)
+      steps[job](autocast)
       times.append(time.perf_counter() - start)
     print(statistics.median(times), flush=True)
 

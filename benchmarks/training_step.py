@@ -1,43 +1,36 @@
-"""One update of a classifier against the peak of matrix products.
+"""A training step in float32 and bfloat16: its time, and its share of the peak.
 
-    python benchmarks/training_step.py [LAYERS HIDDEN BATCH LENGTH]
+    python benchmarks/training_step.py [--pretraining] [--torch=PYTHON]
+        [--layers=12] [--hidden=768] [--batch=8] [--length=128] [--rounds=7]
 
-By default 12 layers of width 768, batch 8, length 128, in float32. The products
-of a forward pass are counted, and twice that for the backward pass; what the
-update costs beside them (softmax, normalization, dropout, Adam) lowers the
-share. Peak and step are measured in turn, in one run.
+Fine-tunes a classifier with random weights on random rows, or pre-trains with
+--pretraining. The share is that of the peak of matrix multiplication, measured
+in the same rounds: FLOP of the matrix products of a forward pass, times three.
+With --torch, the Python of an environment with torch and transformers, the same
+update of transformers takes turns with ours.
 """
 
+import argparse
+import os
 import statistics
-import sys
+import subprocess
 
 import machine
 import numpy as np
 import tensorflow as tf
 
-from bert import fusion
-import modeling
+from bert import fusion, variables
+from bert.tasks import pretraining
+from bert.training import estimator, startup, task
+from optimization import Optimization
 import run_classifier
-from bert import variables
-from bert.training import estimator
 
-ROUNDS, STEPS = 3, 4
-
-
-def make_config(layers, hidden):
-  """A BertConfig of the usual proportions, with BERT's English vocabulary."""
-  return modeling.BertConfig(
-    30522,
-    hidden_size=hidden,
-    num_hidden_layers=layers,
-    num_attention_heads=max(1, hidden // 64),
-    intermediate_size=4 * hidden,
-    type_vocab_size=2,
-  )
+PREDICTIONS = 20
+STEPS = 2
 
 
 def layer_flop(config, batch, length, queries):
-  """FLOP of a layer's matrix products, of that many positions' outputs."""
+  """FLOP of the matrix products of a layer for this number of outputs."""
   hidden, wide = config.hidden_size, config.intermediate_size
   projections = 2 * hidden * hidden * (queries + length)  # q, output; k, v
   attention = 2 * queries * length * hidden
@@ -45,72 +38,148 @@ def layer_flop(config, batch, length, queries):
   return 2 * batch * (projections + attention + feed_forward)
 
 
-def forward_flop(config, batch, length):
-  """FLOP of the matrix products that a classifier's forward pass makes.
+def forward_flop(config, batch, length, is_pretraining):
+  """FLOP of the matrix products of a forward pass.
 
-  The last layer's first position is all that the classifier reads, so its
-  queries and feed-forward part count for one position.
+  A classifier needs one position of the last layer. Pre-training is counted
+  with the whole last layer and the products with the vocabulary.
   """
   whole = layer_flop(config, batch, length, length)
-  first = layer_flop(config, batch, length, 1)
-  return whole * (config.num_hidden_layers - 1) + first
+  if not is_pretraining:
+    first = layer_flop(config, batch, length, 1)
+    return whole * (config.num_hidden_layers - 1) + first
+  hidden = config.hidden_size
+  masked = 2 * batch * PREDICTIONS * hidden * (hidden + config.vocab_size)
+  return whole * config.num_hidden_layers + masked
 
 
-def build_step(config, batch, length, precision="float32", store=None):
-  """A function that makes one update on fixed random rows."""
-  store = store or variables.VariableStore()
-  model_fn = run_classifier.model_fn_builder(
-    config,
-    2,
-    None,
-    1e-5,
-    1000,
-    10,
-    use_tpu=False,
-    use_one_hot_embeddings=False,
-    precision=precision,
-  )
+def make_features(config, batch, length, is_pretraining):
+  """One batch of random rows."""
   rng = np.random.default_rng(0)
-  shape = [batch, length]
+
+  def drawn(below, *shape):
+    return tf.constant(rng.integers(0, below, shape), tf.int32)
+
   features = {
-    "input_ids": tf.constant(rng.integers(0, config.vocab_size, shape)),
-    "input_mask": tf.ones(shape, tf.int32),
-    "segment_ids": tf.zeros(shape, tf.int32),
-    "label_ids": tf.constant(rng.integers(0, 2, batch)),
+    "input_ids": drawn(config.vocab_size, batch, length),
+    "input_mask": tf.ones([batch, length], tf.int32),
+    "segment_ids": tf.zeros([batch, length], tf.int32),
   }
+  if not is_pretraining:
+    return {**features, "label_ids": drawn(2, batch)}
+  return {
+    **features,
+    "masked_lm_positions": drawn(length, batch, PREDICTIONS),
+    "masked_lm_ids": drawn(config.vocab_size, batch, PREDICTIONS),
+    "masked_lm_weights": tf.ones([batch, PREDICTIONS]),
+    "next_sentence_labels": drawn(2, batch, 1),
+  }
+
+
+def make_model_fn(config, precision, is_pretraining, **options):
+  """The model_fn of a classifier, or of pre-training with `options`."""
+  if not is_pretraining:
+    return run_classifier.model_fn_builder(
+      config, 2, None, 1e-5, 1000, 10, False, False, precision=precision
+    )
+  return task.build_model_fn(
+    pretraining.PretrainingTask(config, {}, True),
+    config,
+    None,
+    Optimization(1e-5, 1000, 10),
+    precision=precision,
+    **options,
+  )
+
+
+def build_step(config, batch, length, precision, is_pretraining, **options):
+  """A function that makes one update."""
+  store = variables.VariableStore()
+  model_fn = make_model_fn(config, precision, is_pretraining, **options)
+  features = make_features(config, batch, length, is_pretraining)
 
   @tf.function(autograph=False)
   def step():
     with store, fusion.enabled(True):
-      return model_fn(features, None, estimator.ModeKeys.TRAIN, {}).loss
+      spec = model_fn(features, None, estimator.ModeKeys.TRAIN, {})
+    return {"loss": spec.loss, **spec.logged}
 
-  return lambda: step().numpy()
-
-
-def measure(name, step, flop):
-  """Prints the time of a step, of that many FLOP, in turns with the peak."""
-  shares = []
-  print(machine.describe())
-  for _ in range(ROUNDS):
-    peak = machine.matmul_peak(repetitions=5)
-    median, fastest, slowest = machine.seconds(step, STEPS)
-    shares.append(flop / median / peak)
-    print(
-      f"{name}: {median:.3f} s a step (min {fastest:.3f}, max {slowest:.3f}), "
-      f"{flop / median / 1e9:.0f} GFLOP/s; peak {peak / 1e9:.0f} GFLOP/s",
-      flush=True,
-    )
-  print(f"median share of the peak: {statistics.median(shares):.0%}")
+  return lambda: step()["loss"].numpy()
 
 
-def main(layers=12, hidden=768, batch=8, length=128):
-  config = make_config(layers, hidden)
-  measure(
-    f"{layers} x {hidden}, batch {batch}, length {length}",
-    build_step(config, batch, length),
-    3 * forward_flop(config, batch, length),
+def torch_side(python, sizes):
+  """A function (job, precision) -> median seconds in another process.
+
+  Args:
+    python: a Python with torch and transformers.
+    sizes: layers, hidden size, batch size, sequence length.
+  """
+  peer = os.path.join(os.path.dirname(__file__), "torch_steps.py")
+  # Waiting threads must not take the processor from the other side.
+  process = subprocess.Popen(
+    [python, peer, *map(str, sizes)],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+    env=os.environ | {"OMP_WAIT_POLICY": "passive"},
   )
+  print("PyTorch, transformers", process.stdout.readline().strip())
+
+  def seconds(job, precision):
+    process.stdin.write(f"{job} {precision} {STEPS}\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+  return seconds
+
+
+def parse_flags():
+  parser = argparse.ArgumentParser(usage=__doc__)
+  parser.add_argument("--pretraining", action="store_true")
+  parser.add_argument("--torch")
+  for name, default in (
+    ("layers", 12),
+    ("hidden", 768),
+    ("batch", 8),
+    ("length", 128),
+    ("rounds", 7),
+  ):
+    parser.add_argument(f"--{name}", type=int, default=default)
+  return parser.parse_args()
+
+
+def main():
+  flags = parse_flags()
+  startup.keep_freed_memory()
+  print(machine.describe(), flush=True)
+  config = machine.make_config(flags.layers, flags.hidden)
+  sizes = config, flags.batch, flags.length
+  flop = 3 * forward_flop(*sizes, flags.pretraining)
+  job = "pretraining" if flags.pretraining else "update"
+  peer = flags.torch and torch_side(
+    flags.torch, (flags.layers, flags.hidden, flags.batch, flags.length)
+  )
+  for precision in ("float32", "bfloat16"):
+    step = build_step(*sizes, precision, flags.pretraining)
+    peaks = []
+
+    def peak(precision=precision, peaks=peaks):
+      peaks.append(machine.matmul_peak(precision))
+      return flop / peaks[-1]
+
+    sides = {
+      f"{precision}": lambda step=step: machine.median_seconds(step, STEPS),
+      f"{precision}, at the peak": peak,
+    }
+    if peer:
+      sides["PyTorch"] = lambda precision=precision: peer(job, precision)
+    times = machine.in_turns(sides, flags.rounds, warmups=2)
+    ours, at_peak = list(times.values())[:2]
+    share = statistics.median(b / a for a, b in zip(ours, at_peak, strict=True))
+    print(
+      f"{share:.0%} of {statistics.median(peaks) / 1e9:.0f} GFLOP/s", flush=True
+    )
 
 
 if __name__ == "__main__":
-  main(*map(int, sys.argv[1:]))
+  main()

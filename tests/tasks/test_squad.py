@@ -7,6 +7,7 @@ import json
 import os
 import types
 
+import plain_squad
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -14,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenization
-from benchmarks import plain_squad
 from bert.errors import UserError
 from bert.data import records, sequences
 from bert.tasks import squad

@@ -1,8 +1,5 @@
-"""SQuAD's windows and answers, implemented plainly: slow, easy to check."""
+"""SQuAD's windows, implemented plainly: slow, easy to check."""
 
-import math
-
-import tokenization
 from bert.data import sequences
 from bert.tasks import squad
 
@@ -73,51 +70,3 @@ def _answer_places(example, pieces, tokenizer):
     if wanted and [pieces[j][0] for j in of_words[i:]][: len(wanted)] == wanted
   ]
   return (spots or [of_words])[0]
-
-
-def plain_answers(example, windows, results, n_best_size, max_answer_length):
-  """The n best (text, probability) of a question, as SQuAD 1.1 asks for."""
-  spans = []
-  for window, result in zip(windows, results, strict=True):
-    ends = _best(result.end_logits, n_best_size)
-    for start in _best(result.start_logits, n_best_size):
-      for end in ends:
-        is_allowed = (
-          window.token_is_max_context.get(start, False)
-          and end in window.token_to_orig_map
-          and start <= end < start + max_answer_length
-        )
-        if is_allowed:
-          score = float(result.start_logits[start])
-          score += float(result.end_logits[end])
-          spans.append((score, window, start, end))
-  spans.sort(key=lambda span: -span[0])
-  found = {}
-  for score, window, start, end in spans:
-    if len(found) == n_best_size:
-      break
-    found.setdefault(_span_text(example, window, start, end), score)
-  total = sum(math.exp(score) for score in found.values())
-  return [(text, math.exp(score) / total) for text, score in found.items()]
-
-
-def _best(logits, count):
-  return sorted(range(len(logits)), key=lambda i: -logits[i])[:count]
-
-
-def _span_text(example, window, start, end):
-  """The part of the paragraph that the pieces from start to end stand for."""
-  words = window.token_to_orig_map
-  text = " ".join(example.doc_tokens[words[start] : words[end] + 1])
-  pieces = " ".join(window.tokens[start : end + 1])
-  wanted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-  tokens = " ".join(tokenization.BasicTokenizer().tokenize(text))
-  first = tokens.find(wanted)
-  if first < 0:
-    return text
-  in_text = [i for i, char in enumerate(text) if char != " "]
-  in_tokens = [i for i, char in enumerate(tokens) if char != " "]
-  if len(in_text) != len(in_tokens):
-    return text
-  last = in_tokens.index(first + len(wanted) - 1)
-  return text[in_text[in_tokens.index(first)] : in_text[last] + 1]
