@@ -346,6 +346,7 @@ def test_every_block_is_run():
   pages = {
     name: _blocks(page, "(?:shell|python)") for name, page in PAGES.items()
   }
+  del pages["add-a-task.md"]  # test_own_task.py runs it.
   not_run = [pages.pop(name) for name in ("output-folder.md", "scaling.md")]
   assert all(
     re.search(NOT_RUN, block) for blocks in not_run for block in blocks
