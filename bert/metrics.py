@@ -4,6 +4,7 @@ Both are imported on use: that takes a second, which a run that only trains
 should not wait for.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -56,23 +57,25 @@ def f1_macro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def matthews(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Matthews correlation coefficient; 0 if either argument is constant."""
+  """Matthews correlation; 0 if either is constant, NaN if any is NaN."""
   from sklearn import metrics
 
+  if np.isnan(predictions).any():
+    return math.nan
   if _is_constant(label_ids) or _is_constant(predictions):
     return 0.0
   return float(metrics.matthews_corrcoef(label_ids, predictions))
 
 
 def pearson(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Pearson correlation; 0 if either argument is constant."""
+  """Pearson correlation; 0 if either is constant, NaN if any is NaN."""
   from scipy import stats
 
   return _correlation(stats.pearsonr, label_ids, predictions)
 
 
 def spearman(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Spearman rank correlation; 0 if either argument is constant."""
+  """Spearman correlation; 0 if either is constant, NaN if any is NaN."""
   from scipy import stats
 
   return _correlation(stats.spearmanr, label_ids, predictions)
@@ -85,6 +88,8 @@ def mse(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def _correlation(statistic, label_ids, predictions):
+  if np.isnan(predictions).any():
+    return math.nan
   if _is_constant(label_ids) or _is_constant(predictions):
     return 0.0
   with warnings.catch_warnings():

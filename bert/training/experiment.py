@@ -37,6 +37,7 @@ from bert.training import (
   model_folder,
   packed_batches,
   plan,
+  predictor,
   record_files,
   run_record,
   start_checks,
@@ -459,7 +460,7 @@ class Experiment:
     if not self._task.has_eval_loss:  # The program of the prediction will do.
       mode = estimator.ModeKeys.PREDICT
     predictions = _by_example(
-      _collect_losses(model.predict(rows.input_fn, size, mode), losses), rows
+      _collect_losses(self._predictions(model, rows, size, mode), losses), rows
     )
     evaluation = self._task.score(rows, self._answers(rows, predictions))
     if losses:
@@ -471,13 +472,19 @@ class Experiment:
   def _predict(self, model, rows, record):
     """Writes the predictions, and evaluates them if labels are known."""
     size, folder = self._settings.predict_batch_size, self._settings.output_dir
-    predictions = _by_example(model.predict(rows.input_fn, size), rows)
+    predictions = _by_example(self._predictions(model, rows, size), rows)
     answers = self._answers(rows, predictions)
     evaluation = self._task.write(folder, rows, answers)
     if evaluation:
       evaluation.results["global_step"] = model.global_step
       self._write_results(rows.suffix, evaluation)
       self._report([evaluation], record)
+
+  def _predictions(self, model, rows, size, mode=estimator.ModeKeys.PREDICT):
+    """Yields the predictions of each row, which must be finite."""
+    for row in model.predict(rows.input_fn, size, mode):
+      predictor.check_finite(row, f"the model of step {model.global_step}")
+      yield row
 
   def _answers(self, rows, predictions):
     """Yields the answer to each example from the predictions of its rows."""

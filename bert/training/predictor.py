@@ -226,13 +226,7 @@ class Predictor:
     with self._strategy.scope():
       outputs = program(features, encoded)
     outputs = {name: output.numpy() for name, output in outputs.items()}
-    for name, output in outputs.items():
-      if output.dtype.kind == "f" and not np.isfinite(output).all():
-        raise InfiniteOutputError(
-          f"checkpoint {self._store.initial_values.prefix} gives {name} that "
-          f"are infinite or not a number; its files are damaged or its "
-          f"training diverged: pass another checkpoint"
-        )
+    check_finite(outputs, f"checkpoint {self._store.initial_values.prefix}")
     return outputs
 
   def _pad(self, rows, largest):
@@ -335,6 +329,21 @@ class Predictor:
     if not isinstance(size, numbers.Integral) or size < 1:
       raise UserError(f"--batch_size={size!r} is not a whole number above 0")
     devices.check_batch_size("--batch_size", size, self._replicas)
+
+
+def check_finite(outputs: Mapping[str, np.ndarray], source: str) -> None:
+  """Raises InfiniteOutputError if a number is infinite or NaN.
+
+  Args:
+    outputs: arrays by name.
+    source: what gave them, for the message.
+  """
+  for name, output in outputs.items():
+    if output.dtype.kind == "f" and not np.isfinite(output).all():
+      raise InfiniteOutputError(
+        f"{source} gives {name} that are infinite or not a number; its files "
+        f"are damaged or its training diverged: pass another checkpoint"
+      )
 
 
 def _tensor_type(feature):

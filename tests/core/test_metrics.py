@@ -273,3 +273,10 @@ class TestSummarize:
   @pytest.mark.parametrize("name", sorted(metrics.METRICS.keys() - {"mse"}))
   def test_higher_is_better(self, name):
     assert not metrics.is_lower_better(f"eval_{name}")
+
+
+@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+def test_predictions_that_are_no_numbers_have_no_correlation(name):
+  found = metrics.METRICS[name]([0, 1, 1], np.full(3, np.nan))
+  assert np.isnan(found)
+  assert metrics.METRICS[name]([0, 1, 1], np.zeros(3)) == 0
