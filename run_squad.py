@@ -14,13 +14,10 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 import dataclasses
 import os
-from collections.abc import Callable
 
 from absl import flags
 
-import tokenization
 from bert.errors import UserError
-from bert.data import text_files
 from bert.tasks import squad_model, terminal
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad import (
@@ -191,18 +188,9 @@ def make_experiment() -> Experiment:
   return Experiment(task, model, settings)
 
 
-def _given_tokenizer(folder):
-  """The tokenizer that the flags name; None to read texts as `folder` says."""
-  if FLAGS.vocab_file or FLAGS.spm_model_file:
-    return model_flags.load_tokenizer()
-  if not FLAGS["do_lower_case"].present:
-    return None
-  if not FLAGS.bert_config_file:
-    model_flags.check_casing(model_folder.load_config(folder), folder)
-  tokenization.validate_case_matches_checkpoint(
-    FLAGS.do_lower_case, FLAGS.init_checkpoint
-  )
-  return model_folder.load_tokenizer(folder, FLAGS.do_lower_case)
+def _names_files():
+  """Whether flags name the vocabulary or the configuration."""
+  return FLAGS.vocab_file or FLAGS.spm_model_file or FLAGS.bert_config_file
 
 
 def load_reader() -> LoadedModel:
@@ -226,62 +214,27 @@ def load_reader() -> LoadedModel:
   checkpoint = checkpoints.find_checkpoint(path)
   folder = os.path.dirname(checkpoint) or "."
   settings = squad_settings(folder)
-  tokenizer = None if is_trained else _given_tokenizer(folder)
-  if not is_trained and FLAGS.bert_config_file:
-    config = model_flags.load_config(tokenizer, settings.max_seq_length)
+  if is_trained or not _names_files():
+    given = FLAGS["do_lower_case"].present and not is_trained
+    model = model_folder.find_model(
+      folder, FLAGS.do_lower_case if given else None
+    )
   else:
-    config = model_folder.load_config(folder)
-  tokenizer = tokenizer or model_folder.load_tokenizer(
-    folder, model_folder.lower_cases(config, checkpoint)
-  )
+    tokenizer = model_flags.load_tokenizer()
+    config = model_flags.load_config(tokenizer, settings.max_seq_length)
+    model = model_folder.Model(config, tokenizer, checkpoint)
   threshold = squad_model.parse_threshold(
     FLAGS.null_score_diff_threshold, settings.version_2_with_negative
   )
   if threshold == squad_model.AUTO:
     threshold = squad_model.read_threshold([folder])
   return LoadedModel(
-    SquadTask(settings, tokenizer, threshold=threshold),
-    model_folder.Model(config, tokenizer, checkpoint),
+    SquadTask(settings, model.tokenizer, threshold=threshold),
+    model._replace(checkpoint=checkpoint),
     folder,
     batch_size=FLAGS.predict_batch_size,
     precision=FLAGS.precision,
   )
-
-
-def converse(
-  model: LoadedModel,
-  read: Callable[[str], str] = input,
-  write: Callable[[str], object] = print,
-) -> None:
-  """Asks for a text file and for questions on it, until the input ends.
-
-  An empty question asks for another file.
-
-  Args:
-    model: the model.
-    read: from a prompt to a line; raises EOFError at the end.
-    write: shows a line.
-
-  Raises:
-    UserError: the input is not UTF-8.
-  """
-  context = None
-  while True:
-    try:
-      prompt = "context file> " if context is None else "question> "
-      line = terminal.ask(prompt, read).strip()
-    except EOFError:
-      write("")  # The shell's prompt starts on a line of its own.
-      return
-    try:
-      if context is None:
-        context = text_files.read_text(line) if line else None
-      elif not line:
-        context = None
-      else:
-        write(terminal.answer(model, (line, context)))
-    except (UserError, OSError) as error:
-      write(f"error: {error}")
 
 
 def main() -> None:
@@ -292,7 +245,7 @@ def main() -> None:
     flag_checks.require_positive("predict_batch_size")
     flag_checks.check_standard_output()
     flag_checks.warn_of_unused("omit it", "train_file", "predict_file")
-    converse(load_reader())
+    terminal.converse_on_files(load_reader())
   else:
     check_flags()
     make_experiment().run()

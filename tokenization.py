@@ -126,6 +126,16 @@ class _Vocabulary(collections.OrderedDict):
   clear = _clears_cache(collections.OrderedDict.clear)
 
 
+def is_cased(pieces: Iterable[str]) -> bool:
+  """Whether a vocabulary is of a model that tells capitals from small letters.
+
+  A few pieces with capitals may be a user's own, in place of unused ones.
+  """
+  words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
+  capitals = sum(piece.lower() != piece for piece in words)
+  return capitals > len(words) / 50
+
+
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   """An OrderedDict from word piece to id, the index of its line.
 
@@ -136,9 +146,10 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   """
   if vocab_file.endswith(".json"):
     return _load_json_vocab(vocab_file)
-  lines = convert_to_unicode(read_file(vocab_file)).split("\n")
-  if lines[-1] == "":
-    lines.pop()  # The text after the last newline is not a line.
+  text = convert_to_unicode(read_file(vocab_file)).removeprefix("\ufeff")
+  lines = text.split("\n")
+  while lines and not lines[-1].strip():
+    lines.pop()  # The end of a file, and blank lines there, are no pieces.
   return _Vocabulary((line.strip(), index) for index, line in enumerate(lines))
 
 

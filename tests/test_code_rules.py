@@ -14,6 +14,7 @@ _READERS_OF_FLAGS = (
   "bert.training.model_flags",
   "bert.training.settings",
   "bert.training.startup",
+  "bert.tasks.script",
 )
 
 # A reader shall see a task, and the whole model, at once.

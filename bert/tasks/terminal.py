@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from bert.errors import UserError
+from bert.data import text_files
 from bert.tasks.loaded_model import Input, LoadedModel
 from bert.tasks.masked_text import Text
 
@@ -72,6 +73,42 @@ def _parts(fields, lines):
     if field.is_list:
       parts[field.name] = [part.strip() for part in line.split("|")]
   return parts
+
+
+def converse_on_files(
+  model: LoadedModel,
+  read: Callable[[str], str] = input,
+  write: Callable[[str], object] = print,
+) -> None:
+  """Asks for a text file and for questions on it, until the input ends.
+
+  An empty question asks for another file.
+
+  Args:
+    model: the model.
+    read: from a prompt to a line; raises EOFError at the end.
+    write: shows a line.
+
+  Raises:
+    UserError: the input is not UTF-8.
+  """
+  context = None
+  while True:
+    try:
+      prompt = "context file> " if context is None else "question> "
+      line = ask(prompt, read).strip()
+    except EOFError:
+      write("")  # The shell's prompt starts on a line of its own.
+      return
+    try:
+      if context is None:
+        context = text_files.read_text(line) if line else None
+      elif not line:
+        context = None
+      else:
+        write(answer(model, (line, context)))
+    except (UserError, OSError) as error:
+      write(f"error: {error}")
 
 
 def ask(prompt: str, read: Callable[[str], str] = input) -> str:

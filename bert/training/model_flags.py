@@ -181,7 +181,7 @@ def find_repeated(
 def warn_of_casing(pieces: Iterable[str], path: str) -> None:
   """Warns once if --do_lower_case does not suit the word pieces of a file."""
   words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
-  is_cased = any(piece.lower() != piece for piece in words)
+  is_cased = tokenization.is_cased(words)
   # Many scripts have no capitals.
   has_small = any(piece.upper() != piece for piece in words)
   if is_cased == FLAGS.do_lower_case and (is_cased or has_small):

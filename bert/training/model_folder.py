@@ -59,8 +59,8 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
     model_dir: a folder as described above, or a name that
       `downloads.local_path` knows.
     do_lower_case: whether the model reads lower-cased text. Default: as
-      bert_config.json says; without an entry there, True unless the folder's
-      name says "cased".
+      bert_config.json says; without an entry there, as the folder's name says,
+      or else unless the vocabulary has capitals.
 
   Raises:
     UserError: a file is missing, or `do_lower_case` contradicts the folder.
@@ -70,7 +70,7 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   checkpoint = checkpoints.find_checkpoint(model_dir)
   named = _full_path(checkpoint)
   if do_lower_case is None:
-    do_lower_case = lower_cases(config, checkpoint)
+    do_lower_case = lower_cases(config, named)
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 
@@ -90,10 +90,26 @@ def lower_cases(config: modeling.BertConfig, path: str) -> bool:
 
   Args:
     config: its configuration.
-    path: its folder, or a file in it.
+    path: a file in its folder.
   """
-  by_name = named_casing(path) is not False
-  return getattr(config, "do_lower_case", by_name)
+  if hasattr(config, "do_lower_case"):
+    return config.do_lower_case
+  by_name = named_casing(path)
+  if by_name is not None:
+    return by_name
+  vocabulary = find_vocabulary(os.path.dirname(path) or ".")
+  if not vocabulary or vocabulary.endswith(".model"):
+    return True
+  is_cased = tokenization.is_cased(tokenization.load_vocab(vocabulary))
+  if is_cased:
+    logging.log_first_n(
+      logging.WARNING,
+      "%s has capitals, so text is not lower-cased; bert_config.json says "
+      'nothing else (its "do_lower_case" would)',
+      1,
+      vocabulary,
+    )
+  return not is_cased
 
 
 def named_casing(path: str) -> bool | None:

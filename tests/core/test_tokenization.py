@@ -353,6 +353,7 @@ class TestVocabulary:
       b"[PAD]\r\n[UNK]\r\n\xc3\xa9\r\n##x\r\n",
       b"[PAD]\r\n[UNK]\r\n\xc3\xa9\r\n##x",
       b" [PAD]\n[UNK] \n\xc3\xa9\t\n##x \n",
+      b"\xef\xbb\xbf[PAD]\n[UNK]\n\xc3\xa9\n##x\n\n \n",
     ],
   )
   def test_ids_are_line_numbers(self, tmp_path, content):
