@@ -76,16 +76,16 @@ class GraphTokenizer(tf.Module):
     A word is a word or punctuation mark of the basic tokenizer. Bytes that are
     not UTF-8 are ignored.
     """
-    words = self.words(texts)
-    return words.with_values(self.pieces(words.values))
+    words = self._words(texts)
+    return words.with_values(self._pieces(words.values))
 
-  def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+  def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """The words and punctuation marks, string [N, (words)], of texts [N]."""
     chars = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
     codes, rows = chars.flat_values, chars.value_rowids()
     if self._lower_cases:
       codes = _with_final_sigmas(codes, rows)
-    entries = look_up(_characters(self._lower_cases), codes)  # [chars, 3]
+    entries = _look_up(_characters(self._lower_cases), codes)  # [chars, 3]
     outputs = codes[:, tf.newaxis] + entries // 4
     is_present = entries % 4 > 0
     # One element per output from here on.
@@ -106,7 +106,7 @@ class GraphTokenizer(tf.Module):
       validate=False,
     )
 
-  def pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
+  def _pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
     """Ids of the word pieces, int32 [W, (pieces)], of words, string [W]."""
     whole = self._ids.lookup(words)
     is_long = tf.strings.length(words, "UTF8_CHAR") > self._max_word_length
@@ -192,7 +192,7 @@ def _with_final_sigmas(codes, rows):
   As in `str.lower`: it follows a cased letter, and none follows, where some
   characters do not count.
   """
-  letters = look_up(_letter_kinds(), codes)[:, 0]
+  letters = _look_up(_letter_kinds(), codes)[:, 0]
   counted = tf.where(letters != _IGNORED)
   is_cased = tf.gather_nd(letters, counted) == _CASED
   rows = tf.gather_nd(rows, counted)
@@ -224,8 +224,8 @@ _CASED, _IGNORED = 1, 2
 Table = tuple[np.ndarray, np.ndarray]
 
 
-def look_up(table: Table, codes: tf.Tensor) -> tf.Tensor:
-  """The entries, int32 [C, n], of code points, int32 [C]; see `compact`."""
+def _look_up(table: Table, codes: tf.Tensor) -> tf.Tensor:
+  """The entries, int32 [C, n], of code points, int32 [C]; see `_compact`."""
   page_of, pages = table
   page = tf.gather(tf.constant(page_of), codes // _PAGE)
   return tf.gather_nd(
@@ -233,7 +233,7 @@ def look_up(table: Table, codes: tf.Tensor) -> tf.Tensor:
   )
 
 
-def compact(entries: np.ndarray) -> Table:
+def _compact(entries: np.ndarray) -> Table:
   """A table by code point, int32 [0x110000, n], without repeated pages.
 
   Returns:
@@ -304,7 +304,7 @@ def _characters(lower_cases):
           # A part of an ideograph stays alone.
           kind = max(cased[code, 0], cased[other, 0])
           entries[code, i] = 4 * (other - code) + kind
-  return compact(entries)
+  return _compact(entries)
 
 
 @functools.cache
@@ -321,4 +321,4 @@ def _letter_kinds():
       elif ("a" + char + "Σ").lower().endswith("ς"):
         kinds[code] = _IGNORED  # It lets the letter before it count.
   kinds[_cased_entries()[:, 0] == 0] = _IGNORED
-  return compact(kinds)
+  return _compact(kinds)

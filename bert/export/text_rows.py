@@ -6,14 +6,13 @@ import tensorflow as tf
 
 from bert.export.text_graph import GraphTokenizer
 from bert.data import records
+
 from bert.tasks.examples import HEAD_PART
 
 Features = dict[str, tf.Tensor]
 
 
-def parts(
-  pieces: tf.RaggedTensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
-) -> tf.RaggedTensor:
+def _parts(pieces, rows, starts, ends):
   """Parts of rows, [P, (part)].
 
   Args:
@@ -26,20 +25,13 @@ def parts(
   return indices.with_values(tf.gather(pieces.values, indices.values))
 
 
-def share_room(
-  sizes_a: tf.Tensor, sizes_b: tf.Tensor, room: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _share_room(sizes_a, sizes_b, room):
   """`sequences.share_room` for int64 [N] each."""
   kept_a = tf.minimum(sizes_a, tf.maximum((room + 1) // 2, room - sizes_b))
   return kept_a, tf.minimum(sizes_b, room - kept_a)
 
 
-def pack(
-  segments: Sequence[tf.RaggedTensor],
-  vocab: Mapping[str, int],
-  length: tf.Tensor | int | None = None,
-  ends_empty: bool = True,
-) -> Features:
+def _pack(segments, vocab, length=None, ends_empty=True):
   """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], the three sequences int32 [R, S].
 
   Args:
@@ -49,17 +41,14 @@ def pack(
     ends_empty: whether a second segment without pieces has a [SEP].
   """
   one = tf.ones([segments[0].nrows()], tf.int64)
-  columns = [column(vocab["[CLS]"], one)]
+  columns = [_column(vocab["[CLS]"], one)]
   for index, segment in enumerate(segments):
     has_end = one
     if index and not ends_empty:
       has_end = tf.minimum(segment.row_lengths(), 1)
-    columns += [segment, column(vocab["[SEP]"], has_end)]
+    columns += [segment, _column(vocab["[SEP]"], has_end)]
   ids = tf.concat(columns, axis=1)
-  shape = None
-  if length is not None:
-    is_static = isinstance(length, int)
-    shape = [None, length] if is_static else tf.stack([-1, length])
+  shape = None if length is None else tf.stack([-1, length])
   ids, sizes = ids.to_tensor(shape=shape), ids.row_lengths()
   positions = tf.range(tf.shape(ids, tf.int64)[1])
   is_used = positions < sizes[:, tf.newaxis]
@@ -72,27 +61,29 @@ def pack(
 def pack_truncated(
   segments: Sequence[tf.RaggedTensor],
   vocab: Mapping[str, int],
-  length: tf.Tensor | int,
-  pads: bool = True,
+  length: tf.Tensor,
 ) -> Features:
-  """`pack` for one segment or a pair, truncated as in `share_room`.
+  """The three sequences int32 [R, S] of a segment or a pair, cut and padded.
 
-  Rows are padded to `length`, or with `pads=False` to the longest.
+  Args:
+    segments: ids [R, (pieces)] of one or two segments; the longer one is cut
+      first, see `sequences.share_room`.
+    vocab: a vocabulary.
+    length: S.
   """
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
-  shares = share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
-  kept = map(heads, segments, shares)
-  return pack(list(kept), vocab, length if pads else None)
+  shares = _share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
+  return _pack(list(map(_heads, segments, shares)), vocab, length)
 
 
-def heads(pieces: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
+def _heads(pieces, sizes):
   """The first pieces of each row, as many as `sizes` say, int64 [N]."""
   rows = tf.range(pieces.nrows())
-  return parts(pieces, rows, tf.zeros_like(sizes), sizes)
+  return _parts(pieces, rows, tf.zeros_like(sizes), sizes)
 
 
-def column(piece: int, lengths: tf.Tensor) -> tf.RaggedTensor:
+def _column(piece, lengths):
   """Rows that repeat an id, int32 [R, (pieces)]; `lengths` is int64 [R]."""
   values = tf.fill([tf.reduce_sum(lengths)], tf.constant(piece, tf.int32))
   return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
@@ -116,7 +107,7 @@ def read_texts(
   sizes = [part.row_lengths() for part in pieces]
   size_b = sizes[1] if len(texts) > 1 else tf.zeros_like(sizes[0])
   room = settings.max_seq_length - 2 - tf.minimum(size_b, 1)
-  shares = share_room(sizes[0], size_b, room)[: len(texts)]
+  shares = _share_room(sizes[0], size_b, room)[: len(texts)]
   rows = tf.range(pieces[0].nrows())
   if settings.long_text == "mean_windows":
     rows, segments = _windows(pieces, sizes, shares)
@@ -131,10 +122,10 @@ def read_texts(
     for part, size, share, head in zip(
       pieces, sizes, shares, heads, strict=True
     ):
-      first = parts(part, rows, tf.zeros_like(head), head)
-      last = parts(part, rows, size - (share - head), size)
+      first = _parts(part, rows, tf.zeros_like(head), head)
+      last = _parts(part, rows, size - (share - head), size)
       segments.append(tf.concat([first, last], axis=1))
-  return pack(segments, tokenizer.tokenizer.vocab, ends_empty=False), rows
+  return _pack(segments, tokenizer.tokenizer.vocab, ends_empty=False), rows
 
 
 def _head(share):
@@ -158,6 +149,6 @@ def _windows(pieces, sizes, shares):
     )
     index = number * count // of
     segments.append(
-      parts(part, rows, size * index // count, size * (index + 1) // count)
+      _parts(part, rows, size * index // count, size * (index + 1) // count)
     )
   return rows, segments
