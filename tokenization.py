@@ -265,6 +265,43 @@ class FullTokenizer:
         pieces += self._tokenize_word(word)
     return pieces
 
+  def offsets(self, text: str) -> list[tuple[int, int]]:
+    """Start and end in `text` of each piece that `tokenize` gives.
+
+    The characters of a piece may be one of the text, such as those of a Hangul
+    syllable. An accent after a piece belongs to it, even if it is dropped.
+    """
+    if isinstance(self.wordpiece_tokenizer, SentencePieceTokenizer):
+      return self.wordpiece_tokenizer.offsets(text)
+    return [
+      (start + offset, end + offset)
+      for offset, word in _words_of(text)
+      for start, end in self._offsets_in_word(word)
+    ]
+
+  def _offsets_in_word(self, word):
+    """The offsets of the pieces of text without blanks."""
+    pieces = self.tokenize(word)
+    unknown = self.wordpiece_tokenizer.unk_token
+    if word.isascii() and word.isalnum() and unknown not in pieces:
+      ends = itertools.accumulate(len(p.removeprefix("##")) for p in pieces)
+      return list(itertools.pairwise([0, *ends]))
+    basic = self.basic_tokenizer
+    tokens = list(map(self.wordpiece_tokenizer.tokenize, basic.tokenize(word)))
+    sources = _sources(word, basic.do_lower_case)
+    lengths = [len(token) for token in basic.tokenize(word)]
+    if list(map(len, sources)) != lengths:
+      return [(0, len(word))] * len(pieces)
+    spans = []
+    for parts, source in zip(tokens, sources, strict=True):
+      sizes = [len(part.removeprefix("##")) for part in parts]
+      if parts == [unknown]:
+        sizes = [len(source)]
+      for size in sizes:
+        spans.append((source[0], _end(word, source[size - 1])))
+        source = source[size:]
+    return spans
+
   def _tokenize_uncached(self, text):
     """The word pieces of `text`, from `tokenize` of both parts."""
     split = self.wordpiece_tokenizer.tokenize
@@ -297,6 +334,38 @@ class FullTokenizer:
   def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """The word pieces of ids."""
     return convert_by_vocab(self.inv_vocab, ids)
+
+
+def _words_of(text):
+  """Yields the words between blanks, as `tokenize` splits them, with offset."""
+  for match in re.finditer("[^ \n\t]+", text):
+    yield match.start(), match[0]
+
+
+def _sources(text, do_lower_case):
+  """The index of each character's source, for each token of BasicTokenizer.
+
+  Characters are read one by one: those around one do not change how many it
+  becomes.
+  """
+  tokens = [[]]
+  for index, char in enumerate(text):
+    cleaned = _CLEANED[ord(char)]
+    lower = lower_case(cleaned) if do_lower_case else cleaned
+    for found in lower.translate(_SEPARATED):
+      if not found.isspace():
+        tokens[-1].append(index)
+      elif tokens[-1]:
+        tokens.append([])
+  return list(filter(None, tokens))
+
+
+def _end(text, last):
+  """The index after a character and the marks that combine with it."""
+  end = last + 1
+  while end < len(text) and unicodedata.category(text[end]) == "Mn":
+    end += 1
+  return end
 
 
 class _Configurable:
@@ -421,6 +490,24 @@ class SentencePieceTokenizer:
       text = lower_case(text)
     # Encoding to ids first maps unknown text to `unk_token`.
     return [self._model.id_to_piece(i) for i in self._model.encode(text)]
+
+  def offsets(self, text: str) -> list[tuple[int, int]]:
+    """Start and end in `text` of each piece; see `FullTokenizer.offsets`."""
+    sources, lowered = list(range(len(text))), text
+    if self.do_lower_case:
+      parts = list(map(lower_case, text))
+      sources = [i for i, part in enumerate(parts) for _ in part]
+      lowered = "".join(parts)
+    spans = []
+    begin = 0
+    for piece in self._model.encode(lowered, return_type="proto").pieces:
+      shown = piece.surface.lstrip()  # A blank before a word is in its piece.
+      end = begin + len(piece.surface)
+      start = end - len(shown)
+      span = sources[start:end] or [sources[min(start, len(sources) - 1)]] * 2
+      spans.append((span[0], _end(text, span[-1]) if shown else span[0]))
+      begin = end
+    return spans
 
 
 def _is_whitespace(char):

@@ -6,6 +6,8 @@ is read in several overlapping windows (Devlin et al. 2019, sections 4.2 and
 4.3).
 """
 
+from __future__ import annotations
+
 import bisect
 import contextlib
 import dataclasses
@@ -27,6 +29,10 @@ FIRST_UNIQUE_ID = 1_000_000_000
 # The original splits words at these characters only.
 BLANKS = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{BLANKS}]+")
+
+# The original trains on all pieces of the answer's words if its own are not
+# among them. Words have at most about as many.
+_MOST_PIECES = 16
 
 # Words whose pieces are cached, about 100 MB.
 _MAX_CACHED_WORDS = 2**18
@@ -73,6 +79,11 @@ class ReadingSettings:
     return min(self.doc_stride, self.room_for_text(query_length))
 
 
+def join_words(text: str) -> str:
+  """The words of a text, with one blank between them."""
+  return " ".join(_WORD.findall(text))
+
+
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
   """A text that questions refer to.
@@ -90,7 +101,7 @@ class Paragraph:
   title: str = ""
 
   @classmethod
-  def of(cls, context: str, title: str = "") -> "Paragraph":
+  def of(cls, context: str, title: str = "") -> Paragraph:
     """Splits a text at blanks, tabs, newlines and U+202F."""
     words = list(_WORD.finditer(context))
     return cls(
@@ -154,6 +165,8 @@ class InputFeatures:
       not contain the whole answer; None for prediction.
     end_position: position of its last piece, likewise.
     is_impossible: whether the paragraph does not answer the question.
+    pieces: the Pieces of the paragraph; None if they are not at hand.
+    first_piece: index of the window's first among them.
   """
 
   unique_id: int
@@ -168,6 +181,19 @@ class InputFeatures:
   start_position: int | None = None
   end_position: int | None = None
   is_impossible: bool | None = None
+  pieces: Pieces | None = dataclasses.field(
+    default=None, repr=False, compare=False
+  )
+  first_piece: int = dataclasses.field(default=0, compare=False)
+
+  def char_span(self, start: int, end: int) -> tuple[int, int]:
+    """Start and end of the pieces at two positions in the paragraph's text."""
+    before = len(self.tokens) - 1 - len(self.token_to_orig_map)
+    offset = self.first_piece - before
+    return tuple(
+      self.pieces.offsets[position + offset][side]
+      for side, position in enumerate((start, end))
+    )
 
 
 # Reading files.
@@ -326,6 +352,8 @@ def _set_answer(where, question, example):
   )
   if example.start_position < 0:  # Before the first word.
     return False
+  if example.paragraph.context[start : start + len(answer)] == answer:
+    return bool(answer.strip())
   span = slice(example.start_position, example.end_position + 1)
   words = tokenization.whitespace_tokenize(answer)
   return bool(words) and " ".join(words) in " ".join(example.doc_tokens[span])
@@ -334,8 +362,13 @@ def _set_answer(where, question, example):
 # Windows.
 
 
-class _Pieces:
+class Pieces:
   """The word pieces of a paragraph.
+
+  Args:
+    paragraph: the paragraph.
+    tokenize: from a word to its pieces.
+    tokenizer: a FullTokenizer.
 
   Attributes:
     tokens: the pieces.
@@ -345,14 +378,25 @@ class _Pieces:
       none), and the number of pieces.
   """
 
-  def __init__(self, doc_tokens, tokenize, tokenizer):
+  def __init__(self, paragraph, tokenize, tokenizer):
+    self._paragraph, self._tokenizer = paragraph, tokenizer
     self.tokens, self.words, self.starts = [], [], [0]
-    for index, word in enumerate(doc_tokens):
+    for index, word in enumerate(paragraph.doc_tokens):
       pieces = tokenize(word)
       self.tokens += pieces
       self.words += [index] * len(pieces)
       self.starts.append(len(self.tokens))
     self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
+
+  @functools.cached_property
+  def offsets(self) -> list[tuple[int, int]]:
+    """Start and end of each piece in the paragraph's text."""
+    words = self._paragraph
+    return [
+      (start + begin, start + end)
+      for word, start in zip(words.doc_tokens, words.char_starts, strict=True)
+      for begin, end in self._tokenizer.offsets(word)
+    ]
 
 
 class WindowMaker:
@@ -390,7 +434,7 @@ class WindowMaker:
     tokenizer, settings = self._tokenizer, self._settings
     if example.doc_tokens is not self._doc_tokens:
       self._doc_tokens = example.doc_tokens
-      self._pieces = _Pieces(example.doc_tokens, self._tokenize, tokenizer)
+      self._pieces = Pieces(example.paragraph, self._tokenize, tokenizer)
     query = tokenizer.tokenize(example.question_text)
     query = query[: settings.max_query_length]
     windows = _windows(self._pieces, query, tokenizer, settings)
@@ -435,7 +479,15 @@ def _answer_span(example, pieces, tokenizer):
   for start in (*range(begin, stop), *range(first, stop)) if answer else ():
     if tokens[start] == answer[0] and tokens[start : start + size] == answer:
       return start, start + size - 1
-  return first, last
+  start = (example.answer_starts or [None])[0]
+  if start is None or last - first < size + _MOST_PIECES:
+    return first, last
+  # In text without blanks, a "word" is a sentence, or the whole paragraph.
+  end = start + len(example.orig_answer_text)
+  spans = pieces.offsets
+  inside = [i for i in range(first, last + 1) if spans[i][1] > start]
+  inside = [i for i in inside if spans[i][0] < end]
+  return (inside[0], inside[-1]) if inside else (first, last)
 
 
 def _text_before(example):
@@ -492,6 +544,8 @@ def _windows(pieces, query, tokenizer, settings):
       input_ids=ids + padding,
       input_mask=[1] * (last + 1) + padding,
       segment_ids=[0] * first + [1] * (end - start + 1) + padding,
+      pieces=pieces,
+      first_piece=start,
     )
     windows.append(features)
   return windows

@@ -15,7 +15,6 @@ import itertools
 import json
 import math
 import operator
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ import tokenization
 from bert.errors import UserError
 from bert.data import files
 from bert.tasks import squad
-from bert.tasks.squad import InputFeatures, Paragraph, SquadExample
+from bert.tasks.squad import InputFeatures, SquadExample
 
 # The null odds of a question without any candidate. JSON has no infinity, and
 # no two logits differ by as much.
@@ -36,8 +35,6 @@ NOTHING_ALLOWED = "empty"
 
 # Pads the logits of shorter windows. The sum of two does not overflow.
 _LEAST_LOGIT = float(np.finfo(np.float32).min)
-
-_BLANKS = f"[{squad.BLANKS}]+"
 
 
 class RawResult(NamedTuple):
@@ -72,18 +69,15 @@ class Answer(NamedTuple):
     best_text: text of the best candidate that is not "".
     null_odds: score of no answer minus score of `best_text`, in logits; None in
       SQuAD 1.1, where each question has an answer.
-    words: indices of the first and last word of `best_text` in the paragraph;
-      None if it is not part of the paragraph.
-    chars_before: number of characters in the first word before `best_text`, or
-      about as many, as the pieces tell.
+    span: start and end of `best_text` in the paragraph, in characters; None if
+      it is not part of the paragraph.
   """
 
   text: str
   nbest: list[Candidate]
   best_text: str
   null_odds: float | None = None
-  words: tuple[int, int] | None = None
-  chars_before: int = 0
+  span: tuple[int, int] | None = None
 
   @property
   def probability(self) -> float:
@@ -96,25 +90,6 @@ class Answer(NamedTuple):
     return self._replace(text="" if is_null else self.best_text)
 
 
-def char_span(paragraph: Paragraph, answer: Answer) -> tuple[int, int] | None:
-  """Start and end of an answer's text in the paragraph, in characters.
-
-  None if there is no answer, or if it is not part of the paragraph.
-  """
-  if answer.words is None or not answer.text:
-    return None
-  first, last = answer.words
-  start = paragraph.char_starts[first]
-  end = paragraph.char_starts[last] + len(paragraph.doc_tokens[last])
-  # Punctuation at the ends of these words may not belong to the answer. The
-  # text may occur in them before the answer, too.
-  context, begin = paragraph.context, start + answer.chars_before
-  # The original joins words by one blank, whatever is between them.
-  text = re.compile(_BLANKS.join(map(re.escape, answer.text.split(" "))))
-  found = text.search(context, begin, end) or text.search(context, start, end)
-  return found.span() if found else (start, end)
-
-
 @dataclasses.dataclass(frozen=True)
 class DecodingSettings:
   """How logits become answers.
@@ -123,7 +98,8 @@ class DecodingSettings:
     n_best_size: number of starts and of ends tried in each window, and number
       of candidates listed; at least 1.
     max_answer_length: maximum length of an answer in word pieces.
-    do_lower_case: whether the tokenizer lower-cases.
+    do_lower_case: whether the tokenizer lower-cases; of no effect if the
+      windows know their pieces.
     version_2_with_negative: whether questions may have no answer.
     null_score_diff_threshold: null odds above which there is no answer.
   """
@@ -159,7 +135,7 @@ def answer_question(
   NULL_FOR_SURE.
 
   Args:
-    example: the question; only its `doc_tokens` are used.
+    example: the question; of which the paragraph is used.
     features: its windows.
     results: their logits, in the same order.
     settings: DecodingSettings.
@@ -189,39 +165,12 @@ def answer_question(
   best = next((entry for entry in nbest if entry.text), None)
   if best is None:
     return Answer("", nbest, "", NULL_FOR_SURE)
-  span = found[best.text]
-  word_of = features[span.window].token_to_orig_map
-  words = word_of[span.start], word_of[span.end]
   null_odds = None
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
-  before, word = 0, example.doc_tokens[words[0]]
-  if word.find(best.text) != word.rfind(best.text):
-    before = _chars_before(features[: span.window + 1], span.start)
-  answer = Answer(best.text, nbest, best.text, null_odds, words, before)
+  offsets = _char_span(features, found[best.text])
+  answer = Answer(best.text, nbest, best.text, null_odds, offsets)
   return answer.at_threshold(settings.null_score_diff_threshold)
-
-
-def _chars_before(features, start):
-  """Length of the pieces before `start` in their word.
-
-  Args:
-    features: the windows up to the one that has `start`.
-    start: position of a piece in the last window.
-  """
-  word = features[-1].token_to_orig_map[start]
-  total = 0
-  for feature in features:
-    for position, other in feature.token_to_orig_map.items():
-      is_before = feature is not features[-1] or position < start
-      # Windows overlap, but each piece has its maximum context in one.
-      is_counted = feature.token_is_max_context.get(position, False)
-      if other == word and is_before and is_counted:
-        piece = feature.tokens[position].removeprefix("##")
-        is_unknown = piece == tokenization.UNKNOWN  # Often one character.
-        piece = piece.replace(tokenization.WORD_START, "")
-        total += 1 if is_unknown else len(piece)
-  return total
 
 
 def _logits(features, results):
@@ -302,8 +251,21 @@ def _candidates(found):
   ]
 
 
+def _char_span(features, span):
+  """Start and end of a span in the paragraph; None if pieces are not known."""
+  feature = features[span.window]
+  return feature.pieces and feature.char_span(span.start, span.end)
+
+
 def _text_finder(example, features, do_lower_case):
-  """A function from a span, not that of no answer, to its text."""
+  """A function from a span, not that of no answer, to its text.
+
+  Windows that do not know their pieces are aligned as in the original.
+  """
+  if all(feature.pieces for feature in features):
+    return lambda span: squad.join_words(
+      example.paragraph.context[slice(*_char_span(features, span))]
+    )
   # With SentencePiece, question and paragraph begin with its mark.
   is_sentencepiece = bool(features) and all(
     features[0].tokens[position].startswith(tokenization.WORD_START)

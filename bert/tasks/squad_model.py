@@ -33,7 +33,6 @@ from bert.tasks.squad_decoding import (
   DecodingSettings,
   RawResult,
   answer_question,
-  char_span,
   write_answers,
 )
 from bert.training import estimator, ops, task_file
@@ -221,10 +220,7 @@ class SquadTask(Task):
     if tokenizer:
       self._make_windows = squad.WindowMaker(tokenizer, settings)
       self._decoding = DecodingSettings(
-        settings.n_best_size,
-        settings.max_answer_length,
-        tokenizer.basic_tokenizer.do_lower_case,
-        self._is_v2,
+        settings.n_best_size, settings.max_answer_length, self._is_v2
       )
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
@@ -299,11 +295,12 @@ class SquadTask(Task):
     The offsets are -1 if there is no answer.
     """
     example, found = answer
-    if found.words is None and found.text == NOTHING_ALLOWED:
-      return {"answer": "", "start": -1, "end": -1, "probability": 0.0}
-    start, end = char_span(example.paragraph, found) or (-1, -1)
+    if not (found.text and found.span):
+      probability = 0.0 if found.text == NOTHING_ALLOWED else found.probability
+      return {"answer": "", "start": -1, "end": -1, "probability": probability}
+    start, end = found.span
     return {
-      "answer": found.text,
+      "answer": example.paragraph.context[start:end],
       "start": start,
       "end": end,
       "probability": found.probability,

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert.reports.squad import AnsweredQuestion
 from bert.tasks.squad import SquadExample
-from bert.tasks.squad_decoding import Answer, char_span
+from bert.tasks.squad_decoding import Answer
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -216,7 +216,7 @@ def answered_question(
     question=example.question_text,
     context=example.paragraph.context,
     prediction=answer.text,
-    prediction_span=char_span(example.paragraph, answer),
+    prediction_span=answer.span if answer.text else None,
     golds=list(dict.fromkeys(zip(example.answers, starts, strict=True))),
     exact=exact,
     f1=f1_score,

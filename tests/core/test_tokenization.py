@@ -344,6 +344,27 @@ class TestFullTokenizer:
     assert tokenizer.tokenize("ab AB") == ["ab", "ab"]
 
 
+class TestOffsets:
+  @given(TEXTS, st.booleans())
+  def test_pieces_are_where_they_say(self, small_vocab, text, do_lower_case):
+    tokenizer = tokenization.FullTokenizer(small_vocab, do_lower_case)
+    pieces, offsets = tokenizer.tokenize(text), tokenizer.offsets(text)
+    assert len(offsets) == len(pieces)
+    assert offsets == sorted(offsets)
+    for piece, (start, end) in zip(pieces, offsets, strict=True):
+      assert 0 <= start < end <= len(text)
+      if piece != "[UNK]":
+        shown = tokenizer.basic_tokenizer.tokenize(text[start:end])
+        same = "".join(shown).replace("\u03c2", "\u03c3")
+        assert piece.removeprefix("##").replace("\u03c2", "\u03c3") in same
+
+  def test_marks_belong_to_what_they_follow(self, small_vocab):
+    tokenizer = tokenization.FullTokenizer(small_vocab, True)
+    text = "runn\u0301ing."
+    spans = tokenizer.offsets(text)
+    assert "".join(text[a:b] for a, b in spans) == text
+
+
 class TestVocabulary:
   @pytest.mark.parametrize(
     "content",
@@ -531,6 +552,17 @@ class TestSentencePiece:
   def test_unknown_characters(self, model_file):
     pieces = self.tokenizer(model_file).tokenize("the ☃")
     assert pieces[-1] == "<unk>"
+
+  @given(TEXTS)
+  def test_offsets(self, model_file, text):
+    tokenizer = tokenization.FullTokenizer(None, True, model_file)
+    pieces, offsets = tokenizer.tokenize(text), tokenizer.offsets(text)
+    assert len(offsets) == len(pieces)
+    for piece, (start, end) in zip(pieces, offsets, strict=True):
+      shown = tokenization.lower_case(text[start:end])
+      plain = piece.removeprefix("\u2581")
+      if piece != "<unk>" and plain.isascii():
+        assert plain in shown or not text.isascii()
 
   def test_text_that_reads_like_a_special(self, tmp_path):
     specials = ["[CLS]", "[SEP]", "[MASK]"]

@@ -1,6 +1,5 @@
 """Questions on paragraphs, and the windows that a model reads of them."""
 
-import dataclasses
 import gzip
 import itertools
 import json
@@ -194,7 +193,7 @@ class TestReading:
       qa("good", answers=[("b", 2)]),
       qa("far", answers=[("c", 0)]),
       qa("empty", answers=[("", 0)]),
-      qa("blank", answers=[("d\u00a0e", 6)]),  # Python's words, not its own.
+      qa("blank", answers=[("d\u00a0e", 7)]),
     ]
     path = write(squad_json(*questions, context="a b c d\u00a0e"))
     with caplog.at_level("INFO", logger="absl"):
@@ -211,6 +210,33 @@ class TestReading:
     path = write(squad_json(qa(question="a\ud83d")))
     (example,) = squad.read_squad_examples(path, True)
     assert example.question_text == "a?"
+
+  @pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+      (
+        "Le loyer est de 1\u00a0250\u00a0\u20ac par mois.",
+        "1\u00a0250\u00a0\u20ac",
+      ),
+      ("会場は\u3000東京\u3000国際館\u3000です。", "東京\u3000国際館"),
+      ("The lake holds 48\u2009300 litres.", "48\u2009300"),
+    ],
+  )
+  def test_an_answer_at_its_offset_is_found(self, write, context, answer):
+    question = qa("a", answers=[(answer, context.index(answer))])
+    path = write(squad_json(question, context=context))
+    (example,) = squad.read_squad_examples(path, True)
+    assert example.orig_answer_text == answer
+
+  def test_an_answer_in_text_without_blanks(self, write, small):
+    context = "abab" * 20 + "\u200bba" + "abab" * 20
+    question = qa("a", answers=[("ba", 81)])
+    path = write(squad_json(question, context=context))
+    (example,) = squad.read_squad_examples(path, True)
+    (window,) = featurize([example], small[True], 384, 128, 9, True)
+    span = window.char_span(window.start_position, window.end_position)
+    assert "ba" in context[slice(*span)]
+    assert span[1] - span[0] < 100
 
   @given(st.text(st.sampled_from(ORIGINAL_BLANKS + "ab\u00a0\x0b"), max_size=9))
   def test_words_are_cut_at_the_original_blanks(self, text):
@@ -461,11 +487,11 @@ class TestWindows:
     words = ["a", "b"]
     examples = [squad.SquadExample(n, "a b", words) for n in "xy"]
     x, y = featurize(examples, small[True], 12, 1, 9, False)
-    before = dataclasses.asdict(y)
+    before = repr(y)
     for value in vars(x).values():
       if isinstance(value, list | dict):
         value.clear()
-    assert dataclasses.asdict(y) == before
+    assert repr(y) == before
     assert (y.unique_id, y.example_index) == (1000000001, 1)
 
   def test_paragraphs_are_cut_once(self, small):

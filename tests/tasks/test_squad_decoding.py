@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+import tokenization
 from bert.tasks import squad, squad_decoding
 from bert.tasks.squad_decoding import DecodingSettings, RawResult
 
@@ -35,6 +36,7 @@ def window(pieces, unique_id=0, best_here=None, example_index=0, index=0):
     unique_id=unique_id,
     example_index=example_index,
     doc_span_index=index,
+    pieces=None,
     tokens=["[CLS]", "q", "[SEP]", *flat, "[SEP]"],
     token_to_orig_map=dict(zip(places, words, strict=True)),
     token_is_max_context={
@@ -87,7 +89,7 @@ class Golden:
     fields["token_is_max_context"] = {
       place: place in best_here for place in fields["token_to_orig_map"]
     }
-    return types.SimpleNamespace(**fields)
+    return types.SimpleNamespace(**fields, pieces=None)
 
   def settings(self):
     names = ("n_best_size", "max_answer_length", "do_lower_case")
@@ -477,43 +479,81 @@ class TestPieces:
     ]
 
 
+def read(tokenizer, text, length=384):
+  """A question on a text, and its windows."""
+  asked = squad.SquadExample("q", "", [], paragraph=squad.Paragraph.of(text))
+  asked.doc_tokens = asked.paragraph.doc_tokens
+  settings = squad.ReadingSettings(length, doc_stride=3, max_query_length=1)
+  (windows,) = squad.iterate_windows([asked], tokenizer, settings, False)
+  return asked, windows
+
+
+def answer_at(asked, windows, number, start, end):
+  """The answer from a window's piece `start` to its piece `end`, from 0."""
+  results = [result(feature) for feature in windows]
+  results[number].start_logits[2 + start] = 1.0
+  results[number].end_logits[2 + end] = 1.0
+  return squad_decoding.answer_question(
+    asked, windows, results, DecodingSettings()
+  )
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+  special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+  words = ["cafe", "play", "##ing", "##s", "so", "are", "a", "##b", "b"]
+  path.write_text("\n".join([*special, *words, *",.()北京中文"]), "utf-8")
+  return tokenization.FullTokenizer(str(path))
+
+
+# Text, first and last piece, answer in the text, and in predictions.json if
+# that differs.
+SPANS = [
+  ("Playings ,so", 0, 2, "Playings", None),
+  ("Playings ,so", 0, 1, "Playing", None),
+  ("Playings ,so", 1, 3, "ings ,", None),
+  ("(Playing so,", 1, 3, "Playing so", None),
+  ("北京\t 中文", 0, 2, "北京\t 中", "北京 中"),
+  ("\u3000\u3000北京\u3000中文。", 0, 2, "北京\u3000中", None),
+  ("北\u200b京中文", 2, 3, "中文", None),
+  ("北\u200b京中文", 0, 1, "北\u200b京", None),
+  ("中.ab中,中", 0, 0, "中", None),
+  ("中.ab中,中", 4, 4, "中", None),
+  ("\u2603中\u2603中", 1, 1, "中", None),
+  ("\u2603中\u2603中", 0, 2, "\u2603中\u2603", None),
+  ("so,cafe\u0301.so", 2, 2, "cafe\u0301", None),
+  ("so,caf\u00e9.so", 2, 2, "caf\u00e9", None),
+  ("so\u00a0play.a\u00adb", 1, 1, "play", None),
+  ("so\u00a0play.a\u00adb", 3, 4, "a\u00adb", None),
+]
+
+
 class TestSpans:
-  def span(self, windows, text, number, position):
-    """Offsets of the answer that is one piece of a window."""
-    results = [result(feature) for feature in windows]
-    results[number].start_logits[position] = 1.0
-    results[number].end_logits[position] = 1.0
-    answer = squad_decoding.answer_question(
-      example(text), windows, results, DecodingSettings()
-    )
-    assert answer.text == "中"
-    return squad_decoding.char_span(squad.Paragraph.of(text), answer)
+  @pytest.mark.parametrize(("text", "start", "end", "shown", "written"), SPANS)
+  def test_an_answer_is_the_text_of_its_pieces(
+    self, tokenizer, text, start, end, shown, written
+  ):
+    asked, windows = read(tokenizer, text)
+    answer = answer_at(asked, windows, 0, start, end)
+    assert text[slice(*answer.span)] == shown
+    assert answer.text == (written or shown)
 
-  def test_a_text_that_its_word_repeats(self):
-    pieces = ["中", ".", "a", "##b", "中", ",", "中"]
-    windows = [
-      window([pieces[:5]], 0, best_here={3, 4, 5, 6}),
-      window([pieces[2:]], 1, best_here={5, 6, 7}),
-    ]
-    text = "中.ab中,中"
-    assert self.span(windows, text, 0, 3) == (0, 1)
-    assert self.span(windows, text, 1, 5) == (4, 5)
-    assert self.span(windows, text, 1, 7) == (6, 7)
+  def test_a_text_that_occurs_twice(self, tokenizer):
+    asked, windows = read(tokenizer, "中.ab中,中")
+    assert answer_at(asked, windows, 0, 0, 0).span == (0, 1)
+    assert answer_at(asked, windows, 0, 4, 4).span == (4, 5)
+    assert answer_at(asked, windows, 0, 6, 6).span == (6, 7)
 
-  def test_other_blanks_than_one(self):
-    """The answer's text has single ones, and need not have whole words."""
-    text = "It is  Jim\t Henson, the   north."
-    answer = squad_decoding.Answer(
-      "im Henson,", [], "im Henson,", words=(2, 3), chars_before=1
-    )
-    span = squad_decoding.char_span(squad.Paragraph.of(text), answer)
-    assert span == (8, 19)
-    assert text[slice(*span)] == "im\t Henson,"
-
-  def test_unknown_pieces_before_it(self):
-    windows = [window([["[UNK]", "中", "[UNK]", "中"]])]
-    assert self.span(windows, "\u2603中\u2603中", 0, 4) == (1, 2)
-    assert self.span(windows, "\u2603中\u2603中", 0, 6) == (3, 4)
+  def test_a_window_that_begins_inside_a_word(self, tokenizer):
+    text = "so so Playings are so"
+    asked, windows = read(tokenizer, text, length=8)
+    second = windows[1]
+    assert second.tokens[2].startswith("##")
+    at = second.tokens.index("are") - 2
+    assert answer_at(asked, windows, 1, at, at).span == (15, 18)
+    found = answer_at(asked, windows, 1, at, at + 1)
+    assert text[slice(*found.span)] == found.text == "are so"
 
 
 class TestErrors:
