@@ -110,7 +110,8 @@ def load(
       )
     fields = {}
   default = task.Settings()
-  if folder and model_folder.has_config(folder):
+  is_open = "max_seq_length" not in fields
+  if folder and is_open and model_folder.has_config(folder):
     default = task.default_settings(model_folder.load_config(folder))
   return dataclasses.replace(default, **parse(task.Settings, fields, folder))
 
