@@ -66,7 +66,7 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
   path = os.path.join(folder or "", NAME)
   hints = typing.get_type_hints(cls)
   known = {field.name: field.default for field in dataclasses.fields(cls)}
-  given = dict(fields)
+  given = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
   for name, default in known.items():
     kinds = typing.get_args(hints[name])
     if isinstance(default, tuple):
