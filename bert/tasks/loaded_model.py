@@ -227,6 +227,10 @@ def load(
     UserError: the folder holds no model of that task, or the model has no such
       option.
   """
+  if not model_dir:
+    raise UserError(
+      f"{model_dir!r} is not a model; pass the path of its folder"
+    )
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
   folder = downloads.local_path(os.fspath(model_dir))
   found, model = find_task(folder, task, **options)
@@ -304,7 +308,9 @@ def make_task(
     UserError: see `load`.
   """
   cls = registry.task_class(kind)
-  settings = cls.default_settings(model.config)
+  settings = cls.Settings()
+  if "max_seq_length" not in fields:
+    settings = cls.default_settings(model.config)
   for name in options.keys() - {f.name for f in dataclasses.fields(settings)}:
     raise UserError(f"{name!r} is not an option of a {kind} model; omit it")
   options = {

@@ -142,12 +142,13 @@ class SquadSettings(ReadingSettings):
   init_checkpoint: str | None = None
 
   def check(self) -> None:
-    for name in ("doc_stride", "max_query_length", "n_best_size"):
+    sizes = "doc_stride", "max_query_length", "n_best_size", "max_answer_length"
+    for name in sizes:
       if getattr(self, name) < 1:
         raise ValueError(f"{name} is {getattr(self, name)}, not at least 1")
     threshold = self.null_score_diff_threshold
-    if threshold is not None and type(threshold) not in (int, float):
-      raise ValueError(f"{_THRESHOLD_KEY} is not a number")
+    if threshold is not None and not math.isfinite(threshold):
+      raise ValueError(f"{_THRESHOLD_KEY} is not finite")
 
 
 class Answered(NamedTuple):

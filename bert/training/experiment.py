@@ -373,11 +373,13 @@ class Experiment:
     settings, best = self._settings, self._best
     steps, size = self._num_train_steps, settings.train_batch_size
     self._check_best_is_wanted(model)
+    path = os.path.join(settings.output_dir, task_file.NAME)
     if self._task.kind:
       # Written first: without it a checkpoint cannot be used.
-      path = os.path.join(settings.output_dir, task_file.NAME)
       content = task_file.content(self._task.kind, self._task.settings)
       files.write_file(path, content)
+    elif files.exists(path):  # Of an abandoned training.
+      files.remove(path)
     evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)
@@ -488,10 +490,10 @@ class Experiment:
 
   def _answers(self, rows, predictions):
     """Yields the answer to each example from the predictions of its rows."""
-    examples = (
-      itertools.repeat(None) if rows.examples is None else rows.examples
-    )
-    return map(self._task.answer, examples, predictions)
+    is_known = rows.examples is not None
+    examples = rows.examples if is_known else itertools.repeat(None)
+    pairs = zip(examples, predictions, strict=is_known)
+    return itertools.starmap(self._task.answer, pairs)
 
   def _report(self, evaluations, record):
     """Writes report.html, and what the task stores."""

@@ -9,6 +9,7 @@ into the same settings.
 import dataclasses
 import json
 import os
+import typing
 from collections.abc import Mapping
 
 from bert.errors import UserError
@@ -63,17 +64,18 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
     UserError: a name is unknown, or a value has another type or is wrong.
   """
   path = os.path.join(folder or "", NAME)
-  known = {field.name: field for field in dataclasses.fields(cls)}
-  optional = {name for name in known if "None" in str(known[name].type)}
-  defaults = {
-    name: list(field.default)
-    if isinstance(field.default, tuple)
-    else field.default
-    for name, field in known.items()
-    if name not in optional
-  }
-  given = {k: v for k, v in fields.items() if k not in optional}
-  files.check_settings(path, given, defaults)
+  hints = typing.get_type_hints(cls)
+  known = {field.name: field.default for field in dataclasses.fields(cls)}
+  given = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+  for name, default in known.items():
+    kinds = typing.get_args(hints[name])
+    if isinstance(default, tuple):
+      known[name] = list(default)
+    elif type(None) in kinds:
+      known[name] = kinds[0]()
+      if given.get(name, default) is None:
+        given.pop(name, None)
+  files.check_settings(path, given, known)
   found = {
     name: tuple(value) if isinstance(value, list) else value
     for name, value in fields.items()
@@ -108,7 +110,8 @@ def load(
       )
     fields = {}
   default = task.Settings()
-  if folder and model_folder.has_config(folder):
+  is_open = "max_seq_length" not in fields
+  if folder and is_open and model_folder.has_config(folder):
     default = task.default_settings(model_folder.load_config(folder))
   return dataclasses.replace(default, **parse(task.Settings, fields, folder))
 

@@ -58,6 +58,10 @@ def _results(folder):
   return json.loads((folder / "eval_results.json").read_text())["results"]
 
 
+def _task_of(folder):
+  return json.loads((folder / "task.json").read_text())
+
+
 def _sha256(path):
   return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -131,9 +135,12 @@ def test_what_is_odd_in_the_data_is_logged(pairs, files):
 
 def test_the_folder_says_how_to_use_it(pairs):
   folder, _, _ = pairs
-  assert json.loads((folder / "labels.json").read_text()) == [*PAIR_COUNTS]
-  assert json.loads((folder / "classifier.json").read_text()) == {
+  assert _task_of(folder) == {
+    "task": "classification",
     "kind": "classification",
+    "labels": [*PAIR_COUNTS],
+    "mean": 0.0,
+    "deviation": 1.0,
     "max_seq_length": 24,
     "long_text": "head",
     "is_pair": True,
@@ -262,8 +269,8 @@ def test_a_dialogue_is_answered_as_the_test_set_was(pairs):
     f"--output_dir={folder}",
     stdin="".join(f"{row[1]}\n{row[2]}\n" for row in dev),
   )
-  assert out.count("first text> ") == len(dev) + 1
-  answers = re.findall(r"second text> (\w+)   \((.*)\)\n", out)
+  assert out.count("text a> ") == len(dev) + 1
+  answers = re.findall(r"text b> (\w+)   \((.*)\)\n", out)
   wanted = np.loadtxt(folder / "test_results.tsv")
   assert len(answers) == len(dev)
   for (label, shares), row in zip(answers, wanted, strict=True):
@@ -316,7 +323,7 @@ def multilabel(files):
 def test_several_labels_are_told_of_a_text(multilabel):
   folder, dev = multilabel
   names = ["blue", "green", "red"]
-  assert json.loads((folder / "labels.json").read_text()) == names
+  assert _task_of(folder)["labels"] == names
   probabilities = np.loadtxt(folder / "test_results.tsv", delimiter="\t")
   predictions = probabilities > 0.5
   label_ids = np.array([[name in row["tags"] for name in names] for row in dev])
@@ -434,7 +441,7 @@ def _number_flags(files, **changes):
 
 def _places(folder, name):
   """The places of a file's labels among NUMBERS, in order."""
-  settings = json.loads((folder / "classifier.json").read_text())
+  settings = _task_of(folder)
   spec = {"label_ids": tf.io.FixedLenFeature([], tf.float32)}
   places = []
   for row in tf.data.TFRecordDataset(str(folder / f"{name}.tf_record")):
@@ -466,7 +473,7 @@ def test_numbers_are_measured_by_correlations(numbers):
     "loss": loss,
     "global_step": 24,
   }
-  assert json.loads((numbers / "labels.json").read_text()) == []
+  assert _task_of(numbers)["labels"] == []
 
 
 def test_a_share_is_evaluated_that_was_not_trained_on(numbers, files, tmp_path):
@@ -477,7 +484,7 @@ def test_a_share_is_evaluated_that_was_not_trained_on(numbers, files, tmp_path):
     out = tmp_path / str(seed)
     changes = _number_flags(files, init_checkpoint=numbers, seed=seed)
     _, log = _run(files, out, **changes)
-    shutil.copy(numbers / "classifier.json", out)
+    shutil.copy(numbers / "task.json", out)
     assert _places(out, "eval") == dev
     assert "15 rows for training, 5 for evaluation as there is no" in log
     ours, theirs = _results(out), _results(numbers)
@@ -497,13 +504,11 @@ def test_training_continues_on_the_same_share(numbers, files):
 
 ASK = """
 import json, sys
-from run_classifier import Classifier
+import bert
 answers = []
 for folder, texts in json.load(sys.stdin):
-  model = Classifier(folder, batch_size=3)
   texts = [text if isinstance(text, str) else tuple(text) for text in texts]
-  rows = model.probabilities(texts).tolist()
-  answers.append([rows, [[a.label, a.probabilities] for a in model(texts)]])
+  answers.append(bert.load(folder, batch_size=3)(texts))
 print(json.dumps(answers))
 """
 
@@ -517,17 +522,14 @@ def test_python_gives_the_same_answers(pairs, multilabel, numbers, tmp_path):
   script = tmp_path / "ask.py"
   script.write_text(ASK)
   printed, _ = scripts.fork(script, stdin=json.dumps(questions, default=str))
-  answers = json.loads(printed)
-  for (folder, _), (rows, labeled) in zip(questions, answers, strict=True):
+  for (folder, _), found in zip(questions, json.loads(printed), strict=True):
+    names = _task_of(folder)["labels"]
+    rows = [a["probabilities"] if names else [a["value"]] for a in found]
     wanted = np.loadtxt(folder / "test_results.tsv", ndmin=2)
     wanted = wanted.reshape(np.shape(rows))
     np.testing.assert_allclose(rows, wanted, rtol=1e-4, atol=1e-6)
     _, table = _read_table((folder / "test_predictions.tsv").read_text())
-    names = json.loads((folder / "labels.json").read_text())
-    for (label, shares), row, line in zip(labeled, rows, table, strict=True):
+    for answer, line in zip(found, table, strict=True):
       if names:
-        assert label == line[1]
-        assert shares == dict(zip(names, row, strict=True))
-      else:
-        assert label == row[0]
-        assert shares == {}
+        assert answer["label"] == line[1]
+        assert answer["labels"] == names

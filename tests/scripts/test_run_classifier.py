@@ -45,6 +45,10 @@ def _eval_results(folder, suffix=""):
   return {key: float(v) for key, v in (line.split(" = ") for line in lines)}
 
 
+def _task_of(folder):
+  return json.loads((folder / "task.json").read_text())
+
+
 def test_the_log_tells_what_happens(trained):
   _, output = trained
   assert "loaded 23 variables; 2 initialized" in output
@@ -87,7 +91,16 @@ def test_output_dir_is_a_release(trained, files):
       original, written = json.loads(original), json.loads(written)
       assert written.pop("do_lower_case") is True
     assert original == written
-  assert json.loads((folder / "labels.json").read_text()) == ["0", "1"]
+  assert _task_of(folder) == {
+    "task": "classification",
+    "max_seq_length": 48,
+    "kind": "classification",
+    "labels": ["0", "1"],
+    "mean": 0.0,
+    "deviation": 1.0,
+    "long_text": "head",
+    "is_pair": True,
+  }
 
 
 def test_eval_results_have_the_references_keys(trained):
@@ -155,14 +168,15 @@ def test_another_model_in_output_dir_is_an_error(trained, files):
   before = scripts.tree(folder)
   command = tiny_task.flags(files, folder, task_name="xnli")
   _, error = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
-  assert "labels.json has the labels 0, 1 (classification)" in error
+  assert "task.json has the labels 0, 1 (classification)" in error
   assert scripts.tree(folder) == before
 
 
 def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
   folder = tmp_path / "model"
   shutil.copytree(trained[0], folder)
-  (folder / "labels.json").write_text('["1", "0"]')
+  fields = {**_task_of(folder), "labels": ["1", "0"]}
+  (folder / "task.json").write_text(json.dumps(fields))
   out = tmp_path / "out"
   commands = [
     [*tiny_task.flags(files, out, init_checkpoint=folder), "--do_eval"],
@@ -170,7 +184,7 @@ def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
   ]
   for command in commands:
     _, error = scripts.fork("run_classifier.py", *command, status=2)
-    assert "labels.json has the labels 1, 0 (classification), but" in error
+    assert "task.json has the labels 1, 0 (classification), but" in error
     assert "--task_name=MRPC has 0, 1 (classification); pass" in error
   assert not out.exists()
 
@@ -232,8 +246,7 @@ def test_a_users_processor_works_as_it_always_did(files, tmp_path):
   scripts.fork(script, *flags)
   results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
   assert results.shape == (12, 3)
-  labels = json.loads((tmp_path / "out" / "labels.json").read_text())
-  assert labels == ["sad", "glad", "mad"]
+  assert _task_of(tmp_path / "out")["labels"] == ["sad", "glad", "mad"]
   assert "eval_accuracy" in _eval_results(tmp_path / "out")
 
 
@@ -621,8 +634,7 @@ def test_bfloat16_is_close_to_float32(long_texts, files, tmp_path):
 
 def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
   folder, log = long_texts
-  settings = json.loads((folder / "classifier.json").read_text())
-  assert settings["long_text"] == "mean_windows"
+  assert _task_of(folder)["long_text"] == "mean_windows"
   _, *lines = (files / "data" / "test.tsv").read_text().splitlines()
   out, _ = scripts.fork(
     "run_classifier.py",

@@ -68,7 +68,7 @@ def test_predictions_have_a_label_for_each_word(trained):
   words = [row.split()[0] for row in rows if row]
   expected = (DATA / "test.txt").read_text().split()
   assert words == expected
-  known = json.loads((out / "labels.json").read_text())
+  known = json.loads((out / "task.json").read_text())["labels"]
   assert {row.split()[1] for row in rows if row} <= set(known)
   lines = (out / "entities.jsonl").read_text().splitlines()
   assert len(lines) == 20
@@ -254,7 +254,10 @@ ERRORS = {
     {"keep_best": "bleu"},
     ["--keep_best=bleu", "f1, precision, recall, accuracy"],
   ),
-  "not trained": ({"do_train": None, "do_eval": True}, ["trained tagger"]),
+  "not trained": (
+    {"do_train": None, "do_eval": True},
+    ["trained model (tagging)"],
+  ),
   "no model": (
     {"do_train": None, "do_eval": True, "init_checkpoint": None},
     ["no trained model in --output_dir", "add --do_train"],

@@ -13,9 +13,9 @@ import scripts
 import tensorflow as tf
 import tiny_task
 
+import bert
 from bert.errors import UserError
 from bert.data import records
-from bert.tasks import squad_reader
 from bert.training import checkpoints, summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
@@ -58,6 +58,19 @@ def _write(path, content):
 
 def _read(path):
   return json.loads(path.read_text(encoding="utf-8"))
+
+
+KEY = "null_score_diff_threshold"
+
+
+def _threshold(folder):
+  return _read(folder / "task.json")[KEY]
+
+
+def _set_threshold(folder, threshold):
+  fields = _read(folder / "task.json")
+  fields[KEY] = threshold
+  _write(folder / "task.json", fields)
 
 
 def _flags(files, out, **changes):
@@ -194,7 +207,8 @@ def test_answers_and_scores(trained, files):
   assert "SQuAD 1.1: v1" in page
   assert all(name in page for name in names)
   assert not (out / "null_odds.json").exists()
-  assert not (out / "null_threshold.json").exists()
+  assert _threshold(out) is None
+  assert "exact_match" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_output_dir_is_a_release(trained, files):
@@ -211,11 +225,16 @@ def test_output_dir_is_a_release(trained, files):
     "cls/squad/output_bias": [2],
     "global_step": [],
   }
-  assert _read(out / "squad.json") == {
+  assert _read(out / "task.json") == {
+    "task": "squad",
     "max_seq_length": 96,
     "doc_stride": 40,
     "max_query_length": 24,
     "version_2_with_negative": False,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "null_score_diff_threshold": None,
+    "init_checkpoint": None,
   }
   vocab = (files / "model" / "vocab.txt").read_bytes()
   assert (out / "vocab.txt").read_bytes() == vocab
@@ -285,7 +304,7 @@ def test_layers_are_frozen_and_have_rates_of_their_own(files, tmp_path):
 
 def test_the_best_threshold_is_found_and_stored(trained_v2, files):
   out, log = trained_v2
-  threshold = _read(out / "null_threshold.json")["null_score_diff_threshold"]
+  threshold = _threshold(out)
   predictions, nbest, odds = (
     _read(out / name) for name in (*ANSWERS, "null_odds.json")
   )
@@ -301,7 +320,7 @@ def test_the_best_threshold_is_found_and_stored(trained_v2, files):
   assert predictions == answers(threshold)
   assert (
     f"Predicted no answer above null_score_diff_threshold={threshold:g}. The "
-    f"best threshold is {threshold:g}, stored in {out}/null_threshold.json. "
+    f"best threshold is {threshold:g}, stored in {out}/task.json. "
     f"(best_f1_thresh and best_exact_thresh are those of the official script, "
   ) in log
   exact, f1 = _scores(predictions, dev)
@@ -327,23 +346,23 @@ def test_a_file_without_answers_takes_the_stored_threshold(
   folder, _ = trained_v2
   out = tmp_path / "out"
   shutil.copytree(folder, out)
-  (out / "null_threshold.json").write_text('{"null_score_diff_threshold": 1e9}')
+  _set_threshold(out, 1e9)
   changes = {"predict_file": files / "test.json", **READ_BACK}
   auto = {**changes, "null_score_diff_threshold": "auto"}
   log = _fork(files, out, "--do_predict", **auto)
   predictions = _read(out / "predictions.json")
   assert list(predictions) == list(_read(folder / "predictions.json"))
   assert all(predictions.values())
-  assert f"null_score_diff_threshold=1e+09, from {out}/null_thresh" in log
+  assert f"null_score_diff_threshold=1e+09, from {out}/task.json" in log
   # A given number takes precedence.
   given = {"null_score_diff_threshold": -1e9}
   log = _fork(files, out, "--do_predict", **given, **changes)
   assert "null_odds.json: deleted" not in log  # There are new ones.
   assert not any(_read(out / "predictions.json").values())
-  os.remove(out / "null_threshold.json")
+  _set_threshold(out, None)
   before = scripts.tree(out)
   log = _fork(files, out, "--do_predict", status=2, **auto)
-  assert f"no null_threshold.json in {out};" in log
+  assert f"no threshold in the task.json of {out};" in log
   log = _fork(files, out, "--do_eval", status=2, **changes)
   assert "test.json: question " in log
   assert "has no answer to evaluate with" in log
@@ -352,7 +371,7 @@ def test_a_file_without_answers_takes_the_stored_threshold(
 
 def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
   folder, _ = trained_v2
-  assert (folder / "null_threshold.json").exists()
+  assert _threshold(folder) is not None
   out = tmp_path / "out"
   changes = {
     "init_checkpoint": folder,
@@ -362,7 +381,7 @@ def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
     "version_2_with_negative": True,
   }
   log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
-  assert f"no null_threshold.json in {out};" in log
+  assert f"no threshold in the task.json of {out};" in log
 
 
 def test_further_training_ends_the_stored_threshold(
@@ -381,20 +400,20 @@ def test_further_training_ends_the_stored_threshold(
   # A run that only predicts uses it.
   log = _fork(files, out, "--do_train", "--do_predict", **changes)
   assert "Nothing left to train" in log
-  assert f", from {out}/null_threshold.json" in log
-  stored = (folder / "null_threshold.json").read_bytes()
-  assert (out / "null_threshold.json").read_bytes() == stored
+  assert f", from {out}/task.json" in log
+  stored = (folder / "task.json").read_bytes()
+  assert (out / "task.json").read_bytes() == stored
   changes["num_train_epochs"] = 2
   log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
-  assert f"auto: {out}/null_threshold.json was found before this train" in log
-  assert (out / "null_threshold.json").read_bytes() == stored
+  assert f"auto: that of {out}/task.json was found before this train" in log
+  assert (out / "task.json").read_bytes() == stored
   (before,) = checkpoints.training_checkpoints(str(out))
   assert before == checkpoints.training_checkpoints(str(folder))[0].replace(
     str(folder), str(out)
   )
   changes |= {"predict_file": None, "null_score_diff_threshold": None}
   _fork(files, out, "--do_train", **changes)
-  assert not (out / "null_threshold.json").exists()
+  assert _threshold(out) is None
   assert checkpoints.training_checkpoints(str(out))[-1] != before
 
 
@@ -409,17 +428,17 @@ def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   }
   _fork(files, out, "--do_predict", **changes)
   flags = _read(out / "flags.json")["flags"]
-  settings = _read(folder / "squad.json")
+  settings = _read(folder / "task.json")
+  for name in ("task", "null_score_diff_threshold", "init_checkpoint"):
+    del settings[name]
   assert {name: flags[name] for name in settings} == settings
   assert settings["version_2_with_negative"]
   assert (out / "answer.html").exists()
-  stored = _read(out / "null_threshold.json")
-  (out / "null_threshold.json").write_text('{"null_score_diff_threshold": 1e9}')
+  assert _threshold(out) == _threshold(folder)
+  _set_threshold(out, 1e9)
   changes["predict_file"] = files / "test.json"
   log = _fork(files, out, "--do_predict", **changes)
   assert all(_read(out / "predictions.json").values())
-  key = "null_score_diff_threshold"
-  assert stored[key] == _read(folder / "null_threshold.json")[key]
   # The scores of the earlier predictions are deleted.
   assert "test.json: not scored, because 12 of 12 questions have no ans" in log
   for name in ("eval_results.txt", "eval_results.json", "answer.html"):
@@ -431,8 +450,9 @@ def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
   other, out = tmp_path / "other", tmp_path / "out"
   shutil.copytree(folder, other)
   for name in os.listdir(other):
-    if re.match(r"bert_model.ckpt|null_threshold", name):
+    if name.startswith("bert_model.ckpt"):
       os.remove(other / name)
+  _set_threshold(other, None)
   checkpoint = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
   names = sorted(checkpoint.get_variable_to_shape_map())
   tf.raw_ops.SaveV2(
@@ -447,13 +467,13 @@ def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
   auto = {"null_score_diff_threshold": "auto", **READ_BACK}
   scored = {"predict_file": files / "dev_v2.json", **auto}
   _fork(files, out, "--do_predict", init_checkpoint=other, **scored)
-  assert (out / "null_threshold.json").exists()
+  assert _threshold(out) is not None
   asked = {"predict_file": files / "test.json", **auto}
   log = _fork(files, out, "--do_predict", init_checkpoint=other, **asked)
-  assert f", from {out}/null_threshold.json" in log
+  assert f", from {out}/task.json" in log
   log = _fork(files, out, "--do_predict", init_checkpoint=folder, **asked)
-  assert f"{out}/null_threshold.json is not used" in log
-  assert f", from {folder}/null_threshold.json" in log
+  assert f"{out}/task.json is not used" in log
+  assert f", from {folder}/task.json" in log
 
 
 def test_other_windows_are_another_training(trained, files):
@@ -470,7 +490,7 @@ def test_a_release_alone_answers(trained, files, tmp_path):
   folder, _ = trained
   out = tmp_path / "out"
   out.mkdir()
-  for name in (*WEIGHTS, "squad.json"):
+  for name in (*WEIGHTS, "task.json"):
     shutil.copy(folder / name, out)
   _fork(files, out, "--do_predict", init_checkpoint=None, **READ_BACK)
   assert _read(out / ANSWERS[0]) == _read(folder / ANSWERS[0])
@@ -620,28 +640,30 @@ def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
   assert ask()[0] == ask("--do_lower_case")[0] != cased
 
 
-def test_the_reader_answers_as_the_script(trained_v2, files):
+def test_python_gives_the_same_answers(trained_v2, files):
   folder, _ = trained_v2
-  reader = squad_reader.Reader(str(folder))
   (article,) = _read(files / "dev_v2.json")["data"]
   nbest = _read(folder / ANSWERS[1])
   paragraph = article["paragraphs"][1]
-  for question in paragraph["qas"]:
-    found = reader(question["question"], paragraph["context"])[0]
-    expected = nbest[question["id"]][0]
+  texts = [(q["question"], paragraph["context"]) for q in paragraph["qas"]]
+  answers = bert.load(folder).answers(texts)
+  for question, (_, answer) in zip(paragraph["qas"], answers, strict=True):
+    found, expected = answer.nbest[0], nbest[question["id"]][0]
     assert found.text == expected["text"]
     for name in ("start_logit", "end_logit"):
       assert getattr(found, name) == pytest.approx(expected[name], abs=1e-4)
 
 
-def test_a_reader_with_a_threshold_reads_no_stored_one(trained_v2, tmp_path):
+def test_a_given_threshold_is_used_before_the_stored_one(trained_v2, tmp_path):
   folder = shutil.copytree(trained_v2[0], tmp_path / "model")
-  (folder / "null_threshold.json").write_text("{}")
-  with pytest.raises(UserError, match=r"null_threshold\.json is damaged"):
-    squad_reader.Reader(str(folder))
-  given = {"null_score_diff_threshold": -1.5}
-  reader = squad_reader.Reader(str(folder), decoding=given)
-  assert reader.decoding.null_score_diff_threshold == -1.5
+  texts = ("what was this ?", "Many years before this .")
+  for threshold in (-1e9, 1e9):
+    _set_threshold(folder, threshold)
+    for given, used in (({}, threshold), ({KEY: -threshold}, -threshold)):
+      assert bool(bert.load(folder, **given)(texts)["answer"]) == (used > 0)
+  _set_threshold(folder, "1")
+  with pytest.raises(UserError, match=r"task\.json is damaged"):
+    bert.load(folder, **{KEY: -1.5})
 
 
 def test_names_that_users_import(tmp_path):
@@ -654,7 +676,7 @@ def test_names_that_users_import(tmp_path):
     "run_squad.read_squad_examples, run_squad.convert_examples_to_features, "
     "run_squad.create_model, run_squad.model_fn_builder, run_squad.RawResult, "
     "run_squad.write_predictions, run_squad.get_final_text, "
-    "run_squad.FeatureWriter, run_squad.Reader; from run_squad import *"
+    "run_squad.FeatureWriter; from run_squad import *"
   )
   scripts.fork(script)
 

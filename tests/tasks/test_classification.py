@@ -23,16 +23,16 @@ import modeling
 import tokenization
 from bert import variables
 from bert.errors import UserError
-from bert.tasks import classification, glue, tagging
+from bert.tasks import classification, glue
 from bert.tasks import labels as label_types
+from bert.tasks.classification import ClassificationTask, ClassifierSettings
 from bert.tasks.examples import (
   DataProcessor,
   InputExample,
   InputFeatures,
   input_fn_builder,
 )
-from bert.tasks.tagged_rows import Reading
-from bert.training import checkpoints, estimator
+from bert.training import checkpoints, estimator, task_file
 from bert.training.task import RowSet, build_model_fn
 
 LABEL_IDS = {
@@ -40,11 +40,6 @@ LABEL_IDS = {
   "multilabel": [[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]],
   "regression": [0.5, -1.0, 2.0, 0.0],
 }
-
-# A pair in windows needs [CLS], two [SEP] and a piece of each text.
-WINDOWS_OF_4 = (
-  '{"is_pair": true, "long_text": "mean_windows", "max_seq_length": 4}'
-)
 
 
 def losses_by_hand(kind, logits):
@@ -69,12 +64,15 @@ class Examples(DataProcessor):
     return {"": list(self._examples)}
 
 
-def make_task(kind="classification", **kwargs):
+def make_task(kind="classification", tokenizer=None, **kwargs):
   label_type = LABEL_TYPES[kind]
-  return classification.ClassificationTask(
+  settings = ClassifierSettings(
+    kwargs.pop("max_seq_length", 128), long_text=kwargs.pop("long_text", "head")
+  )
+  return ClassificationTask(
+    settings.with_label_type(label_type),
+    tokenizer,
     "T",
-    kwargs.pop("processor", None),
-    label_type,
     metric_names=label_type.default_metrics,
     **kwargs,
   )
@@ -147,7 +145,8 @@ class TestOutputs:
         )
       ),
       tokenizer=tokenizer,
-      reading=classification.Reading(4, "mean_windows"),
+      max_seq_length=4,
+      long_text="mean_windows",
       balances_labels=True,
     )
     (examples,) = task.examples("train").values()
@@ -348,11 +347,11 @@ class TestScore:
     logits = logits[:, : label_type.num_outputs] - np.float32(0.5)
     task = make_task(kind)
     label_ids = np.array(LABEL_IDS[kind])
-    rows = [
-      [{"logits": row, "label_ids": ids}]
+    answers = (
+      task.answer(None, [{"logits": row, "label_ids": ids}])
       for row, ids in zip(logits, label_ids, strict=True)
-    ]
-    results = task.score(RowSet("dev", "", None, None, 4), iter(rows)).results
+    )
+    results = task.score(RowSet("dev", "", None, None, 4), answers).results
     loss = np.mean(losses_by_hand(kind, logits))
     # Of sets of labels, 101 011 110 100 are given for 101 000 111 010.
     expected = {
@@ -369,8 +368,9 @@ class TestScore:
       {"logits": np.array(row, np.float32), "label_ids": np.int32(1)}
       for row in ([4, 0, 0], [0, 3, 0], [0, 3, 0])
     ]
-    rows = RowSet("dev", "", None, None, 3)
-    (results,) = (make_task().score(rows, iter([windows])).results,)
+    rows, task = RowSet("dev", "", None, None, 3), make_task()
+    answers = iter([task.answer(None, windows)])
+    results = task.score(rows, answers).results
     # The means are 4/3, 2 and 0.
     loss = np.log(np.exp(4 / 3) + np.exp(2) + 1) - 2
     expected = dict.fromkeys(("eval_accuracy", "eval_f1_macro"), 1.0)
@@ -383,45 +383,43 @@ class TestScore:
       make_task().score(rows, iter([]))
 
 
-class TestWritePredictions:
-  @pytest.mark.parametrize("labels", [["0", "1"], ["0", "1", "2"]])
+def write(task, folder, logits):
+  """Writes what a task predicts for a text from its logits."""
+  example = InputExample("a", "text")
+  rows = RowSet("test", "", [example], None, 1)
+  row = {"logits": np.array(logits, np.float32), "label_ids": 0}
+  task.write(str(folder), rows, iter([task.answer(example, [row])]))
+
+
+class TestWrite:
+  def make_task(self, folder, processor, labels=("0", "1")):
+    return ClassificationTask(
+      ClassifierSettings(labels=labels),
+      processor=processor,
+      submission_dir=str(folder / "glue_submission"),
+    )
+
+  @pytest.mark.parametrize("labels", [("0", "1"), ("0", "1", "2")])
   def test_a_submission_has_the_labels_of_the_task(self, tmp_path, labels):
     class Own(glue.MrpcProcessor):
       def get_labels(self):
-        return labels
+        return list(labels)
 
-    task = classification.ClassificationTask(
-      "own",
-      Own(),
-      label_types.Classification(labels),
-      submission_dir=str(tmp_path / "glue_submission"),
-    )
     # The last label is the likeliest.
-    rows = RowSet("test", "", [InputExample("a", "text")], None, 1)
-    logits = np.arange(len(labels), dtype=np.float32)
-    task.write_predictions(str(tmp_path), rows, iter([[{"logits": logits}]]))
+    task = self.make_task(tmp_path, Own(), labels)
+    write(task, tmp_path, np.arange(len(labels)))
     table = (tmp_path / "test_predictions.tsv").read_text().splitlines()
     assert table[1].split("\t")[:2] == ["a", labels[-1]]
     submission = tmp_path / "glue_submission" / "MRPC.tsv"
-    if labels == ["0", "1"]:
+    if labels == ("0", "1"):
       assert submission.read_text() == "index\tprediction\n0\t1\n"
     else:
       assert not submission.parent.exists()
 
   def test_no_new_file_beside_an_old_submission(self, tmp_path, monkeypatch):
     """The process is killed when one of three files has its name."""
-    task = classification.ClassificationTask(
-      "MRPC",
-      glue.MrpcProcessor(),
-      label_types.Classification(["0", "1"]),
-      submission_dir=str(tmp_path / "glue_submission"),
-    )
-    rows = RowSet("test", "", [InputExample("a", "text")], None, 1)
-    first, second = (
-      iter([[{"logits": np.array(row, np.float32)}]])
-      for row in ([0, 1], [1, 0])
-    )
-    task.write_predictions(str(tmp_path), rows, first)
+    task = self.make_task(tmp_path, glue.MrpcProcessor())
+    write(task, tmp_path, [0, 1])
     old = {p: p.read_text() for p in tmp_path.rglob("*.tsv")}
     assert len(old) == 3
     rename = classification.files.rename
@@ -432,85 +430,72 @@ class TestWritePredictions:
 
     monkeypatch.setattr(classification.files, "rename", rename_one)
     with pytest.raises(KeyboardInterrupt):
-      task.write_predictions(str(tmp_path), rows, second)
+      write(task, tmp_path, [1, 0])
     (left,) = tmp_path.rglob("*.tsv")
     assert left.read_text() != old[left]
 
 
-class TestAssets:
-  @pytest.mark.parametrize("kind", LABEL_TYPES)
-  def test_round_trip(self, tmp_path, kind):
-    reading = classification.Reading(7, "head_tail", True)
-    assets = classification.assets(LABEL_TYPES[kind], reading)
-    for name, text in assets.items():
-      (tmp_path / name).write_text(text)
-    label_type, found = classification.read_assets(str(tmp_path))
-    assert type(label_type) is type(LABEL_TYPES[kind])
-    assert list(label_type.labels) == list(LABEL_TYPES[kind].labels)
-    assert found == reading
+def load(folder, **fields):
+  """The settings in a task.json with these fields."""
+  content = json.dumps({"task": "classification", **fields})
+  (folder / "task.json").write_text(content)
+  return task_file.load(ClassificationTask, str(folder))
 
-  def test_the_scale_of_numbers(self, tmp_path):
-    scaled = label_types.Regression(2.5, 0.5)
-    assets = classification.assets(scaled, classification.Reading())
-    for name, text in assets.items():
-      (tmp_path / name).write_text(text)
-    found, _ = classification.read_assets(str(tmp_path))
-    assert (found.mean, found.deviation) == (2.5, 0.5)
 
-  def test_without_settings_they_are_the_originals(self, tmp_path):
-    label_type, reading = classification.read_assets(str(tmp_path))
-    assert label_type is None
-    assert reading == classification.Reading(128, "head", False)
-    (tmp_path / "labels.json").write_text('["nein", "être"]', "utf-8")
-    label_type, _ = classification.read_assets(str(tmp_path))
-    assert isinstance(label_type, label_types.Classification)
-    assert label_type.labels == ["nein", "être"]
+class TestSettings:
+  @pytest.mark.parametrize(
+    "label_type", [*LABEL_TYPES.values(), label_types.Regression(2.5, 0.5)]
+  )
+  def test_round_trip(self, tmp_path, label_type):
+    settings = ClassifierSettings(7, long_text="head_tail", is_pair=True)
+    settings = settings.with_label_type(label_type)
+    content = task_file.content("classification", settings)
+    (tmp_path / "task.json").write_text(content)
+    found = task_file.load(ClassificationTask, str(tmp_path))
+    assert found == settings
+    assert type(found.label_type()) is type(label_type)
+    assert vars(found.label_type()) == vars(label_type)
 
-  def test_settings_by_hand(self, tmp_path):
-    (tmp_path / "labels.json").write_text("[]")
+  def test_by_hand(self, tmp_path):
+    labels = ["nein", "être"]
+    assert load(tmp_path, labels=labels) == ClassifierSettings(
+      128, "classification", ("nein", "être"), 0.0, 1.0, "head", None
+    )
     settings = {"kind": "regression", "mean": 2, "max_seq_length": 5}
     settings |= {"is_pair": True, "long_text": "mean_windows"}
-    (tmp_path / "classifier.json").write_text(json.dumps(settings))
-    label_type, found = classification.read_assets(str(tmp_path))
-    assert label_type.mean == 2
-    assert found == classification.Reading(5, "mean_windows", True)
-
-  def test_the_labels_of_a_tagger_are_not_for_texts(self, tmp_path):
-    for name, text in tagging.assets(["O", "B-A"], "IOB2", Reading()).items():
-      (tmp_path / name).write_text(text)
-    assert classification.read_assets(str(tmp_path))[0] is None
+    found = load(tmp_path, **settings)
+    assert found.label_type().mean == 2
+    shown = found.max_seq_length, found.long_text, found.is_pair
+    assert shown == (5, "mean_windows", True)
 
   @pytest.mark.parametrize(
-    ("name", "text", "reason"),
+    ("fields", "reason"),
     [
-      ("labels.json", "", "invalid JSON"),
-      ("labels.json", '["a"', "invalid JSON"),
-      ("labels.json", '{"a": 1}', "expected a JSON array"),
-      ("labels.json", '"ab"', "expected a JSON array"),
-      ("labels.json", "[0, 1]", "the label 0 is not a string"),
-      ("labels.json", '["a", ["b"]]', r"the label \['b'\] is not a string"),
-      ("labels.json", '["a", null]', "the label None is not a string"),
-      ("labels.json", '["a", "b", "a"]', "the label 'a' occurs 2 times"),
-      ("classifier.json", '{"kind": "regression", "deviation": 0}', "not abov"),
-      ("classifier.json", '{"kind": "regression", "mean": NaN}', "not finite"),
-      ("classifier.json", "\xff", "invalid JSON"),
-      ("classifier.json", "[]", "expected a JSON object"),
-      ("classifier.json", "null", "expected a JSON object"),
-      ("classifier.json", '{"kind": "x"}', "kind='x' is not one of classif"),
-      ("classifier.json", '{"is_pair": "yes"}', 'is_pair is "yes", not true'),
-      ("classifier.json", '{"is_pair": 1}', "is_pair is 1, not true or false"),
-      ("classifier.json", '{"ispair": true}', "'ispair'; known .* 'is_pair'"),
-      ("classifier.json", '{"long_text": "x"}', "long_text='x'; known .*'head"),
-      ("classifier.json", '{"max_seq_length": true}', "not a whole number"),
-      ("classifier.json", '{"max_seq_length": 2}', "is 2, not 3 or more"),
-      ("classifier.json", WINDOWS_OF_4, "is 4, not 5 or more"),
-      ("classifier.json", '{"mean": "a"}', 'mean is "a", not a number'),
+      ({"labels": {"a": 1}}, r'labels is {"a": 1}, not a'),
+      ({"labels": "ab"}, 'labels is "ab", not a'),
+      ({"labels": [0, 1]}, "the label 0 is not a string"),
+      ({"labels": ["a", ["b"]]}, r"the label \['b'\] is not a string"),
+      ({"labels": ["a", None]}, "the label None is not a string"),
+      ({"labels": ["a", "b", "a"]}, "the label 'a' occurs 2 times"),
+      ({"kind": "regression", "deviation": 0}, "not above 0"),
+      ({"kind": "regression", "mean": float("nan")}, "not finite"),
+      ({"kind": "x"}, "kind='x' is not one of classif"),
+      ({"is_pair": "yes"}, 'is_pair is "yes", not true'),
+      ({"is_pair": 1}, "is_pair is 1, not true or false"),
+      ({"ispair": True}, "'ispair'; known .* 'is_pair'"),
+      ({"long_text": "x"}, "long_text='x'; known .*head"),
+      ({"max_seq_length": True}, "not a whole number"),
+      ({"max_seq_length": 2}, "is 2, and must be at least 3"),
+      # A pair in windows needs [CLS], two [SEP] and a piece of each text.
+      (
+        {"is_pair": True, "long_text": "mean_windows", "max_seq_length": 4},
+        "is 4, and must be at least 5",
+      ),
+      ({"mean": "a"}, 'mean is "a", not a number'),
     ],
   )
-  def test_damaged(self, tmp_path, name, text, reason):
-    (tmp_path / "labels.json").write_text('["a", "b"]')
-    (tmp_path / name).write_bytes(text.encode("latin-1"))
+  def test_damaged(self, tmp_path, fields, reason):
     with pytest.raises(UserError, match=f"{reason}.*; copy it again") as error:
-      classification.read_assets(str(tmp_path))
+      load(tmp_path, **{"labels": ["a", "b"], **fields})
     assert "\n" not in str(error.value)
-    assert str(tmp_path / name) in str(error.value)
+    assert str(tmp_path / "task.json") in str(error.value)

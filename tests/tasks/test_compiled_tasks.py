@@ -1,7 +1,5 @@
 """Every step of every task compiles at static shapes, as a TPU needs it."""
 
-import types
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,12 +10,12 @@ from optimization import Optimization
 from bert.data import records
 from bert.tasks import labels as label_types
 from bert.tasks import multiple_choice, pretraining, squad_model, tagging
-from bert.tasks.classification import ClassificationTask
-from bert.tasks.tagged_rows import Reading
+from bert.tasks.choices import Example
+from bert.tasks.classification import ClassificationTask, ClassifierSettings
 from bert.training.estimator import ModeKeys
-from bert.training.task import build_model_fn
+from bert.training.task import Settings, build_model_fn
 
-ROWS, LENGTH, NAMES = 4, 8, ["a", "b", "c"]
+ROWS, LENGTH, NAMES = 4, 8, ("a", "b", "c")
 CONFIG = modeling.BertConfig(
   vocab_size=20,
   hidden_size=8,
@@ -26,17 +24,21 @@ CONFIG = modeling.BertConfig(
   intermediate_size=16,
   max_position_embeddings=LENGTH,
 )
-QUESTION = types.SimpleNamespace(choices=["a", "b", "c"])
+QUESTION = Example("", "", "", list(NAMES))
 TASKS = {
   **{
-    kind: ClassificationTask("", None, label_types.make_label_type(kind, NAMES))
+    kind: ClassificationTask(
+      ClassifierSettings().with_label_type(
+        label_types.make_label_type(kind, NAMES)
+      )
+    )
     for kind in label_types.KINDS
   },
-  "squad": squad_model.SquadTask({}, None, squad_model.ReadingSettings()),
+  "squad": squad_model.SquadTask(),
   "pre-training": pretraining.PretrainingTask(CONFIG, {}, True),
-  "tagging": tagging.TaggingTask({}, NAMES, None, None, Reading()),
+  "tagging": tagging.TaggingTask(tagging.TaggerSettings(labels=NAMES)),
   "multiple choice": multiple_choice.MultipleChoiceTask(
-    {"train": [QUESTION]}, None, LENGTH
+    Settings(LENGTH), examples={"train": [QUESTION]}
   ),
 }
 

@@ -1,16 +1,25 @@
 """Files of predictions."""
 
 import csv
+import functools
 import io
 import os
+import threading
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert.errors import UserError
 from bert.tasks import labels as label_types
 from bert.tasks import prediction_files
+from bert.tasks.classification import (
+  ClassificationTask,
+  ClassifierSettings,
+  Prediction,
+)
 from bert.tasks.examples import InputExample
 
 ODD_TEXT = st.text(
@@ -166,3 +175,200 @@ class TestWritePredictions:
     with pytest.raises(ValueError, match="argument 2 is"):
       self.write(tmp_path, logits=[self.logits[0]] * count)
     assert os.listdir(tmp_path) == []
+
+
+class Stub:
+  """Answers with the length of a text; of a pair, with both lengths."""
+
+  def __init__(self, is_pair=False):
+    self.calls = []
+    self.task = ClassificationTask(
+      ClassifierSettings(kind="regression", is_pair=is_pair)
+    )
+
+  def answers(self, inputs):
+    self.calls.append(inputs)
+    return [Prediction(self._number(*texts), 0) for texts in inputs]
+
+  def _number(self, text_a, text_b=None):
+    number = len(text_a)
+    if text_b is not None:
+      number = 1000 * number + len(text_b)
+    return np.array([number], np.float32)
+
+
+PairStub = functools.partial(Stub, is_pair=True)
+
+
+def answered(content, stub=None):
+  """What `answer_lines` writes to bytes, as rows under the header."""
+  writer = io.StringIO()
+  stub = stub or Stub()
+  prediction_files.answer_lines(stub, io.BytesIO(content), writer, "f.txt")
+  header, *rows = read_table(writer.getvalue())
+  assert header == prediction_files.header(stub.task.label_type)
+  return rows
+
+
+class TestAnswerLines:
+  @pytest.mark.parametrize(
+    ("content", "lengths"),
+    [
+      (b"", []),
+      (b"one\n", [3]),
+      (b"one", [3]),
+      (b"one\nseven..", [3, 7]),
+      (b"\n", [0]),
+      (b"\n\n\nx\n", [0, 0, 0, 1]),
+      (b"one\r\n\r\nseven..\r\n", [3, 0, 7]),
+      (" é€\n".encode(), [3]),
+      # No line ends here but at newlines.
+      ("a\x0bb\x0cc\x85d\u2028e\n".encode(), [9]),
+    ],
+  )
+  def test_one_row_for_each_line(self, content, lengths):
+    expected = [[str(i), str(n)] for i, n in enumerate(lengths)]
+    assert answered(content) == expected
+
+  def test_numbers_run_on(self):
+    lines = [b"x" * (i % 7) for i in range(3000)]
+    stub = Stub()
+    rows = answered(b"\n".join(lines) + b"\n", stub)
+    assert len(stub.calls) > 1
+    assert rows == [[str(i), str(i % 7)] for i in range(3000)]
+
+  def test_a_line_longer_than_what_is_read_at_once(self):
+    rows = answered(b"a\n" + b"x" * (3 * 2**20 + 1) + b"\nbc")
+    assert [float(row[1]) for row in rows] == [1, 3 * 2**20 + 1, 2]
+
+  @given(st.lists(st.integers(0, 5)), st.integers(1, 7), st.booleans())
+  def test_however_the_bytes_come(self, lengths, size, ends):
+    content = b"\n".join(b"x" * n for n in lengths) + b"\n" * ends
+    stub, writer = Stub(), io.StringIO()
+
+    class Dripping(io.BytesIO):
+      def read1(self, limit=-1):
+        return super().read1(min(size, limit))
+
+    prediction_files.answer_lines(stub, Dripping(content), writer, "f.txt")
+    _, *rows = read_table(writer.getvalue())
+    expected = content.decode().split("\n")
+    expected = expected[:-1] if expected[-1] == "" else expected
+    assert [float(row[1]) for row in rows] == [len(line) for line in expected]
+    assert [row[0] for row in rows] == [str(i) for i in range(len(rows))]
+
+  def test_pairs(self):
+    rows = answered(b"ab\tc\n\tx\ny\t\n", PairStub())
+    assert [float(row[1]) for row in rows] == [2001, 1, 1000]
+
+  @pytest.mark.parametrize("end", [b"\n", b"\r\n\n", b"\n" * 1500])
+  def test_empty_lines_after_the_last_pair(self, end):
+    assert answered(b"ab\tc\n" + end, PairStub()) == [["0", "2001"]]
+    assert answered(end, PairStub()) == []
+
+  @pytest.mark.parametrize("name", ["a.csv", "A.CSV.GZ", "a.JsonL"])
+  def test_a_table_is_no_file_of_lines(self, name):
+    with pytest.raises(UserError, match=f"{name} would be read as lines of te"):
+      prediction_files.answer_file(Stub(), name, io.StringIO())
+
+  def test_a_file_of_tensorflows(self, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"a\nabc")
+    writer = io.StringIO()
+    with tf.io.gfile.GFile(str(path), "rb") as reader:
+      prediction_files.answer_lines(Stub(), reader, writer, str(path))
+    assert writer.getvalue() == "id\tnumber\n0\t1\n1\t3\n"
+
+  @pytest.mark.parametrize(
+    ("stub", "content", "message"),
+    [
+      (Stub, b"x\n\xff\n", r"f.txt:2: byte 0 of the line is not UTF-8; conv"),
+      (Stub, b"x\n" * 1500 + b"y\xe9", r"f.txt:1501: byte 1 of the line is no"),
+      (Stub, b"a\tb\n", r"f.txt:1: 2 texts, .*; the model needs one text, per"),
+      (Stub, b"\na\tb\tc\n", r"f.txt:2: 3 texts, "),
+      (
+        PairStub,
+        b"a\tb\nab\n",
+        r"f.txt:2: 1 text, .*; the model needs two texts",
+      ),
+      (PairStub, b"a\tb\n\nc\td", r"f.txt:2: 1 text, .*; the model needs two"),
+      (PairStub, b"\n" * 1500 + b"a\tb", r"f.txt:1: 1 text, "),
+      (PairStub, b"a\tb\n \n", r"f.txt:2: 1 text, "),
+    ],
+  )
+  def test_errors_name_the_line(self, stub, content, message):
+    with pytest.raises(ValueError, match=message) as error:
+      answered(content, stub())
+    assert "\n" not in str(error.value)
+
+  def test_an_error_of_the_reader_is_shown(self):
+    class Broken(io.BytesIO):
+      def read1(self, limit=-1):
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+      prediction_files.answer_lines(Stub(), Broken(), io.StringIO(), "f.txt")
+
+
+class TestPipe:
+  """The reader is a pipe whose other end stays open."""
+
+  @pytest.fixture
+  def pipe(self):
+    """Asks for lines and gives the rows that come for them, with a deadline."""
+    read_end, asked = os.pipe()
+    answered, write_end = os.pipe()
+    errors = []
+
+    def answer():
+      try:
+        with open(read_end, "rb") as reader, open(write_end, "w") as writer:
+          prediction_files.answer_lines(Stub(), reader, writer, "pipe")
+      except ValueError as error:
+        errors.append(error)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    with open(asked, "wb", buffering=0) as ask, open(answered) as rows:
+      yield ask, _until(rows, 20), thread, errors
+    thread.join(20)
+    assert not thread.is_alive()
+
+  def test_answers_come_before_the_reader_ends(self, pipe):
+    ask, rows, _, _ = pipe
+    assert rows() == "id\tnumber\n"
+    ask.write(b"abc\n")
+    assert rows() == "0\t3\n"
+    ask.write(b"a\nab\nsplit")
+    assert [rows(), rows()] == ["1\t1\n", "2\t2\n"]
+    ask.write(b" line\r\nrest")
+    assert rows() == "3\t10\n"
+    ask.close()
+    assert [rows(), rows()] == ["4\t4\n", ""]
+
+  def test_an_error_ends_it_though_the_pipe_stays_open(self, pipe):
+    ask, _, thread, errors = pipe
+    # Nothing may stay behind that reads on: it would hold a lock that the
+    # interpreter needs to shut down.
+    before = threading.active_count()
+    ask.write(b"a\tb\n")
+    thread.join(20)
+    assert not thread.is_alive()
+    assert threading.active_count() == before - 1
+    assert "pipe:1: 2 texts, " in str(errors[0])
+
+
+def _until(lines, seconds):
+  """A function that gives the next line, and fails if none comes in time."""
+
+  def next_line():
+    found = []
+    thread = threading.Thread(
+      target=lambda: found.append(lines.readline()), daemon=True
+    )
+    thread.start()
+    thread.join(seconds)
+    assert found, "no line came"
+    return found[0]
+
+  return next_line

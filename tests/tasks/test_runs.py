@@ -5,9 +5,11 @@ import json
 import pytest
 
 from bert.errors import UserError
-from bert.tasks import classification, glue, runs, tabular
+from bert.tasks import glue, runs, tabular
 from bert.tasks import labels as label_types
+from bert.tasks.classification import ClassifierSettings
 from bert.tasks.examples import content_hash
+from bert.training import task_file
 
 
 def request(**changes):
@@ -31,6 +33,12 @@ def request(**changes):
   return runs.Request(**values | changes)
 
 
+def assets_of(label_type, is_pair=False):
+  """The files of a classifier, beside its weights."""
+  settings = ClassifierSettings(is_pair=is_pair).with_label_type(label_type)
+  return {"task.json": task_file.content("classification", settings)}
+
+
 def make_task(tmp_path, assets, **changes):
   """The task of the only run, with the files of a model."""
   for name, text in assets.items():
@@ -48,10 +56,8 @@ def test_all_is_expanded_beside_other_tasks():
 
 def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
   scaled = label_types.Regression(250.0, 30.0)
-  task = make_task(
-    tmp_path, classification.assets(scaled, classification.Reading())
-  )
-  assert task.assets()["classifier.json"].count("250.0") == 1
+  settings = make_task(tmp_path, assets_of(scaled)).settings
+  assert (settings.mean, settings.deviation) == (250.0, 30.0)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +71,9 @@ def test_the_scale_of_numbers(tmp_path, numbers, mean, deviation):
   table = {"train_file": str(path), "dev_file": str(path)}
   changes = {"task_name": ["custom"], "splits": ("train",), "table": table}
   changes |= {"regression": True, "output_dir": str(tmp_path / "out")}
-  task = make_task(tmp_path, {}, **changes)
-  settings = json.loads(task.assets()["classifier.json"])
-  assert settings["mean"] == pytest.approx(mean)
-  assert settings["deviation"] == deviation
+  settings = make_task(tmp_path, {}, **changes).settings
+  assert settings.mean == pytest.approx(mean)
+  assert settings.deviation == deviation
 
 
 @pytest.fixture
@@ -83,8 +88,7 @@ def split_model(tmp_path):
     "flags": {"seed": 8, "num_seeds": 2, "dev_fraction": 0.25},
     "data": {"train": content_hash(trained.get_train_examples())},
   }
-  label_type = label_types.Classification(["no", "yes"])
-  assets = classification.assets(label_type, classification.Reading())
+  assets = assets_of(label_types.Classification(["no", "yes"]))
   assets["flags.json"] = json.dumps(record)
   return assets, table, trained.get_dev_examples()
 
@@ -264,10 +268,7 @@ def test_flags_that_contradict_the_model(
 )
 def test_a_model_of_another_number_of_texts(tmp_path, name, is_pair, message):
   label_type = label_types.Classification(["0", "1"])
-  reading = classification.Reading(is_pair=is_pair)
-  assets = classification.assets(label_type, reading)
-  if is_pair is None:
-    del assets["classifier.json"]  # As in the original.
+  assets = assets_of(label_type, is_pair)
   text = "1\t1\t1\tA\tB\n"  # A row of either task.
   (tmp_path / "dev.tsv").write_text(f"header\n{text}")
   changes = {"splits": ("dev",), "data_dir": str(tmp_path)}
@@ -282,8 +283,7 @@ def test_a_model_of_another_number_of_texts(tmp_path, name, is_pair, message):
 def test_a_tagger_is_no_classifier(tmp_path, split_model):
   record = {"flags": {"seed": 1}, "data": {"train": "0"}}
   assets = {
-    "labels.json": '["0", "1"]',
-    "tagger.json": '{"scheme": null}',
+    "task.json": '{"task": "tagging", "labels": ["0", "1"]}',
     "flags.json": json.dumps(record),
   }
   for name in ("MRPC", "STS-B"):

@@ -1,7 +1,9 @@
 """Questions on texts: the model, and its use in Python."""
 
+import dataclasses
 import hashlib
 import json
+import math
 import os
 import shutil
 import types
@@ -12,23 +14,33 @@ import tensorflow as tf
 from scipy import special
 
 import modeling
+import run_squad
 import tokenization
 from bert import variables
 from bert.errors import UserError
-from bert.tasks import squad, squad_decoding, squad_model, squad_reader
+from bert.tasks import loaded_model, squad, squad_decoding, squad_model
 from bert.tasks.squad import ReadingSettings
-from bert.tasks.squad_model import SquadTask
-from bert.tasks.squad_reader import Reader
-from bert.training import checkpoints, estimator
+from bert.tasks.loaded_model import LoadedModel
+from bert.tasks.squad_model import SquadSettings, SquadTask
+from bert.training import checkpoints, estimator, model_folder, task_file
 
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 SPANS = ("start_positions", "end_positions")
-SMALL = ReadingSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
+SMALL = SquadSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
 
 
 def write_settings(folder, settings=SMALL):
-  for name, content in SquadTask({}, None, settings).assets().items():
-    (folder / name).write_text(content)
+  content = task_file.content("squad", settings)
+  (folder / "task.json").write_text(content)
+
+
+def read_settings(folder):
+  return task_file.load(SquadTask, folder, is_required=False)
+
+
+def candidates(model, question, context):
+  (found,) = model.answers([(question, context)])
+  return found.answer.nbest
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +240,8 @@ class TestModelFn:
     features["unique_ids"] = tf.range(4)
     with variables.VariableStore(initial_values=values):
       spec = self.build(golden)(features, None, estimator.ModeKeys.PREDICT, {})
-    result = squad_decoding.RawResult(**spec.predictions)
+    names = ("unique_ids", "start_logits", "end_logits")  # The original's.
+    result = squad_decoding.RawResult(*map(spec.predictions.get, names))
     np.testing.assert_array_equal(result.unique_id, range(4))
     logits = np.array([result.start_logits, result.end_logits])
     expected = logits_by_hand(golden, values, *batch_of(golden))
@@ -251,7 +264,7 @@ class TestSettings:
   )
   def test_windows_that_are_impossible(self, changes, part):
     with pytest.raises(UserError, match=part):
-      squad_model.read_assets(None, **{**vars(SMALL), **changes})
+      dataclasses.replace(SMALL, **changes).room_for_text(8)
 
   def test_room_for_text(self):
     reading = ReadingSettings(32, 20, max_query_length=8)
@@ -260,39 +273,39 @@ class TestSettings:
       assert reading.stride_beside(query_length) == stride
 
   def test_they_come_back(self, tmp_path):
-    folder = str(tmp_path)
-    for nothing in (None, folder):
-      assert squad_model.read_assets(nothing) == ReadingSettings()
-      settings = squad_model.read_assets(nothing, doc_stride=9)
-      assert settings == ReadingSettings(doc_stride=9)
-    write_settings(tmp_path)
-    assert squad_model.read_assets(folder) == SMALL
-    settings = squad_model.read_assets(folder, doc_stride=9)
-    assert settings == ReadingSettings(32, 9, 8)
+    for nothing in (None, str(tmp_path)):
+      assert read_settings(nothing) == SquadSettings()
+    for settings in (SMALL, dataclasses.replace(SMALL, n_best_size=7)):
+      write_settings(tmp_path, settings)
+      assert read_settings(str(tmp_path)) == settings
 
   @pytest.mark.parametrize(
-    "content",
+    "fields",
     [
-      "",
-      "[]",
-      '{"doc_stride": null}',
-      '{"doc_stride": "1"}',
-      '{"doc_stride": 0}',
-      '{"max_query_length": 0}',
-      '{"version2": true}',
-      "{",
+      {"doc_stride": None},
+      {"doc_stride": "1"},
+      {"doc_stride": 0},
+      {"max_query_length": 0},
+      {"n_best_size": 0},
+      {"max_answer_length": 0},
+      {"version2": True},
+      {"null_score_diff_threshold": "1"},
+      {"null_score_diff_threshold": True},
+      {"null_score_diff_threshold": math.nan},
+      {"init_checkpoint": 1},
     ],
   )
-  def test_damaged_ones(self, tmp_path, content):
-    (tmp_path / "squad.json").write_text(content)
-    with pytest.raises(ValueError, match=r"squad\.json is damaged"):
-      squad_model.read_assets(str(tmp_path))
+  def test_damaged_ones(self, tmp_path, fields):
+    content = json.dumps({"task": "squad", **fields})
+    (tmp_path / "task.json").write_text(content)
+    with pytest.raises(UserError, match=r"task\.json is damaged"):
+      read_settings(str(tmp_path))
 
   def test_what_a_file_omits_is_the_originals(self, tmp_path):
-    path = tmp_path / "squad.json"
-    path.write_text('{"version_2_with_negative": true}')
-    found = squad_model.read_assets(str(tmp_path))
-    assert found == ReadingSettings(384, 128, 64, True)
+    fields = {"task": "squad", "version_2_with_negative": True}
+    (tmp_path / "task.json").write_text(json.dumps(fields))
+    found = read_settings(str(tmp_path))
+    assert found == SquadSettings(384, 128, 64, True, 20, 30)
 
   @pytest.mark.parametrize(
     ("positions", "wanted"),
@@ -309,31 +322,27 @@ class TestSettings:
     config = golden.config.to_dict() | {"max_position_embeddings": positions}
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     folder = str(tmp_path)
-    assert squad_model.read_assets(folder) == ReadingSettings(*wanted)
-    found = squad_model.read_assets(folder, max_seq_length=400)
-    assert found == ReadingSettings(400)
-    (tmp_path / "squad.json").write_text('{"max_seq_length": 400}')
-    assert squad_model.read_assets(folder) == ReadingSettings(400)
+    assert read_settings(folder) == SquadSettings(*wanted)
+    fields = {"task": "squad", "max_seq_length": 400}
+    (tmp_path / "task.json").write_text(json.dumps(fields))
+    assert read_settings(folder) == SquadSettings(400, 128, 64)
 
   def test_stored_thresholds(self, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     folder = str(tmp_path)
     with pytest.raises(
-      UserError, match=rf"no null_threshold.json in {folder};"
+      UserError, match=rf"no threshold in the task.json of {folder};"
     ):
       squad_model.read_threshold([None, folder, folder])
-    path = squad_model.write_threshold(folder, -1.25)
+    path = squad_model.write_threshold(folder, SquadTask(), -1.25)
     assert squad_model.read_threshold([None, folder]) == -1.25
     assert f"null_score_diff_threshold=-1.25, from {path}" in caplog.messages
-    (tmp_path / "null_threshold.json").write_text("{}")
-    with pytest.raises(UserError, match="is damaged"):
-      squad_model.read_threshold([folder])
 
   def test_given_thresholds(self):
     for text, is_v2, expected in (
       ("0.0", False, 0),
       ("-1.5", True, -1.5),
-      ("auto", True, None),
+      ("auto", True, "auto"),
     ):
       assert squad_model.parse_threshold(text, is_v2) == expected
     for text, is_v2, part in (
@@ -346,11 +355,11 @@ class TestSettings:
         squad_model.parse_threshold(text, is_v2)
 
 
-class TestReader:
+class TestAnswers:
   def test_candidates_by_hand(self, golden, values, folder, tokenizer):
-    reader = Reader(str(folder))
     context = "Many years before this the city was under some states ."
-    found = reader("what was this ?", context)
+    model = loaded_model.load(folder)
+    found = candidates(model, "what was this ?", context)
     pieces = tokenizer.tokenize(context)
     query = ["[CLS]", *tokenizer.tokenize("what was this ?"), "[SEP]"]
     ids = tokenizer.convert_tokens_to_ids([*query, *pieces, "[SEP]"])
@@ -372,40 +381,45 @@ class TestReader:
 
   def test_long_texts(self, folder):
     context = " ".join(f"{n} years and more ." for n in range(40))
-    readers = [Reader(str(folder), batch_size=n) for n in (1, 5)]
-    one, five = (reader("how long ?", context) for reader in readers)
+    models = [loaded_model.load(folder, batch_size=n) for n in (1, 5)]
+    one, five = (candidates(model, "how long ?", context) for model in models)
     assert [c.text for c in one] == [c.text for c in five]
     for name in ("start_logit", "probability"):
       found = [[getattr(c, name) for c in side] for side in (one, five)]
       np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
 
   def test_a_checkpoint_with_parts_given(self, golden, folder, tokenizer):
-    settings = ReadingSettings(32, 8, 8, version_2_with_negative=True)
-    reader = Reader(
-      str(folder / "bert_model.ckpt"),
-      golden.config,
-      tokenizer,
-      settings,
-      {"null_score_diff_threshold": 1e5, "n_best_size": 15},
+    settings = SquadSettings(32, 8, 8, True, n_best_size=15)
+    model = LoadedModel(
+      SquadTask(settings, tokenizer, threshold=1e5),
+      model_folder.Model(
+        golden.config, tokenizer, str(folder / "bert_model.ckpt")
+      ),
     )
-    answer = reader.answer("what ?", "Many years before this .")
-    assert answer.null_odds is not None
-    assert "" in [c.text for c in answer.nbest]
-    assert answer.text == answer.best_text != ""
-    assert reader.decoding.n_best_size == 15
+    text = "Many years before this ."
+    (found,) = model.answers([("what ?", text)])
+    assert found.answer.null_odds is not None
+    assert "" in [c.text for c in found.answer.nbest]
+    assert len(found.answer.nbest) == 15
+    assert found.answer.text == found.answer.best_text != ""
+    # A stored threshold decides, too, and one that is given before it.
+    settings = dataclasses.replace(settings, null_score_diff_threshold=-1e5)
+    for given, has_answer in ((None, False), (1e5, True)):
+      task = SquadTask(settings, tokenizer, threshold=given)
+      assert bool(task.answer(*question_and_row()).answer.text) == has_answer
 
   @pytest.mark.parametrize("texts", [("what ?", " \n"), ("", "Many years")])
   def test_nothing_to_read(self, folder, texts):
     with pytest.raises(UserError, match="contains no words"):
-      Reader(str(folder))(*texts)
+      loaded_model.load(folder)(texts)
 
   def test_without_settings(self, folder, tmp_path):
     """The model has fewer positions than the original's length."""
     shutil.copytree(folder, tmp_path / "bare")
-    (tmp_path / "bare" / "squad.json").unlink()
-    reader = Reader(str(tmp_path / "bare"))
-    assert reader.settings == ReadingSettings(128, 42, 32)
-    assert reader("what ?", "many years " * 99)
+    (tmp_path / "bare" / "task.json").unlink()
+    model = loaded_model.load(tmp_path / "bare", "squad")
+    assert model.task.settings == SquadSettings(128, 42, 32)
+    assert model(("what ?", "many years " * 99))
 
   @pytest.mark.parametrize("lower_cases", [False, True])
   def test_a_released_folders_name_says_its_casing(
@@ -414,22 +428,22 @@ class TestReader:
     name = "uncased" if lower_cases else "cased"
     other = tmp_path / f"{name}_L-12_H-768_A-12"
     shutil.copytree(folder, other)
-    tokenizer = Reader(str(other)).tokenizer
+    tokenizer = loaded_model.load(other).task.tokenizer
     assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
 
   def test_no_model(self, goldens, folder, tmp_path):
     for path, part in (
-      (tmp_path / "none", "no checkpoint"),
+      (tmp_path / "none", "contains no bert_config.json"),
       (goldens / "model", "neither vocab.txt"),
     ):
-      with pytest.raises(ValueError, match=part):
-        Reader(str(path))
+      with pytest.raises(UserError, match=part):
+        loaded_model.load(path, "squad")
     shutil.copytree(goldens / "model", tmp_path / "bare")
     shutil.copy(folder / "vocab.txt", tmp_path / "bare")
-    with pytest.raises(ValueError, match=r"lacks cls/squad/output_"):
-      Reader(str(tmp_path / "bare"), settings=SMALL)
-    with pytest.raises(ValueError, match="=384 is more than the 128 positions"):
-      Reader(str(folder), settings=ReadingSettings())
+    with pytest.raises(UserError, match=r"lacks cls/squad/output_"):
+      loaded_model.load(tmp_path / "bare", "squad")
+    with pytest.raises(UserError, match="=384 is more than the 128 positions"):
+      loaded_model.load(folder, max_seq_length=384)
 
   def test_a_dialogue(self, folder, tmp_path):
     text = tmp_path / "text"
@@ -456,7 +470,7 @@ class TestReader:
       except StopIteration:
         raise EOFError from None
 
-    squad_reader.converse(Reader(str(folder)), read, shown.append)
+    run_squad.converse(loaded_model.load(folder), read, shown.append)
     assert [p[0] for p in prompts] == list("cccqqcqqcqq")
     assert f"{tmp_path}/none: no such file" in shown[0]
     assert "Input/output error" in shown[1]
@@ -468,6 +482,20 @@ class TestReader:
       assert not second.endswith(f"%  {best}")
 
 
+def question_and_row():
+  """A question, and the predictions of its only row."""
+  question = squad.SquadExample("q", "what was this ?", ["the", "city"])
+  logits = {"start_logits": np.ones(32), "end_logits": np.ones(32)}
+  return question, [{"unique_ids": 1_000_000_000, **logits}]
+
+
+def write(task, folder):
+  """Writes the answer to a question."""
+  question, predictions = question_and_row()
+  rows = types.SimpleNamespace(split="test", examples=[question])
+  task.write(str(folder), rows, iter([task.answer(question, predictions)]))
+
+
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 def test_a_pipe_is_hashed_as_it_is_read(goldens, split):
   """A pipe, such as <(command), can only be read once."""
@@ -475,7 +503,7 @@ def test_a_pipe_is_hashed_as_it_is_read(goldens, split):
   reader, writer = os.pipe()
   with open(writer, "wb") as pipe:
     pipe.write(content)
-  task = SquadTask({split: f"/dev/fd/{reader}"}, None, SMALL)
+  task = SquadTask(SMALL, paths={split: f"/dev/fd/{reader}"})
   (examples,) = task.examples(split).values()
   assert examples
   name = "train" if split == "train" else "dev"
@@ -498,15 +526,7 @@ def test_predictions_without_scores(tmp_path, tokenizer, content, keeps_scores):
   for name in old:
     (tmp_path / name).write_text(content)
   (tmp_path / "predictions.json").write_text("{}")
-  task = SquadTask(
-    {"test": "test.json"}, tokenizer, SMALL, squad_decoding.DecodingSettings()
-  )
-  question = squad.SquadExample("q", "what was this ?", ["the", "city"])
-  rows = types.SimpleNamespace(split="test", examples=[question])
-  logits = {"start_logits": np.ones(32), "end_logits": np.ones(32)}
-  task.write_predictions(
-    str(tmp_path), rows, iter([[{"unique_id": 1_000_000_000, **logits}]])
-  )
+  write(SquadTask(SMALL, tokenizer, {"test": "test.json"}), tmp_path)
   assert json.loads((tmp_path / "predictions.json").read_text()).keys() == {"q"}
   kept = [name for name in old if (tmp_path / name).exists()]
   assert kept == (scores if keeps_scores else [])
@@ -526,15 +546,9 @@ def test_no_answers_beside_the_scores_of_others(
     raise KeyboardInterrupt
 
   monkeypatch.setattr(squad_model, "write_answers", write_answers)
-  task = SquadTask(
-    {"test": "test.json"}, tokenizer, SMALL, squad_decoding.DecodingSettings()
-  )
-  question = squad.SquadExample("q", "what was this ?", ["the", "city"])
-  rows = types.SimpleNamespace(split="test", examples=[question])
-  logits = {"start_logits": np.ones(32), "end_logits": np.ones(32)}
-  predictions = iter([[{"unique_id": 1_000_000_000, **logits}]])
+  task = SquadTask(SMALL, tokenizer, {"test": "test.json"})
   with pytest.raises(KeyboardInterrupt):
-    task.write_predictions(str(tmp_path), rows, predictions)
+    write(task, tmp_path)
   assert left == []
 
 
@@ -547,13 +561,14 @@ def _question_file(path, **answers):
 
 def test_updates_end_the_threshold_of_the_weights(tmp_path, tokenizer):
   """Unless the run needs it: then nothing is trained."""
-  folder, v2 = str(tmp_path / "out"), ReadingSettings(32, 8, 8, True)
+  folder = str(tmp_path / "out")
+  settings = SquadSettings(32, 8, 8, True, null_score_diff_threshold=-1.25)
   os.mkdir(folder)
   labeled = {"answers": [], "is_impossible": True}
   for name, answers, is_needed in (("a", labeled, False), ("b", {}, True)):
-    squad_model.write_threshold(folder, -1.25)
+    squad_model.write_threshold(folder, SquadTask(settings), -1.25)
     paths = {"test": _question_file(tmp_path / name, **answers)}
-    task = SquadTask(paths, tokenizer, v2, None, None, [folder])
+    task = SquadTask(settings, tokenizer, paths, "auto", [folder])
     task.examples("test")
     if is_needed:
       with pytest.raises(UserError, match=r"=auto: .* pass a number, or a --p"):
@@ -561,22 +576,11 @@ def test_updates_end_the_threshold_of_the_weights(tmp_path, tokenizer):
     else:
       task.before_updates(folder)
       task.before_updates(folder)
-    assert squad_model.stored_decoding(folder) == (
-      {"null_score_diff_threshold": -1.25} if is_needed else {}
-    )
-
-
-def test_assets_are_json():
-  (content,) = SquadTask({}, None, ReadingSettings()).assets().values()
-  assert json.loads(content) == {
-    "max_seq_length": 384,
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "version_2_with_negative": False,
-  }
+    threshold = -1.25 if is_needed else None
+    assert squad_model.stored_threshold(folder) == threshold
 
 
 @pytest.mark.parametrize("model", ["", None])
-def test_a_reader_needs_a_model(model):
+def test_a_model_is_required(model):
   with pytest.raises(UserError, match="is not a model; pass the path"):
-    Reader(model)
+    loaded_model.load(model, "squad")

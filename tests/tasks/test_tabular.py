@@ -295,7 +295,8 @@ class TestErrorsOfSets:
       labels=["negative", "positive"],
     )
     label_type = label_types.make_label_type(kind, processor.get_labels())
-    task = classification.ClassificationTask("T", processor, label_type)
+    settings = classification.ClassifierSettings().with_label_type(label_type)
+    task = classification.ClassificationTask(settings, processor=processor)
     with pytest.raises(ValueError, match=message) as error:
       list(map(task.examples, ("train", "dev")))
     assert is_one_line(error)

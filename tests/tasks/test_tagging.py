@@ -15,8 +15,9 @@ import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import tagged_rows, tagging
-from bert.tasks.tagged_rows import Reading
 from bert.tasks.tagged_text import Sentence
+from bert.tasks.tagging import TaggerSettings, TaggingTask
+from bert.training import task_file
 from bert.training.estimator import ModeKeys
 from bert.training.task import RowSet
 
@@ -33,9 +34,19 @@ def sentence(words, labels=None, document=0):
   return Sentence("f:1", list(words), labels, list(words), document)
 
 
-def rows_of(sentences, tokenizer, is_training=False, **reading):
+def make_task(labels=("B-A", "O"), scheme="IOB2", tokenizer=None):
+  return TaggingTask(TaggerSettings(128, labels, scheme), tokenizer)
+
+
+def answer(task, sentence, **predictions):
+  """The answer to a sentence from the predictions of its row."""
+  predictions = {name: np.array(row) for name, row in predictions.items()}
+  return task.answer(sentence, [predictions])
+
+
+def rows_of(sentences, tokenizer, is_training=False, **settings):
   made = tagged_rows.make_rows(
-    sentences, LABELS, tokenizer, Reading(**reading), is_training
+    sentences, LABELS, tokenizer, TaggerSettings(**settings), is_training
   )
   return list(made)
 
@@ -102,8 +113,8 @@ def test_context_is_from_the_same_document_and_unlabeled(tokenizer):
 
 def test_windows_are_joined_in_the_order_of_words():
   group = [
-    {"marks": np.array([0, 1, 2, 0]), "labels": np.array([9, 1, 2, 9])},
-    {"marks": np.array([0, 0, 1]), "labels": np.array([9, 9, 3])},
+    {"label_ids": np.array([0, 1, 2, 0]), "labels": np.array([9, 1, 2, 9])},
+    {"label_ids": np.array([0, 0, 1]), "labels": np.array([9, 9, 3])},
   ]
   assert tagged_rows.join_windows(group)["labels"].tolist() == [1, 2, 3]
 
@@ -114,29 +125,27 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
     Sentence("f:1", ["Jim", "H"], None, ["Jim\tN", "H\tN"], 2, starts, "\t"),
     Sentence("f:4", ["of"], None, ["of\tIN"], 2),
   ]
-  task = tagging.TaggingTask({}, ["B-A", "O"], "IOB2", tokenizer, Reading())
-  predictions = [
-    [
-      {
-        "marks": np.array([0, 1, 1, 0]),
-        "labels": np.array([1, 0, 1, 1]),
-        "probabilities": np.array([0.1, 0.75, 0.5, 0.1]),
-        "losses": np.zeros(4),
-      }
-    ],
-    [
-      {
-        "marks": np.array([0, 1]),
-        "labels": np.array([0, 1]),
-        "probabilities": np.array([0.1, 0.5]),
-        "losses": np.zeros(2),
-      }
-    ],
-  ]
+  task = make_task(tokenizer=tokenizer)
+  answers = (
+    answer(
+      task,
+      sentences[0],
+      label_ids=[0, 1, 1, 0],
+      labels=[1, 0, 1, 1],
+      probabilities=[0.1, 0.75, 0.5, 0.1],
+    ),
+    answer(
+      task,
+      sentences[1],
+      label_ids=[0, 1],
+      labels=[0, 1],
+      probabilities=[0.1, 0.5],
+    ),
+  )
   rows = RowSet("test", "", sentences, None, 2)
   for name in ("test_predictions.txt", "entities.jsonl"):
     (tmp_path / name).write_text("old")
-  task.write_predictions(str(tmp_path), rows, iter(predictions))
+  task.write(str(tmp_path), rows, iter(answers))
   assert (tmp_path / "test_predictions.txt").read_text() == (
     "-DOCSTART-\tO\n\n-DOCSTART- -X- O\tO\n\n"
     "Jim\tN\tB-A\nH\tN\tO\n\nof\tIN\tO\n\n"
@@ -167,38 +176,38 @@ def test_no_new_predictions_beside_old_entities(
     raise KeyboardInterrupt
 
   monkeypatch.setattr(tagging.files, "rename", rename_one)
-  task = tagging.TaggingTask({}, ["O"], None, tokenizer, Reading())
+  task = make_task(("O",), None, tokenizer)
   rows = RowSet("test", "", [], None, 0)
   with pytest.raises(KeyboardInterrupt):
-    task.write_predictions(str(tmp_path), rows, iter([]))
+    task.write(str(tmp_path), rows, iter([]))
   left = [path.read_text() for path in tmp_path.iterdir() if path.name in names]
   assert left == [""]
 
 
 def test_the_loss_is_the_mean_over_words(tokenizer):
   sentences = [sentence(["a", "b"], ["O", "B-A"]), sentence(["c"], ["B-A"])]
-  task = tagging.TaggingTask({}, ["B-A", "O"], "IOB2", tokenizer, Reading())
-  row = {"probabilities": np.ones(3)}
-  predictions = [
-    [
-      {
-        **row,
-        "marks": np.array([0, 2, 1]),
-        "labels": np.array([1, 1, 0]),
-        "losses": np.array([9.0, 1.0, 2.0]),
-      }
-    ],
-    [
-      {
-        **row,
-        "marks": np.array([0, 1, 0]),
-        "labels": np.array([1, 1, 1]),
-        "losses": np.array([9.0, 3.0, 9.0]),
-      }
-    ],
-  ]
+  task = make_task(tokenizer=tokenizer)
+  ones = np.ones(3)
+  answers = (
+    answer(
+      task,
+      sentences[0],
+      label_ids=[0, 2, 1],
+      labels=[1, 1, 0],
+      losses=[9.0, 1.0, 2.0],
+      probabilities=ones,
+    ),
+    answer(
+      task,
+      sentences[1],
+      label_ids=[0, 1, 0],
+      labels=[1, 1, 1],
+      losses=[9.0, 3.0, 9.0],
+      probabilities=ones,
+    ),
+  )
   rows = types.SimpleNamespace(examples=sentences, name="dev set")
-  results = task.score(rows, iter(predictions)).results
+  results = task.score(rows, iter(answers)).results
   assert results["eval_loss"] == 2.0
   assert results["eval_accuracy"] == pytest.approx(2 / 3)
   assert results["eval_precision"] == 1.0
@@ -215,7 +224,7 @@ def test_the_training_loss_is_the_mean_over_marked_words(monkeypatch):
   bert = types.SimpleNamespace(
     get_sequence_output=lambda: tf.constant(vectors, tf.float32)
   )
-  task = tagging.TaggingTask({}, ["A", "B", "C"], None, None, Reading())
+  task = make_task(("A", "B", "C"), None)
   values = {"output_weights": weights, "output_bias": bias}
   with variables.VariableStore(initial_values=values):
     features = {"label_ids": tf.constant(marks, tf.int32)}
@@ -236,11 +245,11 @@ def test_the_training_loss_is_the_mean_over_marked_words(monkeypatch):
     (["B_A", "I_A", "O"], None, "'B_A', 'I_A'"),
     (["O", "b-a", "i-a"], None, "'b-a', 'i-a'"),
     (["DT", "I", "NN"], None, None),
-    (["B-A", "O", "X"], "IOB2", None),  # Labels of no word, see `read_assets`.
+    (["B-A", "O", "X"], "IOB2", None),  # Labels of no word, see `settings_of`.
   ],
 )
 def test_a_label_that_hides_the_scheme_is_named(caplog, labels, scheme, odd):
-  task = tagging.TaggingTask({}, labels, scheme, None, Reading())
+  task = make_task(tuple(labels), scheme)
   with caplog.at_level("WARNING", "absl"):
     task.log_data({})
   messages = [record.getMessage() for record in caplog.records]
@@ -248,35 +257,33 @@ def test_a_label_that_hides_the_scheme_is_named(caplog, labels, scheme, odd):
   assert all(f"no scheme has these labels: {odd}; " in m for m in messages)
 
 
+def load(folder):
+  return task_file.load(TaggingTask, str(folder))
+
+
 def test_a_folder_without_a_tagger_is_refused(tmp_path):
-  with pytest.raises(UserError, match="does not hold a trained tagger"):
-    tagging.read_assets(str(tmp_path))
+  with pytest.raises(UserError, match=r"not hold a trained model \(tagging\)"):
+    load(tmp_path)
 
 
 @pytest.mark.parametrize(
-  "labels", ["[1, 2, 3]", '["O", null]', '["O", "O"]', "[" * 100_000]
-)
-def test_damaged_labels_are_refused(tmp_path, labels):
-  (tmp_path / "tagger.json").write_text('{"scheme": null}')
-  (tmp_path / "labels.json").write_text(labels)
-  with pytest.raises(UserError, match=r"labels\.json is damaged"):
-    tagging.read_assets(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-  "setting",
+  "fields",
   [
-    '"other": 1',
-    '"max_seq_length": "128"',
-    '"max_seq_length": 2',
-    '"max_context": 1',
+    {"labels": [1, 2, 3]},
+    {"labels": ["O", None]},
+    {"labels": ["O", "O"]},
+    {"other": 1},
+    {"scheme": 1},
+    {"max_seq_length": "128"},
+    {"max_seq_length": 2},
+    {"max_context": 1},
   ],
 )
-def test_a_damaged_tagger_is_refused(tmp_path, setting):
-  (tmp_path / "labels.json").write_text('["O"]')
-  (tmp_path / "tagger.json").write_text(f'{{"scheme": null, {setting}}}')
-  with pytest.raises(UserError, match=r"tagger\.json is damaged"):
-    tagging.read_assets(str(tmp_path))
+def test_a_damaged_tagger_is_refused(tmp_path, fields):
+  content = json.dumps({"task": "tagging", "labels": ["O"], **fields})
+  (tmp_path / "task.json").write_text(content)
+  with pytest.raises(UserError, match=r"task\.json is damaged"):
+    load(tmp_path)
 
 
 def test_a_hugging_face_tagger_needs_no_files_of_ours(tmp_path):
@@ -288,13 +295,12 @@ def test_a_hugging_face_tagger_needs_no_files_of_ours(tmp_path):
     "max_position_embeddings": 64,
   }
   (tmp_path / "config.json").write_text(json.dumps(config))
-  found = tagging.read_assets(str(tmp_path))
-  assert found == (["O", "B-A"], "IOB2", Reading(64))
+  assert load(tmp_path) == TaggerSettings(64, ("O", "B-A"), "IOB2")
   (tmp_path / "labels.json").write_text('["O", "B-B"]')
-  assert tagging.read_assets(str(tmp_path))[0] == ["O", "B-A"]
-  (tmp_path / "tagger.json").write_text('{"max_seq_length": 16}')
-  found = tagging.read_assets(str(tmp_path))
-  assert found == (["O", "B-B"], "IOB2", Reading(16))
+  assert load(tmp_path).labels == ("O", "B-A")
+  settings = TaggerSettings(16, ("O", "B-B"), "IOB2")
+  (tmp_path / "task.json").write_text(task_file.content("tagging", settings))
+  assert load(tmp_path) == settings
 
 
 def test_labels_of_no_word_do_not_hide_the_scheme(tmp_path):
@@ -305,5 +311,5 @@ def test_labels_of_no_word_do_not_hide_the_scheme(tmp_path):
     "id2label": dict(enumerate(labels)),
   }
   (tmp_path / "config.json").write_text(json.dumps(config))
-  found, scheme, _ = tagging.read_assets(str(tmp_path))
-  assert (found, scheme) == (labels, "IOB2")
+  found = load(tmp_path)
+  assert (found.labels, found.scheme) == (tuple(labels), "IOB2")

@@ -13,7 +13,6 @@ import tiny_task
 import modeling
 from bert import variables
 from bert.errors import UserError
-from bert.tasks import find_task
 from bert.data import records
 from bert.training import (
   checkpoints,
@@ -21,6 +20,7 @@ from bert.training import (
   folder_lock,
   memory,
   summaries,
+  task_file,
 )
 from bert.training.settings import Settings
 from bert.training.task import Evaluation, Outputs, Task
@@ -79,6 +79,7 @@ class ToyTask(Task):
   metrics = ("score",)
 
   def __init__(self, examples):
+    super().__init__()
     self._examples = examples
     self.seen_shapes = set()
     self.predicted = []
@@ -86,7 +87,7 @@ class ToyTask(Task):
   def examples(self, split):
     return {"": self._examples}
 
-  def variable_shapes(self, config):
+  def head_shapes(self, config):
     return {"toy/kernel": [config.hidden_size, 1]}
 
   def _project(self, x):
@@ -95,8 +96,11 @@ class ToyTask(Task):
     )
     return tf.tensordot(x, kernel, 1)[..., 0]
 
-  def write_predictions(self, folder, rows, predictions):
-    self.predicted = [row for (row,) in predictions]
+  def answer(self, example, predictions):
+    return predictions
+
+  def write(self, folder, rows, answers):
+    self.predicted = [row for (row,) in answers]
 
 
 class Tagging(ToyTask):
@@ -127,9 +131,9 @@ class Tagging(ToyTask):
     loss = tf.reduce_mean(tf.square(values - labels), axis=1)
     return Outputs(loss, predictions={"values": values, "ids": labels})
 
-  def score(self, rows, predictions):
+  def score(self, rows, answers):
     total = 0.0
-    for (row,), ids in zip(predictions, rows.examples, strict=True):
+    for (row,), ids in zip(answers, rows.examples, strict=True):
       # The batch decides how far a row is padded.
       assert len(ids) <= len(row["ids"]) <= 16
       assert row["ids"][: len(ids)].tolist() == ids
@@ -166,8 +170,8 @@ class Choosing(ToyTask):
     )
     return Outputs(loss, predictions={"scores": scores})
 
-  def score(self, rows, predictions):
-    sizes = [len(row["scores"]) for (row,) in predictions]
+  def score(self, rows, answers):
+    sizes = [len(row["scores"]) for (row,) in answers]
     for size, choices in zip(sizes, rows.examples, strict=True):
       assert len(choices) <= size <= 3
     return Evaluation({"score": float(sum(sizes))})
@@ -237,8 +241,8 @@ class Packable(Tagging):
     mask = tf.cast(features["input_mask"], tf.float32)
     return Outputs(tf.reduce_sum(errors * mask, axis=1), predictions=found)
 
-  def score(self, rows, predictions):
-    self.predicted = [row for (row,) in predictions]
+  def score(self, rows, answers):
+    self.predicted = [row for (row,) in answers]
     return Evaluation({})
 
 
@@ -379,8 +383,8 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   class Worsening(Tagging):
     count = 0
 
-    def score(self, rows, predictions):
-      list(predictions)
+    def score(self, rows, answers):
+      list(answers)
       self.count += 1
       return Evaluation({"score": -float(self.count)})
 
@@ -403,22 +407,25 @@ def test_patience_ends_a_training_with_the_best(tmp_path):
   np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
 
 
+@pytest.mark.parametrize("kind", ["classification", ""])
 def test_files_of_an_abandoned_training_do_not_decide_the_task(
-  tmp_path, monkeypatch
+  tmp_path, monkeypatch, kind
 ):
   def stop(*args):
     raise KeyboardInterrupt
 
-  tagger, classifier = Tagging(TOKENS), Tagging(TOKENS)
-  tagger.assets = lambda: {"labels.json": "[]", "tagger.json": "{}"}
-  classifier.assets = lambda: {"labels.json": "[]", "classifier.json": "{}"}
+  task = Tagging(TOKENS)
+  task.kind = "tagging"
   with monkeypatch.context() as patch:
     patch.setattr(experiment.estimator.Estimator, "train", stop)
     with pytest.raises(KeyboardInterrupt):
-      run(tagger, tmp_path, "train")
-  assert find_task.find_task(str(tmp_path)) == "tagging"
-  run(classifier, tmp_path, "train", **tiny_task.HEAD_ONLY)
-  assert find_task.find_task(str(tmp_path)) == "classification"
+      run(task, tmp_path, "train")
+  assert task_file.read(str(tmp_path)) == ("tagging", {"max_seq_length": 128})
+  task.kind = kind
+  run(task, tmp_path, "train", **tiny_task.HEAD_ONLY)
+  assert task_file.read(str(tmp_path))[0] == (kind or None)
+  # A task of no kind, as the pre-training, has no report.
+  assert (tmp_path / "report.html").exists() == bool(kind)
 
 
 def test_a_new_training_forgets_the_best_of_another(tmp_path, monkeypatch):
@@ -477,8 +484,8 @@ def test_an_evaluation_that_may_change_the_model_is_told(tmp_path):
     def before_updates(self, folder):
       calls.append("told")
 
-    def score(self, rows, predictions):
-      list(predictions)
+    def score(self, rows, answers):
+      list(answers)
       calls.append("scored")
       if len(calls) == 3:
         raise KeyboardInterrupt
@@ -529,8 +536,8 @@ def test_rows_of_an_example_stay_together(tagged, tmp_path):
       for (row,) in super().features(examples, is_training):
         yield [row] * (1 + row["input_ids"][0] % 3)
 
-    def score(self, rows, predictions):
-      self.groups = [[row["ids"][0] for row in group] for group in predictions]
+    def score(self, rows, answers):
+      self.groups = [[row["ids"][0] for row in group] for group in answers]
       return Evaluation({"score": 0.0})
 
   task = Windows(TOKENS)

@@ -69,21 +69,6 @@ def test_the_record_without_a_training_is_of_the_last_run(tmp_path):
   assert run_record.keep_record(folder, first, False, False) == training
 
 
-def test_a_new_training_deletes_the_files_of_an_abandoned_one(tmp_path):
-  folder = str(tmp_path)
-  for name in ("ours", "shared", "user's"):
-    (tmp_path / name).write_text(name)
-  first = run_record.make_record(FLAGS, {}, ["ours", "gone", "shared"])
-  run_record.keep_record(folder, first, True, False)
-  second = run_record.make_record(FLAGS, {}, ["shared"])
-  for is_training, continues in ((False, False), (True, True)):
-    run_record.keep_record(folder, second, is_training, continues)
-    assert (tmp_path / "ours").exists()
-  run_record.keep_record(folder, second, True, False)
-  left = {path.name for path in tmp_path.iterdir()}
-  assert left == {"shared", "user's", "flags.json"}
-
-
 def test_flags_of_a_training_that_continues(tmp_path, caplog):
   folder = str(tmp_path)
   first = _record()
@@ -219,7 +204,6 @@ def test_another_kind_of_vocabulary(tmp_path):
   "text",
   [
     "[]",
-    '{"flags": {}, "data": {}, "files": [1]}',
     '{"flags": {}, "data": {}, "changes": [1]}',
     '{"flags": {}, "data": {}, "changes": {"1": 2}}',
     '{"data": {}}',

@@ -1,0 +1,123 @@
+"""task.json: the task of a folder, whatever else a repository contains."""
+
+import json
+
+import pytest
+import task_folders
+
+from bert.errors import UserError
+from bert.tasks.classification import ClassificationTask
+from bert.tasks.squad_model import SquadTask
+from bert.tasks.tagging import TaggingTask
+from bert.training import task_file
+
+
+def write(folder, **contents):
+  for name, content in contents.items():
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", task_folders.TASKS)
+@pytest.mark.parametrize("has_config", [False, True])
+def test_round_trip(tmp_path, name, has_config):
+  task = task_folders.TASKS[name]
+  content = task_file.content(task.kind, task.settings)
+  (tmp_path / "task.json").write_text(content)
+  if has_config:
+    write(tmp_path, config={"model_type": "bert"})
+  assert task_file.read(str(tmp_path))[0] == task.kind
+  assert task_file.load(type(task), str(tmp_path)) == task.settings
+
+
+@pytest.mark.parametrize("labels", [{"0": "b"}, ["b", "a"]])
+@pytest.mark.parametrize(
+  ("architecture", "cls"),
+  [
+    (None, None),
+    ("BertModel", None),
+    ("BertForSequenceClassification", ClassificationTask),
+    ("BertForTokenClassification", TaggingTask),
+    ("BertForQuestionAnswering", SquadTask),
+  ],
+)
+def test_labels_of_a_hugging_face_repository_are_not_read(
+  tmp_path, labels, architecture, cls
+):
+  config = {"model_type": "bert", "id2label": {"0": "a", "1": "b"}}
+  config["architectures"] = [architecture] if architecture else None
+  write(tmp_path, config=config, labels=labels)
+  kind, _ = task_file.read(str(tmp_path))
+  assert kind == (cls and cls.kind)
+  if cls in (ClassificationTask, TaggingTask):
+    assert task_file.load(cls, str(tmp_path)).labels == ("a", "b")
+
+
+@pytest.mark.parametrize(
+  ("labels", "problem_type", "kind", "found"),
+  [
+    (["a", "b"], None, "classification", ("a", "b")),
+    (["a", "b"], "multi_label_classification", "multilabel", ("a", "b")),
+    (["a"], None, "regression", ()),
+    (["a"], "single_label_classification", "classification", ("a",)),
+  ],
+)
+def test_the_labels_of_a_hugging_face_head(
+  tmp_path, labels, problem_type, kind, found
+):
+  config = {
+    "model_type": "bert",
+    "architectures": ["BertForSequenceClassification"],
+    "id2label": dict(enumerate(labels)),
+    "problem_type": problem_type,
+  }
+  write(tmp_path, config=config)
+  settings = task_file.load(ClassificationTask, str(tmp_path))
+  assert (settings.kind, settings.labels) == (kind, found)
+  assert settings.is_pair is None
+
+
+@pytest.mark.parametrize(
+  ("content", "reason"),
+  [
+    ("", "invalid JSON"),
+    ('{"task": "squad"', "invalid JSON"),
+    ("[" * 100_000, "invalid JSON"),
+    ("\xff", "invalid JSON"),
+    ("[]", "expected a JSON object"),
+    ("null", "expected a JSON object"),
+    ("{}", "it has no task"),
+    ('{"task": 5}', "it has no task"),
+  ],
+)
+def test_damaged(tmp_path, content, reason):
+  path = tmp_path / "task.json"
+  path.write_bytes(content.encode("latin-1"))
+  with pytest.raises(UserError, match=f"{reason}.*; copy it again") as error:
+    task_file.read(str(tmp_path))
+  assert "\n" not in str(error.value)
+  assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+  "name", ["classifier", "tagger", "squad", "multiple_choice"]
+)
+def test_earlier_formats(tmp_path, name):
+  write(tmp_path, **{name: {}}, labels=["a", "b"])
+  with pytest.raises(UserError, match=f"{name}.json is .*; train again$") as e:
+    task_file.read(str(tmp_path))
+  assert "\n" not in str(e.value)
+  # A repository of Hugging Face's may have such files of its own.
+  config = {"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}
+  write(tmp_path, config=config)
+  assert task_file.read(str(tmp_path))[0] == "squad"
+
+
+def test_the_model_of_another_task(tmp_path):
+  write(tmp_path, task={"task": "tagging", "labels": ["O"]})
+  with pytest.raises(
+    UserError, match=r"not hold a trained model \(squad\); pa"
+  ):
+    task_file.load(SquadTask, str(tmp_path))
+  for folder in (None, str(tmp_path)):
+    found = task_file.load(SquadTask, folder, is_required=False)
+    assert found == SquadTask.Settings()
