@@ -1,8 +1,7 @@
 """BERT: a Transformer encoder (Devlin et al. 2019, arXiv:1810.04805).
 
 Shapes are written [B, S, H] with B batch, S sequence, H hidden, N heads, D size
-per head, V vocabulary, L layers, P positions, F queries, T keys and values, and
-R rows of the encoder, which are B unless a `packing` is given.
+per head, V vocabulary, L layers, P positions, F queries, T keys and values.
 
     config = BertConfig.from_json_file("bert_config.json")
     model = BertModel(config, False, input_ids, input_mask, segment_ids)
@@ -13,9 +12,9 @@ The same code runs eagerly, inside `tf.function` and in a v1 graph.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
+import enum
 import functools
 import json
 import math
@@ -50,7 +49,6 @@ from bert.layers import (
 from bert.layers import layer_norm_and_dropout, masked_softmax, merge_heads
 from bert.layers import norm_weights, normalize, recomputed, reshape_from_matrix
 from bert.layers import reshape_to_matrix, split_heads, traced_once
-from bert.packing import UNPACKED, Packing
 from tokenization import read_file
 
 
@@ -132,26 +130,6 @@ class BertConfig:
       )
 
 
-def _once(build):
-  """Makes a method of BertModel compute once, where the model was built.
-
-  So eager mode computes, and a graph contains, only what is read.
-  """
-
-  @functools.wraps(build)
-  def get(model, *key):
-    results, key = model._results, (build, *key)
-    if key not in results:
-      with contextlib.ExitStack() as stack:
-        if model._graph is not None:
-          stack.enter_context(model._graph.as_default())
-          stack.enter_context(tf.device(model._embeddings.device))
-        results[key] = build(model, *key[1:])
-    return results[key]
-
-  return get
-
-
 class BertModel:
   """The encoder applied to a batch. Outputs are computed when they are read.
 
@@ -169,7 +147,6 @@ class BertModel:
       outputs are always float32.
     gradient_checkpointing: whether training keeps the input of each layer only,
       and computes the layer again in the backward pass. Not in a v1 graph.
-    packing: computes several sequences in one row.
 
   Raises:
     ValueError: `config` is not valid, a rank is not 2, or S is more than
@@ -187,7 +164,6 @@ class BertModel:
     scope: str | None = None,
     precision: str = "float32",
     gradient_checkpointing: bool = False,
-    packing: Packing = UNPACKED,
   ):
     config.check()
     self._config = config = copy.copy(config)
@@ -199,13 +175,6 @@ class BertModel:
       input_mask = tf.ones_like(input_ids)
     if token_type_ids is None:
       token_type_ids = tf.zeros_like(input_ids)
-    input_ids = packing.pack(input_ids)
-    self._input_mask = packing.pack(tf.convert_to_tensor(input_mask))
-    self._packing, self._precision, self._results = packing, precision, {}
-    self._last = config.num_hidden_layers - 1
-    self._recomputes = gradient_checkpointing and is_training
-    is_eager = tf.executing_eagerly()
-    self._graph = None if is_eager else tf.compat.v1.get_default_graph()
     with variables.variable_scope(scope, default_name="bert"):
       with variables.variable_scope("embeddings"):
         words, self.embedding_table = embedding_lookup(
@@ -218,103 +187,108 @@ class BertModel:
         self._embeddings = embedding_postprocessor(
           words,
           use_token_type=True,
-          token_type_ids=packing.pack(tf.convert_to_tensor(token_type_ids)),
+          token_type_ids=token_type_ids,
           token_type_vocab_size=config.type_vocab_size,
           initializer_range=config.initializer_range,
           max_position_embeddings=config.max_position_embeddings,
           dropout_prob=config.hidden_dropout_prob,
-          position_ids=packing.position_ids,
         )
       with variables.variable_scope("encoder"):
         self._blocks = stack_weights(config, precision)
       shape = [config.hidden_size] * 2
       initializer = create_initializer(config.initializer_range)
       self._pooler = dense_weights("pooler/dense", shape, initializer)
+    self._mask = create_attention_mask_from_input_mask(
+      self._embeddings, tf.convert_to_tensor(input_mask)
+    )
+    recomputes = gradient_checkpointing and is_training
+    self._wrap = recomputed if recomputes else traced_once
+    block = self._block()
+    x = tf.cast(self._embeddings, precision)
+    self._inputs = [x]  # Of each block, float [B, S, H].
+    for weights, seed in self._blocks[:-1]:
+      x = block(x, self._mask, weights, seed)
+      self._inputs.append(x)
 
-  @_once
-  def _mask(self):
-    x, mask = self._embeddings, self._input_mask
-    mask = create_attention_mask_from_input_mask(x, mask)
-    return self._packing.within_slots(mask)
-
-  @_once
-  def _block(self, select):
+  def _block(self, select=None):
     """`transformer_block` as a function of x, mask, weights and seed."""
-    wrap = recomputed if self._recomputes else traced_once
-    return wrap(lambda *args: transformer_block(*args, self._config, select))
+    return self._wrap(
+      lambda *args: transformer_block(*args, self._config, select)
+    )
 
-  @_once
-  def _layer(self, index, select=None, site=0):
-    """Output and attention probabilities of a layer."""
-    if index < 0:
-      return tf.cast(self._embeddings, self._precision), None
-    x, _ = self._layer(index - 1)
-    weights, seed = self._blocks[index]
-    block = self._block(select)
-    x, probs = block(x, self._mask(), weights, _seed_at(seed, site))
-    # Kept eagerly, probabilities take more memory than everything else.
-    return x, None if self._graph is None else probs
+  def _last_layer(self, select=None, draw=0):
+    """The last block's output, float32; see `transformer_block` for `select`.
 
-  @_once
+    `draw` tells the dropout masks of several calls apart.
+    """
+    weights, seed = self._blocks[-1]
+    seed = _seed_at(seed, draw * len(_Dropout))
+    x = self._block(select)(self._inputs[-1], self._mask, weights, seed)
+    return tf.cast(x, tf.float32)
+
+  @functools.cached_property
   def _first(self):
     """float [B, 1, H]: the last layer at the first position."""
-    return self.sequence_output_at(None, 3)
+    return self._last_layer(lambda x: x[:, :1], draw=1)
 
-  def _output(self, x):
-    """An output [B, S, H] of the encoder, in float32."""
-    return tf.cast(self._packing.unpack(x), tf.float32)
-
-  @_once
-  def get_pooled_output(self) -> tf.Tensor:
+  @functools.cached_property
+  def pooled_output(self) -> tf.Tensor:
     """float [B, H]: the vector C of section 3.1, [CLS] transformed."""
-    return tf.tanh(affine(reshape_to_matrix(self._first()), self._pooler))
+    return tf.tanh(affine(reshape_to_matrix(self._first), self._pooler))
 
-  @_once
-  def get_sequence_output(self) -> tf.Tensor:
+  @functools.cached_property
+  def sequence_output(self) -> tf.Tensor:
     """float [B, S, H]: the output of the last layer."""
-    x = self._output(self._layer(self._last)[0])
     # The first position has the same dropout in all outputs.
-    return tf.concat([self._first(), x[:, 1:]], axis=1)
+    return tf.concat([self._first, self._last_layer()[:, 1:]], axis=1)
 
-  def sequence_output_at(self, positions: tf.Tensor, site=6) -> tf.Tensor:
-    """float [B, P, H]: the last layer, computed only at positions [B, P].
+  def sequence_output_at(self, positions: tf.Tensor) -> tf.Tensor:
+    """float [B, P, H]: the last layer, computed only at positions [B, P]."""
+    return self._last_layer(
+      lambda x: tf.gather(x, positions, batch_dims=1), draw=2
+    )
 
-    None is the first position. A block draws three dropout masks, and `site` is
-    the number of the first mask: 0 for all positions, 3 for the first, else 6.
-    """
-    select, unpack = self._packing.at(positions)
-    return tf.cast(unpack(self._layer(self._last, select, site)[0]), tf.float32)
-
-  @_once
-  def get_all_encoder_layers(self) -> list[tf.Tensor]:
+  @functools.cached_property
+  def all_encoder_layers(self) -> list[tf.Tensor]:
     """The outputs of all layers, L times float [B, S, H], lowest first."""
-    lower = [self._layer(index)[0] for index in range(self._last)]
-    return [*map(self._output, lower), self.sequence_output]
+    lower = [tf.cast(x, tf.float32) for x in self._inputs[1:]]
+    return [*lower, self.sequence_output]
+
+  @property
+  def embedding_output(self) -> tf.Tensor:
+    """float [B, S, H]: the first layer's input."""
+    return self._embeddings
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """L times float [R, N, S, S], before dropout, lowest layer first."""
-    layers, heads = range(self._last + 1), self._config.num_attention_heads
-    if self._graph is not None and not self._recomputes:
-      return [self._layer(index)[1] for index in layers]
-    inputs = [self._layer(index - 1)[0] for index in layers]
+    """L times float [B, N, S, S], before dropout, lowest layer first.
+
+    They are computed again, because they take more memory than all the rest.
+    """
+    heads = self._config.num_attention_heads
     return [
-      attention(x, x, self._mask(), block.attention, heads)[1]
-      for x, (block, _) in zip(inputs, self._blocks, strict=True)
+      attention(x, x, self._mask, block.attention, heads)[1]
+      for x, (block, _) in zip(self._inputs, self._blocks, strict=True)
     ]
 
-  @_once
+  def get_pooled_output(self) -> tf.Tensor:
+    """See `pooled_output`."""
+    return self.pooled_output
+
+  def get_sequence_output(self) -> tf.Tensor:
+    """See `sequence_output`."""
+    return self.sequence_output
+
+  def get_all_encoder_layers(self) -> list[tf.Tensor]:
+    """See `all_encoder_layers`."""
+    return self.all_encoder_layers
+
   def get_embedding_output(self) -> tf.Tensor:
-    """float [B, S, H]: the first layer's input."""
-    return self._output(self._embeddings)
+    """See `embedding_output`."""
+    return self.embedding_output
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, H]: the word embeddings, a variable."""
     return self.embedding_table
-
-  embedding_output = property(get_embedding_output)
-  pooled_output = property(get_pooled_output)
-  sequence_output = property(get_sequence_output)
-  all_encoder_layers = property(get_all_encoder_layers)
 
 
 def embedding_lookup(
@@ -363,7 +337,6 @@ def embedding_postprocessor(
   initializer_range: float = 0.02,
   max_position_embeddings: int = 512,
   dropout_prob: float = 0.1,
-  position_ids: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """Adds segment and position embeddings (figure 2); LayerNorm and dropout.
 
@@ -375,7 +348,6 @@ def embedding_postprocessor(
     token_type_embedding_name, position_embedding_name: their names.
     initializer_range: standard deviation of new tables.
     dropout_prob: dropout of the result.
-    position_ids: integer [B, S]; 0 to S - 1 in each row if None.
 
   Raises:
     ValueError: `token_type_ids` is missing, or S is more than
@@ -402,8 +374,7 @@ def embedding_postprocessor(
     positions = variables.get_variable(
       position_embedding_name, [max_position_embeddings, width], initializer
     )
-    x = tf.slice(positions, [0, 0], [seq, -1])  # It may be partitioned.
-    output += x if position_ids is None else tf.gather(x, position_ids)
+    output += tf.slice(positions, [0, 0], [seq, -1])  # It may be partitioned.
   return layer_norm_and_dropout(output, dropout_prob)
 
 
@@ -440,40 +411,6 @@ def attention(
   probs = masked_softmax(scores, mask, scale=1 / math.sqrt(query.shape[-1]))
   used = dropout(tf.cast(probs, value.dtype), dropout_prob, seed)
   return merge_heads(tf.matmul(used, value)), probs
-
-
-def attention_of_few(
-  queries_of: tf.Tensor,
-  x: tf.Tensor,
-  mask: tf.Tensor | None,
-  weights: AttentionWeights,
-  num_heads: int,
-  dropout_prob: float = 0.0,
-  seed: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """`attention` from [B, F, H] to x [B, T, H] without any key or value.
-
-  The score q'(K x + k) of an input x equals (K'q)'x + q'k, and the context
-  sum p (V x + v) equals V sum(p x) + sum(p) v, where sum(p) may differ from 1
-  because of dropout. So the query is projected to the space of the inputs, and
-  their weighted sum to the space of the values. This is less work for F < D.
-  """
-  query = affine(reshape_to_matrix(queries_of), weights.query)
-  query = split_heads(query, queries_of, num_heads)  # [B, N, F, D]
-  heads = [num_heads, query.shape[-1]]
-  (key_kernel, key_bias), (value_kernel, value_bias) = (
-    (tf.reshape(kernel, [-1, *heads]), tf.reshape(bias, heads))
-    for kernel, bias in (weights.key, weights.value)
-  )
-  query_of_inputs = tf.einsum("bnfd,hnd->bnfh", query, key_kernel)
-  scores = tf.einsum("bnfh,bth->bnft", query_of_inputs, x)
-  scores += tf.einsum("bnfd,nd->bnf", query, key_bias)[..., tf.newaxis]
-  probs = masked_softmax(scores, mask, scale=1 / math.sqrt(query.shape[-1]))
-  used = dropout(tf.cast(probs, x.dtype), dropout_prob, seed)
-  sums = tf.einsum("bnft,bth->bnfh", used, x)
-  context = tf.einsum("bnfh,hnd->bnfd", sums, value_kernel)
-  context += tf.einsum("bnft,nd->bnfd", used, value_bias)
-  return merge_heads(context), probs
 
 
 def attention_layer(
@@ -569,8 +506,17 @@ def block_weights(
   )
 
 
-def _seed_at(seed, site):
-  return None if seed is None else seed + tf.constant([site, 0])
+class _Dropout(enum.IntEnum):
+  """The dropout masks that a block draws."""
+
+  PROBABILITIES = 0
+  ATTENTION = 1
+  OUTPUT = 2
+
+
+def _seed_at(seed, number):
+  """The seed of one of several masks."""
+  return None if seed is None else seed + tf.constant([number, 0])
 
 
 def transformer_block(
@@ -580,7 +526,7 @@ def transformer_block(
   seed: tf.Tensor | None,
   config: BertConfig,
   select: Callable[[tf.Tensor], tf.Tensor] | None = None,
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tf.Tensor:
   """Attention and a feed-forward layer, each with residual and LayerNorm.
 
   Args:
@@ -590,31 +536,35 @@ def transformer_block(
     seed: see `variables.dropout_seed`; None without dropout.
     config: its sizes.
     select: function that selects the positions to compute, [B, F, H] of
-      [B, S, H]; None for all.
+      [B, S, H]; None for all. Keys and values are those of all positions.
 
   Returns:
-    float [B, S, H] and attention probabilities [B, N, S, S]; with `select`
-    [B, F, H] and [B, N, F, S].
+    float [B, S, H]; with `select` [B, F, H].
   """
 
   def add_and_norm(sublayer, residual, norm, site):
     output = dropout(sublayer, config.hidden_dropout_prob, _seed_at(seed, site))
     return normalize(output + residual, norm)
 
-  heads, drop = config.num_attention_heads, config.attention_probs_dropout_prob
-  attend, inputs = attention, x
+  queries_of = x
   if select is not None:
-    attend, x = attention_of_few, select(x)
-    mask = None if mask is None else select(mask)
-  context, probs = attend(
-    x, inputs, mask, weights.attention, heads, drop, _seed_at(seed, 0)
+    queries_of, mask = select(x), None if mask is None else select(mask)
+  context, _ = attention(
+    queries_of,
+    x,
+    mask,
+    weights.attention,
+    config.num_attention_heads,
+    config.attention_probs_dropout_prob,
+    _seed_at(seed, _Dropout.PROBABILITIES),
   )
-  y = reshape_to_matrix(x)  # On a TPU a reshape is not free.
+  y = reshape_to_matrix(queries_of)  # On a TPU a reshape is not free.
   output = affine(context, weights.attention_output)
-  y = add_and_norm(output, y, weights.attention_norm, 1)
+  y = add_and_norm(output, y, weights.attention_norm, _Dropout.ATTENTION)
   wide = affine(y, weights.intermediate, get_activation(config.hidden_act))
-  y = add_and_norm(affine(wide, weights.output), y, weights.output_norm, 2)
-  return reshape_from_matrix(y, get_shape_list(x)), probs
+  output = affine(wide, weights.output)
+  y = add_and_norm(output, y, weights.output_norm, _Dropout.OUTPUT)
+  return reshape_from_matrix(y, get_shape_list(queries_of))
 
 
 def stack_weights(
@@ -671,7 +621,7 @@ def transformer_model(
   config.check()
   outputs = [input_tensor]
   for weights, seed in stack_weights(config):
-    x, _ = transformer_block(outputs[-1], attention_mask, weights, seed, config)
+    x = transformer_block(outputs[-1], attention_mask, weights, seed, config)
     outputs.append(x)
   return outputs[1:] if do_return_all_layers else outputs[-1]
 

@@ -185,15 +185,13 @@ def dropout(
   return input_tensor * (keep * scale)
 
 
-def recomputed(
-  function: Callable[..., tuple],
-) -> Callable[..., tuple[tf.Tensor, None]]:
+def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
   """The function, which the backward pass computes again to save memory.
 
   Between the passes, only its arguments stay in memory (Chen et al. 2016,
   arXiv:1604.06174). It must depend on nothing else, and draw random numbers
-  from seeds that are arguments. Only its first result is returned. Gradients
-  are those of `tf.gradients`, inside `tf.function`.
+  from seeds that are arguments. Gradients are those of `tf.gradients`, inside
+  `tf.function`.
 
   Args:
     function: takes tensors, nested tuples of tensors, or None.
@@ -210,10 +208,10 @@ def recomputed(
     def compute(tensors):
       left = iter(tensors)
       filled = (arg if arg is None else next(left) for arg in flat)
-      return function(*tf.nest.pack_sequence_as(args, list(filled)))[0]
+      return function(*tf.nest.pack_sequence_as(args, list(filled)))
 
     @tf.custom_gradient
-    def first_result(*tensors):
+    def result(*tensors):
       def gradient(upstream):
         # Nothing may be computed again before the backward pass gets here. XLA
         # ignores control dependencies, so the arguments depend on the gradient.
@@ -224,7 +222,7 @@ def recomputed(
 
       return compute(tensors), gradient
 
-    return first_result(*(arg for arg in flat if arg is not None)), None
+    return result(*(arg for arg in flat if arg is not None))
 
   return call
 

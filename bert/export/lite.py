@@ -2,20 +2,8 @@
 
 import tensorflow as tf
 
-import modeling
 from bert.export.task_graph import TaskGraph
 from bert.data import files, records
-
-
-class _Encoder(modeling.BertModel):
-  """Computes the last layer at all positions.
-
-  LiteRT lacks an operation of the faster computation for one position.
-  """
-
-  def sequence_output_at(self, positions, site=6):
-    del positions, site  # The first position, without dropout.
-    return self._output(self._layer(self._last)[0])[:, :1]
 
 
 def write_lite(
@@ -39,7 +27,7 @@ def write_lite(
 
   @tf.function(autograph=False)
   def serve(**features):
-    return graph.numbers(features, _Encoder)
+    return graph.numbers(features)
 
   specs = {
     name: tf.TensorSpec([1] * graph.row_axes + [seq_length], tf.int32, name)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-import modeling
 from bert.export import text_rows
 from bert.export.text_graph import GraphTokenizer
 from bert.data import records
@@ -50,19 +49,14 @@ class TaskGraph(tf.Module):
       autograph=False,
     )
 
-  def numbers(
-    self,
-    features: Tensors,
-    encoder: type[modeling.BertModel] = modeling.BertModel,
-  ) -> Tensors:
+  def numbers(self, features: Tensors) -> Tensors:
     """The outputs for rows.
 
     Args:
       features: int32 [R, S], one for each of `records.SEQUENCES`, or
         [R, N, S] for a task with several sequences in a row.
-      encoder: the class of the encoder.
     """
-    return self._predictor.compute(features, encoder)
+    return self._predictor.compute(features)
 
   def answer_rows(self, features: Tensors) -> Tensors:
     """The outputs for rows, see `numbers`."""

@@ -183,19 +183,14 @@ class Predictor:
     """The model's variables."""
     return [variable for _, variable in self._store.items()]
 
-  def compute(
-    self,
-    features: Tensors,
-    encoder: type[modeling.BertModel] = modeling.BertModel,
-  ) -> Tensors:
+  def compute(self, features: Tensors) -> Tensors:
     """The outputs of a batch [B, ...], as a part of the caller's graph.
 
     Args:
       features: the features in the spec.
-      encoder: the class of the encoder.
     """
     with self._store, fusion.forward_only():
-      return self._head(self._encode(features, encoder), features)
+      return self._head(self._encode(features), features)
 
   def _head(self, bert, features):
     """What the task's answers are made of."""
@@ -307,9 +302,9 @@ class Predictor:
       batch = engines.EncodedBatch(self._config, encoded)
       return self._head(batch, features)
 
-  def _encode(self, features, encoder):
+  def _encode(self, features):
     """The encoder of a batch."""
-    return encoder(
+    return modeling.BertModel(
       self._config,
       False,
       *(as_sequences(features[name]) for name in records.SEQUENCES),
