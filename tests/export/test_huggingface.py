@@ -10,6 +10,7 @@ from safetensors import numpy as safetensors
 
 import bert
 import golden_classifier
+from bert import layers
 import tokenization
 from bert.errors import UserError
 from bert.export import huggingface, saved_model
@@ -19,7 +20,7 @@ from bert.tasks.classification import ClassificationTask, ClassifierSettings
 from bert.tasks.multiple_choice import MultipleChoiceTask
 from bert.tasks.squad_model import SquadSettings, SquadTask
 from bert.tasks.tagging import TaggerSettings, TaggingTask
-from bert.training import checkpoints, model_folder, task_file
+from bert.training import checkpoints, model_folder, registry, task_file
 from bert.training.task import Settings, Task
 
 NAMES = ("O", "B-PER", "I-PER")
@@ -214,6 +215,33 @@ def test_a_regression_gives_its_numbers(write, tmp_path):
   np.testing.assert_array_equal(theirs["classifier.bias"], bias / 2 + 3)
   settings = bert.load(there).task.settings
   assert (settings.mean, settings.deviation) == (0, 1)
+
+
+class OwnTask(ClassificationTask):
+  """A task that Hugging Face does not know."""
+
+  kind = "own"
+
+  def head_shapes(self, config):
+    return layers.output_shapes(config.hidden_size, len(self.labels), "own/")
+
+  def head(self, ops, bert, features):
+    size = len(self.labels)
+    logits = ops.output_layer(bert.get_pooled_output(), size, "own/")
+    return {"logits": logits, "probabilities": ops.softmax(logits)}
+
+
+def test_another_task_is_an_encoder_with_more_tensors(write, tmp_path):
+  registry.register(OwnTask)
+  model = write(OwnTask(ClassifierSettings(64, labels=NAMES, is_pair=False)))
+  there, back = tmp_path / "there", tmp_path / "back"
+  assert huggingface.to_huggingface(str(model), str(there)) == "BertModel"
+  theirs = safetensors.load((there / "model.safetensors").read_bytes())
+  assert {"own/output_weights", "pooler.dense.bias"} < theirs.keys()
+  huggingface.to_tensorflow(str(there), str(back))
+  assert _hashes(back) == _hashes(model)
+  answers = [bert.load(f)(["the city", "a"]) for f in (model, there, back)]
+  assert answers[0] == answers[1] == answers[2]
 
 
 def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
