@@ -3,6 +3,8 @@
 `onnx_graph.OnnxOps` has the same operations on the tensors of an ONNX graph.
 """
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from bert import layers, variables
