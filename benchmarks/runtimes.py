@@ -18,7 +18,7 @@ import time
 import machine
 import numpy as np
 
-from bert.tasks.classifier import Classifier
+import bert
 
 SIDES = (
   ("tensorflow", "float32"),
@@ -40,30 +40,34 @@ def make_texts(model_dir, count, is_pair):
   return [(text(), text()) if is_pair else (text(),) for _ in range(count)]
 
 
+def probabilities(model, texts):
+  return np.array([answer["probabilities"] for answer in model(texts)])
+
+
 def main(model_dir, texts=256, rounds=5):
   print(machine.describe(), flush=True)
-  classifiers = [
-    Classifier(model_dir, 32, precision, runtime)
+  models = [
+    bert.load(model_dir, precision=precision, runtime=runtime)
     for runtime, precision in SIDES
   ]
-  texts = make_texts(model_dir, int(texts), classifiers[0].is_pair)
+  texts = make_texts(model_dir, int(texts), len(models[0].required) > 1)
   few = texts[: len(texts) // 8]
-  reference = classifiers[0].probabilities(texts)
+  reference = probabilities(models[0], texts)
   times = [([], []) for _ in SIDES]
   for number in range(int(rounds) + 1):
-    for classifier, (together, single) in zip(classifiers, times, strict=True):
+    for model, (together, single) in zip(models, times, strict=True):
       start = time.perf_counter()
-      classifier.probabilities(texts)
+      model(texts)
       middle = time.perf_counter()
       for text in few:
-        classifier.probabilities([text])
+        model(text)
       end = time.perf_counter()
       if number:  # The first is for warming up.
         together.append(1000 * (middle - start) / len(texts))
         single.append(1000 * (end - middle) / len(few))
-  for side, classifier, measured in zip(SIDES, classifiers, times, strict=True):
+  for side, model, measured in zip(SIDES, models, times, strict=True):
     together, single = map(statistics.median, measured)
-    difference = np.abs(classifier.probabilities(texts) - reference).max()
+    difference = np.abs(probabilities(model, texts) - reference).max()
     print(
       f"{' '.join(side)}: {together:.2f} ms in a batch, {single:.2f} ms alone, "
       f"difference {difference:.1e}",

@@ -118,6 +118,8 @@ def test_a_saved_model_has_its_configuration(files, tmp_path, part):
     )
   found = json.loads((tmp_path / "back" / "bert_config.json").read_text())
   assert found == wanted
+  vocabulary = tmp_path / "saved" / "assets.extra" / "vocab.txt"
+  assert vocabulary.exists() == (part == "task")  # For rows.
 
 
 @pytest.mark.parametrize("name", BAD)
