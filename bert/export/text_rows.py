@@ -73,17 +73,13 @@ def pack_truncated(
   segments: Sequence[tf.RaggedTensor],
   vocab: Mapping[str, int],
   length: tf.Tensor | int,
-  pads: bool = True,
 ) -> Features:
-  """`pack` for one segment or a pair, truncated as in `share_room`.
-
-  Rows are padded to `length`, or with `pads=False` to the longest.
-  """
+  """`pack` for one segment or a pair, truncated as in `share_room`."""
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
   shares = share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
   kept = map(heads, segments, shares)
-  return pack(list(kept), vocab, length if pads else None)
+  return pack(list(kept), vocab, length)
 
 
 def heads(pieces: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:

@@ -47,7 +47,7 @@ def _characters(*categories):
 
 @functools.cache
 def _text_words():
-  """The pattern of a word; `export.tagger_graph` has the same."""
+  """The pattern of a word."""
   mark, no_start, capital = (
     f"[{re.escape(c)}]" for c in (marks(), dropped(), capitals())
   )
