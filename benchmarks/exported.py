@@ -5,7 +5,7 @@
 Exports the trained classifier in MODEL_DIR to each format, and answers the
 development set of MRPC (all, or its first ROWS rows), one pair at a time, with
 each runtime in turn. Prints a table: the size of the model in MB, the median
-time of a pair, the largest difference of a probability from `Classifier`, the
+time of a pair, the largest difference of a probability from `bert.load`, the
 number of other labels, and the accuracy.
 """
 
@@ -23,10 +23,9 @@ import onnxruntime
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
+import bert
 from bert.data import records
-from run_classifier import MrpcProcessor
-from bert.tasks.classifier import Classifier
-from bert.tasks.examples import convert_example
+from bert.tasks.glue import MrpcProcessor
 
 FORMATS = {
   "saved_model": ["none"],
@@ -83,28 +82,17 @@ def load(folder, form):
   return run
 
 
-def rows_of(classifier, examples):
-  """The row of each example, padded, by feature."""
-  found = []
-  for example in examples:
-    (features,) = convert_example(
-      example,
-      classifier.label_type,
-      classifier.reading.max_seq_length,
-      classifier.tokenizer,
-    )
-    found.append({name: getattr(features, name) for name in records.SEQUENCES})
-  return found
-
-
 def main(model_dir, mrpc_dir, count=None):
   print(machine.describe(), flush=True)
-  classifier = Classifier(model_dir)
+  model = bert.load(model_dir)
   examples = MrpcProcessor().get_dev_examples(mrpc_dir)[:count]
   pairs = [(example.text_a, example.text_b) for example in examples]
-  rows = rows_of(classifier, examples)
-  truth = [classifier.label_type.encode(example.label) for example in examples]
-  known = classifier.probabilities(pairs)
+  rows = [
+    {name: row[name] for name in records.SEQUENCES}
+    for (row,) in model.task.features(examples, False)
+  ]
+  truth = [model.task.label_type.encode(e.label) for e in examples]
+  known = np.array([answer["probabilities"] for answer in model(pairs)])
   times, answers = collections.defaultdict(list), collections.defaultdict(list)
   runs, sizes = {}, {}
   with tempfile.TemporaryDirectory() as parent:
@@ -113,7 +101,7 @@ def main(model_dir, mrpc_dir, count=None):
         name, folder = f"{form}, {quantize}", f"{parent}/{form}_{quantize}"
         sizes[name] = export(model_dir, folder, form, quantize)
         runs[name] = load(folder, form)
-    runs["Classifier"] = lambda pair, row: classifier.probabilities([pair])[0]
+    runs["bert.load"] = lambda pair, row: model(pair)["probabilities"]
     for run in runs.values():  # The first call takes longer.
       run(pairs[0], rows[0])
     for pair, row in zip(pairs, rows, strict=True):

@@ -34,6 +34,23 @@ TASKS = {
   "multiple choice": multiple_choice.MultipleChoiceTask(Settings(LENGTH)),
 }
 
+# Inputs of each task, and of a model without one.
+INPUTS = {
+  "classification": [{"text": "Jim Henson"}, {"text": "the north of " * 9}],
+  "multilabel": [{"text_a": "Jim", "text_b": "Henson"}],
+  "regression": [{"text": "Jim Henson"}],
+  "squad": [
+    {"question": "Who is it?", "context": "It is Jim, Henson.\n The north."},
+    {"question": "Where?", "context": "In the north of the city. " * 8},
+  ],
+  "tagging": [{"text": "Jim Henson made puppets."}, {"text": "north"}],
+  "multiple choice": [
+    {"context": "He", "choices": ["runs", "is the north"]},
+    {"context": "She", "question": "Who?", "choices": ["a", "b", "c"]},
+  ],
+  "": [{"text": "Jim"}, {"text": "the mountains of the north"}],
+}
+
 
 def write(folder, name, golden, goldens, seed=5):
   """Writes the folder of a task, or of no task if the name is ""; returns it.

@@ -167,6 +167,7 @@ def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
 
 def copy_assets(model_dir: str, folder: str) -> None:
   """Copies what a program needs beside a model without a tokenizer."""
+  files.makedirs(folder)
   for name in files.listdir(model_dir):
     if name in _ASSETS or name.endswith(".model"):
       content = files.read_bytes(os.path.join(model_dir, name))
@@ -184,8 +185,10 @@ def main() -> None:
       onnx_model.write_onnx(model_dir, path, FLAGS.quantize)
     else:
       export_model(model_dir, model, folder)
-    if FLAGS.format != "saved_model":
-      copy_assets(model_dir, folder)
+    if FLAGS.part == "task":
+      # In a SavedModel, this folder is for files that TensorFlow ignores.
+      is_graph = FLAGS.format == "saved_model"
+      copy_assets(model_dir, f"{folder}/assets.extra" if is_graph else folder)
   logging.info("%s: %s, %s", FLAGS.output_dir, FLAGS.format, FLAGS.part)
 
 

@@ -70,12 +70,11 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   if task:
     settings = task.portable(weights)
     contents[task_file.NAME] = task_file.content(task.kind, settings)
-  is_bare = architecture == "BertModel"
+  prefix_of_bert = "bert." if architecture == "BertModel" else ""
   tensors = {
-    # The variables of a task that Hugging Face does not know keep their names.
-    (names.tensor_name(name) or name).removeprefix(
-      "bert." if is_bare else ""
-    ): (np.ascontiguousarray(names.exchanged(name, value)))
+    _tensor_name(name).removeprefix(prefix_of_bert): np.ascontiguousarray(
+      names.exchanged(name, value)
+    )
     for name, value in weights.items()
   }
   fields = {"architectures": [architecture], **fields}
@@ -124,10 +123,9 @@ def _find_model(model_dir):
   return prefix, model_folder.find_model(os.path.dirname(prefix))
 
 
-def _tensor_name(variable, is_bare):
+def _tensor_name(variable):
   """Variables of a task that Hugging Face does not know keep their names."""
-  name = names.tensor_name(variable) or variable
-  return name.removeprefix("bert.") if is_bare else name
+  return names.tensor_name(variable) or variable
 
 
 def _find_task(folder, model):

@@ -2,8 +2,8 @@
 
     {"task": "tagging", "labels": ["O", "B-PER"], "max_seq_length": 128, ...}
 
-It stands beside the weights. The config.json of Hugging Face's format is read
-into the same settings.
+It stands beside the weights. The config.json of Hugging Face's format has some
+of the same settings.
 """
 
 import dataclasses
@@ -28,33 +28,26 @@ _EARLIER = (
 def read(folder: str) -> tuple[str | None, dict]:
   """The kind of task of the model in a folder, and its settings.
 
-  A kind of None means that it has none, as a release.
+  A kind of None means that it has none, as a release. What task.json does not
+  say is taken from the config.json of Hugging Face's format.
 
   Raises:
     UserError: a file is damaged.
   """
   path = os.path.join(folder, NAME)
   fields = files.read_json(path, dict)
-  if fields is None:
-    return _read_head(folder)
-  kind = fields.pop("task", None)
-  if not isinstance(kind, str):
-    raise UserError(files.damaged(path, "it has no task"))
-  return kind, fields
-
-
-def _read_head(folder):
-  """What Hugging Face's config.json says."""
+  for name in _EARLIER if fields is None else ():
+    earlier = os.path.join(folder, name)
+    if files.exists(earlier):
+      raise UserError(f"{earlier} is of an earlier version; train again")
   head = huggingface_config.read_head(folder)
-  kind = registry.kind_of(head.architecture)
-  if kind is None:
-    for name in _EARLIER:
-      if files.exists(os.path.join(folder, name)):
-        raise UserError(
-          f"{os.path.join(folder, name)} is of an earlier version; train again"
-        )
-    return None, {}
-  return kind, registry.task_class(kind).settings_of(head)
+  known = registry.kind_of(head.architecture)
+  kind = known if fields is None else fields.pop("task", known)
+  if fields is not None and not isinstance(kind, str):
+    raise UserError(files.damaged(path, "it has no task"))
+  if known and kind == known:
+    fields = {**registry.task_class(kind).settings_of(head), **(fields or {})}
+  return kind, fields or {}
 
 
 def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:

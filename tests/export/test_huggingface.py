@@ -8,20 +8,38 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
+import bert
 import golden_classifier
 from bert import layers
 import tokenization
 from bert.errors import UserError
 from bert.export import huggingface, saved_model
-from bert.tasks import classification, multiple_choice, pretraining, squad_model
-from bert.tasks import tagging
 from bert.tasks import labels as label_types
-from bert.tasks.classifier import Classifier
-from bert.tasks.find_task import find_task
-from bert.tasks.squad import ReadingSettings
-from bert.training import checkpoints, model_folder
+from bert.tasks import pretraining
+from bert.tasks.classification import ClassificationTask, ClassifierSettings
+from bert.tasks.multiple_choice import MultipleChoiceTask
+from bert.tasks.squad_model import SquadSettings, SquadTask
+from bert.tasks.tagging import TaggerSettings, TaggingTask
+from bert.training import checkpoints, model_folder, registry, task_file
+from bert.training.task import Settings, Task
 
-NAMES = ["O", "B-PER", "I-PER"]
+NAMES = ("O", "B-PER", "I-PER")
+
+
+def _classifier(label_type, **settings):
+  settings = ClassifierSettings(64, **settings)
+  return ClassificationTask(settings.with_label_type(label_type))
+
+
+TASKS = {
+  "BertForSequenceClassification": _classifier(
+    label_types.Multilabel(NAMES), long_text="mean_windows", is_pair=True
+  ),
+  "BertForTokenClassification": TaggingTask(TaggerSettings(64, NAMES, "IOB2")),
+  "BertForQuestionAnswering": SquadTask(SquadSettings(96, 24, 32)),
+  "BertForMultipleChoice": MultipleChoiceTask(Settings(48)),
+}
+ARCHITECTURES = ["BertModel", "BertForMaskedLM", "BertForPreTraining", *TASKS]
 
 
 def _hashes(folder):
@@ -33,29 +51,34 @@ def _hashes(folder):
 
 @pytest.fixture(scope="module")
 def write(tmp_path_factory, golden, goldens):
-  """A function: a model folder of the golden encoder with a head."""
+  """A function: a model folder of the golden encoder with a head.
+
+  Its argument is an architecture or a Task.
+  """
   weights = checkpoints.Checkpoint(golden.checkpoint)
 
-  def write(head, assets, pretrained=False):
+  def write(of="BertModel"):
     values = {
       name: weights[name]
       for name in weights.shapes
-      if pretrained or name.startswith("bert/")
+      if of == "BertForPreTraining" or name.startswith("bert/")
     }
-    if assets:
+    task = of if isinstance(of, Task) else TASKS.get(of)
+    head, contents = {}, {}
+    if task:
+      head = task.head_shapes(golden.config)
       values["global_step"] = np.int64(12345)
+      contents[task_file.NAME] = task_file.content(task.kind, task.settings)
+    if of == "BertForMaskedLM":
+      head = pretraining.variable_shapes(golden.config, False)
     draw = np.random.default_rng(2).normal
     for name, shape in head.items():
       values[name] = draw(size=shape).astype(np.float32)
     config = golden.config.to_dict() | {"do_lower_case": True}
     config["pooler_type"] = "first_token_transform"
-    contents = {
-      "bert_config.json": type(golden.config)
-      .from_dict(config)
-      .to_json_string(),
-      "vocab.txt": (goldens / "vocab.txt").read_bytes(),
-      **assets,
-    }
+    config = type(golden.config).from_dict(config)
+    contents["bert_config.json"] = config.to_json_string()
+    contents["vocab.txt"] = (goldens / "vocab.txt").read_bytes()
     folder = tmp_path_factory.mktemp("model")
     checkpoints.write_release(str(folder), values, contents)
     return folder
@@ -63,39 +86,9 @@ def write(tmp_path_factory, golden, goldens):
   return write
 
 
-def _heads():
-  reading = classification.Reading(64, "mean_windows", True)
-  return {
-    "BertModel": ({}, {}),
-    "BertForMaskedLM": ({}, {}),
-    "BertForPreTraining": ({}, {}),
-    "BertForSequenceClassification": (
-      layers.output_shapes(32, 3),
-      classification.assets(label_types.Multilabel(NAMES), reading),
-    ),
-    "BertForTokenClassification": (
-      layers.output_shapes(32, 3),
-      tagging.assets(NAMES, "IOB2", tagging.Reading(64)),
-    ),
-    "BertForQuestionAnswering": (
-      squad_model.variable_shapes(type("", (), {"hidden_size": 32})),
-      squad_model.assets(ReadingSettings(96, 24, 32)),
-    ),
-    "BertForMultipleChoice": (
-      layers.output_shapes(32, 1),
-      multiple_choice.assets(48),
-    ),
-  }
-
-
-@pytest.mark.parametrize("architecture", _heads())
-def test_a_round_trip_gives_the_same_bytes(
-  write, tmp_path, golden, architecture
-):
-  head, assets = _heads()[architecture]
-  if architecture == "BertForMaskedLM":
-    head = pretraining.variable_shapes(golden.config, False)
-  model = write(head, assets, architecture == "BertForPreTraining")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_round_trip_gives_the_same_bytes(write, tmp_path, architecture):
+  model = write(architecture)
   there, back, again = (tmp_path / name for name in ("there", "back", "again"))
   assert huggingface.to_huggingface(str(model), str(there)) == architecture
   fields = json.loads((there / "config.json").read_text())
@@ -107,134 +100,110 @@ def test_a_round_trip_gives_the_same_bytes(
   assert _hashes(again) == _hashes(there)
 
 
-TASKS = {
-  "BertForSequenceClassification": "classification",
-  "BertForTokenClassification": "tagging",
-  "BertForQuestionAnswering": "squad",
-  "BertForMultipleChoice": "multiple choice",
-}
-
-
 @pytest.mark.parametrize("architecture", TASKS)
 def test_a_task_without_our_files_is_known_by_its_architecture(
   write, tmp_path, architecture
 ):
-  head, assets = _heads()[architecture]
   there, back = tmp_path / "there", tmp_path / "back"
-  huggingface.to_huggingface(str(write(head, assets)), str(there))
-  for name in assets:
-    (there / name).unlink()
-  assert find_task(str(there)) == TASKS[architecture]
+  huggingface.to_huggingface(str(write(architecture)), str(there))
+  (there / task_file.NAME).unlink()
+  task = TASKS[architecture]
   huggingface.to_tensorflow(str(there), str(back))
-  assert {path.name for path in back.iterdir()} >= assets.keys()
-  if "labels.json" in assets:
-    assert json.loads((back / "labels.json").read_text()) == NAMES
-  if architecture == tagging.ARCHITECTURE:
-    assert tagging.read_assets(str(there))[:2] == (NAMES, "IOB2")
-  if architecture == classification.ARCHITECTURE:
-    kinds = [classification.read_assets(str(f))[0].kind for f in (there, back)]
-    assert kinds == ["multilabel", "multilabel"]
-    # Nothing says whether it was trained on pairs of texts.
-    assert classification.trained_on_pairs(str(back)) is None
-
-
-def test_labels_of_a_model_without_a_task_are_not_copied(write, tmp_path):
-  there, back = tmp_path / "there", tmp_path / "back"
-  huggingface.to_huggingface(str(write({}, {})), str(there))
-  (there / "labels.json").write_text('["a", "b"]')
-  huggingface.to_tensorflow(str(there), str(back))
-  assert not (back / "labels.json").exists()
+  for kind, fields in map(task_file.read, map(str, (there, back))):
+    assert kind == task.kind
+    for name in ("labels", "scheme", "kind"):
+      wanted = getattr(task.settings, name, None)
+      assert fields.get(name) in (wanted, wanted and list(wanted))
+  # Nothing says whether it was trained on pairs of texts.
+  assert json.loads((back / task_file.NAME).read_text()).get("is_pair") is None
 
 
 @pytest.mark.parametrize(
-  ("architecture", "name", "text", "wanted"),
+  ("architecture", "text", "wanted"),
   [
     (
       "BertForSequenceClassification",
-      "classifier.json",
       '{"is_pair": true}',
       {
-        "labels.json": NAMES,
-        "classifier.json": {
-          "kind": "multilabel",
-          "max_seq_length": 128,
-          "long_text": "head",
-          "is_pair": True,
-        },
+        "task": "classification",
+        "max_seq_length": 128,
+        "kind": "multilabel",
+        "labels": list(NAMES),
+        "mean": 0,
+        "deviation": 1,
+        "long_text": "head",
+        "is_pair": True,
       },
     ),
     (
       "BertForTokenClassification",
-      "tagger.json",
-      '{"max_seq_length": 48}',
+      '{"task": "tagging", "max_seq_length": 48}',
       {
-        "labels.json": NAMES,
-        "tagger.json": {
-          "scheme": "IOB2",
-          "max_seq_length": 48,
-          "label_all_tokens": False,
-          "max_context": False,
-        },
+        "task": "tagging",
+        "max_seq_length": 48,
+        "labels": list(NAMES),
+        "scheme": "IOB2",
+        "label_all_tokens": False,
+        "max_context": False,
       },
     ),
     (
       "BertForMultipleChoice",
-      "multiple_choice.json",
       '{ "max_seq_length": 48 }',
-      {"multiple_choice.json": {"max_seq_length": 48}},
+      {"task": "multiple choice", "max_seq_length": 48},
+    ),
+    (
+      "BertForQuestionAnswering",
+      '{"null_score_diff_threshold": -1.5}',
+      {
+        "task": "squad",
+        "max_seq_length": 128,
+        "doc_stride": 42,
+        "max_query_length": 32,
+        "version_2_with_negative": False,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+        "null_score_diff_threshold": -1.5,
+        "init_checkpoint": None,
+      },
     ),
   ],
 )
-def test_some_files_are_completed_from_config_json(
-  write, tmp_path, architecture, name, text, wanted
+def test_task_json_is_completed_from_config_json(
+  write, tmp_path, architecture, text, wanted
 ):
-  head, assets = _heads()[architecture]
   there, back = tmp_path / "there", tmp_path / "back"
-  huggingface.to_huggingface(str(write(head, assets)), str(there))
-  for other in assets:
-    (there / other).unlink()
-  (there / name).write_text(text)
+  huggingface.to_huggingface(str(write(architecture)), str(there))
+  (there / task_file.NAME).write_text(text)
   huggingface.to_tensorflow(str(there), str(back))
-  found = {
-    path.name: json.loads(path.read_text())
-    for path in back.glob("*.json")
-    if path.name != "bert_config.json"
-  }
-  assert found == wanted
-  if json.loads(text) == wanted[name]:  # Nothing is missing.
-    assert (back / name).read_text() == text
+  assert json.loads((back / task_file.NAME).read_text()) == wanted
 
 
-def test_a_threshold_alone_is_not_all_of_a_reader(write, tmp_path):
-  head, assets = _heads()["BertForQuestionAnswering"]
+def test_a_file_of_an_earlier_version_is_an_error(write, tmp_path):
+  """Its settings are not left out unnoticed."""
   there, back = tmp_path / "there", tmp_path / "back"
-  huggingface.to_huggingface(str(write(head, assets)), str(there))
-  (there / "squad.json").unlink()
-  (there / "null_threshold.json").write_text("{}")
-  huggingface.to_tensorflow(str(there), str(back))
-  assert (back / "null_threshold.json").read_text() == "{}"
-  # Without this file, the folder is that of an encoder.
-  assert (back / "squad.json").exists()
+  huggingface.to_huggingface(str(write("BertForQuestionAnswering")), str(there))
+  (there / task_file.NAME).rename(there / "squad.json")
+  with pytest.raises(UserError, match=r"squad\.json is of an earlier version"):
+    huggingface.to_tensorflow(str(there), str(back))
 
 
 def test_a_classifier_answers_from_both_formats(write, tmp_path, mrpc):
   label_type = label_types.Classification(golden_classifier.LABELS)
-  reading = classification.Reading(64, is_pair=True)
-  assets = classification.assets(label_type, reading)
-  model = write(layers.output_shapes(32, 3), assets)
+  model = write(_classifier(label_type, is_pair=True))
   huggingface.to_huggingface(str(model), str(tmp_path / "there"))
   pairs = [(row["text_a"], row["text_b"]) for row in mrpc[:5]]
-  ours = Classifier(str(model)).probabilities(pairs)
-  theirs = Classifier(str(tmp_path / "there")).probabilities(pairs)
+  ours, theirs = (
+    np.array([a["probabilities"] for a in bert.load(folder)(pairs)])
+    for folder in (model, tmp_path / "there")
+  )
   np.testing.assert_array_equal(ours, theirs)
   assert np.ptp(ours, axis=0).max() > 0.01  # The texts differ.
 
 
 def test_a_regression_gives_its_numbers(write, tmp_path):
   label_type = label_types.Regression(mean=3.0, deviation=0.5)
-  assets = classification.assets(label_type, classification.Reading())
-  model = write(layers.output_shapes(32, 1), assets)
-  there = tmp_path / "there"
+  model, there = write(_classifier(label_type)), tmp_path / "there"
   huggingface.to_huggingface(str(model), str(there))
   fields = json.loads((there / "config.json").read_text())
   assert fields["problem_type"] == "regression"
@@ -244,13 +213,40 @@ def test_a_regression_gives_its_numbers(write, tmp_path):
   weights, bias = ours["output_weights"], ours["output_bias"]
   np.testing.assert_array_equal(theirs["classifier.weight"], weights / 2)
   np.testing.assert_array_equal(theirs["classifier.bias"], bias / 2 + 3)
-  found, _ = classification.read_assets(str(there))
-  assert (found.mean, found.deviation) == (0, 1)
+  settings = bert.load(there).task.settings
+  assert (settings.mean, settings.deviation) == (0, 1)
+
+
+class OwnTask(ClassificationTask):
+  """A task that Hugging Face does not know."""
+
+  kind = "own"
+
+  def head_shapes(self, config):
+    return layers.output_shapes(config.hidden_size, len(self.labels), "own/")
+
+  def head(self, ops, bert, features):
+    size = len(self.labels)
+    logits = ops.output_layer(bert.get_pooled_output(), size, "own/")
+    return {"logits": logits, "probabilities": ops.softmax(logits)}
+
+
+def test_another_task_is_an_encoder_with_more_tensors(write, tmp_path):
+  registry.register(OwnTask)
+  model = write(OwnTask(ClassifierSettings(64, labels=NAMES, is_pair=False)))
+  there, back = tmp_path / "there", tmp_path / "back"
+  assert huggingface.to_huggingface(str(model), str(there)) == "BertModel"
+  theirs = safetensors.load((there / "model.safetensors").read_bytes())
+  assert {"own/output_weights", "pooler.dense.bias"} < theirs.keys()
+  huggingface.to_tensorflow(str(there), str(back))
+  assert _hashes(back) == _hashes(model)
+  answers = [bert.load(f)(["the city", "a"]) for f in (model, there, back)]
+  assert answers[0] == answers[1] == answers[2]
 
 
 def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
   """A file of SentencePiece beside tokenizer.json is not."""
-  model, there, back = write({}, {}), tmp_path / "there", tmp_path / "back"
+  model, there, back = write(), tmp_path / "there", tmp_path / "back"
   huggingface.to_huggingface(str(model), str(there))
   (there / "vocab.txt").unlink()
   (there / "other.model").touch()
@@ -261,7 +257,7 @@ def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
 
 
 def test_no_activation_is_a_linear_one(write, tmp_path):
-  model, there = write({}, {}), tmp_path / "there"
+  model, there = write(), tmp_path / "there"
   fields = json.loads((model / "bert_config.json").read_text())
   fields["hidden_act"] = None
   (model / "bert_config.json").write_text(json.dumps(fields))
@@ -273,12 +269,12 @@ def test_no_activation_is_a_linear_one(write, tmp_path):
 def test_a_fault_leaves_no_files(write, tmp_path, monkeypatch):
   monkeypatch.setattr(huggingface, "_config_json", lambda *args: 1 / 0)
   with pytest.raises(ZeroDivisionError):
-    huggingface.to_huggingface(str(write({}, {})), str(tmp_path / "out"))
+    huggingface.to_huggingface(str(write()), str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 
 
 def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
-  model = write({}, {})
+  model = write()
   values = checkpoints.Checkpoint(str(model / "bert_model.ckpt"))
   changed = {name: values[name] + 1 for name in values.shapes}
   changed["global_step"] = np.int64(7)
@@ -296,7 +292,7 @@ def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
 
 def test_remote_folders(write, tmp_path):
   """TensorFlow keeps those of ram:// in memory."""
-  folder, remote = write({}, {}), "ram://huggingface/model"
+  folder, remote = write(), "ram://huggingface/model"
   huggingface.to_huggingface(str(folder), remote)
   huggingface.to_tensorflow(remote, str(tmp_path))
   old, new = (
@@ -307,7 +303,7 @@ def test_remote_folders(write, tmp_path):
 
 
 def test_a_checkpoint_of_something_else_is_an_error(write, tmp_path):
-  model = write({}, {})
+  model = write()
   checkpoints.write_checkpoint(str(model / "bert_model.ckpt"), {"w": [1.0]})
   with pytest.raises(UserError, match="no word embeddings of BERT; pass"):
     huggingface.to_huggingface(str(model), str(tmp_path / "out"))
@@ -355,14 +351,10 @@ def _change(folder, lost=None, **fields):
   ],
 )
 def test_an_incomplete_model_is_an_error(
-  write, tmp_path, golden, convert, architecture, lost, fields, wanted
+  write, tmp_path, convert, architecture, lost, fields, wanted
 ):
-  head, assets = _heads()[architecture]
-  if architecture == "BertForMaskedLM":
-    head = pretraining.variable_shapes(golden.config, False)
   there, out = tmp_path / "there", tmp_path / "out"
-  model = write(head, assets, architecture == "BertForPreTraining")
-  huggingface.to_huggingface(str(model), str(there))
+  huggingface.to_huggingface(str(write(architecture)), str(there))
   _change(there, lost, **fields)
   with pytest.raises(UserError, match=wanted):
     getattr(huggingface, convert)(str(there), str(out))
@@ -371,9 +363,9 @@ def test_an_incomplete_model_is_an_error(
 
 def test_labels_that_are_not_those_of_the_weights_are_an_error(write, tmp_path):
   there, out = tmp_path / "there", tmp_path / "out"
-  model = write(*_heads()["BertForSequenceClassification"])
+  model = write("BertForSequenceClassification")
   huggingface.to_huggingface(str(model), str(there))
-  (there / "labels.json").write_text('["a", "b"]')
+  (there / task_file.NAME).write_text('{"labels": ["a", "b"]}')
   wanted = r"output_weights has shape \[3, 32\], .* \[2, 32\]; correct the"
   with pytest.raises(UserError, match=wanted):
     huggingface.to_tensorflow(str(there), str(out))
@@ -385,7 +377,7 @@ def test_labels_that_are_not_those_of_the_weights_are_an_error(write, tmp_path):
 )
 def test_some_models_have_no_pooler(write, tmp_path, architecture):
   there = tmp_path / "there"
-  model = write(*_heads()[architecture])
+  model = write(architecture)
   huggingface.to_huggingface(str(model), str(there))
   _change(there, "pooler")
   huggingface.to_tensorflow(str(there), str(tmp_path / "back"))
@@ -397,7 +389,7 @@ def test_some_models_have_no_pooler(write, tmp_path, architecture):
 def test_a_vocabulary_without_special_pieces_is_an_error(
   write, tmp_path, special
 ):
-  model = write({}, {})
+  model = write()
   vocab = (model / "vocab.txt").read_text("utf-8")
   (model / "vocab.txt").write_text(vocab.replace(special, "other"), "utf-8")
   with pytest.raises(UserError, match=rf"no \{special}; use the one that came"):
@@ -441,7 +433,7 @@ def test_tokenizer_json_gives_our_pieces(goldens, texts, cased, count):
 def test_tokenizer_json_adds_the_special_tokens(write, tmp_path):
   import tokenizers
 
-  huggingface.to_huggingface(str(write({}, {})), str(tmp_path))
+  huggingface.to_huggingface(str(write()), str(tmp_path))
   path = str(tmp_path / "tokenizer.json")
   tokenizer = tokenizers.Tokenizer.from_file(path)
   pair = tokenizer.encode("The city", "[MASK] she")

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import task_folders
+import tensorflow as tf
 from golden_classifier import sequences
 from scipy import special
 
+import bert
 from bert.export import lite, task_graph
 from bert.data import records
-from bert.tasks.classifier import Classifier
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter")
 
@@ -17,17 +18,18 @@ interpreters = pytest.importorskip("ai_edge_litert.interpreter")
 def classifier(tmp_path_factory, golden, goldens):
   folder = tmp_path_factory.mktemp("classifier")
   task_folders.write(folder, "classification", golden, goldens)
-  return Classifier(str(folder))
+  return bert.load(folder)
 
 
 def test_numbers_and_sizes(tmp_path, golden, classifier):
-  graph = task_graph.ClassifierGraph(classifier, None)
+  graph = task_graph.TaskGraph(classifier)
   batch = [part.astype(np.int32) for part in sequences(golden)]
   rows = [
     dict(zip(records.SEQUENCES, row, strict=True))
     for row in zip(*batch, strict=True)
   ]
-  known = classifier.predictor(rows)["logits"]
+  features = dict(zip(records.SEQUENCES, map(tf.constant, batch), strict=True))
+  known = classifier.predictor.compute(features)["logits"]
   sizes = []
   for quantize, difference in (
     ("none", 1e-4),
@@ -49,3 +51,20 @@ def test_numbers_and_sizes(tmp_path, golden, classifier):
   assert none > 4 * 1001 * 32
   assert float16 < 0.7 * none
   assert dynamic < 0.6 * none
+
+
+def test_a_choice(tmp_path, golden, goldens):
+  """Multiple choice has the logit of one choice."""
+  folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
+  model = bert.load(folder)
+  path = str(tmp_path / "model.tflite")
+  batch = [part[:1, np.newaxis].astype(np.int32) for part in sequences(golden)]
+  features = dict(zip(records.SEQUENCES, batch, strict=True))
+  length = batch[0].shape[-1]
+  lite.write_lite(task_graph.TaskGraph(model), path, length, "none")
+  run = interpreters.Interpreter(path).get_signature_runner()
+  known = model.predictor.compute(
+    {name: tf.constant(value) for name, value in features.items()}
+  )
+  assert known["logits"].shape == [1, 1]
+  np.testing.assert_allclose(run(**features)["logits"], known["logits"], 1e-4)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import http.client
 import json
 import os
@@ -11,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+import types
 
 import pytest
 import task_folders
@@ -18,10 +18,11 @@ import web_page
 
 from bert.errors import UserError
 from bert.export import rest, server
-from bert.tasks import loaded_model
-from bert.tasks.loaded_model import Field, LoadedModel
-from bert.tasks import squad_decoding
+from bert.tasks import features, loaded_model, squad, squad_decoding
+from bert.tasks.loaded_model import LoadedModel
+from bert.tasks.squad_model import Answered, SquadTask
 from bert.training import predictor
+from bert.training.task import Field
 
 LABELS = ["no", "yes"]
 
@@ -49,14 +50,25 @@ def classify(items):
   return answers
 
 
-CLASSIFIER = LoadedModel(
-  "classification",
-  (Field("text"),),
-  dict.fromkeys(("label", "labels", "probabilities"), "DT_STRING"),
-  classify,
-)
-REGRESSION = LoadedModel(
-  "regression",
+class Fake(LoadedModel):
+  """A model whose answers a function computes.
+
+  Args:
+    inputs: the Fields of an input.
+    outputs: the type of each output.
+    answer: see `LoadedModel.answer`.
+    kind: the kind of task.
+  """
+
+  def __init__(self, inputs, outputs, answer, kind=""):
+    types_of = outputs.items()
+    self.task = types.SimpleNamespace(inputs=inputs, output_types=types_of)
+    self.answer, self.kind = answer, kind
+
+
+OUTPUTS = dict.fromkeys(("label", "labels", "probabilities"), "DT_STRING")
+CLASSIFIER = Fake((Field("text"),), OUTPUTS, classify, "classification")
+REGRESSION = Fake(
   (Field("text_a"), Field("text_b")),
   {"value": "DT_FLOAT"},
   lambda items: [{"value": len(a) + len(b) / 2} for a, b in items],
@@ -185,7 +197,7 @@ class TestFormats:
       found = client.request("/v1/models/moods:predict", {"inputs": inputs})[1]
       assert found["outputs"]["probabilities"] == [[0.8, 0.2]]
     assert client.request("/answer", {"text": ab})[1] == scored(0.2)[0]
-    model = LoadedModel("", (Field("choices", is_list=True),), {}, classify)
+    model = Fake((Field("choices", is_list=True),), {}, classify)
     call = rest.read_answer(model, [{"choices": [{"b64": "w6k="}, "b"]}])
     assert call.items == [(["é", "b"],)]
 
@@ -245,9 +257,7 @@ class TestFormats:
     assert ranks == {"text": 1, "label": 1, "labels": 2, "probabilities": 2}
 
   def test_ranks(self):
-    model = LoadedModel(
-      "tagging", (Field("text"),), {"entities": "DT_VARIANT"}, list
-    )
+    model = Fake((Field("text"),), {"entities": "DT_VARIANT"}, list)
     signature = rest.metadata(model, "words")["metadata"]["signature_def"]
     (signature,) = signature["signature_def"].values()
     tensor = signature["outputs"]["entities"]
@@ -351,8 +361,7 @@ def test_a_bad_request_gets_one_line(client, row):
 
 
 def test_a_context_counts_once_for_each_choice():
-  model = LoadedModel(
-    "multiple choice",
+  model = Fake(
     (Field("context"), Field("choices", is_list=True)),
     {"choice": "DT_INT64"},
     lambda items: [{"choice": 0} for _ in items],
@@ -372,7 +381,7 @@ def test_a_context_counts_once_for_each_choice():
 
 def test_an_optional_input_may_be_null():
   fields = (Field("question", default=""), Field("context"))
-  model = LoadedModel("", fields, {}, classify)
+  model = Fake(fields, {}, classify)
   assert model.parse({"question": None, "context": "a"}) == ("", "a")
   with pytest.raises(UserError, match="the input has no context; pass it"):
     model.parse({"question": "a", "context": None})
@@ -447,7 +456,7 @@ def test_a_model_that_omits_an_answer():
   def answer(items):
     return [found for found in classify(items) if found["label"] == "no"]
 
-  model = dataclasses.replace(CLASSIFIER, answer=answer)
+  model = Fake((Field("text"),), OUTPUTS, answer)
   with running(model, "moods") as client:
     status, found = client.answer("abcdef")
     assert (status, found) == (
@@ -500,33 +509,16 @@ def test_an_address_that_is_taken(client):
     server.open_socket("127.0.0.1", client.port)
 
 
-INPUTS = {
-  "classification": [{"text": "Jim Henson"}, {"text": "the north of " * 9}],
-  "multilabel": [{"text_a": "Jim", "text_b": "Henson"}],
-  "regression": [{"text": "Jim Henson"}],
-  "squad": [
-    {"question": "Who is it?", "context": "It is Jim, Henson.\n The north."},
-    {"question": "Where?", "context": "In the north of the city. " * 8},
-  ],
-  "tagging": [{"text": "Jim Henson made puppets."}, {"text": "north"}],
-  "multiple choice": [
-    {"context": "He", "choices": ["runs", "is the north"]},
-    {"context": "She", "question": "Who?", "choices": ["a", "b", "c"]},
-  ],
-  "": [{"text": "Jim"}, {"text": "the mountains of the north"}],
-}
-
-
 class TestModels:
   """The model in a folder of each task."""
 
-  @pytest.mark.parametrize("name", INPUTS)
+  @pytest.mark.parametrize("name", task_folders.INPUTS)
   def test_answers_in_a_batch_are_those_of_one_by_one(
     self, tmp_path, golden, goldens, name
   ):
     folder = task_folders.write(tmp_path, name, golden, goldens)
     model = loaded_model.load(folder, batch_size=4)
-    items = [model.parse(value) for value in INPUTS[name]]
+    items = [model.parse(value) for value in task_folders.INPUTS[name]]
     together = list(map(rest.to_json, model.answer(items)))
     alone = [rest.to_json(model.answer([item])[0]) for item in items]
     assert json.dumps(together) != "[]"
@@ -534,8 +526,8 @@ class TestModels:
       assert a.keys() == b.keys() == set(model.outputs)
       assert flat(a) == pytest.approx(flat(b), abs=2e-6)
     if name == "squad":
-      for value, answer in zip(INPUTS[name], together, strict=True):
-        found = value["context"][answer["start"] : answer["end"]]
+      for value, answer in zip(items, together, strict=True):
+        found = value[1][answer["start"] : answer["end"]]
         assert " ".join(found.split()) == answer["answer"]
 
   def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
@@ -546,7 +538,8 @@ class TestModels:
     (padded,) = model.answer([("He", "", choices)])
     assert padded["choice"] == 1 + 2 * whole["choice"]
     assert padded["probabilities"][::2] == [0, 0]
-    assert padded["probabilities"][1::2] == whole["probabilities"]
+    wanted = pytest.approx(whole["probabilities"], abs=1e-6)  # Of a batch.
+    assert padded["probabilities"][1::2] == wanted
     with pytest.raises(UserError, match="pass two or more choices that are"):
       model.answer([("He", "", ["runs", ""])])
 
@@ -555,11 +548,13 @@ class TestModels:
     placeholder = squad_decoding.NOTHING_ALLOWED
     only = squad_decoding.Candidate(placeholder, 1.0, 0.0, 0.0)
     answer = squad_decoding.Answer(placeholder, [only], placeholder)
-    found = loaded_model._describe_answer("It is empty.", answer)
+    paragraph = squad.Paragraph.of("It is empty.")
+    example = squad.SquadExample("", "", [], paragraph=paragraph)
+    found = SquadTask().public(Answered(example, answer))
     nowhere = {"start": -1, "end": -1, "probability": 0.0}
     assert found == {"answer": "", **nowhere}
     words = answer._replace(words=(2, 2))
-    found = loaded_model._describe_answer("It is empty.", words)
+    found = SquadTask().public(Answered(example, words))
     wanted = {"answer": "empty", "start": 6, "end": 11, "probability": 1.0}
     assert found == wanted
 
@@ -568,7 +563,7 @@ class TestModels:
   ):
     """The golden model has 128."""
     folder = task_folders.write(tmp_path, "", golden, goldens)
-    monkeypatch.setattr(loaded_model, "_LENGTH", 129)
+    monkeypatch.setattr(features.VectorSettings, "max_seq_length", 129)
     (answer,) = loaded_model.load(folder)(["the city " * 99])
     assert len(answer["vector"]) == 32
 

@@ -10,13 +10,12 @@ import pytest
 import tensorflow as tf
 from golden_classifier import LABEL_TYPES, LABELS, golden_values
 
-from bert.export import task_graph, text_graph
+import bert
+from bert.export import task_graph
 from bert.data import records
-from bert.tasks import classification, examples
 from bert.tasks import labels as label_types
-from bert.tasks.classifier import Classifier
-from bert.tasks.features import FeatureExtractor
-from bert.training import checkpoints
+from bert.tasks.classification import ClassifierSettings
+from bert.training import checkpoints, task_file
 
 # Shorter than a row, longer than several, without words, and a long one with a
 # short one.
@@ -33,39 +32,35 @@ def _loader(folder, golden, goldens):
 
   def make(kind, long_text, is_pair):
     label_type = {**LABEL_TYPES, "times": TIMES}[kind]
-    reading = classification.Reading(12, long_text, is_pair)
+    settings = ClassifierSettings(12, long_text=long_text, is_pair=is_pair)
+    settings = settings.with_label_type(label_type)
     files = {
       "bert_config.json": golden.config.to_json_string(),
       "vocab.txt": (goldens / "vocab.txt").read_bytes(),
-      **classification.assets(label_type, reading),
+      task_file.NAME: task_file.content("classification", settings),
     }
     values = golden_values(golden, label_type.num_outputs)
     checkpoints.write_release(str(folder), values, files)
-    return Classifier(str(folder))
+    return bert.load(folder)
 
   return make
 
 
 @pytest.fixture
 def load(tmp_path, golden, goldens):
-  """Makes the folder that a training leaves; returns the Classifier."""
+  """Makes the folder that a training leaves; returns the model."""
   return _loader(tmp_path, golden, goldens)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, golden, goldens):
-  """A Classifier, and the folder of its SavedModel."""
+  """A classifier, and the folder of its SavedModel."""
   folder = tmp_path_factory.mktemp("classifier")
   load = _loader(folder, golden, goldens)
   classifier = load("classification", "head", False)
-  graph = _graph(classifier)
+  graph = task_graph.make_graph(classifier, reads_text=True)
   tf.saved_model.save(graph, str(folder / "saved"), graph.serving())
   return classifier, str(folder / "saved")
-
-
-def _graph(classifier):
-  tokenizer = text_graph.GraphTokenizer(classifier.tokenizer)
-  return task_graph.ClassifierGraph(classifier, tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -84,21 +79,22 @@ def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
   texts = PAIRS if is_pair else [(text,) for text in TEXTS]
   wanted = classifier(texts)
   columns = map(tf.constant, zip(*texts, strict=True))
-  found = {k: v.numpy() for k, v in _graph(classifier).answer(*columns).items()}
-  if not classifier.label_type.labels:
+  graph = task_graph.make_graph(classifier, reads_text=True)
+  found = {k: v.numpy() for k, v in graph(*columns).items()}
+  if not classifier.labels:
     assert found.keys() == {"value"}
-    mean = classifier.label_type.mean
-    values = [prediction.label - mean for prediction in wanted]
+    mean = classifier.task.settings.mean
+    values = [answer["value"] - mean for answer in wanted]
     assert np.ptp(values) > 0.01
     np.testing.assert_allclose(found["value"] - mean, values, 1e-4, 1e-5)
     return
   assert [label.decode() for label in found["label"]] == [
-    prediction.label for prediction in wanted
+    answer["label"] for answer in wanted
   ]
   assert found["labels"].tolist() == [[n.encode() for n in LABELS]] * len(texts)
   np.testing.assert_allclose(
     found["probabilities"],
-    [list(prediction.probabilities.values()) for prediction in wanted],
+    [answer["probabilities"] for answer in wanted],
     rtol=1e-4,
     atol=1e-5,
   )
@@ -107,21 +103,12 @@ def test_answers_are_the_classifiers(load, kind, long_text, is_pair):
 def test_a_saved_model_reads_texts_and_rows(saved):
   classifier, folder = saved
   loaded = tf.saved_model.load(folder)
-  wanted = classifier.probabilities(TEXTS)
+  wanted = np.array([a["probabilities"] for a in classifier(TEXTS)])
   texts = tf.constant(TEXTS)
   found = [loaded(texts), loaded.signatures["serving_default"](text=texts)]
-  rows = [
-    examples.convert_single_example(
-      0,
-      examples.InputExample("", text, None, LABELS[0]),
-      classifier.label_type,
-      12,
-      classifier.tokenizer,
-    )
-    for text in TEXTS
-  ]
-  spec = examples.feature_spec(12, classifier.label_type)
-  rows = [records.encode_row(examples.feature_row(r), spec) for r in rows]
+  spec = classifier.task.feature_spec(False)
+  groups = classifier.task.features(map(classifier.task.example, TEXTS), False)
+  rows = [records.encode_row(row, spec) for (row,) in groups]
   found.append(loaded.signatures["serve_examples"](tf.constant(rows)))
   for answers in found:
     probabilities = answers["probabilities"].numpy()
@@ -158,27 +145,24 @@ def test_a_saved_model_needs_tensorflow_alone(saved, tmp_path):
   )
   assert done.returncode == 0, done.stderr
   found, wanted = json.loads(done.stdout), classifier(TEXTS)
-  assert found["label"] == [prediction.label for prediction in wanted]
+  assert found["label"] == [answer["label"] for answer in wanted]
   np.testing.assert_allclose(
     found["probabilities"],
-    [list(prediction.probabilities.values()) for prediction in wanted],
+    [answer["probabilities"] for answer in wanted],
     rtol=1e-4,
     atol=1e-5,
   )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
-def test_vectors_are_those_of_the_extractor(load, tmp_path, pooling):
+def test_vectors_are_those_of_the_model(load, tmp_path, pooling):
   load("classification", "head", False)
-  extractor = FeatureExtractor(
-    str(tmp_path), None, pooling, normalize=True, max_seq_length=10
-  )
-  graph = task_graph.VectorGraph(
-    extractor, text_graph.GraphTokenizer(extractor.tokenizer)
-  )
+  options = {"pooling": pooling, "normalize": True, "max_seq_length": 10}
+  model = bert.load(tmp_path, "vectors", **options)
+  graph = task_graph.make_graph(model, reads_text=True)
   np.testing.assert_allclose(
-    graph.answer(tf.constant(TEXTS))["vector"],
-    extractor.vectors(TEXTS),
+    graph(tf.constant(TEXTS))["vector"],
+    [answer["vector"] for answer in model(TEXTS)],
     rtol=1e-4,
     atol=1e-5,
   )

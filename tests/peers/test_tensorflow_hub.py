@@ -1,4 +1,4 @@
-"""Exported parts work with tensorflow-hub, Keras and tensorflow-text."""
+"""Exported parts work with tensorflow-hub and Keras."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tokenization
-from bert.export import package_tokenizer, saved_model, text_graph
+from bert.export import saved_model, text_graph
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 hub = pytest.importorskip("tensorflow_hub")
@@ -86,28 +86,3 @@ def test_a_layer_of_texts(parts):
   outputs = hub.KerasLayer(encoder_path)(rows)
   model = tf_keras.Model(text, outputs["sequence_output"])
   assert model(tf.constant(["the city", "a"])).shape == (2, 16, 32)
-
-
-@pytest.mark.parametrize("lower_cases", [True, False])
-def test_tensorflow_text_splits_most_texts_alike(goldens, lower_cases):
-  pytest.importorskip("tensorflow_text")
-  tokenizer = tokenization.FullTokenizer(
-    str(goldens / "tokenization_vocab.txt"), lower_cases
-  )
-  package = package_tokenizer.PackageTokenizer(tokenizer)
-  english = ["The company's shares (up 5 %) rose, café-style.", "", "a  b"]
-  found = package(tf.constant(english)).merge_dims(1, 2).to_list()
-  assert found == [
-    tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
-    for text in english
-  ]
-  lines = (goldens / "tokenization.jsonl").read_text("utf-8").splitlines()
-  rows = [json.loads(line) for line in lines]
-  found = package(tf.constant([row["text"] for row in rows]))
-  name = "uncased" if lower_cases else "cased"
-  same = [
-    ids == tokenizer.convert_tokens_to_ids(row[name])
-    for ids, row in zip(found.merge_dims(1, 2).to_list(), rows, strict=True)
-  ]
-  # Most of these texts have rare characters; see docs/export.md.
-  assert np.mean(same) > 0.6

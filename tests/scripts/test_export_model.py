@@ -46,18 +46,6 @@ BAD = {
     {"part": "encoder", "format": "tflite"},
     ["--part=encoder needs --format=saved_model"],
   ),
-  "a tokenizer in ONNX": (
-    {"tokenizer": "tensorflow_text", "format": "onnx"},
-    ["--tokenizer=tensorflow_text needs --format=saved_model"],
-  ),
-  "a tokenizer of an encoder": (
-    {"tokenizer": "tensorflow_text", "part": "encoder"},
-    ["--tokenizer=tensorflow_text: --part=encoder reads no text; omit --"],
-  ),
-  "a tokenizer for question answering": (
-    {"tokenizer": "tensorflow_text", "model_dir": "FILES/squad"},
-    ["--tokenizer=tensorflow_text is not for question answering; omit it"],
-  ),
   "too long rows": (
     {"part": "preprocess", "max_seq_length": 999},
     ["--max_seq_length=999", "128 positions", "lower it"],
@@ -89,7 +77,7 @@ BAD = {
   ),
   "a damaged task": (
     {"model_dir": "FILES/damaged"},
-    ["FILES/damaged/squad.json is damaged", "copy it again"],
+    ["FILES/damaged/task.json is damaged", "copy it again"],
   ),
 }
 
@@ -100,14 +88,13 @@ def files(tmp_path_factory, goldens):
   folder = tmp_path_factory.mktemp("files")
   shutil.copytree(goldens / "model", folder / "model")
   shutil.copy(goldens / "vocab.txt", folder / "model")
-  for name, path, content in (
-    ("classifier", "labels.json", ["a", "b"]),
-    ("choices", "multiple_choice.json", {"max_seq_length": 8}),
-    ("squad", "squad.json", {"max_seq_length": 8}),
-    ("damaged", "squad.json", {"max_seq_length": "long"}),
+  for name, fields in (
+    ("classifier", {"task": "classification", "labels": ["a", "b"]}),
+    ("choices", {"task": "multiple choice", "max_seq_length": 8}),
+    ("damaged", {"task": "squad", "max_seq_length": "long"}),
   ):
     shutil.copytree(folder / "model", folder / name)
-    (folder / name / path).write_text(json.dumps(content))
+    (folder / name / "task.json").write_text(json.dumps(fields))
   return folder
 
 
@@ -131,6 +118,8 @@ def test_a_saved_model_has_its_configuration(files, tmp_path, part):
     )
   found = json.loads((tmp_path / "back" / "bert_config.json").read_text())
   assert found == wanted
+  vocabulary = tmp_path / "saved" / "assets.extra" / "vocab.txt"
+  assert vocabulary.exists() == (part == "task")  # For rows.
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -22,7 +22,7 @@ ROWS = {
   "no model": ({"model_dir": "nowhere"}, ["nowhere contains no bert_config"]),
   "a damaged model": (
     {"model_dir": "FOLDER/damaged"},
-    ["squad.json is damaged (invalid JSON"],
+    ["task.json is damaged (invalid JSON"],
   ),
   "a name": (
     {"model_name": "a/b"},
@@ -55,7 +55,7 @@ def folder(tmp_path_factory, golden, goldens):
   task_folders.write(folder / "moods", "classification", golden, goldens)
   (folder / "damaged").mkdir()
   task_folders.write(folder / "damaged", "squad", golden, goldens)
-  (folder / "damaged" / "squad.json").write_text("{")
+  (folder / "damaged" / "task.json").write_text("{")
   return folder
 
 

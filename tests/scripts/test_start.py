@@ -40,7 +40,6 @@ COMMANDS = {
   "no model": ["fill_mask.py", "--model_dir=/-", "--interactive"],
   "no export": ["export_model.py", "--model_dir=/-", "--output_dir=OUT"],
   "no ONNX": [*EXPORT, "--format=onnx"],
-  "no tokenizer": [*EXPORT, "--tokenizer=tensorflow_text"],
   "no command": ["visualize.py"],
   "no checkpoint": [
     *("run_multiple_choice.py", *TRAIN, CHOICES, "--init_checkpoint=/-")
@@ -105,7 +104,7 @@ COMMANDS = {
 # are as if they were not installed.
 _CODE = """
 import json, os, runpy, sys
-sys.modules.update(dict.fromkeys(["onnx", "openvino", "tensorflow_text"]))
+sys.modules.update(dict.fromkeys(["onnx", "openvino"]))
 import create_pretraining_data
 from bert.commands import build_vocab, convert_checkpoint, download
 import extract_features, run_classifier
