@@ -12,122 +12,44 @@ The same code runs eagerly, inside `tf.function` and in a v1 graph.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import dataclasses
 import enum
 import functools
-import json
 import math
-import numbers
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
-from bert.errors import UserError
-from bert.layers import (
-  Activation,
-  DenseWeights,
-  NormWeights,
-  affine,
-  assert_rank,
-)
-from bert.layers import (
-  create_attention_mask_from_input_mask,
-  create_initializer,
-)
+from bert.config import BertConfig
+from bert.layers import Activation, DenseWeights, NormWeights
+from bert.layers import affine, assert_rank, dense_weights, dropout, gelu
+from bert.layers import create_attention_mask_from_input_mask
+from bert.layers import create_initializer, get_activation, get_shape_list
 from bert.layers import dense, layer_norm  # noqa: F401  Names of the original.
-from bert.layers import (
-  dense_weights,
-  dropout,
-  gelu,
-  get_activation,
-  get_shape_list,
-)
 from bert.layers import layer_norm_and_dropout, masked_softmax, merge_heads
 from bert.layers import norm_weights, normalize, recomputed, reshape_from_matrix
 from bert.layers import reshape_to_matrix, split_heads, traced_once
-from tokenization import read_file
+from bert.variables import get_assignment_map_from_checkpoint  # noqa: F401
 
 
-@dataclasses.dataclass(eq=False)
-class BertConfig:
-  """Sizes of a model: the content of `bert_config.json`.
+def _kept(build):
+  """A property that is computed once, in the graph where the model was built.
 
-  Values are checked when a model is built or a file is read.
+  So eager mode computes, and a graph contains, only what is read.
   """
 
-  vocab_size: int  # V
-  hidden_size: int = 768  # H, a multiple of num_attention_heads
-  num_hidden_layers: int = 12  # L
-  num_attention_heads: int = 12  # N
-  intermediate_size: int = 3072  # width of the feed-forward layers
-  hidden_act: str | Activation = "gelu"  # their activation, see get_activation
-  hidden_dropout_prob: float = 0.1  # of embeddings and of sub-layers' outputs
-  attention_probs_dropout_prob: float = 0.1
-  max_position_embeddings: int = 512  # length of the longest sequence
-  type_vocab_size: int = 16  # number of segment types
-  initializer_range: float = 0.02  # standard deviation of new weights
+  @functools.wraps(build)
+  def get(model):
+    with contextlib.ExitStack() as stack:
+      if model._graph is not None:
+        stack.enter_context(model._graph.as_default())
+        stack.enter_context(tf.device(model._embeddings.device))
+      return build(model)
 
-  @classmethod
-  def from_dict(cls, json_object: Mapping[str, object]) -> BertConfig:
-    """Returns the configuration in a dictionary; keeps unknown keys."""
-    config = cls(vocab_size=None)
-    config.__dict__.update(json_object)
-    return config
-
-  @classmethod
-  def from_json_file(cls, json_file: str) -> BertConfig:
-    """Returns the configuration in a file.
-
-    Raises:
-      UserError: the file is not a JSON object, or a value is not valid.
-    """
-    try:
-      fields = json.loads(read_file(json_file))
-      if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")
-      config = cls.from_dict(fields)
-      config.check()
-    except (ValueError, RecursionError) as error:
-      raise UserError(
-        f"{json_file} is not a valid model configuration: {error}; pass the "
-        f"bert_config.json that came with the model"
-      ) from error
-    return config
-
-  def to_dict(self) -> dict:
-    """A deep copy of all fields, including unknown keys."""
-    return copy.deepcopy(self.__dict__)
-
-  def to_json_string(self) -> str:
-    """The fields as JSON with sorted keys, indented by 2 spaces."""
-    return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-
-  def check(self) -> None:
-    """Raises ValueError unless a model of these sizes can be built."""
-    for field in dataclasses.fields(BertConfig):
-      value = getattr(self, field.name)
-      if field.type == "int":
-        limit = 10**4 if field.name == "num_hidden_layers" else 2**31
-        valid = isinstance(value, numbers.Integral) and 0 < value < limit
-        wanted = f"a positive integer below {limit}"
-      elif field.type == "float":
-        limit = 1 if "dropout" in field.name else math.inf
-        valid = isinstance(value, numbers.Real) and 0 <= value < limit
-        wanted = "a finite number of at least 0" + " and below 1" * (limit == 1)
-      else:
-        valid = callable(get_activation(value) or gelu)
-        wanted = "an activation"
-      if not valid or isinstance(value, bool):
-        raise ValueError(f"{field.name}={value!r} is not {wanted}")
-    if self.hidden_size % self.num_attention_heads:
-      raise ValueError(
-        f"hidden_size={self.hidden_size} is not a multiple of "
-        f"num_attention_heads={self.num_attention_heads}"
-      )
+  return functools.cached_property(get)
 
 
 class BertModel:
@@ -201,14 +123,18 @@ class BertModel:
     self._mask = create_attention_mask_from_input_mask(
       self._embeddings, tf.convert_to_tensor(input_mask)
     )
+    is_eager = tf.executing_eagerly()
+    self._graph = None if is_eager else tf.compat.v1.get_default_graph()
     recomputes = gradient_checkpointing and is_training
     self._wrap = recomputed if recomputes else traced_once
     block = self._block()
     x = tf.cast(self._embeddings, precision)
-    self._inputs = [x]  # Of each block, float [B, S, H].
+    self._inputs, self._probs = [x], []  # Of each block, float [B, S, H].
     for weights, seed in self._blocks[:-1]:
-      x = block(x, self._mask, weights, seed)
+      x, probs = block(x, self._mask, weights, seed)
       self._inputs.append(x)
+      # Kept eagerly, probabilities take more memory than everything else.
+      self._probs.append(None if is_eager else probs)
 
   def _block(self, select=None):
     """`transformer_block` as a function of x, mask, weights and seed."""
@@ -216,39 +142,46 @@ class BertModel:
       lambda *args: transformer_block(*args, self._config, select)
     )
 
-  def _last_layer(self, select=None, draw=0):
-    """The last block's output, float32; see `transformer_block` for `select`.
+  def _last_block(self, select=None, draw=0):
+    """The output of the last block, float32, and its probabilities.
 
-    `draw` tells the dropout masks of several calls apart.
+    See `transformer_block` for `select`. `draw` tells the dropout masks of
+    several calls apart.
     """
     weights, seed = self._blocks[-1]
     seed = _seed_at(seed, draw * len(_Dropout))
-    x = self._block(select)(self._inputs[-1], self._mask, weights, seed)
-    return tf.cast(x, tf.float32)
+    x, probs = self._block(select)(self._inputs[-1], self._mask, weights, seed)
+    return tf.cast(x, tf.float32), probs
 
-  @functools.cached_property
+  @_kept
+  def _everywhere(self):
+    """float [B, S, H]: the last layer, and its probabilities."""
+    return self._last_block()
+
+  @_kept
   def _first(self):
     """float [B, 1, H]: the last layer at the first position."""
-    return self._last_layer(lambda x: x[:, :1], draw=1)
+    return self._last_block(lambda x: x[:, :1], draw=1)[0]
 
-  @functools.cached_property
+  @_kept
   def pooled_output(self) -> tf.Tensor:
     """float [B, H]: the vector C of section 3.1, [CLS] transformed."""
     return tf.tanh(affine(reshape_to_matrix(self._first), self._pooler))
 
-  @functools.cached_property
+  @_kept
   def sequence_output(self) -> tf.Tensor:
     """float [B, S, H]: the output of the last layer."""
+    x, _ = self._everywhere
     # The first position has the same dropout in all outputs.
-    return tf.concat([self._first, self._last_layer()[:, 1:]], axis=1)
+    return tf.concat([self._first, x[:, 1:]], axis=1)
 
   def sequence_output_at(self, positions: tf.Tensor) -> tf.Tensor:
     """float [B, P, H]: the last layer, computed only at positions [B, P]."""
-    return self._last_layer(
+    return self._last_block(
       lambda x: tf.gather(x, positions, batch_dims=1), draw=2
-    )
+    )[0]
 
-  @functools.cached_property
+  @_kept
   def all_encoder_layers(self) -> list[tf.Tensor]:
     """The outputs of all layers, L times float [B, S, H], lowest first."""
     lower = [tf.cast(x, tf.float32) for x in self._inputs[1:]]
@@ -260,10 +193,9 @@ class BertModel:
     return self._embeddings
 
   def get_all_attention_probs(self) -> list[tf.Tensor]:
-    """L times float [B, N, S, S], before dropout, lowest layer first.
-
-    They are computed again, because they take more memory than all the rest.
-    """
+    """L times float [B, N, S, S], before dropout, lowest layer first."""
+    if self._graph is not None and self._wrap is not recomputed:
+      return [*self._probs, self._everywhere[1]]
     heads = self._config.num_attention_heads
     return [
       attention(x, x, self._mask, block.attention, heads)[1]
@@ -526,7 +458,7 @@ def transformer_block(
   seed: tf.Tensor | None,
   config: BertConfig,
   select: Callable[[tf.Tensor], tf.Tensor] | None = None,
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor]:
   """Attention and a feed-forward layer, each with residual and LayerNorm.
 
   Args:
@@ -539,7 +471,8 @@ def transformer_block(
       [B, S, H]; None for all. Keys and values are those of all positions.
 
   Returns:
-    float [B, S, H]; with `select` [B, F, H].
+    float [B, S, H], and attention probabilities [B, N, S, S]; with `select`,
+    F in place of the first S.
   """
 
   def add_and_norm(sublayer, residual, norm, site):
@@ -549,7 +482,7 @@ def transformer_block(
   queries_of = x
   if select is not None:
     queries_of, mask = select(x), None if mask is None else select(mask)
-  context, _ = attention(
+  context, probs = attention(
     queries_of,
     x,
     mask,
@@ -564,7 +497,7 @@ def transformer_block(
   wide = affine(y, weights.intermediate, get_activation(config.hidden_act))
   output = affine(wide, weights.output)
   y = add_and_norm(output, y, weights.output_norm, _Dropout.OUTPUT)
-  return reshape_from_matrix(y, get_shape_list(queries_of))
+  return reshape_from_matrix(y, get_shape_list(queries_of)), probs
 
 
 def stack_weights(
@@ -621,7 +554,7 @@ def transformer_model(
   config.check()
   outputs = [input_tensor]
   for weights, seed in stack_weights(config):
-    x = transformer_block(outputs[-1], attention_mask, weights, seed, config)
+    x, _ = transformer_block(outputs[-1], attention_mask, weights, seed, config)
     outputs.append(x)
   return outputs[1:] if do_return_all_layers else outputs[-1]
 
@@ -648,18 +581,3 @@ def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
   for name in norms:
     shapes |= {f"{name}/LayerNorm/{n}": [hidden] for n in ("beta", "gamma")}
   return shapes
-
-
-def get_assignment_map_from_checkpoint(
-  tvars: Iterable[tf.Variable], init_checkpoint: str
-) -> tuple[dict[str, str], dict[str, int]]:
-  """The variables that a checkpoint contains, for v1's `init_from_checkpoint`.
-
-  Returns {name: name}, and {name: 1} with each name and the same name and `:0`.
-  """
-  # The name of a variable may end in the number of its tensor.
-  wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}
-  saved = [name for name, _ in tf.train.list_variables(init_checkpoint)]
-  names = [name for name in saved if name in wanted]
-  initialized = {key: 1 for name in names for key in (name, f"{name}:0")}
-  return {name: name for name in names}, initialized

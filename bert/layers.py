@@ -190,8 +190,8 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
   Between the passes, only its arguments stay in memory (Chen et al. 2016,
   arXiv:1604.06174). It must depend on nothing else, and draw random numbers
-  from seeds that are arguments. Gradients are those of `tf.gradients`, inside
-  `tf.function`.
+  from seeds that are arguments. Only its first result is returned. Gradients
+  are those of `tf.gradients`, inside `tf.function`.
 
   Args:
     function: takes tensors, nested tuples of tensors, or None.
@@ -208,10 +208,10 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     def compute(tensors):
       left = iter(tensors)
       filled = (arg if arg is None else next(left) for arg in flat)
-      return function(*tf.nest.pack_sequence_as(args, list(filled)))
+      return function(*tf.nest.pack_sequence_as(args, list(filled)))[0]
 
     @tf.custom_gradient
-    def result(*tensors):
+    def first_result(*tensors):
       def gradient(upstream):
         # Nothing may be computed again before the backward pass gets here. XLA
         # ignores control dependencies, so the arguments depend on the gradient.
@@ -222,7 +222,7 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
       return compute(tensors), gradient
 
-    return result(*(arg for arg in flat if arg is not None))
+    return first_result(*(arg for arg in flat if arg is not None)), None
 
   return call
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
@@ -332,3 +333,18 @@ def dropout_seed(site: str | None = None) -> tf.Tensor | None:
   # Multiples of 2**32 / 1.618 lie far from each other, modulo 2**32.
   offset = tf.cast(frame.micro_batch, tf.int32) * (0x9E3779B1 - 2**32)
   return tf.stack([offset + (site_hash - 2**31), draw])
+
+
+def get_assignment_map_from_checkpoint(
+  tvars: Iterable[tf.Variable], init_checkpoint: str
+) -> tuple[dict[str, str], dict[str, int]]:
+  """The variables that a checkpoint contains, for v1's `init_from_checkpoint`.
+
+  Returns {name: name}, and {name: 1} with each name and the same name and `:0`.
+  """
+  # The name of a variable may end in the number of its tensor.
+  wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}
+  saved = [name for name, _ in tf.train.list_variables(init_checkpoint)]
+  names = [name for name in saved if name in wanted]
+  initialized = {key: 1 for name in names for key in (name, f"{name}:0")}
+  return {name: name for name in names}, initialized

@@ -13,7 +13,6 @@ from bert import layers
 from bert import loss_scale
 import modeling
 import optimization
-from bert import packing
 from bert import variables
 from bert.errors import UserError
 from bert.training import checkpoints
@@ -54,10 +53,6 @@ def test_a_model_makes_the_variables_that_variable_shapes_lists():
     modeling.BertModel(config, False, tf.zeros([1, 4], tf.int32))
   made = {name: v.shape.as_list() for name, v in store.items()}
   assert made == modeling.variable_shapes(config)
-
-
-# The golden batch has sequences of 32, 20, 9 and 3 tokens.
-TWO_ROWS = packing.best_fit([32, 20, 9, 3], 32)
 
 
 def _build(golden, is_training=True, precision="float32", **kwargs):
@@ -105,33 +100,6 @@ def test_function_outputs_are_the_originals(golden, jit_compile):
 
   _assert_golden(forward(), golden)
   _assert_golden(forward(), golden)
-
-
-def test_packed_outputs_are_the_originals(golden):
-  assert TWO_ROWS.num_rows == 2
-  is_token = golden.inputs["input_mask"].astype(bool)
-  store = golden.store()
-
-  @tf.function(jit_compile=True, autograph=False)
-  def forward():
-    with store:
-      model = _build(golden, packing=TWO_ROWS)
-    return _outputs(model), model.get_all_attention_probs()[1]
-
-  outputs, probs = forward()
-  pooled = outputs.pop("pooled_output")
-  _assert_golden({"pooled_output": pooled}, golden)
-  for name, value in outputs.items():
-    expected = golden.arrays[f"forward/{name}"]
-    assert value.shape == expected.shape
-    np.testing.assert_allclose(
-      value.numpy()[is_token], expected[is_token], rtol=0, atol=1e-5
-    )
-  # What a row's other sequences have is not seen.
-  expected = _softmax_by_definition(golden)[1][1, :, :20, :20]
-  probs = probs[1, :, :20]
-  np.testing.assert_allclose(probs[:, :, :20], expected, rtol=0, atol=1e-5)
-  assert not np.any(probs[:, :, 20:])
 
 
 def test_one_hot_embeddings_give_the_same_outputs(golden):
@@ -233,7 +201,6 @@ def _everything(model):
 @pytest.mark.parametrize(
   "read",
   [
-    modeling.BertModel.get_embedding_output,
     modeling.BertModel.get_pooled_output,
     modeling.BertModel.get_sequence_output,
     modeling.BertModel.get_all_encoder_layers,
@@ -277,24 +244,19 @@ def test_a_v1_graph_computes_what_is_read(golden):
     assert _softmax_shapes(graph) == everywhere
 
 
-@pytest.mark.parametrize(
-  ("packing", "rows", "few"),
-  # Of two rows, each has up to three sequences.
-  [(packing.UNPACKED, 4, 5), (TWO_ROWS, 2, 15)],
-)
-def test_the_last_layer_at_positions_alone(golden, packing, rows, few):
+def test_the_last_layer_at_positions_alone(golden):
   lengths = golden.inputs["input_mask"].sum(axis=1, keepdims=True)
   positions = np.minimum(golden.inputs["masked_lm_positions"], lengths - 1)
   with golden.store():
-    model = _build(golden, packing=packing)
+    model = _build(golden)
   expected = golden.arrays["forward/sequence_output"]
   expected = np.take_along_axis(expected, positions[:, :, np.newaxis], axis=1)
   found = model.sequence_output_at(tf.constant(positions))
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
   with tf.Graph().as_default() as graph:
-    model = _build(golden, packing=packing)
+    model = _build(golden)
     model.sequence_output_at(tf.constant(positions))
-  shapes = [[rows, 4, 32, 32], [rows, 4, few, 32]]
+  shapes = [[4, 4, 32, 32], [4, 4, 5, 32]]
   assert _softmax_shapes(graph) == shapes
 
 
@@ -309,7 +271,7 @@ def test_eager_mode_computes_what_is_read(golden, monkeypatch):
   monkeypatch.setattr(modeling, "transformer_block", counted)
   with golden.store():
     model = _build(golden)
-  assert calls == []
+  assert calls == [False]
   for _ in range(2):
     model.get_pooled_output()
     assert calls == [False, True]
@@ -393,24 +355,6 @@ def test_a_block_is_a_function_of_arrays(golden, positions):
   np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
   expected = _softmax_by_definition(golden)[0][:, :, positions]
   np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-5)
-
-
-def test_attention_of_few_with_probabilities_that_do_not_sum_to_1(
-  golden, monkeypatch
-):
-  # What dropout does, but equal for all positions.
-  scale = tf.constant(np.linspace(0, 2, 32), tf.float32)
-  monkeypatch.setattr(modeling, "dropout", lambda x, *_: x * scale)
-  x = tf.constant(golden.arrays["forward/embedding_output"])
-  mask = tf.ones([4, 32, 32])
-  weights = _block_weights(golden, 0).attention
-  context, probs = modeling.attention(x, x, mask, weights, 4)
-  few, few_probs = modeling.attention_of_few(
-    x[:, :2], x, mask[:, :2], weights, 4
-  )
-  context = tf.reshape(context, [4, 32, 32])[:, :2]
-  np.testing.assert_allclose(few, tf.reshape(context, [8, 32]), atol=1e-5)
-  np.testing.assert_allclose(few_probs, probs[:, :, :2], atol=1e-6)
 
 
 def test_the_original_layers_without_a_mask():
@@ -712,15 +656,14 @@ def _assert_run(golden, losses, final):
     )
 
 
-@pytest.mark.parametrize("packing", [packing.UNPACKED, TWO_ROWS])
-def test_twelve_updates_are_the_originals(golden, packing):
+def test_twelve_updates_are_the_originals(golden):
   """The tests of tasks/ train on the two other tasks."""
   store = golden.store("classifier")
 
   @tf.function(autograph=False)
   def step():
     with store:
-      loss = _classifier_loss(golden, packing=packing)
+      loss = _classifier_loss(golden)
       optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
       return loss
 
@@ -945,9 +888,8 @@ def test_dropout_is_on_the_attention_probabilities(monkeypatch):
   x = tf.constant(np.random.default_rng(0).normal(size=[2, 5, 6]), tf.float32)
   with variables.VariableStore():
     (weights, _), _ = modeling.stack_weights(DROPPING)
-  for attend in (modeling.attention, modeling.attention_of_few):
-    context, _ = attend(x, x, None, weights.attention, 3, 0.5)
-    assert not np.any(context)
+  context, _ = modeling.attention(x, x, None, weights.attention, 3, 0.5)
+  assert not np.any(context)
 
 
 def test_dropout_comes_before_the_residual(monkeypatch):
@@ -1110,15 +1052,16 @@ def test_a_recomputed_function_takes_nested_arguments():
 
 
 def test_checkpointing_is_not_for_v1_graphs(golden):
-  with tf.Graph().as_default():
-    model = modeling.BertModel(
+  with (
+    tf.Graph().as_default(),
+    pytest.raises(ValueError, match="v1 graph does not support"),
+  ):
+    modeling.BertModel(
       golden.config,
       True,
       tf.ones([1, 8], tf.int32),
       gradient_checkpointing=True,
     )
-    with pytest.raises(ValueError, match="v1 graph does not support"):
-      model.get_pooled_output()
 
 
 def test_dropout_does_not_depend_on_what_else_is_built():

@@ -1,0 +1,92 @@
+"""The sizes of a model: the content of `bert_config.json`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import numbers
+from collections.abc import Mapping
+
+from bert.errors import UserError
+from bert.layers import Activation, gelu, get_activation
+from tokenization import read_file
+
+
+@dataclasses.dataclass(eq=False)
+class BertConfig:
+  """Sizes of a model: the content of `bert_config.json`.
+
+  Values are checked when a model is built or a file is read.
+  """
+
+  vocab_size: int  # V
+  hidden_size: int = 768  # H, a multiple of num_attention_heads
+  num_hidden_layers: int = 12  # L
+  num_attention_heads: int = 12  # N
+  intermediate_size: int = 3072  # width of the feed-forward layers
+  hidden_act: str | Activation = "gelu"  # their activation, see get_activation
+  hidden_dropout_prob: float = 0.1  # of embeddings and of sub-layers' outputs
+  attention_probs_dropout_prob: float = 0.1
+  max_position_embeddings: int = 512  # length of the longest sequence
+  type_vocab_size: int = 16  # number of segment types
+  initializer_range: float = 0.02  # standard deviation of new weights
+
+  @classmethod
+  def from_dict(cls, json_object: Mapping[str, object]) -> BertConfig:
+    """Returns the configuration in a dictionary; keeps unknown keys."""
+    config = cls(vocab_size=None)
+    config.__dict__.update(json_object)
+    return config
+
+  @classmethod
+  def from_json_file(cls, json_file: str) -> BertConfig:
+    """Returns the configuration in a file.
+
+    Raises:
+      UserError: the file is not a JSON object, or a value is not valid.
+    """
+    try:
+      fields = json.loads(read_file(json_file))
+      if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+      config = cls.from_dict(fields)
+      config.check()
+    except (ValueError, RecursionError) as error:
+      raise UserError(
+        f"{json_file} is not a valid model configuration: {error}; pass the "
+        f"bert_config.json that came with the model"
+      ) from error
+    return config
+
+  def to_dict(self) -> dict:
+    """A deep copy of all fields, including unknown keys."""
+    return copy.deepcopy(self.__dict__)
+
+  def to_json_string(self) -> str:
+    """The fields as JSON with sorted keys, indented by 2 spaces."""
+    return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+  def check(self) -> None:
+    """Raises ValueError unless a model of these sizes can be built."""
+    for field in dataclasses.fields(BertConfig):
+      value = getattr(self, field.name)
+      if field.type == "int":
+        limit = 10**4 if field.name == "num_hidden_layers" else 2**31
+        valid = isinstance(value, numbers.Integral) and 0 < value < limit
+        wanted = f"a positive integer below {limit}"
+      elif field.type == "float":
+        limit = 1 if "dropout" in field.name else math.inf
+        valid = isinstance(value, numbers.Real) and 0 <= value < limit
+        wanted = "a finite number of at least 0" + " and below 1" * (limit == 1)
+      else:
+        valid = callable(get_activation(value) or gelu)
+        wanted = "an activation"
+      if not valid or isinstance(value, bool):
+        raise ValueError(f"{field.name}={value!r} is not {wanted}")
+    if self.hidden_size % self.num_attention_heads:
+      raise ValueError(
+        f"hidden_size={self.hidden_size} is not a multiple of "
+        f"num_attention_heads={self.num_attention_heads}"
+      )
