@@ -217,7 +217,6 @@ class ClassificationTask(Task):
 
   kind = "classification"
   Settings = ClassifierSettings
-  can_pack = True
   finds_duplicates = True
   style = classification_report.STYLE
 

@@ -163,7 +163,6 @@ class PretrainingTask(Task):
   """
 
   name = "pre-training"
-  can_pack = True
   truncates = False
 
   def __init__(

@@ -89,7 +89,6 @@ class TaggingTask(Task):
   Settings = TaggerSettings
   output_types = (("entities", "DT_VARIANT"),)
   name = "NER"
-  can_pack = True
   needs_pooler = False
   truncates = False
   usual_label = entities.OUTSIDE  # Few words are in entities.

@@ -224,15 +224,7 @@ def _define_shape_flags():
     "pad_to_max_length",
     None,
     "Pad every batch to --max_seq_length instead of to its longest row. "
-    "Default: True on a TPU, with --use_xla=true and for training in "
-    "run_squad.py, else False.",
-  )
-  flags.DEFINE_bool(
-    "pack_sequences",
-    False,
-    "Compute several short sequences in each row of --max_seq_length. "
-    "Predictions do not change. For classification, NER and pre-training where "
-    "shapes must be static.",
+    "Default: True on a TPU and for training in run_squad.py, else False.",
   )
 
 

@@ -90,6 +90,7 @@ class RunConfig:
     log_steps: updates between log lines.
     strategy: a `tf.distribute.Strategy`; one device when None.
     pad_to_max_length: pad every batch to one static shape.
+    rounds_lengths: pad every batch to one of a few lengths, see `inputs`.
     iterations_per_loop: most updates that the device makes in one call. It
       makes fewer if these would take more than about ten seconds. Checkpoints,
       log lines and evaluations fall between the calls.
@@ -105,6 +106,7 @@ class RunConfig:
   log_steps: int = 50
   strategy: tf.distribute.Strategy | None = None
   pad_to_max_length: bool = False
+  rounds_lengths: bool = False
   iterations_per_loop: int = 1
   use_xla: bool | None = False
 
@@ -551,6 +553,7 @@ class Estimator:
       **params,
       "batch_size": batch_size,
       "pad_to_max_length": self._config.pad_to_max_length,
+      "rounds_lengths": self._config.rounds_lengths,
       "fill_batches": self._strategy.num_replicas_in_sync > 1,
     }
 

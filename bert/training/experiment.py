@@ -35,7 +35,6 @@ from bert.training import (
   inputs,
   memory,
   model_folder,
-  packed_batches,
   plan,
   predictor,
   record_files,
@@ -83,10 +82,8 @@ class Experiment:
     self._task = task
     self._model_files = model
     self._settings = settings
-    self._packings = {}
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
-    settings.check_packing(task)
     self._read_output_dir()
     start_checks.check_init_path(settings.init_checkpoint)
     settings.layer_rates(model.config.num_hidden_layers)
@@ -261,42 +258,6 @@ class Experiment:
       read=read,
     )
 
-  def _choose_packings(self):
-    """The Packing of each mode, which the input of its rows receives, too."""
-    settings, packings = self._settings, {}
-    modes = {
-      "train": (estimator.ModeKeys.TRAIN, settings.train_batch_size),
-      "dev": (estimator.ModeKeys.EVAL, settings.eval_batch_size),
-      "test": (estimator.ModeKeys.PREDICT, settings.predict_batch_size),
-    }
-    for split, row_sets in self._row_sets.items():
-      if not (settings.pack_sequences and row_sets):
-        continue
-      mode, size = modes[split]
-      parts = settings.num_replicas
-      if split == "train":
-        parts *= settings.gradient_accumulation_steps
-      else:  # Only an update depends on which rows its batch has.
-        size, parts = size // parts, 1
-      found = packings[mode] = packed_batches.choose_packing(
-        [rows.read().lengths[: rows.num_rows] for rows in row_sets],
-        size,
-        row_sets[0].read().spec["input_ids"].shape[0],
-        parts,
-      )
-      self._row_sets[split] = [
-        dataclasses.replace(rows, input_fn=_with(rows.input_fn, packing=found))
-        for rows in row_sets
-      ]
-      logging.info(
-        "%s: %s packed into %s of %d positions",
-        row_sets[0].name,
-        plural(len(found.capacities), "sequence"),
-        plural(found.num_rows, "row"),
-        found.length,
-      )
-    return packings
-
   # Training.
 
   def _check_training_set(self, examples):
@@ -319,7 +280,6 @@ class Experiment:
       use_one_hot_embeddings=settings.use_tpu,
       precision=settings.precision,
       gradient_checkpointing=gradient_checkpointing,
-      packings=self._packings,
     )
 
   def _build_estimator(self):
@@ -333,7 +293,6 @@ class Experiment:
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_hidden_layers
       self._update = settings.make_optimization(steps, num_layers)
-    self._packings = self._choose_packings()
     model_fn = self._build_model_fn(
       self._update, settings.gradient_checkpointing
     )

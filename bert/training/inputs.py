@@ -22,7 +22,6 @@ import tensorflow as tf
 from bert import variables
 from bert.data import records
 from bert.training import devices, record_files
-from bert.training.packed_batches import Part, form_batches
 
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that batches stay mixed.
@@ -36,10 +35,18 @@ SORTED_ROWS = 4096
 # many records of 512 positions take about 200 MB.
 WINDOW_ROWS = 64 * 1024
 
+# XLA compiles a program for each length of a batch, so that is one of these,
+# or the longest of all.
+LENGTHS = (32, 64, 128, 256, 384, 512)
+
 # Batches that are prepared while the model computes.
 _BATCHES_AHEAD = 4
 
 InputFn = Callable[[Mapping], "tf.data.Dataset"]
+
+# The rows of a part of the data, int64 [rows of the part], and the batches that
+# they form, each int64 [B]. Only one part is in memory.
+Part = tuple[np.ndarray, list[np.ndarray]]
 
 # Changes a batch: from its features and the numbers of its rows in the whole
 # training or evaluation, int64 [B], to features.
@@ -74,12 +81,16 @@ class Rows:
     return [self._serialized[row] for row in rows]
 
 
-def _cut(features, spec):
+def _cut(features, spec, rounds):
   """Features without the positions after the batch's longest row."""
   sizes = {
     name: tf.maximum(tf.reduce_max(ends), 1)
     for name, ends in record_files.row_extents(features, spec).items()
   }
+  if rounds:
+    size, most = sizes[records.POSITION], spec["input_mask"].shape[-1]
+    lengths = tf.constant([n for n in LENGTHS if n < most] + [most])
+    sizes[records.POSITION] = tf.reduce_min(lengths[lengths >= size])
 
   def cut(name, value):
     axes = spec[name].cut_axes
@@ -94,6 +105,7 @@ def read_batch(
   is_real_row: tf.Tensor,
   spec: records.Spec,
   pad_to_max_length: bool = False,
+  rounds_lengths: bool = False,
 ) -> dict[str, tf.Tensor]:
   """Returns a batch of features.
 
@@ -103,6 +115,7 @@ def read_batch(
     is_real_row: bool [B]; False for rows that only fill up the batch.
     spec: the rows' spec.
     pad_to_max_length: keep all positions instead of cutting to the longest row.
+    rounds_lengths: cut to the next of LENGTHS.
 
   Returns:
     Dict of int32 or float32 tensors; among them `row_index` [B], and
@@ -114,7 +127,7 @@ def read_batch(
     for name, value in record_files.parse_int64(serialized, spec).items()
   }
   if not pad_to_max_length:
-    features = _cut(features, spec)
+    features = _cut(features, spec, rounds_lengths)
   is_real = tf.cast(is_real_row, tf.int32)
   features["is_real_example"] = (
     features.get("is_real_example", tf.ones_like(is_real)) * is_real
@@ -144,7 +157,7 @@ def training_batches(
     batches that they form.
   """
   left_over = np.zeros(0, np.int64)
-  for _, rows, rng in _shuffled_windows(block_sizes, seed):
+  for rows, rng in _shuffled_windows(block_sizes, seed):
     rows = np.concatenate([left_over, rows])
     whole = len(rows) // batch_size * batch_size
     left_over = rows[whole:]
@@ -153,7 +166,7 @@ def training_batches(
 
 
 def _shuffled_windows(block_sizes, seed):
-  """Yields the epoch and the rows of each window, and the epoch's generator."""
+  """Yields the rows of each window, and the generator of its epoch."""
   ends = np.cumsum(block_sizes)
   count = np.sum(block_sizes)
   windows = -(-count // WINDOW_ROWS)
@@ -166,23 +179,7 @@ def _shuffled_windows(block_sizes, seed):
     window = starts * windows // count
     for blocks in np.split(order, np.flatnonzero(np.diff(window)) + 1):
       rows = [np.arange(ends[n] - block_sizes[n], ends[n]) for n in blocks]
-      yield epoch, rng.permutation(np.concatenate(rows)), rng
-
-
-def _windows(rows, count, seed):
-  """Yields epochs and rows: shuffled without end, or once if the seed is None.
-
-  Args:
-    rows: Rows or RecordFiles.
-    count: number of rows to yield if each comes once.
-    seed: int or None.
-  """
-  if seed is None:
-    for start in range(0, count, SORTED_ROWS):
-      yield 0, np.arange(start, min(start + SORTED_ROWS, count))
-  else:
-    for epoch, window, _ in _shuffled_windows(rows.block_sizes, seed):
-      yield epoch, window
+      yield rng.permutation(np.concatenate(rows)), rng
 
 
 def _by_length(lengths, rows, batch_size):
@@ -263,8 +260,9 @@ def input_fn_from_rows(
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
   number of batches to skip (both default to 0); `pad_to_max_length`, for
-  devices that need one static shape; `fill_batches`, for several devices, which
-  share a batch evenly; `packing`, a Packing that was chosen for the rows.
+  devices that need one static shape; `rounds_lengths`, for those that compile a
+  program for each; `fill_batches`, for several devices, which share a batch
+  evenly.
   Iteration raises an OpError that contains the text of a UserError if a file
   has changed.
 
@@ -324,12 +322,8 @@ def _dataset_of(batches):
 def _parts(rows, lengths, params, is_training, sorts):
   """The Parts of an input; `sorts` says whether to sort those of evaluation."""
   size = params["batch_size"]
-  seed, packing = params.get("seed", 0), params.get("packing")
-  if packing:
-    windows = _windows(rows, len(lengths), seed if is_training else None)
-    shares = size // len(packing.capacities) if is_training else 1
-    return form_batches(windows, lengths, packing, size, shares)
   if is_training:
+    seed = params.get("seed", 0)
     return training_batches(lengths, rows.block_sizes, size, seed)
   # Rows of equal length keep their order.
   return evaluation_batches(lengths if sorts else np.zeros_like(lengths), size)
@@ -341,7 +335,8 @@ def _batch_reader(spec, params, transform, pads, fills):
   `pads` keeps all positions; `fills` fills a smaller batch with its own rows.
   """
   size, is_static = params["batch_size"], params.get("pad_to_max_length")
-  pads = pads or is_static or params.get("packing") is not None
+  pads = pads or is_static
+  rounds = params.get("rounds_lengths", False)
   fills = fills or is_static or params.get("fill_batches")
 
   @tf.autograph.experimental.do_not_convert  # Saves a second.
@@ -349,7 +344,9 @@ def _batch_reader(spec, params, transform, pads, fills):
     count = tf.size(columns[0])
     position = tf.range(size if fills else count)
     row_index, serialized = (tf.gather(c, position % count) for c in columns)
-    features = read_batch(serialized, row_index, position < count, spec, pads)
+    features = read_batch(
+      serialized, row_index, position < count, spec, pads, rounds
+    )
     numbers = step * size + tf.cast(position, tf.int64)
     return transform(features, numbers) if transform else features
 

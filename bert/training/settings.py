@@ -20,7 +20,6 @@ from bert.training import (
   model_folder,
   start_checks,
 )
-from bert.training.task import Task
 
 FLAGS = flags.FLAGS
 
@@ -74,7 +73,6 @@ class Settings:
   max_grad_norm: float = 1.0
   gradient_checkpointing: bool = False
   gradient_accumulation_steps: int = 1
-  pack_sequences: bool = False
   iterations_per_loop: int | None = None
   dry_run: bool = False
   use_xla: str = "auto"
@@ -131,9 +129,6 @@ class Settings:
   def run_config(self) -> estimator.RunConfig:
     """The RunConfig of the Estimator."""
     compiles = _USE_XLA[self.use_xla]
-    pads = self.pad_to_max_length
-    if pads is None:
-      pads = bool(self.use_tpu or compiles)
     return estimator.RunConfig(
       model_dir=self.output_dir,
       seed=self.seed,
@@ -141,7 +136,8 @@ class Settings:
       keep_checkpoint_max=self.keep_checkpoint_max,
       log_steps=self.log_steps,
       strategy=self.strategy,
-      pad_to_max_length=pads,
+      pad_to_max_length=bool(self.use_tpu or self.pad_to_max_length),
+      rounds_lengths=bool(compiles) and self.pad_to_max_length is None,
       iterations_per_loop=self.iterations_per_loop
       or (1000 if self.use_tpu else 1),
       use_xla=compiles,
@@ -159,21 +155,6 @@ class Settings:
       if is_used:
         size = getattr(self, name)
         devices.check_batch_size(f"--{name}", size, self.num_replicas, parts)
-
-  def check_packing(self, task: Task) -> None:
-    """Raises UserError if --pack_sequences is given but cannot be followed."""
-    if not self.pack_sequences:
-      return
-    if not task.can_pack:
-      raise UserError(
-        f"--pack_sequences does not work with {task.name or 'this task'}; omit "
-        f"it"
-      )
-    if self.pad_to_max_length is False:
-      raise UserError(
-        "--pack_sequences fills rows of --max_seq_length, so it excludes "
-        "--pad_to_max_length=false; omit one"
-      )
 
   def num_steps(self, count: int) -> int:
     """Number of updates, with `count` rows or examples in an epoch."""

@@ -28,7 +28,6 @@ from absl import logging
 import modeling
 import optimization
 import tokenization
-from bert.packing import UNPACKED, Packing
 from bert.errors import plural
 from bert.data import files, records, sequences
 from bert.training import (
@@ -95,8 +94,7 @@ class RowSet:
     input_fn: params -> `tf.data.Dataset`, as `Estimator` takes it.
     num_rows: number of rows.
     rows_per_example: int [examples]; None if each example has one row.
-    read: returns the rows that `input_fn` reads; for --pack_sequences and
-      --dry_run.
+    read: returns the rows that `input_fn` reads; for --dry_run.
   """
 
   split: str
@@ -194,7 +192,6 @@ class Task:
   pads_training = False
   epoch_counts_rows = True
   has_eval_loss = True
-  can_pack = False
   needs_pooler = True
   truncates = True
   finds_duplicates = False
@@ -454,7 +451,6 @@ def build_model_fn(
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
   gradient_checkpointing: bool = False,
-  packings: Mapping[str, Packing] | None = None,
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -464,12 +460,11 @@ def build_model_fn(
     init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-    packings: dict from mode to the Packing of a replica's batch.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
-  def compute(features, mode, packings=packings):
+  def compute(features, mode):
     bert = modeling.BertModel(
       config,
       mode == estimator.ModeKeys.TRAIN,
@@ -477,13 +472,12 @@ def build_model_fn(
       use_one_hot_embeddings,
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
-      packing=(packings or {}).get(mode, UNPACKED),
     )
     outputs = task.outputs(bert, features, mode)
     return outputs, _loss(outputs, features, mode)
 
-  def forward(features, packings=packings):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN, packings)
+  def forward(features):
+    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
     return loss, outputs.logged
 
   def model_fn(features, labels, mode, params):
@@ -498,9 +492,8 @@ def build_model_fn(
         predictions=outputs.predictions,
         loss_terms=outputs.loss_terms,
       )
-    # A Packing is for a micro-batch, not for the whole batch.
     loss, scalars, gradients = micro_batches.compute_gradients(
-      forward, features, update, functools.partial(forward, packings=None)
+      forward, features, update
     )
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
