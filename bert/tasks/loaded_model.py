@@ -86,8 +86,8 @@ class LoadedModel:
     Raises:
       UserError: see `__call__`.
     """
-    if isinstance(inputs, str):
-      raise UserError("pass a list of texts, not a single text")
+    if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
+      raise UserError(f"pass a list of inputs, not {shortened(repr(inputs))}")
     parsed = [
       self.parse(self._named(value), f"input {number}")
       for number, value in enumerate(inputs, 1)
