@@ -8,12 +8,23 @@ import pytest
 import run_squad
 from bert.errors import UserError
 from bert.tasks import terminal
-from bert.training.task import Field
+from bert.training.task import Task
 
-# It answers a text in capitals.
+
+class Shout(Task):
+  """Answers a text in capitals."""
+
+  def example(self, text):
+    return text
+
+  def describe(self, answer):
+    return answer.upper()
+
+
 MODEL = types.SimpleNamespace(
-  task=types.SimpleNamespace(inputs=[Field("text")], describe=str.upper),
-  answers=lambda inputs: [parts["text"] for parts in inputs],
+  task=Shout(),
+  parse=lambda parts: parts.values(),
+  answer_examples=lambda examples: examples,
 )
 
 
