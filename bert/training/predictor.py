@@ -120,6 +120,12 @@ class Predictor:
     self._program, self._compiled_program = self._make_programs(encoded)
     with self._strategy.scope():  # Tracing reads the weights.
       self._outputs = self._program.get_concrete_function().structured_outputs
+    for name, output in self._outputs.items():
+      if name not in self._output_axes and None in output.shape[1:]:
+        raise ValueError(
+          f"the size of output {name}, {output.shape}, differs from batch to "
+          f"batch; name its axes in output_axes"
+        )
 
   def __call__(
     self,
