@@ -13,20 +13,20 @@ in the last layer. Both require --init_checkpoint. If that is a folder,
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
+import modeling
 import tokenization
 from bert.errors import UserError, plural, shortened
-from bert.data import sequences, text_files
+from bert.data import records, sequences, text_files
 from bert.reports import attention, embedding_map
 from bert.tasks import loaded_model
 from bert.training import (
-  checkpoints,
   common_flags,
   flag_checks,
   model_flags,
@@ -34,6 +34,7 @@ from bert.training import (
   predictor,
   startup,
 )
+from bert.training.task import Settings, Task
 
 FLAGS = flags.FLAGS
 
@@ -135,6 +136,24 @@ def read_texts(
   return tokens, segment_ids
 
 
+class _AttentionTask(Task):
+  """The attention of every head [B, L, N, S, S], without a head of its own."""
+
+  needs_pooler = False
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    return records.sequence_spec(self.settings.max_seq_length)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    return {}
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    return {"attention": tf.stack(bert.get_all_attention_probs(), axis=1)}
+
+  def output_axes(self) -> dict[str, Sequence[str | None]]:
+    return {"attention": (None, None, records.POSITION, records.POSITION)}
+
+
 def attention_probs(
   model: model_folder.Model,
   tokens: Sequence[str],
@@ -142,17 +161,8 @@ def attention_probs(
   precision: str = "float32",
 ) -> np.ndarray:
   """The attention of every head, float32 [L, N, S, S]."""
-
-  def compute(bert, row):
-    return {"attention": tf.stack(bert.get_all_attention_probs(), axis=1)}
-
-  run = predictor.Predictor(
-    model,
-    compute,
-    optional=checkpoints.POOLER,
-    output_axes={"attention": (None, None, "position", "position")},
-    precision=precision,
-  )
+  task = _AttentionTask(Settings(model.config.max_position_embeddings))
+  run = predictor.Predictor(model, task, precision=precision)
   row = {
     "input_ids": model.tokenizer.convert_tokens_to_ids(tokens),
     "input_mask": [1] * len(tokens),

@@ -24,11 +24,11 @@ Write = Callable[[Sequence[Features]], None]
 # Size limit of the values and rows that are computed together:
 # `inputs.SORTED_ROWS` texts would need gigabytes with a large model, or if they
 # are long.
-_WINDOW_BYTES = 2**27
+WINDOW_BYTES = 2**27
 
 # About the size of a word piece in a row of the model's input: its string, its
 # id, and their places in lists.
-_PIECE_BYTES = 128
+PIECE_BYTES = 128
 
 
 def read_texts(
@@ -96,8 +96,8 @@ def windows(
       rows = examples[-1].rows
       pieces = sum(len(row["input_ids"]) for row in rows)
       count = len(rows) if task.is_pooled else pieces
-      size += count * vector_bytes + pieces * _PIECE_BYTES
-      if len(examples) == inputs.SORTED_ROWS or size >= _WINDOW_BYTES:
+      size += count * vector_bytes + pieces * PIECE_BYTES
+      if len(examples) == inputs.SORTED_ROWS or size >= WINDOW_BYTES:
         yield model.answer_examples(examples, progress)
         examples, size = [], 0
     if examples:

@@ -52,18 +52,18 @@ class MaskTask(Task):
     super().__init__(settings, tokenizer)
     self.settings.check()
     self._continuations = instances.word_continuations(tokenizer)
-    if MASK not in tokenizer.vocab:
-      raise UserError(
-        f"the vocabulary has no {MASK}; pass a model that was trained on "
-        f"masked words"
-      )
-    self._mask_id = tokenizer.vocab[MASK]
 
   @classmethod
   def default_settings(cls, config: modeling.BertConfig) -> MaskSettings:
     return MaskSettings(config.max_position_embeddings)
 
   def prepare(self, model: model_folder.Model) -> None:
+    if MASK not in self.tokenizer.vocab:
+      raise UserError(
+        f"the vocabulary beside {model.checkpoint} has no {MASK}; pass a model "
+        f"that was trained on masked words"
+      )
+    self._mask_id = self.tokenizer.vocab[MASK]
     self._config = model.config
     self._is_paired = self.needs_pooler = _check_heads(model)
 

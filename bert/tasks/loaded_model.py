@@ -77,7 +77,7 @@ class LoadedModel:
     """
     if isinstance(inputs, (list, np.ndarray)):
       return list(map(self.task.public, self.answers(inputs)))
-    return self.answer([self.parse(self._named(inputs))])[0]
+    return self.answer([self.parse(inputs)])[0]
 
   def answers(self, inputs: Iterable[Input]) -> list:
     """The task's own answers, with all that they tell, to a list of inputs.
@@ -85,13 +85,16 @@ class LoadedModel:
     Raises:
       UserError: see `__call__`.
     """
-    if isinstance(inputs, str):
-      raise UserError("pass a list of texts, not a single text")
-    parsed = [
-      self.parse(self._named(value), f"input {number}")
-      for number, value in enumerate(inputs, 1)
-    ]
-    return self.answer_examples([self.task.example(*texts) for texts in parsed])
+    if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
+      raise UserError(f"pass a list of inputs, not {shortened(repr(inputs))}")
+    examples = []
+    for number, value in enumerate(inputs, 1):
+      texts = self.parse(value, f"input {number}")
+      try:
+        examples.append(self.task.example(*texts))
+      except UserError as error:
+        raise UserError(f"input {number}: {error}") from error
+    return self.answer_examples(examples)
 
   def answer(self, items: Iterable[Texts]) -> list[dict]:
     """The public answers to inputs that `parse` returned."""
@@ -133,30 +136,30 @@ class LoadedModel:
     """The inputs without a default."""
     return [field for field in self.fields if field.default is None]
 
-  def _named(self, value):
-    """The values of a tuple by the names of the inputs; others as they are."""
-    if not isinstance(value, tuple):
-      return value
+  def _named(self, values, where):
+    """The values of a tuple by the names of the inputs."""
     fields = self.fields
-    if len(value) != len(fields):
+    if len(values) != len(fields):
       fields = self.required
-    if len(value) != len(fields):
+    if len(values) != len(fields):
       raise UserError(
-        f"{shortened(repr(value))} has {plural(len(value), 'value')}; the "
-        f"model reads {listing([field.name for field in self.fields])}"
+        f"{where} has {plural(len(values), 'value')}; the model reads "
+        f"{listing([field.name for field in self.fields])}"
       )
     names = (field.name for field in fields)
-    return dict(zip(names, value, strict=True))
+    return dict(zip(names, values, strict=True))
 
   def parse(self, value: object, where: str = "the input") -> Texts:
-    """The inputs in a JSON value: an object by name, or the only text.
+    """The inputs in a tuple, or a JSON value: by name, or the only text.
 
     Raises:
       UserError: a name is missing or unknown, or a value has another type. The
         message names `where`.
     """
     if isinstance(value, str) and len(self.required) == 1:
-      value = {self.required[0].name: value}
+      value = (value,)
+    if isinstance(value, tuple):
+      value = self._named(value, where)
     names = [field.name for field in self.fields]
     if not isinstance(value, dict):
       raise UserError(f"{where} is not an object with {listing(names)}")

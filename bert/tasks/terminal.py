@@ -47,7 +47,8 @@ def converse(
 
 def answer(model: LoadedModel, parts: Input) -> str:
   """The description of the answer to an input."""
-  (found,) = model.answers([parts])
+  example = model.task.example(*model.parse(parts))
+  (found,) = model.answer_examples([example])
   return model.task.describe(found)
 
 

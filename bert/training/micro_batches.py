@@ -53,7 +53,6 @@ def compute_gradients(
   forward: Forward,
   features: Mapping[str, tf.Tensor],
   update: optimization.Optimization,
-  forward_batch: Forward | None = None,
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
   """Loss, scalars and gradients of a batch, computed in micro-batches.
 
@@ -62,8 +61,6 @@ def compute_gradients(
       (`mean_total`).
     features: dict of tensors [B, ...].
     update: an Optimization; `gradient_accumulation_steps` divides B.
-    forward_batch: the model for the whole batch, of which only the totals of
-      weights are computed, if it differs from `forward`.
 
   Returns:
     Loss and scalars, averaged over the batch, and the Gradients of the loss.
@@ -77,7 +74,7 @@ def compute_gradients(
   # this forward pass, so TensorFlow drops the rest.
   totals = []
   with _setting("recorded", totals):
-    _, logged = (forward_batch or forward)(features)
+    _, logged = forward(features)
   parts = {name: _split(x, count) for name, x in features.items()}
   traced = []
 

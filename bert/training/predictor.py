@@ -118,8 +118,7 @@ class Predictor:
         runtime, model, weights, list(encoded), precision, before
       )
     self._program, self._compiled_program = self._make_programs(encoded)
-    with self._strategy.scope():  # Tracing reads the weights.
-      self._outputs = self._program.get_concrete_function().structured_outputs
+    self._outputs = self._traced_outputs()
 
   def __call__(
     self,
@@ -207,6 +206,18 @@ class Predictor:
       )
       for compiles in (False, True)
     ]
+
+  def _traced_outputs(self):
+    """The TensorSpec of each output."""
+    with self._strategy.scope():  # Tracing reads the weights.
+      outputs = self._program.get_concrete_function().structured_outputs
+    for name, output in outputs.items():
+      if name not in self._output_axes and None in output.shape[1:]:
+        raise ValueError(
+          f"the size of output {name}, {output.shape}, differs from batch to "
+          f"batch; name its axes in output_axes"
+        )
+    return outputs
 
   def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""

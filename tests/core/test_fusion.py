@@ -16,11 +16,12 @@ import task_folders
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+import bert
 from bert import fusion
 from bert import layers
 import modeling
 from bert.data import records
-from bert.tasks import classifier, examples
+from bert.tasks import examples
 from bert.training import estimator
 from bert.training.task import build_model_fn
 
@@ -218,7 +219,7 @@ def fused_products(run):
 
 def predictions_of(folder, golden, precision):
   """Functions that predict with a Predictor, and with an Estimator."""
-  ask = classifier.Classifier(folder, precision=precision)
+  ask = bert.load(folder, precision=precision)
   task = task_folders.TASKS["classification"]
   model_fn = build_model_fn(
     task, golden.config, f"{folder}/bert_model.ckpt", None, precision=precision

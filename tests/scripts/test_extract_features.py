@@ -13,8 +13,8 @@ import pytest
 import scripts
 import tiny_task
 
+import bert
 from bert.data.files import atomic_write
-from bert.tasks.features import FeatureExtractor
 from bert.training import checkpoints
 
 SCRIPT = "extract_features.py"
@@ -265,7 +265,7 @@ def test_a_model_of_few_positions(tmp_path, files):
       rows = map(json.loads, output.read_text("utf-8").splitlines())
       vectors.append([row["vector"] for row in rows])
     np.testing.assert_allclose(*vectors, atol=1e-6)
-  assert FeatureExtractor(str(tmp_path)).max_seq_length == 12
+  assert bert.load(tmp_path).task.settings.max_seq_length == 12
 
 
 def test_another_runtime(tmp_path, files, goldens):

@@ -11,11 +11,14 @@ import pytest
 import scripts
 import tiny_task
 
-from bert.commands import run_multiple_choice
+import bert
 import tokenization
 from bert.errors import UserError
 from bert.tasks import choices, multiple_choice
 from bert.tasks.choices import Example
+from bert.tasks.multiple_choice import MultipleChoiceTask
+from bert.training import task_file
+from bert.training.task import Settings
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
 
@@ -80,10 +83,11 @@ def test_accuracy_is_that_of_the_predictions(trained):
 
 def test_rows_with_fewer_choices_have_all_columns(tmp_path):
   examples = [Example("", "", "", ["a"] * count) for count in (3, 2)]
-  task = multiple_choice.MultipleChoiceTask({"test": examples}, None, 8)
+  task = MultipleChoiceTask(Settings(8), None, {"test": examples})
   rows = types.SimpleNamespace(examples=examples, num_rows=2)
-  answers = [[{"probabilities": np.array([0.5, 0.25, 0.25])}]] * 2
-  task.write_predictions(str(tmp_path), rows, iter(answers))
+  row = {"probabilities": np.array([0.5, 0.25, 0.25])}
+  answers = (task.answer(example, [row]) for example in examples)
+  task.write(str(tmp_path), rows, answers)
   assert (tmp_path / "test_predictions.tsv").read_text() == (
     "id\tprediction\tchoice_0\tchoice_1\tchoice_2\n"
     "0\t0\t0.500000\t0.250000\t0.250000\n"
@@ -106,18 +110,19 @@ def test_a_finished_training_is_evaluated_again(trained, files, initial):
   assert path.read_text() == before
 
 
-def test_the_chooser_gives_the_probabilities_of_the_script(trained):
+def test_a_loaded_model_gives_the_probabilities_of_the_script(trained):
   out, rows = trained
-  chooser = run_multiple_choice.Chooser(str(out))
+  model = bert.load(str(out))
   with open(out / "test_predictions.tsv", encoding="utf-8") as reader:
     table = list(csv.DictReader(reader, delimiter="\t"))
   for row, found in list(zip(rows, table, strict=True))[:3]:
-    asked = (row["context"], row["choices"])
-    shares = chooser(*asked, row.get("question", ""))
+    asked = {name: row[name] for name in ("context", "choices")}
+    question = row.get("question", "")
+    shares = model({**asked, "question": question})["probabilities"]
     expected = [float(found[f"choice_{i}"]) for i in range(len(shares))]
     np.testing.assert_allclose(shares, expected, atol=1e-5)
-    is_equal = np.allclose(chooser(*asked), expected, atol=1e-5)
-    assert is_equal == ("question" not in row)
+    alone = model(asked)["probabilities"]
+    assert np.allclose(alone, expected, atol=1e-5) == ("question" not in row)
 
 
 def test_a_dialogue(trained):
@@ -132,10 +137,8 @@ def test_a_dialogue(trained):
   assert text.startswith("context> question> choices (a | b | c)> ")
   shares = re.findall(r"([\d.]+)%  She", text)
   assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
-  assert re.findall(r"error: (.*)", text) == [
-    "type two choices or more, with | between them",
-    "a choice is empty; add its text, or omit it",
-  ]
+  problem = "pass two or more choices that are not empty"
+  assert re.findall(r"error: (.*)", text) == [problem] * 2
 
 
 def test_a_row_has_a_sequence_for_each_choice(goldens):
@@ -226,7 +229,7 @@ def test_a_model_of_another_task_is_refused(files, tmp_path):
     *("--do_eval", f"--init_checkpoint={files / 'model'}"),
     status=2,
   )
-  assert "does not hold a trained model for multiple choice" in log
+  assert "does not hold a trained model (multiple choice)" in log
 
 
 ERRORS = {
@@ -313,12 +316,13 @@ def test_a_folder_without_a_model_is_refused(files, tmp_path):
   "content",
   [
     "{}",
-    '{"max_seq_length": "64"}',
-    '{"max_seq_length": 2}',
-    '{"max_seq_length": 64, "other": 1}',
+    '{"max_seq_length": 64}',
+    '{"task": "multiple choice", "max_seq_length": "64"}',
+    '{"task": "multiple choice", "max_seq_length": 2}',
+    '{"task": "multiple choice", "max_seq_length": 64, "other": 1}',
   ],
 )
 def test_damaged_settings_are_refused(tmp_path, content):
-  (tmp_path / "multiple_choice.json").write_text(content)
-  with pytest.raises(UserError, match=r"multiple_choice\.json is damaged"):
-    multiple_choice.read_assets(str(tmp_path))
+  (tmp_path / "task.json").write_text(content)
+  with pytest.raises(UserError, match=r"task\.json is damaged"):
+    task_file.load(MultipleChoiceTask, str(tmp_path))

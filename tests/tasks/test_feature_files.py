@@ -11,6 +11,7 @@ import re
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import tracemalloc
 import types
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 import modeling
 import tokenization
 from bert.data import text_files
-from bert.tasks import feature_files, features
+from bert.tasks import feature_files, features, loaded_model
 from bert.training import inputs, model_folder
 
 FORMATS = ["jsonl", "npz", "parquet"]
@@ -49,19 +50,20 @@ def golden_lines(goldens):
   return [json.loads(line) for line in lines]
 
 
+def load(model, **options):
+  options = {"layers": [-1, -2], "pooling": "none"} | options
+  return loaded_model.load_task(model, "vectors", {}, "", **options)
+
+
 @pytest.fixture(scope="module", params=["float32", "float16"])
 def any_extractor(request, model):
   """One that does as the original did for these, in each dtype."""
-  return features.FeatureExtractor(
-    model, [-1, -2], max_seq_length=32, batch_size=3, dtype=request.param
-  )
+  return load(model, max_seq_length=32, batch_size=3, dtype=request.param)
 
 
 @pytest.fixture(scope="module")
 def extractor(model):
-  return features.FeatureExtractor(
-    model, [-1, -2], max_seq_length=32, batch_size=3
-  )
+  return load(model, max_seq_length=32, batch_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +74,13 @@ def found(goldens, extractor):
 
 def extract(goldens, extractor):
   texts = feature_files.read_texts(str(goldens / "extract_input.txt"))
-  return [row for window in extractor.windows(texts) for row in window]
+  windows = feature_files.windows(extractor, texts)
+  return list(itertools.chain(*windows))
 
 
 @pytest.fixture(scope="module")
 def pooling(model):
-  return features.FeatureExtractor(model, pooling="mean", max_seq_length=32)
+  return load(model, pooling="mean", max_seq_length=32)
 
 
 def write(path, rows, extractor, sizes=(3, 1)):
@@ -88,6 +91,16 @@ def write(path, rows, extractor, sizes=(3, 1)):
       append(rows[:size])
       del rows[:size]
   assert not rows
+
+
+def json_line(row):
+  """The line of JSON that a row of one layer becomes."""
+  settings = types.SimpleNamespace(layers=(-1,))
+  model = types.SimpleNamespace(task=types.SimpleNamespace(settings=settings))
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "out.jsonl")
+    write(path, [row], model, [1])
+    return path.read_bytes()
 
 
 def documented(kind, path, n):
@@ -144,16 +157,16 @@ class TestJsonLines:
   def test_numbers_are_rounded_as_python_rounds(self, values):
     vector = np.array(values, np.float32)
     row = features.Features([], [], None, vector, False)
-    line = feature_files._json_line(7, row, (-1,))
+    line = json_line(row)
     expected = [round(float(x), 6) for x in vector]
-    assert json.loads(line) == {"linex_index": 7, "vector": expected}
+    assert json.loads(line) == {"linex_index": 0, "vector": expected}
     assert line.endswith(b"\n")
 
   @given(token=TOKENS)
   def test_tokens_of_any_characters(self, token):
     values = np.ones([1, 1, 1], np.float32)
     row = features.Features([token], [], values, None, False)
-    (feature,) = json.loads(feature_files._json_line(0, row, (-1,)))["features"]
+    (feature,) = json.loads(json_line(row))["features"]
     assert feature["token"] == token
 
   def test_gzip(self, tmp_path, found, extractor):
@@ -165,7 +178,7 @@ class TestJsonLines:
   def test_vectors(self, goldens, tmp_path, pooling, golden_lines):
     path = tmp_path / "out.jsonl"
     (texts,) = feature_files.read_texts(str(goldens / "extract_input.txt"))
-    write(path, pooling(texts), pooling)
+    write(path, pooling.answers(texts), pooling)
     lines = map(json.loads, path.read_text("utf-8").splitlines())
     for line, golden in zip(lines, golden_lines, strict=True):
       assert line.keys() == {"linex_index", "vector"}
@@ -182,7 +195,7 @@ class TestBinary:
     self, tmp_path, goldens, any_extractor, golden_lines, kind
   ):
     path = tmp_path / f"out.{kind}"
-    dtype = any_extractor.dtype
+    dtype = any_extractor.task.settings.dtype
     write(path, extract(goldens, any_extractor), any_extractor)
     # Numbers to 4 have 10 bits after the leading one.
     tolerance = {"float32": 1e-5, "float16": 2**-9}[dtype]
@@ -224,8 +237,8 @@ class TestBinary:
 
   @pytest.mark.parametrize("dtype", ["float32", "float16"])
   def test_vectors(self, tmp_path, model, dtype):
-    pooling = features.FeatureExtractor(model, pooling="mean", dtype=dtype)
-    rows = pooling(["the", "the game", "", "was"])
+    pooling = load(model, pooling="mean", dtype=dtype)
+    rows = pooling.answers(["the", "the game", "", "was"])
     expected = np.stack([row.vector for row in rows])
     for kind in BINARY:
       write(tmp_path / f"out.{kind}", rows, pooling)
@@ -292,12 +305,13 @@ def test_memory_is_bounded(monkeypatch, tmp_path, model):
   monkeypatch.setattr(inputs, "SORTED_ROWS", 40)
   source = tmp_path / "in.txt"
   source.write_text(("the game was played " * 16 + "\n") * 400)
-  extractor = features.FeatureExtractor(model, [-1, -2], max_seq_length=64)
+  extractor = load(model, max_seq_length=64)
+  texts = feature_files.read_texts(str(source))
   tracemalloc.start()
   with feature_files.open_features(
     str(tmp_path / "out.parquet"), extractor
   ) as append:
-    for window in extractor.windows(feature_files.read_texts(str(source))):
+    for window in feature_files.windows(extractor, texts):
       append(window)
       del window
   peak = tracemalloc.get_traced_memory()[1]
@@ -386,25 +400,6 @@ class TestLines:
     return list(itertools.chain(*feature_files.read_texts(str(path))))
 
   @pytest.mark.parametrize(
-    ("line", "text"),
-    [
-      ("a b", "a b"),
-      ("  a \t", "a"),
-      ("a ||| b", ("a", "b")),
-      ("a ||| b ||| c", ("a ||| b", "c")),
-      ("a  |||  b", ("a ", " b")),
-      ("a |||", "a |||"),
-      ("||| b", "||| b"),
-      ("a |||b", "a |||b"),
-      ("a||| b", "a||| b"),
-      ("||| ||| ", "||| |||"),
-      ("", ""),
-    ],
-  )
-  def test_a_line(self, line, text):
-    assert feature_files.parse_line(line) == text
-
-  @pytest.mark.parametrize(
     ("content", "texts"),
     [
       ("a\n\nb\n", ["a", "", "b"]),
@@ -432,7 +427,8 @@ class TestLines:
     lines = "".join(f"{n} {'the ' * 99}\n" for n in range(700)).encode()
     path = tmp_path / name
     path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
-    windows = pooling.windows(feature_files.read_texts(str(path)))
+    texts = feature_files.read_texts(str(path))
+    windows = feature_files.windows(pooling, texts)
     assert [len(window) for window in windows] == [300, 300, 100]
 
   def test_parts_of_standard_input_are_bounded(self, monkeypatch):

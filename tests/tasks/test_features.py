@@ -8,7 +8,9 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks import features
+import bert
+from bert.data import records
+from bert.tasks import feature_files, features, loaded_model
 from bert.training import checkpoints, inputs, model_folder
 
 TEXTS = [
@@ -47,18 +49,28 @@ def model(release):
 @pytest.fixture(scope="module")
 def tokens_of_texts(model):
   """Both layers' vectors of each token."""
-  return extractor(model, layers=[-1, -2])(TEXTS)
+  return extractor(model).answers(TEXTS)
 
 
-_extractors = {}
+_models = {}
 
 
 def extractor(model, **options):
-  """An extractor, the same for equal arguments: it traces its graph once."""
+  """A model of vectors, of both layers unless the options name others.
+
+  It is the same for equal arguments: it traces its graph once.
+  """
   key = f"{model.checkpoint} {sorted(options.items())}"
-  if key not in _extractors:
-    _extractors[key] = features.FeatureExtractor(model, **options)
-  return _extractors[key]
+  if key not in _models:
+    options = {"layers": [-1, -2], "pooling": "none"} | options
+    _models[key] = loaded_model.load_task(model, "vectors", {}, "", **options)
+  return _models[key]
+
+
+def vectors(model, texts, **options):
+  """The vector of each text, an array [texts, H*]."""
+  found = extractor(model, **options).answers(texts)
+  return np.stack([row.vector for row in found])
 
 
 def save_as(folder, golden, leave_out=(), change=None):
@@ -72,26 +84,19 @@ def save_as(folder, golden, leave_out=(), change=None):
 
 class TestExtractor:
   def test_layers_are_the_originals(self, golden, model):
-    """The golden batch, whose padding the extractor leaves out."""
-    ids = golden.inputs["input_ids"]
-    inverse = model.tokenizer.inv_vocab
-    found = extractor(model, layers=[0, -1], batch_size=3)
-    for row, mask in enumerate(golden.inputs["input_mask"]):
-      size = int(mask.sum())
-      length_a = size - int(golden.inputs["segment_ids"][row].sum())
-      tokens = [inverse[i] for i in ids[row, :size]]
-      columns = {
-        "input_ids": ids[row, :size],
-        "input_mask": [1] * size,
-        "segment_ids": [0] * length_a + [1] * (size - length_a),
-      }
-      text = features.Features(tokens, [], None, None, False)
-      (result,) = found._run([(text, [columns], None)], lambda count: None)
+    """The golden batch, whose padding is left out."""
+    run = extractor(model, layers=[0, -1], batch_size=3).predictor
+    columns = {name: golden.inputs[name] for name in records.SEQUENCES}
+    rows = [
+      dict(zip(columns, row, strict=True))
+      for row in zip(*columns.values(), strict=True)
+    ]
+    for row, found in enumerate(run(rows)["vectors"]):
+      size = int(golden.inputs["input_mask"][row].sum())
+      assert found.shape == (size, 2, 32)
       for place, name in enumerate(("encoder_layer_0", "encoder_layer_1")):
         expected = golden.arrays[f"forward/{name}"][row, :size]
-        np.testing.assert_allclose(
-          result.values[:, place], expected, rtol=0, atol=2e-5
-        )
+        np.testing.assert_allclose(found[:, place], expected, rtol=0, atol=2e-5)
 
   def test_result(self, tokens_of_texts):
     single, pair, empty, *_ = tokens_of_texts
@@ -107,20 +112,14 @@ class TestExtractor:
     assert empty.orig_to_tok_map == []
 
   def test_float16_is_the_nearest(self, model, tokens_of_texts):
-    found = extractor(model, layers=[-1, -2], dtype="float16")(TEXTS)
+    found = extractor(model, dtype="float16").answers(TEXTS)
     for half, single in zip(found, tokens_of_texts, strict=True):
       assert half.values.dtype == np.float16
       np.testing.assert_array_equal(
         half.values, single.values.astype(np.float16)
       )
-    vectors = extractor(model, pooling="cls", dtype="float16")
-    assert vectors.vectors(TEXTS).dtype == np.float16
-    assert vectors.vectors([]).dtype == np.float16
-
-  @pytest.mark.parametrize("dtype", [np.float16, np.dtype("float64"), float])
-  def test_a_numpy_type_is_a_dtype(self, model, dtype):
-    found = features.FeatureExtractor(model, layers=[-1], dtype=dtype)
-    assert found.dtype == np.dtype(dtype).name
+    found = vectors(model, TEXTS, pooling="cls", dtype="float16")
+    assert found.dtype == np.float16
 
   def test_float16_has_an_end(self, model, golden, tmp_path):
     # Features of the last layer are scaled by this; of 32 that have deviation 1
@@ -130,49 +129,51 @@ class TestExtractor:
       tmp_path, golden, change={scale: np.full([32], 65504, np.float32)}
     )
     other = model._replace(checkpoint=changed)
-    assert np.isfinite(extractor(other, layers=[-1])(["the"])[0].values).all()
+    (found,) = extractor(other, layers=[-1]).answers(["the"])
+    assert np.isfinite(found.values).all()
     with pytest.raises(
       ValueError, match=r"larger than 65504.*pass --dtype=float32"
     ):
-      extractor(other, layers=[-1], dtype="float16")(["the"])
+      extractor(other, layers=[-1], dtype="float16").answers(["the"])
 
   def test_neither_batch_nor_company_changes_a_text(
     self, model, tokens_of_texts
   ):
-    alone = extractor(model, layers=[-1, -2], batch_size=1)
+    alone = extractor(model, batch_size=1)
     for text, expected in zip(TEXTS, tokens_of_texts, strict=True):
-      (found,) = alone([text])
+      (found,) = alone.answers([text])
       assert found.tokens == expected.tokens
       np.testing.assert_allclose(found.values, expected.values, atol=2e-6)
 
   def test_a_tuple_of_texts_is_no_pair(self, model):
-    assert [row.tokens for row in extractor(model)(("the", "game"))] == [
+    found = extractor(model).answers(("the", "game"))
+    assert [row.tokens for row in found] == [
       ["[CLS]", "the", "[SEP]"],
       ["[CLS]", "game", "[SEP]"],
     ]
 
   def test_layers_are_named_from_either_end(self, model, tokens_of_texts):
-    found = extractor(model, layers=[0, 1])(TEXTS)
+    found = extractor(model, layers=[0, 1]).answers(TEXTS)
     for one, other in zip(found, tokens_of_texts, strict=True):
       np.testing.assert_array_equal(one.values, other.values[:, ::-1])
 
   def test_windows_are_bounded_and_change_nothing(
     self, monkeypatch, model, tokens_of_texts
   ):
-    found = extractor(model, layers=[-1, -2])
+    found = extractor(model)
     counts = []
     with monkeypatch.context() as patch:
       patch.setattr(inputs, "SORTED_ROWS", 2)
       blocks = [TEXTS[:3], [], TEXTS[3:]]
-      windows = list(found.windows(blocks, counts.append))
+      windows = list(feature_files.windows(found, blocks, counts.append))
       assert [len(window) for window in windows] == [2, 1, 2]
       assert sum(counts) == len(TEXTS)
     rows = [row for window in windows for row in window]
     # Two layers of 32 numbers of 4 bytes: five tokens fill this window.
-    token_bytes = 2 * 32 * 4 + features._PIECE_BYTES
-    monkeypatch.setattr(features, "_WINDOW_BYTES", 5 * token_bytes)
-    small = [len(window) for window in found.windows([TEXTS])]
-    assert small == [1, 1, 2, 1]
+    token_bytes = 2 * 32 * 4 + feature_files.PIECE_BYTES
+    monkeypatch.setattr(feature_files, "WINDOW_BYTES", 5 * token_bytes)
+    small = feature_files.windows(found, [TEXTS])
+    assert list(map(len, small)) == [1, 1, 2, 1]
     for one, other in zip(rows, tokens_of_texts, strict=True):
       assert one.tokens == other.tokens
       np.testing.assert_allclose(one.values, other.values, atol=2e-6)
@@ -183,10 +184,11 @@ class TestExtractor:
       model, pooling="mean", max_seq_length=6, long_text="mean_windows"
     )
     # Eight pieces are three windows of four, with [CLS] and [SEP] six.
-    window_bytes = 32 * 4 + 6 * features._PIECE_BYTES
-    monkeypatch.setattr(features, "_WINDOW_BYTES", 6 * window_bytes)
+    window_bytes = 32 * 4 + 6 * feature_files.PIECE_BYTES
+    monkeypatch.setattr(feature_files, "WINDOW_BYTES", 6 * window_bytes)
     texts = ["the " * 8] * 4 + ["the"] * 9
-    assert [len(window) for window in found.windows([texts])] == [2, 2, 9]
+    windows = feature_files.windows(found, [texts])
+    assert list(map(len, windows)) == [2, 2, 9]
 
   def test_a_block_is_answered_before_the_next_is_asked_for(self, model):
     asked = []
@@ -196,44 +198,47 @@ class TestExtractor:
         asked.append(text)
         yield [text]
 
-    for number, _ in enumerate(extractor(model).windows(blocks()), start=1):
+    windows = feature_files.windows(extractor(model), blocks())
+    for number, _ in enumerate(windows, start=1):
       assert len(asked) == number
 
   @pytest.mark.parametrize("pooling", ["none", "mean"])
   def test_a_result_does_not_keep_others_in_memory(self, model, pooling):
-    found = extractor(model, pooling=pooling, pad_to_max_length=True)(TEXTS)
-    for row in found:
+    found = extractor(model, pooling=pooling, pad_to_max_length=True)
+    for row in found.answers(TEXTS):
       array = row.values if pooling == "none" else row.vector
       assert array.base is None
 
   def test_bfloat16_is_near(self, model, tokens_of_texts):
-    found = extractor(model, layers=[-1, -2], precision="bfloat16")(TEXTS)
+    found = extractor(model, precision="bfloat16").answers(TEXTS)
     for one, other in zip(found, tokens_of_texts, strict=True):
       assert one.values.dtype == np.float32
       assert 0 < np.abs(one.values - other.values).max() < 0.2
 
   def test_one_hot_lookup(self, model, tokens_of_texts):
-    found = extractor(model, layers=[-1, -2], use_one_hot_embeddings=True)
-    for one, other in zip(found(TEXTS), tokens_of_texts, strict=True):
+    found = extractor(model, use_one_hot_embeddings=True).answers(TEXTS)
+    for one, other in zip(found, tokens_of_texts, strict=True):
       np.testing.assert_allclose(one.values, other.values, atol=2e-6)
 
 
 class TestTruncation:
   def test_single(self, model):
-    (found,) = extractor(model, max_seq_length=4)(["the game was played"])
+    short = extractor(model, max_seq_length=4)
+    (found,) = short.answers(["the game was played"])
     assert found.tokens == ["[CLS]", "the", "game", "[SEP]"]
     assert found.orig_to_tok_map == [1, 2, -1, -1]
     assert found.was_cut
 
   def test_a_pair_loses_from_the_longer_side(self, model):
-    (found,) = extractor(model, max_seq_length=6)([("the game was", "on the")])
+    short = extractor(model, max_seq_length=6)
+    (found,) = short.answers([("the game was", "on the")])
     assert found.tokens == ["[CLS]", "the", "game", "[SEP]", "on", "[SEP]"]
     assert found.orig_to_tok_map == [1, 2, -1, 4, -1]
     assert found.was_cut
 
   def test_a_second_text_without_pieces_is_none(self, model):
     short = extractor(model, max_seq_length=3)
-    single, empty = short([("the", "\x00"), ("", "the")])
+    single, empty = short.answers([("the", "\x00"), ("", "the")])
     assert single.tokens == ["[CLS]", "the", "[SEP]"]
     assert single.orig_to_tok_map == [1, -1]
     assert not single.was_cut
@@ -265,7 +270,7 @@ class TestAlignment:
   def test_labels_reach_the_tokens(self, model):
     # The example of the released README, in the golden vocabulary.
     words = ["The", "game", "'s", "\u200b", "unplayed", "end"]
-    (found,) = extractor(model)([" ".join(words)])
+    (found,) = extractor(model).answers([" ".join(words)])
     places = found.orig_to_tok_map
     assert len(places) == len(words)
     assert found.tokens[places[0]] == "the"
@@ -326,13 +331,12 @@ class TestPooling:
     self, model, tokens_of_texts, pooling, combination, exclude_special
   ):
     options = {
-      "layers": [-1, -2],
       "pooling": pooling,
       "layer_combination": combination,
       "exclude_special": exclude_special,
       "batch_size": 3,
     }
-    found = extractor(model, **options).vectors(TEXTS)
+    found = vectors(model, TEXTS, **options)
     expected = np.stack(
       [
         self.expected(row, pooling, combination, exclude_special)
@@ -344,16 +348,15 @@ class TestPooling:
 
   def test_last_is_the_highest_however_layers_are_ordered(self, model):
     one, other = (
-      extractor(model, pooling="mean", layers=layers).vectors(TEXTS)
+      vectors(model, TEXTS, pooling="mean", layers=layers)
       for layers in ([-2, -1], [-1])
     )
     np.testing.assert_array_equal(one, other)
 
   def test_concat_keeps_the_order_of_layers(self, model):
+    options = {"pooling": "mean", "layer_combination": "concat"}
     one, other = (
-      extractor(
-        model, pooling="mean", layers=layers, layer_combination="concat"
-      ).vectors(TEXTS)
+      vectors(model, TEXTS, layers=layers, **options)
       for layers in ([-2, -1], [-1, -2])
     )
     np.testing.assert_array_equal(one, np.roll(other, 32, axis=1))
@@ -363,14 +366,13 @@ class TestPooling:
     kernel = weights["bert/pooler/dense/kernel"].astype(np.float64)
     first = np.stack([row.values[0, 0] for row in tokens_of_texts])
     expected = np.tanh(first @ kernel + weights["bert/pooler/dense/bias"])
-    found = extractor(model, pooling="pooled").vectors(TEXTS)
+    found = vectors(model, TEXTS, pooling="pooled")
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
   def test_normalized_is_of_length_1_or_0(self, model):
-    options = {"pooling": "mean", "exclude_special": True}
-    plain = extractor(model, **options, layers=[-1]).vectors(TEXTS)
-    found = extractor(model, **options, layers=[-1], normalize=True)
-    found = found.vectors(TEXTS)
+    options = {"pooling": "mean", "exclude_special": True, "layers": [-1]}
+    plain = vectors(model, TEXTS, **options)
+    found = vectors(model, TEXTS, **options, normalize=True)
     lengths = np.linalg.norm(found, axis=1)
     np.testing.assert_allclose(lengths, [1, 1, 0, 1, 1], atol=1e-6)
     np.testing.assert_allclose(
@@ -378,12 +380,11 @@ class TestPooling:
     )
 
   def test_no_texts_no_vectors(self, model):
-    options = {"pooling": "cls", "layer_combination": "concat"}
-    found = extractor(model, layers=[-1, -2], **options)
-    assert found([]) == []
-    assert found.vectors([]).shape == (0, 64)
-    assert found(["a"])[0].vector.shape == (64,)
-    assert found(["a"])[0].values is None
+    found = extractor(model, pooling="cls", layer_combination="concat")
+    assert found.answers([]) == []
+    assert found.task.vector_shape(model.config) == (64,)
+    assert found.answers(["a"])[0].vector.shape == (64,)
+    assert found.answers(["a"])[0].values is None
 
 
 class TestModel:
@@ -395,12 +396,13 @@ class TestModel:
       other = model._replace(checkpoint=prefix)
       found = extractor(other, layers=[-1], pooling=pooling)
       with pytest.raises(ValueError, match=f"^checkpoint {prefix} gives vec"):
-        found(["the"])
+        found.answers(["the"])
     # The numbers of the lower layer are finite.
-    assert len(extractor(other, layers=[0])(["the"])) == 1
+    assert len(extractor(other, layers=[0]).answers(["the"])) == 1
 
   def test_a_folder_is_as_good_as_its_files(self, release, tokens_of_texts):
-    found = features.FeatureExtractor(release, [-1, -2])(TEXTS[:1])
+    loaded = bert.load(release, pooling="none", layers=[-1, -2])
+    found = loaded.answers(TEXTS[:1])
     assert found[0].tokens == tokens_of_texts[0].tokens
     np.testing.assert_allclose(
       found[0].values, tokens_of_texts[0].values, atol=2e-6
@@ -420,7 +422,7 @@ class TestModel:
       minloglevel=3,
     )
     text = " ".join(["the game was  unplayed"] * 3)
-    (found,) = features.FeatureExtractor(str(folder))([text])
+    (found,) = bert.load(str(folder), pooling="none").answers([text])
     starts = [
       place for place, piece in enumerate(found.tokens) if piece[0] == "\u2581"
     ]
@@ -440,15 +442,15 @@ class TestModel:
     shutil.copytree(release, folder)
     (folder / missing).unlink()
     with pytest.raises(ValueError, match=message):
-      features.FeatureExtractor(str(folder))
+      bert.load(str(folder))
 
   def test_a_pooler_is_needed_only_if_asked_for(self, tmp_path, golden, model):
     pooler = "bert/pooler/dense/kernel"
     prefix = save_as(tmp_path, golden, leave_out=[pooler])
     other = model._replace(checkpoint=prefix)
     np.testing.assert_allclose(
-      extractor(other)(["the"])[0].values,
-      extractor(model)(["the"])[0].values,
+      extractor(other).answers(["the"])[0].values,
+      extractor(model).answers(["the"])[0].values,
       atol=2e-6,
     )
     with pytest.raises(ValueError, match=f"other.ckpt lacks {pooler}"):
@@ -500,9 +502,8 @@ class TestErrors:
         {"dtype": None},
         "^--dtype=None is not one of float32, float16, float64$",
       ),
-      ({"pooling": "pooled"}, "--layers has no effect with --pooling=pooled"),
       (
-        {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
+        {"pooling": "pooled", "layer_combination": "mean"},
         "--layer_combination has no effect with --pooling=pooled",
       ),
     ],
@@ -513,14 +514,15 @@ class TestErrors:
 
   def test_texts(self, model):
     found = extractor(model, layers=[-1])
-    for wrong in ("the", None, 1):
-      with pytest.raises(ValueError, match=f"list of texts, got {wrong!r}"):
-        found(wrong)
-    for wrong in (("a", "b", "c"), (), ("a", 1), None, 1, b"the"):
-      with pytest.raises(ValueError, match="a text or a pair of texts"):
-        found([wrong])
-    with pytest.raises(ValueError, match="gives a vector of each token; pass"):
-      found.vectors(["the"])
+    for wrong in ("the", {"text": "the"}, None, 1):
+      with pytest.raises(ValueError, match="pass a list of inputs, not "):
+        found.answers(wrong)
+    for wrong in (("a", "b", "c"), ()):
+      with pytest.raises(ValueError, match="the model reads 'text', 'te"):
+        found.answers([wrong])
+    for wrong in (("a", 1), None, 1, b"the"):
+      with pytest.raises(ValueError, match=r"^input 2.* is not a"):
+        found.answers(["the", wrong])
 
   @pytest.mark.parametrize(
     ("text", "layers"), [("-1,-2", (-1, -2)), (" 0, +3 ", (0, 3))]
@@ -544,7 +546,7 @@ def test_a_long_text_is_read_in_windows(model):
   )
   pieces = model.tokenizer.tokenize(LONG)
   assert len(pieces) > 10
-  (found,) = windows([LONG])
+  (found,) = windows.answers([LONG])
   assert found.tokens == ["[CLS]", *pieces, "[SEP]"]
   assert not found.was_cut
   assert min(found.orig_to_tok_map) == 1
@@ -552,7 +554,7 @@ def test_a_long_text_is_read_in_windows(model):
   # Windows of five pieces begin at every second piece, the last one earlier.
   starts = [*range(0, len(pieces) - 5, 2), len(pieces) - 5]
   texts = [" ".join(pieces[start : start + 5]) for start in starts]
-  parts = whole(texts)
+  parts = whole.answers(texts)
   for index in range(len(pieces)):
     inside = [k for k, s in enumerate(starts) if s <= index < s + 5]
     around = [min(index - starts[k], starts[k] + 4 - index) for k in inside]
@@ -593,9 +595,9 @@ def test_a_long_pair_is_read_in_windows(model, text_b, shares):
     for own in starts
   ]
   options = {"layers": [-1], "max_seq_length": 9}
-  parts = [found.values for found in extractor(model, **options)(rows)]
+  parts = [f.values for f in extractor(model, **options).answers(rows)]
   found = extractor(model, **options, long_text="mean_windows")
-  (found,) = found([(LONG, text_b)])
+  (found,) = found.answers([(LONG, text_b)])
   assert found.tokens == ["[CLS]", *texts[0], "[SEP]", *texts[1], "[SEP]"]
   assert not found.was_cut
   assert -1 not in found.orig_to_tok_map
@@ -617,13 +619,12 @@ def test_a_long_pair_is_read_in_windows(model, text_b, shares):
   for position, candidates in expected.items():
     differences = [np.abs(c - found.values[position]).max() for c in candidates]
     assert min(differences) < 1e-5
-  pooled = extractor(
-    model, max_seq_length=9, pooling="mean", long_text="mean_windows"
+  options = {"max_seq_length": 9, "pooling": "mean"}
+  (pooled,) = vectors(
+    model, [(LONG, text_b)], **options, long_text="mean_windows"
   )
-  alone = extractor(model, max_seq_length=9, pooling="mean")
-  np.testing.assert_allclose(
-    pooled.vectors([(LONG, text_b)])[0], alone.vectors(rows).mean(0), atol=1e-6
-  )
+  alone = vectors(model, rows, **options)
+  np.testing.assert_allclose(pooled, alone.mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -631,14 +632,14 @@ def test_the_vector_of_a_long_text_is_the_mean_of_its_windows(model, normalize):
   options = {"pooling": "mean", "normalize": normalize, "max_seq_length": 7}
   pieces = model.tokenizer.tokenize(LONG)
   starts = [*range(0, len(pieces) - 5, 2), len(pieces) - 5]
-  parts = extractor(model, **options).vectors(
-    [" ".join(pieces[start : start + 5]) for start in starts]
-  )
+  texts = [" ".join(pieces[start : start + 5]) for start in starts]
+  parts = vectors(model, texts, **options)
   expected = parts.mean(axis=0)
   if normalize:
     expected /= np.linalg.norm(expected)
-  long_text = extractor(model, **options, long_text="mean_windows")
-  short, found = long_text.vectors(["the", LONG])
+  short, found = vectors(
+    model, ["the", LONG], **options, long_text="mean_windows"
+  )
   np.testing.assert_allclose(found, expected, atol=1e-6)
-  alone = extractor(model, **options).vectors(["the"])[0]
+  (alone,) = vectors(model, ["the"], **options)
   np.testing.assert_allclose(short, alone, atol=1e-6)

@@ -16,13 +16,13 @@ import sentencepiece
 import tensorflow as tf
 import tiny_task
 
+import bert
 import modeling
 import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.data import downloads
-from bert.tasks import masked_text, pretraining
-from bert.tasks.fill_mask import MaskFiller
+from bert.tasks import loaded_model, masked_text, pretraining
 from bert.training import checkpoints, model_folder
 
 TEXT = "the city would be unaffable"
@@ -47,7 +47,7 @@ def folder(tmp_path_factory, golden, goldens):
 
 @pytest.fixture(scope="module")
 def filler(folder):
-  return MaskFiller(str(folder[0]), top_k=4, batch_size=3)
+  return bert.load(folder[0], "fill_mask", top_k=4, batch_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -87,16 +87,18 @@ def encode(filler, text):
     if word == "_":
       pieces.append("[MASK]")
     else:
-      pieces += filler._tokenizer.tokenize(word)
-  return filler._tokenizer.convert_tokens_to_ids([*pieces, "[SEP]"])
+      pieces += filler.task.tokenizer.tokenize(word)
+  return filler.task.tokenizer.convert_tokens_to_ids([*pieces, "[SEP]"])
 
 
 def test_the_likeliest_pieces_of_a_mask(filler, ask):
-  (filled,) = filler(["the [MASK] would be"])
+  (filled,) = filler.answers(["the [MASK] would be"])
   ids = encode(filler, "the _ would be")
   words, _ = ask(ids, [0] * len(ids), 2)
   best = np.argsort(-words)[:4]
-  pieces = {index: piece for piece, index in filler._tokenizer.vocab.items()}
+  pieces = {
+    index: piece for piece, index in filler.task.tokenizer.vocab.items()
+  }
   assert [piece for piece, _ in filled.masks[0]] == [pieces[i] for i in best]
   np.testing.assert_allclose(
     [p for _, p in filled.masks[0]], np.exp(words[best]), rtol=1e-4
@@ -111,7 +113,7 @@ def test_the_likeliest_pieces_of_a_mask(filler, ask):
 
 
 def test_the_surest_of_several_masks_is_filled_first(filler, ask):
-  (filled,) = filler(["[MASK] city [MASK]"])
+  (filled,) = filler.answers(["[MASK] city [MASK]"])
   ids = encode(filler, "_ city _")
   chosen = {}
   while len(chosen) < 2:
@@ -119,7 +121,9 @@ def test_the_surest_of_several_masks_is_filled_first(filler, ask):
     words = {i: ask(ids, [0] * len(ids), i)[0] for i in open_masks}
     surest = max(open_masks, key=lambda i: words[i].max())
     chosen[surest] = ids[surest] = int(np.argmax(words[surest]))
-  pieces = {index: piece for piece, index in filler._tokenizer.vocab.items()}
+  pieces = {
+    index: piece for piece, index in filler.task.tokenizer.vocab.items()
+  }
   found = [pieces[chosen[i]].removeprefix("##") for i in sorted(chosen)]
   assert filled.text.replace(" ", "") == f"{found[0]}city{found[1]}"
   assert len(filled.masks) == 2
@@ -178,7 +182,7 @@ def test_a_sentencepiece_model_fills_masks(tmp_path, folder, word_starts):
   }
   values = {**values, "cls/predictions/output_bias": bias}
   checkpoints.write_release(str(tmp_path), values, contents)
-  (filled,) = MaskFiller(str(tmp_path))(["low [MASK]."])
+  (filled,) = bert.load(tmp_path, "fill_mask").answers(["low [MASK]."])
   assert filled.num_pieces == 3
   assert filled.text == "lower."
 
@@ -197,7 +201,7 @@ def test_a_vocabulary_may_be_shorter_than_the_table(tmp_path, folder):
   }
   values = {**values, "cls/predictions/output_bias": bias}
   checkpoints.write_release(str(tmp_path), values, contents)
-  (filled,) = MaskFiller(str(tmp_path), top_k=2)(["[MASK]"])
+  (filled,) = bert.load(tmp_path, "fill_mask", top_k=2).answers(["[MASK]"])
   assert filled.text == "?"
 
 
@@ -216,13 +220,13 @@ def write_without_mask(folder, release):
 def test_a_vocabulary_without_mask_is_refused(tmp_path, folder):
   write_without_mask(tmp_path, folder)
   with pytest.raises(UserError, match=r"has no \[MASK\]; pass a model"):
-    MaskFiller(str(tmp_path))
+    bert.load(tmp_path, "fill_mask")
 
 
 def test_words_are_scored_by_masking_each_piece(filler, ask):
-  (filled,) = filler([TEXT])
+  (filled,) = filler.answers([TEXT])
   ids = encode(filler, TEXT)
-  mask = filler._tokenizer.vocab["[MASK]"]
+  mask = filler.task.tokenizer.vocab["[MASK]"]
   scores = []
   for position in range(1, len(ids) - 1):
     masked = [*ids[:position], mask, *ids[position + 1 :]]
@@ -242,7 +246,7 @@ def test_words_are_scored_by_masking_each_piece(filler, ask):
 
 
 def test_a_pair_has_the_probability_that_b_follows(filler, ask):
-  (filled,) = filler([("the city", "it would [MASK]")])
+  (filled,) = filler.answers([("the city", "it would [MASK]")])
   first = encode(filler, "the city")
   second = encode(filler, "it would _")[1:]
   segments = [0] * len(first) + [1] * len(second)
@@ -254,12 +258,12 @@ def test_a_pair_has_the_probability_that_b_follows(filler, ask):
 
 
 def test_a_single_text_in_a_tuple_is_no_pair(filler):
-  (filled,) = filler([("the city",)])
+  (filled,) = filler.answers([("the city",)])
   assert filled.next_sentence_probability is None
 
 
 def test_a_pair_is_judged_without_masks(filler, ask):
-  (filled,) = filler([("the city", "it would be")])
+  (filled,) = filler.answers([("the city", "it would be")])
   first = encode(filler, "the city")
   second = encode(filler, "it would be")[1:]
   segments = [0] * len(first) + [1] * len(second)
@@ -273,9 +277,9 @@ def test_a_pair_is_judged_without_masks(filler, ask):
 
 def test_texts_do_not_depend_on_their_batch(filler):
   texts = ["the [MASK]", TEXT, ("a", "b"), "[MASK] [MASK] [MASK]"]
-  together = filler(texts)
+  together = filler.answers(texts)
   for text, found in zip(texts, together, strict=True):
-    (alone,) = filler([text])
+    (alone,) = filler.answers([text])
     assert alone.text == found.text
     for mine, other in zip(alone.masks, found.masks, strict=True):
       assert [piece for piece, _ in mine] == [piece for piece, _ in other]
@@ -284,18 +288,18 @@ def test_texts_do_not_depend_on_their_batch(filler):
 @pytest.mark.parametrize(
   ("texts", "problem"),
   [
-    ("one text", "list of texts"),
-    (["the", ""], r"text 2 .* no words"),
-    ([("a", "b", "c")], "text 1 is not a text or a pair"),
-    ([()], "text 1 is not a text or a pair"),
-    ([5], "text 1 is not a text or a pair"),
-    ([("a", 5)], "text 1 is not a text or a pair"),
-    (["the " * 127], r"text 1 .* 129 pieces, more than the 128"),
+    ("one text", "list of inputs"),
+    (["the", ""], r"input 2: .* no words"),
+    ([("a", "b", "c")], "has 3 values; the model reads 'text', 'text_b'"),
+    ([()], "has 0 values; the model reads 'text', 'text_b'"),
+    ([5], "input 1 is not an object with 'text', 'text_b'"),
+    ([("a", 5)], "input 1: text_b is not a string"),
+    (["the " * 127], r"input 1: .* 129 pieces, more than the 128"),
   ],
 )
 def test_wrong_texts(filler, texts, problem):
   with pytest.raises(UserError, match=problem):
-    filler(texts)
+    filler.answers(texts)
 
 
 def write_part(folder, release, skipped):
@@ -311,19 +315,20 @@ def write_part(folder, release, skipped):
 
 def test_texts_may_come_from_a_generator(filler):
   texts = ["the [MASK]", ("a [MASK]", "the city")]
-  assert filler(iter(texts)) == filler(texts)
+  assert filler.answers(iter(texts)) == filler.answers(texts)
 
 
 def test_a_model_without_heads_is_refused(tmp_path, folder):
   write_part(tmp_path, folder, "cls/")
   with pytest.raises(UserError, match="not a pre-trained model with its heads"):
-    MaskFiller(str(tmp_path))
+    bert.load(tmp_path, "fill_mask")
 
 
 def test_a_model_without_next_sentences_fills_masks(tmp_path, folder, filler):
   write_part(tmp_path, folder, "seq_relationship")
-  (found,) = MaskFiller(str(tmp_path))([("the", "[MASK] city")])
-  (expected,) = filler([("the", "[MASK] city")])
+  pairs = [("the", "[MASK] city")]
+  (found,) = bert.load(tmp_path, "fill_mask").answers(pairs)
+  (expected,) = filler.answers(pairs)
   assert found.text == expected.text
   assert found.next_sentence_probability is None
 
@@ -331,7 +336,7 @@ def test_a_model_without_next_sentences_fills_masks(tmp_path, folder, filler):
 def test_answers_are_json(filler):
   from bert.commands import fill_mask
 
-  (filled,) = filler(["the [MASK]"])
+  (filled,) = filler.answers(["the [MASK]"])
   assert json.loads(fill_mask.to_json(filled)) == {
     "text": filled.text,
     "masks": [[list(candidate) for candidate in filled.masks[0]]],
@@ -362,7 +367,7 @@ def test_the_script_writes_json_lines(folder, filler, tmp_path):
   assert scored["pseudo_log_likelihood"] == pytest.approx(total)
   assert scored["pseudo_perplexity"] == pytest.approx(perplexity)
   assert pair.keys() == scored.keys() | {"next_sentence_probability"}
-  (expected,) = filler([("the city", "it would be")])
+  (expected,) = filler.answers([("the city", "it would be")])
   found = pair["next_sentence_probability"]
   assert found == pytest.approx(expected.next_sentence_probability, rel=1e-4)
 
@@ -388,8 +393,9 @@ def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
   model = shutil.copytree(folder[0], tmp_path / "model")
   assert count() == count("--do_lower_case") > 1
   assert count("--do_lower_case=false") == 1  # It is unknown.
-  found = MaskFiller(model_folder.find_model(str(model), False))(["Unaffable"])
-  assert found[0].num_pieces == 1
+  cased = model_folder.find_model(str(model), False)
+  filler = loaded_model.load_task(cased, "fill_mask", {}, "")
+  assert filler("Unaffable")["num_pieces"] == 1
   config = json.loads((model / "bert_config.json").read_text())
   recorded = json.dumps({**config, "do_lower_case": False})
   (model / "bert_config.json").write_text(recorded)
@@ -507,17 +513,17 @@ def test_a_release_is_downloaded_by_name(folder, filler, tmp_path, monkeypatch):
   downloads.use_cache_only(False)  # It forgets what it has found.
   with loopback.serve({path: [loopback.Answer(content.getvalue())]}) as server:
     monkeypatch.setattr(downloads, "_RELEASES_URL", f"{server.url}/bert_models")
-    found = MaskFiller(name, top_k=4)(["the [MASK] would be"])
+    found = bert.load(name, "fill_mask", top_k=4)("the [MASK] would be")
     assert [path for _, path, _ in server.requests] == [path]
   downloads.use_cache_only(False)
-  assert found[0].text == filler(["the [MASK] would be"])[0].text
+  assert found["text"] == filler("the [MASK] would be")["text"]
   assert [p.name for p in (tmp_path / "cache" / "models").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 2.5])
 def test_top_k_is_a_whole_number(folder, top_k):
   with pytest.raises(UserError, match=f"^top_k={top_k} is not a whole number"):
-    MaskFiller(str(folder[0]), top_k=top_k)
+    bert.load(folder[0], "fill_mask", top_k=top_k)
 
 
 def test_an_unknown_word_of_sentencepiece_is_one_word():

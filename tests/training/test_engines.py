@@ -8,6 +8,8 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from computed_task import ComputedTask
 
 import modeling
 import tokenization
@@ -20,8 +22,6 @@ from bert.training import (
   predictor,
   runtimes,
 )
-
-AXES = {"tokens": (records.POSITION,)}
 
 
 @pytest.fixture
@@ -38,8 +38,16 @@ def encode(bert, features):
   return {"tokens": layers[1] + 0 * layers[0], "cls": layers[1][:, 0]}
 
 
+ENCODE = ComputedTask(
+  encode, {"tokens": (records.POSITION, None), "cls": (None,)}
+)
+
+
 def pool(bert, features):
   return {"pooled": bert.get_pooled_output()}
+
+
+POOL = ComputedTask(pool, {"pooled": (None,)})
 
 
 def rows_of(golden):
@@ -57,12 +65,7 @@ def exported(model):
 @pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
 def test_outputs_are_the_originals(golden, model, runtime):
   run = predictor.Predictor(
-    model,
-    encode,
-    output_axes=AXES,
-    batch_size=3,
-    precision="float32",
-    runtime=runtime,
+    model, ENCODE, batch_size=3, precision="float32", runtime=runtime
   )
   outputs = run(rows_of(golden))
   expected = golden.arrays["forward/encoder_layer_1"]
@@ -87,7 +90,7 @@ def test_pairs_with_one_segment_type(golden, model, runtime):
   rows = rows_of(golden)
   assert max(map(max, (row["segment_ids"] for row in rows))) == 1
   by_tensorflow, by_engine = (
-    predictor.Predictor(model, pool, precision="float32", runtime=name)(rows)
+    predictor.Predictor(model, POOL, precision="float32", runtime=name)(rows)
     for name in ("tensorflow", runtime)
   )
   np.testing.assert_allclose(
@@ -97,20 +100,20 @@ def test_pairs_with_one_segment_type(golden, model, runtime):
 
 def test_sequences_of_choices_are_rows(golden, model):
   rows = rows_of(golden)[:2]
+
+  def compute(bert, features):
+    count = tf.shape(features["input_ids"])[1]
+    return {"pooled": tf.reshape(bert.get_pooled_output(), [-1, count, 32])}
+
   feature = records.Feature((2, 128), cut_axes=("choice", "position"))
-  run = predictor.Predictor(
-    model,
-    pool,
-    spec=dict.fromkeys(records.SEQUENCES, feature),
-    runtime="onnxruntime",
-  )
-  (pair,) = [{name: [row[name] for row in rows] for name in rows[0]}]
-  features = run._pad([pair], [2, len(rows[0]["input_ids"])])
-  np.testing.assert_allclose(
-    run._engine(features)["pooled_output"],
-    golden.arrays["forward/pooled_output"][:2],
-    atol=1e-4,
-  )
+  spec = dict.fromkeys(records.SEQUENCES, feature)
+  task = ComputedTask(compute, {"pooled": ("choice", None)}, spec)
+  run = predictor.Predictor(model, task, runtime="onnxruntime")
+  (found,) = run([{name: [row[name] for row in rows] for name in rows[0]}])[
+    "pooled"
+  ]
+  expected = golden.arrays["forward/pooled_output"][:2]
+  np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_the_precision_of_openvino(asked, known, hint):
 def test_bfloat16_is_near(golden, model):
   """8 bits of precision, in the hundreds of products behind an output."""
   run = predictor.Predictor(
-    model, pool, precision="bfloat16", runtime="openvino"
+    model, POOL, precision="bfloat16", runtime="openvino"
   )
   found = run(rows_of(golden))["pooled"]
   expected = golden.arrays["forward/pooled_output"]
@@ -151,7 +154,7 @@ def test_bfloat16_is_near(golden, model):
 
 class TestFile:
   def load(self, model):
-    return predictor.Predictor(model, pool, runtime="onnxruntime")
+    return predictor.Predictor(model, POOL, runtime="onnxruntime")
 
   def test_is_written_once(self, golden, model):
     self.load(model)
@@ -169,7 +172,7 @@ class TestFile:
   @pytest.mark.parametrize("size", [0, 1000])
   def test_a_damaged_one_is_replaced(self, golden, model, runtime, size):
     """As a full disk or a broken copy leaves it."""
-    load = functools.partial(predictor.Predictor, model, pool, runtime=runtime)
+    load = functools.partial(predictor.Predictor, model, POOL, runtime=runtime)
     expected = load()(rows_of(golden))["pooled"]
     (name,) = exported(model)
     path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
@@ -255,14 +258,14 @@ class TestFile:
 )
 def test_a_precision_it_lacks(model, runtime, precision, message):
   with pytest.raises(UserError, match=message):
-    predictor.Predictor(model, pool, precision=precision, runtime=runtime)
+    predictor.Predictor(model, POOL, precision=precision, runtime=runtime)
 
 
 @pytest.mark.parametrize("runtime", ["tensorrt", "OpenVINO", "onnx", "numpy"])
 def test_a_runtime_that_is_unknown(model, runtime):
   message = f"^runtime='{runtime}' is not one of tensorflow, onnxruntime, open"
   with pytest.raises(UserError, match=message):
-    predictor.Predictor(model, pool, runtime=runtime)
+    predictor.Predictor(model, POOL, runtime=runtime)
 
 
 @pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
@@ -270,4 +273,4 @@ def test_a_package_that_is_missing(model, monkeypatch, runtime):
   monkeypatch.setitem(sys.modules, runtime, None)
   message = f"^--runtime={runtime} needs .*requirements-export.txt$"
   with pytest.raises(UserError, match=message):
-    predictor.Predictor(model, pool, runtime=runtime)
+    predictor.Predictor(model, POOL, runtime=runtime)

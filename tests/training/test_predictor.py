@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from computed_task import ComputedTask
 
 from bert import fusion
 import modeling
@@ -20,8 +21,8 @@ tf.config.set_logical_device_configuration(
   [tf.config.LogicalDeviceConfiguration()] * 2,
 )
 
-HEAD = {"output_weights": [3, 32], "output_bias": [3]}
-AXES = {"tokens": (records.POSITION,)}
+AXES = {"tokens": (records.POSITION, None), "pooled": (None,)}
+ROW_AXES = dict.fromkeys(records.SEQUENCES, (records.POSITION,))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def rows(golden):
 
 @pytest.fixture(scope="module")
 def run(model):
-  return predictor.Predictor(model, encode, output_axes=AXES, batch_size=3)
+  return predictor.Predictor(model, ENCODE, batch_size=3)
 
 
 def encode(bert, features):
@@ -50,6 +51,9 @@ def encode(bert, features):
     "tokens": bert.get_sequence_output(),
     "pooled": bert.get_pooled_output(),
   }
+
+
+ENCODE = ComputedTask(encode, AXES)
 
 
 def echo(bert, features):
@@ -79,12 +83,10 @@ def test_a_lost_signal_ends_it(run, rows, monkeypatch):
 
 def on_two_devices(model, rows, pads):
   """A Predictor that two devices share."""
-  length = len(rows[0]["input_ids"])
+  spec = records.sequence_spec(len(rows[0]["input_ids"]))
   return predictor.Predictor(
     model,
-    encode,
-    spec=records.sequence_spec(length),
-    output_axes=AXES,
+    ComputedTask(encode, AXES, spec),
     batch_size=4,
     strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
     pad_to_max_length=pads,
@@ -119,12 +121,8 @@ class TestOutputs:
       )
       return echo(bert, features)
 
-    run = predictor.Predictor(
-      model,
-      compute,
-      output_axes=dict.fromkeys(records.SEQUENCES, ("position",)),
-      batch_size=2,
-    )
+    task = ComputedTask(compute, ROW_AXES)
+    run = predictor.Predictor(model, task, batch_size=2)
     lengths = [2, 9, 3, 8, 1]
     rows = [
       {"input_ids": [7] * n, "input_mask": [1] * n, "segment_ids": [0] * n}
@@ -145,7 +143,8 @@ class TestOutputs:
       traces.append(features)
       return encode(bert, features)
 
-    run = predictor.Predictor(model, compute, output_axes=AXES, batch_size=2)
+    task = ComputedTask(compute, AXES)
+    run = predictor.Predictor(model, task, batch_size=2)
     run(rows)
     run([cut(rows[0])])
     assert len(traces) == 1
@@ -188,19 +187,23 @@ class TestOutputs:
     with pytest.raises(
       ValueError, match=r"tokens, \(None, None, 32\), differs"
     ):
-      predictor.Predictor(model, encode)
+      predictor.Predictor(model, ComputedTask(encode, {"tokens": (None, None)}))
 
   def test_an_error_drops_the_batches_that_have_not_begun(self, model, rows):
-    run = predictor.Predictor(model, encode, output_axes=AXES, batch_size=1)
     begun = []
 
-    def fail(features, encoded):
-      begun.append(features)
+    def fail(ids):
+      begun.append(ids)
       time.sleep(0.01)
       raise RuntimeError("no more")
 
-    run._program = fail
-    with pytest.raises(RuntimeError, match="no more"):
+    def compute(bert, features):
+      tf.py_function(fail, [features["input_ids"]], [])
+      return echo(bert, features)
+
+    task = ComputedTask(compute, ROW_AXES)
+    run = predictor.Predictor(model, task, batch_size=1)
+    with pytest.raises(tf.errors.UnknownError, match="no more"):
       run(rows[:1] * 1000)
     # The threads may have begun others by the time the first has failed.
     assert len(begun) < 900
@@ -228,11 +231,11 @@ class TestChoices:
 
   @pytest.mark.parametrize("pads", [False, True])
   def test_both_axes_are_cut(self, model, pads):
+    axes = dict.fromkeys(records.SEQUENCES, ("choice", "position"))
+    axes |= {"label_ids": (), "weights": (2,)}
     run = predictor.Predictor(
       model,
-      echo,
-      spec=self.SPEC,
-      output_axes={**dict.fromkeys(records.SEQUENCES, ("choice", "position"))},
+      ComputedTask(echo, axes, self.SPEC),
       batch_size=2,
       pad_to_max_length=pads,
     )
@@ -264,12 +267,9 @@ class TestChoices:
 
     length = len(rows[0]["input_ids"])
     feature = records.Feature((3, length), cut_axes=("choice", "position"))
-    run = predictor.Predictor(
-      model,
-      compute,
-      spec=dict.fromkeys(records.SEQUENCES, feature),
-      output_axes={"pooled": ("choice",)},
-    )
+    spec = dict.fromkeys(records.SEQUENCES, feature)
+    task = ComputedTask(compute, {"pooled": ("choice", None)}, spec)
+    run = predictor.Predictor(model, task)
     groups = [rows[:2], rows[2:3]]
     outputs = run(
       [{n: [row[n] for row in group] for n in rows[0]} for group in groups]
@@ -288,6 +288,11 @@ def head(bert, features):
   bias = variables.get_variable("output_bias", [3])
   pooled = encode(bert, features)["pooled"]
   return {"logits": tf.matmul(pooled, weights, transpose_b=True) + bias}
+
+
+HEAD = ComputedTask(
+  head, {"logits": (3,)}, shapes={"output_weights": [3, 32], "output_bias": [3]}
+)
 
 
 class TestModel:
@@ -310,7 +315,7 @@ class TestModel:
     kernel = np.linspace(-1, 1, 96, dtype=np.float32).reshape(3, 32)
     bias = np.float32([1, 2, 3])
     other = changed(output_weights=kernel, output_bias=bias)
-    run = predictor.Predictor(other, head, HEAD)
+    run = predictor.Predictor(other, HEAD)
     pooled = golden.arrays["forward/pooled_output"]
     np.testing.assert_allclose(
       run(rows)["logits"], pooled @ kernel.T + bias, rtol=0, atol=2e-4
@@ -318,18 +323,17 @@ class TestModel:
 
   def test_a_missing_variable_is_named(self, model, changed):
     with pytest.raises(ValueError, match="lacks output_weights and 1 more"):
-      predictor.Predictor(model, head, HEAD)
+      predictor.Predictor(model, HEAD)
     name = "bert/encoder/layer_1/output/dense/bias"
     with pytest.raises(ValueError, match=f"lacks {name} and 0 more"):
-      predictor.Predictor(changed(**{name: None}), encode)
+      predictor.Predictor(changed(**{name: None}), ENCODE)
     with pytest.raises(ValueError, match=rf"{name} has shape \[7\] there"):
-      predictor.Predictor(changed(**{name: np.zeros(7, np.float32)}), encode)
+      predictor.Predictor(changed(**{name: np.zeros(7, np.float32)}), ENCODE)
 
   def test_what_is_optional_may_be_missing(self, golden, rows, changed):
     name = "bert/pooler/dense/kernel"
-    run = predictor.Predictor(
-      changed(**{name: None}), encode, optional=[name], output_axes=AXES
-    )
+    task = ComputedTask(encode, AXES, optional=[name])
+    run = predictor.Predictor(changed(**{name: None}), task)
     tokens = run(rows[:1])["tokens"][0]
     np.testing.assert_allclose(
       tokens, expected_tokens(golden, 0), rtol=0, atol=2e-5
@@ -337,19 +341,17 @@ class TestModel:
 
   def test_infinite_outputs_are_an_error(self, rows, changed):
     name = "bert/pooler/dense/bias"
+    kernel = "bert/pooler/dense/kernel"
+
+    def compute(bert, features):
+      bias = variables.get_variable(name, [32])[tf.newaxis]
+      return {"bias": tf.repeat(bias, tf.shape(features["input_ids"])[0], 0)}
+
+    task = ComputedTask(compute, {"bias": (32,)}, optional=[kernel])
     for wrong in (np.nan, np.inf):
       bias = np.full(32, wrong, np.float32)
-      other = changed(**{name: bias, "bert/pooler/dense/kernel": None})
-      run = predictor.Predictor(
-        other,
-        lambda bert, features: {
-          "bias": tf.tile(
-            variables.get_variable(name, [32])[tf.newaxis],
-            [tf.shape(features["input_ids"])[0], 1],
-          )
-        },
-        optional=["bert/pooler/dense/kernel"],
-      )
+      other = changed(**{name: bias, kernel: None})
+      run = predictor.Predictor(other, task)
       message = f"^checkpoint {other.checkpoint} gives bias that are infinite"
       with pytest.raises(predictor.InfiniteOutputError, match=message):
         run(rows)
@@ -359,27 +361,25 @@ class TestModel:
     path.write_text("[UNK]\n[CLS]\n")
     other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
     with pytest.raises(ValueError, match=r"has no \[SEP\]"):
-      predictor.Predictor(other, encode)
+      predictor.Predictor(other, ENCODE)
     small = modeling.BertConfig.from_dict(
       {**model.config.to_dict(), "vocab_size": 1000}
     )
     with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
-      predictor.Predictor(model._replace(config=small), encode)
+      predictor.Predictor(model._replace(config=small), ENCODE)
 
   @pytest.mark.parametrize(
-    ("options", "message"),
+    ("length", "batch_size", "message"),
     [
-      ({"batch_size": 0}, "batch_size=0 is not a whole number above 0"),
-      ({"batch_size": 8.0}, "batch_size=8.0 is not a whole number"),
-      (
-        {"spec": records.sequence_spec(129)},
-        "max_seq_length=129 is more than the 128 positions",
-      ),
+      (128, 0, "batch_size=0 is not a whole number above 0"),
+      (128, 8.0, "batch_size=8.0 is not a whole number"),
+      (129, 8, "max_seq_length=129 is more than the 128 positions"),
     ],
   )
-  def test_sizes(self, model, options, message):
+  def test_sizes(self, model, length, batch_size, message):
+    task = ComputedTask(encode, AXES, records.sequence_spec(length))
     with pytest.raises(ValueError, match=message):
-      predictor.Predictor(model, encode, **options)
+      predictor.Predictor(model, task, batch_size=batch_size)
 
   @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
   def test_an_unknown_precision(self, model, precision):
@@ -387,12 +387,12 @@ class TestModel:
       f"^precision={precision!r} is not one of float32, bfloat16, float16$"
     )
     with pytest.raises(UserError, match=message):
-      predictor.Predictor(model, encode, precision=precision)
+      predictor.Predictor(model, ENCODE, precision=precision)
 
   def test_a_batch_must_divide_among_devices(self, model):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with pytest.raises(ValueError, match="batch_size=3 cannot be divided"):
-      predictor.Predictor(model, encode, batch_size=3, strategy=strategy)
+      predictor.Predictor(model, ENCODE, batch_size=3, strategy=strategy)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_many_batches_are_compiled_where_onednn_combines_nothing(
     return encode(bert, features)
 
   run = predictor.Predictor(
-    model, compute, output_axes=AXES, batch_size=1, precision=precision
+    model, ComputedTask(compute, AXES), batch_size=1, precision=precision
   )
   fusion._compiled.cache_clear()
   alone = run(rows[:1])["pooled"]
