@@ -221,7 +221,9 @@ class SquadTask(Task):
     if tokenizer:
       self._make_windows = squad.WindowMaker(tokenizer, settings)
       self._decoding = DecodingSettings(
-        settings.n_best_size, settings.max_answer_length, self._is_v2
+        settings.n_best_size,
+        settings.max_answer_length,
+        version_2_with_negative=self._is_v2,
       )
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)

@@ -196,7 +196,7 @@ def _run_main(main, *arguments):
   termination.raise_on_signals()
   try:
     try:
-      if FLAGS.task_module:
+      if "task_module" in FLAGS and FLAGS.task_module:
         _register(FLAGS.task_module)
       main(*arguments)
       _flush_output()

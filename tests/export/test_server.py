@@ -553,7 +553,7 @@ class TestModels:
     found = SquadTask().public(Answered(example, answer))
     nowhere = {"start": -1, "end": -1, "probability": 0.0}
     assert found == {"answer": "", **nowhere}
-    words = answer._replace(words=(2, 2))
+    words = answer._replace(span=(6, 11))
     found = SquadTask().public(Answered(example, words))
     wanted = {"answer": "empty", "start": 6, "end": 11, "probability": 1.0}
     assert found == wanted

@@ -208,10 +208,6 @@ FLAG_ROWS = {
     {"learning_rate": -1},
     ["--learning_rate=-1", "from 1e-37"],
   ),
-  "packing without full rows": (
-    {"pack_sequences": True, "pad_to_max_length": False},
-    ["--pack_sequences", "--pad_to_max_length=false", "omit one"],
-  ),
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
   "infinitely many steps": (

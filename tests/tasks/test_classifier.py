@@ -333,10 +333,14 @@ class Stub:
       ClassifierSettings(kind="regression", is_pair=is_pair)
     )
 
-  def answers(self, inputs):
-    (texts,) = inputs
-    texts = {"text": texts} if isinstance(texts, str) else texts
-    texts = texts.values() if isinstance(texts, dict) else texts
+  def parse(self, value):
+    if isinstance(value, tuple):
+      return value
+    return tuple(value.values()) if isinstance(value, dict) else (value,)
+
+  def answer_examples(self, examples):
+    (example,) = examples
+    texts = filter(None, (example.text_a, example.text_b))
     number = int("".join(str(len(text)) for text in texts))
     return [Prediction(np.array([number], np.float32), 0)]
 

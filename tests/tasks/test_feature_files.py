@@ -52,7 +52,7 @@ def golden_lines(goldens):
 
 def load(model, **options):
   options = {"layers": [-1, -2], "pooling": "none"} | options
-  return loaded_model.load_task(model, "vectors", {}, "", **options)
+  return loaded_model.load_task(model, "vectors", **options)
 
 
 @pytest.fixture(scope="module", params=["float32", "float16"])

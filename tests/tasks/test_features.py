@@ -63,7 +63,7 @@ def extractor(model, **options):
   key = f"{model.checkpoint} {sorted(options.items())}"
   if key not in _models:
     options = {"layers": [-1, -2], "pooling": "none"} | options
-    _models[key] = loaded_model.load_task(model, "vectors", {}, "", **options)
+    _models[key] = loaded_model.load_task(model, "vectors", **options)
   return _models[key]
 
 

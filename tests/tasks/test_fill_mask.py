@@ -394,7 +394,7 @@ def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
   assert count() == count("--do_lower_case") > 1
   assert count("--do_lower_case=false") == 1  # It is unknown.
   cased = model_folder.find_model(str(model), False)
-  filler = loaded_model.load_task(cased, "fill_mask", {}, "")
+  filler = loaded_model.load_task(cased, "fill_mask")
   assert filler("Unaffable")["num_pieces"] == 1
   config = json.loads((model / "bert_config.json").read_text())
   recorded = json.dumps({**config, "do_lower_case": False})

@@ -14,11 +14,11 @@ import tensorflow as tf
 from scipy import special
 
 import modeling
-import run_squad
 import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import loaded_model, squad, squad_decoding, squad_model
+from bert.tasks import terminal
 from bert.tasks.squad import ReadingSettings
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad_model import SquadSettings, SquadTask
@@ -470,7 +470,7 @@ class TestAnswers:
       except StopIteration:
         raise EOFError from None
 
-    run_squad.converse(loaded_model.load(folder), read, shown.append)
+    terminal.converse_on_files(loaded_model.load(folder), read, shown.append)
     assert [p[0] for p in prompts] == list("cccqqcqqcqq")
     assert f"{tmp_path}/none: no such file" in shown[0]
     assert "Input/output error" in shown[1]

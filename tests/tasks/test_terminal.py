@@ -5,7 +5,6 @@ import types
 
 import pytest
 
-import run_squad
 from bert.errors import UserError
 from bert.tasks import terminal
 from bert.training.task import Task
@@ -41,7 +40,9 @@ def test_a_byte_order_mark_is_no_part_of_the_input():
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-@pytest.mark.parametrize("converse", [terminal.converse, run_squad.converse])
+@pytest.mark.parametrize(
+  "converse", [terminal.converse, terminal.converse_on_files]
+)
 def test_input_that_is_not_utf8(converse, errors):
   # In the C locale, Python reads with "surrogateescape".
   typed = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors)

@@ -229,46 +229,6 @@ def test_padding_changes_no_answer(tagged, tmp_path):
     )
 
 
-class Packable(Tagging):
-  """Tagging without a loss of padding, which also reads the pooled output."""
-
-  can_pack = True
-
-  def outputs(self, bert, features, mode):
-    found = super().outputs(bert, features, mode).predictions
-    found["pooled"] = self._project(bert.get_pooled_output())
-    errors = tf.square(found["values"] + 1 - found["ids"])
-    mask = tf.cast(features["input_mask"], tf.float32)
-    return Outputs(tf.reduce_sum(errors * mask, axis=1), predictions=found)
-
-  def score(self, rows, answers):
-    self.predicted = [row for (row,) in answers]
-    return Evaluation({})
-
-
-def test_packing_changes_no_answer(tmp_path, caplog):
-  packed, alone = Packable(TOKENS), Packable(TOKENS)
-  batches = {"train_batch_size": 8, "gradient_accumulation_steps": 2}
-  with caplog.at_level("INFO", "absl"):
-    results = run(
-      packed, tmp_path, "train", "dev", pack_sequences=True, **batches
-    )
-  # Slots of 9, 4 and 3 positions fill one row of 16, as the longest does.
-  assert "train set: 4 sequences packed into 2 rows of 16" in caplog.text
-  assert "dev set: 3 sequences packed into 2 rows of 16" in caplog.text
-  assert results["global_step"] == 2  # int(10 / 8 * 2), as without.
-  assert run(alone, tmp_path, "dev") == pytest.approx(results, rel=1e-5)
-  for one, other, ids in zip(
-    packed.predicted, alone.predicted, TOKENS, strict=True
-  ):
-    assert one["ids"][: len(ids)].tolist() == ids
-    for name in ("ids", "values"):
-      np.testing.assert_allclose(
-        one[name][: len(ids)], other[name][: len(ids)], rtol=1e-5, atol=1e-6
-      )
-    np.testing.assert_allclose(one["pooled"], other["pooled"], rtol=1e-5)
-
-
 def test_nothing_is_written_before_all_is_checked(tmp_path):
   folder = tmp_path / "out"
   model = experiment.ModelFiles(CONFIG, {})
@@ -276,7 +236,6 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
     ({"splits": ("test",)}, "no trained tagging model"),
     ({"keep_best": "bleu"}, "--keep_best=bleu is not a metric of tagging"),
     ({"init_checkpoint": ""}, "--init_checkpoint is empty"),
-    ({"pack_sequences": True}, "--pack_sequences does not work with tagging"),
   ):
     asked = settings(folder, ("train", "dev"))
     with pytest.raises(UserError, match=message):

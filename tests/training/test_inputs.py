@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bert.errors import UserError, did_you_mean, listing, shortened
 from bert.data import files, records, sequences, text_files
-from bert.training import estimator, inputs, packed_batches, record_files
+from bert.training import estimator, inputs, record_files
 
 SEQ_LENGTH = 20
 SPEC = {
@@ -204,7 +204,7 @@ class TestEncodeRow:
   @pytest.mark.parametrize(
     ("name", "values"),
     [
-      ("input_ids", [1] * (SEQ_LENGTH - 1)),
+      ("input_ids", [1] * (SEQ_LENGTH + 1)),
       ("input_mask", [1] * (SEQ_LENGTH + 1)),
       ("label_ids", [1, 2]),
       ("weights", []),
@@ -541,15 +541,12 @@ class TestEvaluationBatches:
 
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
-  PACKING = packed_batches.choose_packing([np.array(LENGTHS)], 3, SEQ_LENGTH)
 
   @settings(max_examples=6)
-  @given(
-    st.integers(0, 12), st.integers(0, 5), st.sampled_from([None, PACKING])
-  )
-  def test_first_step_drops_batches(self, first_step, seed, packing):
+  @given(st.integers(0, 12), st.integers(0, 5))
+  def test_first_step_drops_batches(self, first_step, seed):
     rows = make_rows(self.LENGTHS)
-    params = {"batch_size": 3, "seed": seed, "packing": packing}
+    params = {"batch_size": 3, "seed": seed}
     batches = batches_of(rows, params, first_step + 4, is_training=True)
     resumed = batches_of(
       rows, {**params, "first_step": first_step}, 4, is_training=True
@@ -604,15 +601,17 @@ class TestInputFn:
     assert batches[1]["is_real_example"].tolist() == [1, 1, 1, 0]
     assert batches[1]["input_ids"].shape == (4, SEQ_LENGTH)
 
-  def test_a_packed_evaluation_sees_each_row_once(self):
-    params = {"batch_size": 3, "packing": self.PACKING}
-    batches = batches_of(make_rows(self.LENGTHS), params)
-    real = [b["row_index"][b["is_real_example"] == 1] for b in batches]
-    assert sorted(np.concatenate(real)) == list(range(7))
-    for batch in batches:
-      assert batch["input_ids"].shape == (3, SEQ_LENGTH)
-      ends = batch["input_mask"].sum(axis=1)
-      assert np.all(ends <= self.PACKING.capacities)
+  @pytest.mark.parametrize(
+    ("longest", "length"), [(3, 4), (5, 8), (9, SEQ_LENGTH)]
+  )
+  def test_lengths_are_rounded(self, monkeypatch, longest, length):
+    """XLA compiles a program for each length."""
+    monkeypatch.setattr(inputs, "LENGTHS", (4, 8, 512))
+    (batch,) = batches_of(
+      make_rows([2, longest]), {"batch_size": 2, "rounds_lengths": True}
+    )
+    for name in ("input_ids", "input_mask"):
+      assert batch[name].shape == (2, length)
 
   def test_rows_are_read_when_they_are_due(self, monkeypatch):
     rows = make_rows([3] * 2000)
@@ -683,10 +682,9 @@ class TestInputFn:
     assert_same_batches(batches, expected)
     assert len(batches) == (5 if is_training else 2 if drop_remainder else 3)
 
-  @pytest.mark.parametrize("packing", [None, PACKING])
-  def test_only_training_is_endless(self, packing):
+  def test_only_training_is_endless(self):
     """The strategy of a TPU expects a smaller last batch of any other input."""
-    params = {"batch_size": 3, "packing": packing}
+    params = {"batch_size": 3}
     for is_training in (True, False):
       input_fn = inputs.input_fn_from_rows(make_rows(self.LENGTHS), is_training)
       found = input_fn(params).cardinality()

@@ -77,7 +77,7 @@ def test_rates_of_layers():
   [
     ({}, None, False, 1),
     ({"use_xla": "false"}, False, False, 1),
-    ({"use_xla": "true"}, True, True, 1),
+    ({"use_xla": "true"}, True, False, 1),
     ({"use_xla": "true", "pad_to_max_length": False}, True, False, 1),
     ({"pad_to_max_length": True}, None, True, 1),
     ({"use_tpu": True}, None, True, 1000),
@@ -88,6 +88,7 @@ def test_compilation_padding_and_loops(changes, use_xla, pads, most):
   config = make(**changes).run_config()
   assert config.use_xla is use_xla
   assert config.pad_to_max_length is pads
+  assert config.rounds_lengths is (changes == {"use_xla": "true"})
   assert config.iterations_per_loop == most
   assert (config.model_dir, config.seed, config.log_steps) == ("out", 5, 3)
 

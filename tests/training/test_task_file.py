@@ -106,10 +106,6 @@ def test_earlier_formats(tmp_path, name):
   with pytest.raises(UserError, match=f"{name}.json is .*; train again$") as e:
     task_file.read(str(tmp_path))
   assert "\n" not in str(e.value)
-  # A repository of Hugging Face's may have such files of its own.
-  config = {"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}
-  write(tmp_path, config=config)
-  assert task_file.read(str(tmp_path))[0] == "squad"
 
 
 def test_the_model_of_another_task(tmp_path):
