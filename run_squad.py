@@ -188,11 +188,6 @@ def make_experiment() -> Experiment:
   return Experiment(task, model, settings)
 
 
-def _names_files():
-  """Whether flags name the vocabulary or the configuration."""
-  return FLAGS.vocab_file or FLAGS.spm_model_file or FLAGS.bert_config_file
-
-
 def load_reader() -> LoadedModel:
   """The model in --output_dir or --init_checkpoint, to ask.
 
@@ -214,15 +209,18 @@ def load_reader() -> LoadedModel:
   checkpoint = checkpoints.find_checkpoint(path)
   folder = os.path.dirname(checkpoint) or "."
   settings = squad_settings(folder)
-  if is_trained or not _names_files():
+  if not is_trained and (FLAGS.vocab_file or FLAGS.spm_model_file):
+    tokenizer = model_flags.load_tokenizer()
+    config = model_folder.load_config(folder)
+    model = model_folder.Model(config, tokenizer, checkpoint)
+  else:
     given = FLAGS["do_lower_case"].present and not is_trained
     model = model_folder.find_model(
       folder, FLAGS.do_lower_case if given else None
     )
-  else:
-    tokenizer = model_flags.load_tokenizer()
-    config = model_flags.load_config(tokenizer, settings.max_seq_length)
-    model = model_folder.Model(config, tokenizer, checkpoint)
+  if not is_trained and FLAGS.bert_config_file:
+    config = model_flags.load_config(model.tokenizer, settings.max_seq_length)
+    model = model._replace(config=config)
   threshold = squad_model.parse_threshold(
     FLAGS.null_score_diff_threshold, settings.version_2_with_negative
   )

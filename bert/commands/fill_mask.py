@@ -24,7 +24,6 @@ from bert.tasks.masked_text import Filled, Text, joined
 from bert.training import (
   common_flags,
   flag_checks,
-  model_flags,
   model_folder,
   runtimes,
   startup,
@@ -125,8 +124,6 @@ def _line_name(lines_before, index):
 def load_filler() -> LoadedModel:
   """The model that the flags describe."""
   model = model_folder.find_model(FLAGS.model_dir, FLAGS.do_lower_case)
-  if FLAGS.do_lower_case is not None:
-    model_flags.check_casing(model.config, FLAGS.model_dir)
   return loaded_model.load_task(
     model,
     "fill_mask",

@@ -69,8 +69,14 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   config = load_config(model_dir)
   checkpoint = checkpoints.find_checkpoint(model_dir)
   named = _full_path(checkpoint)
+  recorded = getattr(config, "do_lower_case", do_lower_case)
   if do_lower_case is None:
     do_lower_case = lower_cases(config, named)
+  elif do_lower_case != recorded:
+    raise UserError(
+      f"--do_lower_case={do_lower_case} contradicts {model_dir}: the model was "
+      f"trained with --do_lower_case={recorded}; pass that"
+    )
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
 

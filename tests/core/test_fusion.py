@@ -246,9 +246,8 @@ def test_the_products_of_a_whole_model_are_fused(
     return
   folder = task_folders.write(tmp_path, "classification", golden, goldens)
   layers_below = golden.config.num_hidden_layers - 1
-  # Query, key, value and two outputs. The last layer computes one position,
-  # without keys and values. The output layer has a bias, too.
-  biases = 5 * layers_below + 3 + 1
+  # Query, key, value and two outputs. The output layer has a bias, too.
+  biases = 5 * (layers_below + 1) + 1
   for name, run in predictions_of(folder, golden, "float32").items():
     found = fused_products(run)
     found.pop(("float32", b""))  # Of segments, and of einsum.

@@ -542,7 +542,7 @@ OUTPUT_ROWS = {
       "task_name": "MNLI",
       "data_dir": "FILES/two_tasks/MNLI",
     },
-    ["trained/labels.json has the labels 0, 1", "contradiction", "another"],
+    ["trained/task.json has the labels 0, 1", "contradiction", "another"],
   ),
   "output holds another model": (
     {
@@ -561,7 +561,7 @@ OUTPUT_ROWS = {
   "output holds other labels": (
     {"output_dir": "FILES/trained", **CUSTOM},
     [
-      "labels.json has the labels 0, 1 (classification)",
+      "task.json has the labels 0, 1 (classification)",
       "--task_name=custom",
       "bad, good",
       "pass",
@@ -581,7 +581,7 @@ OUTPUT_ROWS = {
   ),
   "output holds damaged labels": (
     {"output_dir": "FILES/damaged_labels"},
-    ["FILES/damaged_labels/labels.json", "copy it again"],
+    ["FILES/damaged_labels/task.json", "copy it again"],
   ),
   "output holds damaged flags": (
     {"output_dir": "FILES/damaged_flags"},
@@ -601,11 +601,11 @@ OUTPUT_ROWS = {
   ),
   "answering untrained": (
     {"predict_file": f"{TABLES}/good.tsv", "do_train": None},
-    ["OUT does not hold a trained classifier", "pass the --output_dir"],
+    ["OUT does not hold a trained model", "pass the --output_dir"],
   ),
   "talking untrained": (
     {"interactive": True, "output_dir": "FILES/empty", "do_train": None},
-    ["FILES/empty does not hold a trained classifier", "pass the"],
+    ["FILES/empty does not hold a trained model", "pass the"],
   ),
   "answering and training": (
     {"predict_file": "-"},
@@ -938,18 +938,18 @@ def _make_trained(folder):
   """Trains, and makes damaged copies."""
   command = tiny_task.flags(folder, folder / "trained", num_train_epochs=0.25)
   scripts.fork("run_classifier.py", *command, "--do_train")
-  for name in ("labels.json", "flags.json", "best.json"):
-    kind = name.replace("best", "history").removesuffix(".json")
+  for name, kind in (
+    ("task.json", "labels"),
+    ("flags.json", "flags"),
+    ("best.json", "history"),
+  ):
     copy = folder / f"damaged_{kind}"
     shutil.copytree(folder / "trained", copy)
     (copy / name).write_text("{")
   shutil.copytree(folder / "trained", folder / "kept")
   shutil.copytree(folder / "trained", folder / "choices")
-  for name in ("labels.json", "classifier.json"):
-    (folder / "choices" / name).unlink()
-  settings = {"max_seq_length": 48}
-  path = folder / "choices" / "multiple_choice.json"
-  path.write_text(json.dumps(settings))
+  settings = {"task": "multiple choice", "max_seq_length": 48}
+  (folder / "choices" / "task.json").write_text(json.dumps(settings))
   history = {"metric": "eval_loss", "evaluations": [[1, 0.5]]}
   (folder / "kept" / "best.json").write_text(json.dumps(history))
 

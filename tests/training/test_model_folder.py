@@ -70,8 +70,21 @@ def test_a_trained_folder_says_its_casing(tmp_path, release):
   )
   tokenizer = model_folder.find_model(str(folder)).tokenizer
   assert not tokenizer.basic_tokenizer.do_lower_case
-  tokenizer = model_folder.find_model(str(folder), True).tokenizer
-  assert tokenizer.basic_tokenizer.do_lower_case
+  with pytest.raises(UserError, match=r"=True contradicts .* pass that"):
+    model_folder.find_model(str(folder), True)
+
+
+def test_a_vocabulary_tells_the_casing(tmp_path, release):
+  """Unless it has only a few pieces of the user's own with capitals."""
+  words = [f"word{number}" for number in range(200)]
+  for capitals, lower_cases in ((0, True), (1, True), (100, False)):
+    folder = tmp_path / f"{capitals} capitals"
+    shutil.copytree(release, folder)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]
+    pieces += [f"Word{number}" for number in range(capitals)]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    tokenizer = model_folder.find_model(str(folder)).tokenizer
+    assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
 
 
 def test_the_weights_say_which_configuration_is_theirs(
