@@ -38,6 +38,7 @@ from bert.tasks.examples import (
 )
 from bert import metrics
 from bert.training import estimator, huggingface_config, ops
+from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
   Field,
   Outputs,
@@ -45,7 +46,6 @@ from bert.training.task import (
   Settings,
   Task,
   label_fields,
-  model_fn_builder_of,
 )
 
 # Theirs of the kinds of labels, in Hugging Face's format.

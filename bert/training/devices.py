@@ -249,6 +249,15 @@ def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
+def is_endless(
+  dataset: tf.data.Dataset | tf.distribute.DistributedDataset,
+) -> bool:
+  """Whether a dataset is marked as `endless`."""
+  count = dataset.cardinality
+  count = count() if callable(count) else count
+  return bool(count == tf.data.INFINITE_CARDINALITY)
+
+
 def distribute(
   strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, batch_size: int
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
