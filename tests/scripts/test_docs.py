@@ -360,6 +360,7 @@ def test_every_block_is_run():
     "export.md",
     "features.md",
     "fill-mask.md",
+    "keras.md",
     "multiple-choice.md",
     "ner.md",
     "own-data.md",
@@ -575,6 +576,13 @@ def test_python_runs(reader, golden, goldens):
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
   (label,) = reader.read_text(page)
   assert label.strip()
+
+
+def test_keras_runs(reader):
+  (log,) = reader.read("keras.md")
+  assert log.count("loss: ") == 3
+  assert (reader.folder / "reviews.keras").exists()
+  assert (reader.folder / "tuned" / "vocab.txt").exists()
 
 
 def test_architecture_runs(reader):
