@@ -402,7 +402,7 @@ def test_classification_runs(reader):
 
 def test_own_data_runs(reader):
   printed = reader.read("own-data.md", stdin="A text.\n")
-  _, of_file, asked, _ = printed
+  _, of_file, asked, *_ = printed
   results = json.loads(
     (reader.folder / "reviews/output/eval_results.json").read_text()
   )
@@ -415,6 +415,8 @@ def test_own_data_runs(reader):
   table = reader.folder / "reviews/predictions/test_predictions.tsv"
   rows = [line.split("\t")[0] for line in table.read_text().splitlines()]
   assert rows == ["id", "A1", "A2"]
+  kept = "31 rows for training, 10 for evaluation as there is no --dev_file; 10"
+  assert f"{kept} of them were held out before" in reader.log
   _check_log(reader)
   _check_processor(reader)
 
