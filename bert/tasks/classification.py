@@ -327,6 +327,11 @@ class ClassificationTask(Task):
     """The output layer's weights [C, H] and bias [C]."""
     return layers.output_shapes(config.hidden_size, self.label_type.num_outputs)
 
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    # A number is an output without a name.
+    names = tuple(self.labels) or ("",)
+    return dict.fromkeys(layers.output_shapes(0, 0), names)
+
   def head(self, ops, bert, features: Mapping) -> dict:
     """Logits [B, C] of the pooled output, and their probabilities."""
     del features
