@@ -403,7 +403,7 @@ def test_classification_runs(reader):
 
 def test_own_data_runs(reader):
   printed = reader.read("own-data.md", stdin="A text.\n")
-  _, of_file, asked, _ = printed
+  _, of_file, asked, *_ = printed
   results = json.loads(
     (reader.folder / "reviews/output/eval_results.json").read_text()
   )
@@ -422,7 +422,8 @@ def test_own_data_runs(reader):
 
 def _check_log(reader):
   """The lines of the log that the page shows, except for their numbers."""
-  (shown,) = (b for b in _blocks(PAGES["own-data.md"], "text") if "step " in b)
+  blocks = _blocks(PAGES["own-data.md"], "text")
+  shown = "".join(b for b in blocks if re.search(r"step |--dev_file", b))
   log = reader.log.replace(f"{reader.folder}/", "/tmp/")
   for line in shown.splitlines():
     number = r"\d[\d.e-]*"
