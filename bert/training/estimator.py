@@ -470,7 +470,7 @@ class Estimator:
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
     dataset = input_fn(self._input_params(batch_size, **params))
-    return devices.distribute(self._strategy, dataset, batch_size)
+    return devices.distribute(self._strategy, dataset)
 
   def _input_params(self, batch_size, **params):
     return {

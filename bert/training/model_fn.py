@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -27,6 +27,7 @@ def build_model_fn(
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
   gradient_checkpointing: bool = False,
+  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
 ) -> estimator.ModelFn:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -36,20 +37,15 @@ def build_model_fn(
     init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
+    kept_rows: see `checkpoints.load_weights`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
+  options = use_one_hot_embeddings, precision, gradient_checkpointing
 
   def compute(features, mode):
     is_training = mode == estimator.ModeKeys.TRAIN
-    bert = encode(
-      config,
-      features,
-      is_training,
-      use_one_hot_embeddings,
-      precision,
-      gradient_checkpointing,
-    )
+    bert = encode(config, features, is_training, *options)
     outputs = task.outputs(bert, features, mode)
     return outputs, _loss(outputs, features, is_training)
 
@@ -66,7 +62,7 @@ def build_model_fn(
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
-    _initialize(init_checkpoint, task, config)
+    _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode == estimator.ModeKeys.TRAIN:
       return train(features)
     outputs, loss = compute(features, mode)
@@ -113,12 +109,12 @@ def encode(
   )
 
 
-def _initialize(init_checkpoint, task, config):
+def _initialize(init_checkpoint, task, config, kept_rows):
   """Makes the variables start from a checkpoint, which may lack the task's."""
   head_shapes = task.head_shapes(config)
   wanted = modeling.variable_shapes(config) | head_shapes
   optional = {*head_shapes, *checkpoints.POOLER}
-  checkpoints.initialize_from(init_checkpoint, wanted, optional)
+  checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
 
 
 def _loss(outputs, features, is_training):

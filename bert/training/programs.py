@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from bert import fusion, variables
+from bert import kernels, variables
 from bert.training import devices
 
 
@@ -128,7 +128,8 @@ class Programs:
     trains = mode == ModeKeys.TRAIN
 
     def step(features):
-      with self._store, fusion.enabled(fuses), fusion.forward_only(not trains):
+      compiled, is_forward = kernels.enabled(fuses), not trains
+      with self._store, compiled, kernels.forward_only(is_forward):
         spec = self._model_fn(features, None, mode, self._params)
       if trains:
         return {"loss": spec.loss, **spec.logged}

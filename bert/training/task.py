@@ -26,6 +26,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert import layers
 from bert.errors import plural
 from bert.data import files, records, sequences
 from bert.training import (
@@ -280,6 +281,15 @@ class Task:
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """Name and shape of the variables that the task adds to BERT."""
     raise NotImplementedError
+
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    """The label of each row of the variables of output layers, by variable.
+
+    A training keeps the rows of an initial model whose labels it has.
+    """
+    if not self.labels:
+      return {}
+    return dict.fromkeys(layers.output_shapes(0, 0), tuple(self.labels))
 
   def optional_variables(self) -> Collection[str]:
     """Variables that a checkpoint may lack when the model is used."""
