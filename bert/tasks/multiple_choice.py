@@ -23,6 +23,7 @@ import tokenization
 from bert.errors import UserError, plural
 from bert.data import files, records, sequences
 from bert.reports import multiple_choice as page
+from bert.reports import verdict
 from bert.tasks import prediction_files
 from bert.tasks.choices import Example
 from bert.training.task import Field, Outputs, RowSet, Settings, Task
@@ -228,3 +229,14 @@ class ScoredChoices:
     }
     self.details = {"examples": len(right), "correct": sum(right)}
     self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
+
+  def sample(self) -> verdict.Sample:
+    """The examples that the accuracy rests on."""
+    right = np.array([np.argmax(p) == e.label for e, p, _ in self.answers])
+    guess = np.mean([1 / len(p) for _, p, _ in self.answers])
+    return verdict.Sample(
+      "accuracy",
+      len(right),
+      lambda rows: float(right[rows].mean()),
+      baseline=("a random choice", float(guess)),
+    )
