@@ -62,7 +62,11 @@ class ClassifiedSet:
     name = next(iter(self.results), "").removeprefix("eval_")
     if name not in metrics.METRICS or name == "mse":
       return None
-    metric, truth, found = metrics.METRICS[name], self.label_ids, self.predictions
+    metric, truth, found = (
+      metrics.METRICS[name],
+      self.label_ids,
+      self.predictions,
+    )
     return verdict.Sample(
       name,
       len(truth),

@@ -95,6 +95,7 @@ def sample(
     texts: the model's answers by question id.
     is_v2: whether questions may have no answer.
   """
+
   def scores(answers):
     pairs = ((answers.get(key, ""), golds[key]) for key in texts)
     return np.array([100 * score(*pair, is_v2)[1] for pair in pairs])

@@ -24,7 +24,7 @@ from absl import logging
 import modeling
 from bert.errors import UserError, plural
 from bert.data import files, records
-from bert.reports import training_page
+from bert.reports import training_page, verdict
 from bert.training import (
   best_checkpoint,
   checkpoints,
@@ -218,7 +218,11 @@ class Experiment:
         for suffix in examples
         if split != "dev" or uses_dev
       ]
-    self._task.log_data(self._row_sets)
+    with data_checks.collected_warnings() as self._data_warnings:
+      self._task.log_data(self._row_sets)
+      for rows in self._row_sets.get("train", ()):
+        files_of_model = self._model_files.contents
+        data_checks.log_data_checks(rows, files_of_model, self._task)
 
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set to a file in the output folder."""
@@ -466,6 +470,11 @@ class Experiment:
     folder, task = self._settings.output_dir, self._task
     if not task.kind:
       return
+    verdicts = {}
+    for evaluation in evaluations:
+      sample = evaluation.sample and evaluation.sample()
+      if sample:
+        verdicts[evaluation.name] = verdict.judge(sample)
     training_page.write_run(
       folder,
       task.name,
@@ -474,8 +483,14 @@ class Experiment:
       summaries.read_scalars(folder),
       record,
       task.style,
+      verdicts=verdicts,
+      warnings=self._data_warnings,
     )
     task.finish(folder, evaluations)
+    for name, judged in verdicts.items():
+      logging.info("%s: %s", name, judged)
+      for line in judged.advice:
+        logging.info("%s", line)
 
   def _write_results(self, suffix, evaluation):
     stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
@@ -489,7 +504,6 @@ class Experiment:
       self._settings = dataclasses.replace(self._settings, output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      data_checks.log_data_checks(rows, self._model_files.contents, self._task)
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)
