@@ -77,7 +77,7 @@ def convert_saved_model(model_dir: str, output_dir: str, to: str) -> None:
     saved_model_weights.write_release(model_dir, folder)
     if not files.exists(f"{folder}/vocab.txt"):
       raise UserError(
-        f"--model_dir={flags.model_dir} has no assets/vocab.txt; pass "
+        f"--model_dir={model_dir} has no assets/vocab.txt; pass "
         f"--to=tensorflow, copy the model's vocab.txt to the result, and "
         f"convert that"
       )
