@@ -1,7 +1,7 @@
 """A folder of texts and their vectors, which exact search reads from the disk.
 
     with locked("faq_index"):
-      update("faq_index", header, None, [], [(rows, vectors)], next_id=1)
+      update("faq_index", header, None, [], [(rows, vectors)])
     index = VectorIndex("faq_index")
     scores, numbers = index.top_k(queries, 10)[0]
     index.rows(numbers)[0].text
@@ -141,7 +141,6 @@ class VectorIndex:
   Attributes:
     header: its Header.
     blocks: its Blocks.
-    next_id: the number that the next row without an id gets.
 
   Raises:
     UserError: there is no index, or it is damaged.
@@ -157,7 +156,6 @@ class VectorIndex:
     try:
       blocks = found.pop("blocks")
       self.next_block = found.pop("next_block")
-      self.next_id = found.pop("next_id")
       self.header = Header(**found)
       self.blocks = [
         Block(os.path.join(folder, block.pop("name")), self.header, **block)
@@ -269,16 +267,22 @@ class Best:
     self.hits: list[Hits] = [empty] * count
 
   def add(self, first: int, scores: np.ndarray) -> None:
-    """Adds the scores [Q, N] of rows from number `first`, in their order."""
+    """Adds the scores [Q, N] of the rows from number `first` on."""
     for query in np.flatnonzero(scores.max(axis=1) > self._least):
       better = np.flatnonzero(scores[query] > self._least[query])
-      old, numbers = self.hits[query]
-      values = np.concatenate([old, scores[query, better]])
-      order = np.argsort(-values, kind="stable")[: self._k]
-      numbers = np.concatenate([numbers, first + better])[order]
-      self.hits[query] = values[order], numbers
-      if len(order) == self._k:
-        self._least[query] = values[order[-1]]
+      self.add_rows(query, first + better, scores[query, better])
+
+  def add_rows(
+    self, query: int, numbers: np.ndarray, scores: np.ndarray
+  ) -> None:
+    """Adds scores [N] of a query; the numbers [N] of the rows ascend."""
+    old, old_numbers = self.hits[query]
+    scores = np.concatenate([old, scores])
+    order = np.argsort(-scores, kind="stable")[: self._k]
+    numbers = np.concatenate([old_numbers, numbers])[order]
+    self.hits[query] = scores[order], numbers
+    if len(order) == self._k:
+      self._least[query] = scores[order[-1]]
 
 
 @contextlib.contextmanager
@@ -308,7 +312,6 @@ def update(
   index: VectorIndex | None,
   removed: Collection[int],
   added: Iterable[tuple[Sequence[Row], np.ndarray]],
-  next_id: int,
 ) -> None:
   """Changes the index in a folder, which `locked` has locked.
 
@@ -320,7 +323,6 @@ def update(
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].
-    next_id: see VectorIndex.
   """
   writer = _Writer(folder, header, index.next_block if index else 1)
   is_removed = np.zeros(len(index or ()), bool)
@@ -334,7 +336,7 @@ def update(
       writer.add(list(block.rows(stays)), block.vectors[stays])
   for rows, vectors in added:
     writer.add(rows, vectors)
-  writer.finish(next_id)
+  writer.finish()
 
 
 class _Writer:
@@ -385,11 +387,10 @@ class _Writer:
     size = int(offsets[-1])
     self._blocks.append({"name": name, "count": len(rows), "size": size})
 
-  def finish(self, next_id):
+  def finish(self):
     self._flush()
     content = {
       **dataclasses.asdict(self._header),
-      "next_id": next_id,
       "next_block": self._next,
       "blocks": self._blocks,
     }

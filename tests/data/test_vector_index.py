@@ -31,7 +31,7 @@ def change(folder, removed, names, vectors, dtype="float32"):
     index = VectorIndex(str(folder)) if path.exists() else None
     header = Header("model", "hash", WIDTH, dtype)
     added = [(rows_of(names), vectors)] if names else []
-    vector_index.update(str(folder), header, index, removed, added, 1)
+    vector_index.update(str(folder), header, index, removed, added)
   return VectorIndex(str(folder))
 
 
