@@ -120,9 +120,11 @@ def _make_tpu_strategy():
 def _make_multi_worker_strategy(cluster, timeout):
   """The strategy of several hosts, once all of them are there."""
   logging.info(
-    "This is %s of %d hosts; waiting for the others",
+    "This is %s of %d hosts; waiting for the others, which run the same "
+    "command, for --worker_timeout=%g seconds",
     cluster.tasks[cluster.index][0],
     len(cluster.tasks),
+    timeout,
   )
   handler = signal.getsignal(signal.SIGTERM)
   tf.get_logger().setLevel("WARNING")  # It logs each collective operation.

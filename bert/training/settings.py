@@ -43,7 +43,7 @@ class Settings:
     evaluates_in_training: whether to evaluate while training.
 
   Raises:
-    UserError: there is no such TPU, or other devices.
+    UserError: there is no TPU.
   """
 
   num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
@@ -75,10 +75,7 @@ class Settings:
   @functools.cached_property
   def strategy(self) -> tf.distribute.Strategy | None:
     """The strategy for the devices. To know them, TensorFlow must load."""
-    timeout = self.worker_timeout
-    return devices.make_strategy(
-      self._kind, tpu(self.flags), cluster(), timeout
-    )
+    return devices.make_strategy(self._kind, cluster(), self.worker_timeout)
 
   @property
   def num_replicas(self) -> int:
@@ -175,13 +172,6 @@ class Settings:
     )
 
 
-def tpu(flags: Flags) -> devices.Tpu:
-  """The TPU that the flags name."""
-  cores = flags.given.get("num_tpu_cores")
-  name = flags.tpu_name or flags.master
-  return devices.Tpu(name, flags.tpu_zone, flags.gcp_project, cores)
-
-
 def cluster() -> Cluster | None:
   """The Cluster of TF_CONFIG, or None.
 
@@ -215,6 +205,12 @@ def check_devices(flags: Flags) -> bool:
   """
   if not (flags.use_tpu or flags.get("distribution_strategy") == "tpu"):
     return False
+  name = flags.tpu_name or flags.master or "local"
+  if name != "local":
+    raise UserError(
+      f"--tpu_name={name}: run this command on the virtual machine of the TPU "
+      f"with --tpu_name=local"
+    )
   if flags.precision == "float16":
     raise UserError(
       "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
