@@ -75,7 +75,7 @@ _FLAGS = (
   ),
 )
 
-_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
+_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz, or .parquet."
 
 # The arguments of `tabular.TableProcessor`.
 _TABLE_FLAGS = (
@@ -91,6 +91,12 @@ _TABLE_FLAGS = (
     True,
     "Whether the first line has column names. If not, pass column indices, "
     "from 0, as --text_a_column, --label_column etc.",
+  ),
+  (
+    "delimiter",
+    None,
+    "Character between the columns of TSV and CSV files, or tab. Default: the "
+    "tab, comma or semicolon in the header.",
   ),
   ("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file."),
 )

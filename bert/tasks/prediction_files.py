@@ -89,7 +89,7 @@ def answer_file(model: LoadedModel, path: str, writer: TextIO) -> None:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.
   """
   name = path.lower().removesuffix(".gz")
-  if name.endswith((".csv", ".json", ".jsonl")):
+  if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass a table as "
       f"--test_file, with --task_name=custom and --do_predict"

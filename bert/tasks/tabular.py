@@ -1,4 +1,4 @@
-"""Your own labeled texts, from TSV, CSV or JSON Lines files."""
+"""Your own labeled texts, from TSV, CSV, JSON Lines or Parquet files."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class TableProcessor(DataProcessor):
       Without `id_column`, ids are row numbers, counted from 0. Only the test
       file needs to have this column.
     header: whether TSV and CSV files have a header.
+    delimiter: what separates their columns; see `read_table`.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set without a `dev_file`.
     split_seed: selects the rows of that development set.
@@ -75,6 +76,7 @@ class TableProcessor(DataProcessor):
   label_column: str | int = "label"
   id_column: str | int | None = None
   header: bool = True
+  delimiter: str | None = None
   kind: str = Classification.kind
   dev_fraction: float = 0.1
   split_seed: int = 1
@@ -166,7 +168,7 @@ class TableProcessor(DataProcessor):
   def _read(self, set_type):
     """The InputExamples of a file."""
     if set_type not in self._cache:
-      table = read_table(self._path(set_type), self.header)
+      table = read_table(self._path(set_type), self.header, self.delimiter)
       if table.names and not self.header:
         logging.warning(
           "--header=False is not used for %s, whose objects name the columns; "
@@ -256,7 +258,11 @@ class TableProcessor(DataProcessor):
     is_list = several and isinstance(value, list)
     parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
-      shown = "missing" if value is None else shortened(json.dumps(value))
+      shown = (
+        "missing"
+        if value is None
+        else shortened(json.dumps(value, default=str))
+      )
       accepted = "text, a number, true or false"
       if several:
         accepted += ", or a list of them"

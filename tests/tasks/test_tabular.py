@@ -3,6 +3,7 @@
 import collections
 import json
 import logging
+import pathlib
 import re
 
 import hypothesis
@@ -88,6 +89,20 @@ class TestExamples:
       ("0", "one", None, "a"),
       ("1", "two", None, "b"),
     ]
+
+  def test_a_delimiter(self, tmp_path):
+    path = write(tmp_path, "x.csv", "text|label\na|x\nb|y\n")
+    processor = tabular.TableProcessor(train_file=path, delimiter="|")
+    assert processor.get_labels() == ["x", "y"]
+
+  def test_class_labels_of_parquet(self):
+    path = pathlib.Path(__file__).parent.parent / "cases/class_labels.parquet"
+    processor = tabular.TableProcessor(train_file=str(path), kind="multilabel")
+    processor.label_column = "tags"
+    assert processor.get_labels() == ["a", "b"]
+    processor = tabular.TableProcessor(train_file=str(path))
+    with pytest.raises(ValueError, match=r":2: .*=label is missing"):
+      processor.get_labels()
 
   def test_spaces_around_labels(self, tmp_path):
     path = write(tmp_path, "x.csv", "text,label\n a ,x \nb, y\nc,x\n")
