@@ -41,6 +41,7 @@ SMALLER = {
   r"--layers=-1,-2,-3,-4": "--layers=-1",
   r"=(384|512)\b": "=128",
   r"--doc_stride=128": "--doc_stride=32",
+  r"--keep_layers=[\d,]+": "--keep_layers=0",
   r"--num_train_epochs=2\.0": "--num_train_epochs=0.25",
   r"--num_train_epochs=3\.0": "--num_train_epochs=0.5",
   r"=76\b": "=20",
@@ -360,12 +361,14 @@ def test_every_block_is_run():
     "export.md",
     "features.md",
     "fill-mask.md",
+    "keras.md",
     "multiple-choice.md",
     "ner.md",
     "own-data.md",
     "pretraining.md",
     "python.md",
     "serving.md",
+    "small-models.md",
     "squad.md",
   }
 
@@ -389,6 +392,12 @@ def test_convert_runs(reader):
   for path in released.glob("bert_model.ckpt.*"):
     again = reader.folder / "bert_tensorflow" / path.name
     assert again.read_bytes() == path.read_bytes()
+
+
+def test_small_models_run(reader):
+  reader.read("small-models.md")
+  kept = (reader.folder / "small_vocabulary" / "vocab.txt").read_text("utf-8")
+  assert 100 < len(kept.splitlines()) < 900
 
 
 def test_classification_runs(reader):
@@ -576,6 +585,13 @@ def test_python_runs(reader, golden, goldens):
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
   (label,) = reader.read_text(page)
   assert label.strip()
+
+
+def test_keras_runs(reader):
+  (log,) = reader.read("keras.md")
+  assert log.count("loss: ") == 3
+  assert (reader.folder / "reviews.keras").exists()
+  assert (reader.folder / "tuned" / "vocab.txt").exists()
 
 
 def test_architecture_runs(reader):
