@@ -9,6 +9,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
@@ -40,6 +41,7 @@ from bert.training import (
   flag_checks,
   folder_lock,
   model_flags,
+  model_folder,
   startup,
 )
 from bert.training.experiment import Experiment, ModelFiles
@@ -144,19 +146,38 @@ def _define_task_flags():
   common_flags.define_from_table(_FLAGS)
 
 
-def check_flags() -> None:
-  """Raises UserError if a flag that does not depend on files is wrong."""
-  flag_checks.require("task_name")
+def recall_flags() -> dict:
+  """Flags of the training of a model that is only used, see `runs`."""
+  folder = FLAGS.output_dir
+  if FLAGS.do_train or not folder:
+    return {}
+  if not model_folder.is_finished(folder):
+    folder = model_folder.weights_folder(folder, FLAGS.init_checkpoint)
+  found = runs.recall_flags(folder)
+  return {n: v for n, v in found.items() if FLAGS[n].using_default_value}
+
+
+def check_flags(task_name: Sequence[str] | None) -> None:
+  """Raises UserError if a flag that does not depend on files is wrong.
+
+  Args:
+    task_name: names of tasks, or None.
+  """
   flag_checks.check_fine_tuning_flags("predict_file", "interactive")
   flag_checks.check_exclusive("regression", "multilabel")
-  if "xnli" not in (n.lower().replace("-", "") for n in FLAGS.task_name):
+  if not task_name:
+    raise UserError(
+      f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
+      f"task such as MRPC"
+    )
+  if "xnli" not in (n.lower().replace("-", "") for n in task_name):
     flag_checks.warn_of_unused("pass --task_name=XNLI", "xnli_language")
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
     raise UserError(
       f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on exceeds "
       f"{2**31 - 1}; lower --seed"
     )
-  if runs.CUSTOM not in map(str.lower, FLAGS.task_name):
+  if runs.CUSTOM not in map(str.lower, task_name):
     for name, *_ in (*_TABLE_FLAGS, *_KIND_FLAGS):
       if not FLAGS[name].using_default_value:
         raise UserError(
@@ -164,14 +185,17 @@ def check_flags() -> None:
         )
 
 
-def make_request() -> runs.Request:
-  """The flags of this script, for `runs.make_runs`."""
+def make_request(recalled: Mapping[str, object]) -> runs.Request:
+  """The flags of this script, for `runs.make_runs`; see `recall_flags`."""
   fields = {field.name for field in dataclasses.fields(runs.Request)}
   values = {name: FLAGS[name].value for name in fields & set(FLAGS)}
+  values |= {n: v for n, v in recalled.items() if n in values}
   for name in ("max_seq_length", "long_text"):
     if FLAGS[name].using_default_value and not FLAGS.do_train:
       values[name] = None
-  table = {name: FLAGS[name].value for name, *_ in _TABLE_FLAGS}
+  table = {
+    name: recalled.get(name, FLAGS[name].value) for name, *_ in _TABLE_FLAGS
+  }
   splits = tuple(flag_checks.wanted_splits())
   return runs.Request(splits=splits, table=table, **values)
 
@@ -219,8 +243,9 @@ def main() -> None:
   if FLAGS.predict_file or FLAGS.interactive:
     answer()
     return
-  check_flags()
-  request = make_request()
+  recalled = recall_flags()
+  check_flags(FLAGS.task_name or recalled.get("task_name"))
+  request = make_request(recalled)
   planned = runs.make_runs(request)
   if [run.output_dir for run in planned] == [FLAGS.output_dir]:
     make_experiment(request, planned[0]).run()

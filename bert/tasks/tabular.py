@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
@@ -241,10 +242,14 @@ class TableProcessor(DataProcessor):
       for field, flag, index in columns:
         fields[field] = self._field(field, row[index], f"{where}: {flag}")
       examples.append(InputExample(**fields))
-    empty = [e.where for e in examples if not e.text_a.strip()]
+    is_empty = [
+      not all(text is None or text.strip() for text in (e.text_a, e.text_b))
+      for e in examples
+    ]
+    empty = [e.where for e in itertools.compress(examples, is_empty)]
     if empty:
       logging.warning(
-        "%s: the text of %d of %s is empty, starting with %s",
+        "%s: a text of %d of %s is empty, starting with %s",
         table.path,
         len(empty),
         plural(len(examples), "row"),
