@@ -23,9 +23,9 @@ from bert.errors import (
 from bert.data import files, text_files
 
 
-# The extensions of tables with columns, and what usually separates these.
+# The extensions of tables; of the first, what usually separates columns.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
-_EXTENSIONS = (*_DELIMITERS, ".jsonl", ".json")
+EXTENSIONS = (*_DELIMITERS, ".jsonl", ".json", ".parquet")
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 # Values of --delimiter that are hard to type in a shell.
@@ -125,10 +125,10 @@ def read_table(
     return _with_rows(path, *_read_parquet(path))
   if extension in _WORKBOOKS:
     raise UserError(f'{path}: save the workbook as "CSV UTF-8" in Excel')
-  if extension not in _EXTENSIONS:
+  if extension not in EXTENSIONS[:-1]:
     raise UserError(
-      f"{path} has none of the known extensions {', '.join(_EXTENSIONS)}, each "
-      f"also with .gz, and .parquet; export or convert the file"
+      f"{path} has none of the known extensions {', '.join(EXTENSIONS)}, all "
+      f"but the last also with .gz; export or convert the file"
     )
   text = text_files.read_text(path)
   if extension in _DELIMITERS:

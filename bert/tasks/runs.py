@@ -215,11 +215,18 @@ def make_task(
   )
 
 
-def recall_flags(folder: str | None) -> dict:
+def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
   """How the data of a trained classifier were read: flags of its training.
 
-  They are `task_name` and those of RECALLED, as far as its flags.json has them.
+  Args:
+    output_dir, init_checkpoint: where the model that a command uses may be.
+
+  Returns:
+    The values of RECALLED, as far as the flags.json of the model has them.
   """
+  folder = output_dir
+  if not (folder and model_folder.is_finished(folder)):
+    folder = model_folder.weights_folder(folder, init_checkpoint)
   if not (folder and read_trained(folder)):
     return {}
   flags = (run_record.read_record(folder) or {"flags": {}})["flags"]

@@ -212,6 +212,18 @@ def test_a_trained_model_knows_how_its_table_was_read(pairs, files, tmp_path):
   assert "--task_name is required; pass custom for your own files" in log
 
 
+def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
+  folder, log, dev = pairs
+  accuracy = _results(folder)["eval_accuracy"]
+  usual = max(np.bincount([[*PAIR_COUNTS].index(row[3]) for row in dev])) / 8
+  (line,) = re.findall(r"dev set: (accuracy \d.*)", log)
+  assert line.startswith(f"accuracy {accuracy:.3f} (95 % range ")
+  assert line.endswith(f"gives {usual:.3f}")
+  page = (folder / "report.html").read_text(encoding="utf-8")
+  assert page.index("95 % range") < page.index("Warnings about the data")
+  assert "2 of the 8 development examples (25.0 %) are also in the" in page
+
+
 def test_the_report_holds_the_metrics_and_the_curves_their_points(pairs):
   folder, _, _ = pairs
   page = (folder / "report.html").read_text(encoding="utf-8")
@@ -247,12 +259,14 @@ def test_the_record_holds_flags_versions_and_hashes(pairs, files):
 
 
 def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
-  folder, _, _ = pairs
+  model = tmp_path / "model"
+  shutil.copytree(pairs[0], model)
+  (model / "flags.json").unlink()  # Which names the columns.
   _, error = scripts.fork(
     "run_classifier.py",
     *("--task_name=custom", "--do_predict", "--text_a_column=premise"),
     *(f"--test_file={files}/pairs_test.csv", f"--output_dir={tmp_path}/out"),
-    f"--init_checkpoint={folder}",
+    f"--init_checkpoint={model}",
     status=2,
   )
   assert "--text_b_column is required" in error
