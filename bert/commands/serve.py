@@ -53,6 +53,14 @@ def define_flags() -> None:
     "Address to listen on. The default accepts only this machine; 0.0.0.0 "
     "accepts all, without a password or encryption.",
   )
+  flags.DEFINE_list(
+    "allowed_hosts",
+    [],
+    "Host names that requests may name, separated by commas: those by which a "
+    "proxy or the network knows the server. On the default --host, localhost, "
+    "127.0.0.1 and [::1] are always allowed. On any other, the default allows "
+    "all.",
+  )
   flags.DEFINE_integer(
     "port", 8501, "Port to listen on; 0 takes a free one.", 0, 65535
   )
@@ -84,6 +92,12 @@ def check_flags() -> str:
   flag_checks.require("model_dir")
   if not FLAGS.host:  # It would accept all.
     raise UserError("--host= is empty; omit it, or pass an address")
+  for host in FLAGS.allowed_hosts:
+    if not re.fullmatch(r"[\w.-]+|\[?[\da-fA-F:]+\]?", host):
+      raise UserError(
+        f"--allowed_hosts={host} is not a host name such as bert.example.org; "
+        "pass names without scheme, port and path"
+      )
   if FLAGS.max_texts > FLAGS.max_queue:
     raise UserError(
       f"--max_texts={FLAGS.max_texts} is more than --max_queue="
@@ -106,7 +120,7 @@ def check_flags() -> str:
 
 def main() -> None:
   name = check_flags()
-  from bert.export import server  # It needs those packages.
+  from bert.export import host_guard, server  # They need those packages.
   from bert.tasks import loaded_model
 
   listener = server.open_socket(FLAGS.host, FLAGS.port)
@@ -118,7 +132,10 @@ def main() -> None:
   )
   names = (field.name for field in dataclasses.fields(server.Limits))
   limits = server.Limits(**{name: FLAGS[name].value for name in names})
-  app = server.make_app(model, name, limits)
+  hosts = host_guard.allowed_hosts(
+    listener.getsockname()[0], FLAGS.allowed_hosts
+  )
+  app = server.make_app(model, name, limits, hosts)
   host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
   address = f"http://{host}:{listener.getsockname()[1]}"
   logging.info("Serving %s (%s) at %s", name, model.kind, address)
