@@ -19,7 +19,7 @@ import machine
 import numpy as np
 import tensorflow as tf
 
-from bert import fusion, variables
+from bert import kernels, variables
 from bert.tasks import pretraining
 from bert.training import estimator, startup, task
 from optimization import Optimization
@@ -100,7 +100,7 @@ def build_step(config, batch, length, precision, is_pretraining, **options):
 
   @tf.function(autograph=False)
   def step():
-    with store, fusion.enabled(True):
+    with store, kernels.enabled(True):
       spec = model_fn(features, None, estimator.ModeKeys.TRAIN, {})
     return {"loss": spec.loss, **spec.logged}
 

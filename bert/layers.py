@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
-from bert import fusion
+from bert import kernels
 
 Activation = Callable[["tf.Tensor"], "tf.Tensor"] | None
 
@@ -42,27 +42,10 @@ class NormWeights(NamedTuple):
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
   """Gaussian error linear unit, tanh form (Hendrycks & Gimpel 2016)."""
-  # In a v1 graph, a custom gradient leaves an operation that nothing uses.
-  if variables.in_v1_graph():
-    return _gelu_and_gradient(x)[0]
-  return tf.custom_gradient(_gelu_and_gradient)(x)
-
-
-def _gelu_and_gradient(x):
-  """x (1 + tanh u) / 2 as x sigmoid(2 u), and its explicit derivative.
-
-  They make two thirds of the passes over memory that TensorFlow's own make.
-  """
-  slope = 2.0 * math.sqrt(2.0 / math.pi)
-  sigmoid = tf.sigmoid(x * (slope + 0.044715 * slope * tf.square(x)))
-
-  def gradient(upstream):
-    inner = slope + 3 * 0.044715 * slope * tf.square(x)
-    # SigmoidGrad(s, x) is x s (1 - s).
-    sloped = tf.raw_ops.SigmoidGrad(y=sigmoid, dy=x) * inner
-    return upstream * (sigmoid + sloped)
-
-  return x * sigmoid, gradient
+  if not variables.in_v1_graph():
+    return kernels.gelu(x)
+  # (1 + tanh u) / 2 is sigmoid(2 u), which is exact where it is almost 0.
+  return x * tf.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
 
 
 def gelu_exact(x: tf.Tensor) -> tf.Tensor:
@@ -275,38 +258,16 @@ def affine(
 ) -> tf.Tensor:
   """activation(x W + b) of a matrix; activations are computed in float32."""
   kernel, bias = weights
-  output = _add_bias(tf.matmul(x, kernel), bias)
+  output = tf.matmul(x, kernel)
+  add_bias = tf.nn.bias_add if variables.in_v1_graph() else kernels.add_bias
+  output = add_bias(output, bias)
   if activation is None:
     return output
-  if fusion.combines(x):
+  if kernels.combines(x):
     # TensorFlow recognizes its own GELU behind a product.
     own = functools.partial(tf.nn.gelu, approximate=True)
     return (own if activation is gelu else activation)(output)
-  return fusion.activate(activation, output)
-
-
-def _add_bias(x, bias):
-  if variables.in_v1_graph():
-    return tf.nn.bias_add(x, bias)
-  return tf.custom_gradient(_add_bias_and_gradient)(x, bias)
-
-
-def _add_bias_and_gradient(x, bias):
-  def gradient(upstream):
-    return upstream, _sum_of_rows(upstream)
-
-  # TensorFlow makes one operation of a product and its bias. That of oneDNN
-  # does not use AMX in bfloat16, and a leading axis prevents it.
-  if x.dtype == tf.bfloat16:
-    return tf.nn.bias_add(x[tf.newaxis], bias)[0], gradient
-  return tf.nn.bias_add(x, bias), gradient
-
-
-def _sum_of_rows(x):
-  """[width] of [..., width], by a product: fast, and summed in float32."""
-  x = reshape_to_matrix(x)
-  ones = tf.ones_like(tf.slice(x, [0, 0], [-1, 1]))
-  return tf.reshape(tf.matmul(ones, x, transpose_a=True), [-1])
+  return kernels.activate(activation, output)
 
 
 def output_layer(
@@ -342,9 +303,14 @@ def output_shapes(
   }
 
 
-def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
+def layer_norm(
+  input_tensor: tf.Tensor,
+  name: str | None = None,
+  epsilon: float = LAYER_NORM_EPSILON,
+) -> tf.Tensor:
   """Layer normalization over the last axis (Ba et al. 2016), in float32."""
-  return normalize(input_tensor, norm_weights(name, input_tensor.shape[-1]))
+  weights = norm_weights(name, input_tensor.shape[-1])
+  return normalize(input_tensor, weights, epsilon)
 
 
 def norm_weights(name: str | None, width: int) -> NormWeights:
@@ -357,44 +323,26 @@ def norm_weights(name: str | None, width: int) -> NormWeights:
   return NormWeights(_value_of(beta), _value_of(gamma))
 
 
-def normalize(x: tf.Tensor, weights: NormWeights) -> tf.Tensor:
+def normalize(
+  x: tf.Tensor, weights: NormWeights, epsilon: float = LAYER_NORM_EPSILON
+) -> tf.Tensor:
   """LayerNorm with the given beta and gamma, computed in float32."""
-  if variables.in_v1_graph():
-    return _normalize_and_gradient(x, *weights)[0]
-  return tf.custom_gradient(_normalize_and_gradient)(x, *weights)
-
-
-def _normalize_and_gradient(x, beta, gamma):
-  """gamma (x - mean) / deviation + beta, and its explicit derivative.
-
-  TensorFlow's own makes twice as many passes over memory.
-  """
+  if not variables.in_v1_graph():
+    return kernels.normalize(x, *weights, epsilon)
   wide = tf.cast(x, tf.float32)
-  centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
-  variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-  scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
-  normalized = centered * scale
-
-  def gradient(upstream):
-    upstream = tf.cast(upstream, tf.float32)
-    scaled = upstream * normalized
-    weights = tf.expand_dims(gamma, 1) / gamma.shape[0]  # For means [..., 1].
-    mean, slope = (tf.matmul(y, weights) for y in (upstream, scaled))
-    inner = upstream * gamma - mean - normalized * slope
-    return (
-      tf.cast(inner * scale, x.dtype),
-      _sum_of_rows(upstream),
-      _sum_of_rows(scaled),
-    )
-
-  return tf.cast(normalized * gamma + beta, x.dtype), gradient
+  mean, variance = tf.nn.moments(wide, axes=[-1], keepdims=True)
+  normalized = (wide - mean) * tf.math.rsqrt(variance + epsilon)
+  return tf.cast(normalized * weights.gamma + weights.beta, x.dtype)
 
 
 def layer_norm_and_dropout(
-  input_tensor: tf.Tensor, dropout_prob: float | None, name: str | None = None
+  input_tensor: tf.Tensor,
+  dropout_prob: float | None,
+  name: str | None = None,
+  epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
   """`layer_norm`, then `dropout`."""
-  return dropout(layer_norm(input_tensor, name), dropout_prob)
+  return dropout(layer_norm(input_tensor, name, epsilon), dropout_prob)
 
 
 def create_initializer(

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import fusion
+from bert import kernels
 from bert import variables
 from bert.errors import UserError
 from bert.data import files
@@ -442,7 +442,7 @@ class Estimator:
     fuses = self._fuses(ModeKeys.TRAIN, features)
 
     def step(features):
-      with self._store, fusion.enabled(fuses):
+      with self._store, kernels.enabled(fuses):
         return model_fn(features, None, ModeKeys.TRAIN, self._params).loss
 
     @tf.function(autograph=False)
@@ -574,7 +574,8 @@ class Estimator:
     fuses = self._fuses(mode, element_spec)
 
     def step(features):
-      with self._store, fusion.enabled(fuses), fusion.forward_only(not trains):
+      compiled, is_forward = kernels.enabled(fuses), not trains
+      with self._store, compiled, kernels.forward_only(is_forward):
         spec = self._model_fn(features, None, mode, self._params)
       if trains:
         return {"loss": spec.loss, **spec.logged}

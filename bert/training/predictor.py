@@ -19,7 +19,7 @@ from concurrent import futures
 import numpy as np
 import tensorflow as tf
 
-from bert import fusion
+from bert import kernels
 import modeling
 from bert import variables
 from bert.errors import UserError
@@ -93,7 +93,7 @@ class Predictor:
     self._use_one_hot_embeddings = use_one_hot_embeddings
     self._can_compile = (
       runtime == runtimes.TENSORFLOW
-      and not (self._precision == "float32" and fusion.HAS_ONEDNN)
+      and not (self._precision == "float32" and kernels.HAS_ONEDNN)
       and devices.is_one_cpu(self._strategy)
     )
     # A batch that devices share, or whose shape is static, is always full.
@@ -188,7 +188,7 @@ class Predictor:
     Args:
       features: the features in the spec.
     """
-    with self._store, fusion.forward_only():
+    with self._store, kernels.forward_only():
       return self._head(self._encode(features), features)
 
   def _head(self, bert, features):
@@ -307,7 +307,7 @@ class Predictor:
     """
     features = devices.share(features)
     if not self._engine:
-      with fusion.enabled(compiles):
+      with kernels.enabled(compiles):
         return self.compute(features)
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)

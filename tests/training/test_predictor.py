@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from computed_task import ComputedTask
 
-from bert import fusion
+from bert import kernels
 import modeling
 import tokenization
 from bert import variables
@@ -406,9 +406,9 @@ class TestModel:
 def test_many_batches_are_compiled_where_onednn_combines_nothing(
   model, rows, monkeypatch, precision, has_onednn, compiles
 ):
-  monkeypatch.setattr(fusion, "HAS_ONEDNN", has_onednn)
+  monkeypatch.setattr(kernels, "HAS_ONEDNN", has_onednn)
   monkeypatch.setattr(predictor, "_MANY_BATCHES", 2)
-  monkeypatch.setattr(fusion, "_MIN_ELEMENTS", 1)
+  monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 1)
   traces = []
 
   def compute(bert, features):
@@ -418,10 +418,10 @@ def test_many_batches_are_compiled_where_onednn_combines_nothing(
   run = predictor.Predictor(
     model, ComputedTask(compute, AXES), batch_size=1, precision=precision
   )
-  fusion._compiled.cache_clear()
+  kernels._compiled.cache_clear()
   alone = run(rows[:1])["pooled"]
-  assert fusion._compiled.cache_info().currsize == 0
+  assert kernels._compiled.cache_info().currsize == 0
   pooled = run(rows[:2])["pooled"]
-  assert (fusion._compiled.cache_info().currsize > 0) == compiles
+  assert (kernels._compiled.cache_info().currsize > 0) == compiles
   assert len(traces) == 1 + compiles  # Another program, if it is needed.
   np.testing.assert_allclose(pooled[0], alone[0], atol=0.02)

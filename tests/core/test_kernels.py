@@ -1,4 +1,4 @@
-"""Tests of fusion: values, gradients, and what is compiled."""
+"""Tests of the kernels: values, gradients, and what is compiled."""
 
 import collections
 import functools
@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import bert
-from bert import fusion
+from bert import kernels
 from bert import layers
 import modeling
 from bert.data import records
@@ -39,7 +39,7 @@ def with_gradient(function, x, is_enabled, signature=None):
 
   @tf.function(autograph=False, input_signature=signature)
   def run(x, upstream):
-    with fusion.enabled(is_enabled):
+    with kernels.enabled(is_enabled):
       y = function(x)
       return y, tf.gradients(y, x, upstream)[0]
 
@@ -57,7 +57,7 @@ def number_of_programs(graph_def):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_values_and_gradient(precision):
   x = tf.cast(matrix(), precision)
-  gelu = functools.partial(fusion.activate, layers.gelu)
+  gelu = functools.partial(kernels.activate, layers.gelu)
   plain, plain_gradient, _ = with_gradient(gelu, x, False)
   compiled, gradient, graph_def = with_gradient(gelu, x, True)
   assert number_of_programs(graph_def) == 2
@@ -70,7 +70,7 @@ def test_values_and_gradient(precision):
 
 def test_all_layers_share_the_programs():
   def twice(x):
-    gelu = functools.partial(fusion.activate, layers.gelu)
+    gelu = functools.partial(kernels.activate, layers.gelu)
     return gelu(2.0 * gelu(x))
 
   *_, graph_def = with_gradient(twice, matrix(), True)
@@ -79,11 +79,11 @@ def test_all_layers_share_the_programs():
 
 def test_one_trace_serves_all_numbers_of_rows():
   signature = [tf.TensorSpec([None, WIDTH])] * 2
-  gelu = functools.partial(fusion.activate, layers.gelu)
+  gelu = functools.partial(kernels.activate, layers.gelu)
 
   @tf.function(autograph=False, input_signature=signature)
   def run(x, upstream):
-    with fusion.enabled(True):
+    with kernels.enabled(True):
       y = gelu(x)
       return y, tf.gradients(y, x, upstream)[0]
 
@@ -96,19 +96,19 @@ def test_one_trace_serves_all_numbers_of_rows():
 
 @pytest.mark.parametrize(("width", "expected"), [(WIDTH - 1, 0), (WIDTH, 2)])
 def test_small_matrices_are_not_compiled(width, expected):
-  gelu = functools.partial(fusion.activate, layers.gelu)
+  gelu = functools.partial(kernels.activate, layers.gelu)
   *_, graph_def = with_gradient(gelu, matrix(width=width), True)
   assert number_of_programs(graph_def) == expected
 
 
 def test_a_setting_is_undone_after_an_error(monkeypatch):
-  monkeypatch.setattr(fusion, "HAS_ONEDNN", True)
-  with pytest.raises(KeyError), fusion.forward_only():
+  monkeypatch.setattr(kernels, "HAS_ONEDNN", True)
+  with pytest.raises(KeyError), kernels.forward_only():
     raise KeyError
-  assert not fusion.combines(matrix())
-  with fusion.forward_only():
-    assert fusion.combines(matrix())
-    assert not fusion.combines(tf.cast(matrix(), tf.bfloat16))
+  assert not kernels.combines(matrix())
+  with kernels.forward_only():
+    assert kernels.combines(matrix())
+    assert not kernels.combines(tf.cast(matrix(), tf.bfloat16))
 
 
 def test_a_compiled_step_may_contain_programs():
@@ -116,8 +116,8 @@ def test_a_compiled_step_may_contain_programs():
 
   @tf.function(jit_compile=True, autograph=False)
   def run(x):
-    with fusion.enabled(True):
-      y = fusion.activate(layers.gelu, x)
+    with kernels.enabled(True):
+      y = kernels.activate(layers.gelu, x)
       return y, tf.gradients(y, x)[0]
 
   x = matrix()
@@ -182,12 +182,12 @@ def run_with_onednn(nodeid):
   [(layers.gelu, b"GeluApproximate"), (layers.gelu_exact, b"GeluExact")],
 )
 def test_a_product_and_its_gelu_are_one_operation(request, activation, name):
-  if not fusion.HAS_ONEDNN:
+  if not kernels.HAS_ONEDNN:
     run_with_onednn(request.node.nodeid)
     return
 
   def run(x, kernel, bias):
-    with fusion.enabled(True), fusion.forward_only():
+    with kernels.enabled(True), kernels.forward_only():
       return modeling.affine(x, (kernel, bias), activation)
 
   x, kernel = matrix(), matrix(2, WIDTH, WIDTH)
@@ -241,7 +241,7 @@ def test_the_products_of_a_whole_model_are_fused(
   request, golden, goldens, tmp_path
 ):
   """Those of a classifier, as a Predictor and an Estimator build it."""
-  if not fusion.HAS_ONEDNN:
+  if not kernels.HAS_ONEDNN:
     run_with_onednn(request.node.nodeid)
     return
   folder = task_folders.write(tmp_path, "classification", golden, goldens)
