@@ -179,12 +179,16 @@ def make_config() -> corpus.CorpusConfig:
     next_sentence_prediction=FLAGS.next_sentence_prediction,
   )
   tokenizer = model_flags.load_tokenizer()
-  if not FLAGS.spm_model_file:
+  special = tokenizer.special
+  instances.check_length(
+    FLAGS.max_seq_length, FLAGS.next_sentence_prediction, special
+  )
+  if tokenizer.splits_words:
     model_flags.warn_of_casing(tokenizer.vocab, FLAGS.vocab_file)
-  if not (FLAGS.no_masking or "[MASK]" in tokenizer.vocab):
+  if not (FLAGS.no_masking or special.mask in tokenizer.vocab):
     raise UserError(
-      f"--vocab_file={FLAGS.vocab_file} has no line [MASK]; pass the vocab.txt "
-      f"that came with the model, or --no_masking"
+      f"--vocab_file={FLAGS.vocab_file} has no line {special.mask}; pass the "
+      f"vocab.txt that came with the model, or --no_masking"
     )
   return config
 
