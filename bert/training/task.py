@@ -28,8 +28,10 @@ from absl import logging
 import modeling
 import optimization
 import tokenization
+from bert import layers
 from bert.errors import plural
 from bert.data import files, records, sequences
+from bert.reports import verdict
 from bert.training import (
   checkpoints,
   estimator,
@@ -75,12 +77,15 @@ class Evaluation:
     details: more for eval_results.json.
     counts: more numbers for the top of report.html.
     name: the data set, such as "dev set".
+    sample: returns the rows that the main metric rests on, for its range; None
+      if it is unknown.
   """
 
   results: dict[str, float]
   details: Mapping = dataclasses.field(default_factory=dict)
   counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
   name: str = "dev set"
+  sample: Callable[[], verdict.Sample | None] | None = None
 
 
 @dataclasses.dataclass
@@ -284,6 +289,15 @@ class Task:
     """Name and shape of the variables that the task adds to BERT."""
     raise NotImplementedError
 
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    """The label of each row of the variables of output layers, by variable.
+
+    A training keeps the rows of an initial model whose labels it has.
+    """
+    if not self.labels:
+      return {}
+    return dict.fromkeys(layers.output_shapes(0, 0), tuple(self.labels))
+
   def optional_variables(self) -> Collection[str]:
     """Variables that a checkpoint may lack when the model is used."""
     return () if self.needs_pooler else checkpoints.POOLER
@@ -452,6 +466,7 @@ def build_model_fn(
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
   gradient_checkpointing: bool = False,
+  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -461,6 +476,7 @@ def build_model_fn(
     init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
+    kept_rows: see `checkpoints.load_weights`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
@@ -483,7 +499,7 @@ def build_model_fn(
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
-    _initialize(init_checkpoint, task, config)
+    _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode != estimator.ModeKeys.TRAIN:
       outputs, loss = compute(features, mode)
       return estimator.EstimatorSpec(
@@ -502,12 +518,12 @@ def build_model_fn(
   return model_fn
 
 
-def _initialize(init_checkpoint, task, config):
+def _initialize(init_checkpoint, task, config, kept_rows):
   """Makes the variables start from a checkpoint, which may lack the task's."""
   head_shapes = task.head_shapes(config)
   wanted = modeling.variable_shapes(config) | head_shapes
   optional = {*head_shapes, *checkpoints.POOLER}
-  checkpoints.initialize_from(init_checkpoint, wanted, optional)
+  checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
 
 
 def model_fn_builder_of(

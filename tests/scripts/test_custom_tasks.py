@@ -135,7 +135,11 @@ def test_what_is_odd_in_the_data_is_logged(pairs, files):
 
 def test_the_folder_says_how_to_use_it(pairs):
   folder, _, _ = pairs
-  assert _task_of(folder) == {
+  task = _task_of(folder)
+  # A hash of six bytes for each row, as eight characters.
+  assert len(task.pop("trained_on")) == 8 * 24
+  assert len(task.pop("held_out")) == 8 * 8
+  assert task == {
     "task": "classification",
     "kind": "classification",
     "labels": [*PAIR_COUNTS],
@@ -187,6 +191,18 @@ def test_predictions_have_names_and_labels(pairs):
   chosen = [[*PAIR_COUNTS][place] for place in shown.argmax(axis=1)]
   assert [row[1] for row in rows] == chosen
   assert len(set(chosen)) > 1
+
+
+def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
+  folder, log, dev = pairs
+  accuracy = _results(folder)["eval_accuracy"]
+  usual = max(np.bincount([[*PAIR_COUNTS].index(row[3]) for row in dev])) / 8
+  (line,) = re.findall(r"dev set: (accuracy \d.*)", log)
+  assert line.startswith(f"accuracy {accuracy:.3f} (95 % range ")
+  assert line.endswith(f"gives {usual:.3f}")
+  page = (folder / "report.html").read_text(encoding="utf-8")
+  assert page.index("95 % range") < page.index("Warnings about the data")
+  assert "2 of the 8 development examples (25.0 %) are also in the" in page
 
 
 def test_the_report_holds_the_metrics_and_the_curves_their_points(pairs):
@@ -486,10 +502,10 @@ def test_a_share_is_evaluated_that_was_not_trained_on(numbers, files, tmp_path):
     _, log = _run(files, out, **changes)
     shutil.copy(numbers / "task.json", out)
     assert _places(out, "eval") == dev
-    assert "15 rows for training, 5 for evaluation as there is no" in log
+    assert "5 for evaluation as there is no" in log
     ours, theirs = _results(out), _results(numbers)
     assert ours["eval_mse"] == pytest.approx(theirs["eval_mse"], rel=1e-4)
-  assert "not trained on, by --seed=1 and --dev_fraction=0.23 of its" in log
+    assert "5 of them were held out before" in log
 
 
 def test_training_continues_on_the_same_share(numbers, files):
