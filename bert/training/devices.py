@@ -38,9 +38,6 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
     kind: value of --distribution_strategy.
     use_tpu: value of --use_tpu.
     cluster: the Cluster of TF_CONFIG, or None.
-
-  Raises:
-    UserError: the kind contradicts the other arguments.
   """
   if use_tpu and kind not in ("auto", "tpu"):
     raise UserError(
@@ -82,9 +79,6 @@ def make_strategy(
     cluster: the Cluster of TF_CONFIG, for "multi_worker".
     worker_timeout: seconds to wait for the other hosts. After that, the process
       ends.
-
-  Raises:
-    UserError: there is no TPU.
   """
   if kind == "tpu":
     return _make_tpu_strategy()
