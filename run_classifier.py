@@ -53,7 +53,7 @@ __all__ = [
   "input_fn_builder", "model_fn_builder",
 ]  # fmt: skip
 
-_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
+_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz, or .parquet."
 
 
 def _custom(name, default, text, **fields):
@@ -81,6 +81,9 @@ _TABLE = table(
     _custom("header", True,
             "Whether the first line has column names. If not, pass column "
             "indices, from 0, as --text_a_column, --label_column etc."),
+    _custom("delimiter", None,
+            "Character between the columns of TSV and CSV files, or tab. "
+            "Default: the tab, comma or semicolon in the header."),
     _custom("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file.",
             used="sample"),
   )
@@ -132,7 +135,11 @@ FLAGS = table(
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  flags.require("task_name")
+  if not flags.task_name:
+    raise UserError(
+      f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
+      f"task such as MRPC"
+    )
   is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
   check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
   flags.check_exclusive("regression", "multilabel")
@@ -211,6 +218,10 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
   if flags.predict_file or flags.interactive:
     answer(flags)
     return {}
+  if not flags.do_train:
+    folder, weights = flags.output_dir, flags.init_checkpoint
+    known = runs.recall_flags(folder, weights)
+    flags = flags.changed(**known | flags.given_of(known))
   check_flags(flags)
   request = make_request(flags)
   planned = runs.make_runs(request)

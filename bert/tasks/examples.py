@@ -143,7 +143,7 @@ class DataProcessor:
       input_file: path of the file.
       quotechar: character that quotes a field; None for no quoting.
     """
-    text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
+    text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
       lines = text_files.split_lines(text)
       # As with csv.reader, a blank line has no field.
@@ -212,7 +212,7 @@ def convert_example(
     label = label_id(example, label_type)
   texts = [tokenizer.tokenize(example.text_a)]
   texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
-  room = max_seq_length - (3 if texts[1] else 2)
+  room = max_seq_length - tokenizer.special.count(2 if texts[1] else 1)
   shares = sequences.share_room(*map(len, texts), room)
   parts = list(map(_parts, texts, shares, [long_text] * 2))
   was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room

@@ -30,7 +30,7 @@ from absl import logging
 from bert import variables
 from bert.errors import UserError, plural
 from bert.data import downloads, files
-from bert.training import huggingface_weights
+from bert.training import folder_lock, huggingface_weights
 
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
 # and at its end the weights alone under the name that released models have.
@@ -155,12 +155,24 @@ def training_checkpoints(model_dir: str) -> list[str]:
 
 
 def latest_valid(model_dir: str) -> Checkpoint | None:
-  """The newest training checkpoint that can be read in full, or None."""
-  for prefix in reversed(training_checkpoints(model_dir)):
+  """The newest training checkpoint that can be read in full, or None.
+
+  Raises:
+    UserError: there are some, but none can be read. A training that started
+      over would replace them.
+  """
+  found = training_checkpoints(model_dir)
+  for prefix in reversed(found):
     try:
       return Checkpoint(prefix).verify()
     except UserError as error:
       logging.warning("Skipping a checkpoint: %s", error)
+  if found:
+    raise UserError(
+      f"{model_dir} has no checkpoint that can be read: {TRAINING_NAME}-* "
+      f"({len(found)}) are damaged; copy them again, or pass another folder to "
+      f"start over"
+    )
   return None
 
 
@@ -450,10 +462,12 @@ def write_checkpoint(
     tensors: dict from name to tensor or variable.
 
   Raises:
-    UserError: the disk is full, or the folder cannot be written to.
+    UserError: the disk is full, or the folder cannot be written to, or it was
+      moved while this process has locked it.
   """
   if not files.writes(prefix):
     return
+  folder_lock.check_not_moved(os.path.dirname(prefix))
   names = sorted(tensors)
   values = [tf.convert_to_tensor(tensors[name]) for name in names]
   partial = prefix + files.PARTIAL
