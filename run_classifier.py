@@ -97,12 +97,9 @@ _KINDS = table(
 )
 
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "accuracy or loss", "accuracy, or to pearson for numbers"
   ),
-  flag_table.DEVICES,
   (
     Flag("task_name", None,
          f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "

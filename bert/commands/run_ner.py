@@ -46,12 +46,9 @@ _NAMES = {
 
 # fmt: off
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   ),
-  flag_table.DEVICES,
   (
     flag_table.sequence_length("Longer text is read in windows."),
     Flag("data_dir", None,

@@ -111,12 +111,15 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   Args:
     condition: when the choice of the words has an effect, for the help.
   """
+  words = f"{FRACTION.words}; pass 0.15, as in the paper"
+  if not condition:
+    words += ", or --no_masking"
   return (
     Flag("max_predictions_per_seq", 20,
          "Maximum number of masked pieces per row; the same in "
          "create_pretraining_data.py and run_pretraining.py.", check=COUNT),
     Flag("masked_lm_prob", 0.15, f"{condition}Fraction of the pieces to mask.",
-         check=FRACTION),
+         check=FRACTION._replace(words=words)),
     Flag("do_whole_word_mask", False,
          f"{condition}Mask either all pieces of a word or none."),
   )
@@ -212,32 +215,6 @@ TRAINING = (
 )
 
 
-def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
-  """The flags of scripts that fine-tune a pre-trained model.
-
-  Args:
-    scores: examples of metrics for --keep_best, for the help.
-    default_score: the metric if only patience is given, for the help.
-  """
-  return (
-    Flag("do_predict", False, "Predict the test set.", affects_weights=False),
-    Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
-         affects_weights=False),
-    Flag("num_train_epochs", 3.0, "Number of training epochs.", check=POSITIVE,
-         used="train"),
-    Flag("warmup_proportion", 0.1,
-         "Fraction of the training steps in which the learning rate rises "
-         "linearly to its peak.", check=PROPORTION, used="train"),
-    Flag("keep_best", None,
-         f"Metric, such as {scores}, that selects the best evaluation. "
-         "Training ends with the weights of that evaluation.", used="train"),
-    Flag("early_stopping_patience", None,
-         "Stop after this many consecutive evaluations without improvement of "
-         f"--keep_best, which defaults to {default_score}.", kind=int,
-         check=COUNT, used="train"),
-  )
-
-
 # A Cloud TPU.
 TPU = (
   Flag("use_tpu", False, "Run on a TPU."),
@@ -266,3 +243,32 @@ DEVICES = (
        check=at_least(0, 10**8), affects_weights=False),
   *TPU,
 )
+
+
+def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
+  """The flags of a script that fine-tunes a pre-trained model.
+
+  Args:
+    scores: examples of metrics for --keep_best, for the help.
+    default_score: the metric if only patience is given, for the help.
+  """
+  return (
+    *MODEL,
+    *TRAINING,
+    Flag("do_predict", False, "Predict the test set.", affects_weights=False),
+    Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
+         affects_weights=False),
+    Flag("num_train_epochs", 3.0, "Number of training epochs.", check=POSITIVE,
+         used="train"),
+    Flag("warmup_proportion", 0.1,
+         "Fraction of the training steps in which the learning rate rises "
+         "linearly to its peak.", check=PROPORTION, used="train"),
+    Flag("keep_best", None,
+         f"Metric, such as {scores}, that selects the best evaluation. "
+         "Training ends with the weights of that evaluation.", used="train"),
+    Flag("early_stopping_patience", None,
+         "Stop after this many consecutive evaluations without improvement of "
+         f"--keep_best, which defaults to {default_score}.", kind=int,
+         check=COUNT, used="train"),
+    *DEVICES,
+  )

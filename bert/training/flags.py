@@ -8,6 +8,7 @@
 """
 
 import collections
+import copy
 import dataclasses
 import itertools
 import math
@@ -147,8 +148,8 @@ class Flags:
 
   def changed(self, **values) -> "Flags":
     """The flags with other values, which do not count as given."""
-    found = Flags(self.rows, self.given)
-    found.values |= values
+    found = copy.copy(self)
+    found.values = {**self.values, **values}
     return found
 
   # Checks.

@@ -27,7 +27,7 @@ from bert.training.flags import Flags, check_standard_output, table
 _USE_XLA = {"auto": None, "true": True, "false": False}
 
 # Values of flags that a script does not have.
-_SHARED = table(flag_table.TRAINING, flag_table.fine_tuning("", ""))
+_SHARED = table(flag_table.fine_tuning("", ""))
 
 
 class Settings:
