@@ -589,7 +589,7 @@ def test_python_runs(reader, golden, goldens):
 
 
 def test_from_transformers_runs(reader, golden, goldens):
-  for name, task in (("classifier", "classification"), ("encoder", "")):
+  for name, task in (("classifier", "classification"), ("my_bert", "")):
     (reader.folder / name).mkdir()
     task_folders.write(reader.folder / name, task, golden, goldens)
   labels, logits, shapes, _ = reader.read("from-transformers.md")
