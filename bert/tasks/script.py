@@ -57,11 +57,7 @@ def _single_values(task):
 
 
 def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
-  """The Experiment of the flags; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
   trained = task.Settings()
   if not flags.do_train:

@@ -218,17 +218,16 @@ TRAINING = (
 # A Cloud TPU.
 TPU = (
   Flag("use_tpu", False, "Run on a TPU."),
-  Flag("tpu_name", None, "Name or grpc:// address of the TPU; default: local.",
+  Flag("tpu_name", None, "local (the default): this machine.",
        used="tpu", affects_weights=False),
-  Flag("tpu_zone", None, "Zone of the TPU given by name.", used="tpu",
+  Flag("master", None, "Older name of --tpu_name.", used="tpu",
        affects_weights=False),
-  Flag("gcp_project", None, "Cloud project of the TPU given by name.",
-       used="tpu", affects_weights=False),
-  Flag("master", None, "Address of the TPU; older name of --tpu_name.",
-       used="tpu", affects_weights=False),
-  Flag("num_tpu_cores", 8,
-       "If given, the number of cores that the TPU must have. All of its "
-       "cores are used in any case.", used="tpu", affects_weights=False),
+  # The original needs these for TPUs of other machines.
+  Flag("tpu_zone", None, "Has no effect.", used="tpu", affects_weights=False),
+  Flag("gcp_project", None, "Has no effect.", used="tpu",
+       affects_weights=False),
+  Flag("num_tpu_cores", 8, "Has no effect: all cores are used.", used="tpu",
+       affects_weights=False),
 )
 
 # The devices of a training.
@@ -240,8 +239,8 @@ DEVICES = (
        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
        affects_weights=False),
   Flag("worker_timeout", 600.0,
-       "Seconds to wait at the start for the other hosts of TF_CONFIG, or for "
-       "the TPU.", check=at_least(0, 10**8), affects_weights=False),
+       "Seconds to wait at the start for the other hosts of TF_CONFIG.",
+       check=at_least(0, 10**8), affects_weights=False),
   *TPU,
 )
 
