@@ -445,7 +445,7 @@ class Estimator:
       return {}
     params = self._input_params(1, seed=self._config.seed, first_step=0)
     features = next(iter(input_fn(params)))
-    with self._store, kernels.forward_only():
+    with self._store:
       spec = self._model_fn(features, None, ModeKeys.EVAL, self._params)
     found = dict(spec.predictions or {})
     if spec.loss is not None:
