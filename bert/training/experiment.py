@@ -360,6 +360,13 @@ class Experiment:
     model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)
     if best and best.checkpoint:
       model.use(best.checkpoint)
+    if not (settings.do_eval or settings.evaluates_in_training):
+      # Nothing else would show that the last update made the weights useless.
+      predictor.check_finite(
+        model.outputs_of_a_row(input_fn),
+        f"the model of step {model.global_step}",
+        "its training diverged: lower --learning_rate, and pass another folder",
+      )
     weights = {**model.weights, "global_step": np.int64(model.global_step)}
     checkpoints.write_release(
       settings.output_dir, weights, self._model_files.contents
