@@ -17,7 +17,7 @@ import re
 
 from absl import flags, logging
 
-from bert.errors import UserError, import_optional
+from bert.errors import UserError, import_optional, plural
 from bert.training import common_flags, flag_checks, runtimes, startup
 
 FLAGS = flags.FLAGS
@@ -38,10 +38,32 @@ _FLAGS = (
 )
 
 
+# Flags of search and reranking: name, default, help.
+_SEARCH_FLAGS = (
+  (
+    "index",
+    None,
+    "Folder of an index to search, which search_texts.py wrote. --model_dir "
+    "defaults to its model.",
+  ),
+  ("reranker", None, "Folder of a model of pairs that reorders the hits."),
+  (
+    "relevant_label",
+    None,
+    "Label that a classifier of pairs gives to matching texts, for reranking. "
+    "Default: the second of two.",
+  ),
+)
+
+
 def define_flags() -> None:
   """Defines this script's flags."""
   common_flags.define_runtime_flag()
   common_flags.define_model_dir_flag()
+  common_flags.define_from_table(_SEARCH_FLAGS)
+  flags.DEFINE_enum(
+    "ann", None, ["hnsw"], "Search --index approximately, by graphs."
+  )
   flags.DEFINE_string(
     "model_name",
     None,
@@ -81,7 +103,9 @@ def check_flags() -> str:
   Raises:
     UserError: a flag is wrong, or a package is missing.
   """
-  flag_checks.require("model_dir")
+  if not FLAGS.index:
+    flag_checks.require("model_dir")
+    flag_checks.warn_of_unused("add --index", "ann", "reranker")
   if not FLAGS.host:  # It would accept all.
     raise UserError("--host= is empty; omit it, or pass an address")
   if FLAGS.max_texts > FLAGS.max_queue:
@@ -93,7 +117,7 @@ def check_flags() -> str:
     if math.isnan(FLAGS[name].value):  # No bound excludes it.
       raise UserError(f"--{name}=nan is not a number; pass one")
   runtimes.check_runtime(FLAGS.runtime, FLAGS.precision)
-  folder = os.path.basename(os.path.abspath(FLAGS.model_dir))
+  folder = os.path.basename(os.path.abspath(FLAGS.model_dir or FLAGS.index))
   name = FLAGS.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
   if re.search(r"[^\w.-]", name):
     raise UserError(
@@ -107,21 +131,36 @@ def check_flags() -> str:
 def main() -> None:
   name = check_flags()
   from bert.export import server  # It needs those packages.
-  from bert.tasks import loaded_model
+  from bert.tasks import loaded_model, search
 
   listener = server.open_socket(FLAGS.host, FLAGS.port)
-  model = loaded_model.load(
-    FLAGS.model_dir,
-    batch_size=FLAGS.max_batch,
-    precision=FLAGS.precision,
-    runtime=FLAGS.runtime,
+  options = {
+    "batch_size": FLAGS.max_batch,
+    "precision": FLAGS.precision,
+    "runtime": FLAGS.runtime,
+  }
+  searcher = None
+  if FLAGS.index:
+    searcher = search.load_searcher(
+      FLAGS.index,
+      FLAGS.model_dir,
+      FLAGS.ann,
+      FLAGS.reranker,
+      FLAGS.relevant_label,
+      **options,
+    )
+  model = (
+    searcher.model
+    if searcher
+    else loaded_model.load(FLAGS.model_dir, **options)
   )
   names = (field.name for field in dataclasses.fields(server.Limits))
   limits = server.Limits(**{name: FLAGS[name].value for name in names})
-  app = server.make_app(model, name, limits)
+  app = server.make_app(model, name, limits, searcher, FLAGS.relevant_label)
   host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
   address = f"http://{host}:{listener.getsockname()[1]}"
-  logging.info("Serving %s (%s) at %s", name, model.kind, address)
+  shown = plural(len(searcher.index), "text") if searcher else model.kind
+  logging.info("Serving %s (%s) at %s", name, shown, address)
   if server.serve(app, listener, FLAGS.timeout_s):
     logging.info("Stopped; all requests are answered")
   else:
