@@ -36,14 +36,8 @@ from bert.tasks.squad_decoding import (
   write_answers,
 )
 from bert.training import estimator, ops, task_file
-from bert.training.task import (
-  Evaluation,
-  Field,
-  Outputs,
-  RowSet,
-  Task,
-  model_fn_builder_of,
-)
+from bert.training.model_fn import model_fn_builder_of
+from bert.training.task import Evaluation, Field, Outputs, RowSet, Task
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 
@@ -438,9 +432,9 @@ class SquadTask(Task):
       results = squad_scoring.evaluate_v2(golds, texts, odds)
     else:
       results = squad_scoring.evaluate_v1(golds, texts)
-    return answers, Evaluation(
-      results, details, {"questions": len(texts)}, rows.name
-    )
+    sample = functools.partial(squad_scoring.sample, golds, texts, self._is_v2)
+    counts = {"questions": len(texts)}
+    return answers, Evaluation(results, details, counts, rows.name, sample)
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Stores the threshold with the best F1."""
