@@ -68,9 +68,9 @@ FLAGS = table(
          "Number of texts that --reranker reorders, or that --mine_negatives "
          "chooses from.", check=COUNT),
     Flag("mine_negatives", None,
-         "Table of pairs. For each pair, texts of the index that are near the "
-         "first text, but not right, are written to --output_file, for "
-         "training.", kind=PATH),
+         "Table of pairs. They are written to --output_file, each with texts "
+         "of the index that are near the first text, but not right, for "
+         "run_embeddings.py --negative_column=negative.", kind=PATH),
     Flag("text_a_column", "text_a",
          "Column of the first text in --mine_negatives."),
     Flag("text_b_column", "text_b",
@@ -219,7 +219,7 @@ def open_output(flags: Flags):
 
 
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
-  """Writes pairs with negatives to --output_file; returns their number."""
+  """Writes pairs with negatives to --output_file; returns their numbers."""
   pairs = search.read_pairs(
     flags.mine_negatives, flags.text_a_column, flags.text_b_column
   )
@@ -230,25 +230,22 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
     flags.candidates,
     flags.max_negative_share,
   )
-  count = rows = 0
+  count = 0
   with (
     open_output(flags) as write,
     progress.bar(mined, total=len(pairs)) as bar,
   ):
     for first, second, negatives in bar:
-      count += bool(negatives)
-      for negative in negatives:
-        row = {"text_a": first, "text_b": second, "negative": negative}
-        write(json.dumps(row, ensure_ascii=False))
-        rows += 1
+      count += len(negatives)
+      row = {"text_a": first, "text_b": second, "negative": negatives}
+      write(json.dumps(row, ensure_ascii=False))
   logging.info(
-    "%s: %s for %d of %s; the others have no text near enough",
+    "%s: %s with %s",
     flags.output_file,
-    plural(rows, "negative"),
-    count,
     plural(len(pairs), "pair"),
+    plural(count, "negative"),
   )
-  return {"negatives": rows}
+  return {"pairs": len(pairs), "negatives": count}
 
 
 def main(flags: Flags) -> dict[str, int]:
