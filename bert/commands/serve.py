@@ -77,11 +77,7 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> str:
-  """Checks the flags; returns the name of the model.
-
-  Raises:
-    UserError: a flag is wrong, or a package is missing.
-  """
+  """Checks the flags; returns the name of the model."""
   if not flags.index:
     flags.require("model_dir")
     flags.warn_if_given("add --index", "ann", "reranker")

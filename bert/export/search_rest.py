@@ -55,9 +55,6 @@ class Reader:
 
     The response to {"query": ..., "top_k": ...} is {"hits": [...]}, and of a
     model of vectors {"text_a": ..., "text_b": ...} gets {"similarity": ...}.
-
-    Raises:
-      UserError: it is no such request.
     """
     names = set(body) if isinstance(body, dict) else set()
     if self._searcher and "query" in names:
@@ -82,11 +79,7 @@ class Reader:
     return Call([item], respond, rounds=False)
 
   def read_embeddings(self, model: LoadedModel, body: object) -> Call:
-    """A request in OpenAI's form: a text, or a list of texts.
-
-    Raises:
-      UserError: it is no such request, or the model gives no vectors.
-    """
+    """A request in OpenAI's form: a text, or a list of texts."""
     if not self._gives_vectors:
       raise UserError("the model gives no vectors; use /answer")
     self._check_model(body, ("input",), "encoding_format", "dimensions")
@@ -123,9 +116,6 @@ class Reader:
     """A query, and the documents to score for it.
 
     A model of vectors scores them by cosines.
-
-    Raises:
-      UserError: it is no such request, or the model has no such scores.
     """
     if not (self._gives_vectors or search.reads_pairs(model)):
       raise UserError("the model does not score pairs of texts; use /answer")

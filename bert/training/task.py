@@ -248,9 +248,6 @@ class Task:
     """The example of one input, its parts in the order of `inputs`.
 
     The default is a dict by their names.
-
-    Raises:
-      UserError: the model cannot read it.
     """
     names = (field.name for field in self.inputs)
     return dict(zip(names, parts, strict=True))
@@ -258,7 +255,8 @@ class Task:
   def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
     """The three sequences of a text or a pair, truncated to fit."""
     a, b = (self.tokenizer.tokenize(text) for text in (text_a, text_b))
-    room = self.settings.max_seq_length - (3 if b else 2)
+    special = self.tokenizer.special.count(2 if b else 1)
+    room = self.settings.max_seq_length - special
     kept_a, kept_b = sequences.share_room(len(a), len(b), room)
     texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
     return sequences.input_row(self.tokenizer, *texts)
@@ -357,9 +355,6 @@ class Task:
 
     It is called before the other methods, and may complete the settings.
     "train" has exactly one data set.
-
-    Raises:
-      UserError: a file is missing or wrong.
     """
     raise NotImplementedError
 
@@ -404,9 +399,6 @@ class Task:
 
     It is called before the first update, unless none is left to make, and
     before each evaluation that may replace the best weights.
-
-    Raises:
-      UserError: the run needs such a file.
     """
 
   # Evaluation and prediction.
