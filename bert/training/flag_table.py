@@ -100,6 +100,18 @@ RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                "supports it, unless --precision is given.",
                choices=runtimes.RUNTIMES)
 
+ANN = Flag("ann", None,
+           "Search approximately, by graphs, which are made once. For millions "
+           "of texts.", choices=("hnsw",))
+
+RERANKER = Flag("reranker", None,
+                "Folder of a classifier or regression of pairs, such as a "
+                "cross-encoder, that reorders the texts.", kind=PATH)
+
+RELEVANT_LABEL = Flag("relevant_label", None,
+                      "Label that a classifier of pairs gives to matching "
+                      "texts. Default: the second of two.")
+
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in this folder.",
                    affects_weights=False)
