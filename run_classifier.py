@@ -53,7 +53,7 @@ __all__ = [
   "input_fn_builder", "model_fn_builder",
 ]  # fmt: skip
 
-_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
+_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz, or .parquet."
 
 
 def _custom(name, default, text, **fields):
@@ -81,6 +81,9 @@ _TABLE = table(
     _custom("header", True,
             "Whether the first line has column names. If not, pass column "
             "indices, from 0, as --text_a_column, --label_column etc."),
+    _custom("delimiter", None,
+            "Character between the columns of TSV and CSV files, or tab. "
+            "Default: the tab, comma or semicolon in the header."),
     _custom("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file.",
             used="sample"),
   )
@@ -94,12 +97,9 @@ _KINDS = table(
 )
 
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "accuracy or loss", "accuracy, or to pearson for numbers"
   ),
-  flag_table.DEVICES,
   (
     Flag("task_name", None,
          f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
@@ -135,7 +135,11 @@ FLAGS = table(
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  flags.require("task_name")
+  if not flags.task_name:
+    raise UserError(
+      f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
+      f"task such as MRPC"
+    )
   is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
   check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
   flags.check_exclusive("regression", "multilabel")
@@ -169,11 +173,7 @@ def make_request(flags: Flags) -> runs.Request:
 def make_experiment(
   flags: Flags, request: runs.Request, run: runs.Run
 ) -> Experiment:
-  """The Experiment of a Run; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of a Run; its files are read and checked."""
   tokenizer = model_flags.load_tokenizer(flags)
   task = runs.make_task(request, run, tokenizer)
   config = model_flags.load_config(
@@ -214,6 +214,10 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
   if flags.predict_file or flags.interactive:
     answer(flags)
     return {}
+  if not flags.do_train:
+    folder, weights = flags.output_dir, flags.init_checkpoint
+    known = runs.recall_flags(folder, weights)
+    flags = flags.changed(**known | flags.given_of(known))
   check_flags(flags)
   request = make_request(flags)
   planned = runs.make_runs(request)

@@ -143,7 +143,7 @@ class DataProcessor:
       input_file: path of the file.
       quotechar: character that quotes a field; None for no quoting.
     """
-    text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
+    text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
       lines = text_files.split_lines(text)
       # As with csv.reader, a blank line has no field.
@@ -169,9 +169,6 @@ def convert_single_example(
     label_list: the labels, in the order of their ids, or a label type.
     max_seq_length: S. Longer texts are truncated, the longer of a pair first.
     tokenizer: a FullTokenizer.
-
-  Raises:
-    UserError: the label is unknown.
   """
   label_type = label_types.as_label_type(label_list)
   (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
@@ -242,11 +239,7 @@ def _parts(tokens, room, long_text):
 def label_id(
   example: InputExample, label_type: label_types.LabelType
 ) -> int | list[int] | float:
-  """The encoded label of an example.
-
-  Raises:
-    UserError: the label is missing or unknown; the message names the example.
-  """
+  """The encoded label of an example."""
   if example.label is None:
     raise UserError(f"{example} has no label; add one")
   try:

@@ -46,7 +46,8 @@ from bert.training import (
 )
 from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
-from bert.training.task import RowSet, Task, build_model_fn
+from bert.training.model_fn import build_model_fn
+from bert.training.task import RowSet, Task
 
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -74,9 +75,6 @@ class Experiment:
     task: a Task.
     model: its ModelFiles.
     settings: Settings.
-
-  Raises:
-    UserError: a flag or a file is wrong.
   """
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):
@@ -279,22 +277,9 @@ class Experiment:
       count = sum(map(len, self._task.features(examples, is_training=True)))
     self._settings.check_num_steps(count, self._task.epoch_counts_rows)
 
-  def _build_model_fn(self, update, gradient_checkpointing):
-    settings = self._settings
-    return build_model_fn(
-      self._task,
-      self._model_files.config,
-      settings.init_checkpoint,
-      update,
-      use_one_hot_embeddings=settings.use_tpu,
-      precision=settings.precision,
-      gradient_checkpointing=gradient_checkpointing,
-      kept_rows=self._kept_rows,
-    )
-
   def _build_estimator(self):
     settings = self._settings
-    self._update = None
+    update = None
     if settings.do_train:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
@@ -302,11 +287,19 @@ class Experiment:
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_hidden_layers
-      self._update = settings.make_optimization(steps, num_layers)
-    model_fn = self._build_model_fn(
-      self._update, settings.gradient_checkpointing
+      update = settings.make_optimization(steps, num_layers)
+    self._make_model_fn = functools.partial(
+      build_model_fn,
+      self._task,
+      self._model_files.config,
+      settings.init_checkpoint,
+      update,
+      settings.use_tpu,
+      settings.precision,
+      settings.gradient_checkpointing,
+      self._kept_rows,
     )
-    return estimator.Estimator(model_fn, settings.run_config())
+    return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
   def _train_or_load(self, model):
     """Trains the model, or loads the finished or best one of a training."""
@@ -505,75 +498,48 @@ class Experiment:
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)
-      memory.reset_peak()
-      process, available = memory.used_bytes(), memory.available_bytes()
-      earlier_peak = memory.peak_bytes()
-      model = self._build_estimator()
-      found = self._predict_memory(model, process)
-      if available is not None:
-        found = dataclasses.replace(found, limit=process + available)
-      # All hosts make a step, or none.
-      if not all(devices.exchange(self._settings.strategy, found.fits)):
-        if found.fits:
-          logging.warning("Another host lacks memory, so no step is measured")
-        return found
-      found = self._measure(model, found)
-    if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
-      return dataclasses.replace(found, peak=None)
-    return found
+      return self._measure(rows)
 
-  def _predict_memory(self, model, process):
-    """The Plan without measurements."""
-    settings = self._settings
-    micro_batches = settings.gradient_accumulation_steps
-    size = settings.train_batch_size // settings.num_replicas // micro_batches
-    (rows,) = self._row_sets["train"]
-    params = {"batch_size": size, "pad_to_max_length": True}
-    spec = rows.input_fn(params).element_spec
-    update = dataclasses.replace(
-      self._update, gradient_accumulation_steps=1, compiles_gradients=False
-    )
-
-    def row_bytes(checkpointing):
-      model_fn = self._build_model_fn(update, checkpointing)
-      return memory.activation_bytes(model.trace(model_fn, spec)) / size
-
-    num_layers = self._model_files.config.num_hidden_layers
-    row = row_bytes(False)
-    # One layer at a time is computed again.
-    checkpointed = row_bytes(True) + row / num_layers
-    weights = model.weights
-    trained = [n for n in weights if self._update.layer_rates(n)]
-    predicted = plan.Memory(
-      process=process,
-      weights=_float32_bytes(weights.values()),
-      trained=_float32_bytes(weights[name] for name in trained),
-      row=checkpointed if settings.gradient_checkpointing else row,
-      rows=size,
-      is_accumulated=micro_batches > 1,
-    )
-    return plan.Plan(
+  def _measure(self, rows):
+    """The Plan of a training on a RowSet."""
+    settings, config = self._settings, self._model_files.config
+    process, available = memory.used_bytes(), memory.available_bytes()
+    model = self._build_estimator()
+    pads = _with(rows.input_fn, pad_to_max_length=True)
+    batch = next(iter(pads({"batch_size": 8 * settings.num_replicas})))
+    shapes = modeling.variable_shapes(config) | self._task.head_shapes(config)
+    found = plan.Plan(
       num_steps=self._num_train_steps,
       batch_size=settings.train_batch_size,
       num_devices=settings.num_replicas,
-      micro_batches=micro_batches,
-      length=spec["input_ids"].shape[-1],
-      memory=predicted,
-      checkpointed=dataclasses.replace(predicted, row=checkpointed),
+      micro_batches=settings.gradient_accumulation_steps,
+      length=batch["input_ids"].shape[-1],
+      num_parameters=sum(map(math.prod, shapes.values())),
+      peaks=plan.peaks_of_rows(
+        self._make_model_fn,
+        settings.run_config(),
+        {name: value.numpy() for name, value in batch.items()},
+        settings.train_batch_size
+        // settings.num_replicas
+        // settings.gradient_accumulation_steps,
+      ),
+      limit=None if available is None else process + available,
     )
-
-  def _measure(self, model, found):
-    """The Plan with time and memory of some steps."""
-    size, input_fn = self._settings.train_batch_size, self._train_input_fn()
+    # All hosts make a step, or none.
+    if not all(devices.exchange(settings.strategy, found.fits())):
+      if found.fits():
+        logging.warning("Another host lacks memory, so no step is measured")
+      return found
     # The peak is that of a batch whose longest row has the full length.
+    memory.reset_peak()
+    earlier = memory.peak_bytes()
+    size, input_fn = settings.train_batch_size, self._train_input_fn()
     model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
     peak = memory.peak_bytes()
     seconds = model.time_steps(input_fn, size, 20)
+    # That of an earlier task cannot be reset.
+    peak = peak if peak > earlier else None
     return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
-
-
-def _float32_bytes(tensors):
-  return 4 * sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def _with(input_fn, **changes):

@@ -8,6 +8,7 @@
 """
 
 import collections
+import copy
 import dataclasses
 import itertools
 import math
@@ -53,6 +54,7 @@ def at_least(least: float, most: float | None = None) -> Check:
 COUNT = at_least(1)
 POSITIVE = Check("greater than 0", lambda x: 0 < x < math.inf)
 FRACTION = Check("between 0 and 1", lambda x: 0 < x < 1)
+SHARE = Check("greater than 0 and at most 1", lambda x: 0 < x <= 1)
 PROPORTION = Check("between 0 and 1", lambda x: 0 <= x <= 1)
 
 
@@ -110,9 +112,6 @@ class Flags:
   Args:
     rows: the Table of the script.
     given: the values that differ from the table's, or were given.
-
-  Raises:
-    UserError: a value is wrong.
   """
 
   def __init__(self, rows: Table, given: Mapping[str, object]):
@@ -149,8 +148,8 @@ class Flags:
 
   def changed(self, **values) -> "Flags":
     """The flags with other values, which do not count as given."""
-    found = Flags(self.rows, self.given)
-    found.values |= values
+    found = copy.copy(self)
+    found.values = {**self.values, **values}
     return found
 
   # Checks.
@@ -191,9 +190,6 @@ class Flags:
     """The files that a flag names: paths and patterns, separated by commas.
 
     A pattern does not match the temporary files of a killed run.
-
-    Raises:
-      UserError: one of them names no file.
     """
     self.require(name)
     found = []
@@ -368,9 +364,6 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
     rows: the Table of the script.
     values: dict from name to value: what the command line may contain, as text
       or as an object of its type. None is the default.
-
-  Raises:
-    UserError: a name or a value is wrong.
   """
   parsers, given = absl_flags.FlagValues(), {}
   define(rows, parsers)
