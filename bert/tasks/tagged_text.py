@@ -60,9 +60,6 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   Args:
     path: the file, or a gzip file (.gz) of it.
     is_labeled: whether each word has a label, which is read.
-
-  Raises:
-    UserError: the file is missing or wrong; the message has file and line.
   """
   name = path.lower().removesuffix(".gz")
   is_table = name.endswith((".jsonl", ".json", ".parquet"))
