@@ -28,6 +28,7 @@ from bert.training import (
   model_folder,
   runtimes,
   startup,
+  task_file,
 )
 
 FLAGS = flags.FLAGS
@@ -75,7 +76,13 @@ def _define_vector_flags():
     "none: a vector of each word piece and layer. One vector per line: cls, "
     "that of [CLS]; pooled, the pooler's output; mean or max over all word "
     "pieces; mean_sqrt_len, their sum divided by the square root of their "
-    "number.",
+    "number. Default: as the model was trained, or else none.",
+  )
+  flags.DEFINE_string(
+    "prompt",
+    "",
+    "Name of the prompt of the model, such as query, that is put before each "
+    "text.",
   )
   flags.DEFINE_enum(
     "layer_combination",
@@ -124,33 +131,45 @@ def check_flags() -> None:
 
 
 def load_model() -> LoadedModel:
-  """The model of vectors that the flags describe."""
+  """The model of vectors that the flags, or else its folder, describe."""
   tokenizer = model_flags.load_tokenizer()
   config = model_flags.load_config(tokenizer)
-  layers = features.LAYERS[: config.num_hidden_layers]
+  folder = model_folder.weights_folder("", FLAGS.init_checkpoint)
+  is_recorded = task_file.read(folder)[0] == features.VectorTask.kind
+  names = (
+    *("pooling", "layer_combination", "normalize", "exclude_special"),
+    *("long_text", "dtype", "prompt"),
+  )
+  options = {
+    name: FLAGS[name].value
+    for name in names
+    if FLAGS[name].present or not is_recorded
+  }
+  if not is_recorded:
+    options["layers"] = features.LAYERS[: config.num_hidden_layers]
+  if not is_recorded or FLAGS["max_seq_length"].present:
+    options["max_seq_length"] = model_flags.sequence_length(config)
   if FLAGS["layers"].present:
-    layers = features.parse_layers(FLAGS.layers)
+    options["layers"] = features.parse_layers(FLAGS.layers)
     if FLAGS.pooling == "pooled":
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
       )
-  # Finding the devices loads TensorFlow, so this is checked before.
-  features.layer_indices(layers, config.num_hidden_layers)
-  names = (
-    *("pooling", "layer_combination", "normalize", "exclude_special"),
-    *("batch_size", "dtype", "runtime", "use_one_hot_embeddings", "long_text"),
-  )
+    # Finding the devices loads TensorFlow, so this is checked before.
+    features.layer_indices(options["layers"], config.num_hidden_layers)
   return loaded_model.load_task(
     model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
     features.VectorTask.kind,
-    layers=layers,
-    max_seq_length=model_flags.sequence_length(config),
+    folder,
+    batch_size=FLAGS.batch_size,
+    runtime=FLAGS.runtime,
+    use_one_hot_embeddings=FLAGS.use_one_hot_embeddings,
     strategy=devices.make_strategy(
       devices.choose("auto", FLAGS.use_tpu, None), common_flags.tpu()
     ),
     pad_to_max_length=FLAGS.use_tpu,
     precision=common_flags.run_precision(),
-    **{name: FLAGS[name].value for name in names},
+    **options,
   )
 
 
@@ -176,7 +195,9 @@ def main() -> None:
     FLAGS.output_file,
     time.monotonic() - start,
     long,
-    "truncated to" if FLAGS.long_text == "head" else "read in windows of",
+    "truncated to"
+    if model.task.settings.long_text == "head"
+    else "read in windows of",
     length,
   )
 

@@ -226,6 +226,11 @@ class Task:
     del head
     return {}
 
+  @classmethod
+  def changed(cls, settings: Settings, **options) -> Settings:
+    """The settings of a trained model, with others that a user chooses."""
+    return dataclasses.replace(settings, **options)
+
   def head_fields(self) -> dict:
     """The inverse of `settings_of`: what config.json says of the task."""
     return label_fields(self.labels) if self.labels else {}
