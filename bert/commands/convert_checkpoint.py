@@ -4,6 +4,7 @@
       --model_dir=/tmp/mrpc_output --output_dir=/tmp/mrpc_huggingface
 
 `--to=tensorflow` writes `bert_model.ckpt`, `bert_config.json` and `vocab.txt`.
+`--keep_layers` and `--keep_vocabulary` write a smaller model.
 """
 
 import tempfile
@@ -11,7 +12,7 @@ import tempfile
 from absl import flags
 
 from bert.errors import UserError
-from bert.export import huggingface, saved_model_weights
+from bert.export import huggingface, saved_model_weights, smaller_model
 from bert.export.new_folder import check_is_new
 from bert.data import downloads, files
 from bert.training import common_flags, flag_checks, startup
@@ -29,6 +30,17 @@ def define_flags() -> None:
     "of which only variables are read."
   )
   flags.DEFINE_string("output_dir", None, "New folder to write.")
+  flags.DEFINE_list(
+    "keep_layers",
+    None,
+    "Keep only these layers of the model, such as 0,2,4. The lowest is 0.",
+  )
+  flags.DEFINE_string(
+    "keep_vocabulary",
+    None,
+    "Text files, separated by commas. Keep only the word pieces that occur in "
+    "them, and single characters.",
+  )
 
 
 def check_flags() -> None:
@@ -38,10 +50,35 @@ def check_flags() -> None:
   check_is_new(FLAGS.output_dir)
 
 
-def convert_saved_model(model_dir: str) -> None:
+def kept_layers() -> list[int] | None:
+  """The layers of --keep_layers; None without the flag.
+
+  Raises:
+    UserError: one is not a number.
+  """
+  try:
+    return FLAGS.keep_layers and list(map(int, FLAGS.keep_layers))
+  except ValueError as error:
+    raise UserError(
+      f"--keep_layers={','.join(FLAGS.keep_layers)} is not a list of numbers; "
+      f"pass one such as 0,2,4"
+    ) from error
+
+
+def convert(model_dir: str, output_dir: str, to: str) -> None:
+  """Writes the model in a folder in the format `to`."""
+  if saved_model_weights.is_saved_model(model_dir):
+    convert_saved_model(model_dir, output_dir, to)
+  elif to == "huggingface":
+    huggingface.to_huggingface(model_dir, output_dir)
+  else:
+    huggingface.to_tensorflow(model_dir, output_dir)
+
+
+def convert_saved_model(model_dir: str, output_dir: str, to: str) -> None:
   """Converts the encoder of a SavedModel."""
-  if FLAGS.to == "tensorflow":
-    saved_model_weights.write_release(model_dir, FLAGS.output_dir)
+  if to == "tensorflow":
+    saved_model_weights.write_release(model_dir, output_dir)
     return
   with tempfile.TemporaryDirectory() as folder:
     saved_model_weights.write_release(model_dir, folder)
@@ -51,18 +88,23 @@ def convert_saved_model(model_dir: str) -> None:
         f"--to=tensorflow, copy the model's vocab.txt to the result, and "
         f"convert that"
       )
-    huggingface.to_huggingface(folder, FLAGS.output_dir)
+    huggingface.to_huggingface(folder, output_dir)
 
 
 def main() -> None:
   check_flags()
+  layers, corpus = kept_layers(), None
+  if FLAGS.keep_vocabulary:
+    corpus = flag_checks.find_files("keep_vocabulary")
   model_dir = downloads.local_path(FLAGS.model_dir)
-  if saved_model_weights.is_saved_model(model_dir):
-    convert_saved_model(model_dir)
-  elif FLAGS.to == "huggingface":
-    huggingface.to_huggingface(model_dir, FLAGS.output_dir)
-  else:
-    huggingface.to_tensorflow(model_dir, FLAGS.output_dir)
+  if layers is None and corpus is None:
+    convert(model_dir, FLAGS.output_dir, FLAGS.to)
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    whole, smaller = f"{folder}/whole", f"{folder}/smaller"
+    convert(model_dir, whole, "tensorflow")
+    smaller_model.write_smaller(whole, smaller, layers, corpus)
+    convert(smaller, FLAGS.output_dir, FLAGS.to)
 
 
 def command() -> None:

@@ -137,6 +137,15 @@ BAD = {
     "FILES/roberta/config.json: model_type='roberta' is not supported",
     "pass a BERT model",
   ],
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/ours --keep_layers=a": [
+    "--keep_layers=a is not a list of numbers",
+    "pass",
+  ],
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/ours --keep_layers=0,3": [
+    "--keep_layers=0,3: the model has the layers 0 to 0; pass"
+  ],
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/ours "
+  "--keep_vocabulary=FILES/none.txt": ["no file matches FILES/none.txt"],
   f"{CONVERT} --to=tensorflow --model_dir=FILES/cut": [
     "FILES/cut/model.safetensors is damaged or incomplete",
     "again",

@@ -41,6 +41,7 @@ SMALLER = {
   r"--layers=-1,-2,-3,-4": "--layers=-1",
   r"=(384|512)\b": "=128",
   r"--doc_stride=128": "--doc_stride=32",
+  r"--keep_layers=[\d,]+": "--keep_layers=0",
   r"--num_train_epochs=2\.0": "--num_train_epochs=0.25",
   r"--num_train_epochs=3\.0": "--num_train_epochs=0.5",
   r"=76\b": "=20",
@@ -360,12 +361,14 @@ def test_every_block_is_run():
     "export.md",
     "features.md",
     "fill-mask.md",
+    "keras.md",
     "multiple-choice.md",
     "ner.md",
     "own-data.md",
     "pretraining.md",
     "python.md",
     "serving.md",
+    "small-models.md",
     "squad.md",
   }
 
@@ -391,6 +394,12 @@ def test_convert_runs(reader):
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_small_models_run(reader):
+  reader.read("small-models.md")
+  kept = (reader.folder / "small_vocabulary" / "vocab.txt").read_text("utf-8")
+  assert 100 < len(kept.splitlines()) < 900
+
+
 def test_classification_runs(reader):
   reader.read("classification.md")
   trained = reader.folder / "mrpc_output"
@@ -402,7 +411,7 @@ def test_classification_runs(reader):
 
 def test_own_data_runs(reader):
   printed = reader.read("own-data.md", stdin="A text.\n")
-  _, of_file, asked, _ = printed
+  _, of_file, asked, *_ = printed
   results = json.loads(
     (reader.folder / "reviews/output/eval_results.json").read_text()
   )
@@ -421,7 +430,8 @@ def test_own_data_runs(reader):
 
 def _check_log(reader):
   """The lines of the log that the page shows, except for their numbers."""
-  (shown,) = (b for b in _blocks(PAGES["own-data.md"], "text") if "step " in b)
+  blocks = _blocks(PAGES["own-data.md"], "text")
+  shown = "".join(b for b in blocks if re.search(r"step |--dev_file", b))
   log = reader.log.replace(f"{reader.folder}/", "/tmp/")
   for line in shown.splitlines():
     number = r"\d[\d.e-]*"
@@ -575,6 +585,13 @@ def test_python_runs(reader, golden, goldens):
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
   (label,) = reader.read_text(page)
   assert label.strip()
+
+
+def test_keras_runs(reader):
+  (log,) = reader.read("keras.md")
+  assert log.count("loss: ") == 3
+  assert (reader.folder / "reviews.keras").exists()
+  assert (reader.folder / "tuned" / "vocab.txt").exists()
 
 
 def test_architecture_runs(reader):

@@ -1,0 +1,131 @@
+"""Students: a model with some layers, or some word pieces, of another.
+
+    write_smaller("teacher", "student", layers=[0, 2, 4])
+    write_smaller("multilingual", "german", corpus=["german.txt"])
+
+The teacher is in the format of a release.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from absl import logging
+
+import modeling
+import tokenization
+from bert.data import files, text_files
+from bert.errors import UserError
+from bert.export.new_folder import new_folder
+from bert.training import checkpoints, model_folder, task_file
+
+# Have a row for each piece.
+_TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+
+_LAYER = re.compile(r"(?<=/layer_)\d+(?=/)")
+
+
+def write_smaller(
+  model_dir: str,
+  output_dir: str,
+  layers: Sequence[int] | None = None,
+  corpus: Sequence[str] | None = None,
+) -> None:
+  """Writes a smaller model in the format of a release, with its task.
+
+  Args:
+    model_dir: the folder of a model in that format.
+    output_dir: the folder to write.
+    layers: indices of the layers to keep, from 0, ascending; None for all.
+    corpus: text files. The pieces that they do not use are dropped; the model
+      computes the same for all texts in them. None keeps all pieces.
+
+  Raises:
+    UserError: the model has no such layer, its vocabulary cannot be reduced, or
+      a file is wrong.
+  """
+  model = model_folder.find_model(model_dir)
+  config = modeling.BertConfig.from_dict(model.config.to_dict())
+  checkpoint = checkpoints.Checkpoint(model.checkpoint, weights_only=True)
+  weights = {name: checkpoint[name] for name in checkpoint.shapes}
+  contents = _contents(model_dir)
+  if layers is not None:
+    weights = _with_layers(weights, layers, config.num_hidden_layers)
+    config.num_hidden_layers = len(layers)
+  if corpus is not None:
+    lines = (line for path in corpus for line in text_files.read_lines(path))
+    pieces = used_pieces(_word_pieces(model_dir, model), lines)
+    ids = list(map(model.tokenizer.vocab.get, pieces))
+    for name in weights.keys() & set(_TABLES):
+      weights[name] = weights[name][ids]
+    logging.info(
+      "Kept %d of %d word pieces", len(ids), len(model.tokenizer.vocab)
+    )
+    config.vocab_size = len(pieces)
+    contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+  smaller = model._replace(config=config)
+  contents["bert_config.json"] = smaller.config_json()
+  with new_folder(output_dir) as folder:
+    checkpoints.write_release(folder, weights, contents)
+
+
+def _contents(model_dir):
+  """The files beside the weights, by name."""
+  path = model_folder.find_vocabulary(model_dir)
+  paths = [path, os.path.join(model_dir, task_file.NAME)]
+  return {
+    os.path.basename(path): files.read_bytes(path)
+    for path in filter(files.exists, paths)
+  }
+
+
+def _with_layers(weights, layers, count):
+  """The weights with the given layers of `count`, numbered anew."""
+  is_ascending = list(layers) == sorted(set(layers))
+  if not (layers and is_ascending and 0 <= layers[0] <= layers[-1] < count):
+    raise UserError(
+      f"--keep_layers={','.join(map(str, layers))}: the model has the layers 0 "
+      f"to {count - 1}; pass some of them in ascending order"
+    )
+  number = {str(layer): str(index) for index, layer in enumerate(layers)}
+  kept = {}
+  for name, value in weights.items():
+    found = _LAYER.search(name)
+    if found is None:
+      kept[name] = value
+    elif found[0] in number:
+      kept[_LAYER.sub(number[found[0]], name)] = value
+  return kept
+
+
+def _word_pieces(model_dir, model):
+  """The tokenizer of a model with WordPiece.
+
+  Raises:
+    UserError: it has another vocabulary.
+  """
+  path = model_folder.find_vocabulary(model_dir)
+  if os.path.basename(path) != "vocab.txt":
+    raise UserError(
+      f"--keep_vocabulary: {os.path.basename(path)} cannot be reduced; pass a "
+      f"model with a vocab.txt"
+    )
+  return model.tokenizer
+
+
+def used_pieces(
+  tokenizer: tokenization.FullTokenizer, lines: Iterable[str]
+) -> list[str]:
+  """The pieces that a text needs, in the order of the vocabulary.
+
+  Beside the pieces of the text, they are the special ones, and those of single
+  characters of the text, of which other words consist. The text is split into
+  the same pieces with them alone: WordPiece takes the longest piece that there
+  is, and all those that it took are kept.
+  """
+  used = {"[PAD]", tokenization.UNKNOWN, "[CLS]", "[SEP]", "[MASK]"}
+  for line in lines:
+    used.update(tokenizer.tokenize(line))
+  characters = {char for piece in used for char in piece.removeprefix("##")}
+  used |= characters | {"##" + char for char in characters}
+  return [piece for piece in tokenizer.vocab if piece in used]
