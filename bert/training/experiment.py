@@ -287,6 +287,7 @@ class Experiment:
       precision=settings.precision,
       gradient_checkpointing=gradient_checkpointing,
       kept_rows=self._kept_rows,
+      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
     )
 
   def _build_estimator(self):
@@ -387,9 +388,12 @@ class Experiment:
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]
     pads = self._settings.pad_to_max_length
+    changes = {}
     if pads is None and self._task.pads_training:
-      return _with(rows.input_fn, pad_to_max_length=True)
-    return rows.input_fn
+      changes["pad_to_max_length"] = True
+    if self._task.spans_batch:  # Rows of all lengths are compared.
+      changes["by_length"] = False
+    return _with(rows.input_fn, **changes)
 
   # Evaluation and prediction.
 

@@ -32,6 +32,7 @@ from bert import layers
 from bert.errors import plural
 from bert.data import files, records, sequences
 from bert.training import (
+  batch_gradients,
   checkpoints,
   estimator,
   huggingface_config,
@@ -177,6 +178,8 @@ class Task:
     has_eval_loss: whether an evaluation has a loss, from `outputs` or `score`.
       If not, its mode is PREDICT.
     needs_pooler: whether `head` reads the pooled output.
+    spans_batch: whether the loss of a row depends on others of its batch. Then
+      training calls `encode` and `batch_loss` instead of `loss`.
     truncates: whether a row of full length may have lost text, so that a dry
       run warns of many such rows.
     finds_duplicates: whether `log_data` warns of examples in both data sets.
@@ -194,6 +197,7 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
   needs_pooler = True
+  spans_batch = False
   truncates = True
   finds_duplicates = False
   style = ""
@@ -384,6 +388,28 @@ class Task:
     """The loss of each row, float [B], from what `head` returned."""
     raise NotImplementedError
 
+  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
+    """The vectors of sequences, float [R, D], from which the loss is computed.
+
+    Args:
+      ops, bert: see `head`.
+      features: the three sequences, [R, S].
+    """
+    raise NotImplementedError
+
+  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
+    """The loss of a batch, a scalar.
+
+    It does not depend on how training divides a batch: into groups of similar
+    length, micro-batches, or among devices.
+
+    Args:
+      vectors: float [B, T, D], the vector of each sequence; [B, D] if a row has
+        only one.
+      features: the features [B, ...] without the sequences.
+    """
+    raise NotImplementedError
+
   def outputs(
     self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
   ) -> Outputs:
@@ -467,6 +493,7 @@ def build_model_fn(
   precision: str = "float32",
   gradient_checkpointing: bool = False,
   kept_rows: Mapping[str, Sequence[int | None]] | None = None,
+  cuts_groups: bool = True,
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -477,12 +504,13 @@ def build_model_fn(
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.
+    cuts_groups: see `batch_gradients.compute_gradients`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
-  def compute(features, mode):
-    bert = modeling.BertModel(
+  def make_bert(features, mode):
+    return modeling.BertModel(
       config,
       mode == estimator.ModeKeys.TRAIN,
       *(as_sequences(features[name]) for name in records.SEQUENCES),
@@ -490,12 +518,26 @@ def build_model_fn(
       precision=precision,
       gradient_checkpointing=gradient_checkpointing,
     )
-    outputs = task.outputs(bert, features, mode)
+
+  def compute(features, mode):
+    outputs = task.outputs(make_bert(features, mode), features, mode)
     return outputs, _loss(outputs, features, mode)
 
   def forward(features):
     outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
     return loss, outputs.logged
+
+  def encode(sequences):
+    bert = make_bert(sequences, estimator.ModeKeys.TRAIN)
+    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
+
+  def compute_gradients(features):
+    if not task.spans_batch:
+      return micro_batches.compute_gradients(forward, features, update)
+    loss, gradients = batch_gradients.compute_gradients(
+      encode, task.batch_loss, features, update, cuts_groups
+    )
+    return loss, {}, gradients
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
@@ -509,9 +551,7 @@ def build_model_fn(
         predictions=outputs.predictions,
         loss_terms=outputs.loss_terms,
       )
-    loss, scalars, gradients = micro_batches.compute_gradients(
-      forward, features, update
-    )
+    loss, scalars, gradients = compute_gradients(features)
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
 

@@ -1,0 +1,79 @@
+"""Losses of vectors of texts, which compare the rows of a batch.
+
+All take vectors of length 1, so that their products are cosines.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+# Added to the logits that a softmax leaves out.
+_EXCLUDED = -1e9
+
+
+def ranking(
+  vectors: tf.Tensor, text_ids: tf.Tensor, scale: float, both_ways: bool
+) -> tf.Tensor:
+  """In-batch negatives: each text must find its partner among all (scalar).
+
+  The cross-entropy of a softmax over the partners of all rows, and all hard
+  negatives (Henderson et al. 2017, section 4). Candidates that are the partner
+  again, or another partner of the same text, are left out.
+
+  Args:
+    vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
+    text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
+    scale: factor of the cosines.
+    both_ways: whether the partner must find the text, too; the mean counts.
+  """
+  queries, partners = vectors[:, 0], vectors[:, 1]
+  query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
+  negatives = tf.reshape(vectors[:, 2:], [-1, vectors.shape[-1]])
+  negative_ids = tf.reshape(text_ids[:, 2:], [-1])
+  is_own = tf.eye(tf.shape(queries)[0], dtype=tf.bool)
+  same_query, same_partner = (
+    ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
+  )
+  known = (same_query | same_partner) & ~is_own
+  no_negative = partner_ids[:, tf.newaxis] == negative_ids
+  no_negative |= negative_ids == 0
+  loss = _softmax_loss(
+    scale
+    * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
+    tf.concat([known, no_negative], axis=1),
+  )
+  if not both_ways:
+    return loss
+  backward = scale * tf.matmul(partners, queries, transpose_b=True)
+  return (loss + _softmax_loss(backward, known)) / 2.0
+
+
+def _softmax_loss(logits, excluded):
+  """The mean cross-entropy; candidate i is the right one of row i."""
+  logits += tf.where(excluded, _EXCLUDED, 0.0)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=tf.range(tf.shape(logits)[0]), logits=logits
+  )
+  return tf.reduce_mean(losses)
+
+
+def cosine(cosines: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+  """The mean squared difference of cosines and scores, both [B]."""
+  return tf.reduce_mean(tf.square(cosines - scores))
+
+
+def cosent(cosines: tf.Tensor, scores: tf.Tensor, scale: float) -> tf.Tensor:
+  """log(1 + sum exp(scale (c_j - c_i))) over all pairs with score_i > score_j.
+
+  Only the order of the scores matters.
+
+  Args:
+    cosines, scores: float [B].
+    scale: factor of the cosines.
+  """
+  differences = scale * (cosines - cosines[:, tf.newaxis])  # c_j - c_i at i, j.
+  is_wrong_if_positive = scores[:, tf.newaxis] > scores
+  differences = tf.where(is_wrong_if_positive, differences, _EXCLUDED)
+  return tf.reduce_logsumexp(
+    tf.concat([tf.reshape(differences, [-1]), [0.0]], axis=0)
+  )
