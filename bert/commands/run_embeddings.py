@@ -15,7 +15,7 @@ import dataclasses
 from absl import flags
 
 from bert.errors import UserError
-from bert.tasks import embeddings, text_pairs
+from bert.tasks import embedding_losses, embeddings, retrieval, text_pairs
 from bert.tasks.features import VectorSettings, VectorTask
 from bert.training import (
   common_flags,
@@ -95,7 +95,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "loss",
     None,
-    embeddings.LOSSES,
+    embedding_losses.LOSSES,
     "ranking: each text A must find its text B among those of the whole batch "
     "and the hard negatives. cosine: the cosine must be the score, from 0 to "
     "1. cosent: pairs with a higher score must have a higher cosine. Default: "
@@ -131,13 +131,13 @@ def check_flags() -> None:
   flag_checks.check_fine_tuning_flags()
   flag_checks.check_exclusive("score_column", "label_column")
   flag_checks.require_positive("scale")
-  retrieval = [name for name in _RETRIEVAL if FLAGS[name].value]
+  given = [name for name in _RETRIEVAL if FLAGS[name].value]
   splits = flag_checks.wanted_splits()
   for split in splits:
-    if split == "dev" and retrieval:
+    if split == "dev" and given:
       flag_checks.require(*_RETRIEVAL)
-      flag_checks.check_exclusive("dev_file", *retrieval)
-    names = retrieval if split == "dev" and retrieval else [f"{split}_file"]
+      flag_checks.check_exclusive("dev_file", "qrels_file")
+    names = given if split == "dev" and given else [f"{split}_file"]
     flag_checks.require(*names)
     for name in names:
       flag_checks.require_file(name)
@@ -145,7 +145,7 @@ def check_flags() -> None:
     flag_checks.warn_of_unused("pass --loss=ranking", "both_directions")
 
 
-def read_training() -> embeddings.Training:
+def read_training() -> embedding_losses.Training:
   """How to train, by the flags.
 
   Raises:
@@ -159,7 +159,7 @@ def read_training() -> embeddings.Training:
       f"--dimensions={','.join(FLAGS.dimensions)} is not a list of whole "
       f"numbers, such as 384,192"
     ) from error
-  return embeddings.Training(
+  return embedding_losses.Training(
     loss, FLAGS.scale, FLAGS.both_directions, dimensions
   )
 
@@ -205,13 +205,13 @@ def make_experiment() -> Experiment:
   }
   training = read_training()
   if "train" in pairs:
-    embeddings.check_training(training, pairs["train"], config.hidden_size)
-  retrieval = None
+    embedding_losses.check(training, pairs["train"], config.hidden_size)
+  searched = None
   if "dev" in splits and "dev" not in pairs:
-    retrieval = text_pairs.read_retrieval(*(FLAGS[n].value for n in _RETRIEVAL))
+    searched = retrieval.read(*(FLAGS[n].value for n in _RETRIEVAL))
     paths["dev"] = FLAGS.qrels_file
   task = embeddings.EmbeddingTask(
-    settings, tokenizer, pairs, retrieval, training, paths
+    settings, tokenizer, pairs, searched, training, paths
   )
   run_settings = Settings.from_flags(
     splits,

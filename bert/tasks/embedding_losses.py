@@ -5,10 +5,92 @@ All take vectors of length 1, so that their products are cosines.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import tensorflow as tf
+
+from bert.errors import UserError
+from bert.tasks import text_pairs
+
+LOSSES = ("ranking", "cosine", "cosent")
 
 # Added to the logits that a softmax leaves out.
 _EXCLUDED = -1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+  """How vectors are trained.
+
+  Attributes:
+    loss: one of LOSSES.
+    scale: factor of the cosines, for "ranking" and "cosent".
+    both_ways: with "ranking", whether text_b must find text_a, too.
+    dimensions: the loss is the mean over the vectors cut to each of these sizes
+      (Kusupati et al. 2022); none for whole vectors.
+  """
+
+  loss: str = "ranking"
+  scale: float = 20.0
+  both_ways: bool = False
+  dimensions: tuple[int, ...] = ()
+
+
+def check(
+  training: Training, pairs: Sequence[text_pairs.Pair], size: int
+) -> None:
+  """Raises UserError if pairs and vectors do not suit a Training.
+
+  Args:
+    training: the Training.
+    pairs: the training set.
+    size: D, the size of a vector.
+  """
+  wrong = [n for n in training.dimensions if not 0 < n <= size]
+  if wrong:
+    raise UserError(
+      f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
+      f"vectors; pass smaller sizes"
+    )
+  has_scores = pairs[0].score is not None
+  given = f"--loss={training.loss}"
+  if training.loss != "ranking":
+    if not has_scores:
+      raise UserError(
+        f"{given} needs --score_column or --label_column; pass one"
+      )
+    if any(pair.negatives for pair in pairs):
+      raise UserError(f"{given} reads no --negative_column; omit it")
+    if training.loss == "cosine":
+      text_pairs.check_unit_scores(pairs)
+  elif not {pair.score for pair in pairs} <= {None, 0.0, 1.0}:
+    raise UserError(
+      f"{given} reads no scores; pass --loss=cosent, or --label_column"
+    )
+  elif not any(pair.score != 0 for pair in pairs):
+    raise UserError(
+      f"{given} trains on pairs with label 1, and all labels are 0; pass "
+      f"another file"
+    )
+
+
+def compute(
+  training: Training, vectors: tf.Tensor, text_ids: tf.Tensor, scores: tf.Tensor
+) -> tf.Tensor:
+  """The loss of a batch, a scalar.
+
+  Args:
+    training: the Training, whose dimensions are not used.
+    vectors, text_ids: see `ranking`.
+    scores: float [B].
+  """
+  if training.loss == "ranking":
+    return ranking(vectors, text_ids, training.scale, training.both_ways)
+  cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+  if training.loss == "cosine":
+    return cosine(cosines, scores)
+  return cosent(cosines, scores, training.scale)
 
 
 def ranking(

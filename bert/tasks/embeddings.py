@@ -17,52 +17,25 @@ from absl import logging
 
 from bert import metrics
 import tokenization
-from bert.errors import UserError, plural
-from bert.data import files, records, sequences, vector_index
+from bert.errors import plural
+from bert.data import files, records, sequences
 from bert.reports import embeddings as page
-from bert.tasks import embedding_losses, text_pairs
+from bert.tasks import embedding_losses, retrieval
 from bert.tasks.features import VectorSettings, VectorTask
-from bert.tasks.text_pairs import Pair, Retrieval
+from bert.tasks.embedding_losses import Training
+from bert.tasks.retrieval import Retrieval
+from bert.tasks.text_pairs import Pair
 from bert.training import ops
 from bert.training.task import Evaluation, RowSet
-
-LOSSES = ("ranking", "cosine", "cosent")
 
 # Names of the prompts of queries, and of documents, by preference.
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
-_RECALLS = (1, 5, 10, 100)
-RETRIEVAL_METRICS = (
-  *("mrr_at_10", "ndcg_at_10"),
-  *(f"recall_at_{k}" for k in _RECALLS),
-)
-
-# Queries that are compared with the corpus at a time, and documents.
-_QUERIES, _DOCUMENTS = 256, 16384
-
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"
 
 TEXT = "text"  # The axis of the texts of a row.
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-  """How vectors are trained.
-
-  Attributes:
-    loss: one of LOSSES.
-    scale: factor of the cosines, for "ranking" and "cosent".
-    both_ways: with "ranking", whether text_b must find text_a, too.
-    dimensions: the loss is the mean over the vectors cut to each of these sizes
-      (Kusupati et al. 2022); none for whole vectors.
-  """
-
-  loss: str = "ranking"
-  scale: float = 20.0
-  both_ways: bool = False
-  dimensions: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass
@@ -86,7 +59,7 @@ class EmbeddingTask(VectorTask):
       QUERY_PROMPTS and DOCUMENT_PROMPTS are put before the texts.
     tokenizer: a FullTokenizer.
     pairs: dict from split to its Pairs.
-    retrieval: a Retrieval to evaluate on, instead of that of the Pairs.
+    searched: a Retrieval to evaluate on, instead of that of the Pairs.
     training: a Training.
     paths: dict from split to its file.
   """
@@ -103,7 +76,7 @@ class EmbeddingTask(VectorTask):
     settings: VectorSettings,
     tokenizer: tokenization.FullTokenizer | None = None,
     pairs: Mapping[str, Sequence[Pair]] | None = None,
-    retrieval: Retrieval | None = None,
+    searched: Retrieval | None = None,
     training: Training | None = None,
     paths: Mapping[str, str] | None = None,
   ):
@@ -123,10 +96,10 @@ class EmbeddingTask(VectorTask):
       self._pairs["train"] = [pair for pair in train if pair.score != 0]
     dev = self._pairs.get("dev", ())
     self._is_scored = not {pair.score for pair in dev} <= {None, 0.0, 1.0}
-    self._retrieval = retrieval and retrieval.after(*prompts)
+    self._retrieval = searched and searched.after(*prompts)
     if dev and not self._is_scored:
-      self._retrieval = text_pairs.retrieval_of_pairs(dev)
-    self.metrics = ("spearman",) if self._is_scored else RETRIEVAL_METRICS
+      self._retrieval = retrieval.of_pairs(dev)
+    self.metrics = ("spearman",) if self._is_scored else retrieval.METRICS
     self._num_texts = 2 + max(
       (len(pair.negatives) for pair in self._pairs.get("train", ())), default=0
     )
@@ -202,20 +175,16 @@ class EmbeddingTask(VectorTask):
   def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
     """The mean of the loss over `dimensions`."""
     sizes = self._training.dimensions or (vectors.shape[-1],)
-    losses = [self._loss(vectors[..., :size], features) for size in sizes]
-    return tf.add_n(losses) / len(losses)
-
-  def _loss(self, vectors, features):
-    training = self._training
-    vectors = ops.TensorOps().unit_length(vectors)
-    if training.loss == "ranking":
-      return embedding_losses.ranking(
-        vectors, features[_TEXT_IDS], training.scale, training.both_ways
+    losses = [
+      embedding_losses.compute(
+        self._training,
+        ops.TensorOps().unit_length(vectors[..., :size]),
+        features[_TEXT_IDS],
+        features[_SCORE],
       )
-    cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-    if training.loss == "cosine":
-      return embedding_losses.cosine(cosines, features[_SCORE])
-    return embedding_losses.cosent(cosines, features[_SCORE], training.scale)
+      for size in sizes
+    ]
+    return tf.add_n(losses) / len(losses)
 
   # Evaluation and prediction.
 
@@ -248,14 +217,14 @@ class EmbeddingTask(VectorTask):
         _unit_vectors(vectors, texts, size)
         for texts in (self._retrieval.queries, self._retrieval.corpus)
       )
-      hits = top_k(queries, corpus, max(_RECALLS))
+      hits = retrieval.top_k(queries, corpus, max(retrieval.RECALLS))
       found = [
         page.Query(text, self._retrieval.corpus, relevant, *hits_of_query)
         for text, relevant, hits_of_query in zip(
           self._retrieval.queries, self._retrieval.relevant, hits, strict=True
         )
       ]
-      results |= retrieval_metrics(found)
+      results |= retrieval.metrics_of(found)
     results = {f"eval_{name}": value for name, value in results.items()}
     return Ranked(results, found=found, scored=scored)
 
@@ -286,79 +255,3 @@ def _cosines(vectors, pairs, size=None):
   columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)
   first, second = (_unit_vectors(vectors, texts, size) for texts in columns)
   return np.sum(first * second, axis=1)
-
-
-def top_k(
-  queries: np.ndarray, corpus: np.ndarray, k: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-  """For each query [Q, D], the k largest products, and the documents' numbers.
-
-  Of equal products, the document with the lower number comes first.
-  """
-  found = []
-  for start in range(0, len(queries), _QUERIES):
-    part = queries[start : start + _QUERIES]
-    best = vector_index.Best(len(part), k)
-    for first in range(0, len(corpus), _DOCUMENTS):
-      best.add(first, part @ corpus[first : first + _DOCUMENTS].T)
-    found += best.hits
-  return found
-
-
-def retrieval_metrics(found: Sequence[page.Query]) -> dict[str, float]:
-  """Means over the queries: MRR@10, nDCG@10, and recall@k.
-
-  They are those of trec_eval, where nDCG takes the grades themselves as gains.
-  """
-  values = {name: [] for name in RETRIEVAL_METRICS}
-  discounts = 1.0 / np.log2(np.arange(2, 12))
-  for query in found:
-    gains = np.array([query.relevant.get(n, 0.0) for n in query.documents])
-    first = np.flatnonzero(gains[:10])
-    values["mrr_at_10"].append(1.0 / (1 + first[0]) if len(first) else 0.0)
-    ideal = np.sort(list(query.relevant.values()))[::-1][:10]
-    best = np.sum(ideal * discounts[: len(ideal)])
-    gained = np.sum(gains[:10] * discounts[: len(gains[:10])])
-    values["ndcg_at_10"].append(gained / best)
-    for k in _RECALLS:
-      share = np.count_nonzero(gains[:k]) / len(query.relevant)
-      values[f"recall_at_{k}"].append(share)
-  return {name: float(np.mean(column)) for name, column in values.items()}
-
-
-def check_training(
-  training: Training, pairs: Sequence[Pair], size: int
-) -> None:
-  """Raises UserError if pairs and vectors do not suit a Training.
-
-  Args:
-    training: the Training.
-    pairs: the training set.
-    size: D, the size of a vector.
-  """
-  wrong = [n for n in training.dimensions if not 0 < n <= size]
-  if wrong:
-    raise UserError(
-      f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
-      f"vectors; pass smaller sizes"
-    )
-  has_scores = pairs[0].score is not None
-  given = f"--loss={training.loss}"
-  if training.loss != "ranking":
-    if not has_scores:
-      raise UserError(
-        f"{given} needs --score_column or --label_column; pass one"
-      )
-    if any(pair.negatives for pair in pairs):
-      raise UserError(f"{given} reads no --negative_column; omit it")
-    if training.loss == "cosine":
-      text_pairs.check_unit_scores(pairs)
-  elif not {pair.score for pair in pairs} <= {None, 0.0, 1.0}:
-    raise UserError(
-      f"{given} reads no scores; pass --loss=cosent, or --label_column"
-    )
-  elif not any(pair.score != 0 for pair in pairs):
-    raise UserError(
-      f"{given} trains on pairs with label 1, and all labels are 0; pass "
-      f"another file"
-    )

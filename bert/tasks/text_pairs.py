@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert.data import tables
 from bert.errors import UserError, shortened
-
-# Names of the columns of BEIR's files; a corpus may also have titles.
-_ID, _TEXT, _TITLE = "_id", "text", "title"
-_QRELS = ("query-id", "corpus-id", "score")
 
 
 class Pair(NamedTuple):
@@ -98,18 +94,18 @@ def read_pairs(
   for row, line in zip(table.rows, table.lines, strict=True):
     where = f"{path}:{line}"
     pair = Pair(
-      where, *(_text(row[i], f"{where}: {flag}") for i, flag in texts)
+      where, *(text_of(row[i], f"{where}: {flag}") for i, flag in texts)
     )
     if is_scored:
       pair = pair._replace(
         negatives=tuple(_negatives(row, negatives, where)),
-        score=_score(row, numbers, where, columns.label_column is not None),
+        score=score_of(row, numbers, where, columns.label_column is not None),
       )
     found.append(pair)
   return found
 
 
-def _text(value, cell):
+def text_of(value, cell):
   """The text in a cell.
 
   Raises:
@@ -129,10 +125,10 @@ def _negatives(row, indices, where):
     value = row[index]
     for text in value if isinstance(value, list) else [value]:
       if text not in (None, ""):
-        yield _text(text, f"{where}: {flag}")
+        yield text_of(text, f"{where}: {flag}")
 
 
-def _score(row, indices, where, is_label):
+def score_of(row, indices, where, is_label):
   """The score or label of a row; None without such a column."""
   for index, flag in indices:
     value = row[index]
@@ -160,109 +156,3 @@ def check_unit_scores(pairs: Sequence[Pair]) -> None:
       f"--loss=cosine needs; divide all scores by {largest:g}, or pass "
       f"--loss=cosent, which reads only their order"
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Retrieval:
-  """Queries, and the documents among which theirs are sought.
-
-  Attributes:
-    queries, corpus: texts.
-    relevant: for each query, from the index of a document to its grade.
-  """
-
-  queries: Sequence[str]
-  corpus: Sequence[str]
-  relevant: Sequence[Mapping[int, float]]
-
-  def after(self, query: str, document: str) -> Retrieval:
-    """The same with prompts before queries and documents."""
-    return Retrieval(
-      [query + text for text in self.queries],
-      [document + text for text in self.corpus],
-      self.relevant,
-    )
-
-
-def retrieval_of_pairs(pairs: Sequence[Pair]) -> Retrieval:
-  """The first texts as queries for the second ones, which are the corpus.
-
-  The second texts of pairs with the label 0 are in the corpus, too. Several
-  pairs with the same first text are one query.
-  """
-  corpus = {}
-  relevant = {}
-  for pair in pairs:
-    index = corpus.setdefault(pair.text_b, len(corpus))
-    if pair.score != 0:
-      relevant.setdefault(pair.text_a, {})[index] = 1.0
-  return Retrieval(list(relevant), list(corpus), list(relevant.values()))
-
-
-def read_retrieval(
-  queries_file: str, corpus_file: str, qrels_file: str
-) -> Retrieval:
-  """A test set in the layout of BEIR; other queries are left out.
-
-  Args:
-    queries_file: a table with `_id` and `text`.
-    corpus_file: such a table, perhaps with `title`, which comes before `text`.
-    qrels_file: a table with `query-id`, `corpus-id` and `score`, the grade of a
-      relevant document.
-
-  Raises:
-    UserError: a file or a column is missing, a text is empty, an id is given
-      twice, or the relevant ids are not those of the other files.
-  """
-  queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
-  numbers = {name: number for number, name in enumerate(corpus)}
-  relevant = {}
-  table = _table(qrels_file, _QRELS)
-  for where, row in table.named_rows():
-    ids = [str(row[name]) for name in _QRELS[:2]]
-    for name, known, file in zip(
-      ids, (queries, corpus), (queries_file, corpus_file), strict=True
-    ):
-      if name not in known:
-        raise UserError(
-          f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
-          f"or remove it"
-        )
-    grade = _score([row["score"]], [(0, "score")], where, False)
-    if grade > 0:
-      relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
-  if not relevant:
-    raise UserError(
-      f"{qrels_file}: no row has a score above 0; pass the ids of relevant "
-      f"documents"
-    )
-  return Retrieval(
-    [queries[name] for name in relevant],
-    list(corpus.values()),
-    list(relevant.values()),
-  )
-
-
-def _table(path, names):
-  """A table that has all of these columns."""
-  table = tables.read_table(path)
-  for name in names:
-    if name not in table.names:
-      raise UserError(
-        f"{path} has no column {name!r}; its columns must be {', '.join(names)}"
-      )
-  return table
-
-
-def _texts_by_id(path):
-  """The texts of a file of queries or documents."""
-  found = {}
-  for where, row in _table(path, (_ID, _TEXT)).named_rows():
-    name = str(row[_ID])
-    if name in found:
-      raise UserError(f"{where}: the _id {shortened(name)!r} occurs twice")
-    title, text = row.get(_TITLE), row[_TEXT]
-    if title and isinstance(text, str):
-      text = f"{title} {text}".strip()
-    found[name] = _text(text, f"{where}: {_TEXT}")
-  return found

@@ -33,8 +33,8 @@ def compute_gradients(
   features: Tensors,
   update: optimization.Optimization,
   cuts_groups: bool = True,
-) -> tuple[tf.Tensor, optimization.Gradients]:
-  """Loss and gradients of a batch.
+) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
+  """Loss and gradients of a batch; see `micro_batches.compute_gradients`.
 
   Args:
     encode: from three sequences [R, S] to vectors [R, D].
@@ -68,7 +68,7 @@ def compute_gradients(
   # Its gradient is that of the loss.
   if not is_divided:
     product = tf.reduce_sum(vectors * by_vector)
-    return loss, optimization.compute_gradients(product, update)
+    return loss, {}, optimization.compute_gradients(product, update)
 
   def part_of(index):
     return tf.reduce_sum(vectors_of(index) * by_vector[index]), {}
@@ -76,7 +76,7 @@ def compute_gradients(
   _, gradients = micro_batches.sum_gradients(
     part_of, texts.num_groups, (), update
   )
-  return loss, gradients
+  return loss, {}, gradients
 
 
 class _Texts:

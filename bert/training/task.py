@@ -509,41 +509,19 @@ def build_model_fn(
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
 
-  def make_bert(features, mode):
-    return modeling.BertModel(
-      config,
-      mode == estimator.ModeKeys.TRAIN,
-      *(as_sequences(features[name]) for name in records.SEQUENCES),
-      use_one_hot_embeddings,
-      precision=precision,
-      gradient_checkpointing=gradient_checkpointing,
-    )
-
-  def compute(features, mode):
-    outputs = task.outputs(make_bert(features, mode), features, mode)
-    return outputs, _loss(outputs, features, mode)
-
-  def forward(features):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
-    return loss, outputs.logged
-
-  def encode(sequences):
-    bert = make_bert(sequences, estimator.ModeKeys.TRAIN)
-    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
-
-  def compute_gradients(features):
-    if not task.spans_batch:
-      return micro_batches.compute_gradients(forward, features, update)
-    loss, gradients = batch_gradients.compute_gradients(
-      encode, task.batch_loss, features, update, cuts_groups
-    )
-    return loss, {}, gradients
+  make_bert = functools.partial(
+    _make_bert,
+    config,
+    use_one_hot_embeddings=use_one_hot_embeddings,
+    precision=precision,
+    gradient_checkpointing=gradient_checkpointing,
+  )
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
     _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode != estimator.ModeKeys.TRAIN:
-      outputs, loss = compute(features, mode)
+      outputs, loss = _compute(task, make_bert, features, mode)
       return estimator.EstimatorSpec(
         mode,
         loss=loss,
@@ -551,11 +529,48 @@ def build_model_fn(
         predictions=outputs.predictions,
         loss_terms=outputs.loss_terms,
       )
-    loss, scalars, gradients = compute_gradients(features)
+    loss, scalars, gradients = _compute_gradients(
+      task, make_bert, features, update, cuts_groups
+    )
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
 
   return model_fn
+
+
+def _make_bert(config, features, mode, **options):
+  """The encoder of a batch."""
+  return modeling.BertModel(
+    config,
+    mode == estimator.ModeKeys.TRAIN,
+    *(as_sequences(features[name]) for name in records.SEQUENCES),
+    **options,
+  )
+
+
+def _compute(task, make_bert, features, mode):
+  """The Outputs of a batch, and its loss."""
+  outputs = task.outputs(make_bert(features, mode), features, mode)
+  return outputs, _loss(outputs, features, mode)
+
+
+def _compute_gradients(task, make_bert, features, update, cuts_groups):
+  """Loss, scalars and Gradients of a training batch."""
+  mode = estimator.ModeKeys.TRAIN
+
+  def forward(features):
+    outputs, loss = _compute(task, make_bert, features, mode)
+    return loss, outputs.logged
+
+  def encode(sequences):
+    bert = make_bert(sequences, mode)
+    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
+
+  if not task.spans_batch:
+    return micro_batches.compute_gradients(forward, features, update)
+  return batch_gradients.compute_gradients(
+    encode, task.batch_loss, features, update, cuts_groups
+  )
 
 
 def _initialize(init_checkpoint, task, config, kept_rows):

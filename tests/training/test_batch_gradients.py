@@ -85,7 +85,7 @@ def whole(features, parts=1, dropout=0.0):
       vectors.append(encode(group, dropout))
   vectors = tf.reshape(tf.concat(vectors, axis=0), [ROWS, TEXTS, SIZE])
   loss = batch_loss(vectors, features)
-  return loss, optimization.compute_gradients(loss, update_in(1))
+  return loss, {}, optimization.compute_gradients(loss, update_in(1))
 
 
 def compare(found_of, expected_of, is_static):
@@ -103,7 +103,7 @@ def compare(found_of, expected_of, is_static):
   def both(features):
     with store:
       pairs = (found_of(features), expected_of(features))
-      return [(x, g.dense, g.row_norms) for x, g in pairs]
+      return [(x, g.dense, g.row_norms) for x, _, g in pairs]
 
   (loss, dense, norms), expected = both(features)
   np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
@@ -157,7 +157,7 @@ def test_groups_are_cut_to_their_longest_text():
   )
   def step(features):
     with store:
-      loss, gradients = batch_gradients.compute_gradients(
+      loss, _, gradients = batch_gradients.compute_gradients(
         encode_and_note, batch_loss, features, update_in(1)
       )
     return loss, gradients.dense
@@ -190,7 +190,7 @@ for devices, count in ((1, 1), (2, 1), (2, 2)):
       replica = tf.distribute.get_replica_context()
       start = replica.replica_id_in_sync_group * share
       mine = {{n: x[start:start + share] for n, x in features.items()}}
-      loss, gradients = test.compute(count, mine)
+      loss, _, gradients = test.compute(count, mine)
       _, norms = optimization.minimize(gradients, test.update_in(count))
     return [loss, norms["gradient norm"]]
 
