@@ -8,6 +8,7 @@ model(("It rains.", "Rain falls."))  # {"label": "1", ...}
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
   "load",
   "main",
   "register",
+  "run",
 ]
 
 if TYPE_CHECKING:
@@ -74,7 +76,25 @@ def main(task: type[Task]) -> None:
   from bert.tasks import script
 
   register(task)
-  script.command(task)
+  _, command = script.make(task)
+  command()
+
+
+def run(task: type[Task], **flags) -> dict[str, float]:
+  """Trains, evaluates and uses a task of your own; returns its metrics.
+
+  Args:
+    task: a subclass of `bert.Task`.
+    **flags: the flags of the command line, by name.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+  from bert.tasks import script
+
+  register(task)
+  run, _ = script.make(task)
+  return run(**flags)
 
 
 def __getattr__(name):
@@ -82,4 +102,7 @@ def __getattr__(name):
     from bert.training import task
 
     return getattr(task, name)
+  command = f"bert.commands.{name}"  # from bert import run_ner
+  if importlib.util.find_spec(command):
+    return importlib.import_module(command)
   raise AttributeError(f"module 'bert' has no attribute {name!r}")

@@ -223,9 +223,6 @@ def read_json(path: str, kind: type) -> dict | list | None:
   Args:
     path: the file.
     kind: expected type, dict or list.
-
-  Raises:
-    UserError: the file contains something else.
   """
   if not exists(path):
     return None
@@ -248,9 +245,6 @@ def check_settings(
     path: the file.
     found: its settings.
     known: every setting that the file may have, with a value of its type.
-
-  Raises:
-    UserError: a setting is unknown, or has another type.
   """
   unknown = sorted(found.keys() - known.keys())
   if unknown:
@@ -309,9 +303,6 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
   After an exception the temporary file is deleted and `path` is unchanged. If
   `path` is a link, the file it points to is replaced.
-
-  Raises:
-    UserError: `path` cannot be written, or another process is writing it.
   """
   path = os.fspath(path)
   if not writes(path):
@@ -386,12 +377,7 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
     UserError: another process has locked it.
   """
   for attempt in itertools.count():
-    try:
-      file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
-    except OSError as error:
-      raise UnwritableError(
-        f"{path} cannot be written: {error.strerror}; pass another path"
-      ) from error
+    file = open_to_lock(partial, path)
     with file:
       if not fcntl or _lock(file):
         yield
@@ -404,6 +390,32 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
       if not attempt:
         logging.info("Another process is writing %s; waiting for it", path)
       fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def open_to_lock(path: str, shown: str) -> BinaryIO:
+  """Opens a local file for a lock; creates it if needed, and follows no link.
+
+  A link could make this process change any file of its user.
+
+  Args:
+    path: the file.
+    shown: the name of what is written, for messages.
+
+  Raises:
+    UnwritableError: the file is a link, or cannot be written.
+  """
+
+  def opener(path, flags):
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+  try:
+    return open(path, "a+b", opener=opener)
+  except OSError as error:
+    if error.errno == errno.ELOOP:
+      reason = f"{path} is a symbolic link; delete it"
+    else:
+      reason = f"{error.strerror}; pass another path"
+    raise UnwritableError(f"{shown} cannot be written: {reason}") from error
 
 
 def _lock(file):

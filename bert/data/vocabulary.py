@@ -98,9 +98,6 @@ def learn_wordpiece(
 
   Returns:
     The special pieces, the characters, and the merged pieces by frequency.
-
-  Raises:
-    UserError: `vocab_size` is too small.
   """
   import tokenizers
 
@@ -167,9 +164,6 @@ def learn_sentencepiece(
 
   Returns:
     The content of the model file.
-
-  Raises:
-    UserError: `vocab_size` is too small, or there is too little text.
   """
   import sentencepiece
 
@@ -218,7 +212,7 @@ def report(
   if not words:
     return f"no lines held out, because there are fewer than {HELDOUT_LINES}"
   split = tokenizer.wordpiece_tokenizer.tokenize
-  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  unknown = tokenizer.unk_token
   total = sum(words.values())
   num_pieces = sum(n * len(split(word)) for word, n in words.items())
   missed = {word: n for word, n in words.items() if unknown in split(word)}

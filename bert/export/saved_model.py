@@ -70,9 +70,6 @@ class Encoder(_Encoding):
     mlm: the same with the head of masked words, if the checkpoint has it.
     vocab_file: the file of the tokenizer, an asset.
     do_lower_case: whether the model reads lower-cased text, a bool variable.
-
-  Raises:
-    UserError: the folder holds no model.
   """
 
   def __init__(self, model_dir: str):
@@ -101,7 +98,7 @@ class Encoder(_Encoding):
       "do_lower_case", [], None, tf.bool, False
     )
     path = model_folder.find_vocabulary(model_dir)
-    if path.endswith(".json"):
+    if path.endswith(".json") and model.tokenizer.splits_words:
       raise UserError(
         f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
         f"with convert_checkpoint.py --to=tensorflow, and pass the result"

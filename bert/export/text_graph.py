@@ -38,19 +38,15 @@ class GraphTokenizer(tf.Module):
 
   Attributes:
     tokenizer: the same.
-
-  Raises:
-    UserError: the tokenizer is a SentencePiece model, or a special piece is
-      missing.
   """
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):
     super().__init__("tokenizer")
     wordpiece = tokenizer.wordpiece_tokenizer
-    if isinstance(wordpiece, tokenization.SentencePieceTokenizer):
+    if not tokenizer.splits_words:
       raise UserError(
-        "the model uses SentencePiece, which TensorFlow cannot compute; "
-        "pass --part=encoder"
+        "the model has no vocabulary of word pieces, and TensorFlow cannot "
+        "compute other tokenizers; pass --part=encoder"
       )
     model_folder.check_special_pieces(tokenizer)
     self.tokenizer = tokenizer

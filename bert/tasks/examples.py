@@ -143,7 +143,7 @@ class DataProcessor:
       input_file: path of the file.
       quotechar: character that quotes a field; None for no quoting.
     """
-    text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
+    text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
       lines = text_files.split_lines(text)
       # As with csv.reader, a blank line has no field.
@@ -169,9 +169,6 @@ def convert_single_example(
     label_list: the labels, in the order of their ids, or a label type.
     max_seq_length: S. Longer texts are truncated, the longer of a pair first.
     tokenizer: a FullTokenizer.
-
-  Raises:
-    UserError: the label is unknown.
   """
   label_type = label_types.as_label_type(label_list)
   (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
@@ -212,7 +209,7 @@ def convert_example(
     label = label_id(example, label_type)
   texts = [tokenizer.tokenize(example.text_a)]
   texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
-  room = max_seq_length - (3 if texts[1] else 2)
+  room = max_seq_length - tokenizer.special.count(2 if texts[1] else 1)
   shares = sequences.share_room(*map(len, texts), room)
   parts = list(map(_parts, texts, shares, [long_text] * 2))
   was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room
@@ -242,11 +239,7 @@ def _parts(tokens, room, long_text):
 def label_id(
   example: InputExample, label_type: label_types.LabelType
 ) -> int | list[int] | float:
-  """The encoded label of an example.
-
-  Raises:
-    UserError: the label is missing or unknown; the message names the example.
-  """
+  """The encoded label of an example."""
   if example.label is None:
     raise UserError(f"{example} has no label; add one")
   try:

@@ -19,10 +19,17 @@ from bert.tasks.classification import ClassifierSettings
 from bert.tasks.examples import DataProcessor, least_length
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
-from bert.training import checkpoints, model_folder, task_file
+from bert.training import checkpoints, model_folder, run_record, task_file
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
+
+
+# Flags that a run of a trained model takes from its training by default.
+RECALLED = (
+  *("task_name", "text_a_column", "text_b_column", "label_column"),
+  *("header", "delimiter"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +88,6 @@ def make_runs(request: Request) -> list[Run]:
 
   With several seeds, results are in `seed-N/` below `output_dir`; with several
   tasks, in one subfolder per task.
-
-  Raises:
-    UserError: a task is unknown, or cannot be combined with the others.
   """
   tasks = _find_tasks(request.task_name)
   if CUSTOM not in tasks and not request.data_dir:
@@ -155,11 +159,7 @@ def check_examples(request: Request, run: Run) -> None:
 def make_task(
   request: Request, run: Run, tokenizer: tokenization.FullTokenizer
 ) -> classification.ClassificationTask:
-  """The task of a Run; a trained model sets how texts are read.
-
-  Raises:
-    UserError: the trained model has other labels, or a file is wrong.
-  """
+  """The task of a Run; a trained model sets how texts are read."""
   folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
   trained = read_trained(folder)
   trains = "train" in run.splits
@@ -208,12 +208,29 @@ def make_task(
   )
 
 
-def read_trained(folder: str | None) -> ClassifierSettings | None:
-  """The settings of the classifier in a folder; None if it holds none.
+def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
+  """How the data of a trained classifier were read: flags of its training.
 
-  Raises:
-    UserError: its task.json is damaged.
+  Args:
+    output_dir, init_checkpoint: where the model that a command uses may be.
+
+  Returns:
+    The values of RECALLED, as far as the flags.json of the model has them.
   """
+  folder = output_dir
+  if not (folder and model_folder.is_finished(folder)):
+    folder = model_folder.weights_folder(folder, init_checkpoint)
+  if not (folder and read_trained(folder)):
+    return {}
+  flags = (run_record.read_record(folder) or {"flags": {}})["flags"]
+  found = {name: flags[name] for name in RECALLED if name in flags}
+  if "task_name" in found:
+    found["task_name"] = [found["task_name"]]
+  return found
+
+
+def read_trained(folder: str | None) -> ClassifierSettings | None:
+  """The settings of the classifier in a folder; None if it holds none."""
   kind, _ = task_file.read(folder) if folder else (None, {})
   if kind != "classification":
     return None

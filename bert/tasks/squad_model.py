@@ -36,14 +36,8 @@ from bert.tasks.squad_decoding import (
   write_answers,
 )
 from bert.training import estimator, ops, task_file
-from bert.training.task import (
-  Evaluation,
-  Field,
-  Outputs,
-  RowSet,
-  Task,
-  model_fn_builder_of,
-)
+from bert.training.model_fn import model_fn_builder_of
+from bert.training.task import Evaluation, Field, Outputs, RowSet, Task
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 
@@ -438,9 +432,9 @@ class SquadTask(Task):
       results = squad_scoring.evaluate_v2(golds, texts, odds)
     else:
       results = squad_scoring.evaluate_v1(golds, texts)
-    return answers, Evaluation(
-      results, details, {"questions": len(texts)}, rows.name
-    )
+    sample = functools.partial(squad_scoring.sample, golds, texts, self._is_v2)
+    counts = {"questions": len(texts)}
+    return answers, Evaluation(results, details, counts, rows.name, sample)
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Stores the threshold with the best F1."""
@@ -493,11 +487,7 @@ def _remove_earlier(folder):
 
 
 def parse_threshold(text: str, version_2_with_negative: bool) -> float | str:
-  """The value of --null_score_diff_threshold: a number, or AUTO.
-
-  Raises:
-    UserError: it is neither, or not 0 in SQuAD 1.1.
-  """
+  """The value of --null_score_diff_threshold: a number, or AUTO."""
   flag = f"--{_THRESHOLD_KEY}={text}"
   try:
     threshold = AUTO if text == AUTO else float(text)
@@ -533,11 +523,7 @@ def write_threshold(
 
 
 def stored_threshold(folder: str | None) -> float | None:
-  """The threshold in the task.json of a folder; None without one.
-
-  Raises:
-    UserError: the file is damaged.
-  """
+  """The threshold in the task.json of a folder; None without one."""
   kind, fields = task_file.read(folder) if folder else (None, {})
   if kind != SquadTask.kind:
     return None
@@ -553,9 +539,6 @@ def read_threshold(
   Args:
     folders: folders, or None.
     weights: see SquadTask; thresholds of other models are ignored.
-
-  Raises:
-    UserError: there is none, or the file is damaged.
   """
   folders = list(dict.fromkeys(filter(None, folders)))
   for folder in folders:

@@ -1,7 +1,7 @@
 """Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
-    settings = Settings.from_flags(["train", "dev"])
-    model = ModelFiles(config, model_flags.release_files(config))
+    settings = Settings(flags, ["train", "dev"])
+    model = ModelFiles(config, model_flags.release_files(flags, config))
     results = Experiment(task, model, settings).run()
 
 `bert/training/task.py` defines the interface of a task.
@@ -24,7 +24,7 @@ from absl import logging
 import modeling
 from bert.errors import UserError, plural
 from bert.data import files, records
-from bert.reports import training_page
+from bert.reports import training_page, verdict
 from bert.training import (
   best_checkpoint,
   checkpoints,
@@ -46,7 +46,8 @@ from bert.training import (
 )
 from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
-from bert.training.task import RowSet, Task, build_model_fn
+from bert.training.model_fn import build_model_fn
+from bert.training.task import RowSet, Task
 
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -74,9 +75,6 @@ class Experiment:
     task: a Task.
     model: its ModelFiles.
     settings: Settings.
-
-  Raises:
-    UserError: a flag or a file is wrong.
   """
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):
@@ -108,7 +106,7 @@ class Experiment:
       )
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
-      run_record.check_record(settings.output_dir, self._record)
+      self._record.check(settings.output_dir)
 
   def _check_init_checkpoint(self):
     settings, task = self._settings, self._task
@@ -128,19 +126,17 @@ class Experiment:
     if folder and not settings.do_train:
       start_checks.check_reads_as_trained(self._model_files.contents, folder)
       if self._is_trained and not model_folder.is_finished(folder):
-        run_record.check_same_vocabulary(folder, self._record)
+        self._record.check_vocabulary(folder)
 
   @functools.cached_property
   def _record(self):
-    """The content of flags.json of this run."""
+    """The RunRecord of this run."""
     settings, task = self._settings, self._task
-    named = {
-      **settings.flags,
-      "task_name": task.name,
-      # False for a task whose test set the model of another one predicts.
-      "do_train": settings.do_train,
-    }
-    return run_record.make_record(named, task.data_hashes())
+    # False for a task whose test set the model of another one predicts.
+    used = settings.flags.changed(
+      task_name=task.name, do_train=settings.do_train
+    )
+    return run_record.RunRecord(used, task.data_hashes())
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -159,8 +155,8 @@ class Experiment:
       devices.hosts_end_together(settings.strategy),
     ):
       self._read_output_dir()  # Another process may have just left it.
-      record = self._kept_record = run_record.keep_record(
-        settings.output_dir, self._record, settings.do_train, self._is_trained
+      record = self._kept_record = self._record.keep(
+        settings.output_dir, settings.do_train, self._is_trained
       )
       self._make_row_sets()
       model = self._build_estimator()
@@ -175,7 +171,8 @@ class Experiment:
       if evaluations or settings.do_train:
         self._report(evaluations, record)
       for rows in self._row_sets.get("test", ()):
-        self._predict(model, rows, record)
+        scored = self._predict(model, rows, record)
+        results |= {name + rows.suffix: v for name, v in scored.items()}
     return results
 
   def _read_output_dir(self):
@@ -218,7 +215,11 @@ class Experiment:
         for suffix in examples
         if split != "dev" or uses_dev
       ]
-    self._task.log_data(self._row_sets)
+    with data_checks.collected_warnings() as self._data_warnings:
+      self._task.log_data(self._row_sets)
+      for rows in self._row_sets.get("train", ()):
+        files_of_model = self._model_files.contents
+        data_checks.log_data_checks(rows, files_of_model, self._task)
 
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set to a file in the output folder."""
@@ -276,23 +277,9 @@ class Experiment:
       count = sum(map(len, self._task.features(examples, is_training=True)))
     self._settings.check_num_steps(count, self._task.epoch_counts_rows)
 
-  def _build_model_fn(self, update, gradient_checkpointing):
-    settings = self._settings
-    return build_model_fn(
-      self._task,
-      self._model_files.config,
-      settings.init_checkpoint,
-      update,
-      use_one_hot_embeddings=settings.use_tpu,
-      precision=settings.precision,
-      gradient_checkpointing=gradient_checkpointing,
-      kept_rows=self._kept_rows,
-      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
-    )
-
   def _build_estimator(self):
     settings = self._settings
-    self._update = None
+    update = None
     if settings.do_train:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
@@ -300,11 +287,20 @@ class Experiment:
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_hidden_layers
-      self._update = settings.make_optimization(steps, num_layers)
-    model_fn = self._build_model_fn(
-      self._update, settings.gradient_checkpointing
+      update = settings.make_optimization(steps, num_layers)
+    self._make_model_fn = functools.partial(
+      build_model_fn,
+      self._task,
+      self._model_files.config,
+      settings.init_checkpoint,
+      update,
+      settings.use_tpu,
+      settings.precision,
+      settings.gradient_checkpointing,
+      self._kept_rows,
+      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
     )
-    return estimator.Estimator(model_fn, settings.run_config())
+    return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
   def _train_or_load(self, model):
     """Trains the model, or loads the finished or best one of a training."""
@@ -374,9 +370,7 @@ class Experiment:
   def _before_updates(self, model):
     """Notes changed flags, and deletes what describes other weights."""
     folder = self._settings.output_dir
-    run_record.note_changes(
-      folder, self._kept_record, self._record["flags"], model.global_step
-    )
+    self._record.note_changes(folder, self._kept_record, model.global_step)
     self._task.before_updates(folder)
     if not self._best or not model.global_step:
       # A history in this folder is of another training.
@@ -442,7 +436,7 @@ class Experiment:
     return evaluation
 
   def _predict(self, model, rows, record):
-    """Writes the predictions, and evaluates them if labels are known."""
+    """Writes the predictions; returns their metrics, if labels are known."""
     size, folder = self._settings.predict_batch_size, self._settings.output_dir
     predictions = _by_example(self._predictions(model, rows, size), rows)
     answers = self._answers(rows, predictions)
@@ -451,6 +445,7 @@ class Experiment:
       evaluation.results["global_step"] = model.global_step
       self._write_results(rows.suffix, evaluation)
       self._report([evaluation], record)
+    return evaluation.results if evaluation else {}
 
   def _predictions(self, model, rows, size, mode=estimator.ModeKeys.PREDICT):
     """Yields the predictions of each row, which must be finite."""
@@ -470,6 +465,11 @@ class Experiment:
     folder, task = self._settings.output_dir, self._task
     if not task.kind:
       return
+    verdicts = {}
+    for evaluation in evaluations:
+      sample = evaluation.sample and evaluation.sample()
+      if sample:
+        verdicts[evaluation.name] = verdict.judge(sample)
     training_page.write_run(
       folder,
       task.name,
@@ -478,8 +478,14 @@ class Experiment:
       summaries.read_scalars(folder),
       record,
       task.style,
+      verdicts=verdicts,
+      warnings=self._data_warnings,
     )
     task.finish(folder, evaluations)
+    for name, judged in verdicts.items():
+      logging.info("%s: %s", name, judged)
+      for line in judged.advice:
+        logging.info("%s", line)
 
   def _write_results(self, suffix, evaluation):
     stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
@@ -490,82 +496,54 @@ class Experiment:
   def _make_plan(self) -> plan.Plan:
     """What the training would take, with some steps of it; leaves no file."""
     with tempfile.TemporaryDirectory() as folder:
-      self._settings = dataclasses.replace(self._settings, output_dir=folder)
+      self._settings = self._settings.changed(output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      data_checks.log_data_checks(rows, self._model_files.contents, self._task)
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)
-      memory.reset_peak()
-      process, available = memory.used_bytes(), memory.available_bytes()
-      earlier_peak = memory.peak_bytes()
-      model = self._build_estimator()
-      found = self._predict_memory(model, process)
-      if available is not None:
-        found = dataclasses.replace(found, limit=process + available)
-      # All hosts make a step, or none.
-      if not all(devices.exchange(self._settings.strategy, found.fits)):
-        if found.fits:
-          logging.warning("Another host lacks memory, so no step is measured")
-        return found
-      found = self._measure(model, found)
-    if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
-      return dataclasses.replace(found, peak=None)
-    return found
+      return self._measure(rows)
 
-  def _predict_memory(self, model, process):
-    """The Plan without measurements."""
-    settings = self._settings
-    micro_batches = settings.gradient_accumulation_steps
-    size = settings.train_batch_size // settings.num_replicas // micro_batches
-    (rows,) = self._row_sets["train"]
-    params = {"batch_size": size, "pad_to_max_length": True}
-    spec = rows.input_fn(params).element_spec
-    update = dataclasses.replace(
-      self._update, gradient_accumulation_steps=1, compiles_gradients=False
-    )
-
-    def row_bytes(checkpointing):
-      model_fn = self._build_model_fn(update, checkpointing)
-      return memory.activation_bytes(model.trace(model_fn, spec)) / size
-
-    num_layers = self._model_files.config.num_hidden_layers
-    row = row_bytes(False)
-    # One layer at a time is computed again.
-    checkpointed = row_bytes(True) + row / num_layers
-    weights = model.weights
-    trained = [n for n in weights if self._update.layer_rates(n)]
-    predicted = plan.Memory(
-      process=process,
-      weights=_float32_bytes(weights.values()),
-      trained=_float32_bytes(weights[name] for name in trained),
-      row=checkpointed if settings.gradient_checkpointing else row,
-      rows=size,
-      is_accumulated=micro_batches > 1,
-    )
-    return plan.Plan(
+  def _measure(self, rows):
+    """The Plan of a training on a RowSet."""
+    settings, config = self._settings, self._model_files.config
+    process, available = memory.used_bytes(), memory.available_bytes()
+    model = self._build_estimator()
+    pads = _with(rows.input_fn, pad_to_max_length=True)
+    batch = next(iter(pads({"batch_size": 8 * settings.num_replicas})))
+    shapes = modeling.variable_shapes(config) | self._task.head_shapes(config)
+    found = plan.Plan(
       num_steps=self._num_train_steps,
       batch_size=settings.train_batch_size,
       num_devices=settings.num_replicas,
-      micro_batches=micro_batches,
-      length=spec["input_ids"].shape[-1],
-      memory=predicted,
-      checkpointed=dataclasses.replace(predicted, row=checkpointed),
+      micro_batches=settings.gradient_accumulation_steps,
+      length=batch["input_ids"].shape[-1],
+      num_parameters=sum(map(math.prod, shapes.values())),
+      peaks=plan.peaks_of_rows(
+        self._make_model_fn,
+        settings.run_config(),
+        {name: value.numpy() for name, value in batch.items()},
+        settings.train_batch_size
+        // settings.num_replicas
+        // settings.gradient_accumulation_steps,
+      ),
+      limit=None if available is None else process + available,
     )
-
-  def _measure(self, model, found):
-    """The Plan with time and memory of some steps."""
-    size, input_fn = self._settings.train_batch_size, self._train_input_fn()
+    # All hosts make a step, or none.
+    if not all(devices.exchange(settings.strategy, found.fits())):
+      if found.fits():
+        logging.warning("Another host lacks memory, so no step is measured")
+      return found
     # The peak is that of a batch whose longest row has the full length.
+    memory.reset_peak()
+    earlier = memory.peak_bytes()
+    size, input_fn = settings.train_batch_size, self._train_input_fn()
     model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
     peak = memory.peak_bytes()
     seconds = model.time_steps(input_fn, size, 20)
+    # That of an earlier task cannot be reset.
+    peak = peak if peak > earlier else None
     return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
-
-
-def _float32_bytes(tensors):
-  return 4 * sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def _with(input_fn, **changes):

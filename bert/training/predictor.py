@@ -33,7 +33,8 @@ from bert.training import (
   runtimes,
   termination,
 )
-from bert.training.task import Task, as_sequences
+from bert.training.model_fn import encode
+from bert.training.task import Task
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -59,10 +60,6 @@ class Predictor:
     use_one_hot_embeddings: see BertModel.
     runtime: what computes the encoder: "tensorflow", or another that
       `engines.load_engine` knows.
-
-  Raises:
-    UserError: the precision or the runtime is unknown; or checkpoint,
-      vocabulary, batch size or `spec` do not fit.
   """
 
   def __init__(
@@ -189,7 +186,14 @@ class Predictor:
       features: the features in the spec.
     """
     with self._store, kernels.forward_only():
-      return self._head(self._encode(features), features)
+      bert = encode(
+        self._config,
+        features,
+        False,
+        self._use_one_hot_embeddings,
+        self._precision,
+      )
+      return self._head(bert, features)
 
   def _head(self, bert, features):
     """What the task's answers are made of."""
@@ -312,16 +316,6 @@ class Predictor:
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)
       return self._head(batch, features)
-
-  def _encode(self, features):
-    """The encoder of a batch."""
-    return modeling.BertModel(
-      self._config,
-      False,
-      *(as_sequences(features[name]) for name in records.SEQUENCES),
-      self._use_one_hot_embeddings,
-      precision=self._precision,
-    )
 
   def _check_sizes(self):
     length = self._spec["input_mask"].shape[-1]

@@ -7,7 +7,6 @@ predictions. `bert/training/experiment.py` implements all other steps.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -26,13 +25,12 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-import optimization
 import tokenization
 from bert import layers
 from bert.errors import plural
 from bert.data import files, records, sequences
+from bert.reports import verdict
 from bert.training import (
-  batch_gradients,
   checkpoints,
   estimator,
   huggingface_config,
@@ -77,12 +75,15 @@ class Evaluation:
     details: more for eval_results.json.
     counts: more numbers for the top of report.html.
     name: the data set, such as "dev set".
+    sample: returns the rows that the main metric rests on, for its range; None
+      if it is unknown.
   """
 
   results: dict[str, float]
   details: Mapping = dataclasses.field(default_factory=dict)
   counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
   name: str = "dev set"
+  sample: Callable[[], verdict.Sample | None] | None = None
 
 
 @dataclasses.dataclass
@@ -255,9 +256,6 @@ class Task:
     """The example of one input, its parts in the order of `inputs`.
 
     The default is a dict by their names.
-
-    Raises:
-      UserError: the model cannot read it.
     """
     names = (field.name for field in self.inputs)
     return dict(zip(names, parts, strict=True))
@@ -265,7 +263,8 @@ class Task:
   def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
     """The three sequences of a text or a pair, truncated to fit."""
     a, b = (self.tokenizer.tokenize(text) for text in (text_a, text_b))
-    room = self.settings.max_seq_length - (3 if b else 2)
+    special = self.tokenizer.special.count(2 if b else 1)
+    room = self.settings.max_seq_length - special
     kept_a, kept_b = sequences.share_room(len(a), len(b), room)
     texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
     return sequences.input_row(self.tokenizer, *texts)
@@ -364,9 +363,6 @@ class Task:
 
     It is called before the other methods, and may complete the settings.
     "train" has exactly one data set.
-
-    Raises:
-      UserError: a file is missing or wrong.
     """
     raise NotImplementedError
 
@@ -433,9 +429,6 @@ class Task:
 
     It is called before the first update, unless none is left to make, and
     before each evaluation that may replace the best weights.
-
-    Raises:
-      UserError: the run needs such a file.
     """
 
   # Evaluation and prediction.
@@ -482,170 +475,6 @@ def label_fields(labels: Sequence[str]) -> dict:
     "id2label": {str(index): label for index, label in enumerate(labels)},
     "label2id": {label: index for index, label in enumerate(labels)},
   }
-
-
-def build_model_fn(
-  task: Task,
-  config: modeling.BertConfig,
-  init_checkpoint: str | None,
-  update: optimization.Optimization | None,
-  use_one_hot_embeddings: bool = False,
-  precision: str = "float32",
-  gradient_checkpointing: bool = False,
-  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
-  cuts_groups: bool = True,
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of a task, for `estimator.Estimator`.
-
-  Args:
-    task: a Task.
-    config: a BertConfig.
-    init_checkpoint: initial weights, or None.
-    update: how to train; None if the model is only used.
-    use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-    kept_rows: see `checkpoints.load_weights`.
-    cuts_groups: see `batch_gradients.compute_gradients`.
-  """
-  if update is not None and precision == "float16":
-    update = dataclasses.replace(update, loss_scaling=True)
-
-  make_bert = functools.partial(
-    _make_bert,
-    config,
-    use_one_hot_embeddings=use_one_hot_embeddings,
-    precision=precision,
-    gradient_checkpointing=gradient_checkpointing,
-  )
-
-  def model_fn(features, labels, mode, params):
-    del labels, params  # Labels are among the features.
-    _initialize(init_checkpoint, task, config, kept_rows or {})
-    if mode != estimator.ModeKeys.TRAIN:
-      outputs, loss = _compute(task, make_bert, features, mode)
-      return estimator.EstimatorSpec(
-        mode,
-        loss=loss,
-        eval_metrics=(functools.partial(_score, task), outputs.predictions),
-        predictions=outputs.predictions,
-        loss_terms=outputs.loss_terms,
-      )
-    loss, scalars, gradients = _compute_gradients(
-      task, make_bert, features, update, cuts_groups
-    )
-    train_op, logged = optimization.minimize(gradients, update)
-    return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
-
-  return model_fn
-
-
-def _make_bert(config, features, mode, **options):
-  """The encoder of a batch."""
-  return modeling.BertModel(
-    config,
-    mode == estimator.ModeKeys.TRAIN,
-    *(as_sequences(features[name]) for name in records.SEQUENCES),
-    **options,
-  )
-
-
-def _compute(task, make_bert, features, mode):
-  """The Outputs of a batch, and its loss."""
-  outputs = task.outputs(make_bert(features, mode), features, mode)
-  return outputs, _loss(outputs, features, mode)
-
-
-def _compute_gradients(task, make_bert, features, update, cuts_groups):
-  """Loss, scalars and Gradients of a training batch."""
-  mode = estimator.ModeKeys.TRAIN
-
-  def forward(features):
-    outputs, loss = _compute(task, make_bert, features, mode)
-    return loss, outputs.logged
-
-  def encode(sequences):
-    bert = make_bert(sequences, mode)
-    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
-
-  if not task.spans_batch:
-    return micro_batches.compute_gradients(forward, features, update)
-  return batch_gradients.compute_gradients(
-    encode, task.batch_loss, features, update, cuts_groups
-  )
-
-
-def _initialize(init_checkpoint, task, config, kept_rows):
-  """Makes the variables start from a checkpoint, which may lack the task's."""
-  head_shapes = task.head_shapes(config)
-  wanted = modeling.variable_shapes(config) | head_shapes
-  optional = {*head_shapes, *checkpoints.POOLER}
-  checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
-
-
-def model_fn_builder_of(
-  make_task: Callable[[modeling.BertConfig], Task],
-) -> Callable[..., Callable[..., estimator.EstimatorSpec]]:
-  """The original's `model_fn_builder` for a task.
-
-  Args:
-    make_task: creates the task for a BertConfig.
-  """
-
-  def model_fn_builder(
-    bert_config,
-    init_checkpoint,
-    learning_rate,
-    num_train_steps,
-    num_warmup_steps,
-    use_tpu,
-    use_one_hot_embeddings,
-    precision="float32",
-  ):
-    """The `model_fn` of a task, for `estimator.Estimator`.
-
-    Args:
-      bert_config: a BertConfig.
-      init_checkpoint: initial weights, or None.
-      learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-      use_tpu: has no effect; the strategy knows the device.
-      use_one_hot_embeddings, precision: see BertModel.
-    """
-    del use_tpu
-    return build_model_fn(
-      make_task(bert_config),
-      bert_config,
-      init_checkpoint,
-      optimization.Optimization(
-        learning_rate, num_train_steps, num_warmup_steps
-      ),
-      use_one_hot_embeddings,
-      precision,
-    )
-
-  return model_fn_builder
-
-
-def _score(task, **predictions):
-  """The metrics of predictions, arrays [rows, ...], of one row per example."""
-  rows = [[row] for row in sequences.rows_of(predictions)]
-  row_set = RowSet("dev", "", None, None, len(rows))
-  answers = (task.answer(None, row) for row in rows)
-  return task.score(row_set, answers).results
-
-
-def as_sequences(ids: tf.Tensor) -> tf.Tensor:
-  """[B, ..., S] as [rows, S]: each of an example's sequences is a row."""
-  if ids.shape.rank == 2:
-    return ids
-  return tf.reshape(ids, [-1, modeling.get_shape_list(ids)[-1]])
-
-
-def _loss(outputs, features, mode):
-  """The loss of a batch, or None without labels."""
-  if outputs.loss is not None or outputs.per_example_loss is None:
-    return outputs.loss
-  if mode == estimator.ModeKeys.TRAIN:
-    return tf.reduce_mean(outputs.per_example_loss)
-  return estimator.mean_over_real_rows(outputs.per_example_loss, features)
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -197,7 +197,6 @@ USER_SCRIPT = """
 import os
 import run_classifier
 import tokenization
-from bert.training import startup
 
 class MoodProcessor(run_classifier.DataProcessor):
   def get_train_examples(self, data_dir):
@@ -225,7 +224,7 @@ class MoodProcessor(run_classifier.DataProcessor):
     return examples
 
 run_classifier.PROCESSORS["mood"] = MoodProcessor
-startup.run(run_classifier.main, run_classifier.define_flags)
+run_classifier.command()
 """
 
 
@@ -659,7 +658,7 @@ def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
     assert f"{path}: {windows} rows of {count} examples" in log
 
 
-def test_a_dry_run_predicts_memory_and_leaves_nothing(files, tmp_path):
+def test_a_dry_run_measures_memory_and_leaves_nothing(files, tmp_path):
   # All batches have one shape, and share a program.
   changes = {"train_batch_size": 16, "pad_to_max_length": True}
   command = tiny_task.flags(files, tmp_path / "out", **changes)
@@ -673,8 +672,8 @@ def test_a_dry_run_predicts_memory_and_leaves_nothing(files, tmp_path):
     float(re.search(rf"{name} peak +(.*) GB", printed)[1])
     for name in ("predicted", "measured")
   )
-  # A fork maps memory that it shares later than a process of its own.
-  assert 0.5 < predicted / measured < 1.5
+  # This fork shares memory with its parent; the measuring processes do not.
+  assert 0.5 < predicted / measured < 2.5
   assert sizes["steps"] == "5"  # 40 rows, twice, 16 at a time.
   config = json.loads((files / "model" / "bert_config.json").read_text())
   shapes = modeling.variable_shapes(modeling.BertConfig.from_dict(config))

@@ -1,0 +1,286 @@
+"""Finds the texts that are nearest in meaning to a query.
+
+    python search_texts.py --index=/tmp/faq_index --model_dir=/tmp/faq \\
+      --input_file=faq.csv --text_column=answer
+    python search_texts.py --index=/tmp/faq_index --query="Where is my order?"
+
+The first command writes the vectors of texts to a folder, or adds them to those
+that are there. The second one searches them. docs/embeddings.md describes the
+files, reranking, and how to mine negatives for training.
+"""
+
+import contextlib
+import functools
+import json
+import time
+from collections.abc import Iterator
+
+from absl import logging
+
+from bert.errors import UserError, plural
+from bert.data import files, hnsw, progress, text_files, vector_index
+from bert.tasks import loaded_model, search, terminal
+from bert.tasks.search import Hit, Searcher
+from bert.training import flag_table, runtimes, startup
+from bert.training.flags import (
+  COUNT,
+  PATH,
+  SHARE,
+  Flag,
+  Flags,
+  check_standard_output,
+  table,
+)
+
+# What a command does with the index; one of these flags is required.
+_ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
+
+# Queries of a file that are searched together.
+_QUERIES = 1024
+
+# fmt: off
+FLAGS = table(
+  flag_table.model_dir(
+    "run_embeddings.py", " Default: the model of the index."
+  ),
+  (
+    flag_table.RUNTIME,
+    Flag("index", None, "Folder of the vectors, which --input_file writes.",
+         kind=PATH),
+    Flag("input_file", None,
+         "Texts to add: a table (.tsv, .csv, .jsonl, each also with .gz), or "
+         "any other file with a text on each line. Rows replace those with "
+         "their ids; texts that the index has already are not encoded again.",
+         kind=PATH),
+    Flag("text_column", "text", "Column of the text in --input_file."),
+    Flag("id_column", None,
+         "Column of the id in --input_file. Default: id, if there is one; "
+         "else rows get a hash of their content."),
+    Flag("query", None, "Text to search for."),
+    Flag("query_file", None,
+         "File with a query on each line; - is standard input.", kind=PATH),
+    Flag("interactive", False, "Ask for queries."),
+    Flag("top_k", 10, "Number of texts to find for each query.", check=COUNT),
+    Flag("reranker", None,
+         "Folder of a classifier or regression of pairs, such as a "
+         "cross-encoder, that reorders the texts.", kind=PATH),
+    Flag("relevant_label", None,
+         "Label that the reranker gives to matching pairs. Default: the "
+         "second of two."),
+    Flag("candidates", 50,
+         "Number of texts that --reranker reorders, or that --mine_negatives "
+         "chooses from.", check=COUNT),
+    Flag("mine_negatives", None,
+         "Table of pairs. For each pair, texts of the index that are near the "
+         "first text, but not right, are written to --output_file, for "
+         "training.", kind=PATH),
+    Flag("text_a_column", "text_a",
+         "Column of the first text in --mine_negatives."),
+    Flag("text_b_column", "text_b",
+         "Column of the right text in --mine_negatives."),
+    Flag("num_negatives", 1, "Number of wrong texts for each pair.",
+         check=COUNT),
+    Flag("max_negative_share", 0.95,
+         "Texts with a larger share of the score of the right text are not "
+         "used as negatives, as they may be right, too.", check=SHARE),
+    Flag("output_file", None,
+         "JSON Lines to write; - is standard output. Default: text on "
+         "standard output.", kind=PATH),
+    Flag("batch_size", 32, "Texts per batch of the model.", check=COUNT),
+    Flag("remove_ids", [], "Ids of rows to remove from the index."),
+    Flag("dtype", None,
+         "Type of the vectors of a new index. Default: float16, which takes "
+         "half of the space.", choices=tuple(vector_index.DTYPES)),
+    Flag("ann", None,
+         "Search approximately, by graphs, which are made once. For millions "
+         "of texts.", choices=("hnsw",)),
+    flag_table.PRECISION.but(
+      default=None,
+      help="Precision of the layers. Default: float32, or as --runtime says.",
+    ),
+  ),
+)
+# fmt: on
+
+
+def check_flags(flags: Flags) -> None:
+  """Raises UserError if flags are missing or contradict each other."""
+  flags.require("index")
+  flags.check_exclusive(*_ACTIONS, "input_file")
+  flags.check_exclusive(*_ACTIONS, "remove_ids")
+  if flags.query is not None and not flags.query.strip():
+    raise UserError("--query is empty; pass a text")
+  if not any(flags[n] for n in (*_ACTIONS, "input_file", "remove_ids")):
+    raise UserError(
+      "nothing to do; pass --query, --query_file or --interactive, or "
+      "--input_file to write an index"
+    )
+  for name in ("input_file", "query_file", "mine_negatives"):
+    if flags[name] not in (None, text_files.STREAM):
+      flags.require_file(name)
+  if flags.mine_negatives:
+    flags.require("output_file")
+    if flags.reranker:
+      raise UserError("--reranker has no effect on --mine_negatives; omit it")
+  runtimes.check_runtime(flags.runtime, flags.precision)
+  if flags.output_file in (None, text_files.STREAM):
+    check_standard_output()
+  else:
+    read = [flags.input_file, flags.query_file, flags.mine_negatives]
+    flags.check_output_files("output_file", [flags.output_file], read)
+
+
+def _options(flags):
+  """Options of `loaded_model.load`."""
+  names = ("batch_size", "precision", "runtime")
+  return {name: flags[name] for name in names}
+
+
+def write_index(flags: Flags) -> dict[str, int]:
+  """Adds and removes rows; returns how many texts there are, and are new."""
+  rows = []
+  if flags.input_file:
+    rows = search.read_rows(
+      flags.input_file, flags.text_column, flags.id_column
+    )
+  model_dir = flags.model_dir
+  if not model_dir:
+    if not files.exists(f"{flags.index}/{vector_index.NAME}"):
+      flags.require("model_dir")
+    model_dir = vector_index.VectorIndex(flags.index).header.model
+  model = loaded_model.load(model_dir, **_options(flags))
+  start = time.monotonic()
+  with progress.bar(total=len(rows), unit="text") as bar:
+    encoded, total = search.change(
+      flags.index, model, rows, flags.remove_ids, flags.dtype, bar.update
+    )
+  logging.info(
+    "%s has %s; %d were encoded in %.1f s",
+    flags.index,
+    plural(total, "text"),
+    encoded,
+    time.monotonic() - start,
+  )
+  if flags.ann:
+    hnsw.Graphs(vector_index.VectorIndex(flags.index))
+  return {"texts": total, "encoded": encoded}
+
+
+def queries(flags: Flags, searcher: Searcher) -> Iterator[list[str]]:
+  """Yields lists of queries as they arrive."""
+  if flags.query:
+    yield [search.check_query(searcher.model, flags.query, "--query")]
+    return
+  with text_files.open_input(flags.query_file) as (reader, name):
+    for lines in text_files.lines_as_they_come(reader, name, _QUERIES):
+      yield [
+        search.check_query(searcher.model, text, where) for where, text in lines
+      ]
+
+
+def describe(flags: Flags, query: str, hits: list[Hit]) -> str:
+  """The hits of a query, for the terminal."""
+  lines = [query] if flags.query_file else []
+  for hit in hits:
+    lines.append(f"{hit.score:7.4f}  {hit.row.text}")
+    lines += [f"{'':9}{name}: {v}" for name, v in hit.row.fields.items()]
+  return "\n".join(lines)
+
+
+def to_json(query: str, hits: list[Hit]) -> str:
+  """The hits of a query as a line of JSON."""
+  found = {"query": query, "hits": [hit.to_dict() for hit in hits]}
+  return json.dumps(found, ensure_ascii=False)
+
+
+def converse(flags: Flags, searcher: Searcher) -> None:
+  """Asks for queries until there are no more."""
+  while True:
+    try:
+      query = terminal.ask("> ")
+    except EOFError:
+      print()  # The shell's prompt starts on a new line.
+      return
+    if query.strip():
+      try:
+        search.check_query(searcher.model, query, "the query")
+        print(describe(flags, query, *searcher([query], flags.top_k)))
+      except UserError as error:
+        print(f"error: {error}")
+
+
+@contextlib.contextmanager
+def open_output(flags: Flags):
+  """Yields a function that writes a line to --output_file."""
+  if flags.output_file in (None, text_files.STREAM):
+    # Whoever sends queries through a pipe may wait for each answer.
+    yield functools.partial(print, flush=True)
+    return
+  with files.open_atomic(flags.output_file, "w") as writer:
+    yield lambda line: writer.write(line + "\n")
+
+
+def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
+  """Writes pairs with negatives to --output_file; returns their number."""
+  pairs = search.read_pairs(
+    flags.mine_negatives, flags.text_a_column, flags.text_b_column
+  )
+  mined = search.mine_negatives(
+    searcher,
+    pairs,
+    flags.num_negatives,
+    flags.candidates,
+    flags.max_negative_share,
+  )
+  count = rows = 0
+  with (
+    open_output(flags) as write,
+    progress.bar(mined, total=len(pairs)) as bar,
+  ):
+    for first, second, negatives in bar:
+      count += bool(negatives)
+      for negative in negatives:
+        row = {"text_a": first, "text_b": second, "negative": negative}
+        write(json.dumps(row, ensure_ascii=False))
+        rows += 1
+  logging.info(
+    "%s: %s for %d of %s; the others have no text near enough",
+    flags.output_file,
+    plural(rows, "negative"),
+    count,
+    plural(len(pairs), "pair"),
+  )
+  return {"negatives": rows}
+
+
+def main(flags: Flags) -> dict[str, int]:
+  check_flags(flags)
+  if flags.input_file or flags.remove_ids:
+    return write_index(flags)
+  searcher = search.load_searcher(
+    flags.index,
+    flags.model_dir,
+    flags.ann,
+    flags.reranker,
+    flags.relevant_label,
+    flags.candidates,
+    **_options(flags),
+  )
+  if flags.mine_negatives:
+    return mine(flags, searcher)
+  if flags.interactive:
+    converse(flags, searcher)
+    return {}
+  form = functools.partial(describe, flags)
+  if flags.output_file:
+    form = to_json
+  count = 0
+  with open_output(flags) as write:
+    for group in queries(flags, searcher):
+      for query, hits in zip(group, searcher(group, flags.top_k), strict=True):
+        write(form(query, hits))
+        count += 1
+  return {"queries": count}
+
+
+run, command = startup.script(main, FLAGS)
