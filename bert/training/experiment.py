@@ -298,6 +298,7 @@ class Experiment:
       settings.precision,
       settings.gradient_checkpointing,
       self._kept_rows,
+      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
     )
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
@@ -388,9 +389,12 @@ class Experiment:
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]
     pads = self._settings.pad_to_max_length
+    changes = {}
     if pads is None and self._task.pads_training:
-      return _with(rows.input_fn, pad_to_max_length=True)
-    return rows.input_fn
+      changes["pad_to_max_length"] = True
+    if self._task.spans_batch:  # Rows of all lengths are compared.
+      changes["by_length"] = False
+    return _with(rows.input_fn, **changes)
 
   # Evaluation and prediction.
 
