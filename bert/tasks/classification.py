@@ -37,7 +37,7 @@ from bert.tasks.examples import (
   without_label,
 )
 from bert import metrics
-from bert.training import estimator, huggingface_config, ops
+from bert.training import distillation, estimator, huggingface_config, ops
 from bert.training.task import (
   Field,
   Outputs,
@@ -325,6 +325,26 @@ class ClassificationTask(Task):
     axes = (self.label_type.num_outputs,)
     return {"logits": axes, "probabilities": axes}
 
+  def soft_targets(self) -> dict[str, Sequence[int]]:
+    """The logits; the numbers of a regression, in any scale."""
+    name = "logits" if self.labels else "probabilities"
+    return {name: (self.label_type.num_outputs,)}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """The divergence of each row; of numbers, their squared error."""
+    if self.settings.kind == "classification":
+      return super().soft_loss(outputs, features, temperature)
+    if self.settings.kind == "multilabel":
+      targets = features[distillation.PREFIX + "logits"]
+      return distillation.binary_divergence(
+        outputs["logits"], targets, temperature
+      )
+    targets = features[distillation.PREFIX + "probabilities"]
+    errors = (outputs["probabilities"] - targets) / self.settings.deviation
+    return tf.square(errors[:, 0])
+
   def answer(
     self, example: InputExample, predictions: Sequence[Mapping]
   ) -> Prediction:
@@ -441,6 +461,8 @@ class ClassificationTask(Task):
       features["label_ids"],
       self._label_weights if is_training else None,
     )
+    if is_training:
+      loss = self.with_soft_loss(loss, found, features)
     predictions = found | {"label_ids": features["label_ids"]}
     return Outputs(per_example_loss=loss, predictions=predictions)
 

@@ -23,7 +23,7 @@ import tokenization
 from bert.errors import UserError, plural
 from bert.data import files, records, sequences
 from bert.reports import multiple_choice as page
-from bert.tasks import prediction_files
+from bert.tasks import choices, prediction_files
 from bert.tasks.choices import Example
 from bert.training.task import Field, Outputs, RowSet, Settings, Task
 
@@ -137,6 +137,16 @@ class MultipleChoiceTask(Task):
 
   def output_axes(self) -> dict[str, Sequence[str]]:
     return {"logits": (CHOICE,), "probabilities": (CHOICE,)}
+
+  def soft_targets(self) -> dict[str, Sequence[str]]:
+    return {"logits": (CHOICE,)}
+
+  def unlabeled(self, path: str) -> Sequence[Example]:
+    """The examples of a file, of which labels are not read."""
+    examples = choices.read_examples(path, is_labeled=False)
+    counts = (len(example.choices) for example in examples)
+    self._num_choices = max(self._num_choices, *counts)
+    return examples
 
   def answer(self, example: Example, predictions: Sequence[Mapping]) -> Choices:
     (row,) = predictions

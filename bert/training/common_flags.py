@@ -325,6 +325,37 @@ def define_fine_tuning_flags(scores: str, default_score: str) -> None:
     lower_bound=1,
   )
 
+  define_from_table(_DISTILLATION)
+
+
+# Flag, default, help.
+_DISTILLATION = (
+  (
+    "teacher",
+    None,
+    "A trained model of the same task and labels: the --output_dir of its "
+    "training. The student learns from its probabilities, too.",
+  ),
+  (
+    "distill_weight",
+    0.5,
+    "Weight of the teacher's probabilities in the loss, from 0 to 1. That of "
+    "the labels has the rest.",
+  ),
+  (
+    "distill_temperature",
+    2.0,
+    "Divides the logits of teacher and student before the softmax.",
+  ),
+  (
+    "unlabeled_file",
+    None,
+    "With --teacher: further examples to train on, which need no labels; a "
+    "text, or a pair, A ||| B, in each line. For questions and choices, a file "
+    "like the one to predict.",
+  ),
+)
+
 
 def define_device_flags() -> None:
   """Flags that select the devices of a training."""

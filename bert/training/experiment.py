@@ -42,7 +42,9 @@ from bert.training import (
   start_checks,
   summaries,
   task_file,
+  teacher,
 )
+from bert.training.distillation import Distillation
 from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
 from bert.training.task import RowSet, Task, build_model_fn
@@ -96,6 +98,7 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
+    self._teacher = self._load_teacher()
     for examples in self._examples.get("train", {}).values():
       self._check_training_set(examples)
     # These checks take longer, because TensorFlow loads.
@@ -103,6 +106,22 @@ class Experiment:
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       run_record.check_record(settings.output_dir, self._record)
+
+  def _load_teacher(self):
+    """The Teacher of the training, or None."""
+    settings, task = self._settings, self._task
+    if not (settings.teacher and settings.do_train):
+      return None
+    path, unlabeled = settings.unlabeled_file, ()
+    if path:
+      unlabeled = task.unlabeled(path)
+      logging.info("%s: %s", path, plural(len(unlabeled), "example"))
+    task.distillation = Distillation(
+      settings.distill_weight, settings.distill_temperature
+    )
+    return teacher.Teacher(
+      settings.teacher, task, unlabeled, settings.precision
+    )
 
   def _check_init_checkpoint(self):
     settings, task = self._settings, self._task
@@ -134,7 +153,10 @@ class Experiment:
       # False for a task whose test set the model of another one predicts.
       "do_train": settings.do_train,
     }
-    return run_record.make_record(named, task.data_hashes())
+    hashes = dict(task.data_hashes())
+    if self._teacher:
+      hashes["teacher"] = self._teacher.hash
+    return run_record.make_record(named, hashes)
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -225,10 +247,14 @@ class Experiment:
       f"{_RECORD_NAMES[split]}{suffix}.tf_record",
     )
     spec = task.feature_spec(is_training)
+    groups = task.features(examples, is_training)
+    if is_training and self._teacher:
+      spec = self._teacher.spec()
+      groups = self._teacher.rows(examples, os.path.dirname(path))
     counts = []
 
     def rows():
-      for rows_of_example in task.features(examples, is_training):
+      for rows_of_example in groups:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
@@ -264,11 +290,15 @@ class Experiment:
     """Raises UserError if the training set is too small for one step."""
     if not examples:
       raise UserError(f"{self._task.name} has no example to train on")
-    count = len(examples)
+    count = self._num_examples(examples)
     if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.
       count = sum(map(len, self._task.features(examples, is_training=True)))
     self._settings.check_num_steps(count, self._task.epoch_counts_rows)
+
+  def _num_examples(self, examples):
+    """Number of examples to train on, with those that have no label."""
+    return len(examples) + len(self._teacher.unlabeled if self._teacher else ())
 
   def _build_model_fn(self, update, gradient_checkpointing):
     settings = self._settings
@@ -288,7 +318,9 @@ class Experiment:
     if settings.do_train:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
-      count = rows.num_rows if counts_rows else len(rows.examples)
+      count = rows.num_rows
+      if not counts_rows:
+        count = self._num_examples(rows.examples)
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_hidden_layers

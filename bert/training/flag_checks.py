@@ -19,6 +19,7 @@ _TRAINING_FLAGS = (
   "keep_best",
   "early_stopping_patience",
   "eval_steps",
+  "teacher",
 )
 
 # Seconds, three years. Sockets cannot wait for many more.
@@ -146,6 +147,7 @@ def check_fine_tuning_flags(*questions: str) -> None:
     raise UserError(
       f"--warmup_proportion={FLAGS.warmup_proportion} must be between 0 and 1"
     )
+  _check_teacher_flags()
   splits = wanted_splits()
   if not splits:
     asks = " or ".join(f"--{name}" for name in questions)
@@ -167,6 +169,21 @@ def check_fine_tuning_flags(*questions: str) -> None:
   if (common_flags.given("num_seeds") or 1) > 1:  # Each run reads them.
     for name in ("train_file", "dev_file", "test_file"):
       refuse_pipes(name, filter(None, [FLAGS[name].value]))
+
+
+def _check_teacher_flags():
+  """Checks the flags of a distillation."""
+  if not FLAGS.teacher:
+    names = ("distill_weight", "distill_temperature", "unlabeled_file")
+    warn_of_unused("add --teacher", *names)
+    return
+  if not 0 <= FLAGS.distill_weight <= 1:
+    raise UserError(
+      f"--distill_weight={FLAGS.distill_weight} must be between 0 and 1"
+    )
+  require_positive("distill_temperature")
+  if FLAGS.unlabeled_file:
+    require_file("unlabeled_file")
 
 
 def warn_of_unused_model(*more: str) -> None:

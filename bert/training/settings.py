@@ -75,6 +75,10 @@ class Settings:
   gradient_accumulation_steps: int = 1
   iterations_per_loop: int | None = None
   dry_run: bool = False
+  teacher: str | None = None
+  distill_weight: float = 0.5
+  distill_temperature: float = 2.0
+  unlabeled_file: str | None = None
   use_xla: str = "auto"
 
   @classmethod
