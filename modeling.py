@@ -24,7 +24,8 @@ from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
 
 from bert.config import BertConfig
-from bert.layers import Activation, DenseWeights, NormWeights
+from bert.layers import LAYER_NORM_EPSILON, Activation, DenseWeights
+from bert.layers import NormWeights
 from bert.layers import affine, assert_rank, dense_weights, dropout, gelu
 from bert.layers import create_attention_mask_from_input_mask
 from bert.layers import create_initializer, get_activation, get_shape_list
@@ -98,23 +99,9 @@ class BertModel:
     if token_type_ids is None:
       token_type_ids = tf.zeros_like(input_ids)
     with variables.variable_scope(scope, default_name="bert"):
-      with variables.variable_scope("embeddings"):
-        words, self.embedding_table = embedding_lookup(
-          input_ids,
-          config.vocab_size,
-          config.hidden_size,
-          config.initializer_range,
-          use_one_hot_embeddings=use_one_hot_embeddings,
-        )
-        self._embeddings = embedding_postprocessor(
-          words,
-          use_token_type=True,
-          token_type_ids=token_type_ids,
-          token_type_vocab_size=config.type_vocab_size,
-          initializer_range=config.initializer_range,
-          max_position_embeddings=config.max_position_embeddings,
-          dropout_prob=config.hidden_dropout_prob,
-        )
+      self._embeddings = self._embed(
+        input_ids, token_type_ids, use_one_hot_embeddings
+      )
       with variables.variable_scope("encoder"):
         self._blocks = stack_weights(config, precision)
       shape = [config.hidden_size] * 2
@@ -135,6 +122,36 @@ class BertModel:
       self._inputs.append(x)
       # Kept eagerly, probabilities take more memory than everything else.
       self._probs.append(None if is_eager else probs)
+
+  def _embed(self, input_ids, token_type_ids, use_one_hot_embeddings):
+    """float [B, S, H]: the sum of the embeddings, projected if E is not H."""
+    config = self._config
+    with variables.variable_scope("embeddings"):
+      words, self.embedding_table = embedding_lookup(
+        input_ids,
+        config.vocab_size,
+        config.embedding_width,
+        config.initializer_range,
+        use_one_hot_embeddings=use_one_hot_embeddings,
+      )
+      x = embedding_postprocessor(
+        words,
+        use_token_type=config.type_vocab_size > 0,
+        token_type_ids=token_type_ids,
+        token_type_vocab_size=config.type_vocab_size,
+        initializer_range=config.initializer_range,
+        max_position_embeddings=config.max_position_embeddings,
+        dropout_prob=config.hidden_dropout_prob,
+        position_offset=config.position_offset,
+        layer_norm_eps=config.layer_norm_eps,
+      )
+    if config.embedding_size is None:
+      return x
+    shape = [config.embedding_size, config.hidden_size]
+    initializer = create_initializer(config.initializer_range)
+    weights = dense_weights("embeddings_project", shape, initializer)
+    projected = affine(reshape_to_matrix(x), weights)
+    return reshape_from_matrix(projected, get_shape_list(x))
 
   def _block(self, select=None):
     """`transformer_block` as a function of x, mask, weights and seed."""
@@ -166,7 +183,8 @@ class BertModel:
   @_kept
   def pooled_output(self) -> tf.Tensor:
     """float [B, H]: the vector C of section 3.1, [CLS] transformed."""
-    return tf.tanh(affine(reshape_to_matrix(self._first), self._pooler))
+    x = affine(reshape_to_matrix(self._first), self._pooler)
+    return (get_activation(self._config.pooler_act) or tf.identity)(x)
 
   @_kept
   def sequence_output(self) -> tf.Tensor:
@@ -219,7 +237,7 @@ class BertModel:
     return self.embedding_output
 
   def get_embedding_table(self) -> tf.Variable:
-    """float [V, H]: the word embeddings, a variable."""
+    """float [V, E]: the word embeddings, a variable; E is H in BERT."""
     return self.embedding_table
 
 
@@ -269,6 +287,8 @@ def embedding_postprocessor(
   initializer_range: float = 0.02,
   max_position_embeddings: int = 512,
   dropout_prob: float = 0.1,
+  position_offset: int = 0,
+  layer_norm_eps: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
   """Adds segment and position embeddings (figure 2); LayerNorm and dropout.
 
@@ -280,6 +300,8 @@ def embedding_postprocessor(
     token_type_embedding_name, position_embedding_name: their names.
     initializer_range: standard deviation of new tables.
     dropout_prob: dropout of the result.
+    position_offset: number of rows of the table before the first position.
+    layer_norm_eps: epsilon of the LayerNorm.
 
   Raises:
     ValueError: `token_type_ids` is missing, or S is more than
@@ -303,11 +325,13 @@ def embedding_postprocessor(
         f"sequence length {seq} is more than the "
         f"{max_position_embeddings} positions of the model"
       )
+    shape = [position_offset + max_position_embeddings, width]
     positions = variables.get_variable(
-      position_embedding_name, [max_position_embeddings, width], initializer
+      position_embedding_name, shape, initializer
     )
-    output += tf.slice(positions, [0, 0], [seq, -1])  # It may be partitioned.
-  return layer_norm_and_dropout(output, dropout_prob)
+    first = [position_offset, 0]
+    output += tf.slice(positions, first, [seq, -1])  # It may be partitioned.
+  return layer_norm_and_dropout(output, dropout_prob, None, layer_norm_eps)
 
 
 class AttentionWeights(NamedTuple):
@@ -477,7 +501,7 @@ def transformer_block(
 
   def add_and_norm(sublayer, residual, norm, site):
     output = dropout(sublayer, config.hidden_dropout_prob, _seed_at(seed, site))
-    return normalize(output + residual, norm)
+    return normalize(output + residual, norm, config.layer_norm_eps)
 
   queries_of = x
   if select is not None:
@@ -503,14 +527,21 @@ def transformer_block(
 def stack_weights(
   config: BertConfig, precision: str = "float32"
 ) -> list[tuple[BlockWeights, tf.Tensor | None]]:
-  """Weights and dropout seed of each block, lowest first."""
+  """Weights and dropout seed of each block, lowest first.
+
+  The layers of a group have the same weights (Lan et al. 2020, section 3.1).
+  """
   drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
-  blocks = []
-  for index in range(config.num_hidden_layers):
+  num_layers = config.num_hidden_layers
+  num_groups = config.num_hidden_groups or num_layers
+  groups, seeds = [], []
+  for index in range(num_layers):
     with variables.variable_scope(f"layer_{index}"):
-      seed = variables.dropout_seed("block") if drops else None
-      blocks.append((block_weights(config, precision), seed))
-  return blocks
+      seeds.append(variables.dropout_seed("block") if drops else None)
+      if index < num_groups:
+        groups.append(block_weights(config, precision))
+  shared = [groups[i * num_groups // num_layers] for i in range(num_layers)]
+  return list(zip(shared, seeds, strict=True))
 
 
 def transformer_model(
@@ -562,22 +593,27 @@ def transformer_model(
 def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
   """Name and shape of each variable of a BertModel; creates none."""
   hidden, wide = config.hidden_size, config.intermediate_size
-  kernels, norms = {"bert/pooler/dense": [hidden, hidden]}, ["bert/embeddings"]
+  width, norms = config.embedding_width, []
+  kernels = {"bert/pooler/dense": [hidden, hidden]}
+  if config.embedding_size is not None:
+    kernels["bert/embeddings_project"] = [width, hidden]
+  positions = config.position_offset + config.max_position_embeddings
   tables = {
     "bert/embeddings/word": config.vocab_size,
     "bert/embeddings/token_type": config.type_vocab_size,
-    "bert/embeddings/position": config.max_position_embeddings,
+    "bert/embeddings/position": positions,
   }
-  for index in range(config.num_hidden_layers):
+  for index in range(config.num_hidden_groups or config.num_hidden_layers):
     layer = f"bert/encoder/layer_{index}"
     for part in ("self/query", "self/key", "self/value", "output/dense"):
       kernels[f"{layer}/attention/{part}"] = [hidden, hidden]
     kernels[f"{layer}/intermediate/dense"] = [hidden, wide]
     kernels[f"{layer}/output/dense"] = [wide, hidden]
     norms += [f"{layer}/attention/output", f"{layer}/output"]
-  shapes = {f"{n}_embeddings": [v, hidden] for n, v in tables.items()}
+  shapes = {f"{n}_embeddings": [v, width] for n, v in tables.items() if v}
   for name, shape in kernels.items():
     shapes |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
-  for name in norms:
-    shapes |= {f"{name}/LayerNorm/{n}": [hidden] for n in ("beta", "gamma")}
+  sizes = {"bert/embeddings": width, **dict.fromkeys(norms, hidden)}
+  for name, size in sizes.items():
+    shapes |= {f"{name}/LayerNorm/{n}": [size] for n in ("beta", "gamma")}
   return shapes

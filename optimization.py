@@ -88,7 +88,7 @@ class LayerRates:
   def __call__(self, name: str) -> float:
     """The multiple for a variable; 0 if it is frozen."""
     layer = re.match(r"bert/encoder/layer_(\d+)/", name)
-    if not layer and not name.startswith("bert/embeddings/"):
+    if not layer and not name.startswith("bert/embeddings"):
       return 1.0
     # Embeddings count as the layer below layer 0.
     index = int(layer[1]) if layer else -1

@@ -303,9 +303,14 @@ def output_shapes(
   }
 
 
-def layer_norm(input_tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
+def layer_norm(
+  input_tensor: tf.Tensor,
+  name: str | None = None,
+  epsilon: float = LAYER_NORM_EPSILON,
+) -> tf.Tensor:
   """Layer normalization over the last axis (Ba et al. 2016), in float32."""
-  return normalize(input_tensor, norm_weights(name, input_tensor.shape[-1]))
+  weights = norm_weights(name, input_tensor.shape[-1])
+  return normalize(input_tensor, weights, epsilon)
 
 
 def norm_weights(name: str | None, width: int) -> NormWeights:
@@ -331,10 +336,13 @@ def normalize(
 
 
 def layer_norm_and_dropout(
-  input_tensor: tf.Tensor, dropout_prob: float | None, name: str | None = None
+  input_tensor: tf.Tensor,
+  dropout_prob: float | None,
+  name: str | None = None,
+  epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
   """`layer_norm`, then `dropout`."""
-  return dropout(layer_norm(input_tensor, name), dropout_prob)
+  return dropout(layer_norm(input_tensor, name, epsilon), dropout_prob)
 
 
 def create_initializer(

@@ -33,7 +33,8 @@ class VariableStore:
 
   Args:
     seed: int, determines random initial values and dropout masks.
-    initial_values: mapping from name to array; replaces initializers.
+    initial_values: mapping from name to array, which replaces initializers, or
+      to a function from the initialized array to another.
     is_for_inference: whether `storage_dtype` may be of 16 bits.
   """
 
@@ -115,16 +116,13 @@ class VariableStore:
   def _create(self, name, shape, initializer, dtype, trainable):
     # Variables outlive the trace that requests them first.
     with tf.init_scope():
+      value = None
       if name in self.initial_values:
-        value = tf.cast(self.initial_values[name], dtype)
-      elif initializer is None:
-        value = tf.zeros(shape, dtype)
-      else:
-        _local.initial_seed = (self.seed, zlib.crc32(name.encode()))
-        try:
-          value = initializer(shape, dtype)
-        finally:
-          _local.initial_seed = None
+        value = self.initial_values[name]
+      if value is None or callable(value):
+        fresh = self._initialized(name, shape, initializer, dtype)
+        value = value(fresh) if value else fresh
+      value = tf.cast(value, dtype)
       # Lifting is for uninitialized variables and costs a second trace.
       with tf.name_scope(""):
         return tf.Variable(
@@ -133,6 +131,16 @@ class VariableStore:
           name=name,
           experimental_enable_variable_lifting=False,
         )
+
+  def _initialized(self, name, shape, initializer, dtype):
+    """The value of a new variable without an initial value."""
+    if initializer is None:
+      return tf.zeros(shape, dtype)
+    _local.initial_seed = (self.seed, zlib.crc32(name.encode()))
+    try:
+      return initializer(shape, dtype)
+    finally:
+      _local.initial_seed = None
 
 
 class _Frame:

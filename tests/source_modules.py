@@ -31,7 +31,8 @@ def _modules():
     if path.stem == "__init__" or parts[1:] in [(name,) for name in ALIASES]:
       continue
     folder = parts[1] if len(parts) > 2 else "core"
-    folder = "scripts" if folder == "commands" else folder
+    if folder == "commands" or path.stem == "keras":
+      folder = "scripts"  # Nothing imports it.
     found[".".join(parts)] = (folder, path)
   return found
 

@@ -21,7 +21,7 @@ from bert.export import text_graph, text_rows
 from bert.tasks import pretraining
 from bert.training import checkpoints, model_folder
 
-_SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
+SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
 _POSITIONS = "masked_lm_positions"
 _TEXTS = tf.TensorSpec([None], tf.string, name="text")
 
@@ -36,7 +36,7 @@ class _Encoding(tf.Module):
   def _input_specs(self):
     return {
       name: tf.TensorSpec([None, None], tf.int32, name=name)
-      for name in (*_SEQUENCES, *self.more_inputs)
+      for name in (*SEQUENCES, *self.more_inputs)
     }
 
   def _trace(self):
@@ -123,7 +123,7 @@ class Encoder(_Encoding):
       `sequence_output`, float [B, S, H]; `encoder_outputs`, L of them, the
       outputs of the layers.
     """
-    sequences = (inputs[name] for name in _SEQUENCES)
+    sequences = (inputs[name] for name in SEQUENCES)
     with self._store:
       bert = modeling.BertModel(self._config, training, *sequences)
       return {
@@ -166,7 +166,7 @@ class _MaskedWords(_Encoding):
       training: whether dropout is on.
     """
     positions = inputs[_POSITIONS]
-    sequences = {name: inputs[name] for name in _SEQUENCES}
+    sequences = {name: inputs[name] for name in SEQUENCES}
     outputs = self._encoder(sequences, training)
     with self._store:
       logits = pretraining.masked_lm_logits(
@@ -232,7 +232,7 @@ class Preprocessor(tf.Module):
   @tf.function(autograph=False)
   def _pack(self, segments, seq_length):
     rows = text_rows.pack_truncated(segments, self._vocab, seq_length)
-    return dict(zip(_SEQUENCES, rows.values(), strict=True))
+    return dict(zip(SEQUENCES, rows.values(), strict=True))
 
 
 class _Tokenize(tf.Module):

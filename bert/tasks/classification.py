@@ -22,7 +22,7 @@ import tokenization
 from bert.errors import UserError, listing, plural
 from bert.data import files
 from bert.reports import classification as classification_report
-from bert.tasks import glue, prediction_files, tabular
+from bert.tasks import glue, prediction_files, seen_rows, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.examples import (
   LONG_TEXT,
@@ -36,6 +36,7 @@ from bert.tasks.examples import (
   least_length,
   without_label,
 )
+from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
 from bert.training import distillation, estimator, huggingface_config, ops
 from bert.training.task import (
@@ -66,6 +67,8 @@ class ClassifierSettings(Settings):
     mean, deviation: the scale of a regression.
     long_text: how longer text is read; one of `examples.LONG_TEXT`.
     is_pair: whether an example has two texts; None if that is not known.
+    held_out, trained_on: the rows that it and the models before it have seen,
+      see `seen_rows`; empty if that is not known.
   """
 
   kind: str = "classification"
@@ -74,6 +77,8 @@ class ClassifierSettings(Settings):
   deviation: float = 1.0
   long_text: str = "head"
   is_pair: bool | None = None
+  held_out: str = ""
+  trained_on: str = ""
 
   def check(self) -> None:
     if self.long_text not in LONG_TEXT:
@@ -88,6 +93,20 @@ class ClassifierSettings(Settings):
     if fault := label_types.fault_of(self.labels):
       raise ValueError(fault)
     self.label_type()
+    self.seen()
+
+  def seen(self) -> SeenRows | None:
+    """The rows that the model has seen; None if they are not known."""
+    decode = seen_rows.decode
+    found = SeenRows(decode(self.held_out), decode(self.trained_on))
+    return found if found.trained_on else None
+
+  def with_seen(self, seen: SeenRows | None):
+    """Settings with the rows that a model has seen."""
+    encoded = map(seen_rows.encode, seen or NO_ROWS)
+    return dataclasses.replace(
+      self, **dict(zip(SeenRows._fields, encoded, strict=True))
+    )
 
   def label_type(self) -> label_types.LabelType:
     """The label type of the labels."""
@@ -243,6 +262,7 @@ class ClassificationTask(Task):
     self._submission_dir = submission_dir
     self._trained_on_pairs = trained_on_pairs
     self._hashes = {}
+    self._seen = self._seen_before = settings.seen() or NO_ROWS
 
   # Inference.
 
@@ -306,6 +326,11 @@ class ClassificationTask(Task):
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The output layer's weights [C, H] and bias [C]."""
     return layers.output_shapes(config.hidden_size, self.label_type.num_outputs)
+
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    # A number is an output without a name.
+    names = tuple(self.labels) or ("",)
+    return dict.fromkeys(layers.output_shapes(0, 0), names)
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """Logits [B, C] of the pooled output, and their probabilities."""
@@ -392,7 +417,16 @@ class ClassificationTask(Task):
         is_pair = any(e.text_b is not None for e in examples[:1])
         self.settings = dataclasses.replace(self.settings, is_pair=is_pair)
         self._set_weights(label_ids)
+        held_out = self._processor.held_out_examples()
+        self._add_seen(held_out=held_out, trained_on=examples)
+      elif split == "dev":
+        self._add_seen(held_out=examples)
     return sets
+
+  def _add_seen(self, **rows):
+    """Makes the settings remember rows."""
+    self._seen = self._seen.adding(**rows)
+    self.settings = self.settings.with_seen(self._seen)
 
   def _set_weights(self, label_ids):
     """Computes the label weights, with --class_weights=balanced."""
@@ -445,6 +479,9 @@ class ClassificationTask(Task):
         )
       for dev in row_sets.get("dev", ()):
         tabular.log_duplicates(self.name, train.examples, dev.examples)
+    for dev in row_sets.get("dev", ()):
+      seen = self._seen_before.trained_on
+      seen_rows.log_seen(self.name, dev.examples, seen)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of each data set."""

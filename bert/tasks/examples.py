@@ -115,6 +115,10 @@ class DataProcessor:
     """The InputExamples to predict."""
     raise self._missing("get_test_examples", "--do_predict")
 
+  def held_out_examples(self) -> Sequence[InputExample]:
+    """The rows of the training file that are for evaluation only."""
+    return ()
+
   def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
     raise self._missing("get_labels", "each task")

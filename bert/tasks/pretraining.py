@@ -38,12 +38,12 @@ def variable_shapes(
   bert_config: modeling.BertConfig, next_sentence_prediction: bool = True
 ) -> dict[str, list[int]]:
   """Name and shape of the variables that pre-training adds to BERT."""
-  hidden = bert_config.hidden_size
+  hidden, width = bert_config.hidden_size, bert_config.embedding_width
   shapes = {
-    "cls/predictions/transform/dense/kernel": [hidden, hidden],
-    "cls/predictions/transform/dense/bias": [hidden],
-    "cls/predictions/transform/LayerNorm/beta": [hidden],
-    "cls/predictions/transform/LayerNorm/gamma": [hidden],
+    "cls/predictions/transform/dense/kernel": [hidden, width],
+    "cls/predictions/transform/dense/bias": [width],
+    "cls/predictions/transform/LayerNorm/beta": [width],
+    "cls/predictions/transform/LayerNorm/gamma": [width],
     "cls/predictions/output_bias": [bert_config.vocab_size],
   }
   if next_sentence_prediction:
@@ -86,8 +86,10 @@ def masked_lm_logits(
   with variables.variable_scope("cls/predictions"):
     with variables.variable_scope("transform"):
       activation = modeling.get_activation(bert_config.hidden_act)
-      x = modeling.dense(x, bert_config.hidden_size, activation, initializer)
-      x = modeling.layer_norm(x)
+      x = modeling.dense(
+        x, bert_config.embedding_width, activation, initializer
+      )
+      x = modeling.layer_norm(x, epsilon=bert_config.layer_norm_eps)
     bias = variables.get_variable("output_bias", [bert_config.vocab_size])
   return tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
 
@@ -105,7 +107,7 @@ def get_masked_lm_output(
   Args:
     bert_config: a BertConfig.
     input_tensor: float [B, S, H], the last layer.
-    output_weights: float [V, H], the table of word embeddings.
+    output_weights: float [V, E], the table of word embeddings.
     positions: integer [B, P].
     label_ids: integer [B, P], the original pieces.
     label_weights: float [B, P], 0 for unused positions.

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.errors import UserError
@@ -17,9 +16,10 @@ from bert.data import files
 from bert.tasks import classification, glue, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassifierSettings
-from bert.tasks.examples import DataProcessor, content_hash, least_length
+from bert.tasks.examples import DataProcessor, least_length
+from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
-from bert.training import checkpoints, model_folder, run_record, task_file
+from bert.training import checkpoints, model_folder, task_file
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
@@ -147,7 +147,7 @@ def _make_run(request, tasks, task, folder, seed):
 
 def check_examples(request: Request, run: Run) -> None:
   """Raises UserError if the data of a run are wrong."""
-  processor = _make_processor(request, run, None)
+  processor = _make_processor(request, run)
   for split in run.splits:
     processor.get_example_sets(run.data_dir, split)
 
@@ -167,12 +167,15 @@ def make_task(
   on_pairs = known and known.is_pair
   if known and run.task == CUSTOM:
     _check_table_flags(request, known, folder)
-  processor = _make_processor(request, run, known)
   if not (trained or trains):
     _check_no_other_task(folder)
-  if run.task == CUSTOM and "dev" in run.splits and not trains:
-    processor = _with_trained_split(processor, folder)
-  settings = known or ClassifierSettings()
+  initial = known
+  if trains:  # A folder with earlier steps of this training does not count.
+    folder_of_initial = model_folder.weights_folder("", run.init_checkpoint)
+    initial = read_trained(folder_of_initial)
+  seen = initial.seen() if initial else NO_ROWS
+  processor = _make_processor(request, run, known, seen)
+  settings = (known or ClassifierSettings()).with_seen(seen)
   label_type = _make_label_type(processor, known and known.label_type())
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
@@ -247,9 +250,18 @@ def _check_table_flags(request, trained, folder):
 
 
 def _make_processor(
-  request: Request, run: Run, trained: ClassifierSettings | None
+  request: Request,
+  run: Run,
+  trained: ClassifierSettings | None = None,
+  seen: SeenRows | None = NO_ROWS,
 ) -> DataProcessor:
-  """The processor of a run's task; `trained` are a model's settings."""
+  """The processor of a run's task.
+
+  Args:
+    request, run: what to read.
+    trained: the settings of a model that is used.
+    seen: the rows that the run's model has seen, see `TableProcessor`.
+  """
   if run.task != CUSTOM:
     maker = glue.PROCESSORS[run.task]
     language = request.xnli_language
@@ -263,67 +275,9 @@ def _make_processor(
     kind=kind,
     split_seed=request.seed,  # All seeds share one split.
     labels=trained.labels if trained else None,
+    seen=seen,
     data_dir=run.data_dir,
   )
-
-
-def _with_trained_split(processor, folder):
-  """A processor whose development set was not trained on.
-
-  Args:
-    processor: the TableProcessor of a run that does not train.
-    folder: folder of the model. Its flags.json has the hash of the rows that it
-      was trained on. They tell a split of this training file, if it is one.
-  """
-  trained_on, flags = _read_trained_split(folder)
-  if not trained_on:
-    return processor.with_split([], lambda rows: False)
-  # All seeds of --num_seeds share the split of the first.
-  first = max(flags["seed"] - flags["num_seeds"] + 1, 0)
-  seeds = range(flags["seed"], first - 1, -1)
-  given = processor.dev_fraction, processor.split_seed
-  choices = [given, *((flags["dev_fraction"], seed) for seed in seeds)]
-  found = processor.with_split(
-    choices, lambda rows: content_hash(rows) == trained_on
-  )
-  if (found.dev_fraction, found.split_seed) != given:
-    logging.info(
-      "Evaluating on the rows of %s that the model was not trained on, by "
-      "--seed=%d and --dev_fraction=%g of its training",
-      found.train_file,
-      found.split_seed,
-      found.dev_fraction,
-    )
-  return found
-
-
-def _read_trained_split(folder):
-  """The hash of the rows that a model was trained on, and the flags of a split.
-
-  Without them, the hash is None.
-
-  Raises:
-    UserError: the folder's flags.json is damaged.
-  """
-  if not folder:
-    return None, {}
-  path = os.path.join(folder, run_record.RECORD_NAME)
-  try:
-    record = run_record.read_record(folder)
-  except UserError as error:  # This run would not write it again.
-    reason = "it is not the record of a run"
-    raise UserError(files.damaged(path, reason)) from error
-  trained_on = record and record["data"].get("train")
-  if not trained_on or "dev_fraction" not in record["flags"]:
-    return None, {}
-  known = {"seed": 1, "num_seeds": 1, "dev_fraction": 0.1}
-  flags = {"num_seeds": 1, **record["flags"]}
-  flags = {name: flags.get(name) for name in known}
-  files.check_settings(path, flags, known)
-  if not 0 < flags["dev_fraction"] < 1:
-    reason = f"dev_fraction is {flags['dev_fraction']}, not between 0 and 1"
-    raise UserError(files.damaged(path, reason))
-  return trained_on, flags
 
 
 def _make_label_type(processor, trained):

@@ -8,7 +8,7 @@ import functools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import logging
@@ -26,6 +26,7 @@ from bert.tasks.labels import (
   as_number,
   split_labels,
 )
+from bert.tasks.seen_rows import NO_ROWS, SeenRows, row_hash
 
 # Flags that name columns, and the fields of an InputExample.
 _FIELDS = {
@@ -53,8 +54,12 @@ class TableProcessor(DataProcessor):
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set without a `dev_file`.
     split_seed: selects the rows of that development set.
-    labels: the labels of a trained model; None to collect the labels of the
-      training file.
+    labels: the labels of a trained model that is used; None to collect the
+      labels of the training file.
+    seen: the rows that this model, or the one that a training starts from, and
+      the models before it have seen; None if that is not known. A development
+      set without a `dev_file` has none that they were trained on, and all that
+      were held out.
     data_dir: folder of relative paths. The methods ignore their `data_dir`.
 
   Raises:
@@ -74,6 +79,7 @@ class TableProcessor(DataProcessor):
   dev_fraction: float = 0.1
   split_seed: int = 1
   labels: Sequence[str] | None = None
+  seen: SeenRows | None = NO_ROWS
   data_dir: str | None = None
 
   def __post_init__(self):
@@ -83,45 +89,6 @@ class TableProcessor(DataProcessor):
       )
     self._cache = {}  # Data set -> InputExamples.
 
-  def with_split(
-    self,
-    choices: Iterable[tuple[float, int]],
-    matches: Callable[[list[InputExample]], bool],
-  ) -> TableProcessor:
-    """This processor, with the first split whose rows for training match.
-
-    Args:
-      choices: pairs of `dev_fraction` and `split_seed`.
-      matches: says whether a model was trained on a list of InputExamples.
-
-    Returns:
-      The processor itself if none matches, or if it does not split a file.
-
-    Raises:
-      UserError: the model was trained on all rows of the file.
-    """
-    if self.dev_file or not self.train_file:
-      return self
-    rows = self._read("train")
-    for fraction, seed in choices:
-      if matches(split_examples(rows, self.kind, fraction, seed)[0]):
-        found = dataclasses.replace(
-          self, dev_fraction=fraction, split_seed=seed
-        )
-        found._cache = self._cache  # The file is read once.
-        return found
-    if matches(rows):
-      raise UserError(
-        f"--train_file={self.train_file}: the model was trained on all rows of "
-        f"this file; pass --dev_file"
-      )
-    logging.warning(
-      "%s: the model may have been trained on some of the rows that it is "
-      "evaluated on; to evaluate on other rows, pass --dev_file",
-      self._path("train"),
-    )
-    return self
-
   def get_train_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
@@ -129,8 +96,23 @@ class TableProcessor(DataProcessor):
     return self._read("train") if self.dev_file else self._split[0]
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
-    """The rows of the development file, or a fraction of the training file."""
-    return self._read("dev") if self.dev_file else self._split[1]
+    """The rows of the development file, or a fraction of the training file.
+
+    Raises:
+      UserError: a model was trained on all rows of the training file.
+    """
+    if self.dev_file:
+      return self._read("dev")
+    if not self._split[1]:
+      raise UserError(
+        f"--train_file={self.train_file}: the model was trained on all rows of "
+        f"this file; pass --dev_file"
+      )
+    return self._split[1]
+
+  def held_out_examples(self) -> list[InputExample]:
+    """The rows of the training file that are not for training."""
+    return [] if self.dev_file else self._split[1]
 
   def get_test_examples(
     self, data_dir: str | None = None
@@ -205,16 +187,38 @@ class TableProcessor(DataProcessor):
         f"{path} has one row, too few for a development set; add rows or pass "
         f"--dev_file"
       )
-    train, dev = split_examples(
-      examples, self.kind, self.dev_fraction, self.split_seed
-    )
+    seen = self.seen or NO_ROWS
+    hashes = list(map(row_hash, examples))
+    held_out = seen.held_out - seen.trained_on
+    kept = [e for e, h in zip(examples, hashes, strict=True) if h in held_out]
+    known = seen.held_out | seen.trained_on
+    new = [e for e, h in zip(examples, hashes, strict=True) if h not in known]
+    is_used = self.labels is not None and seen.trained_on
+    if not is_used:  # A training, or a model whose rows are not known.
+      fraction, seed = self.dev_fraction, self.split_seed
+      _, new = split_examples(new, self.kind, fraction, seed)
+    in_dev = {*kept, *new}
+    train = [e for e in examples if e not in in_dev]
+    dev = [e for e in examples if e in in_dev]
+    self._log_split(path, train, dev, len(kept))
+    return train, dev
+
+  def _log_split(self, path, train, dev, num_kept):
+    """Logs how a file was split, and warns if rows may have been seen."""
     logging.info(
-      "%s: %s for training, %d for evaluation as there is no --dev_file",
+      "%s: %s for training, %d for evaluation as there is no --dev_file%s",
       path,
       plural(len(train), "row"),
       len(dev),
+      f"; {num_kept} of them were held out before" if num_kept else "",
     )
-    return train, dev
+    if self.seen is None:
+      logging.warning(
+        "%s: the model may have been trained on some of the rows that it is "
+        "evaluated on, as its task.json does not name its rows; to evaluate on "
+        "other rows, pass --dev_file",
+        path,
+      )
 
   def _examples(self, table, with_labels):
     """The InputExamples of a Table."""
@@ -290,15 +294,18 @@ def split_examples(
   unless too few others remain. Numbers are split at random.
 
   Args:
-    examples: two or more labeled examples.
+    examples: labeled examples.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set, which is rounded up.
     seed: seed of the split.
 
   Returns:
-    The examples for training and those for development, at least one each.
+    The examples for training and those for development, at least one each. A
+    single example is for training.
   """
   count = len(examples)
+  if count < 2:
+    return list(examples), []
   dev_size = min(math.ceil(dev_fraction * count), count - 1)
   labels = [_labels_of(example, kind) or [""] for example in examples]
   frequency = collections.Counter(name for names in labels for name in names)

@@ -9,6 +9,7 @@ Hugging Face's format are read in the same way, under the path of their file.
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import itertools
 import json
@@ -22,6 +23,7 @@ import time
 import weakref
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -176,6 +178,7 @@ class Checkpoint:
     step: number of updates behind the weights; 0 if the checkpoint does not
       hold it.
     skipped: names that lookups treat as missing.
+    kept_rows: see `load_weights`.
 
   Raises:
     UserError: the files cannot be read.
@@ -184,6 +187,7 @@ class Checkpoint:
   def __init__(self, prefix: str, weights_only: bool = False):
     self.prefix = prefix
     self.skipped = frozenset()
+    self.kept_rows = {}
     if huggingface_weights.is_weights(prefix):
       self._reader = huggingface_weights.Weights(prefix)
     else:
@@ -202,8 +206,30 @@ class Checkpoint:
     return name in self.shapes and name not in self.skipped
 
   def __getitem__(self, name: str):
+    """The array of that name, or a function that makes it of a fresh one."""
     with _readable(self.prefix):
-      return self._reader.get_tensor(name)
+      value = self._reader.get_tensor(name)
+    rows = self.kept_rows.get(name)
+    if rows is None:
+      return value
+    return functools.partial(_with_rows, value=value, rows=rows)
+
+  def keep_rows(
+    self,
+    kept_rows: Mapping[str, Sequence[int | None]],
+    wanted: Mapping[str, Sequence[int]],
+  ) -> None:
+    """Gives variables other rows, or none; see `load_weights`."""
+    for name in kept_rows.keys() & self.shapes.keys():
+      rows, (count, *axes) = kept_rows[name], self.shapes[name]
+      if rows == list(range(count)):
+        continue
+      fits = axes == list(wanted[name])[1:]
+      if fits and any(row is not None for row in rows):
+        self.kept_rows[name] = rows
+        self.shapes[name] = [len(rows), *axes]
+      else:
+        del self.shapes[name]
 
   def _read_step(self, shapes):
     """The number of updates; 0 without an entry."""
@@ -232,6 +258,15 @@ class Checkpoint:
         self[name]
       _verified.add(key)
     return self
+
+
+def _with_rows(fresh, value, rows):
+  """A fresh array with those rows of a value that are not None."""
+  mixed = np.array(fresh)
+  for index, row in enumerate(rows):
+    if row is not None:
+      mixed[index] = value[row]
+  return mixed
 
 
 def _literal_prefix(prefix, owner):
@@ -323,13 +358,22 @@ def compare(
 
 
 def load_weights(
-  path: str, wanted: Mapping[str, Sequence[int]], optional: Container[str] = ()
+  path: str,
+  wanted: Mapping[str, Sequence[int]],
+  optional: Container[str] = (),
+  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
 ) -> Checkpoint:
   """The Checkpoint that `path` refers to; see `find_checkpoint` and `compare`.
 
   Optional variables that it lacks, or holds in another shape, are `skipped`.
+
+  Args:
+    path, wanted, optional: see there.
+    kept_rows: for some variables, the row of the checkpoint that each row
+      starts from; None for a row that starts from its initializer.
   """
   checkpoint = Checkpoint(find_checkpoint(path), weights_only=True)
+  checkpoint.keep_rows(kept_rows or {}, wanted)
   _, missing, _ = compare(checkpoint, wanted, optional)
   checkpoint.skipped = frozenset(missing)
   return checkpoint
@@ -339,6 +383,7 @@ def initialize_from(
   init_checkpoint: str | None,
   wanted: Mapping[str, Sequence[int]],
   optional: Container[str] = (),
+  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
 ) -> None:
   """Makes the active store's variables start from a checkpoint's weights.
 
@@ -348,6 +393,7 @@ def initialize_from(
     init_checkpoint: prefix, folder, or None for random weights.
     wanted, optional: see `compare`. Optional variables that the checkpoint
       lacks in this shape start from their initializers.
+    kept_rows: see `load_weights`.
 
   Raises:
     UserError: there is no such checkpoint, or it does not fit the model.
@@ -362,7 +408,9 @@ def initialize_from(
       f"build the model in a VariableStore of its own, or, in a v1 graph, call "
       f"tf.compat.v1.train.init_from_checkpoint"
     )
-  store.initial_values = load_weights(init_checkpoint, wanted, optional)
+  store.initial_values = load_weights(
+    init_checkpoint, wanted, optional, kept_rows
+  )
 
 
 def log_initialization(store: variables.VariableStore) -> None:

@@ -57,7 +57,7 @@ class EncodedBatch:
     self, config: modeling.BertConfig, outputs: Mapping[str, tf.Tensor]
   ):
     self._count = config.num_hidden_layers
-    self._table_shape = [config.vocab_size, config.hidden_size]
+    self._table_shape = [config.vocab_size, config.embedding_width]
     self._outputs = outputs
     self.read = set()
 
@@ -78,7 +78,7 @@ class EncodedBatch:
     return _Layers(self._get, self._count)
 
   def get_embedding_table(self) -> tf.Variable:
-    """float [V, H]: the word embeddings, a variable."""
+    """float [V, E]: the word embeddings, a variable."""
     with variables.variable_scope("bert/embeddings"):
       return variables.get_variable("word_embeddings", self._table_shape)
 

@@ -43,6 +43,7 @@ from bert.training import (
   summaries,
   task_file,
   teacher,
+  warm_start,
 )
 from bert.training.distillation import Distillation
 from bert.training.failed_batch import delete_failed_batch
@@ -103,6 +104,11 @@ class Experiment:
       self._check_training_set(examples)
     # These checks take longer, because TensorFlow loads.
     self._check_init_checkpoint()
+    self._kept_rows = {}
+    if settings.do_train and not self._is_trained:
+      self._kept_rows = warm_start.kept_rows(
+        task, model.config, settings.init_checkpoint
+      )
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       run_record.check_record(settings.output_dir, self._record)
@@ -310,6 +316,7 @@ class Experiment:
       use_one_hot_embeddings=settings.use_tpu,
       precision=settings.precision,
       gradient_checkpointing=gradient_checkpointing,
+      kept_rows=self._kept_rows,
     )
 
   def _build_estimator(self):

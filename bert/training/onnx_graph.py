@@ -17,7 +17,7 @@ import numpy as np
 
 import modeling
 from bert.errors import UserError, import_optional
-from bert.layers import LAYER_NORM_EPSILON, MASKED_SCORE
+from bert.layers import MASKED_SCORE
 from bert.data import records
 
 # The first version with Gelu; LayerNormalization is older.
@@ -104,12 +104,10 @@ class OnnxGraph:
     product = self.add("MatMul", x, weights)
     return self.add("Add", product, self.weight(f"{scope}output_bias"))
 
-  def layer_norm(self, x: str, scope: str) -> str:
+  def layer_norm(self, x: str, scope: str, epsilon: float) -> str:
     """LayerNorm over the last axis with the variables in a scope."""
     parts = (self.weight(f"{scope}/LayerNorm/{n}") for n in ("gamma", "beta"))
-    return self.add(
-      "LayerNormalization", x, *parts, axis=-1, epsilon=LAYER_NORM_EPSILON
-    )
+    return self.add("LayerNormalization", x, *parts, axis=-1, epsilon=epsilon)
 
   def activation(self, x: str, name: str) -> str:
     """The activation of that name, see `layers.get_activation`.
@@ -298,7 +296,7 @@ def encoder(
   if POOLED in wanted:
     first = graph.add("Gather", x, graph.constant(np.int64(0)), axis=1)
     pooled = graph.dense(first, "bert/pooler/dense")
-    outputs[POOLED] = graph.add("Tanh", pooled)
+    outputs[POOLED] = graph.activation(pooled, config.pooler_act)
   return {name: outputs[name] for name in wanted}
 
 
@@ -306,21 +304,30 @@ def _embeddings(graph, config, input_ids, segment_ids):
   """The sum of the three embeddings, normalized: [B, S, H]."""
   scope = "bert/embeddings"
   words = graph.weight(f"{scope}/word_embeddings")
-  types = graph.weight(f"{scope}/token_type_embeddings")
   positions = graph.weight(f"{scope}/position_embeddings")
-  if config.type_vocab_size == 1:  # Then the second text's is zero.
-    zeros = graph.constant(np.zeros([1, config.hidden_size], np.float32))
-    types = graph.add("Concat", types, zeros, axis=0)
   x = graph.add("Gather", words, input_ids)
-  x = graph.add("Add", x, graph.add("Gather", types, segment_ids))
-  length = graph.add("Shape", input_ids, start=1, end=2)
-  first = graph.add("Slice", positions, graph.integers(0), length)  # [S, H]
-  return graph.layer_norm(graph.add("Add", x, first), scope)
+  if config.type_vocab_size:
+    types = graph.weight(f"{scope}/token_type_embeddings")
+    if config.type_vocab_size == 1:  # Then the second text's is zero.
+      zeros = np.zeros([1, config.embedding_width], np.float32)
+      types = graph.add("Concat", types, graph.constant(zeros), axis=0)
+    x = graph.add("Add", x, graph.add("Gather", types, segment_ids))
+  end = graph.add("Shape", input_ids, start=1, end=2)
+  offset = graph.integers(config.position_offset)
+  if config.position_offset:
+    end = graph.add("Add", end, offset)
+  first = graph.add("Slice", positions, offset, end)  # [S, E]
+  x = graph.layer_norm(graph.add("Add", x, first), scope, config.layer_norm_eps)
+  if config.embedding_size is None:
+    return x
+  return graph.dense(x, "bert/embeddings_project")
 
 
 def _block(graph, config, x, mask, index, is_first_only):
   """One block, [B, S, H], or [B, 1, H] of the first position only."""
-  scope = f"bert/encoder/layer_{index}"
+  num_layers = config.num_hidden_layers
+  group = index * (config.num_hidden_groups or num_layers) // num_layers
+  scope = f"bert/encoder/layer_{group}"
   queries_of = x
   if is_first_only:
     queries_of = graph.add(
@@ -346,8 +353,10 @@ def _block(graph, config, x, mask, index, is_first_only):
   context = graph.add("Reshape", context, shape)
   output = graph.dense(context, f"{scope}/attention/output/dense")
   y = graph.add("Add", output, queries_of)
-  y = graph.layer_norm(y, f"{scope}/attention/output")
+  epsilon = config.layer_norm_eps
+  y = graph.layer_norm(y, f"{scope}/attention/output", epsilon)
   wide = graph.dense(y, f"{scope}/intermediate/dense")
   wide = graph.activation(wide, config.hidden_act)
   output = graph.dense(wide, f"{scope}/output/dense")
-  return graph.layer_norm(graph.add("Add", output, y), f"{scope}/output")
+  y = graph.add("Add", output, y)
+  return graph.layer_norm(y, f"{scope}/output", epsilon)

@@ -29,6 +29,7 @@ from absl import logging
 import modeling
 import optimization
 import tokenization
+from bert import layers
 from bert.errors import UserError, listing, plural
 from bert.data import files, records, sequences, text_files
 from bert.training import (
@@ -288,6 +289,15 @@ class Task:
     """Name and shape of the variables that the task adds to BERT."""
     raise NotImplementedError
 
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    """The label of each row of the variables of output layers, by variable.
+
+    A training keeps the rows of an initial model whose labels it has.
+    """
+    if not self.labels:
+      return {}
+    return dict.fromkeys(layers.output_shapes(0, 0), tuple(self.labels))
+
   def optional_variables(self) -> Collection[str]:
     """Variables that a checkpoint may lack when the model is used."""
     return () if self.needs_pooler else checkpoints.POOLER
@@ -527,6 +537,7 @@ def build_model_fn(
   use_one_hot_embeddings: bool = False,
   precision: str = "float32",
   gradient_checkpointing: bool = False,
+  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -536,6 +547,7 @@ def build_model_fn(
     init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
+    kept_rows: see `checkpoints.load_weights`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
@@ -558,7 +570,7 @@ def build_model_fn(
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
-    _initialize(init_checkpoint, task, config)
+    _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode != estimator.ModeKeys.TRAIN:
       outputs, loss = compute(features, mode)
       return estimator.EstimatorSpec(
@@ -577,12 +589,12 @@ def build_model_fn(
   return model_fn
 
 
-def _initialize(init_checkpoint, task, config):
+def _initialize(init_checkpoint, task, config, kept_rows):
   """Makes the variables start from a checkpoint, which may lack the task's."""
   head_shapes = task.head_shapes(config)
   wanted = modeling.variable_shapes(config) | head_shapes
   optional = {*head_shapes, *checkpoints.POOLER}
-  checkpoints.initialize_from(init_checkpoint, wanted, optional)
+  checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
 
 
 def model_fn_builder_of(

@@ -361,6 +361,7 @@ def test_every_block_is_run():
     "export.md",
     "features.md",
     "fill-mask.md",
+    "keras.md",
     "multiple-choice.md",
     "ner.md",
     "own-data.md",
@@ -411,7 +412,7 @@ def test_classification_runs(reader):
 
 def test_own_data_runs(reader):
   printed = reader.read("own-data.md", stdin="A text.\n")
-  _, of_file, asked, _ = printed
+  _, of_file, asked, *_ = printed
   results = json.loads(
     (reader.folder / "reviews/output/eval_results.json").read_text()
   )
@@ -430,7 +431,8 @@ def test_own_data_runs(reader):
 
 def _check_log(reader):
   """The lines of the log that the page shows, except for their numbers."""
-  (shown,) = (b for b in _blocks(PAGES["own-data.md"], "text") if "step " in b)
+  blocks = _blocks(PAGES["own-data.md"], "text")
+  shown = "".join(b for b in blocks if re.search(r"step |--dev_file", b))
   log = reader.log.replace(f"{reader.folder}/", "/tmp/")
   for line in shown.splitlines():
     number = r"\d[\d.e-]*"
@@ -584,6 +586,13 @@ def test_python_runs(reader, golden, goldens):
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
   (label,) = reader.read_text(page)
   assert label.strip()
+
+
+def test_keras_runs(reader):
+  (log,) = reader.read("keras.md")
+  assert log.count("loss: ") == 3
+  assert (reader.folder / "reviews.keras").exists()
+  assert (reader.folder / "tuned" / "vocab.txt").exists()
 
 
 def test_architecture_runs(reader):

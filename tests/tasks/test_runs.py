@@ -5,11 +5,11 @@ import json
 import pytest
 
 from bert.errors import UserError
-from bert.tasks import glue, runs, tabular
+from bert.tasks import glue, runs
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassifierSettings
-from bert.tasks.examples import content_hash
 from bert.training import task_file
+from bert.training.task import RowSet
 
 
 def request(**changes):
@@ -76,25 +76,39 @@ def test_the_scale_of_numbers(tmp_path, numbers, mean, deviation):
   assert settings.deviation == deviation
 
 
+def write_table(path, start, stop):
+  """A table with the rows "text START" and so on; returns its flags."""
+  rows = [f"text {i}\t{'yes' if i % 2 else 'no'}\n" for i in range(start, stop)]
+  path.write_text("text\tlabel\n" + "".join(rows))
+  return {"train_file": str(path), "dev_file": None, "text_b_column": None}
+
+
+def train(asked):
+  """The task of the first run, after it has read its examples; and these."""
+  task = runs.make_task(asked, runs.make_runs(asked)[0], None)
+  return task, {split: task.examples(split)[""] for split in asked.splits}
+
+
 @pytest.fixture
 def split_model(tmp_path):
-  """A model of the second of two seeds, its table, and its development set."""
-  path = tmp_path / "rows.tsv"
-  rows = [f"text {i}\t{'yes' if i % 2 else 'no'}\n" for i in range(40)]
-  path.write_text("text\tlabel\n" + "".join(rows))
-  table = {"train_file": str(path), "dev_file": None, "text_b_column": None}
-  trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=7)
-  record = {
-    "flags": {"seed": 8, "num_seeds": 2, "dev_fraction": 0.25},
-    "data": {"train": content_hash(trained.get_train_examples())},
-  }
-  assets = assets_of(label_types.Classification(["no", "yes"]))
-  assets["flags.json"] = json.dumps(record)
-  return assets, table, trained.get_dev_examples()
+  """A trained model, its table, and its development set."""
+  table = write_table(tmp_path / "rows.tsv", 0, 40)
+  task, found = train(
+    request(
+      task_name=["custom"],
+      splits=("train", "dev"),
+      output_dir=str(tmp_path / "none"),
+      seed=7,
+      table={**table, "dev_fraction": 0.25},
+    )
+  )
+  assert len(found["dev"]) == 10
+  assets = {"task.json": task_file.content(task.kind, task.settings)}
+  return assets, table, found["dev"]
 
 
-def ids(examples):
-  return [example.guid for example in examples]
+def texts(examples):
+  return [example.text_a for example in examples]
 
 
 @pytest.mark.parametrize(
@@ -107,99 +121,114 @@ def test_rows_that_were_trained_on_are_not_evaluated(
   changes = {"task_name": ["custom"], "splits": ("dev",), "seed": seed}
   changes["table"] = table | {"dev_fraction": dev_fraction}
   task = make_task(tmp_path, assets, **changes)
-  assert ids(task.examples("dev")[""]) == ids(dev)
-  assert "may have been trained on" not in caplog.text
-  # Another table has another development set.
+  assert texts(task.examples("dev")[""]) == texts(dev)
+  # No row of another table was trained on.
   with open(table["train_file"], "a") as file:
     file.write("new\tyes\n")
   task = make_task(tmp_path, assets, **changes)
-  own = tabular.TableProcessor(**changes["table"], split_seed=seed)
-  assert ids(task.examples("dev")[""]) == ids(own.get_dev_examples())
-  assert "may have been trained on some of the rows" in caplog.text
+  assert texts(task.examples("dev")[""]) == [*texts(dev), "new"]
+  assert "may have been trained on" not in caplog.text
 
 
-def test_a_copied_model_may_know_the_rows(tmp_path, split_model, caplog):
-  assets, table, _ = split_model
-  del assets["flags.json"]  # Which tells the rows that it was trained on.
-  changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
-  make_task(tmp_path, assets, **changes).examples("dev")
-  assert "may have been trained on some of the rows" in caplog.text
+def next_request(tmp_path, table, **changes):
+  """A training that begins with the model in `tmp_path`."""
+  return request(
+    **{
+      "task_name": ["custom"],
+      "splits": ("train", "dev"),
+      "output_dir": str(tmp_path / "next"),
+      "init_checkpoint": str(tmp_path),
+      "table": {**table, "dev_fraction": 0.25},
+      **changes,
+    }
+  )
 
 
-def test_ids_do_not_change_the_rows_to_evaluate(tmp_path, split_model, caplog):
+@pytest.mark.parametrize("seed", [1, 2, 7])
+def test_a_later_training_holds_out_the_same_rows(tmp_path, split_model, seed):
+  assets, _, dev = split_model
+  (tmp_path / "task.json").write_text(assets["task.json"])
+  table = write_table(tmp_path / "more.tsv", 0, 80)
+  path = tmp_path / "more.tsv"
+  # A label is corrected, and a program changed white space.
+  path.write_text(path.read_text().replace("text 3\tyes", "text  3 \tno"))
+  _, found = train(next_request(tmp_path, table, seed=seed))
+  old, new = found["dev"][:10], found["dev"][10:]
+  assert [" ".join(text.split()) for text in texts(old)] == texts(dev)
+  # A quarter of the new rows is held out, too.
+  assert len(new) == 10
+  assert all(int(text.split()[1]) >= 40 for text in texts(new))
+  assert len(found["train"]) == 60
+  assert not {*texts(found["train"])} & {*texts(found["dev"])}
+
+
+def test_rows_stay_where_they_were_through_all_ancestors(tmp_path, split_model):
+  assets, table, dev = split_model
+  (tmp_path / "task.json").write_text(assets["task.json"])
+  others = write_table(tmp_path / "others.tsv", 100, 140)
+  task, _ = train(next_request(tmp_path, others))
+  content = task_file.content(task.kind, task.settings)
+  (tmp_path / "task.json").write_text(content)
+  _, found = train(next_request(tmp_path, table, seed=9))
+  assert texts(found["dev"]) == texts(dev)
+
+
+def test_a_training_on_seen_rows_needs_a_development_file(
+  tmp_path, split_model, caplog
+):
+  assets, table, dev = split_model
+  (tmp_path / "task.json").write_text(assets["task.json"])
+  path = tmp_path / "rows.tsv"
+  header, *rows = path.read_text().splitlines()
+  seen = [row for row in rows if row.split("\t")[0] not in texts(dev)]
+  path.write_text("\n".join([header, *seen]) + "\n")
+  asked = next_request(tmp_path, table)
+  with pytest.raises(UserError, match=r"trained on all rows .* --dev_file$"):
+    train(asked)
+  _, found = train(next_request(tmp_path, table, splits=("train",)))
+  assert len(found["train"]) == 30
+  # The user may still pass them.
+  asked = next_request(tmp_path, {**table, "dev_file": str(path)})
+  task, found = train(asked)
+  sets = {split: [RowSet(split, "", found[split], None, 0)] for split in found}
+  task.log_data(sets)
+  assert "was trained on 30 of the 30 development examples" in caplog.text
+
+
+def test_it_may_be_unknown_what_a_model_was_trained_on(
+  tmp_path, split_model, caplog
+):
+  _, table, _ = split_model
+  assets = assets_of(label_types.Classification(["no", "yes"]))
+  (tmp_path / "task.json").write_text(assets["task.json"])
+  for splits in (("dev",), ("train", "dev")):
+    caplog.clear()
+    train(next_request(tmp_path, table, splits=splits))
+    assert "may have been trained on some of the rows" in caplog.text
+  caplog.clear()
+  (tmp_path / "task.json").unlink()  # As a release.
+  train(next_request(tmp_path, table))
+  assert "may have been trained on" not in caplog.text
+
+
+def test_ids_do_not_change_the_rows_to_evaluate(tmp_path, split_model):
   assets, table, dev = split_model
   changes = {"task_name": ["custom"], "splits": ("dev",), "seed": 1}
   # The texts of these rows are unique.
   changes["table"] = table | {"id_column": "text"}
   task = make_task(tmp_path, assets, **changes)
-  assert ids(task.examples("dev")[""]) == [example.text_a for example in dev]
-  assert "may have been trained on" not in caplog.text
+  found = [example.guid for example in task.examples("dev")[""]]
+  assert found == texts(dev)
 
 
-def test_a_table_with_equal_rows(tmp_path, split_model):
+@pytest.mark.parametrize("value", ["?", "AAAA", 5])
+def test_damaged_hashes_are_one_line(tmp_path, split_model, value):
   assets, table, _ = split_model
-  # Splits with the same rows for training have the same rows for evaluation,
-  # also if rows are equal.
-  with open(table["train_file"]) as file:
-    header, *rows = file.readlines()
-  with open(table["train_file"], "w") as file:
-    file.writelines([header, *(row for row in rows for _ in range(2))])
-  trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=7)
-  record = json.loads(assets["flags.json"])
-  record["data"]["train"] = content_hash(trained.get_train_examples())
-  assets["flags.json"] = json.dumps(record)
-  changes = {"task_name": ["custom"], "splits": ("dev",), "seed": 1}
-  task = make_task(tmp_path, assets, **changes, table=table)
-  found = task.examples("dev")[""]
-  wanted = trained.get_dev_examples()
-  assert [e.text_a for e in found] == [e.text_a for e in wanted]
-
-
-def test_seeds_of_a_split_are_not_negative(tmp_path, split_model):
-  assets, table, _ = split_model
-  trained = tabular.TableProcessor(**table, dev_fraction=0.25, split_seed=0)
-  record = {
-    "flags": {"seed": 1, "num_seeds": 5, "dev_fraction": 0.25},
-    "data": {"train": content_hash(trained.get_train_examples())},
-  }
+  fields = {**json.loads(assets["task.json"]), "trained_on": value}
   changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
-  assets["flags.json"] = json.dumps(record)
-  task = make_task(tmp_path, assets, **changes)
-  assert ids(task.examples("dev")[""]) == ids(trained.get_dev_examples())
-  # Another table matches no seed.
-  with open(table["train_file"], "a") as file:
-    file.write("new\tyes\n")
-  assert make_task(tmp_path, assets, **changes).examples("dev")[""]
-
-
-@pytest.mark.parametrize(
-  "record",
-  [
-    {"data": []},
-    {"data": {"train": "x"}},
-    {"data": {"train": "x"}, "flags": [0]},
-    *(
-      {"data": {"train": "x"}, "flags": {"dev_fraction": 0.5, **flags}}
-      for flags in (
-        {},
-        {"seed": "1"},
-        {"seed": 1, "num_seeds": None},
-        {"seed": 1, "dev_fraction": "0.5"},
-        {"seed": 1, "dev_fraction": -1},
-        {"seed": 1, "dev_fraction": float("nan")},
-      )
-    ),
-  ],
-)
-def test_a_damaged_record_is_one_line(tmp_path, split_model, record):
-  assets, table, _ = split_model
-  assets["flags.json"] = json.dumps(record)
-  changes = {"task_name": ["custom"], "splits": ("dev",), "table": table}
-  with pytest.raises(
-    UserError, match=r"flags.json is damaged.*; copy it"
-  ) as error:
-    make_task(tmp_path, assets, **changes)
-  assert "\n" not in str(error.value)
+  with pytest.raises(UserError, match=r"task.json is damaged.*; copy it") as e:
+    make_task(tmp_path, {"task.json": json.dumps(fields)}, **changes)
+  assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize(
@@ -218,21 +247,6 @@ def test_a_processor_returns_distinct_texts(
     UserError, match=f"^get_labels of MrpcProcessor: {fault}; return distinct"
   ):
     make_task(tmp_path, {}, task_name=["MRPC"], splits=("train",))
-
-
-def test_a_model_of_all_rows_needs_a_development_file(tmp_path, split_model):
-  assets, table, _ = split_model
-  with_dev_file = table | {"dev_file": table["train_file"]}
-  rows = tabular.TableProcessor(**with_dev_file).get_train_examples()
-  assert len(rows) == 40
-  record = json.loads(assets["flags.json"])
-  record["data"]["train"] = content_hash(rows)
-  assets["flags.json"] = json.dumps(record)
-  changes = {"task_name": ["custom"], "splits": ("dev",)}
-  with pytest.raises(UserError, match=r"trained on all rows .* --dev_file$"):
-    make_task(tmp_path, assets, **changes, table=table)
-  task = make_task(tmp_path, assets, **changes, table=with_dev_file)
-  assert len(task.examples("dev")[""]) == 40
 
 
 @pytest.mark.parametrize(

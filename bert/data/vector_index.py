@@ -1,0 +1,403 @@
+"""A folder of texts and their vectors, which exact search reads from the disk.
+
+    with locked("faq_index"):
+      update("faq_index", header, None, [], [(rows, vectors)])
+    index = VectorIndex("faq_index")
+    scores, numbers = index.top_k(queries, 10)[0]
+    index.rows(numbers)[0].text
+
+The rows are in blocks. A block is a NumPy array of vectors, a file of JSON
+Lines with an id, a text and fields on each line, and the offsets of these
+lines. index.json names the blocks. An update writes new blocks beside the old
+ones and then replaces index.json, so an interrupted update changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from bert.errors import UserError
+from bert.data import files
+
+NAME = "index.json"
+DTYPES = ("float32", "float16")
+
+# A block is rewritten if a row is removed, or if rows follow and it has room.
+BLOCK_BYTES = 2**27
+
+# Vectors that are multiplied at a time: they stay in the processor's cache.
+_CHUNK = 1024
+
+# Queries that are multiplied at a time.
+_QUERIES = 1024
+
+Hits = tuple[np.ndarray, np.ndarray]
+
+
+class Row(NamedTuple):
+  """A text of an index.
+
+  Attributes:
+    id: its id, unique in the index.
+    text: the text that its vector stands for.
+    fields: more values, of any JSON type.
+  """
+
+  id: str
+  text: str
+  fields: dict
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+  """What all vectors of an index have in common.
+
+  Attributes:
+    model: the folder or the name of their model.
+    fingerprint: a hash of this model.
+    width: the size of a vector.
+    dtype: one of DTYPES, in which they are stored.
+  """
+
+  model: str
+  fingerprint: str
+  width: int
+  dtype: str = "float16"
+
+
+class Block:
+  """Rows whose files have a common name.
+
+  Args:
+    path: the files without their extensions.
+    header: the Header of the index.
+    count: number of rows.
+    size: bytes of the file of rows.
+
+  Attributes:
+    vectors: [count, width].
+
+  Raises:
+    UserError: a file is missing, or has another size.
+  """
+
+  def __init__(self, path: str, header: Header, count: int, size: int):
+    self.path, self.size = path, size
+    self.vectors = _mapped(f"{path}.npy", (count, header.width), header.dtype)
+    self._offsets = _mapped(f"{path}.offsets.npy", (count + 1,), "int64")
+    # Mapped files can be read even after an update has deleted them.
+    self._lines = _mapped(f"{path}.jsonl", (size,), "uint8")
+
+  def __len__(self) -> int:
+    return len(self.vectors)
+
+  def rows(self, numbers: Iterable[int] | None = None) -> Iterator[Row]:
+    """Yields the rows with these numbers; by default all, in order."""
+    if numbers is None:
+      lines = self._lines.tobytes().splitlines()
+    else:
+      ends = (self._offsets[n : n + 2].tolist() for n in numbers)
+      lines = (self._lines[start:end].tobytes() for start, end in ends)
+    for line in lines:
+      try:
+        yield Row(**orjson.loads(line))
+      except (TypeError, ValueError) as error:
+        reason = f"a line is no row: {error}"
+        raise UserError(files.damaged(f"{self.path}.jsonl", reason)) from error
+
+
+def _mapped(path, shape, dtype):
+  """The array or, as uint8, the bytes of a file; read when they are used.
+
+  Raises:
+    UserError: the file is missing, or has another array.
+  """
+  try:
+    if dtype == "uint8":
+      array = np.memmap(path, dtype, "r")
+    else:
+      array = np.load(path, mmap_mode="r")
+    found = f"{array.dtype} {list(array.shape)}"
+  except (OSError, ValueError, EOFError) as error:
+    raise UserError(files.damaged(path, str(error))) from error
+  wanted = f"{dtype} {list(shape)}"
+  if found != wanted:
+    raise UserError(files.damaged(path, f"{found} instead of {wanted}"))
+  return array
+
+
+class VectorIndex:
+  """The index in a folder.
+
+  Attributes:
+    header: its Header.
+    blocks: its Blocks.
+
+  Raises:
+    UserError: there is no index, or it is damaged.
+  """
+
+  def __init__(self, folder: str):
+    path = os.path.join(folder, NAME)
+    found = files.read_json(path, dict)
+    if found is None:
+      raise UserError(
+        f"--index={folder} holds no index; write one with --input_file"
+      )
+    try:
+      blocks = found.pop("blocks")
+      self.next_block = found.pop("next_block")
+      self.header = Header(**found)
+      self.blocks = [
+        Block(os.path.join(folder, block.pop("name")), self.header, **block)
+        for block in blocks
+      ]
+    except (AttributeError, KeyError, TypeError) as error:
+      raise UserError(files.damaged(path, repr(error))) from error
+    self._starts = np.cumsum([0, *map(len, self.blocks)])
+
+  def __len__(self) -> int:
+    return int(self._starts[-1])
+
+  def numbered_blocks(self) -> Iterator[tuple[int, Block]]:
+    """Yields each block with the number of its first row."""
+    return zip(self._starts.tolist(), self.blocks, strict=False)
+
+  def _by_block(self, numbers):
+    """Yields blocks, the positions in `numbers` of theirs, and their rows."""
+    numbers = np.asarray(numbers, np.int64)
+    blocks = np.searchsorted(self._starts, numbers, side="right") - 1
+    for index in np.unique(blocks):
+      positions = np.flatnonzero(blocks == index)
+      yield (
+        self.blocks[index],
+        positions,
+        numbers[positions] - self._starts[index],
+      )
+
+  def rows(self, numbers: Sequence[int]) -> list[Row]:
+    """The rows with these numbers, counted from 0."""
+    found = [None] * len(numbers)
+    for block, positions, inside in self._by_block(numbers):
+      for position, row in zip(positions, block.rows(inside), strict=True):
+        found[position] = row
+    return found
+
+  def vectors(self, numbers: Sequence[int]) -> np.ndarray:
+    """The vectors of these rows, float32 [rows, width]."""
+    found = np.empty([len(numbers), self.header.width], np.float32)
+    for block, positions, inside in self._by_block(numbers):
+      found[positions] = block.vectors[inside]
+    return found
+
+  def numbers(self) -> dict[str, int]:
+    """The number of each row by its id."""
+    rows = (row for block in self.blocks for row in block.rows())
+    return {row.id: number for number, row in enumerate(rows)}
+
+  def top_k(self, queries: np.ndarray, k: int) -> list[Hits]:
+    """The rows with the largest products with each query.
+
+    Args:
+      queries: float32 [Q, width].
+      k: number of rows, or fewer if the index has fewer.
+
+    Returns:
+      For each query, the scores, float32 [k], largest first, and the numbers of
+      the rows, int64 [k]. Of equal scores, the lower number comes first.
+    """
+    found = []
+    for start in range(0, len(queries), _QUERIES):
+      best = Best(len(queries[start : start + _QUERIES]), k)
+      for first, scores in self._scores(queries[start : start + _QUERIES]):
+        best.add(first, scores)
+      found += best.hits
+    return found
+
+  def _scores(self, queries):
+    """Yields numbers of first rows, and the scores [Q, _CHUNK] from there."""
+    multiply = _times_halves if self.header.dtype == "float16" else _times
+    for first, block in self.numbered_blocks():
+      for start in range(0, len(block), _CHUNK):
+        vectors = block.vectors[start : start + _CHUNK]
+        yield first + start, multiply(queries, vectors)
+
+
+def _times(queries, vectors):
+  return queries @ vectors.T
+
+
+def _times_halves(queries, vectors):
+  """Products [Q, N] of float32 queries with float16 vectors.
+
+  NumPy converts float16 to float32 one by one. This is three times as fast, and
+  exact for all finite numbers: shifting the bits puts sign, exponent and
+  fraction in the places of a float32, whose exponent then is 112 too small.
+  """
+  bits = vectors.view(np.int16).astype(np.int32)
+  bits <<= 13
+  bits &= ~0x7000_0000  # The sign was extended into the exponent.
+  return (queries * np.float32(2.0**112)) @ bits.view(np.float32).T
+
+
+class Best:
+  """The rows with the highest scores so far, for each of several queries.
+
+  Args:
+    count: number of queries.
+    k: number of rows for each.
+
+  Attributes:
+    hits: for each query, scores and numbers; see `VectorIndex.top_k`.
+  """
+
+  def __init__(self, count: int, k: int):
+    self._k = k
+    self._least = np.full(count, -np.inf, np.float32)
+    empty = np.empty(0, np.float32), np.empty(0, np.int64)
+    self.hits: list[Hits] = [empty] * count
+
+  def add(self, first: int, scores: np.ndarray) -> None:
+    """Adds the scores [Q, N] of the rows from number `first` on."""
+    for query in np.flatnonzero(scores.max(axis=1) > self._least):
+      better = np.flatnonzero(scores[query] > self._least[query])
+      self.add_rows(query, first + better, scores[query, better])
+
+  def add_rows(
+    self, query: int, numbers: np.ndarray, scores: np.ndarray
+  ) -> None:
+    """Adds scores [N] of a query; the numbers [N] of the rows ascend."""
+    old, old_numbers = self.hits[query]
+    scores = np.concatenate([old, scores])
+    order = np.argsort(-scores, kind="stable")[: self._k]
+    numbers = np.concatenate([old_numbers, numbers])[order]
+    self.hits[query] = scores[order], numbers
+    if len(order) == self._k:
+      self._least[query] = scores[order[-1]]
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+  """Creates the folder of an index if needed, and keeps other processes out.
+
+  Raises:
+    UserError: another process is changing the index, or the folder cannot be
+      written.
+  """
+  if files.is_remote(folder):
+    raise UserError(f"--index={folder} is not a local folder; pass one")
+  files.make_local_folder(folder)
+  path = os.path.join(folder, "index.lock")
+  with files.locked(path, folder):
+    try:
+      yield
+    finally:
+      files.remove(path)
+      with contextlib.suppress(OSError):  # It is not empty.
+        os.rmdir(folder)
+
+
+def update(
+  folder: str,
+  header: Header,
+  index: VectorIndex | None,
+  removed: Collection[int],
+  added: Iterable[tuple[Sequence[Row], np.ndarray]],
+) -> None:
+  """Changes the index in a folder, which `locked` has locked.
+
+  Blocks that keep all of their rows stay as they are, but for the last one.
+
+  Args:
+    folder: the folder.
+    header: the Header of the vectors.
+    index: the index in the folder; None if there is none.
+    removed: the numbers of rows to remove.
+    added: lists of new rows, and their vectors [rows, width].
+  """
+  writer = _Writer(folder, header, index.next_block if index else 1)
+  is_removed = np.zeros(len(index or ()), bool)
+  is_removed[list(removed)] = True
+  for first, block in index.numbered_blocks() if index else ():
+    stays = np.flatnonzero(~is_removed[first : first + len(block)])
+    is_last = block is index.blocks[-1]
+    if len(stays) == len(block) and (not is_last or writer.is_full(block)):
+      writer.keep(block)
+    else:
+      writer.add(list(block.rows(stays)), block.vectors[stays])
+  for rows, vectors in added:
+    writer.add(rows, vectors)
+  writer.finish()
+
+
+class _Writer:
+  """Writes the blocks of an index, and at last its index.json."""
+
+  def __init__(self, folder, header, next_block):
+    self._folder, self._header = folder, header
+    self._next = next_block
+    self._dtype = np.dtype(header.dtype)
+    self._most = max(1, BLOCK_BYTES // (self._dtype.itemsize * header.width))
+    self._blocks = []
+    self._rows, self._vectors = [], []
+
+  def is_full(self, block):
+    return len(block) == self._most
+
+  def keep(self, block):
+    """Takes a block as it is."""
+    self._flush()
+    name = os.path.basename(block.path)
+    entry = {"name": name, "count": len(block), "size": block.size}
+    self._blocks.append(entry)
+
+  def add(self, rows, vectors):
+    self._rows += rows
+    self._vectors.append(vectors.astype(self._dtype, copy=False))
+    while len(self._rows) >= self._most:
+      self._flush()
+
+  def _flush(self):
+    """Writes a block of the rows that wait."""
+    if not self._rows:
+      return
+    rows, self._rows = self._rows[: self._most], self._rows[self._most :]
+    waiting = np.concatenate(self._vectors)
+    vectors, self._vectors = waiting[: self._most], [waiting[self._most :]]
+    name = f"{self._next:06}"
+    self._next += 1
+    path = os.path.join(self._folder, name)
+    option = orjson.OPT_APPEND_NEWLINE
+    lines = [orjson.dumps(row._asdict(), option=option) for row in rows]
+    offsets = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+    with files.open_atomic(f"{path}.jsonl") as writer:
+      writer.writelines(lines)
+    for extension, array in ((".npy", vectors), (".offsets.npy", offsets)):
+      with files.open_atomic(path + extension) as writer:
+        np.save(writer, array)
+    size = int(offsets[-1])
+    self._blocks.append({"name": name, "count": len(rows), "size": size})
+
+  def finish(self):
+    self._flush()
+    content = {
+      **dataclasses.asdict(self._header),
+      "next_block": self._next,
+      "blocks": self._blocks,
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    files.write_file(os.path.join(self._folder, NAME), text + "\n")
+    used = {block["name"] for block in self._blocks}
+    for name in files.listdir(self._folder):
+      # Of the index before, or of an update that was interrupted.
+      if re.match(r"\d{6}\.", name) and name[:6] not in used:
+        files.remove(os.path.join(self._folder, name))

@@ -1,0 +1,93 @@
+"""Which outputs of an initial model a training keeps: those of equal labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from absl import logging
+
+import modeling
+from bert.errors import listing
+from bert.training import checkpoints, model_folder, task_file
+from bert.training.task import Task
+
+# For each variable of an output layer, where its rows are in the checkpoint;
+# None for a row that starts from its initializer.
+KeptRows = dict[str, list[int | None]]
+
+
+def kept_rows(
+  task: Task, config: modeling.BertConfig, init_checkpoint: str | None
+) -> KeptRows:
+  """The rows of output layers that a training of `task` keeps; logs them.
+
+  A variable that is not among them is kept as a whole.
+
+  Args:
+    task: the task, whose labels are known.
+    config: its BertConfig.
+    init_checkpoint: the initial weights, or None.
+
+  Raises:
+    UserError: the task.json of the initial model is damaged.
+  """
+  folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
+  if not folder or not task.kind:
+    return {}
+  kind, _ = task_file.read(folder)
+  if kind is None:
+    _warn_of_unknown_labels(task, config, init_checkpoint)
+    return {}
+  if kind != task.kind:
+    logging.info(
+      "%s holds a model of another task (%s), so the output layer starts fresh",
+      folder,
+      kind,
+    )
+    shapes = task.head_shapes(config)
+    return {name: [None] * shape[0] for name, shape in shapes.items()}
+  known = type(task)(task_file.load(type(task), folder)).output_labels()
+  wanted = task.output_labels()
+  for pair in dict.fromkeys((known.get(n, ()), wanted[n]) for n in wanted):
+    _log_labels(folder, *pair)
+  return {
+    name: _find_rows(known.get(name, ()), labels)
+    for name, labels in wanted.items()
+  }
+
+
+def _find_rows(earlier: Sequence[str], labels: Sequence[str]):
+  """The index of each label among those of the initial model, or None."""
+  rows = {label: row for row, label in enumerate(earlier)}
+  return [rows.get(label) for label in labels]
+
+
+def _log_labels(folder, earlier, labels):
+  """Logs which outputs are kept."""
+  kept = [label for label in labels if label in earlier]
+  new = [label for label in labels if label not in earlier]
+  if not kept:
+    found = f"starts fresh, as {folder} has other labels"
+  elif new:
+    found = (
+      f"keeps the outputs of {folder} for {listing(kept)} and starts fresh for "
+      f"{listing(new)}"
+    )
+  else:
+    found = f"keeps the outputs of {folder} for all labels"
+  logging.info("The output layer %s", found)
+
+
+def _warn_of_unknown_labels(task, config, init_checkpoint):
+  """Warns if an output layer is used whose labels are not known."""
+  found = checkpoints.Checkpoint(checkpoints.find_checkpoint(init_checkpoint))
+  shapes = task.head_shapes(config)
+  names = [n for n in task.output_labels() if found.shapes.get(n) == shapes[n]]
+  if names:
+    logging.warning(
+      "%s has %s, but no task.json with its labels; it is used as if they were "
+      "%s",
+      found.prefix,
+      names[0],
+      listing(task.output_labels()[names[0]]),
+    )

@@ -1,0 +1,152 @@
+"""The Keras layers: our numbers, complete weights, and models that save."""
+
+import subprocess
+import sys
+
+import golden_classifier
+import keras
+import numpy as np
+import pytest
+import scripts
+import task_folders
+import tensorflow as tf
+
+import bert
+import modeling
+from bert.errors import UserError
+from bert.keras import Encoder, Preprocess, save_release
+
+# Keras converts its own variables in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+TEXTS = ["Jim Henson made puppets.", "the mountains of the north", ""]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, golden, goldens):
+  """The golden model's folder; the model has no dropout."""
+  path = tmp_path_factory.mktemp("keras") / "model"
+  path.mkdir()
+  return task_folders.write(path, "", golden, goldens)
+
+
+def inputs_of(golden):
+  names = ("input_word_ids", "input_mask", "input_type_ids")
+  return dict(zip(names, golden_classifier.sequences(golden), strict=True))
+
+
+def test_outputs_are_those_of_the_original(folder, golden):
+  outputs = Encoder(folder)(inputs_of(golden))
+  for name, found in (
+    ("pooled_output", outputs["pooled_output"]),
+    ("sequence_output", outputs["sequence_output"]),
+    ("encoder_layer_0", outputs["encoder_outputs"][0]),
+  ):
+    if name in golden.arrays:
+      np.testing.assert_allclose(found, golden.arrays[name], atol=1e-6)
+  with golden.store():
+    model = modeling.BertModel(
+      golden.config, False, *golden_classifier.sequences(golden)
+    )
+  for found, expected in (
+    (outputs["default"], model.get_pooled_output()),
+    (outputs["sequence_output"], model.get_sequence_output()),
+    *zip(
+      outputs["encoder_outputs"], model.get_all_encoder_layers(), strict=True
+    ),
+  ):
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_texts_become_the_rows_of_the_tokenizer(folder):
+  preprocess = Preprocess(folder, seq_length=8)
+  rows = preprocess(tf.constant(TEXTS))
+  task = bert.load(folder).task
+  for text, ids, mask in zip(
+    TEXTS, rows["input_word_ids"], rows["input_mask"], strict=True
+  ):
+    pieces = task.tokenizer.tokenize(text)[:6]
+    tokens = ["[CLS]", *pieces, "[SEP]"]
+    expected = task.tokenizer.convert_tokens_to_ids(tokens)
+    assert ids.numpy().tolist() == expected + [0] * (8 - len(tokens))
+    assert tf.reduce_sum(mask) == len(tokens)
+  pairs = preprocess([tf.constant(TEXTS), tf.constant(TEXTS)])
+  assert pairs["input_type_ids"].numpy().max() == 1
+
+
+def classifier(folder, **options):
+  """The model of the usual tutorial."""
+  texts = keras.Input([], dtype="string")
+  rows = Preprocess(folder, seq_length=12)(texts)
+  outputs = Encoder(folder, name="encoder", **options)(rows)
+  x = keras.layers.Dropout(0.1)(outputs["pooled_output"])
+  return keras.Model(texts, keras.layers.Dense(2, name="logits")(x))
+
+
+def test_the_usual_tutorial_trains_saves_and_returns(folder, golden, tmp_path):
+  model = classifier(folder)
+  encoder = model.get_layer("encoder")
+  shapes = modeling.variable_shapes(golden.config)
+  assert len(encoder.trainable_weights) == len(shapes)
+  assert len(model.trainable_weights) == len(shapes) + 2
+  before = {name: encoder.variable(name).numpy() for name in shapes}
+  model.compile(
+    keras.optimizers.AdamW(1e-3),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+  )
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 0])).batch(3)
+  losses = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+  assert losses[-1] < losses[0]
+  # Every weight but those of positions without tokens gets a gradient.
+  same = [
+    n for n in shapes if np.array_equal(encoder.variable(n).numpy(), before[n])
+  ]
+  assert same == []
+
+  path = str(tmp_path / "model.keras")
+  model.save(path)
+  loaded = keras.models.load_model(path)
+  expected = model.predict(tf.constant(TEXTS), verbose=0)
+  found = loaded.predict(tf.constant(TEXTS), verbose=0)
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+
+  release = str(tmp_path / "release")
+  preprocess = Preprocess(folder)
+  save_release(release, loaded.get_layer("encoder"), preprocess)
+  rows = Preprocess(release, seq_length=32)(tf.constant(TEXTS[:2]))
+  hidden = encoder(rows)["sequence_output"]
+  mask = tf.cast(rows["input_mask"], tf.float32)[..., tf.newaxis]
+  mean = tf.reduce_sum(hidden * mask, 1) / tf.reduce_sum(mask, 1)
+  vectors = bert.load(release)(TEXTS[:2])
+  np.testing.assert_allclose(
+    [answer["vector"] for answer in vectors], mean, atol=1e-5
+  )
+  with pytest.raises(UserError, match="not an empty folder"):
+    save_release(release, encoder, preprocess)
+
+
+def test_two_steps_draw_different_masks(golden, goldens):
+  config = {**golden.config.to_dict(), "hidden_dropout_prob": 0.5}
+  encoder, again = (Encoder(config=config, seed=7) for _ in range(2))
+  for mine, other in zip(again.weights, encoder.weights, strict=True):
+    mine.assign(other)
+  inputs = inputs_of(golden)
+
+  @tf.function
+  def train(layer):
+    return layer(inputs, training=True)["pooled_output"]
+
+  first, second = train(encoder), train(encoder)
+  assert np.abs(first - second).max() > 0.01
+  # They are a function of the seed and the step.
+  np.testing.assert_array_equal(train(again), first)
+  quiet = [encoder(inputs)["pooled_output"] for _ in range(2)]
+  np.testing.assert_array_equal(*quiet)
+
+
+def test_keras_is_loaded_only_by_these_layers():
+  code = (
+    "import sys, bert, bert.tasks.loaded_model, bert.export.saved_model;"
+    "import tensorflow; assert 'keras' not in sys.modules"
+  )
+  subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)
