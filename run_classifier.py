@@ -61,6 +61,12 @@ FLAGS = flags.FLAGS
 _FLAGS = (
   ("data_dir", None, "Folder with the task's files, or a folder per task."),
   ("xnli_language", "zh", "Language for training and evaluation on XNLI."),
+  (
+    "calibrate",
+    False,
+    "Fit a temperature to the development set, so that probabilities are the "
+    "shares of correct labels. Labels do not change.",
+  ),
   ("num_seeds", 1, "Number of runs with different seeds, starting at --seed."),
   (
     "predict_file",
@@ -143,6 +149,8 @@ def check_flags() -> None:
   flag_checks.require("task_name")
   flag_checks.check_fine_tuning_flags("predict_file", "interactive")
   flag_checks.check_exclusive("regression", "multilabel")
+  if FLAGS.calibrate and not FLAGS.do_eval:
+    raise UserError("--calibrate needs a development set; add --do_eval")
   if "xnli" not in (n.lower().replace("-", "") for n in FLAGS.task_name):
     flag_checks.warn_of_unused("pass --task_name=XNLI", "xnli_language")
   if FLAGS.seed + FLAGS.num_seeds > 2**31:
@@ -178,10 +186,13 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
   """
   tokenizer = model_flags.load_tokenizer()
   task = runs.make_task(request, run, tokenizer)
+  if FLAGS.calibrate and not task.labels:
+    raise UserError(f"--calibrate: {task.name} has no labels; omit it")
   config = model_flags.load_config(tokenizer, task.settings.max_seq_length)
   settings = Settings.from_flags(
     run.splits,
     do_eval=FLAGS.do_eval and "dev" in run.splits,
+    calibrate=FLAGS.calibrate and "dev" in run.splits,
     data_dir=run.data_dir,
     output_dir=run.output_dir,
     init_checkpoint=run.init_checkpoint,

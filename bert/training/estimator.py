@@ -452,6 +452,10 @@ class Estimator:
     with self._strategy.scope(), _functions_traced_in_place():
       return run.get_concrete_function(features).graph
 
+  def retrace(self) -> None:
+    """Makes the next call trace the model_fn again, as it has changed."""
+    self._programs.clear()
+
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 

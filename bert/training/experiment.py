@@ -85,6 +85,9 @@ class Experiment:
     self._task = task
     self._model_files = model
     self._settings = settings
+    path = os.path.join(settings.output_dir, task_file.NAME)
+    if settings.calibrate and not (settings.do_train or files.exists(path)):
+      raise UserError(f"--calibrate: there is no {path}; add --do_train")
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
@@ -187,6 +190,8 @@ class Experiment:
       self._make_row_sets()
       model = self._build_estimator()
       self._train_or_load(model)
+      if settings.calibrate:
+        self._calibrate(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
       evaluations, results = [], {}
       for rows in dev_sets:
@@ -468,6 +473,16 @@ class Experiment:
       evaluation.results.setdefault("loss", mean)
     evaluation.results["global_step"] = model.global_step
     return evaluation
+
+  def _calibrate(self, model):
+    """Fits the temperatures to the first development set, and keeps them."""
+    rows, size = self._row_sets["dev"][0], self._settings.eval_batch_size
+    predictions = _by_example(self._predictions(model, rows, size), rows)
+    self._task.calibrate(self._answers(rows, predictions))
+    path = os.path.join(self._settings.output_dir, task_file.NAME)
+    content = task_file.content(self._task.kind, self._task.settings)
+    files.write_file(path, content)
+    model.retrace()
 
   def _predict(self, model, rows, record):
     """Writes the predictions, and evaluates them if labels are known."""

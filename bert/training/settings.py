@@ -79,6 +79,7 @@ class Settings:
   distill_weight: float = 0.5
   distill_temperature: float = 2.0
   unlabeled_file: str | None = None
+  calibrate: bool = False
   use_xla: str = "auto"
 
   @classmethod

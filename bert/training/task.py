@@ -517,6 +517,14 @@ class Task:
     """The HTML of an evaluation in report.html; `key` is unique in the page."""
     return ""
 
+  def calibrate(self, answers: Iterable) -> None:
+    """Sets what --calibrate finds among the settings.
+
+    Args:
+      answers: those to a labeled data set.
+    """
+    raise NotImplementedError
+
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Called after the evaluations of a run."""
 
