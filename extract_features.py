@@ -14,123 +14,106 @@ per line. docs/features.md describes the file formats.
 
 import time
 
-from absl import flags, logging
+from absl import logging
 
 from bert.errors import UserError, plural
 from bert.data import progress, text_files
 from bert.tasks import feature_files, features, loaded_model
 from bert.tasks.loaded_model import LoadedModel
 from bert.training import (
-  common_flags,
   devices,
-  flag_checks,
+  flag_table,
   model_flags,
   model_folder,
   runtimes,
+  settings,
   startup,
 )
-
-FLAGS = flags.FLAGS
-
-
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_flags(
-    128,
-    "Longer text is read as --long_text says. The default is lower for a model "
-    "with fewer positions.",
-  )
-  common_flags.define_tpu_flags()
-  common_flags.define_input_flag()
-  common_flags.define_runtime_flag()
-  flags.DEFINE_string(
-    "output_file",
-    None,
-    "File to write, by its extension in the format .npz, .parquet, or else "
-    "JSON Lines; - is standard output.",
-  )
-  flags.DEFINE_enum(
-    "dtype", "float32", features.DTYPES, "Type in .npz and .parquet."
-  )
-  flags.DEFINE_integer("batch_size", 32, "Lines per batch.", lower_bound=1)
-  flags.DEFINE_bool(
-    "use_one_hot_embeddings",
-    False,
-    "Look up word pieces by a matrix product, which is faster on a TPU.",
-  )
-  _define_vector_flags()
+from bert.training.flags import (
+  COUNT,
+  PATH,
+  Flag,
+  Flags,
+  check_standard_output,
+  table,
+)
 
 
-def _define_vector_flags():
-  flags.DEFINE_string(
-    "layers",
-    ",".join(map(str, features.LAYERS)),
-    "Layers, separated by commas: -1 is the highest, 0 the lowest. The default "
-    "is all layers for a model with fewer than four.",
-  )
-  flags.DEFINE_enum(
-    "pooling",
-    "none",
-    features.POOLINGS,
-    "none: a vector of each word piece and layer. One vector per line: cls, "
-    "that of [CLS]; pooled, the pooler's output; mean or max over all word "
-    "pieces; mean_sqrt_len, their sum divided by the square root of their "
-    "number.",
-  )
-  flags.DEFINE_enum(
-    "layer_combination",
-    "last",
-    features.LAYER_COMBINATIONS,
-    "How --pooling combines --layers: last takes the highest, concat "
-    "concatenates them, mean takes their mean.",
-  )
-  flags.DEFINE_enum(
-    "long_text",
-    features.LONG_TEXT[0],
-    features.LONG_TEXT,
-    "Which part of a text longer than --max_seq_length is read: head, or all "
-    "of it in overlapping windows, over which --pooling takes the mean.",
-  )
-  flags.DEFINE_bool(
-    "normalize", False, "With --pooling, scale vectors to length 1."
-  )
-  flags.DEFINE_bool(
-    "exclude_special",
-    False,
-    "Exclude [CLS] and [SEP] from --pooling=mean, max and mean_sqrt_len.",
-  )
+# fmt: off
+FLAGS = table(
+  flag_table.MODEL,
+  flag_table.TPU,
+  (
+    flag_table.sequence_length(
+      "Longer text is read as --long_text says. The default is lower for a "
+      "model with fewer positions."
+    ),
+    flag_table.INPUT_FILE,
+    flag_table.RUNTIME,
+    Flag("output_file", None,
+         "File to write, by its extension in the format .npz, .parquet, or "
+         "else JSON Lines; - is standard output.", kind=PATH),
+    Flag("dtype", "float32", "Type in .npz and .parquet.",
+         choices=features.DTYPES),
+    Flag("batch_size", 32, "Lines per batch.", check=COUNT),
+    Flag("use_one_hot_embeddings", False,
+         "Look up word pieces by a matrix product, which is faster on a TPU."),
+    Flag("layers", ",".join(map(str, features.LAYERS)),
+         "Layers, separated by commas: -1 is the highest, 0 the lowest. The "
+         "default is all layers for a model with fewer than four."),
+    Flag("pooling", "none",
+         "none: a vector of each word piece and layer. One vector per line: "
+         "cls, that of [CLS]; pooled, the pooler's output; mean or max over "
+         "all word pieces; mean_sqrt_len, their sum divided by the square "
+         "root of their number.", choices=features.POOLINGS),
+    Flag("layer_combination", "last",
+         "How --pooling combines --layers: last takes the highest, concat "
+         "concatenates them, mean takes their mean.",
+         choices=features.LAYER_COMBINATIONS),
+    Flag("long_text", features.LONG_TEXT[0],
+         "Which part of a text longer than --max_seq_length is read: head, or "
+         "all of it in overlapping windows, over which --pooling takes the "
+         "mean.", choices=features.LONG_TEXT),
+    Flag("normalize", False, "With --pooling, scale vectors to length 1."),
+    Flag("exclude_special", False,
+         "Exclude [CLS] and [SEP] from --pooling=mean, max and "
+         "mean_sqrt_len."),
+  ),
+)
+# fmt: on
 
 
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Checks the files in the flags."""
-  flag_checks.require("input_file", "output_file", "init_checkpoint")
-  if FLAGS.input_file != text_files.STREAM:
-    flag_checks.require_file("input_file")
-  if FLAGS.output_file == text_files.STREAM:
-    flag_checks.check_standard_output()
+  flags.require("input_file", "output_file", "init_checkpoint")
+  if flags.input_file != text_files.STREAM:
+    flags.require_file("input_file")
+  if flags.output_file == text_files.STREAM:
+    check_standard_output()
   else:
-    flag_checks.check_output_files(
+    flags.check_output_files(
       "output_file",
-      [FLAGS.output_file],
-      [FLAGS.input_file, *model_flags.model_files()],
+      [flags.output_file],
+      [flags.input_file, *model_flags.model_files(flags)],
     )
-  feature_files.check_output(FLAGS.output_file, FLAGS.dtype)
-  flag_checks.check_device_flags()
-  if FLAGS.use_tpu and FLAGS.runtime != "tensorflow":
+  feature_files.check_output(flags.output_file, flags.dtype)
+  on_tpu = ["tpu"] if settings.check_devices(flags) else []
+  flags.warn_of_unused("data", *on_tpu)
+  if flags.use_tpu and flags.runtime != "tensorflow":
     raise UserError(
-      f"--runtime={FLAGS.runtime} does not run on a TPU; omit --use_tpu"
+      f"--runtime={flags.runtime} does not run on a TPU; omit --use_tpu"
     )
-  runtimes.check_runtime(FLAGS.runtime, common_flags.run_precision())
+  runtimes.check_runtime(flags.runtime, flags.given.get("precision"))
 
 
-def load_model() -> LoadedModel:
+def load_model(flags: Flags) -> LoadedModel:
   """The model of vectors that the flags describe."""
-  tokenizer = model_flags.load_tokenizer()
-  config = model_flags.load_config(tokenizer)
+  tokenizer = model_flags.load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer)
   layers = features.LAYERS[: config.num_hidden_layers]
-  if FLAGS["layers"].present:
-    layers = features.parse_layers(FLAGS.layers)
-    if FLAGS.pooling == "pooled":
+  if "layers" in flags.given:
+    layers = features.parse_layers(flags.layers)
+    if flags.pooling == "pooled":
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
       )
@@ -141,30 +124,30 @@ def load_model() -> LoadedModel:
     *("batch_size", "dtype", "runtime", "use_one_hot_embeddings", "long_text"),
   )
   return loaded_model.load_task(
-    model_folder.Model(config, tokenizer, FLAGS.init_checkpoint),
+    model_folder.Model(config, tokenizer, flags.init_checkpoint),
     features.VectorTask.kind,
     layers=layers,
-    max_seq_length=model_flags.sequence_length(config),
+    max_seq_length=model_flags.sequence_length(flags, config),
     strategy=devices.make_strategy(
-      devices.choose("auto", FLAGS.use_tpu, None), common_flags.tpu()
+      devices.choose("auto", flags.use_tpu, None), settings.tpu(flags)
     ),
-    pad_to_max_length=FLAGS.use_tpu,
-    precision=common_flags.run_precision(),
-    **{name: FLAGS[name].value for name in names},
+    pad_to_max_length=flags.use_tpu,
+    precision=flags.given.get("precision"),
+    **{name: flags[name] for name in names},
   )
 
 
-def main() -> None:
-  check_flags()
-  model = load_model()
+def main(flags: Flags) -> dict[str, int]:
+  check_flags(flags)
+  model = load_model(flags)
   start = time.monotonic()
   length = model.task.settings.max_seq_length
   lines = long = 0
   with (
-    feature_files.open_features(FLAGS.output_file, model) as write,
+    feature_files.open_features(flags.output_file, model) as write,
     progress.bar(unit="line") as bar,
   ):
-    texts = feature_files.read_texts(FLAGS.input_file)
+    texts = feature_files.read_texts(flags.input_file)
     for window in feature_files.windows(model, texts, bar.update):
       write(window)
       lines += len(window)
@@ -173,18 +156,16 @@ def main() -> None:
   logging.info(
     "Wrote the features of %s to %s in %.1f s; %d %s --max_seq_length=%d",
     plural(lines, "line"),
-    FLAGS.output_file,
+    flags.output_file,
     time.monotonic() - start,
     long,
-    "truncated to" if FLAGS.long_text == "head" else "read in windows of",
+    "truncated to" if flags.long_text == "head" else "read in windows of",
     length,
   )
+  return {"lines": lines}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
-
+run, command = startup.script(main, FLAGS)
 
 if __name__ == "__main__":
   command()

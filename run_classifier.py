@@ -10,8 +10,6 @@
 import dataclasses
 import sys
 
-from absl import flags
-
 from bert.errors import UserError
 from bert.data import files
 from bert.tasks import loaded_model, prediction_files, runs, terminal
@@ -35,15 +33,15 @@ from bert.tasks.glue import (
   MrpcProcessor,
   XnliProcessor,
 )
-from bert.training import (
-  common_flags,
-  flag_checks,
-  folder_lock,
-  model_flags,
-  startup,
-)
+from bert.training import flag_table, folder_lock, model_flags, startup
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.settings import Settings
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
+from bert.training.settings import (
+  Settings,
+  check_fine_tuning,
+  check_questions,
+  wanted_splits,
+)
 
 # Names that users import from here.
 __all__ = [
@@ -55,144 +53,145 @@ __all__ = [
   "input_fn_builder", "model_fn_builder",
 ]  # fmt: skip
 
-FLAGS = flags.FLAGS
-
-# Flag, default, help.
-_FLAGS = (
-  ("data_dir", None, "Folder with the task's files, or a folder per task."),
-  ("xnli_language", "zh", "Language for training and evaluation on XNLI."),
-  (
-    "calibrate",
-    False,
-    "Fit a temperature to the development set, so that probabilities are the "
-    "shares of correct labels. Labels do not change.",
-  ),
-  ("num_seeds", 1, "Number of runs with different seeds, starting at --seed."),
-  (
-    "predict_file",
-    None,
-    "Predict the lines of this file, or of standard input if -, with the "
-    "trained model in --output_dir, and print a table.",
-  ),
-  (
-    "interactive",
-    False,
-    "Ask for texts and predict them with the trained model in --output_dir.",
-  ),
-)
-
 _ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
 
+
+def _custom(name, default, text, **fields):
+  """A flag for tables of a user's own."""
+  text = f"For --task_name={runs.CUSTOM}. {text}"
+  return Flag(name, default, text, **{"used": "data", **fields})
+
+
+# fmt: off
 # The arguments of `tabular.TableProcessor`.
-_TABLE_FLAGS = (
-  ("train_file", None, f"Rows to train on: {_ROWS}"),
-  ("dev_file", None, f"Rows to evaluate on: {_ROWS} See --dev_fraction."),
-  ("test_file", None, f"Rows to predict: {_ROWS}"),
-  ("text_a_column", "text", "Column of the text."),
-  ("text_b_column", None, "Column of the second text."),
-  ("label_column", "label", "Column of the label."),
-  ("id_column", None, "Column of the row's id. Default: the row number."),
+_TABLE = table(
   (
-    "header",
-    True,
-    "Whether the first line has column names. If not, pass column indices, "
-    "from 0, as --text_a_column, --label_column etc.",
-  ),
-  ("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file."),
+    _custom("train_file", None, f"Rows to train on: {_ROWS}", used="train dev",
+            kind=PATH),
+    _custom("dev_file", None,
+            f"Rows to evaluate on: {_ROWS} See --dev_fraction.", used="dev",
+            kind=PATH),
+    _custom("test_file", None, f"Rows to predict: {_ROWS}", used="test",
+            kind=PATH),
+    _custom("text_a_column", "text", "Column of the text."),
+    _custom("text_b_column", None, "Column of the second text."),
+    _custom("label_column", "label", "Column of the label."),
+    _custom("id_column", None,
+            "Column of the row's id. Default: the row number."),
+    _custom("header", True,
+            "Whether the first line has column names. If not, pass column "
+            "indices, from 0, as --text_a_column, --label_column etc."),
+    _custom("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file.",
+            used="sample"),
+  )
 )
-_KIND_FLAGS = (
-  ("regression", False, "Labels are numbers."),
-  ("multilabel", False, "A row may have several labels, separated by |."),
+_KINDS = table(
+  (
+    _custom("regression", False, "Labels are numbers."),
+    _custom("multilabel", False,
+            "A row may have several labels, separated by |."),
+  )
 )
 
-
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_flags(max_seq_length=128)
-  common_flags.define_run_flags()
-  common_flags.define_fine_tuning_flags(
+FLAGS = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  flag_table.fine_tuning(
     "accuracy or loss", "accuracy, or to pearson for numbers"
-  )
-  common_flags.define_device_flags()
-  _define_task_flags()
-  common_flags.define_from_table(
-    (name, default, f"For --task_name={runs.CUSTOM}. {text}")
-    for name, default, text in (*_TABLE_FLAGS, *_KIND_FLAGS)
-  )
+  ),
+  flag_table.DEVICES,
+  (
+    Flag("task_name", None,
+         f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
+         f"{runs.CUSTOM} reads your own files; all runs all tasks of GLUE.",
+         kind=list, used="data"),
+    Flag("class_weights", "none",
+         "balanced: weight each label in training by the inverse of its "
+         "frequency.", choices=("none", "balanced"), used="train"),
+    Flag("long_text", LONG_TEXT[0],
+         "Which part of a text longer than --max_seq_length is read: head, "
+         "head and tail, or all of it in windows whose logits are averaged.",
+         choices=LONG_TEXT, fixed_by="task"),
+    Flag("data_dir", None,
+         "Folder with the task's files, or a folder per task.", used="data",
+         kind=PATH),
+    Flag("xnli_language", "zh", "Language for training and evaluation on XNLI.",
+         used="xnli"),
+    Flag("calibrate", False,
+         "Fit a temperature to the development set, so that probabilities "
+         "are the shares of correct labels. Labels do not change.",
+         affects_weights=False, used="dev"),
+    Flag("num_seeds", 1,
+         "Number of runs with different seeds, starting at --seed.",
+         check=COUNT, affects_weights=False),
+    Flag("predict_file", None,
+         "Predict the lines of this file, or of standard input if -, with the "
+         "trained model in --output_dir, and print a table.", kind=PATH),
+    Flag("interactive", False,
+         "Ask for texts and predict them with the trained model in "
+         "--output_dir.", affects_weights=False),
+  ),
+  _TABLE.values(),
+  _KINDS.values(),
+)
+# fmt: on
 
 
-def _define_task_flags():
-  flags.DEFINE_list(
-    "task_name",
-    None,
-    f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
-    f"{runs.CUSTOM} reads your own files; all runs all tasks of GLUE.",
-  )
-  flags.DEFINE_enum(
-    "class_weights",
-    "none",
-    ["none", "balanced"],
-    "balanced: weight each label in training by the inverse of its frequency.",
-  )
-  flags.DEFINE_enum(
-    "long_text",
-    LONG_TEXT[0],
-    LONG_TEXT,
-    "Which part of a text longer than --max_seq_length is read: head, head "
-    "and tail, or all of it in windows whose logits are averaged.",
-  )
-  common_flags.define_from_table(_FLAGS)
-
-
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  flag_checks.require("task_name")
-  flag_checks.check_fine_tuning_flags("predict_file", "interactive")
-  flag_checks.check_exclusive("regression", "multilabel")
-  if FLAGS.calibrate and not FLAGS.do_eval:
+  flags.require("task_name")
+  is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
+  check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
+  flags.check_exclusive("regression", "multilabel")
+  if flags.calibrate and not flags.do_eval:
     raise UserError("--calibrate needs a development set; add --do_eval")
-  if "xnli" not in (n.lower().replace("-", "") for n in FLAGS.task_name):
-    flag_checks.warn_of_unused("pass --task_name=XNLI", "xnli_language")
-  if FLAGS.seed + FLAGS.num_seeds > 2**31:
+  if flags.seed + flags.num_seeds > 2**31:
     raise UserError(
-      f"--num_seeds={FLAGS.num_seeds} from --seed={FLAGS.seed} on exceeds "
+      f"--num_seeds={flags.num_seeds} from --seed={flags.seed} on exceeds "
       f"{2**31 - 1}; lower --seed"
     )
-  if runs.CUSTOM not in map(str.lower, FLAGS.task_name):
-    for name, *_ in (*_TABLE_FLAGS, *_KIND_FLAGS):
-      if not FLAGS[name].using_default_value:
-        raise UserError(
-          f"--{name} is for --task_name={runs.CUSTOM} only; omit it"
-        )
+  if flags.num_seeds > 1:  # Each run reads them.
+    for name in ("train_file", "dev_file", "test_file"):
+      flags.refuse_pipes(name, filter(None, [flags[name]]))
+  if runs.CUSTOM not in map(str.lower, flags.task_name):
+    for name in flags.given_of({**_TABLE, **_KINDS}):
+      raise UserError(
+        f"--{name} is for --task_name={runs.CUSTOM} only; omit it"
+      )
 
 
-def make_request() -> runs.Request:
+def make_request(flags: Flags) -> runs.Request:
   """The flags of this script, for `runs.make_runs`."""
   fields = {field.name for field in dataclasses.fields(runs.Request)}
-  values = {name: FLAGS[name].value for name in fields & set(FLAGS)}
-  for name in ("max_seq_length", "long_text"):
-    if FLAGS[name].using_default_value and not FLAGS.do_train:
-      values[name] = None
-  table = {name: FLAGS[name].value for name, *_ in _TABLE_FLAGS}
-  splits = tuple(flag_checks.wanted_splits())
-  return runs.Request(splits=splits, table=table, **values)
+  values = {name: flags[name] for name in fields & flags.values.keys()}
+  if not flags.do_train:  # Those of the trained model.
+    fixed = ("max_seq_length", "long_text")
+    values |= dict.fromkeys(fixed) | flags.given_of(fixed)
+  columns = {name: flags[name] for name in _TABLE}
+  splits = tuple(wanted_splits(flags))
+  return runs.Request(splits=splits, table=columns, **values)
 
 
-def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
+def make_experiment(
+  flags: Flags, request: runs.Request, run: runs.Run
+) -> Experiment:
   """The Experiment of a Run; its files are read and checked.
 
   Raises:
     UserError: a flag or a file is wrong.
   """
-  tokenizer = model_flags.load_tokenizer()
+  tokenizer = model_flags.load_tokenizer(flags)
   task = runs.make_task(request, run, tokenizer)
-  if FLAGS.calibrate and not task.labels:
+  if flags.calibrate and not task.labels:
     raise UserError(f"--calibrate: {task.name} has no labels; omit it")
-  config = model_flags.load_config(tokenizer, task.settings.max_seq_length)
-  settings = Settings.from_flags(
+  config = model_flags.load_config(
+    flags, tokenizer, task.settings.max_seq_length
+  )
+  settings = Settings(
+    flags,
     run.splits,
-    do_eval=FLAGS.do_eval and "dev" in run.splits,
-    calibrate=FLAGS.calibrate and "dev" in run.splits,
+    do_eval=flags.do_eval and "dev" in run.splits,
+    calibrate=flags.calibrate and "dev" in run.splits,
     data_dir=run.data_dir,
     output_dir=run.output_dir,
     init_checkpoint=run.init_checkpoint,
@@ -200,59 +199,59 @@ def make_experiment(request: runs.Request, run: runs.Run) -> Experiment:
     max_seq_length=task.settings.max_seq_length,
     long_text=task.settings.long_text,
   )
-  model = ModelFiles(config, model_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)
 
 
-def answer() -> None:
+def answer(flags: Flags) -> None:
   """Predicts --predict_file or --interactive with the model in --output_dir."""
-  flag_checks.check_question_flags("predict_file", "interactive")
+  check_questions(flags, "predict_file", "interactive")
   model = loaded_model.load_trained(
-    FLAGS.output_dir,
+    flags.output_dir,
     "classification",
-    batch_size=FLAGS.predict_batch_size,
-    precision=FLAGS.precision,
+    batch_size=flags.predict_batch_size,
+    precision=flags.precision,
   )
-  flag_checks.warn_of_unused_model("max_seq_length", "long_text")
-  if FLAGS.interactive:
+  flags.warn_of_trained("model", "task")
+  if flags.interactive:
     terminal.converse(model)
   else:
-    prediction_files.answer_file(model, FLAGS.predict_file, sys.stdout)
+    prediction_files.answer_file(model, flags.predict_file, sys.stdout)
 
 
-def main() -> None:
-  if FLAGS.predict_file or FLAGS.interactive:
-    answer()
-    return
-  check_flags()
-  request = make_request()
+def main(flags: Flags) -> dict[str, float] | list[dict]:
+  if flags.predict_file or flags.interactive:
+    answer(flags)
+    return {}
+  check_flags(flags)
+  request = make_request(flags)
   planned = runs.make_runs(request)
-  if [run.output_dir for run in planned] == [FLAGS.output_dir]:
-    make_experiment(request, planned[0]).run()
-    return
+  if [run.output_dir for run in planned] == [flags.output_dir]:
+    return make_experiment(flags, request, planned[0]).run()
   # Validate all runs before training any.
   for run in planned:
-    if FLAGS.do_train and "train" not in run.splits:
+    if flags.do_train and "train" not in run.splits:
       runs.check_examples(request, run)  # Its model does not exist yet.
     else:
-      make_experiment(request, run)
-  if FLAGS.dry_run:
-    first_seed = planned[: len(planned) // FLAGS.num_seeds]
+      make_experiment(flags, request, run)
+  if flags.dry_run:
+    first_seed = planned[: len(planned) // flags.num_seeds]
     for run in first_seed:
       if "train" in run.splits:
-        make_experiment(request, run).run()
-    return
-  files.makedirs(FLAGS.output_dir)
-  with folder_lock.lock_folder(FLAGS.output_dir):
-    results = [make_experiment(request, run).run() for run in planned]
-    if FLAGS.do_eval:
-      print(runs.write_results(FLAGS.output_dir, planned, results))
+        make_experiment(flags, request, run).run()
+    return []
+  files.makedirs(flags.output_dir)
+  with folder_lock.lock_folder(flags.output_dir):
+    results = [make_experiment(flags, request, run).run() for run in planned]
+    if flags.do_eval:
+      print(runs.write_results(flags.output_dir, planned, results))
+  return [
+    {"task": run.name, "seed": run.seed, **found}
+    for run, found in zip(planned, results, strict=True)
+  ]
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
-
+run, command = startup.script(main, FLAGS)
 
 if __name__ == "__main__":
   command()

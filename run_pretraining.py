@@ -15,7 +15,7 @@ The records are those of create_pretraining_data.py.
 import functools
 from collections.abc import Mapping, Sequence
 
-from absl import flags, logging
+from absl import logging
 
 import tokenization
 from bert.errors import UserError, plural
@@ -28,15 +28,10 @@ from bert.tasks.pretraining import (
   get_next_sentence_output,
   model_fn_builder,
 )
-from bert.training import (
-  common_flags,
-  flag_checks,
-  model_flags,
-  record_files,
-  startup,
-)
+from bert.training import flag_table, model_flags, record_files, startup
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.settings import Settings, find_weights
+from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
+from bert.training.settings import Settings, check_training, find_weights
 
 # The original's names.
 __all__ = [
@@ -46,85 +41,74 @@ __all__ = [
   "model_fn_builder",
 ]
 
-FLAGS = flags.FLAGS
+
+# fmt: off
+FLAGS = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  flag_table.DEVICES,
+  (
+    flag_table.sequence_length("Must be that of the records."),
+    Flag("input_file", None,
+         "TFRecord files to train on: paths or patterns, separated by commas.",
+         kind=PATH),
+    Flag("eval_input_file", None,
+         "TFRecord files to evaluate on. Default: --input_file.", used="dev",
+         kind=PATH),
+    Flag("num_train_steps", 100000, "Number of training steps.", check=COUNT,
+         used="train"),
+    Flag("num_warmup_steps", 10000,
+         "Number of steps in which the learning rate rises linearly to its "
+         "peak.", check=at_least(0), used="train"),
+    Flag("max_eval_steps", 100, "Maximum number of batches to evaluate.",
+         check=COUNT, used="dev", affects_weights=False),
+    Flag("dynamic_masking", False,
+         "Mask rows as they are read, differently in each epoch. For records "
+         "made with --no_masking. Needs their vocabulary."),
+  ),
+  flag_table.masking("For --dynamic_masking. "),
+)
+# fmt: on
 
 
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_flags(128, "Must be that of the records.")
-  common_flags.define_run_flags()
-  common_flags.define_device_flags()
-  flags.DEFINE_string(
-    "input_file",
-    None,
-    "TFRecord files to train on: paths or patterns, separated by commas.",
-  )
-  flags.DEFINE_string(
-    "eval_input_file",
-    None,
-    "TFRecord files to evaluate on. Default: --input_file.",
-  )
-  flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.")
-  flags.DEFINE_integer(
-    "num_warmup_steps",
-    10000,
-    "Number of steps in which the learning rate rises linearly to its peak.",
-    lower_bound=0,
-  )
-  flags.DEFINE_integer(
-    "max_eval_steps", 100, "Maximum number of batches to evaluate."
-  )
-  flags.DEFINE_bool(
-    "dynamic_masking",
-    False,
-    "Mask rows as they are read, differently in each epoch. For records made "
-    "with --no_masking. Needs their vocabulary.",
-  )
-  common_flags.define_masking_flags("For --dynamic_masking. ")
-
-
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files.
 
   Raises:
     UserError: a flag is wrong.
   """
-  flag_checks.require("output_dir")
-  flag_checks.check_run_flags()
-  flag_checks.require_positive("num_train_steps", "max_eval_steps")
-  if not (FLAGS.do_train or FLAGS.do_eval):
+  check_training(flags, *record_flags(flags))
+  if not (flags.do_train or flags.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
-  if not FLAGS.do_train:
-    unread = {"eval_steps", "input_file"} - {*record_flags().values()}
-    flag_checks.warn_of_unused("add --do_train", *sorted(unread))
-  if not (FLAGS.do_eval or FLAGS.eval_steps):
-    remedy = "add --do_eval or --eval_steps"
-    flag_checks.warn_of_unused(remedy, "eval_input_file")
-  if FLAGS.do_train and FLAGS.num_warmup_steps > FLAGS.num_train_steps:
+  if "input_file" not in record_flags(flags).values():
+    flags.warn_if_given("add --do_train", "input_file")
+  if flags.do_train and flags.num_warmup_steps > flags.num_train_steps:
     raise UserError(
-      f"--num_warmup_steps={FLAGS.num_warmup_steps} exceeds "
-      f"--num_train_steps={FLAGS.num_train_steps}, so the learning rate would "
+      f"--num_warmup_steps={flags.num_warmup_steps} exceeds "
+      f"--num_train_steps={flags.num_train_steps}, so the learning rate would "
       f"never reach its peak; lower it"
     )
-  flag_checks.check_masking_flags()
   for name in ("masked_lm_prob", "do_whole_word_mask"):
-    if FLAGS[name].value != FLAGS[name].default and not FLAGS.dynamic_masking:
+    is_default = flags[name] == FLAGS[name].default
+    if not (is_default or flags.dynamic_masking):
       raise UserError(
         f"--{name} is for --dynamic_masking only, as other records are masked "
         f"already; omit it"
       )
 
 
-def record_flags() -> dict[str, str]:
+def record_flags(flags: Flags) -> dict[str, str]:
   """The flag for the records of each split, "train" and "dev", in use."""
-  flag_of = {"train": "input_file"} if FLAGS.do_train else {}
-  if FLAGS.do_eval or FLAGS.eval_steps:
-    is_given = bool(FLAGS.eval_input_file)
+  flag_of = {"train": "input_file"} if flags.do_train else {}
+  if flags.do_eval or flags.eval_steps:
+    is_given = bool(flags.eval_input_file)
     flag_of["dev"] = "eval_input_file" if is_given else "input_file"
   return flag_of
 
 
-def check_layout(files: Mapping[str, Sequence[str]]) -> record_files.Layout:
+def check_layout(
+  flags: Flags, files: Mapping[str, Sequence[str]]
+) -> record_files.Layout:
   """The layout of all files, which the other flags must match.
 
   Args:
@@ -149,19 +133,19 @@ def check_layout(files: Mapping[str, Sequence[str]]) -> record_files.Layout:
         f"pass files that were made with the same settings"
       )
   is_masked = bool(layout.max_predictions_per_seq)
-  if is_masked and FLAGS.dynamic_masking:
+  if is_masked and flags.dynamic_masking:
     raise UserError(
       f"{first} is masked already; omit --dynamic_masking, or pass records "
       f"that were made with --no_masking"
     )
-  if not (is_masked or FLAGS.dynamic_masking):
+  if not (is_masked or flags.dynamic_masking):
     raise UserError(
       f"{first} is not masked; pass --dynamic_masking and --vocab_file"
     )
   for name, found in layout._asdict().items():
-    if name in FLAGS and found and found != FLAGS[name].value:
+    if name in flags and found and found != flags[name]:
       raise UserError(
-        f"--{name}={FLAGS[name].value}, but {first} was made with "
+        f"--{name}={flags[name]}, but {first} was made with "
         f"--{name}={found}; pass --{name}={found}"
       )
   return layout
@@ -175,41 +159,41 @@ def _in_words(layout):
   )
 
 
-def load_tokenizer() -> tokenization.FullTokenizer | None:
+def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer | None:
   """The tokenizer, if the flags name or need one, or the model has one."""
   # A vocabulary beside the model is copied into the new model's folder, so it
   # is checked like a named one.
-  has_file = model_flags.vocab_file() or FLAGS.spm_model_file
-  if has_file or FLAGS.dynamic_masking:
-    return model_flags.load_tokenizer()
+  has_file = model_flags.vocab_file(flags) or flags.spm_model_file
+  if has_file or flags.dynamic_masking:
+    return model_flags.load_tokenizer(flags)
   return None
 
 
-def make_experiment() -> Experiment:
+def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked.
 
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, _ = find_weights()
-  flag_of = record_flags()
+  init_checkpoint, _ = find_weights(flags)
+  flag_of = record_flags(flags)
   files = {}
   for name in flag_of.values():
-    found = flag_checks.find_files(name)
-    flag_checks.refuse_pipes(name, found)
+    found = flags.find_files(name)
+    flags.refuse_pipes(name, found)
     files[name] = record_files.without_empty(found)
-  tokenizer = load_tokenizer()
-  config = model_flags.load_config(tokenizer, FLAGS.max_seq_length)
-  layout = check_layout(files)
+  tokenizer = load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer, flags.max_seq_length)
+  layout = check_layout(flags, files)
   mask_batch, vocab_size = None, config.vocab_size
-  if FLAGS.dynamic_masking:
+  if flags.dynamic_masking:
     vocab_size = max(tokenizer.vocab.values()) + 1
     mask_batch = dynamic_masking.dynamic_masking(
       tokenizer,
-      FLAGS.masked_lm_prob,
-      FLAGS.max_predictions_per_seq,
-      FLAGS.do_whole_word_mask,
-      FLAGS.seed,
+      flags.masked_lm_prob,
+      flags.max_predictions_per_seq,
+      flags.do_whole_word_mask,
+      flags.seed,
     )
   spec = instances.feature_spec(*layout)
 
@@ -227,23 +211,20 @@ def make_experiment() -> Experiment:
       for split, name in flag_of.items()
     },
     layout.next_sentence_prediction,
-    FLAGS.max_eval_steps * FLAGS.eval_batch_size,
+    flags.max_eval_steps * flags.eval_batch_size,
     mask_batch,
   )
-  settings = Settings.from_flags(flag_of, init_checkpoint=init_checkpoint)
-  model = ModelFiles(config, model_flags.release_files(config))
+  settings = Settings(flags, flag_of, init_checkpoint=init_checkpoint)
+  model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)
 
 
-def main() -> None:
-  check_flags()
-  make_experiment().run()
+def main(flags: Flags) -> dict[str, float]:
+  check_flags(flags)
+  return make_experiment(flags).run()
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
-
+run, command = startup.script(main, FLAGS)
 
 if __name__ == "__main__":
   command()

@@ -15,8 +15,6 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 import dataclasses
 import os
 
-from absl import flags
-
 from bert.errors import UserError
 from bert.tasks import squad_model, terminal
 from bert.tasks.loaded_model import LoadedModel
@@ -41,8 +39,7 @@ from bert.tasks.squad_model import (
 )
 from bert.training import (
   checkpoints,
-  common_flags,
-  flag_checks,
+  flag_table,
   model_flags,
   model_folder,
   run_record,
@@ -50,80 +47,92 @@ from bert.training import (
   task_file,
 )
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.settings import Settings, find_weights
+from bert.training.flags import (
+  COUNT,
+  PATH,
+  Flag,
+  Flags,
+  check_standard_output,
+  table,
+)
+from bert.training.settings import (
+  Settings,
+  check_fine_tuning,
+  find_weights,
+  wanted_splits,
+)
 
 # Names that users import from here.
 __all__ = [
-  "FeatureWriter",
-  "InputFeatures",
-  "RawResult",
-  "SquadExample",
-  "convert_examples_to_features",
-  "create_model",
-  "get_final_text",
-  "model_fn_builder",
-  "read_squad_examples",
-  "write_predictions",
-]
+  "FeatureWriter", "InputFeatures", "RawResult", "SquadExample",
+  "convert_examples_to_features", "create_model", "get_final_text",
+  "model_fn_builder", "read_squad_examples", "write_predictions",
+]  # fmt: skip
 
-FLAGS = flags.FLAGS
-
-# Flag, default, help.
-_FLAGS = (
-  ("train_file", None, "Training questions: a SQuAD JSON file, or .json.gz."),
-  ("predict_file", None, "Questions to answer, and to evaluate on."),
-  ("interactive", False, "Ask for texts and questions, and answer them."),
-  ("doc_stride", 128, "Stride, in pieces, between windows of a long text."),
-  ("max_query_length", 64, "Longer questions are truncated to this length."),
-  ("version_2_with_negative", False, "Whether questions may have no answer."),
-  ("count_steps_on_windows", False, "Count epochs in windows, not questions."),
-  ("n_best_size", 20, "Number of answers listed per question."),
-  ("max_answer_length", 30, "Maximum length of an answer in word pieces."),
+# fmt: off
+FLAGS = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  flag_table.fine_tuning("f1 or exact_match", "f1"),
+  flag_table.DEVICES,
   (
-    "null_score_diff_threshold",
-    "0.0",
-    "Predict no answer if the score of the null answer exceeds that of the "
-    "best answer by more than this. auto selects the value with the best F1 on "
-    "--predict_file; if that file has no answers, it uses the value selected "
-    "before.",
+    flag_table.sequence_length("Longer text is read in windows.", 384),
+    Flag("train_file", None,
+         "Training questions: a SQuAD JSON file, or .json.gz.", used="train",
+         kind=PATH),
+    Flag("predict_file", None, "Questions to answer, and to evaluate on.",
+         used="dev test", kind=PATH),
+    Flag("interactive", False,
+         "Ask for texts and questions, and answer them.",
+         affects_weights=False),
+    Flag("doc_stride", 128,
+         "Stride, in pieces, between windows of a long text.", check=COUNT,
+         fixed_by="task"),
+    Flag("max_query_length", 64,
+         "Longer questions are truncated to this length.", check=COUNT,
+         fixed_by="task"),
+    Flag("version_2_with_negative", False,
+         "Whether questions may have no answer.", fixed_by="task"),
+    Flag("count_steps_on_windows", False,
+         "Count epochs in windows, not questions.", used="train"),
+    Flag("n_best_size", 20, "Number of answers listed per question.",
+         check=COUNT, affects_weights=False),
+    Flag("max_answer_length", 30,
+         "Maximum length of an answer in word pieces.", check=COUNT,
+         affects_weights=False),
+    Flag("null_score_diff_threshold", "0.0",
+         "Predict no answer if the score of the null answer exceeds that of "
+         "the best answer by more than this. auto selects the value with the "
+         "best F1 on --predict_file; if that file has no answers, it uses the "
+         "value selected before.", affects_weights=False),
+    Flag("verbose_logging", False,
+         "Accepted for compatibility; has no effect.", affects_weights=False),
   ),
-  ("verbose_logging", False, "Accepted for compatibility; has no effect."),
 )
+# fmt: on
 
 
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_flags(384, "Longer text is read in windows.")
-  common_flags.define_run_flags()
-  common_flags.define_fine_tuning_flags("f1 or exact_match", "f1")
-  common_flags.define_device_flags()
-  common_flags.define_from_table(_FLAGS)
-
-
-def splits() -> dict[str, str]:
+def splits(flags: Flags) -> dict[str, str]:
   """The data splits that are read, each with the flag of its file."""
   return {
     split: "train_file" if split == "train" else "predict_file"
-    for split in flag_checks.wanted_splits()
+    for split in wanted_splits(flags)
   }
 
 
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files.
 
   Raises:
     UserError: a flag is wrong.
   """
-  flag_checks.check_fine_tuning_flags("interactive")
-  if "predict_file" not in splits().values():
-    remedy = "add --do_predict, --do_eval or --eval_steps"
-    flag_checks.warn_of_unused(remedy, "predict_file")
-  for name in dict.fromkeys(splits().values()):
-    flag_checks.require(name)
-    flag_checks.require_file(name)
+  check_fine_tuning(flags, ["interactive"])
+  for name in dict.fromkeys(splits(flags).values()):
+    flags.require(name)
+    flags.require_file(name)
 
 
-def squad_settings(folder: str | None) -> SquadSettings:
+def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
   """The settings of the flags; by default those of the trained model.
 
   Args:
@@ -134,13 +143,9 @@ def squad_settings(folder: str | None) -> SquadSettings:
   """
   names = {field.name for field in dataclasses.fields(SquadSettings)}
   names -= {"null_score_diff_threshold", "init_checkpoint"}
-  given = {
-    name: FLAGS[name].value
-    for name in names
-    if not FLAGS[name].using_default_value
-  }
+  given = flags.given_of(names)
   trained = SquadSettings()
-  if folder and not FLAGS.do_train:
+  if folder and not flags.do_train:
     is_known = task_file.read(folder)[0] == SquadTask.kind
     if is_known or "max_seq_length" not in given:
       trained = task_file.load(SquadTask, folder, is_required=False)
@@ -149,80 +154,83 @@ def squad_settings(folder: str | None) -> SquadSettings:
   return settings
 
 
-def make_experiment() -> Experiment:
+def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked.
 
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = find_weights()
-  squad_task = squad_settings(folder)
-  tokenizer = model_flags.load_tokenizer()
-  config = model_flags.load_config(tokenizer, squad_task.max_seq_length)
+  init_checkpoint, folder = find_weights(flags)
+  squad_task = squad_settings(flags, folder)
+  tokenizer = model_flags.load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer, squad_task.max_seq_length)
   weights = None
-  if not FLAGS.do_train and folder != FLAGS.output_dir:
+  if not flags.do_train and folder != flags.output_dir:
     weights = run_record.hash_of_weights(init_checkpoint)
-  threshold = squad_model.stored_threshold(FLAGS.output_dir)
+  threshold = squad_model.stored_threshold(flags.output_dir)
   task = SquadTask(
     dataclasses.replace(squad_task, null_score_diff_threshold=threshold),
     tokenizer,
-    {split: FLAGS[flag].value for split, flag in splits().items()},
+    {split: flags[flag] for split, flag in splits(flags).items()},
     squad_model.parse_threshold(
-      FLAGS.null_score_diff_threshold, squad_task.version_2_with_negative
+      flags.null_score_diff_threshold, squad_task.version_2_with_negative
     ),
     # Weights that are trained now need a threshold of their own.
-    [FLAGS.output_dir, None if FLAGS.do_train else folder],
+    [flags.output_dir, None if flags.do_train else folder],
     weights,
-    padding_competes=FLAGS.pad_to_max_length is not False,
-    epoch_counts_rows=FLAGS.count_steps_on_windows,
+    padding_competes=flags.pad_to_max_length is not False,
+    epoch_counts_rows=flags.count_steps_on_windows,
   )
   reading = [field.name for field in dataclasses.fields(ReadingSettings)]
-  settings = Settings.from_flags(
-    splits(),
+  settings = Settings(
+    flags,
+    splits(flags),
     init_checkpoint=init_checkpoint,
     **{name: getattr(squad_task, name) for name in reading},
   )
-  if FLAGS.do_predict:  # The predictions are scored.
-    settings = dataclasses.replace(settings, do_eval=False)
-  model = ModelFiles(config, model_flags.release_files(config))
+  if flags.do_predict:  # The predictions are scored.
+    settings = settings.changed(do_eval=False)
+  model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)
 
 
-def load_reader() -> LoadedModel:
+def load_reader(flags: Flags) -> LoadedModel:
   """The model in --output_dir or --init_checkpoint, to ask.
 
   Raises:
     UserError: there is no trained model.
   """
-  path = FLAGS.output_dir
+  path = flags.output_dir
   is_trained = path and task_file.read(path)[0] == SquadTask.kind
   is_trained = is_trained and model_folder.is_finished(path)
   if is_trained:
-    flag_checks.warn_of_unused_model()
+    flags.warn_of_trained("model")
   else:
-    path = FLAGS.init_checkpoint
+    path = flags.init_checkpoint
   if not path:
     raise UserError(
-      f"--output_dir={FLAGS.output_dir} does not hold a trained model; pass "
+      f"--output_dir={flags.output_dir} does not hold a trained model; pass "
       f"the --output_dir of a finished training, or --init_checkpoint"
     )
   checkpoint = checkpoints.find_checkpoint(path)
   folder = os.path.dirname(checkpoint) or "."
-  settings = squad_settings(folder)
-  if not is_trained and (FLAGS.vocab_file or FLAGS.spm_model_file):
-    tokenizer = model_flags.load_tokenizer()
+  settings = squad_settings(flags, folder)
+  if not is_trained and (flags.vocab_file or flags.spm_model_file):
+    tokenizer = model_flags.load_tokenizer(flags)
     config = model_folder.load_config(folder)
     model = model_folder.Model(config, tokenizer, checkpoint)
   else:
-    given = FLAGS["do_lower_case"].present and not is_trained
+    given = "do_lower_case" in flags.given and not is_trained
     model = model_folder.find_model(
-      folder, FLAGS.do_lower_case if given else None
+      folder, flags.do_lower_case if given else None
     )
-  if not is_trained and FLAGS.bert_config_file:
-    config = model_flags.load_config(model.tokenizer, settings.max_seq_length)
+  if not is_trained and flags.bert_config_file:
+    config = model_flags.load_config(
+      flags, model.tokenizer, settings.max_seq_length
+    )
     model = model._replace(config=config)
   threshold = squad_model.parse_threshold(
-    FLAGS.null_score_diff_threshold, settings.version_2_with_negative
+    flags.null_score_diff_threshold, settings.version_2_with_negative
   )
   if threshold == squad_model.AUTO:
     threshold = squad_model.read_threshold([folder])
@@ -230,29 +238,23 @@ def load_reader() -> LoadedModel:
     SquadTask(settings, model.tokenizer, threshold=threshold),
     model._replace(checkpoint=checkpoint),
     folder,
-    batch_size=FLAGS.predict_batch_size,
-    precision=FLAGS.precision,
+    batch_size=flags.predict_batch_size,
+    precision=flags.precision,
   )
 
 
-def main() -> None:
-  if FLAGS.interactive:
-    flag_checks.check_exclusive(
-      "interactive", "do_train", "do_eval", "do_predict"
-    )
-    flag_checks.require_positive("predict_batch_size")
-    flag_checks.check_standard_output()
-    flag_checks.warn_of_unused("omit it", "train_file", "predict_file")
-    terminal.converse_on_files(load_reader())
-  else:
-    check_flags()
-    make_experiment().run()
+def main(flags: Flags) -> dict[str, float]:
+  if flags.interactive:
+    flags.check_exclusive("interactive", "do_train", "do_eval", "do_predict")
+    check_standard_output()
+    flags.warn_of_unused()
+    terminal.converse_on_files(load_reader(flags))
+    return {}
+  check_flags(flags)
+  return make_experiment(flags).run()
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
-
+run, command = startup.script(main, FLAGS)
 
 if __name__ == "__main__":
   command()

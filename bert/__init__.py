@@ -8,6 +8,7 @@ model(("It rains.", "Rain falls."))  # {"label": "1", ...}
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 __all__ = [
@@ -18,7 +19,14 @@ __all__ = [
   "load",
   "main",
   "register",
+  "run",
 ]
+
+# Scripts that the original does not have.
+_COMMANDS = (
+  *("build_vocab", "convert_checkpoint", "download", "export_model"),
+  *("fill_mask", "run_multiple_choice", "run_ner", "serve", "visualize"),
+)
 
 if TYPE_CHECKING:
   import os
@@ -74,7 +82,25 @@ def main(task: type[Task]) -> None:
   from bert.tasks import script
 
   register(task)
-  script.command(task)
+  _, command = script.make(task)
+  command()
+
+
+def run(task: type[Task], **flags) -> dict[str, float]:
+  """Trains, evaluates and uses a task of your own; returns its metrics.
+
+  Args:
+    task: a subclass of `bert.Task`.
+    **flags: the flags of the command line, by name.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+  from bert.tasks import script
+
+  register(task)
+  run, _ = script.make(task)
+  return run(**flags)
 
 
 def __getattr__(name):
@@ -82,4 +108,6 @@ def __getattr__(name):
     from bert.training import task
 
     return getattr(task, name)
+  if name in _COMMANDS:  # from bert import run_ner
+    return importlib.import_module(f"bert.commands.{name}")
   raise AttributeError(f"module 'bert' has no attribute {name!r}")

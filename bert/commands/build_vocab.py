@@ -11,7 +11,7 @@ files.
 import os
 from collections.abc import Mapping, Sequence
 
-from absl import flags, logging
+from absl import logging
 
 import tokenization
 from bert.errors import UserError, plural
@@ -25,15 +25,16 @@ from bert.data.vocabulary import (
   special_pieces,
   word_splitter,
 )
-from bert.training import (
-  common_flags,
-  flag_checks,
-  model_flags,
-  startup,
-  termination,
+from bert.training import flag_table, model_flags, startup, termination
+from bert.training.flags import (
+  COUNT,
+  PATH,
+  Flag,
+  Flags,
+  at_least,
+  check_output_folder,
+  table,
 )
-
-FLAGS = flags.FLAGS
 
 # Flags that have no effect with --extend.
 _LEARNING_FLAGS = ("vocab_size", "num_unused", "min_frequency")
@@ -42,132 +43,104 @@ _LEARNING_FLAGS = ("vocab_size", "num_unused", "min_frequency")
 _MAX_PIECES = 10**7
 
 
-def define_flags() -> None:
-  """Defines the flags of this script."""
-  flags.DEFINE_string(
-    "input_file",
-    None,
-    "UTF-8 text files, or gzip files (.gz) of them: comma-separated paths or "
-    "patterns such as wiki/*.txt.",
+# fmt: off
+FLAGS = table(
+  (
+    Flag("input_file", None,
+         "UTF-8 text files, or gzip files (.gz) of them: comma-separated "
+         "paths or patterns such as wiki/*.txt.", kind=PATH),
+    Flag("output_file", None,
+         "The vocab.txt, or SentencePiece model, to write.", kind=PATH),
+    Flag("model_type", "wordpiece",
+         "wordpiece: a vocab.txt; unigram or bpe: a SentencePiece model.",
+         choices=("wordpiece", "unigram", "bpe")),
+    Flag("vocab_size", 30522,
+         "Maximum number of pieces, including special and unused ones.",
+         check=at_least(1, _MAX_PIECES)),
+    Flag("num_unused", 99,
+         "Number of pieces [unused0], [unused1], ..., which never occur in "
+         "text and can be replaced by words of a new domain.",
+         check=at_least(0, _MAX_PIECES)),
+    Flag("min_frequency", 2,
+         "Minimum number of occurrences of a character, and of a wordpiece.",
+         check=at_least(1, 2**31 - 1)),
+    flag_table.LOWER_CASE.but(help="Lower-case and strip accents."),
+    Flag("update_config", None,
+         "A bert_config.json in which to set vocab_size to the number of "
+         "pieces.", kind=PATH),
+    Flag("extend", None,
+         "A vocab.txt to extend by --num_new pieces, which replace [unused0], "
+         "[unused1], ...; the rest are appended.", kind=PATH),
+    Flag("num_new", 1000, "Number of pieces to add to --extend.", check=COUNT),
+    Flag("init_checkpoint", None,
+         "Checkpoint of the model that --extend belongs to, beside its "
+         "bert_config.json. The extended model is written to --output_dir; "
+         "the embedding of a new piece is the mean of those of the pieces "
+         "that it replaces.", kind=PATH),
+    flag_table.OFFLINE,
+    Flag("output_dir", None,
+         "Folder for the model with the extended vocabulary.", kind=PATH),
   )
-  flags.DEFINE_string(
-    "output_file", None, "The vocab.txt, or SentencePiece model, to write."
-  )
-  flags.DEFINE_enum(
-    "model_type",
-    "wordpiece",
-    ["wordpiece", "unigram", "bpe"],
-    "wordpiece: a vocab.txt; unigram or bpe: a SentencePiece model.",
-  )
-  flags.DEFINE_integer(
-    "vocab_size",
-    30522,
-    "Maximum number of pieces, including special and unused ones.",
-    lower_bound=1,
-    upper_bound=_MAX_PIECES,
-  )
-  flags.DEFINE_integer(
-    "num_unused",
-    99,
-    "Number of pieces [unused0], [unused1], ..., which never occur in text and "
-    "can be replaced by words of a new domain.",
-    lower_bound=0,
-    upper_bound=_MAX_PIECES,
-  )
-  flags.DEFINE_integer(
-    "min_frequency",
-    2,
-    "Minimum number of occurrences of a character, and of a wordpiece.",
-    lower_bound=1,
-    upper_bound=2**31 - 1,
-  )
-  flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents.")
-  flags.DEFINE_string(
-    "update_config",
-    None,
-    "A bert_config.json in which to set vocab_size to the number of pieces.",
-  )
-  _define_extend_flags()
+)
+# fmt: on
 
 
-def _define_extend_flags():
-  flags.DEFINE_string(
-    "extend",
-    None,
-    "A vocab.txt to extend by --num_new pieces, which replace [unused0], "
-    "[unused1], ...; the rest are appended.",
-  )
-  flags.DEFINE_integer(
-    "num_new", 1000, "Number of pieces to add to --extend.", lower_bound=1
-  )
-  flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "Checkpoint of the model that --extend belongs to, beside its "
-    "bert_config.json. The extended model is written to --output_dir; the "
-    "embedding of a new piece is the mean of those of the pieces that it "
-    "replaces.",
-  )
-  common_flags.define_download_flag()
-  flags.DEFINE_string(
-    "output_dir", None, "Folder for the model with the extended vocabulary."
-  )
-
-
-def read_words(paths: Sequence[str]) -> WordCounts:
+def read_words(flags: Flags, paths: Sequence[str]) -> WordCounts:
   """The words of files; UserError if there are none to learn from."""
   lines = (line for path in paths for line in text_files.read_lines(path))
   counts = count_words(
     progress.bar(lines, unit=" lines"),
-    word_splitter(FLAGS.model_type, FLAGS.do_lower_case),
+    word_splitter(flags.model_type, flags.do_lower_case),
   )
   if not counts.words:
     raise UserError(
-      f"--input_file={FLAGS.input_file} has no words; pass files with text"
+      f"--input_file={flags.input_file} has no words; pass files with text"
     )
   return counts
 
 
-def write_vocabulary(words: Mapping[str, int]) -> tokenization.FullTokenizer:
+def write_vocabulary(
+  flags: Flags, words: Mapping[str, int]
+) -> tokenization.FullTokenizer:
   """Writes the vocabulary that the flags describe; returns its tokenizer."""
-  path, sizes = FLAGS.output_file, (FLAGS.num_unused, FLAGS.min_frequency)
-  if FLAGS.model_type == "wordpiece":
+  path, sizes = flags.output_file, (flags.num_unused, flags.min_frequency)
+  if flags.model_type == "wordpiece":
     with termination.default_handlers():
-      pieces = learn_wordpiece(words, FLAGS.vocab_size, *sizes)
+      pieces = learn_wordpiece(words, flags.vocab_size, *sizes)
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
-    return tokenization.FullTokenizer(path, FLAGS.do_lower_case)
+    return tokenization.FullTokenizer(path, flags.do_lower_case)
   with termination.default_handlers():
     model = learn_sentencepiece(
-      words, FLAGS.vocab_size, FLAGS.model_type, *sizes
+      words, flags.vocab_size, flags.model_type, *sizes
     )
   files.write_file(path, model)
-  return tokenization.FullTokenizer(None, FLAGS.do_lower_case, path)
+  return tokenization.FullTokenizer(None, flags.do_lower_case, path)
 
 
-def load_old_vocabulary() -> tokenization.FullTokenizer:
+def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
-  text_files.check_utf8(FLAGS.extend)
-  old = tokenization.FullTokenizer(FLAGS.extend, FLAGS.do_lower_case)
-  if repeated := model_flags.find_repeated(old, FLAGS.extend):
+  text_files.check_utf8(flags.extend)
+  old = tokenization.FullTokenizer(flags.extend, flags.do_lower_case)
+  if repeated := model_flags.find_repeated(old, flags.extend):
     piece, first, last = repeated
     raise UserError(
-      f"--extend={FLAGS.extend} has {piece!r} in lines {first} and {last}; "
+      f"--extend={flags.extend} has {piece!r} in lines {first} and {last}; "
       f"replace line {first}, whose id is unused, by a new piece"
     )
-  model_flags.check_vocabulary_file(old, "extend", FLAGS.extend)
-  model_flags.warn_of_casing(old.vocab, FLAGS.extend)
-  if FLAGS.init_checkpoint:
+  model_flags.check_vocabulary_file(old, "extend", flags.extend)
+  model_flags.warn_of_casing(flags, old.vocab, flags.extend)
+  if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
 
     prefix, config = extended_model.find_base(
-      FLAGS.init_checkpoint, list(old.vocab), FLAGS.do_lower_case
+      flags.init_checkpoint, list(old.vocab), flags.do_lower_case
     )
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
     known = tokenization.load_vocab(path) if files.exists(path) else {}
     # Embeddings belong to lines. Those that no piece uses may be edited.
     if any(known.get(piece, n) != n for piece, n in old.vocab.items()):
       raise UserError(
-        f"--extend={FLAGS.extend} has pieces in other lines than the "
+        f"--extend={flags.extend} has pieces in other lines than the "
         f"vocabulary of {prefix}; pass --extend={path}"
       )
     if not known and config.vocab_size > len(old.vocab):
@@ -182,31 +155,31 @@ def load_old_vocabulary() -> tokenization.FullTokenizer:
 
 
 def extend_vocabulary(
-  old: tokenization.FullTokenizer, counts: WordCounts
+  flags: Flags, old: tokenization.FullTokenizer, counts: WordCounts
 ) -> str:
   """Writes what --extend asks for; returns how well it covers the text."""
-  logging.info("Choosing %s", plural(FLAGS.num_new, "piece"))
+  logging.info("Choosing %s", plural(flags.num_new, "piece"))
   replaced = new_pieces.choose_pieces(
-    counts.words, old.wordpiece_tokenizer.tokenize, FLAGS.num_new
+    counts.words, old.wordpiece_tokenizer.tokenize, flags.num_new
   )
   pieces = new_pieces.extend_vocabulary(list(old.vocab), list(replaced))
-  path = FLAGS.output_file
-  if FLAGS.init_checkpoint:
+  path = flags.output_file
+  if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
 
     extended_model.write_extended_model(
-      FLAGS.init_checkpoint,
-      FLAGS.output_dir,
+      flags.init_checkpoint,
+      flags.output_dir,
       list(old.vocab),
       pieces,
       replaced,
-      FLAGS.do_lower_case,
+      flags.do_lower_case,
     )
-    path = os.path.join(FLAGS.output_dir, "vocab.txt")
+    path = os.path.join(flags.output_dir, "vocab.txt")
   else:
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
-  extended = tokenization.FullTokenizer(path, FLAGS.do_lower_case)
-  are_few = len(replaced) < FLAGS.num_new
+  extended = tokenization.FullTokenizer(path, flags.do_lower_case)
+  are_few = len(replaced) < flags.num_new
   return (
     f"{path}: {len(replaced):,} new pieces"
     f"{' (no other word of several pieces occurs twice)' if are_few else ''}, "
@@ -226,102 +199,101 @@ def _holds_model(folder):
   )
 
 
-def check_extend_flags() -> None:
+def check_extend_flags(flags: Flags) -> None:
   """Checks --extend and the flags that belong to it."""
-  unused = _LEARNING_FLAGS if FLAGS.extend else ("num_new",)
+  unused = _LEARNING_FLAGS if flags.extend else ("num_new",)
   for name in unused:
-    if not FLAGS[name].using_default_value:
-      which = "with" if FLAGS.extend else "without"
+    if name in flags.given:
+      which = "with" if flags.extend else "without"
       raise UserError(f"--{name} has no effect {which} --extend; omit it")
-  if not FLAGS.extend:
+  if not flags.extend:
     for name in ("init_checkpoint", "output_dir"):
-      if FLAGS[name].value:
+      if flags[name]:
         raise UserError(f"--{name} is for --extend only; omit it")
     return
-  flag_checks.require_file("extend")
-  flag_checks.refuse_pipes("extend", [FLAGS.extend])
-  if FLAGS.model_type != "wordpiece" or FLAGS.update_config:
+  flags.require_file("extend")
+  flags.refuse_pipes("extend", [flags.extend])
+  if flags.model_type != "wordpiece" or flags.update_config:
     raise UserError(
       "--extend is for word pieces, and writes the configuration to "
       "--output_dir; omit --model_type and --update_config"
     )
-  if bool(FLAGS.init_checkpoint) != bool(FLAGS.output_dir):
+  if bool(flags.init_checkpoint) != bool(flags.output_dir):
     raise UserError(
       "--init_checkpoint and --output_dir belong together; pass both or none"
     )
-  flag_checks.check_exclusive("output_dir", "output_file")
-  if FLAGS.output_dir:
-    flag_checks.check_output_folder(FLAGS.output_dir)
-    if _holds_model(FLAGS.output_dir):
+  flags.check_exclusive("output_dir", "output_file")
+  if flags.output_dir:
+    check_output_folder(flags.output_dir)
+    if _holds_model(flags.output_dir):
       raise UserError(
-        f"--output_dir={FLAGS.output_dir} holds a model; pass another folder"
+        f"--output_dir={flags.output_dir} holds a model; pass another folder"
       )
-    written = os.path.join(FLAGS.output_dir, "vocab.txt")
-    if os.path.realpath(written) == os.path.realpath(FLAGS.extend):
+    written = os.path.join(flags.output_dir, "vocab.txt")
+    if os.path.realpath(written) == os.path.realpath(flags.extend):
       raise UserError(
-        f"--output_dir={FLAGS.output_dir} holds --extend={FLAGS.extend}, which "
+        f"--output_dir={flags.output_dir} holds --extend={flags.extend}, which "
         f"would be overwritten; pass another folder"
       )
 
 
-def check_flags() -> list[str]:
+def check_flags(flags: Flags) -> list[str]:
   """Checks the files in the flags; returns those to read."""
-  paths = flag_checks.find_files("input_file")
-  check_extend_flags()
-  if FLAGS.output_dir:
+  paths = flags.find_files("input_file")
+  check_extend_flags(flags)
+  if flags.output_dir:
     return paths
-  flag_checks.require("output_file")
-  if FLAGS.model_type == "wordpiece" and FLAGS.output_file.endswith(".json"):
+  flags.require("output_file")
+  if flags.model_type == "wordpiece" and flags.output_file.endswith(".json"):
     raise UserError(
-      f"--output_file={FLAGS.output_file} would be read as JSON, but one piece "
+      f"--output_file={flags.output_file} would be read as JSON, but one piece "
       f"per line is written; pass another name, such as vocab.txt"
     )
-  inputs = [*paths, FLAGS.extend, FLAGS.update_config]
-  flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
-  if FLAGS.update_config:
-    flag_checks.require_file("update_config")
-    config = [FLAGS.update_config]
-    flag_checks.check_output_files("update_config", config, paths)
+  inputs = [*paths, flags.extend, flags.update_config]
+  flags.check_output_files("output_file", [flags.output_file], inputs)
+  if flags.update_config:
+    flags.require_file("update_config")
+    config = [flags.update_config]
+    flags.check_output_files("update_config", config, paths)
   return paths
 
 
-def main() -> None:
-  paths = check_flags()
-  if FLAGS.update_config:
+def main(flags: Flags) -> dict[str, str]:
+  paths = check_flags(flags)
+  if flags.update_config:
     import modeling  # Needs NumPy.
 
-    config = modeling.BertConfig.from_json_file(FLAGS.update_config)
-  old = load_old_vocabulary() if FLAGS.extend else None
+    config = modeling.BertConfig.from_json_file(flags.update_config)
+  old = load_old_vocabulary(flags) if flags.extend else None
   logging.info("Counting words in %s", plural(len(paths), "file"))
-  counts = read_words(paths)
+  counts = read_words(flags, paths)
   if old:
-    print(extend_vocabulary(old, counts))
-    return
+    print(extend_vocabulary(flags, old, counts))
+    return {"output": flags.output_dir or flags.output_file}
   logging.info(
     "Learning %s from %s",
-    plural(FLAGS.vocab_size, "piece"),
+    plural(flags.vocab_size, "piece"),
     plural(len(counts.words), "distinct word"),
   )
-  tokenizer = write_vocabulary(counts.words)
+  tokenizer = write_vocabulary(flags, counts.words)
   size = len(tokenizer.vocab)
-  if size < FLAGS.vocab_size:
+  if size < flags.vocab_size:
     logging.warning(
       "The text yields only %s, fewer than --vocab_size=%d",
       plural(size, "piece"),
-      FLAGS.vocab_size,
+      flags.vocab_size,
     )
-  if FLAGS.update_config:
+  if flags.update_config:
     config.vocab_size = size
-    files.write_file(FLAGS.update_config, config.to_json_string())
-  learned = size - len(special_pieces(FLAGS.num_unused))
+    files.write_file(flags.update_config, config.to_json_string())
+  learned = size - len(special_pieces(flags.num_unused))
   print(
     f"{counts.lines:,} lines; {counts.words.total():,} words to learn from, "
     f"{len(counts.words):,} distinct\n"
-    f"{FLAGS.output_file}: {size:,} pieces, {learned:,} learned\n"
+    f"{flags.output_file}: {size:,} pieces, {learned:,} learned\n"
     + report(tokenizer, counts.heldout)
   )
+  return {"output": flags.output_file, "pieces": size}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

@@ -9,58 +9,51 @@
 
 import tempfile
 
-from absl import flags
-
 from bert.errors import UserError
 from bert.export import huggingface, saved_model_weights, smaller_model
 from bert.export.new_folder import check_is_new
 from bert.data import downloads, files
-from bert.training import common_flags, flag_checks, startup
+from bert.training import flag_table, startup
+from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
 
-FLAGS = flags.FLAGS
 
-
-def define_flags() -> None:
-  """Defines this script's flags."""
-  flags.DEFINE_enum(
-    "to", None, ["huggingface", "tensorflow"], "The format to write."
-  )
-  common_flags.define_model_dir_flag(
+# fmt: off
+FLAGS = table(
+  flag_table.model_dir(
     more=" Or a checkpoint in such a folder, or the SavedModel of an encoder, "
     "of which only variables are read."
-  )
-  flags.DEFINE_string("output_dir", None, "New folder to write.")
-  flags.DEFINE_list(
-    "keep_layers",
-    None,
-    "Keep only these layers of the model, such as 0,2,4. The lowest is 0.",
-  )
-  flags.DEFINE_string(
-    "keep_vocabulary",
-    None,
-    "Text files, separated by commas. Keep only the word pieces that occur in "
-    "them, and single characters.",
-  )
+  ),
+  (
+    Flag("to", None, "The format to write.",
+         choices=("huggingface", "tensorflow")),
+    Flag("output_dir", None, "New folder to write.", kind=PATH),
+    Flag("keep_layers", None, "Keep only these layers of the model, such as "
+         "0,2,4. The lowest is 0.", kind=list),
+    Flag("keep_vocabulary", None, "Text files, separated by commas. Keep only "
+         "the word pieces that occur in them, and single characters."),
+  ),
+)
+# fmt: on
 
 
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag is missing or the folder cannot be written."""
-  flag_checks.require("to", "model_dir", "output_dir")
-  flag_checks.check_output_folder(FLAGS.output_dir)
-  check_is_new(FLAGS.output_dir)
+  flags.require("to", "model_dir", "output_dir")
+  check_output_folder(flags.output_dir)
+  check_is_new(flags.output_dir)
 
 
-def kept_layers() -> list[int] | None:
+def kept_layers(flags: Flags) -> list[int] | None:
   """The layers of --keep_layers; None without the flag.
 
   Raises:
     UserError: one is not a number.
   """
   try:
-    return FLAGS.keep_layers and list(map(int, FLAGS.keep_layers))
+    return flags.keep_layers and list(map(int, flags.keep_layers))
   except ValueError as error:
     raise UserError(
-      f"--keep_layers={','.join(FLAGS.keep_layers)} is not a list of numbers; "
+      f"--keep_layers={','.join(flags.keep_layers)} is not a list of numbers; "
       f"pass one such as 0,2,4"
     ) from error
 
@@ -84,29 +77,28 @@ def convert_saved_model(model_dir: str, output_dir: str, to: str) -> None:
     saved_model_weights.write_release(model_dir, folder)
     if not files.exists(f"{folder}/vocab.txt"):
       raise UserError(
-        f"--model_dir={FLAGS.model_dir} has no assets/vocab.txt; pass "
+        f"--model_dir={model_dir} has no assets/vocab.txt; pass "
         f"--to=tensorflow, copy the model's vocab.txt to the result, and "
         f"convert that"
       )
     huggingface.to_huggingface(folder, output_dir)
 
 
-def main() -> None:
-  check_flags()
-  layers, corpus = kept_layers(), None
-  if FLAGS.keep_vocabulary:
-    corpus = flag_checks.find_files("keep_vocabulary")
-  model_dir = downloads.local_path(FLAGS.model_dir)
+def main(flags: Flags) -> dict[str, str]:
+  check_flags(flags)
+  layers, corpus = kept_layers(flags), None
+  if flags.keep_vocabulary:
+    corpus = flags.find_files("keep_vocabulary")
+  model_dir = downloads.local_path(flags.model_dir)
   if layers is None and corpus is None:
-    convert(model_dir, FLAGS.output_dir, FLAGS.to)
-    return
-  with tempfile.TemporaryDirectory() as folder:
-    whole, smaller = f"{folder}/whole", f"{folder}/smaller"
-    convert(model_dir, whole, "tensorflow")
-    smaller_model.write_smaller(whole, smaller, layers, corpus)
-    convert(smaller, FLAGS.output_dir, FLAGS.to)
+    convert(model_dir, flags.output_dir, flags.to)
+  else:
+    with tempfile.TemporaryDirectory() as folder:
+      whole, smaller = f"{folder}/whole", f"{folder}/smaller"
+      convert(model_dir, whole, "tensorflow")
+      smaller_model.write_smaller(whole, smaller, layers, corpus)
+      convert(smaller, flags.output_dir, flags.to)
+  return {"output_dir": flags.output_dir}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

@@ -16,7 +16,7 @@ import os
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 import modeling
 from bert.errors import UserError, require_package
@@ -26,15 +26,13 @@ from bert.data import downloads, files
 from bert.tasks.features import POOLINGS
 from bert.tasks import loaded_model
 from bert.training import (
-  common_flags,
-  flag_checks,
+  flag_table,
   huggingface_config,
   model_folder,
   startup,
   task_file,
 )
-
-FLAGS = flags.FLAGS
+from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
 
 _QUANTIZATIONS = {
   "saved_model": ("none",),
@@ -55,112 +53,107 @@ _ASSETS = (
 )
 
 
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_dir_flag()
-  flags.DEFINE_string("output_dir", None, "New or empty folder for the model.")
-  flags.DEFINE_enum(
-    "format", "saved_model", list(_QUANTIZATIONS), "Format of the model."
-  )
-  flags.DEFINE_enum(
-    "part",
-    "task",
-    ["task", "encoder", "preprocess"],
-    "What to export; see above. encoder and preprocess are SavedModels.",
-  )
-  flags.DEFINE_enum(
-    "quantize",
-    "none",
-    list(_QUANTIZATIONS["tflite"]),
-    "Storage of the weights. none: float32; dynamic: int8, with activations "
-    "quantized at run time; float16: for tflite only.",
-  )
-  flags.DEFINE_integer(
-    "max_seq_length",
-    None,
-    "Length of the rows of preprocess, of vectors and of tflite. Default: that "
-    "of the trained task, or else 128, or the model's positions if fewer.",
-    lower_bound=3,
-  )
-  flags.DEFINE_enum(
-    "pooling",
-    "mean",
-    POOLINGS[1:],
-    "For vectors of texts: see extract_features.py.",
-  )
-  flags.DEFINE_bool("normalize", False, "Scale vectors of texts to length 1.")
+# fmt: off
+FLAGS = table(
+  flag_table.model_dir(),
+  (
+    Flag("output_dir", None, "New or empty folder for the model.", kind=PATH),
+    Flag("format", "saved_model", "Format of the model.",
+         choices=tuple(_QUANTIZATIONS)),
+    Flag("part", "task",
+         "What to export; see above. encoder and preprocess are SavedModels.",
+         choices=("task", "encoder", "preprocess")),
+    Flag("quantize", "none",
+         "Storage of the weights. none: float32; dynamic: int8, with "
+         "activations quantized at run time; float16: for tflite only.",
+         choices=_QUANTIZATIONS["tflite"]),
+    flag_table.MAX_SEQ_LENGTH.but(
+      default=None,
+      kind=int,
+      help="Length of the rows of preprocess, of vectors and of tflite. "
+      "Default: that of the trained task, or else 128, or the model's "
+      "positions if fewer.",
+    ),
+    Flag("pooling", "mean",
+         "For vectors of texts: see extract_features.py.",
+         choices=POOLINGS[1:]),
+    Flag("normalize", False, "Scale vectors of texts to length 1."),
+  ),
+)
+# fmt: on
 
 
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag, or a package that it needs, is missing.
 
   Flags that contradict each other are errors, too.
   """
-  flag_checks.require("model_dir", "output_dir")
-  given = f"--format={FLAGS.format}"
-  if FLAGS.quantize not in _QUANTIZATIONS[FLAGS.format]:
-    known = " or ".join(_QUANTIZATIONS[FLAGS.format])
-    raise UserError(f"--quantize={FLAGS.quantize}: {given} has {known}")
-  if FLAGS.format != "saved_model" and FLAGS.part != "task":
-    raise UserError(f"--part={FLAGS.part} needs --format=saved_model; omit it")
-  if FLAGS.format == "onnx":
+  flags.require("model_dir", "output_dir")
+  given = f"--format={flags.format}"
+  if flags.quantize not in _QUANTIZATIONS[flags.format]:
+    known = " or ".join(_QUANTIZATIONS[flags.format])
+    raise UserError(f"--quantize={flags.quantize}: {given} has {known}")
+  if flags.format != "saved_model" and flags.part != "task":
+    raise UserError(f"--part={flags.part} needs --format=saved_model; omit it")
+  if flags.format == "onnx":
     require_package("onnx", given, "requirements-export.txt")
-  check_is_new(FLAGS.output_dir)
-  flag_checks.check_output_folder(FLAGS.output_dir)
+  check_is_new(flags.output_dir)
+  check_output_folder(flags.output_dir)
 
 
 def export_model(
-  model_dir: str, model: model_folder.Model, folder: str
+  flags: Flags, model_dir: str, model: model_folder.Model, folder: str
 ) -> None:
   """Writes what the flags choose of a model into a folder."""
   # Here, because these modules load TensorFlow.
   from bert.export import lite, saved_model, task_graph, text_graph
 
-  length = FLAGS.max_seq_length
+  length = flags.max_seq_length
   default_length = min(_LENGTH, model.config.max_position_embeddings)
-  if FLAGS.part == "encoder":
+  if flags.part == "encoder":
     module = saved_model.Encoder(model_dir)
-  elif FLAGS.part == "preprocess":
+  elif flags.part == "preprocess":
     tokenizer = text_graph.GraphTokenizer(model.tokenizer)
     module = saved_model.Preprocessor(tokenizer, length or default_length)
   else:
     options = {}
     if not task_file.read(model_dir)[0]:
-      options = {"pooling": FLAGS.pooling, "normalize": FLAGS.normalize}
+      options = {"pooling": flags.pooling, "normalize": flags.normalize}
       options["max_seq_length"] = length or default_length
     loaded = loaded_model.load(model_dir, **options)
-    module = task_graph.make_graph(loaded, FLAGS.format == "saved_model")
-  if FLAGS.format == "tflite":
+    module = task_graph.make_graph(loaded, flags.format == "saved_model")
+  if flags.format == "tflite":
     path = os.path.join(folder, "model.tflite")
-    lite.write_lite(module, path, length or module.seq_length, FLAGS.quantize)
+    lite.write_lite(module, path, length or module.seq_length, flags.quantize)
   else:
     tf.saved_model.save(module, folder, module.serving())
-    if FLAGS.part != "preprocess":
+    if flags.part != "preprocess":
       # It says what convert_checkpoint.py cannot tell from variables.
       path = os.path.join(folder, "bert_config.json")
       files.write_file(path, model.config_json())
 
 
-def check_task_flags(model_dir: str, config: modeling.BertConfig) -> None:
+def check_task_flags(
+  flags: Flags, model_dir: str, config: modeling.BertConfig
+) -> None:
   """Raises UserError if a flag does not suit the model, or lacks a package."""
   has_task = task_file.read(model_dir)[0] is not None
-  is_onnx = FLAGS.format == "onnx"  # Rows of any length, without pooling.
-  makes_vectors = not has_task and FLAGS.part == "task" and not is_onnx
-  kind = f"--part={FLAGS.part} of a {'trained task' if has_task else 'model'}"
+  is_onnx = flags.format == "onnx"  # Rows of any length, without pooling.
+  makes_vectors = not has_task and flags.part == "task" and not is_onnx
+  kind = f"--part={flags.part} of a {'trained task' if has_task else 'model'}"
   for name in ("max_seq_length", "pooling", "normalize"):
-    flag = FLAGS[name]
     is_read = name == "max_seq_length" and (
-      FLAGS.format == "tflite" or FLAGS.part == "preprocess"
+      flags.format == "tflite" or flags.part == "preprocess"
     )
-    if flag.present and not is_read and not makes_vectors:
+    if name in flags.given and not is_read and not makes_vectors:
       raise UserError(
-        f"--{name}={flag.value} has no effect on "
+        f"--{name}={flags[name]} has no effect on "
         f"{'--format=onnx' if is_onnx else kind}; omit it"
       )
   limit = config.max_position_embeddings
-  if (FLAGS.max_seq_length or 0) > limit:
+  if (flags.max_seq_length or 0) > limit:
     raise UserError(
-      f"--max_seq_length={FLAGS.max_seq_length} is more than the {limit} "
+      f"--max_seq_length={flags.max_seq_length} is more than the {limit} "
       f"positions of the model; lower it"
     )
 
@@ -174,24 +167,23 @@ def copy_assets(model_dir: str, folder: str) -> None:
       files.write_file(os.path.join(folder, name), content)
 
 
-def main() -> None:
-  check_flags()
-  model_dir = downloads.local_path(FLAGS.model_dir)
+def main(flags: Flags) -> dict[str, str]:
+  check_flags(flags)
+  model_dir = downloads.local_path(flags.model_dir)
   model = model_folder.find_model(model_dir)
-  check_task_flags(model_dir, model.config)
-  with new_folder(FLAGS.output_dir.rstrip("/")) as folder:
-    if FLAGS.format == "onnx":
+  check_task_flags(flags, model_dir, model.config)
+  with new_folder(flags.output_dir.rstrip("/")) as folder:
+    if flags.format == "onnx":
       path = os.path.join(folder, "model.onnx")
-      onnx_model.write_onnx(model_dir, path, FLAGS.quantize)
+      onnx_model.write_onnx(model_dir, path, flags.quantize)
     else:
-      export_model(model_dir, model, folder)
-    if FLAGS.part == "task":
+      export_model(flags, model_dir, model, folder)
+    if flags.part == "task":
       # In a SavedModel, this folder is for files that TensorFlow ignores.
-      is_graph = FLAGS.format == "saved_model"
+      is_graph = flags.format == "saved_model"
       copy_assets(model_dir, f"{folder}/assets.extra" if is_graph else folder)
-  logging.info("%s: %s, %s", FLAGS.output_dir, FLAGS.format, FLAGS.part)
+  logging.info("%s: %s, %s", flags.output_dir, flags.format, flags.part)
+  return {"output_dir": flags.output_dir}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

@@ -14,22 +14,20 @@ import functools
 import json
 from collections.abc import Iterable, Iterator
 
-from absl import flags
-
 from bert.errors import UserError
 from bert.data import files, text_files
 from bert.tasks import feature_files, loaded_model, terminal
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.masked_text import Filled, Text, joined
-from bert.training import (
-  common_flags,
-  flag_checks,
-  model_folder,
-  runtimes,
-  startup,
+from bert.training import flag_table, model_folder, startup
+from bert.training.flags import (
+  COUNT,
+  PATH,
+  Flag,
+  Flags,
+  check_standard_output,
+  table,
 )
-
-FLAGS = flags.FLAGS
 
 # Lines that are read and answered together, and about how many characters. The
 # model reads a line once for each of its pieces, so long lines need far more
@@ -38,62 +36,57 @@ _LINES_AT_A_TIME = 256
 _CHARACTERS_AT_A_TIME = 2**14
 
 
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_input_flag()
-  common_flags.define_model_dir_flag("run_pretraining.py")
-  flags.DEFINE_string(
-    "output_file",
-    None,
-    "JSON Lines to write; - is standard output. Default: text on standard "
-    "output.",
-  )
-  flags.DEFINE_bool("interactive", False, "Ask for texts and answer them.")
-  flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Lower-case the text and strip accents. Default: as bert_config.json says, "
-    "or else the name of the folder, or else True.",
-  )
-  flags.DEFINE_integer(
-    "top_k", 5, "Number of pieces listed for each [MASK].", lower_bound=1
-  )
-  flags.DEFINE_integer(
-    "batch_size", 32, "Masked positions per batch.", lower_bound=1
-  )
-  flags.DEFINE_enum(
-    "precision", "float32", runtimes.PRECISIONS, "Precision of the layers."
-  )
+# fmt: off
+FLAGS = table(
+  flag_table.model_dir("run_pretraining.py"),
+  (
+    flag_table.INPUT_FILE,
+    Flag("output_file", None,
+         "JSON Lines to write; - is standard output. Default: text on "
+         "standard output.", kind=PATH),
+    Flag("interactive", False, "Ask for texts and answer them."),
+    flag_table.LOWER_CASE.but(
+      default=None,
+      kind=bool,
+      help="Lower-case the text and strip accents. Default: as "
+      "bert_config.json says, or else the name of the folder, or else True.",
+    ),
+    Flag("top_k", 5, "Number of pieces listed for each [MASK].", check=COUNT),
+    Flag("batch_size", 32, "Masked positions per batch.", check=COUNT),
+    flag_table.PRECISION.but(help="Precision of the layers."),
+  ),
+)
+# fmt: on
 
 
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag is missing or a file cannot be written."""
-  flag_checks.require("model_dir")
-  flag_checks.check_exclusive("input_file", "interactive")
-  flag_checks.check_exclusive("output_file", "interactive")
-  if FLAGS.output_file in (None, text_files.STREAM):
-    flag_checks.check_standard_output()
-  if FLAGS.interactive:
+  flags.require("model_dir")
+  flags.check_exclusive("input_file", "interactive")
+  flags.check_exclusive("output_file", "interactive")
+  if flags.output_file in (None, text_files.STREAM):
+    check_standard_output()
+  if flags.interactive:
     return
-  flag_checks.require("input_file")
-  if FLAGS.input_file != text_files.STREAM:
-    flag_checks.require_file("input_file")
-  if (FLAGS.output_file or "").lower().endswith(".gz"):
+  flags.require("input_file")
+  if flags.input_file != text_files.STREAM:
+    flags.require_file("input_file")
+  if (flags.output_file or "").lower().endswith(".gz"):
     raise UserError(
-      f"--output_file={FLAGS.output_file} is written as plain text; remove .gz"
+      f"--output_file={flags.output_file} is written as plain text; remove .gz"
     )
-  check_output_file()
+  check_output_file(flags)
 
 
-def check_output_file(*read: str) -> None:
+def check_output_file(flags: Flags, *read: str) -> None:
   """Raises UserError unless --output_file can be written.
 
   Args:
     read: files that it must not replace, beside the input.
   """
-  if FLAGS.output_file and FLAGS.output_file != text_files.STREAM:
-    flag_checks.check_output_files(
-      "output_file", [FLAGS.output_file], [FLAGS.input_file, *read]
+  if flags.output_file and flags.output_file != text_files.STREAM:
+    flags.check_output_files(
+      "output_file", [flags.output_file], [flags.input_file, *read]
     )
 
 
@@ -115,21 +108,21 @@ def groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
     yield group
 
 
-def _line_name(lines_before, index):
-  path = FLAGS.input_file
+def _line_name(flags, lines_before, index):
+  path = flags.input_file
   name = "standard input" if path == text_files.STREAM else path
   return f"{name}:{lines_before + index}"
 
 
-def load_filler() -> LoadedModel:
+def load_filler(flags: Flags) -> LoadedModel:
   """The model that the flags describe."""
-  model = model_folder.find_model(FLAGS.model_dir, FLAGS.do_lower_case)
+  model = model_folder.find_model(flags.model_dir, flags.do_lower_case)
   return loaded_model.load_task(
     model,
     "fill_mask",
-    top_k=FLAGS.top_k,
-    batch_size=FLAGS.batch_size,
-    precision=FLAGS.precision,
+    top_k=flags.top_k,
+    batch_size=flags.batch_size,
+    precision=flags.precision,
   )
 
 
@@ -139,35 +132,35 @@ def _read(model, text, where):
   return model.task.example(*parts, where=where)
 
 
-def main() -> None:
-  check_flags()
-  model = load_filler()
-  if FLAGS.interactive:
+def main(flags: Flags) -> dict[str, int]:
+  check_flags(flags)
+  model = load_filler(flags)
+  if flags.interactive:
     terminal.converse(model)
-    return
-  check_output_file(*model_folder.input_files(FLAGS.model_dir))
+    return {}
+  check_output_file(flags, *model_folder.input_files(flags.model_dir))
   with contextlib.ExitStack() as stack:
     # Whoever sends texts through a pipe may wait for each answer.
     form, write = model.task.describe, functools.partial(print, flush=True)
-    if FLAGS.output_file == text_files.STREAM:
+    if flags.output_file == text_files.STREAM:
       form = to_json
-    elif FLAGS.output_file:
-      writer = stack.enter_context(files.open_atomic(FLAGS.output_file, "w"))
+    elif flags.output_file:
+      writer = stack.enter_context(files.open_atomic(flags.output_file, "w"))
       form, write = to_json, lambda line: writer.write(line + "\n")
     number = 0
     for block in feature_files.read_texts(
-      FLAGS.input_file, lambda text, i: _read(model, text, _line_name(0, i))
+      flags.input_file,
+      lambda text, i: _read(model, text, _line_name(flags, 0, i)),
     ):
       for texts in groups(block):
         examples = [
-          _read(model, text, _line_name(number, i))
+          _read(model, text, _line_name(flags, number, i))
           for i, text in enumerate(texts, 1)
         ]
         for filled in model.answer_examples(examples):
           write(form(filled))
         number += len(texts)
+  return {"lines": number}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

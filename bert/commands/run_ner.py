@@ -10,26 +10,23 @@
 import dataclasses
 import os
 
-from absl import flags
-
 from bert.errors import UserError
 from bert.data import files, text_files
 from bert.tasks import entities, loaded_model, tagged_text, terminal
 from bert.tasks.tagging import TaggerSettings, TaggingTask
-from bert.training import (
-  common_flags,
-  flag_checks,
-  model_flags,
-  startup,
-  task_file,
-)
+from bert.training import flag_table, model_flags, startup, task_file
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.settings import Settings, find_weights
+from bert.training.flags import PATH, Flag, Flags, table
+from bert.training.settings import (
+  Settings,
+  check_fine_tuning,
+  check_questions,
+  find_weights,
+  wanted_splits,
+)
 
 # For notebooks.
 __all__ = ["TaggerSettings", "TaggingTask"]
-
-FLAGS = flags.FLAGS
 
 _SENTENCES = (
   "CoNLL columns (word first, label last) or JSON Lines with tokens and "
@@ -39,37 +36,6 @@ _SENTENCES = (
 # Lines of --predict_file that are read and labeled together.
 _MAX_LINES = 1000
 
-# Flag, default, help.
-_FLAGS = (
-  (
-    "data_dir",
-    None,
-    "Folder with train.txt, dev.txt or valid.txt, test.txt, "
-    "each with or without .gz.",
-  ),
-  ("train_file", None, f"Sentences to train on: {_SENTENCES}"),
-  ("dev_file", None, f"Sentences to evaluate on: {_SENTENCES}"),
-  ("test_file", None, "Sentences to label, in one of these formats."),
-  (
-    "label_all_tokens",
-    False,
-    "Train on all pieces of a word, not only the first.",
-  ),
-  (
-    "max_context",
-    False,
-    "Fill sequences up with the sentences before and after, if they are of the "
-    "same document. Their words are not labeled.",
-  ),
-  (
-    "predict_file",
-    None,
-    "Find the entities in each line of this text, or of standard input if -, "
-    "and print them as JSON.",
-  ),
-  ("interactive", False, "Ask for texts and find their entities."),
-)
-
 # The split that needs a file, and its names in --data_dir.
 _NAMES = {
   "train": ("train.txt",),
@@ -78,41 +44,66 @@ _NAMES = {
 }
 
 
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_flags(128, "Longer text is read in windows.")
-  common_flags.define_run_flags()
-  common_flags.define_fine_tuning_flags(
+# fmt: off
+FLAGS = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  flag_table.fine_tuning(
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
-  )
-  common_flags.define_device_flags()
-  common_flags.define_from_table(_FLAGS)
+  ),
+  flag_table.DEVICES,
+  (
+    flag_table.sequence_length("Longer text is read in windows."),
+    Flag("data_dir", None,
+         "Folder with train.txt, dev.txt or valid.txt, test.txt, each with or "
+         "without .gz.", used="data", kind=PATH),
+    Flag("train_file", None, f"Sentences to train on: {_SENTENCES}",
+         used="train", kind=PATH),
+    Flag("dev_file", None, f"Sentences to evaluate on: {_SENTENCES}",
+         used="dev", kind=PATH),
+    Flag("test_file", None, "Sentences to label, in one of these formats.",
+         used="test", kind=PATH),
+    Flag("label_all_tokens", False,
+         "Train on all pieces of a word, not only the first.", used="train",
+         fixed_by="task"),
+    Flag("max_context", False,
+         "Fill sequences up with the sentences before and after, if they are "
+         "of the same document. Their words are not labeled.",
+         fixed_by="task"),
+    Flag("predict_file", None,
+         "Find the entities in each line of this text, or of standard input "
+         "if -, and print them as JSON.", kind=PATH),
+    Flag("interactive", False, "Ask for texts and find their entities.",
+         affects_weights=False),
+  ),
+)
+# fmt: on
 
 
-def find_file(split: str) -> str:
+def find_file(flags: Flags, split: str) -> str:
   """The file of a split, by its flag or in --data_dir.
 
   Raises:
     UserError: there is none.
   """
-  path = FLAGS[f"{split}_file"].value
+  path = flags[f"{split}_file"]
   if path:
-    flag_checks.require_file(f"{split}_file")
+    flags.require_file(f"{split}_file")
     return path
-  if not FLAGS.data_dir:
+  if not flags.data_dir:
     raise UserError(f"--{split}_file is required; pass it, or --data_dir")
   for name in _NAMES[split]:
     for end in ("", ".gz"):
-      path = os.path.join(FLAGS.data_dir, name + end)
+      path = os.path.join(flags.data_dir, name + end)
       if files.isfile(path):
         return path
   names = " or ".join(_NAMES[split])
   raise UserError(
-    f"--data_dir={FLAGS.data_dir} has no {names}; pass --{split}_file"
+    f"--data_dir={flags.data_dir} has no {names}; pass --{split}_file"
   )
 
 
-def make_task(tokenizer, folder: str | None) -> TaggingTask:
+def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
   """The task, whose files are read; a trained model sets labels and reading.
 
   Args:
@@ -120,89 +111,86 @@ def make_task(tokenizer, folder: str | None) -> TaggingTask:
     folder: the folder of the trained model; None to train.
   """
   sentences = {
-    split: tagged_text.read_sentences(find_file(split), split != "test")
-    for split in flag_checks.wanted_splits()
+    split: tagged_text.read_sentences(find_file(flags, split), split != "test")
+    for split in wanted_splits(flags)
   }
-  given = {
-    name: FLAGS[name].value
-    for name in ("max_seq_length", "label_all_tokens", "max_context")
-    if FLAGS.do_train or not FLAGS[name].using_default_value
-  }
-  if FLAGS.do_train:
+  fixed = ("max_seq_length", "label_all_tokens", "max_context")
+  if flags.do_train:
     labels = tagged_text.find_labels(sentences["train"])
     if len(labels) < 2:
       raise UserError(
-        f"{find_file('train')}: all words have the label {labels[0]!r}; pass a "
-        f"file with two labels or more (in CoNLL format, in the last column)"
+        f"{find_file(flags, 'train')}: all words have the label {labels[0]!r}; "
+        f"pass a file with two labels or more (in CoNLL format, in the last "
+        f"column)"
       )
     scheme = entities.find_scheme(s.labels for s in sentences["train"])
-    settings = TaggerSettings(labels=tuple(labels), scheme=scheme, **given)
+    settings = TaggerSettings(
+      labels=tuple(labels), scheme=scheme, **{n: flags[n] for n in fixed}
+    )
   else:
-    flag_checks.warn_of_unused("add --do_train", "label_all_tokens")
     trained = task_file.load(TaggingTask, folder)
-    settings = dataclasses.replace(trained, **given)
+    settings = dataclasses.replace(trained, **flags.given_of(fixed))
   for split in sentences.keys() - {"test"}:
     tagged_text.check_labels(sentences[split], settings.labels)
   tagged_text.warn_of_plain_text(sentences.get("test", ()))
   return TaggingTask(settings, tokenizer, sentences)
 
 
-def make_experiment() -> Experiment:
+def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked.
 
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = find_weights()
-  tokenizer = model_flags.load_tokenizer()
-  task = make_task(tokenizer, folder)
-  config = model_flags.load_config(tokenizer, task.settings.max_seq_length)
-  settings = Settings.from_flags(
-    flag_checks.wanted_splits(),
+  init_checkpoint, folder = find_weights(flags)
+  tokenizer = model_flags.load_tokenizer(flags)
+  task = make_task(flags, tokenizer, folder)
+  config = model_flags.load_config(
+    flags, tokenizer, task.settings.max_seq_length
+  )
+  settings = Settings(
+    flags,
+    wanted_splits(flags),
     init_checkpoint=init_checkpoint,
     max_seq_length=task.settings.max_seq_length,
     label_all_tokens=task.settings.label_all_tokens,
     max_context=task.settings.max_context,
   )
-  model = ModelFiles(config, model_flags.release_files(config))
+  model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)
 
 
-def answer() -> None:
+def answer(flags: Flags) -> None:
   """Finds entities in --predict_file, or in what the user types."""
-  flag_checks.check_question_flags("predict_file", "interactive")
-  path = FLAGS.predict_file or ""
+  check_questions(flags, "predict_file", "interactive")
+  path = flags.predict_file or ""
   if path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass JSON Lines "
       f"as --test_file, with --do_predict"
     )
   model = loaded_model.load_trained(
-    FLAGS.output_dir,
+    flags.output_dir,
     TaggingTask.kind,
-    batch_size=FLAGS.predict_batch_size,
-    precision=FLAGS.precision,
+    batch_size=flags.predict_batch_size,
+    precision=flags.precision,
   )
-  flag_checks.warn_of_unused_model(
-    "max_seq_length", "max_context", "label_all_tokens"
-  )
-  if FLAGS.interactive:
+  flags.warn_of_trained("model", "task")
+  if flags.interactive:
     terminal.converse(model)
     return
-  with text_files.open_input(FLAGS.predict_file) as (reader, name):
+  with text_files.open_input(flags.predict_file) as (reader, name):
     for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
       for found in model.answers(text for _, text in lines):
         print(entities.to_json(found.text, found.entities), flush=True)
 
 
-def main() -> None:
-  if FLAGS.predict_file or FLAGS.interactive:
-    answer()
-    return
-  flag_checks.check_fine_tuning_flags("predict_file", "interactive")
-  make_experiment().run()
+def main(flags: Flags) -> dict[str, float]:
+  if flags.predict_file or flags.interactive:
+    answer(flags)
+    return {}
+  check_fine_tuning(flags, ["predict_file", "interactive"])
+  return make_experiment(flags).run()
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

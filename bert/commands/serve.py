@@ -11,90 +11,70 @@ docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 
 import dataclasses
-import math
 import os
 import re
 
-from absl import flags, logging
+from absl import logging
 
 from bert.errors import UserError, import_optional
-from bert.training import common_flags, flag_checks, runtimes, startup
-
-FLAGS = flags.FLAGS
+from bert.training import flag_table, runtimes, startup
+from bert.training.flags import COUNT, Flag, Flags, at_least, table
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
-# Some of the limits: flag, default, help.
-_FLAGS = (
-  ("max_batch", 32, "Maximum number of texts in a batch."),
-  ("max_queue", 256, "Maximum number of waiting texts; more get status 429."),
-  ("max_texts", 64, "Maximum number of texts in a request."),
+# fmt: off
+FLAGS = table(
+  flag_table.model_dir(),
   (
-    "max_text_chars",
-    20_000,
-    "Maximum length of the inputs of an answer, in characters.",
+    flag_table.RUNTIME,
+    Flag("model_name", None,
+         "Name of the model in /v1/models/NAME. Default: that of its folder."),
+    Flag("host", "127.0.0.1",
+         "Address to listen on. The default accepts only this machine; "
+         "0.0.0.0 accepts all, without a password or encryption."),
+    Flag("port", 8501, "Port to listen on; 0 takes a free one.",
+         check=at_least(0, 65535)),
+    flag_table.PRECISION.but(
+      default=None,
+      help="Precision of the layers. Default: float32, or as --runtime says.",
+    ),
+    Flag("max_batch", 32, "Maximum number of texts in a batch.", check=COUNT),
+    Flag("max_queue", 256,
+         "Maximum number of waiting texts; more get status 429.", check=COUNT),
+    Flag("max_texts", 64, "Maximum number of texts in a request.",
+         check=COUNT),
+    Flag("max_text_chars", 20_000,
+         "Maximum length of the inputs of an answer, in characters.",
+         check=COUNT),
+    Flag("max_body_bytes", 2**20, "Maximum size of a request, in bytes.",
+         check=COUNT),
+    Flag("max_wait_ms", 5.0,
+         "Milliseconds that a text waits for others to share a batch.",
+         check=at_least(0, 60_000)),
+    Flag("timeout_s", 30.0, "Seconds from a request to its answer.",
+         check=at_least(0.001, 3600)),
   ),
-  ("max_body_bytes", 2**20, "Maximum size of a request, in bytes."),
 )
+# fmt: on
 
 
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_runtime_flag()
-  common_flags.define_model_dir_flag()
-  flags.DEFINE_string(
-    "model_name",
-    None,
-    "Name of the model in /v1/models/NAME. Default: that of its folder.",
-  )
-  flags.DEFINE_string(
-    "host",
-    "127.0.0.1",
-    "Address to listen on. The default accepts only this machine; 0.0.0.0 "
-    "accepts all, without a password or encryption.",
-  )
-  flags.DEFINE_integer(
-    "port", 8501, "Port to listen on; 0 takes a free one.", 0, 65535
-  )
-  flags.DEFINE_enum(
-    "precision",
-    None,
-    runtimes.PRECISIONS,
-    "Precision of the layers. Default: float32, or as --runtime says.",
-  )
-  common_flags.define_from_table(_FLAGS)
-  flags.DEFINE_float(
-    "max_wait_ms",
-    5.0,
-    "Milliseconds that a text waits for others to share a batch.",
-    0,
-    60_000,
-  )
-  flags.DEFINE_float(
-    "timeout_s", 30.0, "Seconds from a request to its answer.", 0.001, 3600
-  )
-
-
-def check_flags() -> str:
+def check_flags(flags: Flags) -> str:
   """Checks the flags; returns the name of the model.
 
   Raises:
     UserError: a flag is wrong, or a package is missing.
   """
-  flag_checks.require("model_dir")
-  if not FLAGS.host:  # It would accept all.
+  flags.require("model_dir")
+  if not flags.host:  # It would accept all.
     raise UserError("--host= is empty; omit it, or pass an address")
-  if FLAGS.max_texts > FLAGS.max_queue:
+  if flags.max_texts > flags.max_queue:
     raise UserError(
-      f"--max_texts={FLAGS.max_texts} is more than --max_queue="
-      f"{FLAGS.max_queue}; lower it"
+      f"--max_texts={flags.max_texts} is more than --max_queue="
+      f"{flags.max_queue}; lower it"
     )
-  for name in ("max_wait_ms", "timeout_s"):
-    if math.isnan(FLAGS[name].value):  # No bound excludes it.
-      raise UserError(f"--{name}=nan is not a number; pass one")
-  runtimes.check_runtime(FLAGS.runtime, FLAGS.precision)
-  folder = os.path.basename(os.path.abspath(FLAGS.model_dir))
-  name = FLAGS.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
+  runtimes.check_runtime(flags.runtime, flags.precision)
+  folder = os.path.basename(os.path.abspath(flags.model_dir))
+  name = flags.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
   if re.search(r"[^\w.-]", name):
     raise UserError(
       f"--model_name={name} has other characters than letters, digits and _.-"
@@ -104,30 +84,28 @@ def check_flags() -> str:
   return name
 
 
-def main() -> None:
-  name = check_flags()
+def main(flags: Flags) -> None:
+  name = check_flags(flags)
   from bert.export import server  # It needs those packages.
   from bert.tasks import loaded_model
 
-  listener = server.open_socket(FLAGS.host, FLAGS.port)
+  listener = server.open_socket(flags.host, flags.port)
   model = loaded_model.load(
-    FLAGS.model_dir,
-    batch_size=FLAGS.max_batch,
-    precision=FLAGS.precision,
-    runtime=FLAGS.runtime,
+    flags.model_dir,
+    batch_size=flags.max_batch,
+    precision=flags.precision,
+    runtime=flags.runtime,
   )
   names = (field.name for field in dataclasses.fields(server.Limits))
-  limits = server.Limits(**{name: FLAGS[name].value for name in names})
+  limits = server.Limits(**{name: flags[name] for name in names})
   app = server.make_app(model, name, limits)
-  host = f"[{FLAGS.host}]" if ":" in FLAGS.host else FLAGS.host
+  host = f"[{flags.host}]" if ":" in flags.host else flags.host
   address = f"http://{host}:{listener.getsockname()[1]}"
   logging.info("Serving %s (%s) at %s", name, model.kind, address)
-  if server.serve(app, listener, FLAGS.timeout_s):
+  if server.serve(app, listener, flags.timeout_s):
     logging.info("Stopped; all requests are answered")
   else:
     logging.warning("Stopped at once; requests were dropped")
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

@@ -12,13 +12,12 @@ in the last layer. Both require --init_checkpoint. If that is a folder,
 """
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import numpy as np
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 import modeling
 import tokenization
@@ -27,16 +26,14 @@ from bert.data import records, sequences, text_files
 from bert.reports import attention, embedding_map
 from bert.tasks import loaded_model
 from bert.training import (
-  common_flags,
-  flag_checks,
+  flag_table,
   model_flags,
   model_folder,
   predictor,
   startup,
 )
+from bert.training.flags import PATH, Flag, Flags, table
 from bert.training.task import Settings, Task
-
-FLAGS = flags.FLAGS
 
 # Each command with its own flags, of which the first is required.
 COMMANDS = {
@@ -48,70 +45,70 @@ COMMANDS = {
 _EXTENSIONS = {"attention": (".html", ".htm"), "embeddings": (".png",)}
 
 
-def define_flags() -> None:
-  """Defines the flags; the command is the first argument, or --command."""
-  if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
-    sys.argv[1] = f"--command={sys.argv[1]}"
-  flags.DEFINE_enum(
-    "command", None, list(COMMANDS), "What to show; the first argument."
-  )
-  flags.DEFINE_string("text", None, "attention: the text.")
-  flags.DEFINE_string("text_b", None, "attention: the second text of a pair.")
-  flags.DEFINE_string(
-    "input_file", None, "embeddings: UTF-8 text, one sentence per line."
-  )
-  flags.DEFINE_string(
-    "output_file", None, "The HTML page of attention, or the PNG of embeddings."
-  )
-  flags.DEFINE_bool(
-    "labels",
-    False,
-    "embeddings: lines are label<TAB>sentence; colors show the labels.",
-  )
-  flags.DEFINE_enum(
-    "method",
-    "pca",
-    embedding_map.METHODS,
-    "embeddings: projection; pca preserves variance, tsne neighborhoods.",
-  )
-  common_flags.define_model_flags(
-    128,
-    "Longer text is truncated by embeddings, and an error for attention. The "
-    "default is lower for a model with fewer positions.",
-  )
+# fmt: off
+FLAGS = table(
+  flag_table.MODEL,
+  (
+    flag_table.sequence_length(
+      "Longer text is truncated by embeddings, and an error for attention. "
+      "The default is lower for a model with fewer positions."
+    ),
+    Flag("command", None, "What to show; the first argument.",
+         choices=tuple(COMMANDS)),
+    Flag("text", None, "attention: the text."),
+    Flag("text_b", None, "attention: the second text of a pair."),
+    Flag("input_file", None,
+         "embeddings: UTF-8 text, one sentence per line.", kind=PATH),
+    Flag("output_file", None,
+         "The HTML page of attention, or the PNG of embeddings.", kind=PATH),
+    Flag("labels", False,
+         "embeddings: lines are label<TAB>sentence; colors show the labels."),
+    Flag("method", "pca",
+         "embeddings: projection; pca preserves variance, tsne "
+         "neighborhoods.", choices=embedding_map.METHODS),
+  ),
+)
+# fmt: on
 
 
-def check_flags() -> None:
+def name_command(arguments: list[str]) -> list[str]:
+  """Makes the first argument --command."""
+  if arguments and not arguments[0].startswith("-"):
+    return [f"--command={arguments[0]}", *arguments[1:]]
+  return arguments
+
+
+def check_flags(flags: Flags) -> None:
   """Checks the command, its flags and its files."""
-  if not FLAGS.command:
+  if not flags.command:
     raise UserError(
       f"no command; run python visualize.py {' or '.join(COMMANDS)} --..."
     )
   for command, names in COMMANDS.items():
     for name in names:
-      if command != FLAGS.command and FLAGS[name].present:
+      if command != flags.command and name in flags.given:
         raise UserError(
-          f"--{name} is a flag of {command}, not of {FLAGS.command}; omit it"
+          f"--{name} is a flag of {command}, not of {flags.command}; omit it"
         )
-  required = COMMANDS[FLAGS.command][0]
-  flag_checks.require(required, "output_file", "init_checkpoint")
-  if FLAGS.input_file:
-    flag_checks.require_file("input_file")
-  inputs = [FLAGS.input_file, *model_flags.model_files()]
-  flag_checks.check_output_files("output_file", [FLAGS.output_file], inputs)
-  known = _EXTENSIONS[FLAGS.command]
-  if os.path.splitext(FLAGS.output_file)[1].lower() not in ("", *known):
+  required = COMMANDS[flags.command][0]
+  flags.require(required, "output_file", "init_checkpoint")
+  if flags.input_file:
+    flags.require_file("input_file")
+  inputs = [flags.input_file, *model_flags.model_files(flags)]
+  flags.check_output_files("output_file", [flags.output_file], inputs)
+  known = _EXTENSIONS[flags.command]
+  if os.path.splitext(flags.output_file)[1].lower() not in ("", *known):
     raise UserError(
-      f"--output_file={FLAGS.output_file}: {FLAGS.command} writes "
+      f"--output_file={flags.output_file}: {flags.command} writes "
       f"{known[0][1:].upper()}; pass a path that ends with {known[0]}"
     )
 
 
-def load_model() -> model_folder.Model:
+def load_model(flags: Flags) -> model_folder.Model:
   """The model that the flags name."""
-  tokenizer = model_flags.load_tokenizer()
-  config = model_flags.load_config(tokenizer)
-  return model_folder.Model(config, tokenizer, FLAGS.init_checkpoint)
+  tokenizer = model_flags.load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer)
+  return model_folder.Model(config, tokenizer, flags.init_checkpoint)
 
 
 def read_texts(
@@ -199,17 +196,17 @@ def read_sentences(
   return sentences, labels if labeled else None
 
 
-def show_attention() -> None:
+def show_attention(flags: Flags) -> None:
   """Writes the page of a text or pair."""
-  texts = [FLAGS.text] + ([] if FLAGS.text_b is None else [FLAGS.text_b])
-  model = load_model()
-  length = model_flags.sequence_length(model.config)
+  texts = [flags.text] + ([] if flags.text_b is None else [flags.text_b])
+  model = load_model(flags)
+  length = model_flags.sequence_length(flags, model.config)
   tokens, segment_ids = read_texts(texts, model.tokenizer, length)
-  probs = attention_probs(model, tokens, segment_ids, FLAGS.precision)
-  attention.write_page(FLAGS.output_file, texts, tokens, segment_ids, probs)
+  probs = attention_probs(model, tokens, segment_ids, flags.precision)
+  attention.write_page(flags.output_file, texts, tokens, segment_ids, probs)
   layers, heads = probs.shape[:2]
   print(
-    f"{FLAGS.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
+    f"{flags.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
     f"heads"
   )
 
@@ -235,28 +232,27 @@ def mean_vectors(
   return np.stack([text.vector for text in found])
 
 
-def show_embeddings() -> None:
+def show_embeddings(flags: Flags) -> None:
   """Writes the map of a file of sentences."""
-  sentences, labels = read_sentences(FLAGS.input_file, FLAGS.labels)
-  model = load_model()
-  length = model_flags.sequence_length(model.config)
-  vectors = mean_vectors(model, sentences, length, FLAGS.precision)
-  points, axes = embedding_map.project(vectors, FLAGS.method)
-  title = os.path.basename(FLAGS.input_file)
+  sentences, labels = read_sentences(flags.input_file, flags.labels)
+  model = load_model(flags)
+  length = model_flags.sequence_length(flags, model.config)
+  vectors = mean_vectors(model, sentences, length, flags.precision)
+  points, axes = embedding_map.project(vectors, flags.method)
+  title = os.path.basename(flags.input_file)
   embedding_map.write_chart(
-    FLAGS.output_file, points, axes, sentences, labels, title
+    flags.output_file, points, axes, sentences, labels, title
   )
-  print(f"{FLAGS.output_file}: {plural(len(sentences), 'sentence')}")
+  print(f"{flags.output_file}: {plural(len(sentences), 'sentence')}")
 
 
-def main() -> None:
-  check_flags()
-  if FLAGS.command == "attention":
-    show_attention()
+def main(flags: Flags) -> dict[str, str]:
+  check_flags(flags)
+  if flags.command == "attention":
+    show_attention(flags)
   else:
-    show_embeddings()
+    show_embeddings(flags)
+  return {"output_file": flags.output_file}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS, name_command)

@@ -3,8 +3,10 @@
     graphs = Graphs(VectorIndex("faq_index"))
     scores, numbers = graphs.top_k(queries, 10)[0]
 
-Each block of the index has a graph in a file beside it, which is made once. It needs the package faiss-cpu.
+Each block of the index has a graph in a file beside it, which is made once.
 """
+
+import logging as python_logging
 
 import numpy as np
 from absl import logging
@@ -32,6 +34,8 @@ class Graphs:
   """
 
   def __init__(self, index: VectorIndex):
+    # It logs which instructions the processor lacks.
+    python_logging.getLogger("faiss.loader").setLevel(python_logging.WARNING)
     self._faiss = import_optional(
       "faiss", "--ann=hnsw", "requirements-search.txt"
     )

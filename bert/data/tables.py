@@ -182,6 +182,9 @@ _READERS = {
   ".json": _read_json_lines,
 }
 
+# Of the files that `read_table` knows.
+EXTENSIONS = tuple(_READERS)
+
 
 def _check_widths(path, extension, rows, lines):
   width = len(rows[0])

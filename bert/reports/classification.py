@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.reports import charts, html, training_page
+from bert.reports import charts, html, training_page, verdict
 from bert import metrics
 
 _MAX_ERRORS = 50
@@ -58,6 +58,52 @@ class ClassifiedSet:
     if self.label_type.labels:
       counts["wrong"] = len(self.errors)
     return counts
+
+  def sample(self) -> verdict.Sample | None:
+    """The rows that the first metric rests on; None for a loss."""
+    name = next(iter(self.results), "").removeprefix("eval_")
+    if name not in metrics.METRICS or name == "mse":
+      return None
+    metric, truth, found = (
+      metrics.METRICS[name],
+      self.label_ids,
+      self.predictions,
+    )
+    return verdict.Sample(
+      name,
+      len(truth),
+      lambda rows: metric(truth[rows], found[rows]),
+      baseline=self._baseline(metric),
+      advice=self._advice(),
+    )
+
+  def _baseline(self, metric):
+    """The score of the usual label, or labels, for all rows."""
+    labels = self.label_type.labels
+    if not labels:
+      return None  # A constant has no correlation.
+    if self.label_ids.ndim == 2:
+      name, usual = "the usual labels", self.label_ids.mean(axis=0) > 0.5
+    else:
+      usual = np.bincount(self.label_ids).argmax()
+      name = f"always {labels[usual]!r}"
+    always = np.broadcast_to(usual, self.label_ids.shape).astype(np.int64)
+    return name, metric(self.label_ids, always)
+
+  def _advice(self):
+    """The label with the lowest F1, if it is far below the others."""
+    scores = self.details.get("labels", {})
+    known = {k: found for k, found in scores.items() if found["support"]}
+    if len(known) < 3:
+      return ()
+    worst = min(known, key=lambda label: known[label]["f1"])
+    f1, support = known[worst]["f1"], known[worst]["support"]
+    if f1 > np.median([found["f1"] for found in known.values()]) - 0.1:
+      return ()
+    return (
+      f"The label {worst!r} has an F1 of {f1:.2f} ({support:,} rows here): add "
+      f"rows of it to the training set, and check their labels.",
+    )
 
   @property
   def predictions(self) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.reports import charts, html
+from bert.reports import charts, html, verdict
 
 _MAX_MATRIX_LABELS = 20
 _MAX_CONFUSIONS = 20
@@ -20,8 +20,10 @@ def write(
   history: Mapping[str, Sequence[tuple[int, float]]],
   record: Mapping,
   style: str = "",
+  verdicts: Mapping[str, verdict.Verdict] | None = None,
+  warnings: Sequence[str] = (),
 ) -> None:
-  """Writes the page.
+  """Writes the page: first whether the result is good, then why.
 
   Args:
     path: the file to write.
@@ -35,14 +37,24 @@ def write(
       precedes metrics of the development set.
     record: the content of flags.json.
     style: CSS of the sections.
+    verdicts: the Verdict on each data set, by its name.
+    warnings: what was found in the data, a sentence each.
   """
+  verdicts = verdicts or {}
+  advice = [line for found in verdicts.values() for line in found.advice]
   sections = [
-    ("Learning curves", _curves(history)),
-    ("Metrics", _metric_table(evaluations)),
+    (heading, _list(lines))
+    for heading, lines in (
+      ("Warnings about the data", warnings),
+      ("What to try next", dict.fromkeys(advice)),
+    )
+    if lines
   ]
+  sections.append(("Metrics", _metric_table(evaluations)))
   for number, evaluation in enumerate(evaluations, 1):
     name = evaluation.name[:1].upper() + evaluation.name[1:]
     sections.append((name, section(f"set-{number}", evaluation)))
+  sections.append(("Learning curves", _curves(history)))
   sections.append(("Flags and versions", _record(record)))
   links = content = ""
   for number, (heading, part) in enumerate(sections, 1):
@@ -53,7 +65,10 @@ def write(
     f'<nav aria-label="Contents"><ol>{links}</ol></nav>\n'
     f"<main>\n{content}</main>\n"
   )
-  header = "".join(map(_key_figures, evaluations))
+  header = "".join(
+    _key_figures(evaluation, verdicts.get(evaluation.name))
+    for evaluation in evaluations
+  )
   html.write(
     path, html.document(title, header, body, charts.CSS + _CSS + style)
   )
@@ -67,6 +82,7 @@ def write_run(
   history: Mapping[str, Sequence[tuple[int, float]]],
   record: Mapping,
   style: str = "",
+  **judgement,
 ) -> None:
   """Writes report.html of the run in a folder; see `write`."""
   write(
@@ -77,10 +93,16 @@ def write_run(
     history,
     record,
     style,
+    **judgement,
   )
 
 
-def _key_figures(evaluation):
+def _list(lines):
+  items = "".join(f'<li dir="auto">{html.escape(line)}</li>' for line in lines)
+  return f"<ul>{items}</ul>"
+
+
+def _key_figures(evaluation, judged):
   figures = [
     (_name(key), html.data(value))
     for key, value in evaluation.results.items()
@@ -88,8 +110,10 @@ def _key_figures(evaluation):
   ]
   for what, count in evaluation.counts.items():
     figures.append((what, html.data(count)))
-  name = html.escape(evaluation.name)
-  return f'<p class="set" dir="auto">{name}</p>\n' + html.key_figures(figures)
+  text = html.escape(evaluation.name)
+  if judged:
+    text += f": <strong>{html.escape(judged)}</strong>"
+  return f'<p class="set" dir="auto">{text}</p>\n' + html.key_figures(figures)
 
 
 def _metric_table(evaluations):
@@ -124,18 +148,25 @@ def _curves(history):
       charts_of.setdefault(title.capitalize(), {})[name] = history[tag]
   if not charts_of:
     return "<p>There is no training history.</p>"
-  figures = [
-    _curve(f"curve-{number}", title, lines)
-    for number, (title, lines) in enumerate(charts_of.items())
-  ]
-  return f'<div class="grid">{"".join(figures)}</div>'
+  figures, points = "", []
+  for number, (title, lines) in enumerate(charts_of.items()):
+    if max(map(len, lines.values())) > 1:
+      figures += _curve(f"curve-{number}", title, lines)
+    else:  # A single dot shows nothing.
+      points.append(f"{title}: {_last_values(lines)}")
+  grid = f'<div class="grid">{figures}</div>' if figures else ""
+  return grid + (_list(points) if points else "")
 
 
-def _curve(key, title, lines):
-  caption = "; ".join(
+def _last_values(lines):
+  return "; ".join(
     f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
     for name, points in lines.items()
   )
+
+
+def _curve(key, title, lines):
+  caption = _last_values(lines)
 
   def draw(figure):
     from matplotlib import ticker
@@ -253,6 +284,7 @@ def bar_cell(share: float) -> str:
 
 _CSS = """
 .set { color: var(--faint); margin: 1rem 0 .4rem; }
+.set strong { color: var(--ink, inherit); font-weight: 600; }
 nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
   margin: 1.75rem 0 0; padding: 0; list-style: none; }
 .bar { min-width: 6.5rem; background: linear-gradient(to right,

@@ -23,8 +23,9 @@ import tokenization
 from bert.errors import UserError, plural
 from bert.data import files, records, sequences
 from bert.reports import multiple_choice as page
-from bert.tasks import choices, prediction_files
-from bert.tasks.choices import Example
+from bert.reports import verdict
+from bert.tasks import prediction_files
+from bert.tasks.choices import Example, read_examples
 from bert.training.task import Field, Outputs, RowSet, Settings, Task
 
 CHOICE = "choice"  # The axis of choices.
@@ -77,7 +78,7 @@ class MultipleChoiceTask(Task):
   Args:
     settings: Settings.
     tokenizer: a FullTokenizer.
-    examples: dict from split to its Examples.
+    paths: dict from split to its file, or to its Examples.
   """
 
   kind = "multiple choice"
@@ -96,10 +97,15 @@ class MultipleChoiceTask(Task):
     self,
     settings: Settings | None = None,
     tokenizer: tokenization.FullTokenizer | None = None,
-    examples: Mapping[str, Sequence[Example]] | None = None,
+    paths: Mapping[str, str | Sequence[Example]] | None = None,
   ):
-    super().__init__(settings, tokenizer)
-    self._examples = examples or {}
+    super().__init__(settings, tokenizer, paths)
+    self._examples = {
+      split: read_examples(found, split != "test")
+      if isinstance(found, str)
+      else found
+      for split, found in self.paths.items()
+    }
     counts = (len(e.choices) for es in self._examples.values() for e in es)
     self._num_choices = max(counts, default=1)
 
@@ -143,7 +149,7 @@ class MultipleChoiceTask(Task):
 
   def unlabeled(self, path: str) -> Sequence[Example]:
     """The examples of a file, of which labels are not read."""
-    examples = choices.read_examples(path, is_labeled=False)
+    examples = read_examples(path, is_labeled=False)
     counts = (len(example.choices) for example in examples)
     self._num_choices = max(self._num_choices, *counts)
     return examples
@@ -238,3 +244,14 @@ class ScoredChoices:
     }
     self.details = {"examples": len(right), "correct": sum(right)}
     self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
+
+  def sample(self) -> verdict.Sample:
+    """The examples that the accuracy rests on."""
+    right = np.array([np.argmax(p) == e.label for e, p, _ in self.answers])
+    guess = np.mean([1 / len(p) for _, p, _ in self.answers])
+    return verdict.Sample(
+      "accuracy",
+      len(right),
+      lambda rows: float(right[rows].mean()),
+      baseline=("a random choice", float(guess)),
+    )

@@ -3,80 +3,86 @@
 from __future__ import annotations
 
 import dataclasses
-
-from absl import flags
+from collections.abc import Callable, Iterable
 
 from bert.tasks import loaded_model, terminal
-from bert.training import (
-  common_flags,
-  flag_checks,
-  model_flags,
-  startup,
-  task_file,
-)
+from bert.training import flag_table, model_flags, startup, task_file
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.settings import Settings, find_weights
+from bert.training.flags import PATH, Flag, Flags, Table, table
+from bert.training.settings import (
+  Settings,
+  check_fine_tuning,
+  check_questions,
+  find_weights,
+  wanted_splits,
+)
 from bert.training.task import Task
 
-FLAGS = flags.FLAGS
-
-# Flag, default, help.
+# fmt: off
 _FLAGS = (
-  ("train_file", None, "Examples to train on."),
-  ("dev_file", None, "Examples to evaluate on."),
-  ("test_file", None, "Examples to predict."),
-  ("interactive", False, "Ask for inputs and answer them."),
+  Flag("train_file", None, "Examples to train on.", used="train", kind=PATH),
+  Flag("dev_file", None, "Examples to evaluate on.", used="dev", kind=PATH),
+  Flag("test_file", None, "Examples to predict.", used="test", kind=PATH),
+  Flag("interactive", False, "Ask for inputs and answer them.",
+       affects_weights=False),
 )
+# fmt: on
 
 
-def define_flags(task: type[Task]) -> None:
-  """Defines the flags: those of every training, and the task's settings."""
-  common_flags.define_model_flags(task.Settings.max_seq_length)
-  common_flags.define_run_flags()
+def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
+  """The flags of every training, and the settings of a task.
+
+  Args:
+    task: the class.
+    rows: flags that differ.
+  """
   metric = task.metrics[0] if task.metrics else "loss"
-  common_flags.define_fine_tuning_flags(f"{metric} or loss", metric)
-  common_flags.define_device_flags()
-  settings = (
-    (name, default, "Setting of the task.")
-    for name, default in _settings_flags(task).items()
-    if name not in FLAGS
+  found = table(
+    flag_table.MODEL,
+    flag_table.TRAINING,
+    flag_table.fine_tuning(f"{metric} or loss", metric),
+    flag_table.DEVICES,
+    _FLAGS,
   )
-  common_flags.define_from_table((*_FLAGS, *settings))
+  settings = [
+    found[field.name].but(default=field.default)
+    if field.name in found
+    else Flag(
+      field.name, field.default, "Setting of the task.", fixed_by="task"
+    )
+    for field in _single_values(task)
+  ]
+  return table(found.values(), settings, rows)
 
 
-def _settings_flags(task):
-  """The settings that are flags, and their defaults: all single values."""
-  return {
-    field.name: field.default
-    for field in dataclasses.fields(task.Settings)
-    if isinstance(field.default, (bool, int, float, str))
-  }
+def _single_values(task):
+  """The fields of the settings that are flags."""
+  kinds = (bool, int, float, str)
+  fields = dataclasses.fields(task.Settings)
+  return [field for field in fields if isinstance(field.default, kinds)]
 
 
-def make_experiment(task: type[Task]) -> Experiment:
+def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
   """The Experiment of the flags; its files are read and checked.
 
   Raises:
     UserError: a flag or a file is wrong.
   """
-  init_checkpoint, folder = find_weights()
+  init_checkpoint, folder = find_weights(flags)
   trained = task.Settings()
-  if not FLAGS.do_train:
+  if not flags.do_train:
     trained = task_file.load(task, folder)
-  given = {
-    name: FLAGS[name].value
-    for name in _settings_flags(task)
-    if not FLAGS[name].using_default_value
-  }
+  given = flags.given_of(field.name for field in _single_values(task))
   settings = dataclasses.replace(trained, **given)
-  tokenizer = model_flags.load_tokenizer()
-  config = model_flags.load_config(tokenizer, settings.max_seq_length)
-  splits = flag_checks.wanted_splits()
-  paths = {split: FLAGS[f"{split}_file"].value for split in splits}
+  tokenizer = model_flags.load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+  splits = wanted_splits(flags)
+  paths = {split: flags[f"{split}_file"] for split in splits}
   return Experiment(
     task(settings, tokenizer, paths),
-    ModelFiles(config, model_flags.release_files(config)),
-    Settings.from_flags(
+    ModelFiles(config, model_flags.release_files(flags, config)),
+    Settings(
+      flags,
       splits,
       init_checkpoint=init_checkpoint,
       max_seq_length=settings.max_seq_length,
@@ -84,30 +90,38 @@ def make_experiment(task: type[Task]) -> Experiment:
   )
 
 
-def main(task: type[Task]) -> None:
-  if FLAGS.interactive:
-    flag_checks.check_question_flags("interactive")
+def main(flags: Flags, task: type[Task]) -> dict[str, float]:
+  if flags.interactive:
+    check_questions(flags, "interactive")
     model = loaded_model.load_trained(
-      FLAGS.output_dir,
+      flags.output_dir,
       task.kind,
-      batch_size=FLAGS.predict_batch_size,
-      precision=FLAGS.precision,
+      batch_size=flags.predict_batch_size,
+      precision=flags.precision,
     )
-    flag_checks.warn_of_unused_model("max_seq_length")
+    flags.warn_of_trained("model", "task")
     terminal.converse(model)
-    return
-  flag_checks.check_fine_tuning_flags("interactive")
-  for split in flag_checks.wanted_splits():
-    flag_checks.require(f"{split}_file")
-    flag_checks.require_file(f"{split}_file")
-  make_experiment(task).run()
+    return {}
+  check_fine_tuning(flags, ["interactive"])
+  for split in wanted_splits(flags):
+    flags.require(f"{split}_file")
+    flags.require_file(f"{split}_file")
+  return make_experiment(flags, task).run()
 
 
-def command(task: type[Task]) -> None:
-  """Runs the script of a task with the flags of the command line."""
+def make(
+  task: type[Task], rows: Iterable[Flag] = (), module: str | None = None
+) -> tuple[Callable[..., dict], Callable[[], None]]:
+  """The script of a task, see `startup.script`.
 
-  def run_main():
-    main(task)
+  Args:
+    task: the class.
+    rows: flags that differ from those of any task.
+    module: the module whose docstring --help shows; by default the task's.
+  """
 
-  run_main.__module__ = task.__module__  # Its docstring is shown by --help.
-  startup.run(run_main, lambda: define_flags(task))
+  def run_main(flags):
+    return main(flags, task)
+
+  run_main.__module__ = module or task.__module__
+  return startup.script(run_main, flags_of(task, rows))

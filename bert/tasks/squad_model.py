@@ -472,9 +472,9 @@ class SquadTask(Task):
       results = squad_scoring.evaluate_v2(golds, texts, odds)
     else:
       results = squad_scoring.evaluate_v1(golds, texts)
-    return answers, Evaluation(
-      results, details, {"questions": len(texts)}, rows.name
-    )
+    sample = functools.partial(squad_scoring.sample, golds, texts, self._is_v2)
+    counts = {"questions": len(texts)}
+    return answers, Evaluation(results, details, counts, rows.name, sample)
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Stores the threshold with the best F1."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert.reports import verdict
 from bert.reports.squad import AnsweredQuestion
 from bert.tasks.squad import SquadExample
 from bert.tasks.squad_decoding import Answer
@@ -81,6 +82,31 @@ def score(
   return (
     _best_score(exact_match, prediction, references),
     _best_score(rule, prediction, references),
+  )
+
+
+def sample(
+  golds: Mapping[str, Sequence[str]], texts: Mapping[str, str], is_v2: bool
+) -> verdict.Sample:
+  """The questions that the mean F1, in percent, rests on.
+
+  Args:
+    golds: right answers by question id; none if the question has no answer.
+    texts: the model's answers by question id.
+    is_v2: whether questions may have no answer.
+  """
+
+  def scores(answers):
+    pairs = ((answers.get(key, ""), golds[key]) for key in texts)
+    return np.array([100 * score(*pair, is_v2)[1] for pair in pairs])
+
+  f1s = scores(texts)
+  return verdict.Sample(
+    "f1",
+    len(f1s),
+    lambda rows: float(f1s[rows].mean()),
+    unit="question",
+    baseline=("no answer", float(scores({}).mean())) if is_v2 else None,
   )
 
 

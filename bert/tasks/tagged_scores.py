@@ -10,6 +10,7 @@ import numpy as np
 
 from bert.tasks.entities import Entity, entities
 from bert import metrics
+from bert.reports import verdict
 
 # The name of all types together, among the scores of each.
 ALL = "all"
@@ -89,6 +90,12 @@ class TaggedSentence(NamedTuple):
     )
 
 
+def _correct(sentence):
+  """The number of words with the right label."""
+  pairs = zip(sentence.labels, sentence.predicted, strict=True)
+  return sum(true == predicted for true, predicted in pairs)
+
+
 @dataclasses.dataclass
 class TaggedSet:
   """A task's Evaluation, as the report takes it.
@@ -134,6 +141,46 @@ class TaggedSet:
       "entities": entity_scores(truth, predicted),
       "confusion": type_confusion(truth, predicted),
     }
+
+  def sample(self) -> verdict.Sample:
+    """The sentences that F1, or the accuracy of words, rests on."""
+    if not self.scheme:
+      counts = np.array([[len(s.labels), _correct(s)] for s in self.sentences])
+      truth, _ = self._joined()
+      usual = np.bincount(truth)
+      name = f"always {self.labels[usual.argmax()]!r}"
+      return verdict.Sample(
+        "accuracy",
+        len(counts),
+        lambda rows: float(counts[rows, 1].sum() / counts[rows, 0].sum()),
+        unit="sentence",
+        baseline=(name, float(usual.max() / usual.sum())),
+      )
+    spans = [tuple(map(set, s.spans(self.scheme))) for s in self.sentences]
+    counts = np.array([[len(t & p), len(t) + len(p)] for t, p in spans])
+    return verdict.Sample(
+      "f1",
+      len(counts),
+      lambda rows: float(
+        2 * counts[rows, 0].sum() / max(counts[rows, 1].sum(), 1)
+      ),
+      unit="sentence",
+      advice=self._advice(),
+    )
+
+  def _advice(self):
+    """The type of entities with the lowest F1, if it is far below the mean."""
+    scores = dict(self.details["entities"])
+    mean = scores.pop(ALL)["f1"]
+    known = {k: found for k, found in scores.items() if found["support"]}
+    worst = min(known, key=lambda kind: known[kind]["f1"], default=None)
+    if worst is None or known[worst]["f1"] > mean - 0.1:
+      return ()
+    f1, support = known[worst]["f1"], known[worst]["support"]
+    return (
+      f"Entities of type {worst!r} have an F1 of {f1:.2f} ({support:,} here): "
+      f"add sentences with them to the training set, and check their labels.",
+    )
 
   def _joined(self):
     """The true and the predicted index of the label of every word."""

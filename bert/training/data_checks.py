@@ -1,7 +1,9 @@
 """Warnings about rows that a model is to be trained on."""
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+import logging as std_logging
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +19,19 @@ _MAX_ROWS, _MAX_HASHES = 10_000, 1_000_000
 
 # Shares from which on a warning is due.
 _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
+
+
+@contextlib.contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+  """Yields a list that gets the texts of the warnings logged inside."""
+  handler, found = std_logging.Handler(std_logging.WARNING), []
+  handler.emit = lambda record: found.append(record.getMessage())
+  logger = logging.get_absl_logger()
+  logger.addHandler(handler)
+  try:
+    yield found
+  finally:
+    logger.removeHandler(handler)
 
 
 def log_data_checks(
@@ -36,12 +51,20 @@ def log_data_checks(
   full = np.mean(lengths >= found.spec["input_ids"].shape[-1])
   # With several rows per example, longer texts are read in windows.
   if task.truncates and rows.rows_per_example is None and full > _FULL_SHARE:
-    _warn(rows, f"{full:.1%} of the rows have the full --max_seq_length")
+    _warn(
+      rows,
+      f"{full:.1%} of the rows have the full --max_seq_length; raise it if "
+      f"their texts were cut",
+    )
   ids, mask = features["input_ids"], features["input_mask"]
   is_unknown = (ids == _unknown_id(files)) & (mask > 0)
   share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
-    _warn(rows, f"{share:.1%} of the word pieces are unknown")
+    _warn(
+      rows,
+      f"{share:.1%} of the word pieces are unknown; a model with another "
+      f"vocabulary may suit the text better",
+    )
   feature = found.spec.get("label_ids")
   _check_labels(rows, features, feature, task)
 

@@ -1,7 +1,7 @@
 """Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
-    settings = Settings.from_flags(["train", "dev"])
-    model = ModelFiles(config, model_flags.release_files(config))
+    settings = Settings(flags, ["train", "dev"])
+    model = ModelFiles(config, model_flags.release_files(flags, config))
     results = Experiment(task, model, settings).run()
 
 `bert/training/task.py` defines the interface of a task.
@@ -24,7 +24,7 @@ from absl import logging
 import modeling
 from bert.errors import UserError, plural
 from bert.data import files, records
-from bert.reports import training_page
+from bert.reports import training_page, verdict
 from bert.training import (
   best_checkpoint,
   checkpoints,
@@ -114,7 +114,7 @@ class Experiment:
       )
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
-      run_record.check_record(settings.output_dir, self._record)
+      self._record.check(settings.output_dir)
 
   def _load_teacher(self):
     """The Teacher of the training, or None."""
@@ -150,22 +150,20 @@ class Experiment:
     if folder and not settings.do_train:
       start_checks.check_reads_as_trained(self._model_files.contents, folder)
       if self._is_trained and not model_folder.is_finished(folder):
-        run_record.check_same_vocabulary(folder, self._record)
+        self._record.check_vocabulary(folder)
 
   @functools.cached_property
   def _record(self):
-    """The content of flags.json of this run."""
+    """The RunRecord of this run."""
     settings, task = self._settings, self._task
-    named = {
-      **settings.flags,
-      "task_name": task.name,
-      # False for a task whose test set the model of another one predicts.
-      "do_train": settings.do_train,
-    }
+    # False for a task whose test set the model of another one predicts.
+    used = settings.flags.changed(
+      task_name=task.name, do_train=settings.do_train
+    )
     hashes = dict(task.data_hashes())
     if self._teacher:
       hashes["teacher"] = self._teacher.hash
-    return run_record.make_record(named, hashes)
+    return run_record.RunRecord(used, hashes)
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -184,8 +182,8 @@ class Experiment:
       devices.hosts_end_together(settings.strategy),
     ):
       self._read_output_dir()  # Another process may have just left it.
-      record = self._kept_record = run_record.keep_record(
-        settings.output_dir, self._record, settings.do_train, self._is_trained
+      record = self._kept_record = self._record.keep(
+        settings.output_dir, settings.do_train, self._is_trained
       )
       self._make_row_sets()
       model = self._build_estimator()
@@ -202,7 +200,8 @@ class Experiment:
       if evaluations or settings.do_train:
         self._report(evaluations, record)
       for rows in self._row_sets.get("test", ()):
-        self._predict(model, rows, record)
+        scored = self._predict(model, rows, record)
+        results |= {name + rows.suffix: v for name, v in scored.items()}
     return results
 
   def _read_output_dir(self):
@@ -245,7 +244,11 @@ class Experiment:
         for suffix in examples
         if split != "dev" or uses_dev
       ]
-    self._task.log_data(self._row_sets)
+    with data_checks.collected_warnings() as self._data_warnings:
+      self._task.log_data(self._row_sets)
+      for rows in self._row_sets.get("train", ()):
+        files_of_model = self._model_files.contents
+        data_checks.log_data_checks(rows, files_of_model, self._task)
 
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set to a file in the output folder."""
@@ -410,9 +413,7 @@ class Experiment:
   def _before_updates(self, model):
     """Notes changed flags, and deletes what describes other weights."""
     folder = self._settings.output_dir
-    run_record.note_changes(
-      folder, self._kept_record, self._record["flags"], model.global_step
-    )
+    self._record.note_changes(folder, self._kept_record, model.global_step)
     self._task.before_updates(folder)
     if not self._best or not model.global_step:
       # A history in this folder is of another training.
@@ -485,7 +486,7 @@ class Experiment:
     model.retrace()
 
   def _predict(self, model, rows, record):
-    """Writes the predictions, and evaluates them if labels are known."""
+    """Writes the predictions; returns their metrics, if labels are known."""
     size, folder = self._settings.predict_batch_size, self._settings.output_dir
     predictions = _by_example(self._predictions(model, rows, size), rows)
     answers = self._answers(rows, predictions)
@@ -494,6 +495,7 @@ class Experiment:
       evaluation.results["global_step"] = model.global_step
       self._write_results(rows.suffix, evaluation)
       self._report([evaluation], record)
+    return evaluation.results if evaluation else {}
 
   def _predictions(self, model, rows, size, mode=estimator.ModeKeys.PREDICT):
     """Yields the predictions of each row, which must be finite."""
@@ -513,6 +515,11 @@ class Experiment:
     folder, task = self._settings.output_dir, self._task
     if not task.kind:
       return
+    verdicts = {}
+    for evaluation in evaluations:
+      sample = evaluation.sample and evaluation.sample()
+      if sample:
+        verdicts[evaluation.name] = verdict.judge(sample)
     training_page.write_run(
       folder,
       task.name,
@@ -521,8 +528,14 @@ class Experiment:
       summaries.read_scalars(folder),
       record,
       task.style,
+      verdicts=verdicts,
+      warnings=self._data_warnings,
     )
     task.finish(folder, evaluations)
+    for name, judged in verdicts.items():
+      logging.info("%s: %s", name, judged)
+      for line in judged.advice:
+        logging.info("%s", line)
 
   def _write_results(self, suffix, evaluation):
     stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
@@ -533,10 +546,9 @@ class Experiment:
   def _make_plan(self) -> plan.Plan:
     """What the training would take, with some steps of it; leaves no file."""
     with tempfile.TemporaryDirectory() as folder:
-      self._settings = dataclasses.replace(self._settings, output_dir=folder)
+      self._settings = self._settings.changed(output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      data_checks.log_data_checks(rows, self._model_files.contents, self._task)
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)

@@ -10,41 +10,35 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from absl import flags, logging
+from absl import logging
 
 import tokenization
 from bert.errors import UserError
 from bert.data import downloads, files, text_files
-from bert.training import common_flags, flag_checks
+from bert.training.flags import Flags
 
 if TYPE_CHECKING:
   import modeling
 
-FLAGS = flags.FLAGS
 
-
-def vocab_file() -> str | None:
+def vocab_file(flags: Flags) -> str | None:
   """--vocab_file; by default, that of the model's folder.
 
   The default applies only if --bert_config_file is omitted as well.
   """
-  if (
-    FLAGS.vocab_file
-    or FLAGS.spm_model_file
-    or common_flags.given("bert_config_file")
-  ):
-    return FLAGS.vocab_file
-  return _file_of_model("vocab_file")
+  if flags.vocab_file or flags.spm_model_file or flags.get("bert_config_file"):
+    return flags.vocab_file
+  return _file_of_model(flags, "vocab_file")
 
 
-def bert_config_file() -> str | None:
+def bert_config_file(flags: Flags) -> str | None:
   """--bert_config_file; by default, that of the model's folder."""
-  return FLAGS.bert_config_file or _file_of_model("bert_config_file")
+  return flags.bert_config_file or _file_of_model(flags, "bert_config_file")
 
 
-def _file_of_model(flag):
+def _file_of_model(flags, flag):
   """The default of a flag: a file in the folder of the model, or None."""
-  for folder in _model_folders():
+  for folder in _model_folders(flags):
     from bert.training import model_folder
 
     names = {
@@ -57,77 +51,77 @@ def _file_of_model(flag):
   return None
 
 
-def _model_folders():
+def _model_folders(flags):
   """Yields the folders in which the files of the model may be.
 
   A run that does not train uses the model in --output_dir, if there is one.
   """
-  if _uses_trained() and FLAGS.output_dir:
+  if _uses_trained(flags) and flags.output_dir:
     from bert.training import model_folder
 
-    weights = model_folder.initial_weights(FLAGS.output_dir, None)
-    if folder := model_folder.weights_folder(FLAGS.output_dir, weights):
+    weights = model_folder.initial_weights(flags.output_dir, None)
+    if folder := model_folder.weights_folder(flags.output_dir, weights):
       yield folder
-  if given := common_flags.given("init_checkpoint"):
+  if given := flags.get("init_checkpoint"):
     yield downloads.local_path(given)
 
 
-def _uses_trained():
+def _uses_trained(flags):
   """Whether the script can train a model, but this run only uses one."""
-  return common_flags.given("do_train") is False
+  return flags.get("do_train") is False
 
 
-def model_files() -> list[str]:
+def model_files(flags: Flags) -> list[str]:
   """The files of the model that the flags name, with its checkpoint's."""
   from bert.training import checkpoints
 
-  named = (vocab_file(), FLAGS.spm_model_file, bert_config_file())
+  named = (vocab_file(flags), flags.spm_model_file, bert_config_file(flags))
   return [
     *filter(None, named),
-    *checkpoints.checkpoint_files(FLAGS.init_checkpoint),
+    *checkpoints.checkpoint_files(flags.init_checkpoint),
   ]
 
 
-def load_tokenizer() -> tokenization.FullTokenizer:
+def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
-  flag, path = "vocab_file", vocab_file()
-  if FLAGS.spm_model_file:
-    flag, path = "spm_model_file", FLAGS.spm_model_file
-    flag_checks.warn_of_unused("omit it or --spm_model_file", "vocab_file")
+  flag, path = "vocab_file", vocab_file(flags)
+  if flags.spm_model_file:
+    flag, path = "spm_model_file", flags.spm_model_file
+    flags.warn_if_given("omit it or --spm_model_file", "vocab_file")
   if not path:
-    _check_needs_no_sentencepiece()
-    if given := common_flags.given("init_checkpoint"):
+    _check_needs_no_sentencepiece(flags)
+    if given := flags.get("init_checkpoint"):
       from bert.training import checkpoints
 
       checkpoints.find_checkpoint(given)  # Report a wrong path.
-    elif _uses_trained():
+    elif _uses_trained(flags):
       raise UserError(
-        f"--vocab_file is required, because --output_dir={FLAGS.output_dir} "
+        f"--vocab_file is required, because --output_dir={flags.output_dir} "
         f"holds no model; pass it, or another --output_dir"
       )
-    flag_checks.require(flag)
-  if FLAGS[flag].value:
-    flag_checks.require_file(flag)
-    flag_checks.refuse_pipes(flag, [FLAGS[flag].value])
+    flags.require(flag)
+  if flags[flag]:
+    flags.require_file(flag)
+    flags.refuse_pipes(flag, [flags[flag]])
   if flag == "vocab_file":
     text_files.check_utf8(path)
   tokenization.validate_case_matches_checkpoint(
-    FLAGS.do_lower_case, common_flags.given("init_checkpoint")
+    flags.do_lower_case, flags.get("init_checkpoint")
   )
   try:
     tokenizer = tokenization.FullTokenizer(
-      vocab_file(), FLAGS.do_lower_case, FLAGS.spm_model_file
+      vocab_file(flags), flags.do_lower_case, flags.spm_model_file
     )
   except UserError as error:
-    name = f"--{flag}: " if FLAGS[flag].value else ""
+    name = f"--{flag}: " if flags[flag] else ""
     raise UserError(f"{name}{error}") from error
   check_vocabulary_file(tokenizer, flag, path)
   return tokenizer
 
 
-def _check_needs_no_sentencepiece():
+def _check_needs_no_sentencepiece(flags):
   """Raises UserError if the model's folder holds a SentencePiece model."""
-  for folder in filter(files.isdir, _model_folders()):
+  for folder in filter(files.isdir, _model_folders(flags)):
     from bert.training import model_folder
 
     path = model_folder.find_vocabulary(folder)
@@ -178,25 +172,27 @@ def find_repeated(
   return piece, first + 1, tokenizer.vocab[piece] + 1
 
 
-def warn_of_casing(pieces: Iterable[str], path: str) -> None:
+def warn_of_casing(flags: Flags, pieces: Iterable[str], path: str) -> None:
   """Warns once if --do_lower_case does not suit the word pieces of a file."""
   words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
   is_cased = tokenization.is_cased(words)
   # Many scripts have no capitals.
   has_small = any(piece.upper() != piece for piece in words)
-  if is_cased == FLAGS.do_lower_case and (is_cased or has_small):
+  if is_cased == flags.do_lower_case and (is_cased or has_small):
     logging.log_first_n(
       logging.WARNING,
       "%s has %s, but --do_lower_case is %s; pass --do_lower_case=%s",
       1,
       path,
       "capitals" if is_cased else "no capitals",
-      FLAGS.do_lower_case,
-      not FLAGS.do_lower_case,
+      flags.do_lower_case,
+      not flags.do_lower_case,
     )
 
 
-def release_files(config: modeling.BertConfig) -> dict[str, str | bytes]:
+def release_files(
+  flags: Flags, config: modeling.BertConfig
+) -> dict[str, str | bytes]:
   """The files that turn a checkpoint into a model folder, by name.
 
   Without a vocabulary among the flags, the configuration alone; it then records
@@ -204,12 +200,12 @@ def release_files(config: modeling.BertConfig) -> dict[str, str | bytes]:
   """
   fields = config.to_dict()
   contents = {}
-  path = FLAGS.spm_model_file or vocab_file()
-  if path or FLAGS["do_lower_case"].present:
-    fields["do_lower_case"] = FLAGS.do_lower_case
+  path = flags.spm_model_file or vocab_file(flags)
+  if path or "do_lower_case" in flags.given:
+    fields["do_lower_case"] = flags.do_lower_case
   if path:
     name = "vocab.txt"
-    if FLAGS.spm_model_file:
+    if flags.spm_model_file:
       # Readers of a model folder look for *.model.
       name = os.path.basename(path).removesuffix(".model") + ".model"
     contents[name] = files.read_bytes(path)
@@ -221,6 +217,7 @@ def release_files(config: modeling.BertConfig) -> dict[str, str | bytes]:
 
 
 def load_config(
+  flags: Flags,
   tokenizer: tokenization.FullTokenizer | None,
   max_seq_length: int | None = None,
 ) -> modeling.BertConfig:
@@ -232,65 +229,63 @@ def load_config(
   """
   from bert.training import huggingface_config
 
-  if not bert_config_file():
-    flag_checks.require("bert_config_file")
-  if FLAGS.bert_config_file:
-    flag_checks.require_file("bert_config_file")
-    flag_checks.refuse_pipes("bert_config_file", [FLAGS.bert_config_file])
+  path = bert_config_file(flags)
+  if not path:
+    flags.require("bert_config_file")
+  if flags.bert_config_file:
+    flags.require_file("bert_config_file")
+    flags.refuse_pipes("bert_config_file", [path])
   try:
-    config = huggingface_config.read_config(bert_config_file())
+    config = huggingface_config.read_config(path)
   except UserError as error:
-    flag = "--bert_config_file: " if FLAGS.bert_config_file else ""
+    flag = "--bert_config_file: " if flags.bert_config_file else ""
     raise UserError(f"{flag}{error}") from error
   if tokenizer:
-    _check_tokenizer_fits(config, tokenizer)
-  elif FLAGS["do_lower_case"].present:  # See `release_files`.
-    check_casing(config, bert_config_file())
+    _check_tokenizer_fits(flags, config, tokenizer)
+  elif "do_lower_case" in flags.given:  # See `release_files`.
+    check_casing(flags, config, path)
     tokenization.validate_case_matches_checkpoint(
-      FLAGS.do_lower_case, common_flags.given("init_checkpoint")
+      flags.do_lower_case, flags.get("init_checkpoint")
     )
-  length = sequence_length(config) if max_seq_length is None else max_seq_length
-  if length < 3:
-    raise UserError(
-      f"--max_seq_length={length} leaves no room for text beside [CLS] and two "
-      f"[SEP]; pass 3 or more"
-    )
+  length = max_seq_length
+  if length is None:
+    length = sequence_length(flags, config)
   if length > config.max_position_embeddings:
     raise UserError(
       f"--max_seq_length={length} exceeds the "
-      f"{config.max_position_embeddings} positions of "
-      f"{bert_config_file()}; lower it"
+      f"{config.max_position_embeddings} positions of {path}; lower it"
     )
   return config
 
 
-def sequence_length(config: modeling.BertConfig) -> int:
+def sequence_length(flags: Flags, config: modeling.BertConfig) -> int:
   """--max_seq_length; by default, less for a model with fewer positions."""
-  length = FLAGS.max_seq_length
-  if FLAGS["max_seq_length"].using_default_value:
+  length = flags.max_seq_length
+  if "max_seq_length" not in flags.given:
     length = min(length, config.max_position_embeddings)
   return length
 
 
-def _check_tokenizer_fits(config, tokenizer):
+def _check_tokenizer_fits(flags, config, tokenizer):
   """Raises UserError unless vocabulary and casing match the configuration."""
   from bert.training import model_folder
 
+  path = bert_config_file(flags)
   size = max(tokenizer.vocab.values(), default=-1) + 1
   if size > config.vocab_size:
-    name = "spm_model_file" if FLAGS.spm_model_file else "vocab_file"
+    name = "spm_model_file" if flags.spm_model_file else "vocab_file"
     raise UserError(
-      f"--{name}={FLAGS.spm_model_file or vocab_file()} has {size} entries, "
-      f"more than vocab_size={config.vocab_size} of {bert_config_file()}; pass "
-      f"two files of the same model"
+      f"--{name}={flags[name] or vocab_file(flags)} has {size} entries, more "
+      f"than vocab_size={config.vocab_size} of {path}; pass two files of the "
+      f"same model"
     )
-  model_folder.warn_of_few_entries(size, config, bert_config_file())
-  check_casing(config, bert_config_file())
-  if not FLAGS.spm_model_file and not hasattr(config, "do_lower_case"):
-    warn_of_casing(tokenizer.vocab, vocab_file())
+  model_folder.warn_of_few_entries(size, config, path)
+  check_casing(flags, config, path)
+  if not flags.spm_model_file and not hasattr(config, "do_lower_case"):
+    warn_of_casing(flags, tokenizer.vocab, vocab_file(flags))
 
 
-def check_casing(config: modeling.BertConfig, path: str) -> None:
+def check_casing(flags: Flags, config: modeling.BertConfig, path: str) -> None:
   """Raises UserError if --do_lower_case contradicts a model.
 
   Args:
@@ -298,9 +293,9 @@ def check_casing(config: modeling.BertConfig, path: str) -> None:
       in Hugging Face's format, record their casing.
     path: where it is from.
   """
-  do_lower_case = getattr(config, "do_lower_case", FLAGS.do_lower_case)
-  if do_lower_case != FLAGS.do_lower_case:
+  do_lower_case = getattr(config, "do_lower_case", flags.do_lower_case)
+  if do_lower_case != flags.do_lower_case:
     raise UserError(
-      f"--do_lower_case={FLAGS.do_lower_case} contradicts {path}: the model "
+      f"--do_lower_case={flags.do_lower_case} contradicts {path}: the model "
       f"was trained with --do_lower_case={do_lower_case}; pass that"
     )

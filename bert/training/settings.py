@@ -1,135 +1,90 @@
-"""Values of the flags that all training scripts share, and what follows."""
+"""The flags of a training, what follows from them, and their checks."""
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Iterable
 
 import tensorflow as tf
-from absl import flags
 
 import optimization
 from bert.errors import UserError, plural
+from bert.data import text_files
 from bert.training import (
-  common_flags,
   devices,
   estimator,
-  flag_checks,
+  flag_table,
   model_flags,
   model_folder,
   start_checks,
 )
-
-FLAGS = flags.FLAGS
-
-# Modules whose flags are not ours.
-_LIBRARIES = ("absl.", "tensorflow.")
+from bert.training.cluster import Cluster, read_cluster
+from bert.training.flags import Flags, check_standard_output, table
 
 # Values of --use_xla as `RunConfig` takes them.
 _USE_XLA = {"auto": None, "true": True, "false": False}
 
+# Values of flags that a script does not have.
+_SHARED = table(flag_table.TRAINING, flag_table.fine_tuning("", ""))
 
-@dataclasses.dataclass(frozen=True)
+
 class Settings:
-  """Values of the shared flags, by flag name.
+  """The values of a run's flags, as attributes, and what follows from them.
+
+  Args:
+    flags: the Flags of the script.
+    splits: the splits to read: any of "train", "dev" and "test".
+    **changes: other values of flags.
 
   Attributes:
-    splits: the splits to read: any of "train", "dev" and "test".
-    flags: all flags by name, for flags.json.
-    make_strategy: returns the strategy for the devices; None for one device.
+    flags: all Flags with the values that are used, for flags.json.
+    evaluates_in_training: whether to evaluate while training.
+
+  Raises:
+    UserError: there is no such TPU, or other devices.
   """
 
-  splits: tuple[str, ...]
-  output_dir: str
-  init_checkpoint: str | None
-  do_eval: bool
-  train_batch_size: int
-  eval_batch_size: int
-  learning_rate: float
-  save_checkpoints_steps: int
-  keep_checkpoint_max: int
-  log_steps: int
-  eval_steps: int
-  seed: int
-  pad_to_max_length: bool | None
-  precision: str
-  flags: Mapping[str, object]
-  use_tpu: bool = False
-  make_strategy: Callable[[], tf.distribute.Strategy | None] = lambda: None
-  predict_batch_size: int = 8
-  num_train_epochs: float | None = None
-  num_train_steps: int | None = None
-  warmup_proportion: float = 0.0
-  num_warmup_steps: int | None = None
-  keep_best: str | None = None
-  early_stopping_patience: int | None = None
-  freeze_layers: int | None = None
-  layerwise_lr_decay: float = 1.0
-  optimizer: str = "adamw"
-  lr_schedule: str = "linear"
-  adam_bias_correction: bool = False
-  weight_decay: float = 0.01
-  max_grad_norm: float = 1.0
-  gradient_checkpointing: bool = False
-  gradient_accumulation_steps: int = 1
-  iterations_per_loop: int | None = None
-  dry_run: bool = False
-  teacher: str | None = None
-  distill_weight: float = 0.5
-  distill_temperature: float = 2.0
-  unlabeled_file: str | None = None
-  calibrate: bool = False
-  use_xla: str = "auto"
+  num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
+  calibrate = False
 
-  @classmethod
-  def from_flags(cls, splits: Iterable[str], **changes) -> Settings:
-    """Settings from the flags; `changes` override values.
-
-    flags.json records the values that are used.
-
-    Raises:
-      UserError: there is no such TPU, or it lacks the precision.
-    """
-    flag_checks.check_device_flags()
-    names = {field.name for field in dataclasses.fields(cls)} & set(FLAGS)
-    fields = {name: FLAGS[name].value for name in names}
-    fields |= {k: v for k, v in changes.items() if k in names}
-    kind = common_flags.device_kind()
-    fields["use_tpu"] = kind == "tpu"
-    fields["make_strategy"] = functools.partial(
-      devices.make_strategy,
-      kind,
-      common_flags.tpu(),
-      common_flags.cluster(),
-      FLAGS.worker_timeout,
+  def __init__(self, flags: Flags, splits: Iterable[str], **changes):
+    self.flags = flags.changed(
+      vocab_file=model_flags.vocab_file(flags),
+      bert_config_file=model_flags.bert_config_file(flags),
+      **changes,
     )
-    recorded = _flag_values() | changes
-    settings = cls(splits=tuple(splits), flags=recorded, **fields)
-    if kind in ("multi_worker", "tpu"):
-      settings.strategy  # noqa: B018  Hosts must meet before one locks a folder.
-    return settings
+    vars(self).update({name: row.default for name, row in _SHARED.items()})
+    vars(self).update(self.flags.values)
+    self.splits = tuple(splits)
+    self.do_train = "train" in self.splits
+    self.evaluates_in_training = self.do_train and asks_to_evaluate(flags)
+    self._kind = devices.choose(
+      flags.distribution_strategy, flags.use_tpu, cluster()
+    )
+    self.use_tpu = self._kind == "tpu"
+    if self._kind in ("multi_worker", "tpu"):
+      self.strategy  # noqa: B018  Hosts must meet before one locks a folder.
+
+  def changed(self, **changes) -> Settings:
+    """The same settings with other values of flags."""
+    found = copy.copy(self)
+    vars(found).update(changes)
+    return found
 
   @functools.cached_property
   def strategy(self) -> tf.distribute.Strategy | None:
     """The strategy for the devices. To know them, TensorFlow must load."""
-    return self.make_strategy()
+    timeout = self.worker_timeout
+    return devices.make_strategy(
+      self._kind, tpu(self.flags), cluster(), timeout
+    )
 
   @property
   def num_replicas(self) -> int:
     """Number of devices that share a batch."""
     return getattr(self.strategy, "num_replicas_in_sync", 1)
-
-  @property
-  def do_train(self) -> bool:
-    """Whether to train."""
-    return "train" in self.splits
-
-  @property
-  def evaluates_in_training(self) -> bool:
-    """Whether to evaluate while training."""
-    asked = self.eval_steps or self.keep_best or self.early_stopping_patience
-    return self.do_train and bool(asked)
 
   def run_config(self) -> estimator.RunConfig:
     """The RunConfig of the Estimator."""
@@ -221,7 +176,126 @@ class Settings:
     )
 
 
-def find_weights() -> tuple[str | None, str | None]:
+def tpu(flags: Flags) -> devices.Tpu:
+  """The TPU that the flags name."""
+  cores = flags.given.get("num_tpu_cores")
+  name = flags.tpu_name or flags.master
+  return devices.Tpu(name, flags.tpu_zone, flags.gcp_project, cores)
+
+
+def cluster() -> Cluster | None:
+  """The Cluster of TF_CONFIG, or None.
+
+  Raises:
+    UserError: TF_CONFIG is wrong.
+  """
+  return read_cluster(os.environ.get("TF_CONFIG"))
+
+
+def asks_to_evaluate(flags: Flags) -> bool:
+  """Whether the flags ask for evaluations during training."""
+  names = ("eval_steps", "keep_best", "early_stopping_patience")
+  return any(map(flags.get, names))
+
+
+def wanted_splits(flags: Flags) -> list[str]:
+  """The data splits that the flags of a fine-tuning run need."""
+  wanted = {
+    "train": flags.do_train,
+    "dev": flags.do_eval or (flags.do_train and asks_to_evaluate(flags)),
+    "test": flags.do_predict,
+  }
+  return [split for split, is_wanted in wanted.items() if is_wanted]
+
+
+def check_devices(flags: Flags) -> bool:
+  """Whether to run on a TPU.
+
+  Raises:
+    UserError: a flag does not suit it.
+  """
+  if not (flags.use_tpu or flags.get("distribution_strategy") == "tpu"):
+    return False
+  if flags.precision == "float16":
+    raise UserError(
+      "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
+    )
+  if flags.get("pad_to_max_length") is False:
+    raise UserError(
+      "--pad_to_max_length=False: a TPU needs batches of one shape; omit it"
+    )
+  return True
+
+
+def check_training(flags: Flags, *runs: str) -> None:
+  """Checks the flags of a training, and warns of those without effect.
+
+  Args:
+    flags: the Flags.
+    runs: what is done, see `Flags.warn_of_unused`.
+
+  Raises:
+    UserError: a flag is wrong or missing.
+  """
+  flags.require("output_dir")
+  if flags.do_train:  # The number of devices is not known yet.
+    devices.check_batch_size(
+      "--train_batch_size",
+      flags.train_batch_size,
+      micro_batches=flags.gradient_accumulation_steps,
+    )
+  on_tpu = ["tpu"] if check_devices(flags) else []
+  flags.warn_of_unused("data", *runs, *on_tpu)
+
+
+def check_fine_tuning(
+  flags: Flags, questions: Iterable[str], *runs: str
+) -> None:
+  """Checks the flags of a fine-tuning run, and warns of those it ignores.
+
+  Args:
+    flags: the Flags.
+    questions: the flags that ask a trained model instead.
+    runs: what is done, beside the splits that are read.
+
+  Raises:
+    UserError: a flag is wrong or missing.
+  """
+  splits = wanted_splits(flags)
+  sample = [] if flags.get("dev_file") else ["sample"]
+  taught = ["teacher"] if flags.teacher else []
+  check_training(flags, *splits, *sample, *taught, *runs)
+  if flags.teacher and flags.unlabeled_file:
+    flags.require_file("unlabeled_file")
+  if not splits:
+    asks = " or ".join(f"--{name}" for name in questions)
+    raise UserError(
+      f"nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
+      f"trained model, {asks}"
+    )
+
+
+def check_questions(flags: Flags, *names: str) -> None:
+  """Checks the flags of a command that asks the model in --output_dir.
+
+  Args:
+    flags: the Flags.
+    names: the flags that ask, of which one is given. No flag may ask for a
+      training, an evaluation or a prediction as well; those of data are unused.
+
+  Raises:
+    UserError: a flag is wrong.
+  """
+  flags.require("output_dir")
+  flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
+  check_standard_output()
+  path = flags.get("predict_file")
+  if path and path != text_files.STREAM:
+    flags.require_file("predict_file")
+  flags.warn_of_unused()
+
+
+def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   """The initial checkpoint of a run that the flags describe, and its folder.
 
   A run that does not train uses the model in --output_dir, by default.
@@ -229,27 +303,14 @@ def find_weights() -> tuple[str | None, str | None]:
   Raises:
     UserError: such a run has no model.
   """
-  init_checkpoint, output_dir = FLAGS.init_checkpoint, FLAGS.output_dir
-  if not FLAGS.do_train:
+  init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
+  if not flags.do_train:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
   start_checks.check_init_path(init_checkpoint)
   folder = model_folder.weights_folder(output_dir, init_checkpoint)
-  if not (FLAGS.do_train or folder):
+  if not (flags.do_train or folder):
     raise UserError(
       f"no trained model in --output_dir={output_dir}; add --do_train, or pass "
       f"--init_checkpoint"
     )
   return init_checkpoint, folder
-
-
-def _flag_values() -> dict[str, object]:
-  """The project's flags by name, without those of libraries."""
-  values = {
-    name: FLAGS[name].value
-    for name in sorted(FLAGS)
-    if not FLAGS.find_module_defining_flag(name).startswith(_LIBRARIES)
-  }
-  return values | {
-    "vocab_file": model_flags.vocab_file(),
-    "bert_config_file": model_flags.bert_config_file(),
-  }

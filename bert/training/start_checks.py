@@ -11,7 +11,8 @@ from absl import logging
 import modeling
 from bert.errors import UserError
 from bert.data import files
-from bert.training import checkpoints, flag_checks, model_folder
+from bert.training import checkpoints, model_folder
+from bert.training.flags import check_output_folder
 
 
 def check_init_path(init_checkpoint: str | None) -> None:
@@ -89,7 +90,7 @@ def check_output_dir(
   Returns:
     Whether it holds a valid checkpoint of a training of the variables `shapes`.
   """
-  flag_checks.check_output_folder(output_dir)
+  check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest = checkpoints.latest_valid(output_dir)
   if not newest:

@@ -1,7 +1,11 @@
-"""Starts a script, and reports user errors in one line."""
+"""Makes a script a function and a command, which reports errors in one line.
+
+run, command = startup.script(main, table(TRAINING, ...))
+"""
 
 import ctypes
 import functools
+import inspect
 import io
 import os
 import platform
@@ -13,12 +17,10 @@ from absl import app, flags, logging
 
 from bert.errors import UserError
 from bert.data import downloads
-from bert.training import common_flags, termination
+from bert.training import flag_table, termination
+from bert.training.flags import Flags, Table, define, message_of, parse, table
 
 FLAGS = flags.FLAGS
-
-# Flags of text, which may begin with `~`.
-_FREE_TEXT = ("text", "text_b")
 
 # Numbers of two settings in glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -37,37 +39,85 @@ _ENVIRONMENT_ERRORS = (
 )
 
 
-def run(
+def script(
   main: Callable[..., object],
-  define_flags: Callable[[], object],
+  rows: Table,
+  arguments: Callable[[list[str]], list[str]] | None = None,
   passes_on: str | None = None,
-) -> None:
-  """Runs a script: parses its flags and calls `main()`.
-
-  A UserError, and an error of the file system or a full device, is printed as
-  one line and ends with exit status 2; --v=1 shows its traceback. Any other
-  exception keeps its traceback and ends with status 1.
+) -> tuple[Callable[..., object], Callable[[], None]]:
+  """A script, as functions for Python and for the command line.
 
   Args:
-    main: the script's work.
-    define_flags: defines its flags.
+    main: its work: takes Flags, and returns results.
+    rows: the Table of its flags; all scripts have --task_module, too.
+    arguments: changes the arguments of the command line before they are read.
     passes_on: name of a flag. If it is given, unknown flags are no error, and
       `main` gets a list of them.
+
+  Returns:
+    run: takes flags as keyword arguments, and returns what `main` returns. It
+      raises a UserError with the line that the command prints.
+    command: runs the script with the flags of the command line. A UserError,
+      and an error of the file system or a full device, is printed as one line
+      and ends with exit status 2; --v=1 shows its traceback. Any other
+      exception keeps its traceback and ends with status 1.
   """
+  rows = table(rows.values(), [flag_table.TASK_MODULE])
+
+  def run(**values):
+    unknown = {}
+    if passes_on and values.get(passes_on):
+      unknown = {k: v for k, v in values.items() if k not in rows}
+    found = parse(rows, {k: v for k, v in values.items() if k not in unknown})
+    rest = [f"--{name}={value}" for name, value in unknown.items()]
+    return _call(main, found, *([rest] if passes_on else []))
+
+  def command():
+    _run_command(main, rows, arguments, passes_on)
+
+  run.__doc__ = f"""Does what {main.__module__} does, from Python.
+
+  Its flags are arguments; None stands for the default. Returns the results.
+
+  Raises:
+    UserError: a flag or a file is wrong.
+  """
+  run.__signature__ = inspect.Signature(
+    [
+      inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=row.default)
+      for n, row in rows.items()
+    ]
+  )
+  command.__doc__ = "Runs the script with the flags of the command line."
+  for function in (run, command):
+    function.__module__ = main.__module__
+  return run, command
+
+
+def _call(main, flags, *rest):
+  """Calls `main` with Flags."""
+  if "offline" in flags:
+    downloads.use_cache_only(flags.offline)
+  if flags.task_module:
+    from bert.training import registry  # It loads TensorFlow.
+
+    if os.getcwd() not in sys.path:
+      sys.path.append(os.getcwd())
+    registry.register(flags.task_module)
+  return main(flags, *rest)
+
+
+def _run_command(main, rows, arguments, passes_on):
   keep_freed_memory()
   _use_utf8()
-  define_flags()
-  common_flags.define_from_table(
-    (("task_module", None, "Module with tasks of your own, in this folder."),)
-  )
   # For --help, which describes the module that Python was started with.
   sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
-  for module in (common_flags, sys.modules[main.__module__]):
-    for flag in FLAGS.get_flags_for_module(module):
-      FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+  define(rows, FLAGS)
+  argv = [sys.argv[0], *(arguments or list)(sys.argv[1:])]
   app.run(
-    lambda argv: _run_main(main, *([argv[1:]] if passes_on else [])),
-    flags_parser=functools.partial(_parse_or_exit, passes_on),
+    lambda rest: _run_main(main, rows, *([rest[1:]] if passes_on else [])),
+    argv,
+    flags_parser=functools.partial(_parse_or_exit, rows, passes_on),
   )
 
 
@@ -100,18 +150,16 @@ def _use_utf8():
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-def _parse_or_exit(passes_on, argv):
+def _parse_or_exit(rows, passes_on, argv):
   try:
     rest = _parse(passes_on, argv)
     _check_encoding(argv)
-    _check_home()
     return rest
   except BrokenPipeError:
     _end_unread()
-  except flags.IllegalFlagValueError as error:
-    # absl shows a tuple for a bool.
-    _fail(re.sub(r": \('Non-boolean.*", ": pass true or false", str(error)))
-  except (flags.Error, OSError) as error:
+  except flags.Error as error:
+    _fail(message_of(error, rows))
+  except OSError as error:
     _fail(error)
 
 
@@ -139,8 +187,7 @@ def _check_encoding(argv):
 
   Scripts without a model open their files without TensorFlow.
   """
-  has_model = {"bert_config_file", "model_dir"}.intersection(FLAGS)
-  has_model = has_model or common_flags.given("init_checkpoint")
+  has_model = {"bert_config_file", "model_dir", "init_checkpoint"} & {*FLAGS}
   for argument in map(os.fsencode, argv[1:] if has_model else ()):
     try:
       argument.decode()
@@ -149,20 +196,6 @@ def _check_encoding(argv):
       raise flags.Error(
         f"{shown} is not UTF-8; rename the file or folder"
       ) from error
-
-
-def _check_home():
-  """Raises flags.Error for a path whose `~` the shell has not replaced."""
-  for name, value in FLAGS.flag_values_dict().items():
-    if name in _FREE_TEXT:
-      continue
-    parts = value.split(",") if isinstance(value, str) else value
-    for path in parts if isinstance(parts, list) else ():
-      if path.startswith("~/") and not os.path.exists(path):
-        raise flags.Error(
-          f"--{name}={path}: shells do not replace ~ there; pass "
-          f"--{name}=$HOME{path[1:]}, or --{name} {path}"
-        )
 
 
 def _flush_output():
@@ -187,18 +220,15 @@ def _end_unread():
   sys.exit(141)  # A shell reports death by SIGPIPE so.
 
 
-def _run_main(main, *arguments):
+def _run_main(main, rows, *rest):
   if FLAGS["verbosity"].using_default_value:
     logging.set_verbosity(logging.INFO)
-  if "offline" in FLAGS:
-    downloads.use_cache_only(FLAGS.offline)
   resumes = "do_train" in FLAGS and FLAGS.do_train
   termination.raise_on_signals()
   try:
     try:
-      if "task_module" in FLAGS and FLAGS.task_module:
-        _register(FLAGS.task_module)
-      main(*arguments)
+      given = {n: FLAGS[n].value for n in rows if FLAGS[n].present}
+      _call(main, Flags(rows, given), *rest)
       _flush_output()
     except Exception:
       termination.raise_if_signaled()
@@ -217,13 +247,6 @@ def _run_main(main, *arguments):
       raise
     logging.debug("Traceback:", exc_info=True)
     _fail(error)
-
-
-def _register(module):
-  from bert.training import registry  # It loads TensorFlow.
-
-  sys.path.append(os.getcwd())
-  registry.register(module)
 
 
 def _end_interrupted(error, resumes):

@@ -32,6 +32,7 @@ import tokenization
 from bert import layers
 from bert.errors import UserError, listing, plural
 from bert.data import files, records, sequences, text_files
+from bert.reports import verdict
 from bert.training import (
   checkpoints,
   distillation,
@@ -79,12 +80,15 @@ class Evaluation:
     details: more for eval_results.json.
     counts: more numbers for the top of report.html.
     name: the data set, such as "dev set".
+    sample: returns the rows that the main metric rests on, for its range; None
+      if it is unknown.
   """
 
   results: dict[str, float]
   details: Mapping = dataclasses.field(default_factory=dict)
   counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
   name: str = "dev set"
+  sample: Callable[[], verdict.Sample | None] | None = None
 
 
 @dataclasses.dataclass

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import types
 import zipfile
 
 import huggingface_hub
@@ -182,19 +181,12 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
   assert hub.requests == []
 
 
-def test_a_model_of_the_hub_is_found_by_the_converter(
-  hub, tmp_path, monkeypatch
-):
-  given = types.SimpleNamespace(
-    to="tensorflow",
-    model_dir="hf://org/model",
-    output_dir=str(tmp_path / "out"),
-  )
-  monkeypatch.setattr(convert_checkpoint, "FLAGS", given)
-  monkeypatch.setattr(convert_checkpoint, "check_flags", lambda: None)
+def test_a_model_of_the_hub_is_found_by_the_converter(hub, tmp_path):
   # The server's weights are the word "weights".
   with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
-    convert_checkpoint.main()
+    convert_checkpoint.run(
+      to="tensorflow", model_dir="hf://org/model", output_dir=tmp_path / "out"
+    )
 
 
 def test_errors_of_the_hub_are_one_line(hub):

@@ -83,19 +83,15 @@ FLAG_ROWS = {
   "no time to wait": ({"worker_timeout": -1}, ["--worker_timeout=-1"]),
   "time without end": (
     {"worker_timeout": "inf"},
-    ["--worker_timeout=inf", "up to 100000000"],
+    ["--worker_timeout=inf", "to 100000000"],
   ),
   "time is no number": (
     {"worker_timeout": "nan"},
-    ["--worker_timeout=nan", "up to 100000000"],
+    ["--worker_timeout=nan", "to 100000000"],
   ),
   "a home that the shell leaves": (
     {"output_dir": "~/out"},
     ["--output_dir=~/out", "--output_dir=$HOME/out, or --output_dir ~/out"],
-  ),
-  "a home in a list": (
-    {"task_name": "MRPC,~/a"},
-    ["--task_name=~/a: shells", "pass --task_name=$HOME/a"],
   ),
   "a pipe for several runs": (
     {**CUSTOM, "train_file": "/dev/null", "num_seeds": 2},
@@ -128,7 +124,7 @@ FLAG_ROWS = {
     {"keep_checkpoint_max": -1},
     ["--keep_checkpoint_max=-1"],
   ),
-  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "from 1"]),
+  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "1 or more"]),
   "no micro-batches": (
     {"gradient_accumulation_steps": 0},
     ["--gradient_accumulation_steps=0"],
@@ -143,23 +139,11 @@ FLAG_ROWS = {
   ),
   "no batch to evaluate": (
     {"eval_batch_size": 0},
-    ["--eval_batch_size=0", "from 1"],
+    ["--eval_batch_size=0", "1 or more"],
   ),
   "negative batch": (
     {"predict_batch_size": -8},
-    ["--predict_batch_size=-8", "from 1"],
-  ),
-  "a larger batch than a shape holds": (
-    {"train_batch_size": 2**31},
-    ["--train_batch_size=2147483648", "to 2147483647"],
-  ),
-  "a larger batch to evaluate than a shape holds": (
-    {"eval_batch_size": 10**20},
-    ["--eval_batch_size=1000", "to 2147483647"],
-  ),
-  "a larger batch to predict than a shape holds": (
-    {"predict_batch_size": 2**31},
-    ["--predict_batch_size=2147483648", "to 2147483647"],
+    ["--predict_batch_size=-8", "1 or more"],
   ),
   "too few rows": (
     {"train_batch_size": 99},
@@ -180,40 +164,19 @@ FLAG_ROWS = {
   ),
   "negative decay": (
     {"weight_decay": -0.1},
-    ["--weight_decay=-0.1", "at least 0"],
+    ["--weight_decay=-0.1", "0 or more"],
   ),
   "decay is no number": ({"weight_decay": "nan"}, ["--weight_decay=nan"]),
-  "more decay than float32 holds": (
-    {"weight_decay": 1e300},
-    ["--weight_decay=1e+300", "at most 1e+37"],
+  "no gradient": (
+    {"max_grad_norm": 0},
+    ["--max_grad_norm=0.0", "greater than 0"],
   ),
-  "a larger gradient than float32 holds": (
-    {"max_grad_norm": 1e39},
-    ["--max_grad_norm=1e+39", "1e-37 to 1e+37"],
-  ),
-  "a limit whose reciprocal is 0 in float32": (
-    {"max_grad_norm": 3e38},
-    ["--max_grad_norm=3e+38", "to 1e+37"],
-  ),
-  "a larger rate than float32 holds": (
-    {"learning_rate": 1e39},
-    ["--learning_rate=1e+39", "to 1e+37"],
-  ),
-  "a rate that is 0 in float32": (
-    {"learning_rate": 1e-46},
-    ["--learning_rate=1e-46", "from 1e-37"],
-  ),
-  "no gradient": ({"max_grad_norm": 0}, ["--max_grad_norm=0.0", "from 1e-37"]),
   "negative rate": (
     {"learning_rate": -1},
-    ["--learning_rate=-1", "from 1e-37"],
+    ["--learning_rate=-1", "greater than 0"],
   ),
   "rate is no number": ({"learning_rate": "nan"}, ["--learning_rate=nan"]),
   "endless": ({"num_train_epochs": "inf"}, ["--num_train_epochs=inf"]),
-  "infinitely many steps": (
-    {"num_train_epochs": 1e308},
-    ["--num_train_epochs=1e+308", "to 1e+37"],
-  ),
   "no epochs": ({"num_train_epochs": 0}, ["--num_train_epochs=0"]),
   "a checkpoint that is misspelled": (
     {"init_checkpoint": "FILES/modle", "vocab_file": None},
@@ -645,7 +608,7 @@ OUTPUT_ROWS = {
   ),
   "no batch to answer": (
     {**USE, "predict_file": "-", "predict_batch_size": 0},
-    ["--predict_batch_size=0", "from 1 to"],
+    ["--predict_batch_size=0", "1 or more"],
   ),
 }
 
@@ -1028,13 +991,12 @@ UNUSED = [
     "--keep_best=loss --early_stopping_patience=2 --eval_steps=3 --tpu_name=t "
     "--vocab_file=v.txt --spm_model_file=nowhere",
     [
-      "--class_weights=balanced is not used; add --do_train",
-      "--keep_best=loss is not used; add --do_train",
-      "--early_stopping_patience=2 is not used; add --do_train",
-      "--eval_steps=3 is not used; add --do_train",
+      "--eval_steps=3, --keep_best=loss, --early_stopping_patience=2, "
+      "--class_weights=balanced are not used; add --do_train",
+      "--tpu_name=t is not used; omit it, or add --use_tpu",
+      "--xnli_language=de is not used; pass --task_name=XNLI",
       "--test_file=b.csv is not used; add --do_predict",
       "--dev_fraction=0.5 is not used; omit --dev_file",
-      "--xnli_language=de is not used; pass --task_name=XNLI",
       "--vocab_file=v.txt is not used; omit it or --spm_model_file",
     ],
   ),
@@ -1048,11 +1010,8 @@ UNUSED = [
     "run_classifier.py --predict_file=- --output_dir=nowhere --task_name=MRPC "
     "--data_dir=d --train_file=a.csv --text_b_column=other --regression",
     [
-      "--task_name=MRPC is not used; omit it",
-      "--data_dir=d is not used; omit it",
-      "--train_file=a.csv is not used; omit it",
-      "--text_b_column=other is not used; omit it",
-      "--regression is not used; omit it",
+      "--task_name=MRPC, --data_dir=d, --train_file=a.csv, "
+      "--text_b_column=other, --regression=True are not used; omit them"
     ],
   ),
   (
@@ -1086,10 +1045,7 @@ UNUSED = [
   (
     "extract_features.py --input_file=FILES/one_text.txt --output_file=- "
     "--init_checkpoint=nowhere --tpu_name=t --master=m --num_tpu_cores=8",
-    [
-      "--tpu_name=t is not used; omit it, or add --use_tpu",
-      "--master=m is not used; omit it, or add --use_tpu",
-    ],
+    ["--tpu_name=t, --master=m are not used; omit them, or add --use_tpu"],
   ),
 ]
 
@@ -1107,9 +1063,10 @@ def test_a_fault_of_the_program_keeps_its_traceback(tmp_path):
   script = tmp_path / "faulty.py"
   script.write_text(
     "from bert.training import startup\n\n"
-    "def main():\n"
+    "def main(flags):\n"
     "  raise ValueError('not the fault of the user')\n\n"
-    "startup.run(main, lambda: None)\n"
+    "run, command = startup.script(main, {})\n"
+    "command()\n"
   )
   _, log = scripts.fork(script, status=1)
   assert "This is a bug in the program, or in code of yours" in log
@@ -1143,9 +1100,10 @@ def test_a_full_device_is_one_line_with_a_remedy(tmp_path, fault, line):
     "import tensorflow as tf\n"
     "from bert.errors import UserError\n"
     "from bert.training import startup\n\n"
-    "def main():\n"
+    "def main(flags):\n"
     f"  raise {fault}\n\n"
-    "startup.run(main, lambda: None)\n"
+    "run, command = startup.script(main, {})\n"
+    "command()\n"
   )
   _, log = scripts.fork(script, status=2)
   assert log == f"error: {line}\n"

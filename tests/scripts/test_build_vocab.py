@@ -34,12 +34,11 @@ def test_a_signal_ends_the_learning_at_once(monkeypatch, model_type):
 
   for name in ("learn_wordpiece", "learn_sentencepiece"):
     monkeypatch.setattr(build_vocab, name, learn)
-  monkeypatch.setattr(build_vocab, "FLAGS", mock.Mock(model_type=model_type))
   before = list(map(signal.getsignal, numbers))
   try:
     termination.raise_on_signals()
     with pytest.raises(InterruptedError):
-      build_vocab.write_vocabulary({})
+      build_vocab.write_vocabulary(mock.Mock(model_type=model_type), {})
   finally:
     for number, handler in zip(numbers, before, strict=True):
       signal.signal(number, handler)

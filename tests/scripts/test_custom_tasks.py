@@ -193,6 +193,18 @@ def test_predictions_have_names_and_labels(pairs):
   assert len(set(chosen)) > 1
 
 
+def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
+  folder, log, dev = pairs
+  accuracy = _results(folder)["eval_accuracy"]
+  usual = max(np.bincount([[*PAIR_COUNTS].index(row[3]) for row in dev])) / 8
+  (line,) = re.findall(r"dev set: (accuracy \d.*)", log)
+  assert line.startswith(f"accuracy {accuracy:.3f} (95 % range ")
+  assert line.endswith(f"gives {usual:.3f}")
+  page = (folder / "report.html").read_text(encoding="utf-8")
+  assert page.index("95 % range") < page.index("Warnings about the data")
+  assert "2 of the 8 development examples (25.0 %) are also in the" in page
+
+
 def test_the_report_holds_the_metrics_and_the_curves_their_points(pairs):
   folder, _, _ = pairs
   page = (folder / "report.html").read_text(encoding="utf-8")

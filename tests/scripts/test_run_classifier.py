@@ -197,7 +197,6 @@ USER_SCRIPT = """
 import os
 import run_classifier
 import tokenization
-from bert.training import startup
 
 class MoodProcessor(run_classifier.DataProcessor):
   def get_train_examples(self, data_dir):
@@ -225,7 +224,7 @@ class MoodProcessor(run_classifier.DataProcessor):
     return examples
 
 run_classifier.PROCESSORS["mood"] = MoodProcessor
-startup.run(run_classifier.main, run_classifier.define_flags)
+run_classifier.command()
 """
 
 

@@ -263,7 +263,8 @@ def test_piped_input_is_utf8_in_any_locale(tmp_path, encoding):
   script = tmp_path / "script.py"
   script.write_text(
     "from bert.tasks import terminal\nfrom bert.training import startup\n"
-    "startup.run(lambda: print(terminal.ask('')), lambda: None)\n"
+    "main = lambda flags: print(terminal.ask(''))\n"
+    "startup.script(main, {})[1]()\n"
   )
 
   def run(text, status):
@@ -290,7 +291,8 @@ def print_text(tmp_path):
   script = tmp_path / "script.py"
   script.write_text(
     "from bert.training import startup\n"
-    "startup.run(lambda: print('caf\\xe9 \\u732b \\udce9'), lambda: None)\n"
+    "main = lambda flags: print('caf\\xe9 \\u732b \\udce9')\n"
+    "startup.script(main, {})[1]()\n"
   )
 
   def run(encoding, stdout):

@@ -38,7 +38,7 @@ TASKS = {
   "pre-training": pretraining.PretrainingTask(CONFIG, {}, True),
   "tagging": tagging.TaggingTask(tagging.TaggerSettings(labels=NAMES)),
   "multiple choice": multiple_choice.MultipleChoiceTask(
-    Settings(LENGTH), examples={"train": [QUESTION]}
+    Settings(LENGTH), paths={"train": [QUESTION]}
   ),
 }
 

@@ -34,7 +34,7 @@ def test_the_training_loss_runs_over_the_choices_of_a_row(monkeypatch):
     "label_ids": tf.constant(LABELS, tf.int32),
   }
   example = Example("", "", "", ["a", "b", "c"])
-  task = multiple_choice.MultipleChoiceTask(examples={"train": [example]})
+  task = multiple_choice.MultipleChoiceTask(paths={"train": [example]})
   values = {"output_weights": weights, "output_bias": bias}
   with variables.VariableStore(initial_values=values):
     outputs = task.outputs(bert, features, ModeKeys.TRAIN)

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import toy_model
 
-from bert.training import checkpoints, estimator, startup
+from bert.training import checkpoints, estimator, flag_table, startup
 from bert.training import termination as signals
 from bert.training.termination import DeferredTermination
 
@@ -187,13 +187,14 @@ def test_a_lost_signal_ends_a_prediction(script, tmp_path, number, error):
 
 @pytest.mark.parametrize(("number", "error"), RAISED)
 def test_a_signal_that_became_an_error(script, monkeypatch, number, error):
-  def main():
+  def main(flags):
     _lose(number, error)
     raise RuntimeError("MISMATCH")
 
-  monkeypatch.setattr(startup, "FLAGS", {"verbosity": mock.Mock()})
+  known = {"verbosity": mock.Mock(), "task_module": mock.Mock(present=0)}
+  monkeypatch.setattr(startup, "FLAGS", known)
   with pytest.raises(SystemExit) as end:
-    startup._run_main(main)
+    startup._run_main(main, {"task_module": flag_table.TASK_MODULE})
   assert end.value.code == 128 + number
 
 

@@ -56,7 +56,8 @@ def warnings(caplog):
     caplog.clear()
     with caplog.at_level(logging.INFO, "absl"):
       data_checks.log_data_checks(rows, contents or files(), task(**attributes))
-    return [record.getMessage() for record in caplog.records]
+    # What to do follows a semicolon.
+    return [r.getMessage().partition(";")[0] for r in caplog.records]
 
   return log
 

@@ -1,7 +1,6 @@
 """An experiment on tasks whose rows have other shapes than a classifier's."""
 
 import contextlib
-import dataclasses
 import json
 import shutil
 
@@ -17,11 +16,13 @@ from bert.data import records
 from bert.training import (
   checkpoints,
   experiment,
+  flag_table,
   folder_lock,
   memory,
   summaries,
   task_file,
 )
+from bert.training.flags import parse, table
 from bert.training.settings import Settings
 from bert.training.task import Evaluation, Outputs, Task
 
@@ -35,12 +36,18 @@ CONFIG = modeling.BertConfig(
 )
 
 
+TABLE = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  flag_table.fine_tuning("", ""),
+  flag_table.DEVICES,
+)
+
+
 def settings(folder, splits, **changes):
   """Settings of a tiny run."""
-  fields = {
-    "splits": splits,
-    "output_dir": str(folder),
-    "init_checkpoint": None,
+  values = {
+    "output_dir": folder,
     "do_eval": "dev" in splits,
     "train_batch_size": 4,
     "eval_batch_size": 3,
@@ -48,22 +55,10 @@ def settings(folder, splits, **changes):
     "learning_rate": 1e-3,
     "num_train_epochs": 2.0,
     "save_checkpoints_steps": 100,
-    "keep_checkpoint_max": 5,
     "log_steps": 2,
-    "eval_steps": 0,
-    "seed": 1,
-    "pad_to_max_length": None,
-    "precision": "float32",
-    "use_tpu": False,
-    "flags": {
-      "init_checkpoint": None,
-      "vocab_file": None,
-      "spm_model_file": None,
-      "bert_config_file": None,
-    },
     **changes,
   }
-  return Settings(**fields)
+  return Settings(parse(TABLE, values), splits)
 
 
 def run(task, folder, *splits, **changes):
@@ -232,16 +227,18 @@ def test_padding_changes_no_answer(tagged, tmp_path):
 def test_nothing_is_written_before_all_is_checked(tmp_path):
   folder = tmp_path / "out"
   model = experiment.ModelFiles(CONFIG, {})
-  for changes, message in (
-    ({"splits": ("test",)}, "no trained tagging model"),
-    ({"keep_best": "bleu"}, "--keep_best=bleu is not a metric of tagging"),
-    ({"init_checkpoint": ""}, "--init_checkpoint is empty"),
+  for splits, changes, message in (
+    (["test"], {}, "no trained tagging model"),
+    (
+      ["train", "dev"],
+      {"keep_best": "bleu"},
+      "--keep_best=bleu is not a metric of tagging",
+    ),
+    (["train"], {"init_checkpoint": ""}, "--init_checkpoint is empty"),
   ):
-    asked = settings(folder, ("train", "dev"))
+    asked = settings(folder, splits, **changes)
     with pytest.raises(UserError, match=message):
-      experiment.Experiment(
-        Tagging(TOKENS), model, dataclasses.replace(asked, **changes)
-      )
+      experiment.Experiment(Tagging(TOKENS), model, asked)
   for examples, message in (
     ([], "no example to train on"),
     (TOKENS[:1], "over 1 row does not fill a batch of --train_batch_size=4"),
@@ -330,7 +327,7 @@ def test_only_batches_in_use_must_suit_the_devices(tmp_path, splits, refused):
   class TwoDevices:
     num_replicas_in_sync = 2
 
-  asked = settings(tmp_path, splits, make_strategy=TwoDevices)
+  asked = settings(tmp_path, splits).changed(strategy=TwoDevices())
   if refused is None:
     asked.check_batch_sizes()
     return

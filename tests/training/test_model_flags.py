@@ -4,46 +4,32 @@ import json
 import os
 
 import pytest
-from absl import flags, logging
+from absl import logging
 
 import modeling
 from bert.errors import UserError
-from bert.training import common_flags, flag_checks, model_flags
+from bert.training import flag_table, model_flags
+from bert.training.flags import parse, table
 
 CONFIG = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
 
 
-@pytest.fixture
-def parse(monkeypatch):
-  """A function that sets the flags of a model, from a command."""
-
-  def parse(*command):
-    values = flags.FlagValues()
-    for module in (common_flags, flag_checks, model_flags):
-      monkeypatch.setattr(module, "FLAGS", values)
-    for name in ("vocab_file", "spm_model_file", "bert_config_file"):
-      flags.DEFINE_string(name, None, "", flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, "", flag_values=values)
-    flags.DEFINE_bool("do_lower_case", True, "", flag_values=values)
-    flags.DEFINE_integer("max_seq_length", 16, "", flag_values=values)
-    values(["", *command])
-
-  return parse
+def flags_of(**values):
+  """The flags of a model, without the checks of a script."""
+  return parse(table(flag_table.MODEL), {"max_seq_length": 16, **values})
 
 
 @pytest.mark.parametrize(
-  ("command", "recorded"),
+  ("values", "recorded"),
   [
-    ([], None),
-    (["--do_lower_case=false"], False),
-    (["--do_lower_case=true"], True),
+    ({}, None),
+    ({"do_lower_case": False}, False),
+    ({"do_lower_case": True}, True),
   ],
 )
-def test_a_given_casing_is_recorded_without_a_vocabulary(
-  parse, command, recorded
-):
-  parse(*command)
-  found = model_flags.release_files(modeling.BertConfig(9))
+def test_a_given_casing_is_recorded_without_a_vocabulary(values, recorded):
+  flags = flags_of(**values)
+  found = model_flags.release_files(flags, modeling.BertConfig(9))
   assert found.keys() == {"bert_config.json"}
   config = json.loads(found["bert_config.json"])
   assert config.get("do_lower_case") is recorded
@@ -54,26 +40,23 @@ def test_a_given_casing_is_recorded_without_a_vocabulary(
   [("mine", {"do_lower_case": True}), ("uncased_L-12_H-768_A-12", {})],
 )
 def test_a_given_casing_is_checked_without_a_vocabulary(
-  parse, tmp_path, folder, fields
+  tmp_path, folder, fields
 ):
   path = tmp_path / folder / "bert_config.json"
   path.parent.mkdir()
   path.write_text(json.dumps({**CONFIG, **fields}))
-  command = (
-    f"--bert_config_file={path}",
-    f"--init_checkpoint={path.parent / 'bert_model.ckpt'}",
-  )
-  parse(*command)
-  assert model_flags.load_config(None).vocab_size == 9
-  parse(*command, "--do_lower_case=false")
+  values = {
+    "bert_config_file": path,
+    "init_checkpoint": path.parent / "bert_model.ckpt",
+  }
+  assert model_flags.load_config(flags_of(**values), None).vocab_size == 9
+  flags = flags_of(**values, do_lower_case=False)
   with pytest.raises(UserError, match=r"=False contradicts .*; pass "):
-    model_flags.load_config(None)
+    model_flags.load_config(flags, None)
 
 
 @pytest.mark.parametrize(("size", "warns"), [(128, False), (132, True)])
-def test_a_smaller_vocabulary_is_named(
-  parse, tmp_path, monkeypatch, size, warns
-):
+def test_a_smaller_vocabulary_is_named(tmp_path, monkeypatch, size, warns):
   found = []
   monkeypatch.setattr(
     logging, "log_first_n", lambda level, text, n, *v: found.append(text % v)
@@ -81,8 +64,9 @@ def test_a_smaller_vocabulary_is_named(
   (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nhe\n")
   config = tmp_path / "bert_config.json"
   config.write_text(json.dumps({**CONFIG, "vocab_size": size}))
-  parse(f"--vocab_file={tmp_path}/vocab.txt", f"--bert_config_file={config}")
-  model_flags.load_config(model_flags.load_tokenizer())
+  path = tmp_path / "vocab.txt"
+  flags = flags_of(vocab_file=path, bert_config_file=config)
+  model_flags.load_config(flags, model_flags.load_tokenizer(flags))
   assert [text for text in found if "4 entries, far fewer than" in text] == (
     found[-1:] if warns else []
   )
@@ -90,29 +74,26 @@ def test_a_smaller_vocabulary_is_named(
 
 
 @pytest.mark.parametrize("name", ["vocab_file", "bert_config_file"])
-def test_a_pipe_is_refused_before_it_is_read(parse, tmp_path, name):
+def test_a_pipe_is_refused_before_it_is_read(tmp_path, name):
   """Both files are read more than once."""
   paths = {n: tmp_path / n for n in ("vocab_file", "bert_config_file")}
   paths["vocab_file"].write_text("[UNK]\n[CLS]\n[SEP]\nhe\n")
   paths["bert_config_file"].write_text(json.dumps(CONFIG))
   paths[name].unlink()
   os.mkfifo(paths[name])
-  parse(*(f"--{n}={path}" for n, path in paths.items()))
+  flags = flags_of(**paths)
   with pytest.raises(UserError, match=f"^--{name}=.* is a pipe"):
-    model_flags.load_config(model_flags.load_tokenizer())
+    model_flags.load_config(flags, model_flags.load_tokenizer(flags))
 
 
-def test_a_repeated_piece_has_the_id_of_its_last_line(
-  parse, tmp_path, monkeypatch
-):
+def test_a_repeated_piece_has_the_id_of_its_last_line(tmp_path, monkeypatch):
   path = tmp_path / "vocab.txt"
   path.write_text("[UNK]\n[CLS]\n[SEP]\nhe\nshe\nhe\n")
-  parse(f"--vocab_file={path}")
   warnings = []
   monkeypatch.setattr(
     logging, "warning", lambda text, *values: warnings.append(text % values)
   )
-  tokenizer = model_flags.load_tokenizer()
+  tokenizer = model_flags.load_tokenizer(flags_of(vocab_file=path))
   assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize("He she")) == [5, 4]
   assert warnings == [
     f"{path}: 'he' is in lines 4 and 6; its id is that of the last line"

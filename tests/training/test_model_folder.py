@@ -5,10 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from absl import flags, logging
+from absl import logging
 
 from bert.errors import UserError
-from bert.training import checkpoints, common_flags, model_flags, model_folder
+from bert.training import checkpoints, flag_table, model_flags, model_folder
+from bert.training.flags import parse, table
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +88,7 @@ def test_a_vocabulary_tells_the_casing(tmp_path, release):
     assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
 
 
-def test_the_weights_say_which_configuration_is_theirs(
-  tmp_path, release, monkeypatch
-):
+def test_the_weights_say_which_configuration_is_theirs(tmp_path, release):
   """A folder in Hugging Face's format may have ours beside it."""
   shutil.copy(release / "vocab.txt", tmp_path)
   fields = json.loads((release / "bert_config.json").read_text())
@@ -100,13 +99,8 @@ def test_the_weights_say_which_configuration_is_theirs(
   model = model_folder.find_model(str(tmp_path))
   assert model.config.hidden_act == "gelu_exact"
   assert not model.tokenizer.basic_tokenizer.do_lower_case
-  values = flags.FlagValues()
-  for name, value in (("bert_config_file", ""), ("init_checkpoint", tmp_path)):
-    flags.DEFINE_string(name, str(value), "", flag_values=values)
-  values.mark_as_parsed()
-  for module in (common_flags, model_flags):
-    monkeypatch.setattr(module, "FLAGS", values)
-  assert model_flags.bert_config_file() == str(tmp_path / "config.json")
+  given = parse(table(flag_table.MODEL), {"init_checkpoint": tmp_path})
+  assert model_flags.bert_config_file(given) == str(tmp_path / "config.json")
   (tmp_path / "bert_model.ckpt.index").touch()
   assert model_folder.load_config(str(tmp_path)).hidden_act == "gelu"
 

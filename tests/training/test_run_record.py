@@ -8,28 +8,33 @@ import sys
 import pytest
 
 from bert.errors import UserError
-from bert.training import run_record
+from bert.training import flag_table, run_record
+from bert.training.flags import Flag, Flags, table
 
-FLAGS = {
-  "task_name": "MRPC",
-  "max_seq_length": 128,
-  "learning_rate": 1e-3,
-  "log_steps": 5,
-  "vocab_file": None,
-  "spm_model_file": None,
-  "bert_config_file": None,
-  "init_checkpoint": None,
-}
+# Names of a script's own flags, beside those of all trainings.
+TABLE = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  [
+    Flag(name, None, "", fixed_by="task")
+    for name in (
+      *("long_text", "doc_stride", "max_query_length", "max_context"),
+      *("version_2_with_negative", "label_all_tokens"),
+    )
+  ],
+)
+FLAGS = {"do_train": True, "learning_rate": 1e-3, "log_steps": 5}
 
 
 def _record(train="a", **flags):
-  return run_record.make_record({**FLAGS, **flags}, {"train": train})
+  given = Flags(TABLE, FLAGS).changed(**{"task_name": "MRPC", **flags})
+  return run_record.RunRecord(given, {"train": train})
 
 
 def test_scikit_learn_is_not_imported_for_its_version(monkeypatch):
   monkeypatch.setitem(sys.modules, "sklearn", None)  # To import it is an error.
   importlib.reload(run_record)
-  assert _record()["versions"]["scikit-learn"].count(".") >= 1
+  assert _record().content["versions"]["scikit-learn"].count(".") >= 1
 
 
 def test_files_are_hashed(tmp_path):
@@ -37,7 +42,7 @@ def test_files_are_hashed(tmp_path):
   path.write_bytes(b"abc")
   # FIPS 180-2, appendix B.1.
   expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-  assert _record(vocab_file=str(path))["data"] == {
+  assert _record(vocab_file=str(path)).content["data"] == {
     "train": "a",
     "vocab_file": expected,
   }
@@ -46,13 +51,12 @@ def test_files_are_hashed(tmp_path):
 def test_a_new_training_replaces_the_record_and_others_keep_it(tmp_path):
   folder = str(tmp_path)
   first = _record()
-  assert run_record.keep_record(folder, first, True, False) == first
+  assert first.keep(folder, True, False) == first.content
   second = _record("b", learning_rate=2e-3)
   for is_training, continues in ((False, False), (False, True)):
-    kept = run_record.keep_record(folder, second, is_training, continues)
-    assert kept == first
-  assert run_record.keep_record(folder, second, True, False) == second
-  assert json.loads((tmp_path / "flags.json").read_text()) == second
+    assert second.keep(folder, is_training, continues) == first.content
+  assert second.keep(folder, True, False) == second.content
+  assert json.loads((tmp_path / "flags.json").read_text()) == second.content
 
 
 def test_the_record_without_a_training_is_of_the_last_run(tmp_path):
@@ -63,25 +67,25 @@ def test_the_record_without_a_training_is_of_the_last_run(tmp_path):
   )
   for record in (first, second, training):
     is_training = record == training
-    kept = run_record.keep_record(folder, record, is_training, False)
-    assert kept == record == json.loads(path.read_text())
+    kept = record.keep(folder, is_training, False)
+    assert kept == record.content == json.loads(path.read_text())
   # A model that was trained there is used, not trained further.
-  assert run_record.keep_record(folder, first, False, False) == training
+  assert first.keep(folder, False, False) == training.content
 
 
 def test_flags_of_a_training_that_continues(tmp_path, caplog):
   folder = str(tmp_path)
   first = _record()
-  run_record.keep_record(folder, first, True, False)
+  first.keep(folder, True, False)
   rates = {3: 2e-3, 5: 2e-3, 8: 3e-3}
   for step, rate in rates.items():
     changed = _record(learning_rate=rate, log_steps=7)
-    kept = run_record.keep_record(folder, changed, True, True)
-    run_record.note_changes(folder, kept, changed["flags"], step)
+    kept = changed.keep(folder, True, True)
+    changed.note_changes(folder, kept, step)
     line = caplog.records[-1].getMessage()
     assert line.startswith(f"--learning_rate={rate}: the training in {folder} ")
   assert len(caplog.records) == len(rates)
-  assert {**kept, "changes": {}} == first
+  assert {**kept, "changes": {}} == first.content
   # At step 5 it was the same again.
   known = {"3": {"learning_rate": 2e-3}, "8": {"learning_rate": 3e-3}}
   assert kept["changes"] == known
@@ -90,12 +94,11 @@ def test_flags_of_a_training_that_continues(tmp_path, caplog):
 
 def test_changes_of_lost_updates(tmp_path):
   folder, first = str(tmp_path), _record()
-  kept = run_record.keep_record(folder, first, True, False)
+  kept = first.keep(folder, True, False)
   for step, rate in [(10, 0.5), (15, 0.25)]:
-    changed = _record(learning_rate=rate)["flags"]
-    run_record.note_changes(folder, kept, changed, step)
+    _record(learning_rate=rate).note_changes(folder, kept, step)
   # The checkpoints of steps 11 to 15 are lost.
-  run_record.note_changes(folder, kept, first["flags"], 10)
+  first.note_changes(folder, kept, 10)
   assert kept["changes"] == {}
   assert run_record.read_record(folder) == kept
 
@@ -109,9 +112,9 @@ def test_changes_of_lost_updates(tmp_path):
   ],
 )
 def test_another_training_is_an_error(tmp_path, changes, message):
-  run_record.keep_record(str(tmp_path), _record(), True, False)
+  _record().keep(str(tmp_path), True, False)
   with pytest.raises(UserError, match=message):
-    run_record.keep_record(str(tmp_path), _record(**changes), True, True)
+    _record(**changes).keep(str(tmp_path), True, True)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +132,10 @@ def test_another_training_is_an_error(tmp_path, changes, message):
 )
 def test_flags_of_reading_do_not_change(tmp_path, name, old, new):
   first, second = _record(**{name: old}), _record(**{name: new})
-  run_record.keep_record(str(tmp_path), first, True, False)
+  first.keep(str(tmp_path), True, False)
   message = f"^--{name}={new}: the training in .* began with {old}; pass that"
   with pytest.raises(UserError, match=message):
-    run_record.keep_record(str(tmp_path), second, True, True)
+    second.keep(str(tmp_path), True, True)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +162,9 @@ def test_another_sample_of_the_training_file(tmp_path, changes, message):
     "num_seeds": 1,
   }
   first = _record(**sample)
-  run_record.keep_record(str(tmp_path), first, True, False)
+  first.keep(str(tmp_path), True, False)
   with pytest.raises(UserError, match=message):
-    run_record.check_record(
-      str(tmp_path), _record("b", **{**sample, **changes})
-    )
+    _record("b", **{**sample, **changes}).check(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -177,16 +178,14 @@ def test_another_sample_of_the_training_file(tmp_path, changes, message):
 def test_changed_files_of_a_training(tmp_path, caplog, name, message):
   path = tmp_path / name
   path.write_text("a")
-  run_record.keep_record(
-    str(tmp_path), _record(**{name: str(path)}), True, False
-  )
+  _record(**{name: str(path)}).keep(str(tmp_path), True, False)
   path.write_text("b")
   record = _record(**{name: str(path)})
   if message:
     with pytest.raises(UserError, match=message):
-      run_record.keep_record(str(tmp_path), record, True, True)
+      record.keep(str(tmp_path), True, True)
   else:
-    run_record.keep_record(str(tmp_path), record, True, True)
+    record.keep(str(tmp_path), True, True)
     assert f"--{name} is not the one that the training in" in caplog.text
 
 
@@ -194,10 +193,10 @@ def test_another_kind_of_vocabulary(tmp_path):
   path = tmp_path / "file"
   path.write_text("a")
   first = _record(vocab_file=str(path))
-  run_record.keep_record(str(tmp_path), first, True, False)
+  first.keep(str(tmp_path), True, False)
   second = _record(spm_model_file=str(path))
   with pytest.raises(UserError, match=r"--spm_model_file=.* is not the file"):
-    run_record.keep_record(str(tmp_path), second, True, True)
+    second.keep(str(tmp_path), True, True)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,7 @@ def test_another_kind_of_vocabulary(tmp_path):
 def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)
   with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
-    run_record.keep_record(str(tmp_path), _record(), False, False)
+    _record().keep(str(tmp_path), False, False)
 
 
 def test_results_that_are_not_finite(tmp_path):

@@ -5,30 +5,21 @@ import types
 
 import pytest
 
+from bert.training import flag_table
+from bert.training.flags import parse, table
 from bert.training.settings import Settings
 
-# Those without a default.
-REQUIRED = {
-  "splits": ("train",),
-  "output_dir": "out",
-  "init_checkpoint": None,
-  "do_eval": False,
-  "train_batch_size": 8,
-  "eval_batch_size": 8,
-  "learning_rate": 1e-3,
-  "save_checkpoints_steps": 10,
-  "keep_checkpoint_max": 2,
-  "log_steps": 3,
-  "eval_steps": 0,
-  "seed": 5,
-  "pad_to_max_length": None,
-  "precision": "float32",
-  "flags": {},
-}
+TABLE = table(
+  flag_table.MODEL,
+  flag_table.TRAINING,
+  flag_table.fine_tuning("", ""),
+  flag_table.DEVICES,
+)
 
 
 def make(**changes):
-  return Settings(**{**REQUIRED, **changes})
+  given = {"output_dir": "out", "seed": 5, "log_steps": 3, **changes}
+  return Settings(parse(TABLE, given), ["train"])
 
 
 @pytest.mark.parametrize(
@@ -53,13 +44,16 @@ def test_a_flag_of_the_update(name, value):
 @pytest.mark.parametrize(
   ("changes", "expected"),
   [
-    ({}, 0),
+    ({}, 10),
+    ({"warmup_proportion": 0}, 0),
     ({"warmup_proportion": 0.15}, 15),
     ({"warmup_proportion": 0.15, "num_warmup_steps": 7}, 7),
   ],
 )
 def test_steps_of_the_warm_up(changes, expected):
-  found = make(**changes).make_optimization(100, 2)
+  steps = changes.pop("num_warmup_steps", None)
+  found = make(**changes).changed(num_warmup_steps=steps)
+  found = found.make_optimization(100, 2)
   assert (found.num_train_steps, found.num_warmup_steps) == (100, expected)
 
 
@@ -85,7 +79,8 @@ def test_rates_of_layers():
   ],
 )
 def test_compilation_padding_and_loops(changes, use_xla, pads, most):
-  config = make(**changes).run_config()
+  config = make(**{k: v for k, v in changes.items() if k != "use_tpu"})
+  config = config.changed(use_tpu="use_tpu" in changes).run_config()
   assert config.use_xla is use_xla
   assert config.pad_to_max_length is pads
   assert config.rounds_lengths is (changes == {"use_xla": "true"})
@@ -97,6 +92,6 @@ def test_each_of_several_replicas_compiles_its_gradients():
   two = types.SimpleNamespace(num_replicas_in_sync=2)
   for count, use_xla in ((1, "true"), (2, "true"), (2, "auto")):
     strategy = {1: None, 2: two}[count]
-    settings = make(use_xla=use_xla, make_strategy=lambda s=strategy: s)
+    settings = make(use_xla=use_xla).changed(strategy=strategy)
     found = settings.make_optimization(100, 2).compiles_gradients
     assert found is (count > 1 and use_xla == "true")

@@ -1,0 +1,86 @@
+"""Whether a result is good: its range, a baseline, and what to try next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+_DRAWS = 500
+_RANGE = (2.5, 97.5)  # Percentiles of a range of 95 %.
+
+# A range that is wider says little.
+_WIDE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+  """The rows that a metric rests on, to be drawn again.
+
+  Attributes:
+    metric: its name, such as "accuracy".
+    count: number of rows.
+    score: from int indices [n] of rows, each any number of times, to the
+      metric, of which higher is better.
+    unit: what a row is, such as "row" or "question".
+    baseline: what needs no model, such as "always 'spam'", and its score; or
+      None.
+    advice: what to try next, a sentence each.
+  """
+
+  metric: str
+  count: int
+  score: Callable[[np.ndarray], float]
+  unit: str = "row"
+  baseline: tuple[str, float] | None = None
+  advice: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """A metric with its range of 95 %, as `judge` found it."""
+
+  sample: Sample
+  value: float
+  low: float
+  high: float
+
+  def __str__(self) -> str:
+    text = (
+      f"{self.sample.metric} {self.value:.3f} (95 % range {self.low:.3f} to "
+      f"{self.high:.3f}, {self.sample.count:,} {self.sample.unit}s)"
+    )
+    if self.sample.baseline:
+      name, score = self.sample.baseline
+      text += f"; {name} gives {score:.3f}"
+    return text
+
+  @property
+  def advice(self) -> list[str]:
+    """What to try next, a sentence each."""
+    found = []
+    if self.sample.baseline and self.low <= self.sample.baseline[1]:
+      found.append(
+        "The result is not clearly better than the baseline: check that texts "
+        "and labels belong together, and train for more epochs."
+      )
+    if self.high - self.low > _WIDE:
+      found.append(
+        f"The range is wide: evaluate on more than {self.sample.count:,} "
+        f"{self.sample.unit}s."
+      )
+    return [*found, *self.sample.advice]
+
+
+def judge(sample: Sample, seed: int = 0) -> Verdict:
+  """The metric and its range: a bootstrap of the rows (Efron 1979)."""
+  draw = np.random.default_rng(seed)
+  scores = [
+    sample.score(draw.integers(sample.count, size=sample.count))
+    for _ in range(_DRAWS)
+  ]
+  low, high = np.percentile(scores, _RANGE)
+  return Verdict(
+    sample, sample.score(np.arange(sample.count)), float(low), float(high)
+  )

@@ -1,0 +1,404 @@
+"""Flags: rows that say all about a flag, and the values of a run.
+
+    TABLE = table(TRAINING, [Flag("data_dir", None, "Folder of the data.")])
+    flags = parse(TABLE, {"data_dir": "glue", "learning_rate": 2e-5})
+    flags.learning_rate
+
+`bert/training/flag_table.py` has the rows that scripts share.
+"""
+
+import collections
+import dataclasses
+import itertools
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from absl import flags as absl_flags
+from absl import logging
+
+from bert.errors import UserError, did_you_mean
+from bert.data import files
+
+# What makes a run use the flags of each kind, see `Flag.used`.
+_REMEDIES = {
+  "train": "add --do_train",
+  "dev": "add --do_eval or --eval_steps",
+  "test": "add --do_predict",
+  "train dev": "add --do_train or --do_eval",
+  "dev test": "add --do_predict, --do_eval or --eval_steps",
+  "sample": "omit --dev_file",
+  "tpu": "omit it, or add --use_tpu",
+  "teacher": "add --teacher",
+  "xnli": "pass --task_name=XNLI",
+}
+
+
+class Check(NamedTuple):
+  """A condition of a value, and its words: "must be ..."."""
+
+  words: str
+  holds: Callable[[float], bool]
+
+
+def at_least(least: float, most: float | None = None) -> Check:
+  """The check of numbers from `least` to `most`, which may be None."""
+  if most is None:
+    return Check(f"{least} or more", lambda x: least <= x < math.inf)
+  return Check(f"from {least} to {most}", lambda x: least <= x <= most)
+
+
+COUNT = at_least(1)
+POSITIVE = Check("greater than 0", lambda x: 0 < x < math.inf)
+FRACTION = Check("between 0 and 1", lambda x: 0 < x < 1)
+PROPORTION = Check("between 0 and 1", lambda x: 0 <= x <= 1)
+
+
+PATH = os.PathLike
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+  """A flag.
+
+  Attributes:
+    name, default, help: as --help shows them.
+    kind: type of its values; by default that of the default, or str. PATH is
+      for names of files, whose content is recorded with a training.
+    choices: the values that it may have.
+    check: what its value must be.
+    used: the runs that use it, one of `_REMEDIES`; "" for all. In any other
+      run, a value that is given is named in a warning.
+    affects_weights: whether training with another value gives other weights.
+    fixed_by: "model" if the files of a model determine it, "task" if the
+      task.json of a trained model does.
+  """
+
+  name: str
+  default: object
+  help: str
+  _: dataclasses.KW_ONLY
+  kind: type | None = None
+  choices: tuple[str, ...] = ()
+  check: Check | None = None
+  used: str = ""
+  affects_weights: bool = True
+  fixed_by: str | None = None
+
+  def __post_init__(self):
+    if self.kind is PATH:  # It may be moved; its content is recorded.
+      object.__setattr__(self, "affects_weights", False)
+
+  def but(self, **changes) -> "Flag":
+    """The flag with other fields, such as `default`."""
+    return dataclasses.replace(self, **changes)
+
+
+Table = Mapping[str, Flag]
+
+
+def table(*groups: Iterable[Flag]) -> Table:
+  """The flags by name; a later one replaces an earlier one of that name."""
+  return {flag.name: flag for group in groups for flag in group}
+
+
+class Flags:
+  """The values of a run's flags, as attributes.
+
+  Args:
+    rows: the Table of the script.
+    given: the values that differ from the table's, or were given.
+
+  Raises:
+    UserError: a value is wrong.
+  """
+
+  def __init__(self, rows: Table, given: Mapping[str, object]):
+    self.rows = rows
+    self.given = {k: v for k, v in given.items() if v is not None}
+    self.values = {name: row.default for name, row in rows.items()}
+    self.values |= self.given
+    for name, value in self.given.items():
+      row = rows.get(name)
+      if row and row.check and not row.check.holds(value):
+        raise UserError(f"--{name}={value} must be {row.check.words}")
+      if row and row.kind is PATH:
+        _check_path(name, value)
+
+  def __getattr__(self, name: str) -> object:
+    try:
+      return self.__dict__["values"][name]
+    except KeyError:
+      raise AttributeError(f"there is no flag {name}") from None
+
+  def __getitem__(self, name: str) -> object:
+    return self.values[name]
+
+  def __contains__(self, name: str) -> bool:
+    return name in self.values
+
+  def get(self, name: str) -> object:
+    """The value of a flag; None if the script does not have it."""
+    return self.values.get(name)
+
+  def given_of(self, names: Iterable[str]) -> dict[str, object]:
+    """Those of these flags that were given, by name."""
+    return {name: self[name] for name in names if name in self.given}
+
+  def changed(self, **values) -> "Flags":
+    """The flags with other values, which do not count as given."""
+    found = Flags(self.rows, self.given)
+    found.values |= values
+    return found
+
+  # Checks.
+
+  def require(self, *names: str) -> None:
+    """Raises UserError for the first of these flags that has no value."""
+    for name in names:
+      if not self[name]:
+        raise UserError(f"--{name} is required; pass a value")
+
+  def check_exclusive(self, *names: str) -> None:
+    """Raises UserError if two of these flags are given."""
+    first, *others = [name for name in names if self[name]] or [None]
+    if others:
+      raise UserError(
+        f"--{first} and --{others[0]} cannot both be given; omit one"
+      )
+
+  def require_file(self, name: str) -> None:
+    """Raises UserError unless this flag names a file that exists."""
+    path = self[name]
+    files.check_is_file(path, f"--{name}={path}", "pass the path of a file")
+
+  def refuse_pipes(self, name: str, paths: Iterable[str]) -> None:
+    """Raises UserError for a pipe among files that are read more than once.
+
+    Args:
+      name: the flag that names them.
+      paths: the files.
+    """
+    for path in filter(files.is_pipe, paths):
+      raise UserError(
+        f"--{name}={self[name]}: {path} is a pipe or a device, which cannot be "
+        f"read twice; save its content to a file"
+      )
+
+  def find_files(self, name: str) -> list[str]:
+    """The files that a flag names: paths and patterns, separated by commas.
+
+    A pattern does not match the temporary files of a killed run.
+
+    Raises:
+      UserError: one of them names no file.
+    """
+    self.require(name)
+    found = []
+    for pattern in self[name].split(","):
+      # A path that exists is taken literally, even if it looks like a pattern.
+      if files.exists(pattern):
+        paths = [pattern]
+      else:
+        paths = itertools.filterfalse(files.is_partial, files.find(pattern))
+      matches = [path for path in paths if not files.isdir(path)]
+      if not matches:
+        raise UserError(
+          f"--{name}={self[name]}: no file matches {pattern}; pass paths or "
+          f"patterns such as data/*.txt, separated by commas"
+        )
+      found += matches
+    return found
+
+  def check_output_files(
+    self, name: str, paths: Iterable[str], read: Iterable[str | None]
+  ) -> None:
+    """Raises UserError unless files can be written.
+
+    Args:
+      name: the flag that names them.
+      paths: the files; no path may occur twice.
+      read: paths that the run reads and must not overwrite; None is skipped.
+    """
+    taken = {os.path.realpath(path): "is an input" for path in read if path}
+    for path in paths:
+      problem = _problem_of_output(path)
+      # The file is first written beside its final name.
+      for written in (path, os.path.realpath(path) + files.PARTIAL):
+        if not problem and os.path.realpath(written) in taken:
+          problem = f"{written} {taken[os.path.realpath(written)]}"
+          problem += "; pass another path"
+      if problem:
+        raise UserError(f"--{name}={self[name]}: {problem}")
+      taken[os.path.realpath(path)] = "is given twice"
+      taken[os.path.realpath(path) + files.PARTIAL] = "is a temporary file"
+
+  # Warnings.
+
+  def warn_of_unused(self, *runs: str) -> None:
+    """Warns of flags that were given but have no effect.
+
+    Args:
+      runs: what the run does, as in `Flag.used`. Without any, it only asks a
+        trained model.
+    """
+    found = collections.defaultdict(list)
+    for row in self.rows.values():
+      if row.used and not {*row.used.split()} & {*runs}:
+        found[_REMEDIES[row.used] if runs else "omit it"].append(row.name)
+    for remedy, names in found.items():
+      self.warn_if_given(remedy, *names)
+
+  def warn_if_given(self, remedy: str, *names: str) -> None:
+    """Warns of those of these flags that differ from their defaults.
+
+    Args:
+      remedy: what to do, for the message.
+      names: flags that this run does not use.
+    """
+    found = [
+      f"--{name}={_shown(self[name])}"
+      for name in names
+      if self[name] and self[name] != self.rows[name].default
+    ]
+    verb = "is" if len(found) == 1 else "are"
+    if len(found) > 1:
+      remedy = remedy.replace("omit it", "omit them")
+    if found:
+      logging.warning("%s %s not used; %s", ", ".join(found), verb, remedy)
+
+  def warn_of_trained(self, *fixed_by: str) -> None:
+    """Warns of flags that are given, but fixed by the model in --output_dir."""
+    unused = [n for n in self.given if self.rows[n].fixed_by in fixed_by]
+    if unused:
+      logging.warning(
+        "Not used, because the model in --output_dir is used as trained: --%s",
+        ", --".join(unused),
+      )
+
+
+def _shown(value):
+  return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _check_path(name, value):
+  """Raises UserError for a path whose `~` no shell has replaced."""
+  for path in value.split(","):
+    if path.startswith("~/") and not os.path.exists(path):
+      raise UserError(
+        f"--{name}={path}: shells do not replace ~ there; pass "
+        f"--{name}=$HOME{path[1:]}, or --{name} {path}"
+      )
+
+
+def _problem_of_output(path):
+  """Why a file cannot be written, with the remedy; or None."""
+  folder, base = os.path.dirname(path) or ".", os.path.basename(path)
+  if not base or files.isdir(path):
+    return f"{path!r} is not a file; pass the path of a file"
+  if files.is_remote(path):
+    return None
+  if os.path.exists(path) and not os.path.isfile(path):
+    return f"{path} is a pipe or a device; pass the path of a file"
+  if not os.path.isdir(folder):
+    return f"no such folder {folder}; create it, or pass another path"
+  if not os.access(folder, os.W_OK):
+    return f"folder {folder} is not writable; pass another path"
+  return None
+
+
+def check_standard_output() -> None:
+  """Raises UserError if standard output, to which results go, is closed."""
+  if sys.stdout is None:
+    raise UserError("standard output is closed; redirect it to a file")
+
+
+def check_output_folder(path: str) -> None:
+  """Raises UserError unless --output_dir, or a folder in it, can be created."""
+  if files.is_remote(path):
+    return
+  try:
+    os.stat(path)
+  except (FileNotFoundError, NotADirectoryError):
+    pass
+  except OSError as error:  # Its name is too long, for example.
+    raise UserError(
+      f"--output_dir={path} cannot be created ({error.strerror}); pass another"
+    ) from error
+  # The folder itself, or the nearest one above it that exists.
+  existing = os.path.abspath(path)
+  while not os.path.exists(existing):
+    existing = os.path.dirname(existing)
+  if not (os.path.isdir(existing) and os.access(existing, os.W_OK)):
+    raise UserError(
+      f"--output_dir={path}: {existing} is not a writable folder; pass another"
+    )
+
+
+# Values from Python and from the command line, both read by absl.
+
+
+def define(rows: Table, flag_values: absl_flags.FlagValues) -> None:
+  """Defines flags with absl, in the module that Python was started with."""
+  makers = {
+    bool: absl_flags.DEFINE_bool,
+    int: absl_flags.DEFINE_integer,
+    float: absl_flags.DEFINE_float,
+    list: absl_flags.DEFINE_list,
+    str: absl_flags.DEFINE_string,
+    PATH: absl_flags.DEFINE_string,
+  }
+  where = {"flag_values": flag_values, "module_name": sys.argv[0]}
+  for row in rows.values():
+    kind = row.kind or (str if row.default is None else type(row.default))
+    if row.choices:
+      absl_flags.DEFINE_enum(
+        row.name, row.default, list(row.choices), row.help, **where
+      )
+    else:
+      makers[kind](row.name, row.default, row.help, **where)
+
+
+def parse(rows: Table, values: Mapping[str, object]) -> Flags:
+  """The Flags of values from Python.
+
+  Args:
+    rows: the Table of the script.
+    values: dict from name to value: what the command line may contain, as text
+      or as an object of its type. None is the default.
+
+  Raises:
+    UserError: a name or a value is wrong.
+  """
+  parsers, given = absl_flags.FlagValues(), {}
+  define(rows, parsers)
+  for name, value in values.items():
+    try:
+      if name not in rows:
+        raise absl_flags.UnrecognizedFlagError(name)
+      if value is not None:
+        parsers[name].parse(_as_argument(value))
+        given[name] = parsers[name].value
+    except absl_flags.Error as error:
+      raise UserError(message_of(error, rows)) from error
+  return Flags(rows, given)
+
+
+def _as_argument(value):
+  """A value as absl's parsers take it."""
+  if isinstance(value, os.PathLike):
+    return os.fspath(value)
+  return list(value) if isinstance(value, tuple) else value
+
+
+def message_of(error: absl_flags.Error, rows: Table) -> str:
+  """What is wrong with a name or a value that absl has refused."""
+  if isinstance(error, absl_flags.UnrecognizedFlagError):
+    name = error.flagname
+    near = did_you_mean(name, rows, "--{}".format)
+    return f"there is no flag --{name}{near or '; --help lists all flags'}"
+  # absl shows a tuple for a bool.
+  return re.sub(r": \('Non-boolean.*", ": pass true or false", str(error))

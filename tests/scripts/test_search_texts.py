@@ -1,0 +1,188 @@
+"""search_texts.py as a command: indexes, queries, negatives, bad input."""
+
+import json
+
+import pytest
+import scripts
+import task_folders
+
+SCRIPT = "search_texts.py"
+
+ANSWERS = [
+  "id,question,answer",
+  "1,who ?,Jim Henson made puppets",
+  "2,where ?,the mountains of the north",
+  "3,what ?,a city in the north",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, golden, goldens):
+  """A release, an index of its vectors, and a model of another task."""
+  folder = tmp_path_factory.mktemp("search")
+  for name, task in (("release", ""), ("pairs", "multilabel")):
+    (folder / name).mkdir()
+    task_folders.write(folder / name, task, golden, goldens)
+  (folder / "answers.csv").write_text("\n".join(ANSWERS))
+  (folder / "empty.txt").write_text("a\n\nb\n")
+  (folder / "queries.txt").write_text("who made puppets\nthe north\n")
+  (folder / "no_words.txt").write_text("the north\n\n")
+  (folder / "taken").mkdir()
+  (folder / "taken" / "index.json").write_text('{"model": "a"}')
+  run(folder, "--input_file=answers.csv", "--text_column=answer", *MODEL)
+  return folder
+
+
+MODEL = ["--model_dir=release"]
+
+
+def run(folder, *flags, index="index", **kwargs):
+  return scripts.fork(SCRIPT, f"--index={index}", *flags, cwd=folder, **kwargs)
+
+
+def hits_of(output):
+  return [
+    [hit["text"] for hit in json.loads(line)["hits"]]
+    for line in output.splitlines()
+  ]
+
+
+def test_query(folder):
+  shown, _ = run(folder, "--query=who made puppets", "--top_k=1")
+  first, second = shown.splitlines()
+  score, text = first.split(maxsplit=1)
+  assert 0.5 < float(score) <= 1
+  assert text == "Jim Henson made puppets"
+  assert second.split() == ["question:", "who", "?"]
+
+
+@pytest.mark.parametrize("output", ["-", "found.jsonl"])
+def test_query_file(folder, output):
+  flags = ["--query_file=queries.txt", f"--output_file={output}", "--top_k=2"]
+  shown, _ = run(folder, *flags)
+  if output != "-":
+    assert shown == ""
+    shown = (folder / output).read_text()
+  lines = list(map(json.loads, shown.splitlines()))
+  assert [line["query"] for line in lines] == ["who made puppets", "the north"]
+  assert [len(line["hits"]) for line in lines] == [2, 2]
+  hit = lines[0]["hits"][0]
+  assert hit["id"] == "1"
+  assert hit["fields"] == {"question": "who ?"}
+
+
+def test_interactive(folder):
+  shown, _ = run(
+    folder, "--interactive", "--top_k=1", stdin="the north\n\n\u200b\n"
+  )
+  assert "the north" in shown.splitlines()[0]
+  assert "error: the query is '\\u200b', without a word; pass some" in shown
+
+
+def test_reranker(folder):
+  flags = ["--query=puppets", "--output_file=-", "--reranker=pairs"]
+  (found,) = hits_of(run(folder, *flags, "--relevant_label=blue")[0])
+  assert sorted(found) == sorted(line.split(",")[2] for line in ANSWERS[1:])
+
+
+def test_add_and_remove(folder):
+  (folder / "more.jsonl").write_text(
+    json.dumps({"id": "4", "answer": "the city of puppets"})
+  )
+  flags = ["--input_file=answers.csv", "--text_column=answer", *MODEL]
+  run(folder, *flags, "--dtype=float32", index="changed")
+  flags = ["--input_file=more.jsonl", "--text_column=answer"]
+  _, log = run(folder, *flags, "--remove_ids=1,3", index="changed")
+  assert "changed has 2 texts; 1 were encoded" in log
+  flags = ["--query=the city of puppets", "--output_file=-"]
+  (found,) = hits_of(run(folder, *flags, index="changed")[0])
+  assert found == ["the city of puppets", "the mountains of the north"]
+
+
+def test_negatives(folder):
+  flags = ["--text_a_column=question", "--text_b_column=answer"]
+  flags += ["--mine_negatives=answers.csv", "--output_file=triples.jsonl"]
+  _, log = run(folder, *flags, "--max_negative_share=1", "--num_negatives=2")
+  lines = (folder / "triples.jsonl").read_text().splitlines()
+  assert f"triples.jsonl: {len(lines)} negative" in log
+  right = dict(line.split(",")[1:] for line in ANSWERS[1:])
+  for row in map(json.loads, lines):
+    assert right[row["text_a"]] == row["text_b"] != row["negative"]
+    assert row["negative"] in right.values()
+
+
+# A row is the flags, and what the error says.
+ROWS = {
+  "no index": (["--query=a"], "--index=none holds no index; write one with"),
+  "no model": (["--input_file=queries.txt"], "--model_dir is required"),
+  "a column": (
+    ["--input_file=answers.csv", *MODEL],
+    "--text_column=text: answers.csv has no such column; its columns are",
+  ),
+  "an empty text": (
+    ["--input_file=empty.txt", *MODEL],
+    "empty.txt:2: the text is empty; remove the row",
+  ),
+  "another task": (
+    ["--input_file=queries.txt", "--model_dir=pairs"],
+    "pairs is a classification model; pass one that gives vectors",
+  ),
+  "no file": (["--input_file=no.csv", *MODEL], "--input_file=no.csv: no such"),
+  "nothing": ([], "nothing to do; pass --query, --query_file"),
+  "two things": (["--query=a", "--interactive"], "cannot both be given"),
+}
+READ = {
+  "an empty query": (["--query= "], "--query is empty; pass a text"),
+  "no words": (["--query_file=no_words.txt"], "no_words.txt:2 is '', without"),
+  "an id": (["--remove_ids=9"], "--remove_ids: the index has no '9'"),
+  "another model": (
+    ["--query=a", "--model_dir=pairs"],
+    "pairs is a classification model",
+  ),
+  "no pairs": (
+    ["--query=a", "--reranker=release"],
+    "release is no model of pairs; pass a classifier",
+  ),
+  "a label": (
+    ["--query=a", "--reranker=pairs", "--relevant_label=yes"],
+    "--relevant_label=yes must be one of the labels of pairs, 'red', 'green'",
+  ),
+  "no output": (["--mine_negatives=answers.csv"], "--output_file is required"),
+  "a share": (
+    ["--query=a", "--max_negative_share=2"],
+    "--max_negative_share=2.0 is not between 0 and 1",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", [*ROWS, *READ])
+def test_bad_input(folder, name):
+  flags, message = {**ROWS, **READ}[name]
+  before = scripts.tree(folder)
+  index = "none" if name in ROWS else "index"
+  out, err = run(folder, *flags, index=index, status=2)
+  assert out == ""
+  last = err.strip().splitlines()[-1]
+  assert last.startswith("error: ")
+  assert message in last
+  assert "Traceback" not in err
+  assert scripts.tree(folder) == before
+  assert not (folder / "none").exists()
+
+
+def test_a_damaged_index(folder):
+  _, err = run(folder, "--query=a", index="taken", status=2)
+  assert "index.json is damaged" in err.strip().splitlines()[-1]
+
+
+def test_a_model_that_was_trained_on(folder, golden, goldens):
+  """The files of the model have changed since."""
+  (folder / "own").mkdir()
+  task_folders.write(folder / "own", "", golden, goldens)
+  run(folder, "--input_file=queries.txt", "--model_dir=own", index="of_own")
+  config = json.loads((folder / "own" / "bert_config.json").read_text())
+  config["num_hidden_layers"] = 1
+  (folder / "own" / "bert_config.json").write_text(json.dumps(config))
+  _, err = run(folder, "--query=a", index="of_own", status=2)
+  last = err.strip().splitlines()[-1]
+  assert "--index=of_own has vectors of another model" in last

@@ -1,0 +1,260 @@
+"""Indexes of texts: rows, updates, hits, rerankers, negatives."""
+
+import json
+
+import numpy as np
+import pytest
+import task_folders
+
+from bert.data.vector_index import Row, VectorIndex
+from bert.errors import UserError
+from bert.export import huggingface
+from bert.tasks import loaded_model, search
+
+TEXTS = [
+  "the mountains of the north",
+  "Jim Henson made puppets",
+  "who was it ?",
+  "a city in the north",
+  "puppets of the city",
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, golden, goldens):
+  """A release, which gives vectors."""
+  folder = tmp_path_factory.mktemp("release")
+  return loaded_model.load(task_folders.write(folder, "", golden, goldens))
+
+
+@pytest.fixture
+def other(tmp_path, golden, goldens):
+  """The same model with other settings."""
+  folder = tmp_path / "other"
+  folder.mkdir()
+  folder = task_folders.write(folder, "", golden, goldens)
+  return loaded_model.load(folder, pooling="max")
+
+
+def rows_of(texts):
+  return [Row(str(i), text, {}) for i, text in enumerate(texts, 1)]
+
+
+def cosines(model, queries):
+  """The cosine of each query with each of TEXTS, by NumPy."""
+  found = [
+    np.stack([answer["vector"] for answer in model(texts)])
+    for texts in (queries, TEXTS)
+  ]
+  a, b = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in found)
+  return a @ b.T
+
+
+@pytest.fixture
+def index(tmp_path, model):
+  folder = str(tmp_path / "index")
+  search.change(folder, model, rows_of(TEXTS), dtype="float32")
+  return VectorIndex(folder)
+
+
+class TestRows:
+  def test_a_table(self, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("question,id,answer\nwhy ?,7, because \nhow ?,x,so\n")
+    found = search.read_rows(str(path), "answer")
+    assert found == [
+      Row("7", "because", {"question": "why ?"}),
+      Row("x", "so", {"question": "how ?"}),
+    ]
+    (first, _) = search.read_rows(str(path), "answer", "question")
+    assert first == Row("why ?", "because", {"id": "7"})
+
+  def test_json_lines(self, tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [{"id": 3, "text": "a", "tags": ["x"]}, {"id": 4, "text": "b"}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = search.read_rows(str(path))
+    assert found == [Row("3", "a", {"tags": ["x"]}), Row("4", "b", {})]
+
+  def test_lines_have_ids_of_their_content(self, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\none\n")
+    found = search.read_rows(str(path))
+    assert [row.text for row in found] == ["one", "two"]
+    path.write_text("two\none\n")
+    assert search.read_rows(str(path)) == found[::-1]
+
+  @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+      ("text,id\na,1\n ,2\n", ":3: the text is empty"),
+      ("text,id\na,1\nb,1\n", ":3: the id '1' is that of .*:2, too; rename"),
+      ("text,id\na,\n", ":2 has no id"),
+      ("texts\na\n", "--text_column=text: .*its columns are 'texts'"),
+    ],
+  )
+  def test_bad_rows(self, tmp_path, content, message):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+      search.read_rows(str(path))
+
+  def test_a_text_that_is_none(self, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": 3}')
+    with pytest.raises(UserError, match=":1: --text_column=text is not a text"):
+      search.read_rows(str(path))
+
+
+class TestChanges:
+  def test_only_new_texts_are_encoded(self, tmp_path, model):
+    folder = str(tmp_path / "i")
+    rows = rows_of(TEXTS)
+
+    def change(rows, *removed):
+      encoded = []
+      found = search.change(folder, model, rows, removed, None, encoded.append)
+      assert sum(encoded) == found[0]
+      return found
+
+    assert change(rows[:3]) == (3, 3)
+    assert change(rows[:4]) == (1, 4)
+    assert change(rows[:4]) == (0, 4)
+    changed = [rows[0]._replace(text="north"), rows[1], rows[4]]
+    assert change(changed, "3") == (2, 4)
+    index = VectorIndex(folder)
+    assert index.header.dtype == "float16"
+    found = index.rows(list(range(4)))
+    assert {row.id: row.text for row in found} == {
+      "1": "north",
+      "2": TEXTS[1],
+      "4": TEXTS[3],
+      "5": TEXTS[4],
+    }
+    expected = search.encode(model, [row.text for row in found])
+    np.testing.assert_allclose(
+      index.vectors(list(range(4))), expected, atol=1e-3
+    )
+
+  def test_bad_changes_change_nothing(self, tmp_path, model, other):
+    folder = str(tmp_path / "i")
+    search.change(folder, model, rows_of(TEXTS))
+    for args, message in (
+      ((model, [], ["9"]), "--remove_ids: the index has no '9'"),
+      ((model, rows_of("a"), [], "float32"), "--dtype=float32: .* has float16"),
+      (
+        (other, rows_of("a")),
+        "vectors of another model, .*release.* as it was",
+      ),
+    ):
+      with pytest.raises(UserError, match=message):
+        search.change(folder, *args)
+      assert len(VectorIndex(folder)) == len(TEXTS)
+
+  def test_a_model_of_another_task(self, tmp_path, golden, goldens):
+    folder = task_folders.write(tmp_path, "tagging", golden, goldens)
+    tagger = loaded_model.load(folder)
+    with pytest.raises(
+      UserError, match="is a tagging model; pass one that giv"
+    ):
+      search.change(str(tmp_path / "i"), tagger, rows_of("a"))
+    assert not (tmp_path / "i").exists()
+
+
+class TestSearch:
+  def test_hits_are_those_of_numpy(self, model, index):
+    queries = ["puppets of Jim", "the north"]
+    expected = cosines(model, queries)
+    searcher = search.Searcher(model, index)
+    for scores, hits in zip(expected, searcher(queries, 3), strict=True):
+      order = np.argsort(-scores)[:3]
+      assert [hit.row.text for hit in hits] == [TEXTS[i] for i in order]
+      assert [h.score for h in hits] == pytest.approx(scores[order], abs=1e-5)
+    assert hits[0].to_dict() == {
+      "score": round(hits[0].score, 6),
+      "id": hits[0].row.id,
+      "text": hits[0].row.text,
+      "fields": {},
+    }
+
+  def test_a_query_without_words(self, model):
+    assert search.check_query(model, "the city", "x:1") == "the city"
+    with pytest.raises(UserError, match="x:1 is '\\\\u200b', without a word"):
+      search.check_query(model, "\u200b", "x:1")
+
+  def test_another_model(self, index, other):
+    with pytest.raises(UserError, match="has vectors of another model"):
+      search.check_model("i", index, other)
+
+
+class TestReranker:
+  def test_a_classifier_of_pairs(self, tmp_path, model, index, golden, goldens):
+    folder = task_folders.write(tmp_path, "multilabel", golden, goldens)
+    pairs = loaded_model.load(folder)
+    reranker = search.Reranker(pairs, "green")
+    expected = [pairs(("puppets", text))["probabilities"][1] for text in TEXTS]
+    searcher = search.Searcher(model, index, reranker)
+    (hits,) = searcher(["puppets"], 3)
+    order = np.argsort([-score for score in expected])[:3]
+    assert [hit.row.text for hit in hits] == [TEXTS[i] for i in order]
+    best = sorted(expected, reverse=True)[:3]
+    assert [h.score for h in hits] == pytest.approx(best, abs=1e-5)
+    # Of the two nearest by their vectors.
+    (hits,) = search.Searcher(model, index, reranker, 2)(["puppets"], 1)
+    nearest = np.argsort(-cosines(model, ["puppets"])[0])[:2]
+    best = max(nearest, key=lambda i: expected[i])
+    assert hits[0].row.text == TEXTS[best]
+    with pytest.raises(UserError, match="--relevant_label= must be one of"):
+      search.Reranker(pairs)
+
+  def test_a_cross_encoder_of_hugging_face(self, tmp_path, golden, goldens):
+    """It has one output, without a scale."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    task_folders.write(ours, "regression", golden, goldens)
+    settings = json.loads((ours / "task.json").read_text())
+    (ours / "task.json").write_text(json.dumps({**settings, "is_pair": True}))
+    huggingface.to_huggingface(str(ours), str(theirs))
+    (theirs / "task.json").unlink()
+    ours, theirs = loaded_model.load(ours), loaded_model.load(theirs)
+    expected = [ours(("the city", text))["value"] for text in TEXTS]
+    found = search.Reranker(theirs)("the city", TEXTS)
+    assert found == pytest.approx(expected, abs=1e-4)
+
+  @pytest.mark.parametrize("name", ["", "classification", "multiple choice"])
+  def test_models_that_read_no_pairs(self, tmp_path, golden, goldens, name):
+    found = loaded_model.load(
+      task_folders.write(tmp_path, name, golden, goldens)
+    )
+    with pytest.raises(UserError, match="is no model of pairs; pass a classif"):
+      search.Reranker(found)
+
+
+def test_negatives(model, index):
+  pairs = [("puppets", TEXTS[1]), ("puppets", TEXTS[4]), ("north", TEXTS[0])]
+  searcher = search.Searcher(model, index)
+  scores = cosines(model, ["puppets", "north"])
+  for share in (1.0, 0.99):
+    found = search.mine_negatives(searcher, pairs, 2, 5, share)
+    for (query, right, wrong), pair in zip(found, pairs, strict=True):
+      assert (query, right) == pair
+      own = scores[int(query == "north")]
+      limit = share * own[TEXTS.index(right)]
+      rights = [text for first, text in pairs if first == query]
+      expected = [
+        TEXTS[i]
+        for i in np.argsort(-own)
+        if own[i] <= limit and TEXTS[i] not in rights
+      ]
+      assert wrong == expected[:2]
+
+
+def test_pairs(tmp_path):
+  path = tmp_path / "a.csv"
+  path.write_text("q,a\nwhy ?,so\n")
+  assert search.read_pairs(str(path), "q", "a") == [("why ?", "so")]
+  with pytest.raises(UserError, match=r"--text_b_column=b: .*no such column"):
+    search.read_pairs(str(path), "q", "b")
+  path.write_text("q,a\nwhy ?, \n")
+  with pytest.raises(UserError, match=":2: a text is empty; remove the row"):
+    search.read_pairs(str(path), "q", "a")
