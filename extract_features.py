@@ -128,9 +128,7 @@ def load_model(flags: Flags) -> LoadedModel:
     features.VectorTask.kind,
     layers=layers,
     max_seq_length=model_flags.sequence_length(flags, config),
-    strategy=devices.make_strategy(
-      devices.choose("auto", flags.use_tpu, None), settings.tpu(flags)
-    ),
+    strategy=devices.make_strategy(devices.choose("auto", flags.use_tpu, None)),
     pad_to_max_length=flags.use_tpu,
     precision=flags.given.get("precision"),
     **{name: flags[name] for name in names},

@@ -53,7 +53,7 @@ __all__ = [
   "input_fn_builder", "model_fn_builder",
 ]  # fmt: skip
 
-_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz."
+_ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz, or .parquet."
 
 
 def _custom(name, default, text, **fields):
@@ -81,6 +81,9 @@ _TABLE = table(
     _custom("header", True,
             "Whether the first line has column names. If not, pass column "
             "indices, from 0, as --text_a_column, --label_column etc."),
+    _custom("delimiter", None,
+            "Character between the columns of TSV and CSV files, or tab. "
+            "Default: the tab, comma or semicolon in the header."),
     _custom("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file.",
             used="sample"),
   )
@@ -117,10 +120,7 @@ FLAGS = table(
          kind=PATH),
     Flag("xnli_language", "zh", "Language for training and evaluation on XNLI.",
          used="xnli"),
-    Flag("calibrate", False,
-         "Fit a temperature to the development set, so that probabilities "
-         "are the shares of correct labels. Labels do not change.",
-         affects_weights=False, used="dev"),
+    flag_table.CALIBRATE,
     Flag("num_seeds", 1,
          "Number of runs with different seeds, starting at --seed.",
          check=COUNT, affects_weights=False),
@@ -139,12 +139,14 @@ FLAGS = table(
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  flags.require("task_name")
+  if not flags.task_name:
+    raise UserError(
+      f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
+      f"task such as MRPC"
+    )
   is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
   check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
   flags.check_exclusive("regression", "multilabel")
-  if flags.calibrate and not flags.do_eval:
-    raise UserError("--calibrate needs a development set; add --do_eval")
   if flags.seed + flags.num_seeds > 2**31:
     raise UserError(
       f"--num_seeds={flags.num_seeds} from --seed={flags.seed} on exceeds "
@@ -182,8 +184,6 @@ def make_experiment(
   """
   tokenizer = model_flags.load_tokenizer(flags)
   task = runs.make_task(request, run, tokenizer)
-  if flags.calibrate and not task.labels:
-    raise UserError(f"--calibrate: {task.name} has no labels; omit it")
   config = model_flags.load_config(
     flags, tokenizer, task.settings.max_seq_length
   )
@@ -191,7 +191,6 @@ def make_experiment(
     flags,
     run.splits,
     do_eval=flags.do_eval and "dev" in run.splits,
-    calibrate=flags.calibrate and "dev" in run.splits,
     data_dir=run.data_dir,
     output_dir=run.output_dir,
     init_checkpoint=run.init_checkpoint,
@@ -223,6 +222,10 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
   if flags.predict_file or flags.interactive:
     answer(flags)
     return {}
+  if not flags.do_train:
+    folder, weights = flags.output_dir, flags.init_checkpoint
+    known = runs.recall_flags(folder, weights)
+    flags = flags.changed(**known | flags.given_of(known))
   check_flags(flags)
   request = make_request(flags)
   planned = runs.make_runs(request)

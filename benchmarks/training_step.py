@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from bert import kernels, variables
 from bert.tasks import pretraining
-from bert.training import estimator, startup, task
+from bert.training import estimator, startup
+from bert.training.model_fn import build_model_fn
 from optimization import Optimization
 import run_classifier
 
@@ -82,7 +83,7 @@ def make_model_fn(config, precision, is_pretraining, **options):
     return run_classifier.model_fn_builder(
       config, 2, None, 1e-5, 1000, 10, False, False, precision=precision
     )
-  return task.build_model_fn(
+  return build_model_fn(
     pretraining.PretrainingTask(config, {}, True),
     config,
     None,

@@ -8,7 +8,7 @@ model(("It rains.", "Rain falls."))  # {"label": "1", ...}
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 __all__ = [
@@ -21,12 +21,6 @@ __all__ = [
   "register",
   "run",
 ]
-
-# Scripts that the original does not have.
-_COMMANDS = (
-  *("build_vocab", "convert_checkpoint", "download", "export_model"),
-  *("fill_mask", "run_multiple_choice", "run_ner", "serve", "visualize"),
-)
 
 if TYPE_CHECKING:
   import os
@@ -108,6 +102,7 @@ def __getattr__(name):
     from bert.training import task
 
     return getattr(task, name)
-  if name in _COMMANDS:  # from bert import run_ner
-    return importlib.import_module(f"bert.commands.{name}")
+  command = f"bert.commands.{name}"  # from bert import run_ner
+  if importlib.util.find_spec(command):
+    return importlib.import_module(command)
   raise AttributeError(f"module 'bert' has no attribute {name!r}")

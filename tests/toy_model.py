@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import variables
-from bert.training import estimator
+from bert.training import devices, estimator
 
 
 def model_fn(features, labels, mode, params):
@@ -61,12 +61,14 @@ def input_fn_of(values, is_training=False):
     size = params["batch_size"]
     if is_training:
       dataset = tf.data.Dataset.range(params["first_step"], 2**31)
-      return dataset.map(
-        lambda place: {
-          "value": tf.fill([size], tf.cast(place, tf.float32)),
-          "is_real_example": tf.ones([size], tf.int32),
-          "row_index": tf.range(size),
-        }
+      return devices.endless(
+        dataset.map(
+          lambda place: {
+            "value": tf.fill([size], tf.cast(place, tf.float32)),
+            "is_real_example": tf.ones([size], tf.int32),
+            "row_index": tf.range(size),
+          }
+        )
       )
     count = len(values)
     filled = -count % size

@@ -15,15 +15,22 @@ import json
 import time
 from collections.abc import Iterator
 
-from absl import flags, logging
+from absl import logging
 
 from bert.errors import UserError, plural
 from bert.data import files, hnsw, progress, text_files, vector_index
 from bert.tasks import loaded_model, search, terminal
 from bert.tasks.search import Hit, Searcher
-from bert.training import common_flags, flag_checks, runtimes, startup
-
-FLAGS = flags.FLAGS
+from bert.training import flag_table, runtimes, startup
+from bert.training.flags import (
+  COUNT,
+  PATH,
+  SHARE,
+  Flag,
+  Flags,
+  check_standard_output,
+  table,
+)
 
 # What a command does with the index; one of these flags is required.
 _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
@@ -31,184 +38,153 @@ _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
 # Queries of a file that are searched together.
 _QUERIES = 1024
 
-_FLAGS = (
-  ("index", None, "Folder of the vectors, which --input_file writes."),
-  (
-    "input_file",
-    None,
-    "Texts to add: a table (.tsv, .csv, .jsonl, each also with .gz), or any "
-    "other file with a text on each line. Rows replace those with their ids; "
-    "texts that the index has already are not encoded again.",
-  ),
-  ("text_column", "text", "Column of the text in --input_file."),
-  (
-    "id_column",
-    None,
-    "Column of the id in --input_file. Default: id, if there is one; else rows "
-    "get a hash of their content.",
-  ),
-  ("query", None, "Text to search for."),
-  ("query_file", None, "File with a query on each line; - is standard input."),
-  ("interactive", False, "Ask for queries."),
-  ("top_k", 10, "Number of texts to find for each query."),
-  (
-    "reranker",
-    None,
-    "Folder of a classifier or regression of pairs, such as a cross-encoder, "
-    "that reorders the texts.",
-  ),
-  (
-    "relevant_label",
-    None,
-    "Label that the reranker gives to matching pairs. Default: the second of "
-    "two.",
-  ),
-  (
-    "candidates",
-    50,
-    "Number of texts that --reranker reorders, or that --mine_negatives "
-    "chooses from.",
-  ),
-  (
-    "mine_negatives",
-    None,
-    "Table of pairs. For each pair, texts of the index that are near the first "
-    "text, but not right, are written to --output_file, for training.",
-  ),
-  ("text_a_column", "text_a", "Column of the first text in --mine_negatives."),
-  ("text_b_column", "text_b", "Column of the right text in --mine_negatives."),
-  ("num_negatives", 1, "Number of wrong texts for each pair."),
-  (
-    "max_negative_share",
-    0.95,
-    "Texts with a larger share of the score of the right text are not used as "
-    "negatives, as they may be right, too.",
-  ),
-  (
-    "output_file",
-    None,
-    "JSON Lines to write; - is standard output. Default: text on standard "
-    "output.",
-  ),
-  ("batch_size", 32, "Texts per batch of the model."),
-)
-
-
-def define_flags() -> None:
-  """Defines this script's flags."""
-  common_flags.define_model_dir_flag(
+# fmt: off
+FLAGS = table(
+  flag_table.model_dir(
     "run_embeddings.py", " Default: the model of the index."
-  )
-  common_flags.define_runtime_flag()
-  common_flags.define_from_table(_FLAGS)
-  flags.DEFINE_list("remove_ids", [], "Ids of rows to remove from the index.")
-  flags.DEFINE_enum(
-    "dtype",
-    None,
-    vector_index.DTYPES,
-    "Type of the vectors of a new index. Default: float16, which takes half of "
-    "the space.",
-  )
-  flags.DEFINE_enum(
-    "ann",
-    None,
-    ["hnsw"],
-    "Search approximately, by graphs, which are made once. For millions of "
-    "texts.",
-  )
-  flags.DEFINE_enum(
-    "precision",
-    None,
-    runtimes.PRECISIONS,
-    "Precision of the layers. Default: float32, or as --runtime says.",
-  )
+  ),
+  (
+    flag_table.RUNTIME,
+    Flag("index", None, "Folder of the vectors, which --input_file writes.",
+         kind=PATH),
+    Flag("input_file", None,
+         "Texts to add: a table (.tsv, .csv, .jsonl, each also with .gz), or "
+         "any other file with a text on each line. Rows replace those with "
+         "their ids; texts that the index has already are not encoded again.",
+         kind=PATH),
+    Flag("text_column", "text", "Column of the text in --input_file."),
+    Flag("id_column", None,
+         "Column of the id in --input_file. Default: id, if there is one; "
+         "else rows get a hash of their content."),
+    Flag("query", None, "Text to search for."),
+    Flag("query_file", None,
+         "File with a query on each line; - is standard input.", kind=PATH),
+    Flag("interactive", False, "Ask for queries."),
+    Flag("top_k", 10, "Number of texts to find for each query.", check=COUNT),
+    Flag("reranker", None,
+         "Folder of a classifier or regression of pairs, such as a "
+         "cross-encoder, that reorders the texts.", kind=PATH),
+    Flag("relevant_label", None,
+         "Label that the reranker gives to matching pairs. Default: the "
+         "second of two."),
+    Flag("candidates", 50,
+         "Number of texts that --reranker reorders, or that --mine_negatives "
+         "chooses from.", check=COUNT),
+    Flag("mine_negatives", None,
+         "Table of pairs. For each pair, texts of the index that are near the "
+         "first text, but not right, are written to --output_file, for "
+         "training.", kind=PATH),
+    Flag("text_a_column", "text_a",
+         "Column of the first text in --mine_negatives."),
+    Flag("text_b_column", "text_b",
+         "Column of the right text in --mine_negatives."),
+    Flag("num_negatives", 1, "Number of wrong texts for each pair.",
+         check=COUNT),
+    Flag("max_negative_share", 0.95,
+         "Texts with a larger share of the score of the right text are not "
+         "used as negatives, as they may be right, too.", check=SHARE),
+    Flag("output_file", None,
+         "JSON Lines to write; - is standard output. Default: text on "
+         "standard output.", kind=PATH),
+    Flag("batch_size", 32, "Texts per batch of the model.", check=COUNT),
+    Flag("remove_ids", [], "Ids of rows to remove from the index."),
+    Flag("dtype", None,
+         "Type of the vectors of a new index. Default: float16, which takes "
+         "half of the space.", choices=tuple(vector_index.DTYPES)),
+    Flag("ann", None,
+         "Search approximately, by graphs, which are made once. For millions "
+         "of texts.", choices=("hnsw",)),
+    flag_table.PRECISION.but(
+      default=None,
+      help="Precision of the layers. Default: float32, or as --runtime says.",
+    ),
+  ),
+)
+# fmt: on
 
 
-def check_flags() -> None:
+def check_flags(flags: Flags) -> None:
   """Raises UserError if flags are missing or contradict each other."""
-  flag_checks.require("index")
-  flag_checks.check_exclusive(*_ACTIONS, "input_file")
-  flag_checks.check_exclusive(*_ACTIONS, "remove_ids")
-  if FLAGS.query is not None and not FLAGS.query.strip():
+  flags.require("index")
+  flags.check_exclusive(*_ACTIONS, "input_file")
+  flags.check_exclusive(*_ACTIONS, "remove_ids")
+  if flags.query is not None and not flags.query.strip():
     raise UserError("--query is empty; pass a text")
-  if not any(FLAGS[n].value for n in (*_ACTIONS, "input_file", "remove_ids")):
+  if not any(flags[n] for n in (*_ACTIONS, "input_file", "remove_ids")):
     raise UserError(
       "nothing to do; pass --query, --query_file or --interactive, or "
       "--input_file to write an index"
     )
   for name in ("input_file", "query_file", "mine_negatives"):
-    if FLAGS[name].value not in (None, text_files.STREAM):
-      flag_checks.require_file(name)
-  if FLAGS.mine_negatives:
-    flag_checks.require("output_file")
-    if FLAGS.reranker:
+    if flags[name] not in (None, text_files.STREAM):
+      flags.require_file(name)
+  if flags.mine_negatives:
+    flags.require("output_file")
+    if flags.reranker:
       raise UserError("--reranker has no effect on --mine_negatives; omit it")
-  if not 0 < FLAGS.max_negative_share <= 1:
-    raise UserError(
-      f"--max_negative_share={FLAGS.max_negative_share} is not between 0 and 1"
-    )
-  runtimes.check_runtime(FLAGS.runtime, FLAGS.precision)
-  if FLAGS.output_file in (None, text_files.STREAM):
-    flag_checks.check_standard_output()
+  runtimes.check_runtime(flags.runtime, flags.precision)
+  if flags.output_file in (None, text_files.STREAM):
+    check_standard_output()
   else:
-    read = [FLAGS.input_file, FLAGS.query_file, FLAGS.mine_negatives]
-    flag_checks.check_output_files("output_file", [FLAGS.output_file], read)
+    read = [flags.input_file, flags.query_file, flags.mine_negatives]
+    flags.check_output_files("output_file", [flags.output_file], read)
 
 
-def _options():
+def _options(flags):
   """Options of `loaded_model.load`."""
   names = ("batch_size", "precision", "runtime")
-  return {name: FLAGS[name].value for name in names}
+  return {name: flags[name] for name in names}
 
 
-def write_index() -> None:
-  """Adds and removes rows."""
+def write_index(flags: Flags) -> dict[str, int]:
+  """Adds and removes rows; returns how many texts there are, and are new."""
   rows = []
-  if FLAGS.input_file:
+  if flags.input_file:
     rows = search.read_rows(
-      FLAGS.input_file, FLAGS.text_column, FLAGS.id_column
+      flags.input_file, flags.text_column, flags.id_column
     )
-  model_dir = FLAGS.model_dir
+  model_dir = flags.model_dir
   if not model_dir:
-    if not files.exists(f"{FLAGS.index}/{vector_index.NAME}"):
-      flag_checks.require("model_dir")
-    model_dir = vector_index.VectorIndex(FLAGS.index).header.model
-  model = loaded_model.load(model_dir, **_options())
+    if not files.exists(f"{flags.index}/{vector_index.NAME}"):
+      flags.require("model_dir")
+    model_dir = vector_index.VectorIndex(flags.index).header.model
+  model = loaded_model.load(model_dir, **_options(flags))
   start = time.monotonic()
   with progress.bar(total=len(rows), unit="text") as bar:
     encoded, total = search.change(
-      FLAGS.index, model, rows, FLAGS.remove_ids, FLAGS.dtype, bar.update
+      flags.index, model, rows, flags.remove_ids, flags.dtype, bar.update
     )
   logging.info(
     "%s has %s; %d were encoded in %.1f s",
-    FLAGS.index,
+    flags.index,
     plural(total, "text"),
     encoded,
     time.monotonic() - start,
   )
-  if FLAGS.ann:
-    hnsw.Graphs(vector_index.VectorIndex(FLAGS.index))
+  if flags.ann:
+    hnsw.Graphs(vector_index.VectorIndex(flags.index))
+  return {"texts": total, "encoded": encoded}
 
 
-def queries(searcher: Searcher) -> Iterator[list[str]]:
+def queries(flags: Flags, searcher: Searcher) -> Iterator[list[str]]:
   """Yields lists of queries as they arrive.
 
   Raises:
     UserError: a query has no words.
   """
-  if FLAGS.query:
-    yield [search.check_query(searcher.model, FLAGS.query, "--query")]
+  if flags.query:
+    yield [search.check_query(searcher.model, flags.query, "--query")]
     return
-  with text_files.open_input(FLAGS.query_file) as (reader, name):
+  with text_files.open_input(flags.query_file) as (reader, name):
     for lines in text_files.lines_as_they_come(reader, name, _QUERIES):
       yield [
         search.check_query(searcher.model, text, where) for where, text in lines
       ]
 
 
-def describe(query: str, hits: list[Hit]) -> str:
+def describe(flags: Flags, query: str, hits: list[Hit]) -> str:
   """The hits of a query, for the terminal."""
-  lines = [query] if FLAGS.query_file else []
+  lines = [query] if flags.query_file else []
   for hit in hits:
     lines.append(f"{hit.score:7.4f}  {hit.row.text}")
     lines += [f"{'':9}{name}: {v}" for name, v in hit.row.fields.items()]
@@ -221,7 +197,7 @@ def to_json(query: str, hits: list[Hit]) -> str:
   return json.dumps(found, ensure_ascii=False)
 
 
-def converse(searcher: Searcher) -> None:
+def converse(flags: Flags, searcher: Searcher) -> None:
   """Asks for queries until there are no more."""
   while True:
     try:
@@ -232,36 +208,39 @@ def converse(searcher: Searcher) -> None:
     if query.strip():
       try:
         search.check_query(searcher.model, query, "the query")
-        print(describe(query, *searcher([query], FLAGS.top_k)))
+        print(describe(flags, query, *searcher([query], flags.top_k)))
       except UserError as error:
         print(f"error: {error}")
 
 
 @contextlib.contextmanager
-def open_output():
+def open_output(flags: Flags):
   """Yields a function that writes a line to --output_file."""
-  if FLAGS.output_file in (None, text_files.STREAM):
+  if flags.output_file in (None, text_files.STREAM):
     # Whoever sends queries through a pipe may wait for each answer.
     yield functools.partial(print, flush=True)
     return
-  with files.open_atomic(FLAGS.output_file, "w") as writer:
+  with files.open_atomic(flags.output_file, "w") as writer:
     yield lambda line: writer.write(line + "\n")
 
 
-def mine(searcher: Searcher) -> None:
-  """Writes pairs with negatives to --output_file."""
+def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
+  """Writes pairs with negatives to --output_file; returns their number."""
   pairs = search.read_pairs(
-    FLAGS.mine_negatives, FLAGS.text_a_column, FLAGS.text_b_column
+    flags.mine_negatives, flags.text_a_column, flags.text_b_column
   )
   mined = search.mine_negatives(
     searcher,
     pairs,
-    FLAGS.num_negatives,
-    FLAGS.candidates,
-    FLAGS.max_negative_share,
+    flags.num_negatives,
+    flags.candidates,
+    flags.max_negative_share,
   )
   count = rows = 0
-  with open_output() as write, progress.bar(mined, total=len(pairs)) as bar:
+  with (
+    open_output(flags) as write,
+    progress.bar(mined, total=len(pairs)) as bar,
+  ):
     for first, second, negatives in bar:
       count += bool(negatives)
       for negative in negatives:
@@ -270,41 +249,42 @@ def mine(searcher: Searcher) -> None:
         rows += 1
   logging.info(
     "%s: %s for %d of %s; the others have no text near enough",
-    FLAGS.output_file,
+    flags.output_file,
     plural(rows, "negative"),
     count,
     plural(len(pairs), "pair"),
   )
+  return {"negatives": rows}
 
 
-def main() -> None:
-  check_flags()
-  if FLAGS.input_file or FLAGS.remove_ids:
-    write_index()
-    return
+def main(flags: Flags) -> dict[str, int]:
+  check_flags(flags)
+  if flags.input_file or flags.remove_ids:
+    return write_index(flags)
   searcher = search.load_searcher(
-    FLAGS.index,
-    FLAGS.model_dir,
-    FLAGS.ann,
-    FLAGS.reranker,
-    FLAGS.relevant_label,
-    FLAGS.candidates,
-    **_options(),
+    flags.index,
+    flags.model_dir,
+    flags.ann,
+    flags.reranker,
+    flags.relevant_label,
+    flags.candidates,
+    **_options(flags),
   )
-  if FLAGS.interactive:
-    converse(searcher)
-  elif FLAGS.mine_negatives:
-    mine(searcher)
-  else:
-    form = to_json if FLAGS.output_file else describe
-    with open_output() as write:
-      for group in queries(searcher):
-        for query, hits in zip(
-          group, searcher(group, FLAGS.top_k), strict=True
-        ):
-          write(form(query, hits))
+  if flags.mine_negatives:
+    return mine(flags, searcher)
+  if flags.interactive:
+    converse(flags, searcher)
+    return {}
+  form = functools.partial(describe, flags)
+  if flags.output_file:
+    form = to_json
+  count = 0
+  with open_output(flags) as write:
+    for group in queries(flags, searcher):
+      for query, hits in zip(group, searcher(group, flags.top_k), strict=True):
+        write(form(query, hits))
+        count += 1
+  return {"queries": count}
 
 
-def command() -> None:
-  """Runs the script with the flags of the command line."""
-  startup.run(main, define_flags)
+run, command = startup.script(main, FLAGS)

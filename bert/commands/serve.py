@@ -32,6 +32,11 @@ FLAGS = table(
     Flag("host", "127.0.0.1",
          "Address to listen on. The default accepts only this machine; "
          "0.0.0.0 accepts all, without a password or encryption."),
+    Flag("allowed_hosts", [],
+         "Host names that requests may name, separated by commas: those by "
+         "which a proxy or the network knows the server. On the default "
+         "--host, localhost, 127.0.0.1 and [::1] are always allowed; on any "
+         "other, the default allows all."),
     Flag("port", 8501, "Port to listen on; 0 takes a free one.",
          check=at_least(0, 65535)),
     flag_table.PRECISION.but(
@@ -67,6 +72,12 @@ def check_flags(flags: Flags) -> str:
   flags.require("model_dir")
   if not flags.host:  # It would accept all.
     raise UserError("--host= is empty; omit it, or pass an address")
+  for host in flags.allowed_hosts:
+    if not re.fullmatch(r"[\w.-]+|\[?[\da-fA-F:]+\]?", host):
+      raise UserError(
+        f"--allowed_hosts={host} is not a host name such as bert.example.org; "
+        "pass names without scheme, port and path"
+      )
   if flags.max_texts > flags.max_queue:
     raise UserError(
       f"--max_texts={flags.max_texts} is more than --max_queue="
@@ -86,7 +97,7 @@ def check_flags(flags: Flags) -> str:
 
 def main(flags: Flags) -> None:
   name = check_flags(flags)
-  from bert.export import server  # It needs those packages.
+  from bert.export import host_guard, server  # They need those packages.
   from bert.tasks import loaded_model
 
   listener = server.open_socket(flags.host, flags.port)
@@ -98,7 +109,10 @@ def main(flags: Flags) -> None:
   )
   names = (field.name for field in dataclasses.fields(server.Limits))
   limits = server.Limits(**{name: flags[name] for name in names})
-  app = server.make_app(model, name, limits)
+  hosts = host_guard.allowed_hosts(
+    listener.getsockname()[0], flags.allowed_hosts
+  )
+  app = server.make_app(model, name, limits, hosts)
   host = f"[{flags.host}]" if ":" in flags.host else flags.host
   address = f"http://{host}:{listener.getsockname()[1]}"
   logging.info("Serving %s (%s) at %s", name, model.kind, address)

@@ -386,12 +386,7 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
     UserError: another process has locked it.
   """
   for attempt in itertools.count():
-    try:
-      file = open(partial, "ab")  # noqa: SIM115  Open while the lock holds.
-    except OSError as error:
-      raise UnwritableError(
-        f"{path} cannot be written: {error.strerror}; pass another path"
-      ) from error
+    file = open_to_lock(partial, path)
     with file:
       if not fcntl or _lock(file):
         yield
@@ -404,6 +399,32 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
       if not attempt:
         logging.info("Another process is writing %s; waiting for it", path)
       fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def open_to_lock(path: str, shown: str) -> BinaryIO:
+  """Opens a local file for a lock; creates it if needed, and follows no link.
+
+  A link could make this process change any file of its user.
+
+  Args:
+    path: the file.
+    shown: the name of what is written, for messages.
+
+  Raises:
+    UnwritableError: the file is a link, or cannot be written.
+  """
+
+  def opener(path, flags):
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+  try:
+    return open(path, "a+b", opener=opener)
+  except OSError as error:
+    if error.errno == errno.ELOOP:
+      reason = f"{path} is a symbolic link; delete it"
+    else:
+      reason = f"{error.strerror}; pass another path"
+    raise UnwritableError(f"{shown} cannot be written: {reason}") from error
 
 
 def _lock(file):

@@ -1,16 +1,39 @@
-"""Tables of text: TSV, CSV and JSON Lines files, plain or gzip-compressed."""
+"""Tables of text: TSV, CSV and JSON Lines files, also with .gz, and Parquet."""
 
 import collections
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterator
 
-from bert.errors import UserError, did_you_mean, listing, plural, shortened
-from bert.data import text_files
+from absl import logging
+
+from bert.errors import (
+  UserError,
+  did_you_mean,
+  import_optional,
+  listing,
+  plural,
+  shortened,
+)
+from bert.data import files, text_files
+
+
+# The extensions of tables; of the first, what usually separates columns.
+_DELIMITERS = {".tsv": "\t", ".csv": ","}
+EXTENSIONS = (*_DELIMITERS, ".jsonl", ".json", ".parquet")
+_WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods")
+
+# Values of --delimiter that are hard to type in a shell.
+_NAMED = {"tab": "\t", "\\t": "\t"}
+
+# Rows that must have the columns of the header, to recognize the delimiter, and
+# the characters that have them.
+_SAMPLE_ROWS, _SAMPLE_SIZE = 20, 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +44,10 @@ class Table:
     path: the file.
     names: names of the columns; None if the file has no header. For JSON Lines,
       the keys of all objects in order of their first appearance.
-    rows: a list for each row. Its values are str; for JSON Lines, any JSON
-      values, and None for a key that the object lacks.
-    lines: the line on which each row starts, counted from 1.
+    rows: a list for each row. Its values are str; for JSON Lines and Parquet,
+      any JSON values, and None for a key that the object lacks.
+    lines: the line on which each row starts, counted from 1; for Parquet, the
+      number of the row.
   """
 
   path: str
@@ -50,7 +74,7 @@ class Table:
     else:
       remedy = f"its columns are {listing(self.names)}"
     if width == 1:
-      remedy += "; .tsv files separate columns by tabs, .csv files by commas"
+      remedy += "; pass the character between columns as --delimiter"
     elif self.names is not None:
       remedy += did_you_mean(str(column), self.names)
     raise UserError(
@@ -72,40 +96,74 @@ class Table:
       yield f"{self.path}:{line}", dict(zip(self.names, row, strict=True))
 
 
-def read_table(path: str | os.PathLike, header: bool = True) -> Table:
-  """Reads a .tsv, .csv, .jsonl or .json file, or one of these with .gz.
+def read_table(
+  path: str | os.PathLike, header: bool = True, delimiter: str | None = None
+) -> Table:
+  """Reads a .tsv, .csv, .jsonl or .json file, or one with .gz, or a .parquet.
 
-  The text is UTF-8, with or without a byte order mark. Quotation marks have no
-  meaning in TSV files. In CSV files, quoted fields may contain line breaks.
-  JSON files have one object per line. Empty lines at the end are ignored, in
-  JSON files everywhere.
+  The text is UTF-8, with or without a byte order mark, or UTF-16 with one. In
+  files whose columns are separated by tabs and whose name ends in .tsv,
+  quotation marks have no meaning. In others, quoted fields may contain line
+  breaks. JSON files have one object per line. Empty lines at the end are
+  ignored, in JSON files everywhere. The class labels of Parquet files that
+  Hugging Face's `datasets` has written are read by name.
 
   Args:
     path: the file.
     header: whether the first line of a TSV or CSV file names the columns.
+    delimiter: the character between the columns of a TSV or CSV file, or "tab".
+      Default: the tab, comma or semicolon that the header has.
 
   Raises:
     UserError: the file is missing, damaged or without rows, or the rows differ
       in their number of columns. The message has the file and the line.
   """
   path = os.fspath(path)
-  extension = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-  if extension not in _READERS:
+  name = path.lower()
+  extension = os.path.splitext(name.removesuffix(".gz"))[1]
+  if extension == ".parquet" and name.endswith(extension):
+    return _with_rows(path, *_read_parquet(path))
+  if extension in _WORKBOOKS:
+    raise UserError(f'{path}: save the workbook as "CSV UTF-8" in Excel')
+  if extension not in EXTENSIONS[:-1]:
     raise UserError(
-      f"{path} has none of the known extensions {', '.join(_READERS)}, each "
-      f"also with .gz; export or convert the file"
+      f"{path} has none of the known extensions {', '.join(EXTENSIONS)}, all "
+      f"but the last also with .gz; export or convert the file"
     )
-  rows, lines = _READERS[extension](path, text_files.read_text(path))
+  text = text_files.read_text(path)
+  if extension in _DELIMITERS:
+    return _read_columns(path, text, extension, header, delimiter)
+  return _with_rows(path, *_read_json_lines(path, text))
+
+
+def _with_rows(path, rows, lines):
+  """The Table of dicts."""
   if not rows:
     raise UserError(f"{path} is empty; pass a file with rows")
-  if isinstance(rows[0], dict):
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    rows = [[row.get(name) for name in names] for row in rows]
-    return Table(path, names, rows, lines)
+  names = list(dict.fromkeys(key for row in rows for key in row))
+  rows = [[row.get(name) for name in names] for row in rows]
+  return Table(path, names, rows, lines)
+
+
+def _read_columns(path, text, extension, header, delimiter):
+  """The Table of a TSV or CSV file."""
+  if delimiter is None:
+    delimiter = _DELIMITERS[extension]
+    if header:
+      delimiter = _find_delimiter(path, text, extension)
+  delimiter = _NAMED.get(delimiter.lower(), delimiter)
+  if len(delimiter) != 1 or delimiter in '"\r\n':
+    raise UserError(
+      f"--delimiter={delimiter!r} is not one character that separates columns; "
+      f"pass a character such as ; or the word tab"
+    )
+  rows, lines = _split_rows(path, text, extension, delimiter)
+  if not rows:
+    raise UserError(f"{path} is empty; pass a file with rows")
   names = rows[0]
   if header and names in ([], [""]):
     raise UserError(f"{path}:1: the header is empty; name the columns there")
-  _check_widths(path, extension, rows, lines)
+  _check_widths(path, rows, lines, delimiter)
   if not header:
     return Table(path, None, rows, lines)
   name, count = collections.Counter(names).most_common(1)[0]
@@ -118,21 +176,44 @@ def read_table(path: str | os.PathLike, header: bool = True) -> Table:
   return Table(path, names, rows[1:], lines[1:])
 
 
-def _read_tsv(path, text):
-  rows = [line.split("\t") for line in text_files.split_lines(text)]
-  while rows and rows[-1] == [""]:
-    rows.pop()
-  return rows, list(range(1, len(rows) + 1))
+def _find_delimiter(path, text, extension):
+  """The character that separates the columns of a file with a header.
+
+  It gives the header the most columns, and the first rows as many, if any
+  character does. That of the extension comes first.
+  """
+  usual = _DELIMITERS[extension]
+  text, ranks = text[:_SAMPLE_SIZE], {usual: (False, 1)}
+  for delimiter in dict.fromkeys((usual, *_DELIMITERS.values(), ";")):
+    try:
+      rows, _ = _split_rows(path, text, extension, delimiter, _SAMPLE_ROWS)
+    except UserError:
+      continue
+    widths = list(map(len, rows)) or [1]
+    ranks[delimiter] = (set(widths) == {widths[0]} != {1}, widths[0])
+  found = max(ranks, key=ranks.get)
+  if found != usual:
+    logging.info("%s: columns are separated by %r", path, found)
+  return found
 
 
-def _read_csv(path, text):
+def _split_rows(path, text, extension, delimiter, max_rows=None):
+  """The rows of a TSV or CSV file and the line on which each starts."""
+  if extension == ".tsv" and delimiter == "\t":
+    lines = text_files.split_lines(text)[:max_rows]
+    rows = [line.split(delimiter) for line in lines]
+    while rows and rows[-1] == [""]:
+      rows.pop()
+    return rows, list(range(1, len(rows) + 1))
   csv.field_size_limit(2**31 - 1)
   # Without `strict`, an unclosed quotation mark swallows the rest of the file.
-  reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+  reader = csv.reader(
+    io.StringIO(text, newline=""), delimiter=delimiter, strict=True
+  )
   rows, lines = [], []
   start = 1
   try:
-    for row in reader:
+    for row in itertools.islice(reader, max_rows):
       rows.append(row)
       lines.append(start)
       start = reader.line_num + 1
@@ -144,6 +225,59 @@ def _read_csv(path, text):
   while rows and not rows[-1]:
     rows.pop()
   return rows, lines[: len(rows)]
+
+
+def _read_parquet(path):
+  """The rows of a Parquet file, dicts by column, and their numbers."""
+  parquet = import_optional("pyarrow.parquet", path, "requirements-formats.txt")
+  import pyarrow
+
+  files.check_is_file(path)
+  try:
+    table = parquet.read_table(pyarrow.BufferReader(files.read_bytes(path)))
+    columns = {
+      name: _with_names(table[name].to_pylist(), names)
+      for name, names in _class_names(table.schema).items()
+    }
+  except (pyarrow.ArrowException, ValueError, KeyError, TypeError) as error:
+    reason = str(error).splitlines()[0]
+    raise UserError(
+      f"{path} is not a Parquet file that can be read: {reason}; write it again"
+    ) from error
+  rows = [
+    dict(zip(columns, values, strict=True))
+    for values in zip(*columns.values(), strict=True)
+  ]
+  return rows, list(range(1, len(rows) + 1))
+
+
+def _class_names(schema):
+  """For each column, the names of its class labels, or None.
+
+  Hugging Face's `datasets` stores them as numbers, and their names in the
+  metadata of the file.
+  """
+  metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+  features = metadata.get("info", {}).get("features", {})
+  found = {}
+  for name in schema.names:
+    feature = features.get(name, {})
+    # The labels of lists are one level deeper.
+    feature = feature.get("feature", feature)
+    found[name] = feature.get("names")
+  return found
+
+
+def _with_names(values, names):
+  """Values, with the names of class labels; -1 stands for an unknown label."""
+  if not names:
+    return values
+  return [
+    _with_names(value, names)
+    if isinstance(value, list)
+    else (None if value in (None, -1) else names[value])
+    for value in values
+  ]
 
 
 def _read_json_lines(path, text):
@@ -175,18 +309,7 @@ def _read_json_lines(path, text):
   return rows, lines
 
 
-_READERS = {
-  ".tsv": _read_tsv,
-  ".csv": _read_csv,
-  ".jsonl": _read_json_lines,
-  ".json": _read_json_lines,
-}
-
-# Of the files that `read_table` knows.
-EXTENSIONS = tuple(_READERS)
-
-
-def _check_widths(path, extension, rows, lines):
+def _check_widths(path, rows, lines, delimiter):
   width = len(rows[0])
   for row, line in zip(rows, lines, strict=True):
     if len(row) == width:
@@ -194,8 +317,9 @@ def _check_widths(path, extension, rows, lines):
     remedy = "a tab separates columns, so no text may contain one"
     if row in ([], [""]):
       remedy = "remove the empty line"
-    elif extension == ".csv":
-      remedy = "put fields that contain a comma between quotation marks"
+    elif delimiter != "\t":
+      name = {",": "comma", ";": "semicolon"}.get(delimiter, repr(delimiter))
+      remedy = f"put fields that contain a {name} between quotation marks"
     raise UserError(
       f"{path}:{line}: {plural(len(row), 'column')} where the first line has "
       f"{width}; {remedy}"

@@ -1,5 +1,6 @@
 """Reads UTF-8 text, plain or gzip-compressed, whole or line by line."""
 
+import codecs
 import contextlib
 import gzip
 import math
@@ -17,8 +18,25 @@ _CHUNK_BYTES = 2**20
 # The name of standard input, or standard output.
 STREAM = "-"
 
-# Magic numbers of gzip, bzip2, xz and Zstandard.
-_COMPRESSED = re.compile(rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\(\xb5/\xfd")
+# How other files begin, and what to do with them. Excel's workbooks are zip
+# archives, or, before 2007, compound files.
+_EXCEL = 'an Excel workbook; in Excel, save it as "CSV UTF-8"'
+_OTHER_FORMATS = {
+  # gzip, bzip2, xz and Zstandard.
+  rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ|\(\xb5/\xfd": "compressed; decompress it",
+  rb"PK\x03\x04.*(\[Content_Types\]|xl/)|\xd0\xcf\x11\xe0": _EXCEL,
+  rb"PK\x03\x04": "a zip archive; extract the file from it",
+  rb"\xff\xfe|\xfe\xff": "in UTF-16; convert it to UTF-8",
+  rb"PAR1": "an Apache Parquet file; give it the extension .parquet",
+}
+
+# Byte order marks, the longest first.
+_MARKS = {
+  codecs.BOM_UTF32_LE: "utf-32",
+  codecs.BOM_UTF32_BE: "utf-32",
+  codecs.BOM_UTF16_LE: "utf-16",
+  codecs.BOM_UTF16_BE: "utf-16",
+}
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -95,11 +113,18 @@ def _open_uncompressed(path):
 
 def _not_utf8(where, error, offset=0):
   """The UserError for bytes at an offset of a file that are not UTF-8."""
-  if not offset and _COMPRESSED.match(error.object):
-    return UserError(f"{where}: the file is compressed; decompress it")
+  content = error.object
+  for pattern, remedy in _OTHER_FORMATS.items() if not offset else ():
+    if re.match(pattern, content, re.S):
+      return UserError(f"{where}: the file is {remedy}")
+  fault = f"{where}: byte {offset + error.start} is not UTF-8"
+  try:
+    content.decode("cp1252")
+  except UnicodeDecodeError:
+    return UserError(f"{fault}; convert the file to UTF-8")
   return UserError(
-    f"{where}: byte {offset + error.start} is not UTF-8; convert the file to "
-    f"UTF-8"
+    f"{fault}; convert the file to UTF-8, from Windows-1252 if it is of Excel: "
+    f'save it there as "CSV UTF-8", or run iconv -f cp1252 -t utf-8'
   )
 
 
@@ -182,18 +207,33 @@ def decode_line(line: bytes, where: str) -> str:
 
 
 def read_text(path: str) -> str:
-  """The text of a file; see `read_lines`."""
+  """The text of a file, see `read_lines`, which may also be in UTF-16."""
   with _open_uncompressed(path) as reader:
-    return decode_utf8(path, reader.read())
+    return decode_text(path, reader.read())
 
 
-def decode_utf8(path: str, content: bytes) -> str:
+def decode_text(path: str, content: bytes) -> str:
   """The content of a file as text, without a byte order mark.
 
+  It is in UTF-8, or in UTF-16 or UTF-32 if it begins with their mark.
+
   Raises:
-    UserError: it is not UTF-8. The message has the line, and the byte counted
-      from 0.
+    UserError: it is not. The message has the line, and the byte counted from 0.
   """
+  for mark, encoding in _MARKS.items():
+    if content.startswith(mark):
+      try:
+        return content.decode(encoding)
+      except UnicodeDecodeError as error:
+        raise UserError(
+          f"{path}: byte {error.start} is not {encoding.upper()}, which the "
+          f"first bytes of the file announce; convert the file to UTF-8"
+        ) from error
+  return _decode_utf8(path, content)
+
+
+def _decode_utf8(path, content):
+  """The content of a UTF-8 file as text, without a byte order mark."""
   try:
     return content.decode("utf-8").removeprefix("\ufeff")
   except UnicodeDecodeError as error:
@@ -203,8 +243,8 @@ def decode_utf8(path: str, content: bytes) -> str:
 
 
 def check_utf8(path: str) -> None:
-  """Raises UserError unless a file is UTF-8; see `decode_utf8`."""
-  decode_utf8(path, files.read_bytes(path))
+  """Raises UserError unless a file is UTF-8."""
+  _decode_utf8(path, files.read_bytes(path))
 
 
 def split_lines(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bert.errors import UserError
 from bert.data import files
+from bert.training import folder_lock
 
 # Prefix of the temporary folder.
 _PARTIAL = ".export-"
@@ -22,11 +23,16 @@ _MODEL_FILES = (
 
 
 def check_is_new(path: str) -> None:
-  """Raises UserError unless --output_dir is missing, or an empty folder."""
+  """Raises UserError unless --output_dir is missing, or an unused empty folder.
+
+  What a killed export has left does not count.
+  """
   if not files.exists(path):
     return
   found = files.listdir(path) if files.isdir(path) else [""]
-  # A process that was killed has left what begins with the prefix.
+  if folder_lock.LOCK_NAME in found:
+    with folder_lock.lock_folder(path):
+      found.remove(folder_lock.LOCK_NAME)
   if not all(name.startswith(_PARTIAL) for name in found):
     raise UserError(
       f"--output_dir={path} is not an empty folder; delete what is there, or "
@@ -38,27 +44,31 @@ def check_is_new(path: str) -> None:
 def new_folder(target: str) -> Iterator[str]:
   """Yields a folder whose content `target` gets when it is complete.
 
-  An empty `target` stays, as it may be a mount point or the current folder. A
-  remote `target` is itself the folder.
+  Only one process at a time writes to `target`. It stays if it was there, as it
+  may be a mount point or the current folder. A remote `target` is itself the
+  folder.
+
+  Raises:
+    UserError: another process is writing to `target`, or has just done so.
   """
   if files.is_remote(target):
     files.makedirs(target)
     yield target
     return
-  target = os.path.realpath(target)
-  is_there = os.path.isdir(target)
-  parent = target if is_there else os.path.dirname(target)
-  files.makedirs(parent)
-  if is_there:
-    for name in os.listdir(target):
-      if name.startswith(_PARTIAL):  # A killed process has left it.
-        files.remove_tree(os.path.join(target, name))
-  with tempfile.TemporaryDirectory(dir=parent, prefix=_PARTIAL) as temporary:
-    folder = os.path.join(temporary, "model")
-    os.mkdir(folder)
-    yield folder
-    if is_there:
-      for name in sorted(os.listdir(folder), key=_MODEL_FILES.__contains__):
-        files.rename(os.path.join(folder, name), os.path.join(target, name))
-    else:
-      files.rename(folder, target)
+  was_there = os.path.isdir(target)
+  files.makedirs(target)
+  try:
+    with folder_lock.lock_folder(target):
+      check_is_new(target)
+      for name in os.listdir(target):
+        if name.startswith(_PARTIAL):  # A killed process has left it.
+          files.remove_tree(os.path.join(target, name))
+      with tempfile.TemporaryDirectory(dir=target, prefix=_PARTIAL) as folder:
+        yield folder
+        for name in sorted(os.listdir(folder), key=_MODEL_FILES.__contains__):
+          files.rename(os.path.join(folder, name), os.path.join(target, name))
+  except BaseException:
+    if not was_there:
+      with contextlib.suppress(OSError):  # Others may have written there.
+        os.rmdir(target)
+    raise

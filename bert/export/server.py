@@ -15,6 +15,7 @@ import dataclasses
 import signal
 import socket
 import time
+from collections.abc import Collection
 
 import orjson
 import prometheus_client
@@ -22,6 +23,7 @@ import uvicorn
 from absl import logging
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -29,6 +31,7 @@ from starlette.routing import Route
 from bert.errors import UserError, plural
 from bert.export import rest, server_page
 from bert.export.batching import Batcher, QueueFullError, StoppedError
+from bert.export.host_guard import HostGuard
 from bert.tasks.loaded_model import LoadedModel, count_of, length_of
 from bert.training.predictor import InfiniteOutputError
 
@@ -38,6 +41,9 @@ _FAULT, _BUSY = 500, 503
 _CLIENT_LEFT = 499  # Never sent.
 
 _FAULT_REASON = "the server failed; its log has the reason"
+
+# Seconds after SIGTERM in which open connections may still send a request.
+_LAST_REQUESTS_S = 1.0
 
 # A larger request, up to so many times the limit, is read and discarded: a
 # client that is still sending would not see the answer.
@@ -303,13 +309,16 @@ async def _http_error(request, error):
   return response
 
 
-def make_app(model: LoadedModel, name: str, limits: Limits) -> Starlette:
+def make_app(
+  model: LoadedModel, name: str, limits: Limits, hosts: Collection[str] = ()
+) -> Starlette:
   """The server as an ASGI application.
 
   Args:
     model: the model.
     name: its name in /v1/models/NAME.
     limits: what it accepts.
+    hosts: the hosts that requests may name, from `allowed_hosts`; () for any.
   """
   server = _Server(model, name, limits)
   models = "/v1/models/{name:str}"
@@ -330,6 +339,7 @@ def make_app(model: LoadedModel, name: str, limits: Limits) -> Starlette:
     ]
   return Starlette(
     routes=routes,
+    middleware=[Middleware(HostGuard, hosts=hosts)],
     lifespan=server.lifespan,
     exception_handlers={HTTPException: _http_error},
   )
@@ -380,9 +390,15 @@ def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
 
 
 class _HttpServer(uvicorn.Server):
-  """Ends the app in order after a second Ctrl-C, too."""
+  """Answers on every connection before it ends; see `serve`."""
 
   async def shutdown(self, sockets=None):
+    # uvicorn closes connections whose request it has not read, and those that
+    # wait for `accept`: their clients would see a reset.
+    close = (b"connection", b"close")
+    self.server_state.default_headers.append(close)
+    await self.accept_waiting(sockets or [])
+    await self.await_last_requests()
     # From Python 3.12 on, this lasts until all requests are answered, even
     # after a second Ctrl-C.
     ending = asyncio.create_task(super().shutdown(sockets))
@@ -392,6 +408,36 @@ class _HttpServer(uvicorn.Server):
       await self.lifespan.shutdown()
     else:
       await ending
+
+  async def await_last_requests(self):
+    """Waits a moment while there are connections; each may send a request."""
+    end = time.monotonic() + _LAST_REQUESTS_S
+    await asyncio.sleep(0.05)
+    while self.server_state.connections and time.monotonic() < end:
+      if self.force_exit:
+        break
+      await asyncio.sleep(0.05)
+
+  async def accept_waiting(self, sockets):
+    """Accepts the connections that the kernel holds, and no more."""
+    accepted = []
+    for listener in sockets:
+      with contextlib.suppress(BlockingIOError):
+        while True:
+          accepted.append(listener.accept()[0])
+    for server in self.servers:  # Nothing happens between `accept` and this.
+      server.close()
+    loop, config = asyncio.get_running_loop(), self.config
+    for connection in accepted:
+      connection.setblocking(False)
+      await loop.connect_accepted_socket(
+        lambda: config.http_protocol_class(
+          config=config,
+          server_state=self.server_state,
+          app_state=self.lifespan.state,
+        ),
+        connection,
+      )
 
 
 def http_server(app: Starlette, timeout_s: float) -> uvicorn.Server:

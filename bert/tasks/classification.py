@@ -40,6 +40,7 @@ from bert.tasks.examples import (
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
 from bert.training import distillation, estimator, huggingface_config, ops
+from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
   Field,
   Outputs,
@@ -47,7 +48,6 @@ from bert.training.task import (
   Settings,
   Task,
   label_fields,
-  model_fn_builder_of,
 )
 
 # Theirs of the kinds of labels, in Hugging Face's format.

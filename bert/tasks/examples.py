@@ -143,7 +143,7 @@ class DataProcessor:
       input_file: path of the file.
       quotechar: character that quotes a field; None for no quoting.
     """
-    text = text_files.decode_utf8(input_file, files.read_bytes(input_file))
+    text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
       lines = text_files.split_lines(text)
       # As with csv.reader, a blank line has no field.

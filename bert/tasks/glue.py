@@ -371,7 +371,7 @@ class GlueProcessor(DataProcessor):
         stem, extension = os.path.splitext(file)
         if extension == ".txt":
           where = os.path.join(folder, file)
-          text = text_files.decode_utf8(where, files.read_bytes(where))
+          text = text_files.decode_text(where, files.read_bytes(where))
           guid = f"{set_type}-{label}/{stem}"
           examples.append(InputExample(guid, text, None, label, where))
     return examples

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO, TextIO
 
 import numpy as np
@@ -13,6 +13,9 @@ from bert.data import files, text_files
 from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
 from bert.tasks.loaded_model import LoadedModel
+
+# The columns of the texts of a pair.
+TEXTS = ("text_a", "text_b")
 
 # Lines that are answered together.
 _MAX_LINES = 1024
@@ -36,6 +39,36 @@ def table_row(
 def table_writer(file: TextIO):
   """A `csv.writer` of tab-separated lines, which quotes where necessary."""
   return csv.writer(file, delimiter="\t", lineterminator="\n")
+
+
+def predictions_table(
+  label_type: label_types.LabelType,
+  examples: Sequence[InputExample],
+  probabilities: np.ndarray,
+  shows_given: bool = False,
+) -> str:
+  """A table of predictions, with the texts of the examples.
+
+  Args:
+    label_type: the label type.
+    examples: the examples; their guids are the ids.
+    probabilities: [rows, C].
+    shows_given: whether the examples have labels, to be shown as `given`.
+  """
+  is_pair = any(example.text_b is not None for example in examples)
+  names = header(label_type)
+  given = ["given"] if shows_given else []
+  text = io.StringIO()
+  table = table_writer(text)
+  table.writerow(
+    [*names[:2], *given, *names[2:], *(TEXTS if is_pair else ["text"])]
+  )
+  for example, row in zip(examples, probabilities, strict=True):
+    name, label, *others = table_row(label_type, example.guid, row)
+    given = [example.label] if shows_given else []
+    texts = [example.text_a, example.text_b or ""][: 1 + is_pair]
+    table.writerow([name, label, *given, *others, *texts])
+  return text.getvalue()
 
 
 def write_predictions(
@@ -62,17 +95,10 @@ def write_predictions(
   """
   logits = np.reshape(list(logits), [-1, label_type.num_outputs])
   probabilities = np.asarray(label_type.probabilities(logits))
-  text = io.StringIO()
-  table = table_writer(text)
-  table.writerow(header(label_type))
-  for example, row in zip(examples, probabilities, strict=True):
-    table.writerow(table_row(label_type, example.guid, row))
+  table = predictions_table(label_type, list(examples), probabilities)
   results = ["\t".join(map(str, row)) + "\n" for row in probabilities]
   predictions = label_type.predictions(probabilities).tolist()
-  named = {
-    "test_results": "".join(results),
-    "test_predictions": text.getvalue(),
-  }
+  named = {"test_results": "".join(results), "test_predictions": table}
   contents = {
     os.path.join(output_dir, f"{name}{suffix}.tsv"): content
     for name, content in named.items()
@@ -89,7 +115,7 @@ def answer_file(model: LoadedModel, path: str, writer: TextIO) -> None:
     UserError: the file is a table, or a line is wrong; see `answer_lines`.
   """
   name = path.lower().removesuffix(".gz")
-  if name.endswith((".csv", ".json", ".jsonl")):
+  if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
     raise UserError(
       f"--predict_file={path} would be read as lines of text; pass a table as "
       f"--test_file, with --task_name=custom and --do_predict"

@@ -23,13 +23,13 @@ from bert import layers
 import modeling
 from bert import variables
 from bert.training import estimator, inputs, record_files
+from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
   EPSILON,
   Evaluation,
   Outputs,
   RowSet,
   Task,
-  model_fn_builder_of,
   weighted_mean,
 )
 

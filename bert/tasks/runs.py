@@ -19,10 +19,17 @@ from bert.tasks.classification import ClassifierSettings
 from bert.tasks.examples import DataProcessor, least_length
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
-from bert.training import checkpoints, model_folder, task_file
+from bert.training import checkpoints, model_folder, run_record, task_file
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
+
+
+# Flags that a run of a trained model takes from its training by default.
+RECALLED = (
+  *("task_name", "text_a_column", "text_b_column", "label_column"),
+  *("header", "delimiter"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,6 +213,27 @@ def make_task(
     # A processor of a user's own may mix single texts and pairs.
     trained_on_pairs=on_pairs if task else None,
   )
+
+
+def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
+  """How the data of a trained classifier were read: flags of its training.
+
+  Args:
+    output_dir, init_checkpoint: where the model that a command uses may be.
+
+  Returns:
+    The values of RECALLED, as far as the flags.json of the model has them.
+  """
+  folder = output_dir
+  if not (folder and model_folder.is_finished(folder)):
+    folder = model_folder.weights_folder(folder, init_checkpoint)
+  if not (folder and read_trained(folder)):
+    return {}
+  flags = (run_record.read_record(folder) or {"flags": {}})["flags"]
+  found = {name: flags[name] for name in RECALLED if name in flags}
+  if "task_name" in found:
+    found["task_name"] = [found["task_name"]]
+  return found
 
 
 def read_trained(folder: str | None) -> ClassifierSettings | None:

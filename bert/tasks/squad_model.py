@@ -36,14 +36,8 @@ from bert.tasks.squad_decoding import (
   write_answers,
 )
 from bert.training import estimator, ops, task_file
-from bert.training.task import (
-  Evaluation,
-  Field,
-  Outputs,
-  RowSet,
-  Task,
-  model_fn_builder_of,
-)
+from bert.training.model_fn import model_fn_builder_of
+from bert.training.task import Evaluation, Field, Outputs, RowSet, Task
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 

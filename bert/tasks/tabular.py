@@ -1,10 +1,11 @@
-"""Your own labeled texts, from TSV, CSV or JSON Lines files."""
+"""Your own labeled texts, from TSV, CSV, JSON Lines or Parquet files."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
@@ -51,6 +52,7 @@ class TableProcessor(DataProcessor):
       Without `id_column`, ids are row numbers, counted from 0. Only the test
       file needs to have this column.
     header: whether TSV and CSV files have a header.
+    delimiter: what separates their columns; see `read_table`.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set without a `dev_file`.
     split_seed: selects the rows of that development set.
@@ -75,6 +77,7 @@ class TableProcessor(DataProcessor):
   label_column: str | int = "label"
   id_column: str | int | None = None
   header: bool = True
+  delimiter: str | None = None
   kind: str = Classification.kind
   dev_fraction: float = 0.1
   split_seed: int = 1
@@ -166,7 +169,7 @@ class TableProcessor(DataProcessor):
   def _read(self, set_type):
     """The InputExamples of a file."""
     if set_type not in self._cache:
-      table = read_table(self._path(set_type), self.header)
+      table = read_table(self._path(set_type), self.header, self.delimiter)
       if table.names and not self.header:
         logging.warning(
           "--header=False is not used for %s, whose objects name the columns; "
@@ -239,10 +242,14 @@ class TableProcessor(DataProcessor):
       for field, flag, index in columns:
         fields[field] = self._field(field, row[index], f"{where}: {flag}")
       examples.append(InputExample(**fields))
-    empty = [e.where for e in examples if not e.text_a.strip()]
+    is_empty = [
+      not all(text is None or text.strip() for text in (e.text_a, e.text_b))
+      for e in examples
+    ]
+    empty = [e.where for e in itertools.compress(examples, is_empty)]
     if empty:
       logging.warning(
-        "%s: the text of %d of %s is empty, starting with %s",
+        "%s: a text of %d of %s is empty, starting with %s",
         table.path,
         len(empty),
         plural(len(examples), "row"),
@@ -256,7 +263,11 @@ class TableProcessor(DataProcessor):
     is_list = several and isinstance(value, list)
     parts = [_plain(part) for part in (value if is_list else [value])]
     if None in parts:
-      shown = "missing" if value is None else shortened(json.dumps(value))
+      shown = (
+        "missing"
+        if value is None
+        else shortened(json.dumps(value, default=str))
+      )
       accepted = "text, a number, true or false"
       if several:
         accepted += ", or a list of them"

@@ -47,7 +47,7 @@ class Sentence(NamedTuple):
 
 
 def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
-  """The sentences of a CoNLL file (.txt or any other name) or of a .jsonl file.
+  """The sentences of a CoNLL file (any name), or of a .jsonl or .parquet file.
 
   Args:
     path: the file, or a gzip file (.gz) of it.
@@ -62,8 +62,8 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
       f"{path}: words must be in the first column, but .conllu has them in the "
       f"second; write a .txt file with two columns, word and tag"
     )
-  is_json = name.endswith((".jsonl", ".json"))
-  read = _read_json_lines if is_json else _read_columns
+  is_table = name.endswith((".jsonl", ".json", ".parquet"))
+  read = _read_table if is_table else _read_columns
   sentences = list(read(path, is_labeled))
   if not sentences:
     raise UserError(
@@ -165,8 +165,8 @@ def _check_columns(where, line, top, is_labeled):
     raise UserError(f"{where}: a column is empty; add the word and its label")
 
 
-def _read_json_lines(path, is_labeled):
-  """Yields the sentences of a JSON Lines file."""
+def _read_table(path, is_labeled):
+  """Yields the sentences of a JSON Lines or Parquet file."""
   names = {}
   for where, row in tables.read_table(path).named_rows():
     words = row.get("tokens")

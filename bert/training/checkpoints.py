@@ -30,7 +30,7 @@ from absl import logging
 from bert import variables
 from bert.errors import UserError, plural
 from bert.data import downloads, files
-from bert.training import huggingface_weights
+from bert.training import folder_lock, huggingface_weights
 
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
 # and at its end the weights alone under the name that released models have.
@@ -450,10 +450,12 @@ def write_checkpoint(
     tensors: dict from name to tensor or variable.
 
   Raises:
-    UserError: the disk is full, or the folder cannot be written to.
+    UserError: the disk is full, or the folder cannot be written to, or it was
+      moved while this process has locked it.
   """
   if not files.writes(prefix):
     return
+  folder_lock.check_not_moved(os.path.dirname(prefix))
   names = sorted(tensors)
   values = [tf.convert_to_tensor(tensors[name]) for name in names]
   partial = prefix + files.PARTIAL

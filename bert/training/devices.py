@@ -8,43 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
 
 from bert.errors import UserError, first_line, shortened
 from bert.data import files
-from bert.training import input_service
-from bert.training.cluster import Cluster, await_workers, connect
+from bert.training import termination
+from bert.training.cluster import Cluster
 
 
 class LostWorkerError(UserError):
   """Another host, or the TPU, has stopped; all must be started again."""
 
   status = 75  # EX_TEMPFAIL of sysexits.h: trying again may help.
-
-
-class Tpu(NamedTuple):
-  """Where a TPU is.
-
-  Attributes:
-    name: its name or `grpc://` address; the local one when None or "local".
-    zone, project: where to look up the name.
-    cores: number of cores that it must have; None for any.
-  """
-
-  name: str | None = None
-  zone: str | None = None
-  project: str | None = None
-  cores: int | None = None
 
 
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
@@ -88,10 +70,7 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
 
 @functools.cache
 def make_strategy(
-  kind: str,
-  tpu: Tpu | None = None,
-  cluster: Cluster | None = None,
-  worker_timeout: float = 600.0,
+  kind: str, cluster: Cluster | None = None, worker_timeout: float = 600.0
 ) -> tf.distribute.Strategy | None:
   """The strategy of this process; None for one device.
 
@@ -100,15 +79,15 @@ def make_strategy(
 
   Args:
     kind: what `choose` returned.
-    tpu: the Tpu, for "tpu".
     cluster: the Cluster of TF_CONFIG, for "multi_worker".
-    worker_timeout: seconds to wait for the other hosts or the TPU.
+    worker_timeout: seconds to wait for the other hosts. After that, the process
+      ends.
 
   Raises:
-    UserError: there is no such TPU, or a host does not come.
+    UserError: there is no TPU.
   """
   if kind == "tpu":
-    return _make_tpu_strategy(tpu or Tpu(), worker_timeout)
+    return _make_tpu_strategy()
   if kind == "multi_worker":
     return _make_multi_worker_strategy(cluster, worker_timeout)
   if kind == "auto" and len(tf.config.list_physical_devices("GPU")) > 1:
@@ -121,61 +100,18 @@ def make_strategy(
   return None
 
 
-def _make_tpu_strategy(tpu, timeout):
-  resolver = _find_tpu(tpu)
+def _make_tpu_strategy():
   tf.get_logger().setLevel("WARNING")  # It logs its initialization.
   try:
-    # TensorFlow would wait for it without end.
-    if _reach_tpu(resolver, time.monotonic() + timeout):
-      # While Python waits for the result of an operation that has only been
-      # sent, no other thread can compute a batch: both would wait forever.
-      os.environ["TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE"] = "false"
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
-  except (tf.errors.OpError, OSError, ValueError, RuntimeError) as error:
-    raise _no_tpu(tpu, error) from error
-  strategy = tf.distribute.TPUStrategy(resolver)
-  found = strategy.num_replicas_in_sync
-  if tpu.cores not in (None, found):
+  except (tf.errors.OpError, ValueError, RuntimeError) as error:
     raise UserError(
-      f"--num_tpu_cores={tpu.cores}: the TPU has {found} cores; pass that, or "
-      f"omit it"
-    )
-  return strategy
-
-
-def _find_tpu(tpu):
-  """A cluster resolver for a TPU."""
-  try:
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-      tpu.name or "local", zone=tpu.zone, project=tpu.project
-    )
-    resolver.master()
-  except Exception as error:  # Google's client has errors of its own.
-    raise _no_tpu(tpu, error) from error
-  return resolver
-
-
-def _no_tpu(tpu, error):
-  return UserError(
-    f"no TPU at {tpu.name or 'local'} ({shortened(first_line(error))}); check "
-    f"--tpu_name, or omit --use_tpu and --distribution_strategy=tpu"
-  )
-
-
-def _reach_tpu(resolver, deadline):
-  """This machine's address as the TPU sees it; None if the TPU is local."""
-  address = re.fullmatch(r"grpc://\[?(.+?)\]?:(\d+)", resolver.master() or "")
-  if not address:
-    return None
-  with connect(address[1], int(address[2]), deadline) as connection:
-    return connection.getsockname()[0]
-
-
-@functools.cache
-def _address_of_inputs(strategy):
-  """Where TPU hosts read their input; None if they are in this process."""
-  return _reach_tpu(strategy.cluster_resolver, time.monotonic() + 60)
+      f"this machine has no TPU ({shortened(first_line(error))}); omit "
+      f"--use_tpu and --distribution_strategy=tpu"
+    ) from error
+  return tf.distribute.TPUStrategy(resolver)
 
 
 # Several hosts.
@@ -188,10 +124,10 @@ def _make_multi_worker_strategy(cluster, timeout):
     cluster.tasks[cluster.index][0],
     len(cluster.tasks),
   )
-  await_workers(cluster, timeout)
   handler = signal.getsignal(signal.SIGTERM)
   tf.get_logger().setLevel("WARNING")  # It logs each collective operation.
-  strategy = tf.distribute.MultiWorkerMirroredStrategy()
+  with _end_after(timeout):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
   if (
     handler is not None
     and threading.current_thread() is threading.main_thread()
@@ -205,6 +141,21 @@ def _make_multi_worker_strategy(cluster, timeout):
     if logging.get_verbosity() == logging.INFO:
       logging.set_verbosity(logging.WARNING)
   return strategy
+
+
+@contextlib.contextmanager
+def _end_after(seconds):
+  """Ends this process if what is inside takes longer.
+
+  TensorFlow waits for other hosts without end, and lets no other thread run.
+  """
+  can_end = threading.current_thread() is threading.main_thread()
+  with termination.default_handlers() if can_end else contextlib.nullcontext():
+    if can_end:
+      signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+    yield
+    if can_end:
+      signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @functools.cache
@@ -249,51 +200,33 @@ def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return dataset.apply(tf.data.experimental.assert_cardinality(count))
 
 
+def is_endless(
+  dataset: tf.data.Dataset | tf.distribute.DistributedDataset,
+) -> bool:
+  """Whether a dataset is marked as `endless`."""
+  count = dataset.cardinality
+  count = count() if callable(count) else count
+  return bool(count == tf.data.INFINITE_CARDINALITY)
+
+
 def distribute(
-  strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, batch_size: int
+  strategy: tf.distribute.Strategy, dataset: tf.data.Dataset
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
   """Batches of features for `strategy.run`.
 
   Every host reads all batches, so that they are cut to one length. On a TPU,
-  each core receives its rows; the hosts of one that is not local read them from
-  this process. Other replicas receive the whole batch, and take their `share`:
-  TensorFlow starts a thread that tunes any input that it divides among devices,
-  and waits for it, up to a minute, when the input is deleted.
+  each core receives its rows. Other replicas receive the whole batch, and take
+  their `share`: TensorFlow starts a thread that tunes any input that it divides
+  among devices, and waits for it, up to a minute, when the input is deleted.
 
   Args:
     strategy: the strategy.
     dataset: dicts of tensors [B, ...], the same on all hosts. A host with fewer
       batches would leave the others waiting.
-    batch_size: B; on a TPU, a multiple of the number of cores.
   """
   if not is_tpu(strategy):
     return dataset
-  own_address = _address_of_inputs(strategy)
-  if not own_address:
-    return strategy.experimental_distribute_dataset(dataset)
-  is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-  read = input_service.serve(dataset, own_address)
-
-  def of_host(context):
-    replicas = context.num_replicas_in_sync
-    count, rows = (
-      replicas // context.num_input_pipelines,
-      batch_size // replicas,
-    )
-    first = context.input_pipeline_id * count
-    ends = [(n * rows, (n + 1) * rows) for n in range(first, first + count)]
-
-    @tf.autograph.experimental.do_not_convert
-    def shares(batch):
-      return tf.data.Dataset.from_tensor_slices(
-        {name: tf.stack([x[i:j] for i, j in ends]) for name, x in batch.items()}
-      )
-
-    found = read().flat_map(shares)
-    # A `flat_map` forgets that a dataset has no end.
-    return endless(found) if is_endless else found
-
-  return strategy.distribute_datasets_from_function(of_host)
+  return strategy.experimental_distribute_dataset(dataset)
 
 
 def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

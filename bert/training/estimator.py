@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import kernels
 from bert import variables
 from bert.errors import UserError
 from bert.data import files
@@ -31,51 +29,16 @@ from bert.training import checkpoints, devices, folder_lock, summaries
 from bert.training.checkpoint_writer import CheckpointWriter
 from bert.training.failed_batch import write_failed_batch
 from bert.training.inputs import InputFn
+from bert.training.programs import EstimatorSpec as EstimatorSpec
+from bert.training.programs import ModeKeys, ModelFn, Programs
 from bert.training.termination import DeferredTermination, raise_if_signaled
 
 # Seconds that a call of the device may take. SIGTERM waits for its end, and a
 # cluster may leave half a minute for that and the checkpoint.
-_LOOP_SECONDS = 10.0
+_CALL_SECONDS = 10.0
 
 # The length of batches varies, so `time_steps` takes several, for this long.
 _TIMED_SECONDS = 5.0
-
-
-class ModeKeys:
-  """What a `model_fn` is called for."""
-
-  TRAIN = "train"
-  EVAL = "eval"
-  PREDICT = "infer"
-
-
-@dataclasses.dataclass
-class EstimatorSpec:
-  """What a `model_fn` returns.
-
-  Attributes:
-    mode: a ModeKeys value.
-    loss: scalar, for TRAIN, and for EVAL if there are labels: the mean over
-      the rows of the batch; in EVAL over the real rows.
-    train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
-      in a tf.function, the control dependencies of the update suffice.
-    logged: dict of scalars for the log line and TensorBoard; for TRAIN.
-    eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
-      each tensor [B, ...] of the dict by keyword, as an array over all real
-      rows in input order, and returns a dict of numbers.
-    predictions: dict of tensors [B, ...]; for EVAL and PREDICT.
-    loss_terms: (sum, weight) pairs of scalars, for EVAL, if the loss is the sum
-      of their quotients. Of several replicas, each number is summed first, so
-      that the loss is that of the whole batch.
-  """
-
-  mode: str
-  loss: tf.Tensor | None = None
-  train_op: object = None
-  logged: dict = dataclasses.field(default_factory=dict)
-  eval_metrics: tuple[Callable[..., dict], dict] | None = None
-  predictions: dict | None = None
-  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
 
 
 @dataclasses.dataclass
@@ -132,20 +95,17 @@ class Estimator:
   """
 
   def __init__(
-    self,
-    model_fn: Callable[..., EstimatorSpec],
-    config: RunConfig,
-    params: Mapping | None = None,
+    self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
   ):
     variables.check_eager()
-    self._model_fn = model_fn
     self._config = config
     self._params = dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
     self.summaries = summaries.Summaries(config.model_dir)
-    self._programs = {}
-    self._metric_fn, self._metric_names = None, ()
+    self._programs = Programs(
+      model_fn, self._params, self._store, self._strategy, config.use_xla
+    )
     self._is_initialization_logged = False
     self._takes_all_weights = False  # Those of a checkpoint.
     files.makedirs(config.model_dir)
@@ -260,14 +220,10 @@ class Estimator:
     with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
       self._remove_leftovers(step)
-
-      def evaluates(step):
-        last = step >= max_steps
-        due = eval_steps > 0 and step % eval_steps == 0
-        return evaluate is not None and (last or due)
-
-      reason = evaluate(step) if step and evaluates(step) else None
-      if step >= max_steps:
+      is_over = step >= max_steps
+      is_due = is_over or (eval_steps and step % eval_steps == 0)
+      reason = evaluate(step) if evaluate and step and is_due else None
+      if is_over:
         logging.info(
           "Nothing left to train: %d of %d steps are done", step, max_steps
         )
@@ -276,100 +232,94 @@ class Estimator:
       else:
         if before_updates:
           before_updates()
-        self._run_steps(input_fn, batch_size, max_steps, evaluate, evaluates)
+        self._run_steps(input_fn, batch_size, max_steps, evaluate, eval_steps)
 
-  def _run_steps(self, input_fn, batch_size, max_steps, evaluate, evaluates):
-    """Makes the remaining updates; `evaluates` says after which to evaluate."""
-    first_step = step = self._step
-    dataset = self._dataset(
-      input_fn, batch_size, seed=self._config.seed, first_step=first_step
-    )
+  def _run_steps(self, input_fn, batch_size, max_steps, evaluate, eval_steps):
+    """The training loop."""
+    config, step = self._config, self._step
+    reason, is_terminated = None, False
+    periods = [config.log_steps, config.save_checkpoints_steps]
+    periods += [eval_steps] if evaluate and eval_steps else []
+    updates = self._updates(input_fn, batch_size, step, max_steps, periods)
     progress = summaries.Progress(step, max_steps, batch_size, self.summaries)
-
-    def saves(step):
-      is_due = step % self._config.save_checkpoints_steps == 0
-      return is_due or step == max_steps or evaluates(step)
-
-    def logs(step):
-      return saves(step) or step % self._config.log_steps == 0
-
-    loops = self._loops(dataset, step, max_steps, logs)
-
-    def log():
-      self._check_loss(progress, input_fn, batch_size)
-      progress.log()
-      writer.check()
-
     with (
       contextlib.closing(progress),
       DeferredTermination() as termination,
-      self._checkpoint_writer() as writer,
+      CheckpointWriter(config.model_dir, config.keep_checkpoint_max) as writer,
     ):
-      for step, results in _with_user_errors(loops):
-        progress.add(results)
+      for scalars, is_last in _with_user_errors(updates):
+        step += progress.add(scalars)
         self._log_initialization_once()
-        is_terminated = any(
-          devices.exchange(self._strategy, termination.is_pending)
+        is_terminated = self._is_terminated(termination)
+        end = is_last or is_terminated
+        evaluates = evaluate and (
+          is_last or (eval_steps and step % eval_steps == 0)
         )
-        if is_terminated:  # Perhaps the signal has come to another host.
-          termination.is_pending = True
-        if logs(step) or is_terminated:
-          log()
-        if saves(step) or is_terminated:
+        saves = end or evaluates or step % config.save_checkpoints_steps == 0
+        if saves or step % config.log_steps == 0:
+          self._check_loss(progress, input_fn, batch_size)
+          progress.log()
+          writer.check()
+        if saves:
           self._save(step, writer)
-          progress.restart_clock()
-        if is_terminated or evaluates(step):
+        if end or evaluates:
           writer.wait()
         if is_terminated:
-          _log_stop("Stopped", step, max_steps, "SIGTERM")
-          devices.await_hosts(self._strategy)
-          return
-        if evaluates(step):
+          reason = "SIGTERM"
+        elif evaluates:
           with termination.suspended():
             reason = evaluate(step)
-          if reason and step < max_steps:
-            _log_stop("Stopped", step, max_steps, reason)
-            return
+        if saves:
           progress.restart_clock()
-      if first_step < step < max_steps:
-        log()
-        self._save(step, writer)
-        writer.wait()
-        if evaluate is not None and not evaluates(step):
-          evaluate(step)
-
-  def _loops(self, dataset, step, max_steps, ends):
-    """Makes the updates after `step`, until the input ends.
-
-    Yields the number of updates after each loop, and dicts of scalars [n] of
-    its n updates. `ends` says after which updates a loop must end.
-    """
-    run = self._compile_loop(dataset)
-    most, first_step = self._config.iterations_per_loop, step
-    while step < max_steps:
-      asked = next((n for n in range(1, most) if ends(step + n)), most)
-      if step == first_step:
-        asked = 1  # Its time, with compilation, is logged.
-      start = time.perf_counter()
-      results = run(asked)
-      made = results["loss"].shape[0]
-      step += made
-      if made and self._config.iterations_per_loop > 1:
-        results["loss"].numpy()  # Waits for the loop to end.
-        most = self._longest_loop(made, time.perf_counter() - start)
-      if made:
-        yield step, results
-      if made < asked:
-        if not step:
-          raise UserError("there is no row to train on")
+        if end or reason:
+          break
+      if reason and (is_terminated or step < max_steps):
+        _log_stop("Stopped", step, max_steps, reason)
+      elif step < max_steps:
         logging.info("The input ended after step %d of %d", step, max_steps)
-        return
+      if is_terminated:
+        devices.await_hosts(self._strategy)
 
-  def _longest_loop(self, count, seconds):
-    """Most updates of a loop, by the time that a loop of `count` took."""
-    in_time = int(_LOOP_SECONDS * count / seconds)
-    most = max(1, min(self._config.iterations_per_loop, in_time))
-    return min(devices.exchange(self._strategy, most))  # All hosts must agree.
+  def _updates(self, input_fn, batch_size, step, max_steps, periods):
+    """Makes the updates after `step`.
+
+    Yields dicts of the scalars [n] of n updates, and whether they are the last.
+    Groups of several updates, which an endless input allows, end after each
+    multiple of the `periods`.
+    """
+    dataset = self._dataset(
+      input_fn, batch_size, seed=self._config.seed, first_step=step
+    )
+    most = self._config.iterations_per_loop
+    if most > 1 and devices.is_endless(dataset):
+      run, size = self._programs.loop(dataset), 1
+      while step < max_steps:
+        start = time.perf_counter()
+        scalars = run(size)
+        scalars["loss"].numpy()  # Waits for the end of the call.
+        seconds = (time.perf_counter() - start) / size
+        step += size
+        yield scalars, step == max_steps
+        size = max(1, min(most, int(_CALL_SECONDS / seconds)))
+        size = min(devices.exchange(self._strategy, size))  # All hosts agree.
+        size = min(size, max_steps - step, *(n - step % n for n in periods))
+      return
+    program = self._programs.get(ModeKeys.TRAIN, dataset.element_spec)
+    batches = iter(dataset)
+    batch = next(batches, None)
+    if batch is None and not step:
+      raise UserError("there is no row to train on")
+    while batch is not None:
+      scalars = {n: x[tf.newaxis] for n, x in program(batch).items()}
+      step += 1
+      batch = next(batches, None) if step < max_steps else None
+      yield scalars, batch is None
+
+  def _is_terminated(self, termination):
+    """Whether SIGTERM has come to this host or another one."""
+    if any(devices.exchange(self._strategy, termination.is_pending)):
+      termination.is_pending = True
+    return termination.is_pending
 
   def _check_loss(self, progress, input_fn, batch_size):
     """Raises UserError, and writes a batch, if a step failed."""
@@ -410,50 +360,23 @@ class Estimator:
       )
       return devices.endless(batches)
 
-    run = self._compile_loop(
-      self._dataset(twice, batch_size, seed=self._config.seed)
-    )
-    run(1)
+    dataset = self._dataset(twice, batch_size, seed=self._config.seed)
+    step = self._programs.get(ModeKeys.TRAIN, dataset.element_spec)
+    batches = iter(dataset)
+    step(next(batches))
     seconds = []
     for index in range(count):
       if index >= 3 and sum(seconds) > _TIMED_SECONDS:
         break
       if index:
-        run(1)
+        step(next(batches))
       start = time.perf_counter()
-      run(1)["loss"].numpy()
+      step(next(batches))["loss"].numpy()
       seconds.append(time.perf_counter() - start)
     return seconds
 
-  def trace(
-    self,
-    model_fn: Callable[..., EstimatorSpec],
-    features: Mapping[str, tf.TensorSpec],
-  ) -> tf.Graph:
-    """The graph of a training step of a model_fn with this model's weights.
-
-    Functions are inlined, so the graph contains all operations.
-
-    Args:
-      model_fn: see the class.
-      features: specs of the batch of one replica.
-    """
-
-    fuses = self._fuses(ModeKeys.TRAIN, features)
-
-    def step(features):
-      with self._store, kernels.enabled(fuses):
-        return model_fn(features, None, ModeKeys.TRAIN, self._params).loss
-
-    @tf.function(autograph=False)
-    def run(features):
-      return self._strategy.run(step, args=(features,))
-
-    with self._strategy.scope(), _functions_traced_in_place():
-      return run.get_concrete_function(features).graph
-
   def retrace(self) -> None:
-    """Makes the next call trace the model_fn again, as it has changed."""
+    """Makes the next call of each mode compile the model_fn again."""
     self._programs.clear()
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
@@ -478,9 +401,11 @@ class Estimator:
     if not rows:
       raise UserError("there is no row to evaluate on")
     results = {}
-    if self._metric_fn:
-      arrays = {n: _stack([r[n] for r in rows]) for n in self._metric_names}
-      results |= self._metric_fn(**arrays)
+    if self._programs.metric_fn:
+      arrays = {
+        n: _stack([r[n] for r in rows]) for n in self._programs.metric_names
+      }
+      results |= self._programs.metric_fn(**arrays)
     if "batch_loss" in rows[0]:
       losses = [row["batch_loss"] for row in rows]
       results["loss"] = float(np.mean(losses, dtype=np.float64))
@@ -508,7 +433,7 @@ class Estimator:
         that they come from lacks some.
     """
     dataset = self._dataset(input_fn, batch_size)
-    program = self._program(mode, dataset)
+    program = self._programs.get(mode, dataset.element_spec)
     self._check_has_weights()
     waiting = {}
     due = 0
@@ -549,7 +474,7 @@ class Estimator:
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
     dataset = input_fn(self._input_params(batch_size, **params))
-    return devices.distribute(self._strategy, dataset, batch_size)
+    return devices.distribute(self._strategy, dataset)
 
   def _input_params(self, batch_size, **params):
     return {
@@ -560,125 +485,6 @@ class Estimator:
       "rounds_lengths": self._config.rounds_lengths,
       "fill_batches": self._strategy.num_replicas_in_sync > 1,
     }
-
-  def _program(self, mode, dataset):
-    """The compiled step of a mode for the batches of a dataset."""
-    key = (mode, tuple(sorted(dataset.element_spec.items())))
-    if key not in self._programs:
-      self._programs[key] = self._compile(mode, dataset.element_spec)
-    return self._programs[key]
-
-  def _compile(self, mode, element_spec):
-    """A mode's step for each replica, as one program.
-
-    Its signature is the dataset's: where lengths vary there, one trace serves
-    all of them; otherwise every shape is static.
-    """
-    trains = mode == ModeKeys.TRAIN
-    fuses = self._fuses(mode, element_spec)
-
-    def step(features):
-      compiled, is_forward = kernels.enabled(fuses), not trains
-      with self._store, compiled, kernels.forward_only(is_forward):
-        spec = self._model_fn(features, None, mode, self._params)
-      if trains:
-        return {"loss": spec.loss, **spec.logged}
-      row = {name: features[name] for name in ("row_index", "is_real_example")}
-      if mode == ModeKeys.EVAL:
-        self._metric_fn, evaluated = spec.eval_metrics or (None, {})
-        self._metric_names = tuple(evaluated)
-        if spec.loss is not None:
-          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
-        for index, pair in enumerate(spec.loss_terms):
-          row |= zip(_names_of_term(index), pair, strict=True)
-        row |= evaluated
-      return {**(spec.predictions or {}), **row}
-
-    compute = step
-    if self._uses_xla(mode, element_spec):
-      compute = tf.function(step, jit_compile=True, autograph=False)
-
-    def replica_step(features):
-      if not devices.is_tpu(self._strategy):  # There, batches are divided.
-        features = devices.share(features)
-      # Given `compute` itself, a strategy would compile all replicas as one.
-      return devices.gather(compute(features))
-
-    @tf.function(autograph=False, input_signature=[element_spec])
-    def run(features):
-      results = self._strategy.run(replica_step, args=(features,))
-      return _add_up_loss(devices.merge(self._strategy, results))
-
-    with self._strategy.scope():
-      # To call `run` itself for one model after the other looks like repeated
-      # tracing to TensorFlow, which then warns.
-      return run.get_concrete_function()
-
-  def _fuses(self, mode, element_spec):
-    """Whether activations are compiled, as programs of their own."""
-    # An evaluation has too few batches of each shape to repay compilation.
-    if mode == ModeKeys.EVAL or self._uses_xla(mode, element_spec):
-      return False
-    return devices.is_one_cpu(self._strategy)
-
-  def _uses_xla(self, mode, element_spec):
-    """Whether to compile a mode's step; a TPU compiles every step by itself."""
-    if devices.is_tpu(self._strategy):
-      return False
-    if mode == ModeKeys.TRAIN and self._strategy.num_replicas_in_sync > 1:
-      return False  # XLA cannot compile the sum over replicas.
-    if self._config.use_xla is not None:
-      return self._config.use_xla
-    specs = tf.nest.flatten(element_spec, expand_composites=True)
-    is_static = all(spec.shape.is_fully_defined() for spec in specs)
-    return is_static and bool(tf.config.list_logical_devices("GPU"))
-
-  def _compile_loop(self, dataset):
-    """A function from a number of updates to the scalars [n] of each.
-
-    It makes them in one call of the device, or fewer if the input ends.
-    """
-    step, batches = self._program(ModeKeys.TRAIN, dataset), iter(dataset)
-    specs = step.structured_outputs
-
-    def update_once(count):
-      del count  # It is 1.
-      for batch in batches:
-        return {name: x[tf.newaxis] for name, x in step(batch).items()}
-      return {"loss": tf.zeros([0])}
-
-    if self._config.iterations_per_loop == 1:
-      return update_once  # TensorFlow optimizes a step in a loop a second time.
-
-    def next_batch(is_wanted):
-      return tf.cond(
-        is_wanted,
-        batches.get_next_as_optional,
-        lambda: tf.experimental.Optional.empty(dataset.element_spec),
-      )
-
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
-    def loop(count):
-      def body(index, batch, scalars):
-        found = step(batch.get_value())
-        scalars = {n: scalars[n].write(index, found[n]) for n in scalars}
-        return index + 1, next_batch(index + 1 < count), scalars
-
-      scalars = {
-        name: tf.TensorArray(spec.dtype, 0, dynamic_size=True, element_shape=[])
-        for name, spec in specs.items()
-      }
-      *_, scalars = tf.while_loop(
-        lambda index, batch, _: batch.has_value(),
-        body,
-        (tf.constant(0), next_batch(count > 0), scalars),
-        parallel_iterations=1,
-      )
-      return {name: array.stack() for name, array in scalars.items()}
-
-    with self._strategy.scope():
-      run = loop.get_concrete_function()
-    return lambda count: run(tf.constant(count))
 
   def _remove_leftovers(self, step):
     """Cleans up after an interrupted run."""
@@ -700,10 +506,6 @@ class Estimator:
       checkpoints.log_initialization(self._store)
       self._is_initialization_logged = True
 
-  def _checkpoint_writer(self):
-    keep_max = self._config.keep_checkpoint_max
-    return CheckpointWriter(self._config.model_dir, keep_max)
-
   def _save(self, step, writer):
     if self._step != step:
       raise RuntimeError(
@@ -714,36 +516,6 @@ class Estimator:
       return
     writer.save(step, dict(self._store.items()))
     self.summaries.flush()
-
-
-@contextlib.contextmanager
-def _functions_traced_in_place():
-  """Traces a `tf.function` that another one calls as a part of its caller."""
-  before = tf.config.functions_run_eagerly()
-  tf.config.run_functions_eagerly(True)
-  try:
-    yield
-  finally:
-    tf.config.run_functions_eagerly(before)
-
-
-def _names_of_term(index):
-  """The names that a step gives to the numbers of a loss term."""
-  return f"loss sum {index}", f"loss weight {index}"
-
-
-def _add_up_loss(results):
-  """Results with the loss of the terms among them, averaged over replicas."""
-  total = 0.0
-  for index in itertools.count():
-    terms = [results.pop(n) for n in _names_of_term(index) if n in results]
-    if not terms:
-      break
-    total += tf.math.divide_no_nan(*terms)
-  if index:
-    loss = tf.fill(tf.shape(results["row_index"]), total)
-    results["batch_loss"] = loss
-  return results
 
 
 def _log_stop(what, step, max_steps, reason):

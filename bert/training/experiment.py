@@ -48,7 +48,8 @@ from bert.training import (
 from bert.training.distillation import Distillation
 from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
-from bert.training.task import RowSet, Task, build_model_fn
+from bert.training.model_fn import build_model_fn
+from bert.training.task import RowSet, Task
 
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -85,9 +86,7 @@ class Experiment:
     self._task = task
     self._model_files = model
     self._settings = settings
-    path = os.path.join(settings.output_dir, task_file.NAME)
-    if settings.calibrate and not (settings.do_train or files.exists(path)):
-      raise UserError(f"--calibrate: there is no {path}; add --do_train")
+    self._check_calibration()
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
@@ -115,6 +114,17 @@ class Experiment:
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
+
+  def _check_calibration(self):
+    """Raises UserError if --calibrate needs what the run does not have."""
+    settings, task = self._settings, self._task
+    if not (settings.calibrate and "dev" in settings.splits):
+      return
+    if not task.labels:
+      raise UserError(f"--calibrate: {task.name} has no labels; omit it")
+    path = os.path.join(settings.output_dir, task_file.NAME)
+    if not (settings.do_train or files.exists(path)):
+      raise UserError(f"--calibrate: there is no {path}; add --do_train")
 
   def _load_teacher(self):
     """The Teacher of the training, or None."""
@@ -188,7 +198,7 @@ class Experiment:
       self._make_row_sets()
       model = self._build_estimator()
       self._train_or_load(model)
-      if settings.calibrate:
+      if settings.calibrate and "dev" in settings.splits:
         self._calibrate(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
       evaluations, results = [], {}
@@ -314,22 +324,9 @@ class Experiment:
     """Number of examples to train on, with those that have no label."""
     return len(examples) + len(self._teacher.unlabeled if self._teacher else ())
 
-  def _build_model_fn(self, update, gradient_checkpointing):
-    settings = self._settings
-    return build_model_fn(
-      self._task,
-      self._model_files.config,
-      settings.init_checkpoint,
-      update,
-      use_one_hot_embeddings=settings.use_tpu,
-      precision=settings.precision,
-      gradient_checkpointing=gradient_checkpointing,
-      kept_rows=self._kept_rows,
-    )
-
   def _build_estimator(self):
     settings = self._settings
-    self._update = None
+    update = None
     if settings.do_train:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
@@ -339,11 +336,19 @@ class Experiment:
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_hidden_layers
-      self._update = settings.make_optimization(steps, num_layers)
-    model_fn = self._build_model_fn(
-      self._update, settings.gradient_checkpointing
+      update = settings.make_optimization(steps, num_layers)
+    self._make_model_fn = functools.partial(
+      build_model_fn,
+      self._task,
+      self._model_files.config,
+      settings.init_checkpoint,
+      update,
+      settings.use_tpu,
+      settings.precision,
+      settings.gradient_checkpointing,
+      self._kept_rows,
     )
-    return estimator.Estimator(model_fn, settings.run_config())
+    return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
   def _train_or_load(self, model):
     """Trains the model, or loads the finished or best one of a training."""
@@ -552,75 +557,48 @@ class Experiment:
       for dev in self._row_sets.get("dev") or ():
         if not self._task.finds_duplicates:
           data_checks.log_overlap(rows, dev)
-      memory.reset_peak()
-      process, available = memory.used_bytes(), memory.available_bytes()
-      earlier_peak = memory.peak_bytes()
-      model = self._build_estimator()
-      found = self._predict_memory(model, process)
-      if available is not None:
-        found = dataclasses.replace(found, limit=process + available)
-      # All hosts make a step, or none.
-      if not all(devices.exchange(self._settings.strategy, found.fits)):
-        if found.fits:
-          logging.warning("Another host lacks memory, so no step is measured")
-        return found
-      found = self._measure(model, found)
-    if found.peak <= earlier_peak:  # That of an earlier task cannot be reset.
-      return dataclasses.replace(found, peak=None)
-    return found
+      return self._measure(rows)
 
-  def _predict_memory(self, model, process):
-    """The Plan without measurements."""
-    settings = self._settings
-    micro_batches = settings.gradient_accumulation_steps
-    size = settings.train_batch_size // settings.num_replicas // micro_batches
-    (rows,) = self._row_sets["train"]
-    params = {"batch_size": size, "pad_to_max_length": True}
-    spec = rows.input_fn(params).element_spec
-    update = dataclasses.replace(
-      self._update, gradient_accumulation_steps=1, compiles_gradients=False
-    )
-
-    def row_bytes(checkpointing):
-      model_fn = self._build_model_fn(update, checkpointing)
-      return memory.activation_bytes(model.trace(model_fn, spec)) / size
-
-    num_layers = self._model_files.config.num_hidden_layers
-    row = row_bytes(False)
-    # One layer at a time is computed again.
-    checkpointed = row_bytes(True) + row / num_layers
-    weights = model.weights
-    trained = [n for n in weights if self._update.layer_rates(n)]
-    predicted = plan.Memory(
-      process=process,
-      weights=_float32_bytes(weights.values()),
-      trained=_float32_bytes(weights[name] for name in trained),
-      row=checkpointed if settings.gradient_checkpointing else row,
-      rows=size,
-      is_accumulated=micro_batches > 1,
-    )
-    return plan.Plan(
+  def _measure(self, rows):
+    """The Plan of a training on a RowSet."""
+    settings, config = self._settings, self._model_files.config
+    process, available = memory.used_bytes(), memory.available_bytes()
+    model = self._build_estimator()
+    pads = _with(rows.input_fn, pad_to_max_length=True)
+    batch = next(iter(pads({"batch_size": 8 * settings.num_replicas})))
+    shapes = modeling.variable_shapes(config) | self._task.head_shapes(config)
+    found = plan.Plan(
       num_steps=self._num_train_steps,
       batch_size=settings.train_batch_size,
       num_devices=settings.num_replicas,
-      micro_batches=micro_batches,
-      length=spec["input_ids"].shape[-1],
-      memory=predicted,
-      checkpointed=dataclasses.replace(predicted, row=checkpointed),
+      micro_batches=settings.gradient_accumulation_steps,
+      length=batch["input_ids"].shape[-1],
+      num_parameters=sum(map(math.prod, shapes.values())),
+      peaks=plan.peaks_of_rows(
+        self._make_model_fn,
+        settings.run_config(),
+        {name: value.numpy() for name, value in batch.items()},
+        settings.train_batch_size
+        // settings.num_replicas
+        // settings.gradient_accumulation_steps,
+      ),
+      limit=None if available is None else process + available,
     )
-
-  def _measure(self, model, found):
-    """The Plan with time and memory of some steps."""
-    size, input_fn = self._settings.train_batch_size, self._train_input_fn()
+    # All hosts make a step, or none.
+    if not all(devices.exchange(settings.strategy, found.fits())):
+      if found.fits():
+        logging.warning("Another host lacks memory, so no step is measured")
+      return found
     # The peak is that of a batch whose longest row has the full length.
+    memory.reset_peak()
+    earlier = memory.peak_bytes()
+    size, input_fn = settings.train_batch_size, self._train_input_fn()
     model.time_steps(_with(input_fn, pad_to_max_length=True), size, 0)
     peak = memory.peak_bytes()
     seconds = model.time_steps(input_fn, size, 20)
+    # That of an earlier task cannot be reset.
+    peak = peak if peak > earlier else None
     return dataclasses.replace(found, seconds=tuple(seconds), peak=peak)
-
-
-def _float32_bytes(tensors):
-  return 4 * sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def _with(input_fn, **changes):

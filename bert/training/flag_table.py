@@ -15,7 +15,7 @@ from bert.training.flags import (
   PATH,
   POSITIVE,
   PROPORTION,
-  Check,
+  SHARE,
   Flag,
   at_least,
 )
@@ -150,7 +150,7 @@ _OPTIMIZER = (
        used="train"),
   Flag("layerwise_lr_decay", 1.0,
        "Each layer has this fraction of the learning rate of the layer above.",
-       check=Check("greater than 0 and at most 1", lambda x: 0 < x <= 1),
+       check=SHARE,
        used="train"),
 )
 
@@ -211,6 +211,11 @@ TRAINING = (
   *_STEP,
 )
 
+
+CALIBRATE = Flag("calibrate", False,
+                 "Fit a temperature to the development set, so that "
+                 "probabilities are the shares of correct labels. Labels do "
+                 "not change.", affects_weights=False, used="dev")
 
 # What a student learns from.
 _DISTILLATION = (

@@ -54,6 +54,7 @@ def at_least(least: float, most: float | None = None) -> Check:
 COUNT = at_least(1)
 POSITIVE = Check("greater than 0", lambda x: 0 < x < math.inf)
 FRACTION = Check("between 0 and 1", lambda x: 0 < x < 1)
+SHARE = Check("greater than 0 and at most 1", lambda x: 0 < x <= 1)
 PROPORTION = Check("between 0 and 1", lambda x: 0 <= x <= 1)
 
 

@@ -1,7 +1,7 @@
-"""A lock on the output folder of a run.
+"""A lock on the output folder of a training, an export or a conversion.
 
     with lock_folder(output_dir):
-      ...  # No other process runs in this folder.
+      ...  # No other process writes to this folder.
 
 The system releases the lock of a process that dies.
 """
@@ -14,54 +14,83 @@ from collections.abc import Iterator
 from bert.errors import UserError
 from bert.data import files
 from bert.data.files import fcntl  # None on Windows.
-from bert.training.checkpoints import user_errors
 
 LOCK_NAME = "run.lock"
 
-# Folders that this process has locked.
-_locked = set()
+# Folders that this process has locked, and what `os.stat` said of each.
+_locked = {}
 
 
 @contextlib.contextmanager
 def lock_folder(folder: str) -> Iterator[None]:
-  """Allows only one process at a time to run in an existing local folder.
+  """Allows only one process at a time to write to an existing local folder.
 
   Calls can be nested within a process. Remote folders are not locked.
 
   Raises:
-    UserError: another process has locked the folder, or it is not writable.
+    UserError: another process has locked the folder, or it is not writable, or
+      it was moved or deleted in the meantime.
   """
-  path = os.path.join(os.path.realpath(folder), LOCK_NAME)
+  real = os.path.realpath(folder)
   can_lock = fcntl and not files.is_remote(folder) and files.writes(folder)
-  if not can_lock or path in _locked:
+  if not can_lock or real in _locked:
     yield
     return
-  with _lock_file(path, folder) as file:
-    _locked.add(path)
+  path = os.path.join(real, LOCK_NAME)
+  with _lock_file(path, folder) as file, _open_folder(real) as folder_number:
+    _locked[real] = os.fstat(folder_number)
     try:
-      with user_errors(path):
-        file.truncate(0)
-        owner = f"process {os.getpid()} on {socket.gethostname()}"
-        os.write(file.fileno(), owner.encode())
+      file.truncate(0)
+      owner = f"process {os.getpid()} on {socket.gethostname()}"
+      os.write(file.fileno(), owner.encode())
       yield
+      check_not_moved(folder)
+    except (UserError, OSError):
+      check_not_moved(folder)  # It is the cause.
+      raise
     finally:
-      _locked.remove(path)
+      del _locked[real]
       with contextlib.suppress(OSError):
-        os.remove(path)
+        os.remove(LOCK_NAME, dir_fd=folder_number)  # Wherever it is now.
+
+
+def check_not_moved(folder: str) -> None:
+  """Raises UserError if a folder that is locked here has lost its name.
+
+  TensorFlow would make a new folder of this name, which lacks earlier files.
+  """
+  locked = _locked.get(os.path.realpath(folder))
+  if not locked:
+    return
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    if os.path.samestat(locked, os.stat(folder)):
+      return
+  raise UserError(
+    f"{folder} was moved or deleted while this process used it; move it back, "
+    f"and run the same command again"
+  )
+
+
+@contextlib.contextmanager
+def _open_folder(folder):
+  number = os.open(folder, os.O_RDONLY)
+  try:
+    yield number
+  finally:
+    os.close(number)
 
 
 def _lock_file(path, folder):
   """Opens and locks a file, which the process before may be deleting."""
   while True:
-    with user_errors(path):
-      file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    file = files.open_to_lock(path, folder)
     try:
       # Unlike flock's, this lock is not inherited by forked workers.
       fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
       with file:
         file.seek(0)
-        owner = file.read() or "another process"
+        owner = file.read().decode(errors="replace") or "another process"
       raise UserError(
         f"{folder} is in use by {owner}; wait for it to end, or pass another "
         f"folder"

@@ -1,4 +1,4 @@
-"""How much memory a training step takes, from its graph and by measurement."""
+"""How much memory this process has, and may have."""
 
 from __future__ import annotations
 
@@ -11,23 +11,6 @@ import sys
 
 import tensorflow as tf
 
-# Operations whose output is their input in another shape, or no copy at all.
-_ALIASES = (
-  "ExpandDims",
-  "Identity",
-  "IdentityN",
-  "PreventGradient",
-  "Reshape",
-  "Squeeze",
-  "StopGradient",
-)
-
-# Operations whose outputs exist anyway, or are a few numbers.
-_NOT_KEPT = ("Const", "Pack", "Placeholder", "ReadVariableOp", "Shape")
-
-# The prefix of the operations that `tf.gradients` adds.
-_BACKWARD = "gradients"
-
 # Of versions 2 and 1 of Linux's control groups: the folder, how the line of the
 # memory's group in /proc/self/cgroup begins, and the names of limit, usage and
 # unused files.
@@ -39,33 +22,6 @@ _CONTROL_GROUPS = (
     "limit_in_bytes usage_in_bytes total_inactive_file",
   ),
 )
-
-
-def activation_bytes(graph: tf.Graph) -> int:
-  """The bytes that a forward pass keeps for its backward pass.
-
-  Args:
-    graph: a graph with `tf.gradients`, in which all shapes are static.
-  """
-  kept = {}
-  for operation in graph.get_operations():
-    if operation.name.startswith(_BACKWARD):
-      for tensor in map(_source, operation.inputs):
-        op = tensor.op
-        if not op.name.startswith(_BACKWARD) and op.type not in _NOT_KEPT:
-          kept[tensor.name] = tensor
-  return sum(
-    (tensor.shape.num_elements() or 0) * tensor.dtype.size
-    for tensor in kept.values()
-  )
-
-
-def _source(tensor):
-  """The tensor that holds the values of this one."""
-  while tensor.op.type in _ALIASES:
-    index = tensor.value_index if tensor.op.type == "IdentityN" else 0
-    tensor = tensor.op.inputs[index]
-  return tensor
 
 
 def _has_tpu():

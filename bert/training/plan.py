@@ -1,66 +1,19 @@
-"""Estimates memory, time and the largest batch of a training.
+"""What a training would take, measured with a few steps; for --dry_run."""
 
-The prediction of memory counts what a step keeps: the weights, two moments of
-Adam for each, the gradients with what their update needs, and the activations,
-which `memory.activation_bytes` reads from the graph of the step. The constants
-were fitted to measurements on CPUs (`benchmarks/memory_plan.py`).
-"""
+from __future__ import annotations
 
+import contextlib
 import dataclasses
+import multiprocessing
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from concurrent.futures.process import BrokenProcessPool
+
+import numpy as np
+import tensorflow as tf
 
 from bert.errors import plural
-
-# Copies of the weights that gradients and their update take on average.
-_UPDATE_COPIES = 1.5
-
-# Share of the activations in memory at the peak. A backward pass frees them
-# while its gradients come.
-_ACTIVATIONS_AT_PEAK = 0.8
-
-# What TensorFlow takes beside the tensors of a step.
-_RUNTIME_BYTES = 150 * 10**6
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-  """Memory of a training step on one device, in bytes.
-
-  Attributes:
-    process: of the process before it builds the model.
-    weights, trained: of all weights, and of those that are trained.
-    row: activations of one row of full length.
-    rows: rows that are computed at once.
-    is_accumulated: whether gradients of micro-batches are summed.
-  """
-
-  process: int
-  weights: int
-  trained: int
-  row: float
-  rows: int
-  is_accumulated: bool = False
-
-  @property
-  def parts(self) -> dict[str, float]:
-    """The memory by kind."""
-    copies = _UPDATE_COPIES + self.is_accumulated
-    return {
-      "weights": self.weights,
-      "moments": 2 * self.trained,
-      "gradients": copies * self.trained,
-      "activations": _ACTIVATIONS_AT_PEAK * self.row * self.rows,
-      "process": self.process + _RUNTIME_BYTES,
-    }
-
-  @property
-  def total(self) -> float:
-    """The predicted peak."""
-    return sum(self.parts.values())
-
-  def largest_rows(self, limit: float) -> int:
-    """The largest number of rows at once with a peak below the limit."""
-    fixed = self.total - self.parts["activations"]
-    return max(0, int((limit - fixed) / (_ACTIVATIONS_AT_PEAK * self.row)))
+from bert.training import devices, estimator, memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +26,9 @@ class Plan:
     num_devices: devices that share a batch.
     micro_batches: parts that each device divides its rows into.
     length: S, positions of a row.
-    memory: the predicted Memory of a device.
-    checkpointed: the same with --gradient_checkpointing.
+    num_parameters: of the model.
+    peaks: bytes at the peak by rows on a device, for two numbers of rows; empty
+      if even the smaller ones do not fit.
     limit: bytes that the process may have; None if unknown.
     peak: measured bytes; None if it was not measured.
     seconds: of a few steps; empty if they were not measured.
@@ -85,77 +39,126 @@ class Plan:
   num_devices: int
   micro_batches: int
   length: int
-  memory: Memory
-  checkpointed: Memory
+  num_parameters: int
+  peaks: Mapping[int, int]
   limit: int | None = None
   peak: int | None = None
   seconds: tuple[float, ...] = ()
 
   @property
-  def fits(self) -> bool:
+  def _row(self):
+    """Bytes that each further row takes."""
+    few, many = sorted(self.peaks)
+    return max(1, (self.peaks[many] - self.peaks[few]) // (many - few))
+
+  def predicted(self, micro_batches: int) -> int:
+    """The bytes of a step whose rows each device divides into parts."""
+    rows = self.batch_size // self.num_devices // micro_batches
+    # The gradients are summed.
+    summed = 4 * self.num_parameters if micro_batches > 1 else 0
+    few = min(self.peaks)
+    return self.peaks[few] + (rows - few) * self._row + summed
+
+  def fits(self, micro_batches: int | None = None) -> bool:
     """Whether the memory is available; True if the limit is unknown."""
-    return self.limit is None or self.memory.total <= self.limit
+    if self.limit is None:
+      return True
+    parts = micro_batches or self.micro_batches
+    return bool(self.peaks) and self.predicted(parts) <= self.limit
 
-  def remedies(self) -> list[str]:
-    """The flags that would make the batch fit, each with its memory."""
-    if self.fits:
-      return []
-    options = [([], self.memory)]
-    if self.checkpointed != self.memory:  # Else the flag is already given.
-      options.append((["--gradient_checkpointing"], self.checkpointed))
-    found = []
-    for flags, memory in options:
-      parts = self._micro_batches(memory)
-      if parts is None:
-        continue
-      rows = self.batch_size // self.num_devices // parts
-      memory = dataclasses.replace(memory, rows=rows, is_accumulated=parts > 1)
-      if parts != self.micro_batches:
-        flags = [*flags, f"--gradient_accumulation_steps={parts}"]
-      found.append(f"{' '.join(flags)} ({_gigabytes(memory.total)})")
-    return found
-
-  def _micro_batches(self, memory):
-    """The smallest number of micro-batches that fits, or None."""
+  def _remedy(self):
+    """The flags that would make the batch fit."""
     rows = self.batch_size // self.num_devices
     for parts in range(1, rows + 1):
-      part = dataclasses.replace(
-        memory, rows=rows // parts, is_accumulated=parts > 1
-      )
-      if rows % parts == 0 and part.total <= self.limit:
-        return parts
-    return None
+      if rows % parts == 0 and self.fits(parts):
+        return (
+          f"Pass --gradient_accumulation_steps={parts} "
+          f"({_gigabytes(self.predicted(parts))}) or --gradient_checkpointing."
+        )
+    return "Try --gradient_checkpointing, or choose a smaller model."
 
   def lines(self) -> list[str]:
     """The plan as text, one line for each quantity."""
-    rows = f"{plural(self.memory.rows, 'row')} of {self.length} positions"
     lines = [
-      f"parameters     {self.memory.weights // 4:,}",
+      f"parameters     {self.num_parameters:,}",
       f"steps          {self.num_steps:,} of {plural(self.batch_size, 'row')}",
     ]
-    for name, size in self.memory.parts.items():
-      note = f"  ({rows})" if name == "activations" else ""
-      lines.append(f"{name:14s} {_gigabytes(size)}{note}")
-    lines.append(f"predicted peak {_gigabytes(self.memory.total)}")
+    if self.peaks:
+      rows = self.batch_size // self.num_devices // self.micro_batches
+      lines += [
+        f"each row       {_gigabytes(self._row)}  ({self.length} positions)",
+        f"predicted peak {_gigabytes(self.predicted(self.micro_batches))}  "
+        f"({plural(rows, 'row')} at a time)",
+      ]
     if self.peak is not None:
       lines.append(f"measured peak  {_gigabytes(self.peak)}")
     if self.limit is None:
       lines.append("available      unknown, so the batch may not fit")
     else:
       lines.append(f"available      {_gigabytes(self.limit)}")
-      largest = self.memory.largest_rows(self.limit)
-      largest *= self.num_devices * self.micro_batches
-      lines.append(f"largest batch  {plural(largest, 'row')}")
     if self.seconds:
       step = sorted(self.seconds)[len(self.seconds) // 2]
       total = _duration(step * self.num_steps)
       lines.append(
         f"time           {step:.3g} s a step, {total} without evaluations"
       )
-    if not self.fits:
-      remedies = " or ".join(self.remedies()) or "a smaller model"
-      lines.append(f"This batch does not fit. Pass {remedies}.")
+    if not self.fits():
+      lines.append(f"This batch does not fit. {self._remedy()}")
     return lines
+
+
+def peaks_of_rows(
+  make_model_fn: Callable[[], estimator.ModelFn],
+  config: estimator.RunConfig,
+  features: Mapping[str, np.ndarray],
+  most: int,
+) -> dict[int, int]:
+  """The peaks of steps with few rows, by their number; see `Plan`.
+
+  On one CPU, each is measured in a process of its own, which the system may
+  end when memory runs out.
+
+  Args:
+    make_model_fn: makes the `model_fn`; it can be pickled.
+    config: of the Estimator. Its folder is temporary.
+    features: arrays [8 * devices, ...] of a batch of full length.
+    most: rows on each device in training.
+  """
+  strategy = config.strategy or tf.distribute.get_strategy()
+  # The peak of one row is often that of the update, not that of activations.
+  for counts in ((8, 4), (2, 1)):
+    peaks = {}
+    with contextlib.suppress(
+      BrokenProcessPool, tf.errors.ResourceExhaustedError
+    ):
+      for count in counts if counts == (2, 1) or max(counts) <= most else ():
+        size = count * strategy.num_replicas_in_sync
+        batch = {name: value[:size] for name, value in features.items()}
+        peaks[count] = _peak(make_model_fn, config, batch)
+    if len(peaks) == 2:
+      return peaks
+  return {}
+
+
+def _peak(make_model_fn, config, batch):
+  if not devices.is_one_cpu(config.strategy or tf.distribute.get_strategy()):
+    return step_peak(make_model_fn, config, batch)
+  context = multiprocessing.get_context("spawn")
+  with futures.ProcessPoolExecutor(1, context) as process:
+    return process.submit(step_peak, make_model_fn, config, batch).result()
+
+
+def step_peak(
+  make_model_fn: Callable[[], estimator.ModelFn],
+  config: estimator.RunConfig,
+  features: Mapping[str, np.ndarray],
+) -> int:
+  """The peak of this process in a training step of a batch [B, ...]."""
+  memory.reset_peak()
+  model = estimator.Estimator(make_model_fn(), config)
+  size = len(features["input_ids"])
+  model.time_steps(lambda _: tf.data.Dataset.from_tensors(features), size, 0)
+  return memory.peak_bytes()
 
 
 def _gigabytes(size):

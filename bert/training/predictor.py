@@ -33,7 +33,8 @@ from bert.training import (
   runtimes,
   termination,
 )
-from bert.training.task import Task, as_sequences
+from bert.training.model_fn import encode
+from bert.training.task import Task
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -189,7 +190,14 @@ class Predictor:
       features: the features in the spec.
     """
     with self._store, kernels.forward_only():
-      return self._head(self._encode(features), features)
+      bert = encode(
+        self._config,
+        features,
+        False,
+        self._use_one_hot_embeddings,
+        self._precision,
+      )
+      return self._head(bert, features)
 
   def _head(self, bert, features):
     """What the task's answers are made of."""
@@ -312,16 +320,6 @@ class Predictor:
     with self._store:
       batch = engines.EncodedBatch(self._config, encoded)
       return self._head(batch, features)
-
-  def _encode(self, features):
-    """The encoder of a batch."""
-    return modeling.BertModel(
-      self._config,
-      False,
-      *(as_sequences(features[name]) for name in records.SEQUENCES),
-      self._use_one_hot_embeddings,
-      precision=self._precision,
-    )
 
   def _check_sizes(self):
     length = self._spec["input_mask"].shape[-1]

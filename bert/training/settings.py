@@ -76,10 +76,7 @@ class Settings:
   @functools.cached_property
   def strategy(self) -> tf.distribute.Strategy | None:
     """The strategy for the devices. To know them, TensorFlow must load."""
-    timeout = self.worker_timeout
-    return devices.make_strategy(
-      self._kind, tpu(self.flags), cluster(), timeout
-    )
+    return devices.make_strategy(self._kind, cluster(), self.worker_timeout)
 
   @property
   def num_replicas(self) -> int:
@@ -174,13 +171,6 @@ class Settings:
       and self.num_replicas > 1
       and not self.use_tpu,
     )
-
-
-def tpu(flags: Flags) -> devices.Tpu:
-  """The TPU that the flags name."""
-  cores = flags.given.get("num_tpu_cores")
-  name = flags.tpu_name or flags.master
-  return devices.Tpu(name, flags.tpu_zone, flags.gcp_project, cores)
 
 
 def cluster() -> Cluster | None:

@@ -166,10 +166,13 @@ class Progress:
     self._since = time.monotonic()
     self._timed_steps = 0
 
-  def add(self, results: Mapping[str, tf.Tensor]) -> None:
-    """Counts steps and keeps their scalars, each [steps], for the next line.
+  def add(self, results: Mapping[str, tf.Tensor]) -> int:
+    """Keeps the scalars of some steps, each [steps], for the next line.
 
     The first call, which includes compilation, is timed apart.
+
+    Returns:
+      The number of the steps.
     """
     self._results.append(results)
     count = results["loss"].shape[0]
@@ -181,6 +184,7 @@ class Progress:
       logging.info("First step, with compilation: %.1f seconds", seconds)
       self._is_warm = True
       self.restart_clock()
+    return count
 
   def close(self) -> None:
     """Removes the bar, and writes what the curves still lack."""

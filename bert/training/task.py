@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -27,7 +26,6 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-import optimization
 import tokenization
 from bert import layers
 from bert.errors import UserError, listing, plural
@@ -539,141 +537,6 @@ def label_fields(labels: Sequence[str]) -> dict:
     "id2label": {str(index): label for index, label in enumerate(labels)},
     "label2id": {label: index for index, label in enumerate(labels)},
   }
-
-
-def build_model_fn(
-  task: Task,
-  config: modeling.BertConfig,
-  init_checkpoint: str | None,
-  update: optimization.Optimization | None,
-  use_one_hot_embeddings: bool = False,
-  precision: str = "float32",
-  gradient_checkpointing: bool = False,
-  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of a task, for `estimator.Estimator`.
-
-  Args:
-    task: a Task.
-    config: a BertConfig.
-    init_checkpoint: initial weights, or None.
-    update: how to train; None if the model is only used.
-    use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-    kept_rows: see `checkpoints.load_weights`.
-  """
-  if update is not None and precision == "float16":
-    update = dataclasses.replace(update, loss_scaling=True)
-
-  def compute(features, mode):
-    bert = modeling.BertModel(
-      config,
-      mode == estimator.ModeKeys.TRAIN,
-      *(as_sequences(features[name]) for name in records.SEQUENCES),
-      use_one_hot_embeddings,
-      precision=precision,
-      gradient_checkpointing=gradient_checkpointing,
-    )
-    outputs = task.outputs(bert, features, mode)
-    return outputs, _loss(outputs, features, mode)
-
-  def forward(features):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
-    return loss, outputs.logged
-
-  def model_fn(features, labels, mode, params):
-    del labels, params  # Labels are among the features.
-    _initialize(init_checkpoint, task, config, kept_rows or {})
-    if mode != estimator.ModeKeys.TRAIN:
-      outputs, loss = compute(features, mode)
-      return estimator.EstimatorSpec(
-        mode,
-        loss=loss,
-        eval_metrics=(functools.partial(_score, task), outputs.predictions),
-        predictions=outputs.predictions,
-        loss_terms=outputs.loss_terms,
-      )
-    loss, scalars, gradients = micro_batches.compute_gradients(
-      forward, features, update
-    )
-    train_op, logged = optimization.minimize(gradients, update)
-    return estimator.EstimatorSpec(mode, loss, train_op, {**logged, **scalars})
-
-  return model_fn
-
-
-def _initialize(init_checkpoint, task, config, kept_rows):
-  """Makes the variables start from a checkpoint, which may lack the task's."""
-  head_shapes = task.head_shapes(config)
-  wanted = modeling.variable_shapes(config) | head_shapes
-  optional = {*head_shapes, *checkpoints.POOLER}
-  checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
-
-
-def model_fn_builder_of(
-  make_task: Callable[[modeling.BertConfig], Task],
-) -> Callable[..., Callable[..., estimator.EstimatorSpec]]:
-  """The original's `model_fn_builder` for a task.
-
-  Args:
-    make_task: creates the task for a BertConfig.
-  """
-
-  def model_fn_builder(
-    bert_config,
-    init_checkpoint,
-    learning_rate,
-    num_train_steps,
-    num_warmup_steps,
-    use_tpu,
-    use_one_hot_embeddings,
-    precision="float32",
-  ):
-    """The `model_fn` of a task, for `estimator.Estimator`.
-
-    Args:
-      bert_config: a BertConfig.
-      init_checkpoint: initial weights, or None.
-      learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-      use_tpu: has no effect; the strategy knows the device.
-      use_one_hot_embeddings, precision: see BertModel.
-    """
-    del use_tpu
-    return build_model_fn(
-      make_task(bert_config),
-      bert_config,
-      init_checkpoint,
-      optimization.Optimization(
-        learning_rate, num_train_steps, num_warmup_steps
-      ),
-      use_one_hot_embeddings,
-      precision,
-    )
-
-  return model_fn_builder
-
-
-def _score(task, **predictions):
-  """The metrics of predictions, arrays [rows, ...], of one row per example."""
-  rows = [[row] for row in sequences.rows_of(predictions)]
-  row_set = RowSet("dev", "", None, None, len(rows))
-  answers = (task.answer(None, row) for row in rows)
-  return task.score(row_set, answers).results
-
-
-def as_sequences(ids: tf.Tensor) -> tf.Tensor:
-  """[B, ..., S] as [rows, S]: each of an example's sequences is a row."""
-  if ids.shape.rank == 2:
-    return ids
-  return tf.reshape(ids, [-1, modeling.get_shape_list(ids)[-1]])
-
-
-def _loss(outputs, features, mode):
-  """The loss of a batch, or None without labels."""
-  if outputs.loss is not None or outputs.per_example_loss is None:
-    return outputs.loss
-  if mode == estimator.ModeKeys.TRAIN:
-    return tf.reduce_mean(outputs.per_example_loss)
-  return estimator.mean_over_real_rows(outputs.per_example_loss, features)
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

@@ -23,7 +23,7 @@ import modeling
 from bert.data import records
 from bert.tasks import examples
 from bert.training import estimator
-from bert.training.task import build_model_fn
+from bert.training.model_fn import build_model_fn
 
 ROWS, WIDTH = 512, 128
 

@@ -141,3 +141,13 @@ def test_an_open_file_appears_when_it_is_complete(tmp_path):
     writer.writelines([b"other", "no bytes"])
   assert path.read_text() == "text"
   assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_in_place_of_a_temporary_file_is_not_followed(tmp_path):
+  other, path = tmp_path / "diary.txt", tmp_path / "vocab.txt"
+  other.write_text("mine")
+  (tmp_path / "vocab.txt.partial").symlink_to(other)
+  with pytest.raises(UserError, match=r"vocab.txt.partial is a symbolic link"):
+    files.write_file(path, "a")
+  assert other.read_text() == "mine"
+  assert not path.exists()

@@ -5,15 +5,21 @@ import gzip
 import io
 import itertools
 import json
+import logging
+import pathlib
 import re
+import zipfile
 
 import hypothesis
 import hypothesis.strategies as st
+import pyarrow
 import pytest
+from pyarrow import parquet
 from table_files import write, write_rows
 
 from bert.data import tables
 
+CASES = pathlib.Path(__file__).parent.parent / "cases"
 BOM = b"\xef\xbb\xbf"
 EXTENSIONS = (".tsv", ".csv", ".jsonl", ".json")
 
@@ -99,6 +105,14 @@ class TestReadTable:
     ]
 
 
+def _zipped(name):
+  """A zip archive with a file of that name."""
+  buffer = io.BytesIO()
+  with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr(name, "ä" * 40)
+  return buffer.getvalue()
+
+
 HALF = r"\ud83d"
 BROKEN = {
   "empty TSV": ("x.tsv", "", "{path} is empty"),
@@ -161,9 +175,43 @@ BROKEN = {
   ),
   "Latin-1, old Mac": ("x.tsv", b"a\rb\r\xe9\r", "{path}:3: byte 4 is"),
   "Latin-1, packed": ("x.json.gz", b'{"a":"\xff"}', "{path}:1: byte 6 is"),
-  "UTF-16": ("x.tsv", "a\n1\n".encode("utf-16"), "{path}:1: byte 0 is"),
-  "other extension": (
+  "half of UTF-16": (
+    "x.tsv",
+    "a\n1\n".encode("utf-16")[:-1],
+    "{path}: byte 8 is not UTF-16, which the first bytes",
+  ),
+  "Windows-1252": (
+    "x.csv",
+    "a,b\n“caf\xe9”,1\n".encode("cp1252"),
+    "{path}:2: byte 4 is not UTF-8; .* from Windows-1252 .*CSV UTF-8.*cp1252",
+  ),
+  "Shift JIS": (
+    "x.csv",
+    "a,b\nテスト,1\n".encode("shift-jis") + b"\x81\x8d",
+    "{path}:2: byte 4 is not UTF-8; convert the file to UTF-8$",
+  ),
+  "workbook": (
     "x.xlsx",
+    "a\n1\n",
+    '{path}: save the .* as "CSV UTF-8" in Excel',
+  ),
+  "renamed workbook": (
+    "x.csv",
+    _zipped("[Content_Types].xml"),
+    "{path}:1: the file is an Excel workbook; in Excel, save it as",
+  ),
+  "old workbook": ("x.csv", b"\xd0\xcf\x11\xe0\xa1", "{path}:1: .* workbook"),
+  "zip archive": ("x.csv", _zipped("x.csv"), "{path}:1: .* is a zip archive"),
+  "packed twice": ("x.csv", gzip.compress(b"a"), "{path}:1: .* is compressed"),
+  "renamed Parquet": ("x.csv", b"PAR1\xff", "{path}:1: .*Parquet .*.parquet"),
+  "no Parquet": ("x.parquet", b"a,b\n1,2\n", "{path} is not a Parquet file"),
+  "columns that differ": (
+    "x.csv",
+    "a;b\n1;2\n1;2;3\n",
+    "{path}:3: 3 columns where .* has 2; .* contain a semicolon between",
+  ),
+  "other extension": (
+    "x.docx",
     "a\n1\n",
     "{path} has none of the known extensions .tsv, .csv, .jsonl, .json, each",
   ),
@@ -181,6 +229,99 @@ def raises(path, message):
 
 def is_one_line(error):
   return "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+TEXTS = [
+  "good; really",
+  "größer, ja",
+  '"so" she said',
+  "two\nlines",
+  "tab\there",
+]
+
+
+class TestOfPrograms:
+  """Files as Excel and other programs export them."""
+
+  @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
+  @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+  @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+  def test_separators_and_encodings(
+    self, tmp_path, name, delimiter, encoding, caplog
+  ):
+    if name == "x.tsv" and delimiter == "\t":
+      return  # Quotation marks have no meaning there.
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, delimiter=delimiter)
+    rows = [[text, str(index)] for index, text in enumerate(TEXTS * 9)]
+    writer.writerows([["text", "label"], *rows])
+    content = buffer.getvalue().encode(encoding)
+    with caplog.at_level(logging.INFO, "absl"):
+      table = tables.read_table(write(tmp_path, name, content))
+    assert (table.names, table.rows) == (["text", "label"], rows)
+    usual = {"x.csv": ",", "x.tsv": "\t"}[name.removesuffix(".gz")]
+    assert ("are separated by" in caplog.text) == (delimiter != usual)
+
+  @pytest.mark.parametrize(
+    ("content", "names"),
+    [
+      ("id;text, original;label\n1;a, b;x\n2;c;y\n", 3),
+      ("text,rating;scale\na;b,1\nc,2\n", 2),
+      ("text\na; b\nc\n", 1),
+      ("text\na, b\nc; d, e\n", 1),
+      ('"one; two","three"\na,b\n', 2),
+    ],
+  )
+  def test_the_header_tells_the_separator(self, tmp_path, content, names):
+    path = write(tmp_path, "x.csv", content)
+    if names == 1:
+      path = write(tmp_path, "x.tsv", content)
+    assert len(tables.read_table(path).names) == names
+
+  @pytest.mark.parametrize(
+    ("delimiter", "character"), [("|", "|"), ("tab", "\t"), (r"\t", "\t")]
+  )
+  def test_a_given_separator(self, tmp_path, delimiter, character):
+    lines = ["text;,label", "a,1", "b;,2"]
+    content = "\n".join(line.replace(",", character) for line in lines)
+    path = write(tmp_path, "x.csv", content)
+    table = tables.read_table(path, delimiter=delimiter)
+    assert table.names == ["text;", "label"]
+    assert table.rows == [["a", "1"], ["b;", "2"]]
+    table = tables.read_table(path, False, delimiter)
+    assert len(table.rows) == 3
+
+  @pytest.mark.parametrize("delimiter", ["", ";;", "comma", '"', "\n"])
+  def test_a_wrong_separator(self, tmp_path, delimiter):
+    path = write(tmp_path, "x.csv", "a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"--delimiter=.* is not one char"):
+      tables.read_table(path, delimiter=delimiter)
+
+  def test_one_column_names_the_flag(self, tmp_path):
+    path = write(tmp_path, "x.csv", "text:label\na:b\n")
+    with pytest.raises(
+      ValueError, match=r"are 'text:label'; pass .* columns as --delimiter$"
+    ):
+      tables.read_table(path).column_index("text", "text_a_column")
+
+  def test_parquet(self):
+    # The package `datasets` has written these files.
+    table = tables.read_table(CASES / "class_labels.parquet")
+    assert table.names == ["text", "label", "tags", "n"]
+    assert table.rows == [
+      ["a", "pos", ["a", "b"], 0.5],
+      ["b\nc", None, [], 2.0],
+    ]
+    assert table.lines == [1, 2]
+
+  def test_parquet_of_other_programs(self, tmp_path):
+    columns = {"text": ["a", None], "label": [1, 0]}
+    path = str(tmp_path / "X.PARQUET")
+    parquet.write_table(pyarrow.table(columns), path)
+    assert tables.read_table(path).rows == [["a", 1], [None, 0]]
+    parquet.write_table(pyarrow.table({"text": []}), path)
+    with pytest.raises(ValueError, match="is empty; pass a file with rows"):
+      tables.read_table(path)
 
 
 class TestErrorsOfFiles:
@@ -215,7 +356,7 @@ class TestErrorsOfFiles:
       tables.read_table(tmp_path / "x.tsv")
 
   def test_missing_and_of_another_format(self, tmp_path):
-    path = str(tmp_path / "x.xlsx")
+    path = str(tmp_path / "x.docx")
     with raises(re.escape(path), "{path} has none of the known extensions"):
       tables.read_table(path)
 
@@ -283,13 +424,6 @@ class TestPlace:
     ):
       with pytest.raises(ValueError, match=message):
         table.column_index(column, "text_a_column")
-
-  def test_other_separator(self, tmp_path):
-    table = tables.read_table(write(tmp_path, "x.csv", "text;label\na;b\n"))
-    with pytest.raises(
-      ValueError, match=r"are 'text;label'; \.tsv .*\.csv files by commas$"
-    ):
-      table.column_index("text_label", "label_column")
 
   def test_long_header(self, tmp_path):
     names = ["x" * 1000, *(f"c{n}" for n in range(1000))]

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 
 import pytest
 import scripts
@@ -54,6 +55,56 @@ def test_a_failure_leaves_the_folder_new(tmp_path, is_there):
   assert scripts.tree(tmp_path) == before
   assert target.exists() == is_there
   new_folder.check_is_new(target)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_second_of_two_is_refused(tmp_path, is_there):
+  target = tmp_path / "target"
+  if is_there:
+    target.mkdir()
+  ready, done = os.pipe(), os.pipe()
+  child = os.fork()
+  if child == 0:
+    with new_folder.new_folder(target) as new:
+      os.write(ready[1], b"1")
+      os.read(done[0], 1)
+      pathlib.Path(new, "vocab.txt").write_text("first")
+    os._exit(0)
+  os.read(ready[0], 1)
+  for refuse in (new_folder.check_is_new, enter):
+    with pytest.raises(UserError, match=f"is in use by process {child} on"):
+      refuse(target)
+  os.write(done[1], b"1")
+  assert os.waitpid(child, 0)[1] == 0
+  with pytest.raises(UserError, match="is not an empty folder"):
+    enter(target)
+  assert os.listdir(target) == ["vocab.txt"]
+  assert (target / "vocab.txt").read_text() == "first"
+  for number in (*ready, *done):
+    os.close(number)
+
+
+def enter(target):
+  with new_folder.new_folder(target):
+    pass
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_killed_one_leaves_nothing_for_good(tmp_path, is_there):
+  target = tmp_path / "target"
+  if is_there:
+    target.mkdir()
+  child = os.fork()
+  if child == 0:
+    with new_folder.new_folder(target) as new:
+      pathlib.Path(new, "vocab.txt").write_text("killed")
+      os.kill(os.getpid(), signal.SIGKILL)
+  os.waitpid(child, 0)
+  assert os.listdir(tmp_path) == ["target"]
+  new_folder.check_is_new(target)
+  with new_folder.new_folder(target) as new:
+    pathlib.Path(new, "saved_model.pb").write_text("whole")
+  assert os.listdir(target) == ["saved_model.pb"]
 
 
 def test_what_is_new(tmp_path):

@@ -17,7 +17,7 @@ import task_folders
 import web_page
 
 from bert.errors import UserError
-from bert.export import rest, server
+from bert.export import host_guard, rest, server
 from bert.tasks import features, loaded_model, squad, squad_decoding
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad_model import Answered, SquadTask
@@ -109,9 +109,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def running(model, name, limits=LIMITS):
+def running(model, name, limits=LIMITS, hosts=()):
   listener = server.open_socket("127.0.0.1", 0)
-  app = server.make_app(model, name, limits)
+  app = server.make_app(model, name, limits, hosts)
   http_server = server.http_server(app, limits.timeout_s)
   thread = threading.Thread(
     target=http_server.run, kwargs={"sockets": [listener]}
@@ -507,6 +507,104 @@ def test_answers_are_sent_at_once():
 def test_an_address_that_is_taken(client):
   with pytest.raises(UserError, match=f"--port={client.port}: Address already"):
     server.open_socket("127.0.0.1", client.port)
+
+
+@pytest.fixture(scope="module")
+def guarded():
+  hosts = host_guard.allowed_hosts("127.0.0.1", ["Bert.example.org"])
+  with running(CLASSIFIER, "moods", hosts=hosts) as client:
+    yield client
+
+
+class TestHosts:
+  """A page of another site must not read answers (DNS rebinding)."""
+
+  @pytest.mark.parametrize(
+    "headers",
+    [
+      {},
+      {"Host": "LOCALHOST"},
+      {"Host": "127.0.0.1:8501", "Origin": "http://127.0.0.1:8501"},
+      {"Host": "[::1]:8501", "Origin": "http://localhost:3000"},
+      {"Host": "bert.example.org", "Origin": "https://BERT.example.org"},
+    ],
+  )
+  def test_its_own(self, guarded, headers):
+    body = {"text": "ab"}
+    assert guarded.request("/answer", body, headers=headers)[0] == 200
+    assert guarded.request("/healthz", headers=headers)[0] == 200
+
+  @pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+      ({"Host": "evil.example:8501"}, "evil.example"),
+      ({"Host": "localhost.evil.example"}, "localhost.evil.example"),
+      ({"Host": "localhost@evil.example"}, "evil.example"),
+      ({"Host": "["}, "NAME"),
+      ({"Host": ""}, "NAME"),
+      ({"Origin": "http://evil.example"}, "evil.example"),
+      ({"Origin": "null"}, "NAME"),
+    ],
+  )
+  def test_another_site(self, guarded, headers, name):
+    for path, body in (("/answer", {"text": "ab"}), ("/", None)):
+      status, found, _ = guarded.request(path, body, headers=headers)
+      assert status == 403
+      assert found["error"].endswith(
+        f" is not allowed; start serve.py with --allowed_hosts={name}"
+      )
+      assert found["error"].startswith(next(iter(headers)))
+
+  def test_a_network(self):
+    """Who opens a server to others knows its names, or lists them."""
+    assert not host_guard.allowed_hosts("0.0.0.0", [])
+    assert not host_guard.allowed_hosts("192.168.1.5", [])
+    listed = host_guard.allowed_hosts("0.0.0.0", ["a.example"])
+    assert {"a.example", "localhost"} <= listed
+    assert "b.example" not in listed
+    assert "127.0.0.2" in host_guard.allowed_hosts("127.0.0.2", [])
+    assert "::1" in host_guard.allowed_hosts("::1", ["[fe80::1]"])
+
+
+def test_a_length_in_two_ways(client):
+  """A proxy that counts bytes would see another request in the body."""
+  request = (
+    b"POST /answer HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+    b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+  )
+  with socket.create_connection(("127.0.0.1", client.port)) as connection:
+    connection.settimeout(30)
+    connection.sendall(request)
+    answer = connection.makefile().read()  # It ends: the server has closed.
+  assert answer.startswith("HTTP/1.1 400")
+  assert answer.count("HTTP/1.1") == 1
+
+
+def test_open_connections_are_answered_after_a_signal():
+  """Those that wait for `accept` when it arrives, whenever they ask."""
+  listener = server.open_socket("127.0.0.1", 0)
+  address = listener.getsockname()
+  request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+  clients = [socket.create_connection(address, 30) for _ in range(60)]
+  for connection in clients[:30]:
+    connection.sendall(request)
+  app = server.make_app(CLASSIFIER, "moods", LIMITS)
+  http_server = server.http_server(app, LIMITS.timeout_s)
+  http_server.should_exit = True
+  thread = threading.Thread(
+    target=http_server.run, kwargs={"sockets": [listener]}
+  )
+  thread.start()
+  for connection in clients[30:]:
+    connection.sendall(request)
+  for connection in clients:
+    with connection:
+      answer = connection.makefile().read()
+    assert answer.startswith("HTTP/1.1 200")
+    assert "connection: close" in answer.lower()
+  thread.join(20)
+  assert not thread.is_alive()
 
 
 class TestModels:

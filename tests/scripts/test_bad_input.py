@@ -671,7 +671,7 @@ TABLE_ROWS = {
   ),
   "table of another format": (
     {**CUSTOM, "train_file": f"{TABLES}/rows.xlsx"},
-    ["rows.xlsx", ".tsv, .csv, .jsonl", "convert"],
+    ["rows.xlsx: save the workbook as", "CSV UTF-8"],
   ),
   "table is empty": (
     {**CUSTOM, "train_file": f"{TABLES}/empty.tsv"},

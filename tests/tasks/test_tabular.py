@@ -3,6 +3,7 @@
 import collections
 import json
 import logging
+import pathlib
 import re
 
 import hypothesis
@@ -89,6 +90,20 @@ class TestExamples:
       ("1", "two", None, "b"),
     ]
 
+  def test_a_delimiter(self, tmp_path):
+    path = write(tmp_path, "x.csv", "text|label\na|x\nb|y\n")
+    processor = tabular.TableProcessor(train_file=path, delimiter="|")
+    assert processor.get_labels() == ["x", "y"]
+
+  def test_class_labels_of_parquet(self):
+    path = pathlib.Path(__file__).parent.parent / "cases/class_labels.parquet"
+    processor = tabular.TableProcessor(train_file=str(path), kind="multilabel")
+    processor.label_column = "tags"
+    assert processor.get_labels() == ["a", "b"]
+    processor = tabular.TableProcessor(train_file=str(path))
+    with pytest.raises(ValueError, match=r":2: .*=label is missing"):
+      processor.get_labels()
+
   def test_spaces_around_labels(self, tmp_path):
     path = write(tmp_path, "x.csv", "text,label\n a ,x \nb, y\nc,x\n")
     processor = tabular.TableProcessor(train_file=path, dev_file=path)
@@ -129,10 +144,15 @@ class TestExamples:
   def test_empty_texts(self, tmp_path, caplog):
     path = write(tmp_path, "test.tsv", "id\ttext\n1\ta\n2\t\n3\t \n")
     tabular.TableProcessor(test_file=path).get_test_examples()
-    (record,) = caplog.records
-    assert record.getMessage() == (
-      f"{path}: the text of 2 of 3 rows is empty, starting with {path}:3"
-    )
+    path = write(tmp_path, "pairs.tsv", "a\tb\n1\t2\n3\t \n\t4\n")
+    tabular.TableProcessor(
+      test_file=path, text_a_column="a", text_b_column="b"
+    ).get_test_examples()
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
+      f"{folder}: a text of 2 of 3 rows is empty, starting with {folder}:3"
+      for folder in (str(tmp_path / "test.tsv"), path)
+    ]
 
   def test_many_rows(self, tmp_path):
     path = labeled(tmp_path, ["a", "b", "c", "d"] * 5_000)

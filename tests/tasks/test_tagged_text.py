@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pathlib
 
 import pytest
 
@@ -136,6 +137,14 @@ def test_json_lines(tmp_path, key):
 def test_wrong_files(tmp_path, name, text, problem):
   with pytest.raises(UserError, match=problem):
     tagged_text.read_sentences(write(tmp_path, text, name), True)
+
+
+def test_parquet():
+  # The package `datasets` has written this file.
+  path = pathlib.Path(__file__).parent.parent / "cases" / "ner_tags.parquet"
+  (sentence,) = tagged_text.read_sentences(str(path), True)
+  assert sentence.words == ["Ann", "ran"]
+  assert sentence.labels == ["B-PER", "O"]
 
 
 def test_plain_text_is_not_columns(tmp_path, caplog):

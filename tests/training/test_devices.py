@@ -189,7 +189,7 @@ from optimization import Optimization
 from bert.data import files
 from bert.tasks import pretraining
 from bert.training import cluster, devices, estimator
-from bert.training.task import build_model_fn
+from bert.training.model_fn import build_model_fn
 
 kind, config, out = sys.argv[1:]
 if kind == "multi_worker":

@@ -20,7 +20,13 @@ import run_classifier
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import examples
-from bert.training import checkpoints, estimator, folder_lock, summaries
+from bert.training import (
+  checkpoints,
+  estimator,
+  folder_lock,
+  programs,
+  summaries,
+)
 
 ROWS = 11
 
@@ -476,7 +482,7 @@ def test_loops_end_where_something_is_due(tmp_path, monkeypatch):
 
   def watch(progress, results):
     loops.append(len(results["loss"]))
-    add(progress, results)
+    return add(progress, results)
 
   monkeypatch.setattr(summaries.Progress, "add", watch)
   found = []
@@ -498,10 +504,10 @@ def test_loops_end_where_something_is_due(tmp_path, monkeypatch):
 def _time_loops(monkeypatch, seconds_per_step):
   """Gives loops these times, the first one a minute more; lists their sizes."""
   clock, loops = [0.0], []
-  compile_loop = estimator.Estimator._compile_loop
+  loop = programs.Programs.loop
 
-  def compile_timed(model, dataset):
-    run = compile_loop(model, dataset)
+  def compile_timed(compiled, dataset):
+    run = loop(compiled, dataset)
 
     def timed(count):
       clock[0] += count * seconds_per_step + (0 if loops else 60)
@@ -510,7 +516,7 @@ def _time_loops(monkeypatch, seconds_per_step):
 
     return timed
 
-  monkeypatch.setattr(estimator.Estimator, "_compile_loop", compile_timed)
+  monkeypatch.setattr(programs.Programs, "loop", compile_timed)
   monkeypatch.setattr(estimator.time, "perf_counter", lambda: clock[0])
   return loops
 
@@ -600,10 +606,6 @@ def test_compiled_steps_compute_the_same(tmp_path):
     model.train(toy_model.TRAIN, 2, 3)
     results = model.evaluate(toy_model.input_fn_of([1, 2, 3]), 2)
     found.append([float(_weights(model)["weight"]), *results.values()])
-    nodes = [
-      str(program.graph.as_graph_def()) for program in model._programs.values()
-    ]
-    assert ["_XlaMustCompile" in text for text in nodes] == [use_xla] * 2
   np.testing.assert_allclose(*found, rtol=1e-6)
 
 
@@ -628,26 +630,14 @@ def test_each_timed_step_follows_one_of_the_same_batch(tmp_path, count, steps):
   assert seen == [0, 0, 1, 1, 2, 2, 3, 3][:steps]
 
 
-def test_a_traced_step_has_all_operations(golden, tmp_path):
-  """It predicts the memory of a training, so none may be in a function."""
-  model = _estimator(golden, tmp_path)
-  spec = _input_fn(golden, True)({"batch_size": 4}).element_spec
-  graph = model.trace(model._model_fn, spec)
-  kinds = [operation.type for operation in graph.get_operations()]
-  assert not any("PartitionedCall" in kind for kind in kinds)
-  # One more is of the labels.
-  assert kinds.count("Softmax") == golden.config.num_hidden_layers + 1
-  assert not tf.config.functions_run_eagerly()
-
-
-def test_steps_of_one_shape_are_compiled_on_a_gpu(tmp_path, monkeypatch):
-  model, _ = toy_model.toy(tmp_path, use_xla=None)
-  mode = estimator.ModeKeys.TRAIN
+def test_steps_of_one_shape_are_compiled_on_a_gpu(monkeypatch):
+  strategy, mode = tf.distribute.get_strategy(), estimator.ModeKeys.TRAIN
+  compiled = programs.Programs(None, {}, None, strategy, use_xla=None)
   for names in ([], ["GPU:0"]):
     monkeypatch.setattr(tf.config, "list_logical_devices", {"GPU": names}.get)
     for size in (3, None):
       spec = {"input_ids": tf.TensorSpec([2, size], tf.int32)}
-      assert model._uses_xla(mode, spec) is bool(names and size)
+      assert compiled.uses_xla(mode, spec) is bool(names and size)
 
 
 def test_input_that_ends_is_evaluated_once(tmp_path):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bert.errors import UserError
-from bert.training import folder_lock
+from bert.training import checkpoints, folder_lock
 
 
 def in_a_fork(function):
@@ -59,6 +59,50 @@ class TestLockFolder:
     assert os.listdir(tmp_path) == ["run.lock"]
     assert self.lock(tmp_path) == ["run.lock"]
     assert os.listdir(tmp_path) == []
+
+  def test_a_link_is_not_followed(self, tmp_path):
+    other = tmp_path / "diary.txt"
+    other.write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.lock").symlink_to(other)
+    with pytest.raises(UserError, match=r"run.lock is a symbolic link; delete"):
+      self.lock(run)
+    assert other.read_text() == "mine"
+    (run / "run.lock").unlink()
+    assert self.lock(run) == ["run.lock"]
+
+  @pytest.mark.parametrize("is_replaced", [False, True])
+  def test_a_folder_that_is_moved(self, tmp_path, is_replaced):
+    """TensorFlow would write the next checkpoint into a new folder."""
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    run.mkdir()
+    message = f"{run} was moved or deleted while this process used it"
+
+    def write():
+      with folder_lock.lock_folder(str(run)):
+        prefix = str(run / "model.ckpt")
+        checkpoints.write_checkpoint(f"{prefix}-1", {"a": [1.0]})
+        run.rename(moved)
+        if is_replaced:
+          run.mkdir()
+        checkpoints.write_checkpoint(f"{prefix}-2", {"a": [2.0]})
+
+    with pytest.raises(UserError, match=message):
+      write()
+    assert run.exists() == is_replaced
+    assert not (is_replaced and os.listdir(run))
+    names = ["model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"]
+    assert sorted(os.listdir(moved)) == names
+
+  def test_a_folder_that_is_moved_at_the_end(self, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    lock = folder_lock.lock_folder(str(run))
+    lock.__enter__()
+    run.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match="was moved or deleted"):
+      lock.__exit__(None, None, None)
 
   def test_a_worker_that_outlives_its_run_holds_no_lock(self, tmp_path):
     def die_before_its_worker():

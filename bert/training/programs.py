@@ -1,0 +1,224 @@
+"""The compiled programs of a `model_fn`, one for each mode and shape of batch.
+
+    programs = Programs(model_fn, params, store, strategy, use_xla=False)
+    step = programs.get(ModeKeys.TRAIN, dataset.element_spec)
+    step(batch)["loss"]
+
+A program runs on all replicas and merges their results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from bert import kernels, variables
+from bert.training import devices
+
+
+class ModeKeys:
+  """What a `model_fn` is called for."""
+
+  TRAIN = "train"
+  EVAL = "eval"
+  PREDICT = "infer"
+
+
+@dataclasses.dataclass
+class EstimatorSpec:
+  """What a `model_fn` returns.
+
+  Attributes:
+    mode: a ModeKeys value.
+    loss: scalar, for TRAIN, and for EVAL if there are labels: the mean over
+      the rows of the batch; in EVAL over the real rows.
+    train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
+      in a tf.function, the control dependencies of the update suffice.
+    logged: dict of scalars for the log line and TensorBoard; for TRAIN.
+    eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
+      each tensor [B, ...] of the dict by keyword, as an array over all real
+      rows in input order, and returns a dict of numbers.
+    predictions: dict of tensors [B, ...]; for EVAL and PREDICT.
+    loss_terms: (sum, weight) pairs of scalars, for EVAL, if the loss is the sum
+      of their quotients. Of several replicas, each number is summed first, so
+      that the loss is that of the whole batch.
+  """
+
+  mode: str
+  loss: tf.Tensor | None = None
+  train_op: object = None
+  logged: dict = dataclasses.field(default_factory=dict)
+  eval_metrics: tuple[Callable[..., dict], dict] | None = None
+  predictions: dict | None = None
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
+
+
+ModelFn = Callable[..., EstimatorSpec]
+
+
+class Programs:
+  """Compiles a `model_fn`.
+
+  Args:
+    model_fn: (features, labels, mode, params) -> EstimatorSpec.
+    params: its params.
+    store: the VariableStore of its weights.
+    strategy: a `tf.distribute.Strategy`.
+    use_xla: see `RunConfig`.
+
+  Attributes:
+    metric_fn, metric_names: of the `eval_metrics` of the last EVAL program.
+  """
+
+  def __init__(
+    self,
+    model_fn: ModelFn,
+    params: Mapping,
+    store: variables.VariableStore,
+    strategy: tf.distribute.Strategy,
+    use_xla: bool | None,
+  ):
+    self._model_fn = model_fn
+    self._params = params
+    self._store = store
+    self._strategy = strategy
+    self._use_xla = use_xla
+    self._programs = {}
+    self.metric_fn, self.metric_names = None, ()
+
+  def get(self, mode: str, element_spec: Mapping) -> Callable[..., dict]:
+    """The program of a mode for batches of a spec.
+
+    Where a length varies in the spec, one trace serves all lengths.
+
+    Returns:
+      From a batch to a dict of tensors; in training of scalars.
+    """
+    key = (mode, tuple(sorted(element_spec.items())))
+    if key not in self._programs:
+      self._programs[key] = self._compile(mode, element_spec)
+    return self._programs[key]
+
+  def clear(self) -> None:
+    """Forgets all programs, as the `model_fn` has changed."""
+    self._programs.clear()
+
+  def _compile(self, mode, element_spec):
+    compute = self._step(mode, self._fuses(mode, element_spec))
+    if self.uses_xla(mode, element_spec):
+      compute = tf.function(compute, jit_compile=True, autograph=False)
+
+    def replica_step(features):
+      if not devices.is_tpu(self._strategy):  # There, batches are divided.
+        features = devices.share(features)
+      # Given `compute` itself, a strategy would compile all replicas as one.
+      return devices.gather(compute(features))
+
+    @tf.function(autograph=False, input_signature=[element_spec])
+    def run(features):
+      results = self._strategy.run(replica_step, args=(features,))
+      return _add_up_loss(devices.merge(self._strategy, results))
+
+    with self._strategy.scope():
+      # To call `run` itself for one model after the other looks like repeated
+      # tracing to TensorFlow, which then warns.
+      return run.get_concrete_function()
+
+  def _step(self, mode, fuses):
+    """A function from a replica's features to the results of a mode."""
+    trains = mode == ModeKeys.TRAIN
+
+    def step(features):
+      compiled, is_forward = kernels.enabled(fuses), not trains
+      with self._store, compiled, kernels.forward_only(is_forward):
+        spec = self._model_fn(features, None, mode, self._params)
+      if trains:
+        return {"loss": spec.loss, **spec.logged}
+      row = {name: features[name] for name in ("row_index", "is_real_example")}
+      if mode == ModeKeys.EVAL:
+        self.metric_fn, evaluated = spec.eval_metrics or (None, {})
+        self.metric_names = tuple(evaluated)
+        if spec.loss is not None:
+          row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)
+        for index, pair in enumerate(spec.loss_terms):
+          row |= zip(_names_of_term(index), pair, strict=True)
+        row |= evaluated
+      return {**(spec.predictions or {}), **row}
+
+    return step
+
+  def _fuses(self, mode, element_spec):
+    """Whether activations are compiled, as programs of their own."""
+    # An evaluation has too few batches of each shape to repay compilation.
+    if mode == ModeKeys.EVAL or self.uses_xla(mode, element_spec):
+      return False
+    return devices.is_one_cpu(self._strategy)
+
+  def uses_xla(self, mode: str, element_spec: Mapping) -> bool:
+    """Whether a mode's step is compiled."""
+    if devices.is_tpu(self._strategy):
+      return False  # It compiles every step by itself.
+    if mode == ModeKeys.TRAIN and self._strategy.num_replicas_in_sync > 1:
+      return False  # XLA cannot compile the sum over replicas.
+    if self._use_xla is not None:
+      return self._use_xla
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    is_static = all(spec.shape.is_fully_defined() for spec in specs)
+    return is_static and bool(tf.config.list_logical_devices("GPU"))
+
+  def loop(self, dataset: tf.data.Dataset) -> Callable[[int], dict]:
+    """A function from a number of updates to the scalars [n] of each.
+
+    It makes them in one call of the device.
+
+    Args:
+      dataset: endless batches for training.
+    """
+    step, batches = (
+      self.get(ModeKeys.TRAIN, dataset.element_spec),
+      iter(dataset),
+    )
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
+    def run(count):
+      def body(index, scalars):
+        found = step(next(batches))
+        return index + 1, {n: scalars[n].write(index, found[n]) for n in found}
+
+      scalars = {
+        name: tf.TensorArray(spec.dtype, count, element_shape=[])
+        for name, spec in step.structured_outputs.items()
+      }
+      _, scalars = tf.while_loop(
+        lambda index, _: index < count,
+        body,
+        (tf.constant(0), scalars),
+        parallel_iterations=1,
+      )
+      return {name: array.stack() for name, array in scalars.items()}
+
+    with self._strategy.scope():
+      compiled = run.get_concrete_function()
+    return lambda count: compiled(tf.constant(count))
+
+
+def _names_of_term(index):
+  """The names that a step gives to the numbers of a loss term."""
+  return f"loss sum {index}", f"loss weight {index}"
+
+
+def _add_up_loss(results):
+  """Results with the loss of the terms among them, averaged over replicas."""
+  total = 0.0
+  for index in itertools.count():
+    terms = [results.pop(n) for n in _names_of_term(index) if n in results]
+    if not terms:
+      break
+    total += tf.math.divide_no_nan(*terms)
+  if index:
+    loss = tf.fill(tf.shape(results["row_index"]), total)
+    results["batch_loss"] = loss
+  return results
