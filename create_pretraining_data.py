@@ -147,12 +147,16 @@ def make_config(flags: Flags) -> corpus.CorpusConfig:
     next_sentence_prediction=flags.next_sentence_prediction,
   )
   tokenizer = model_flags.load_tokenizer(flags)
-  if not flags.spm_model_file:
+  special = tokenizer.special
+  instances.check_length(
+    flags.max_seq_length, flags.next_sentence_prediction, special
+  )
+  if tokenizer.splits_words:
     model_flags.warn_of_casing(flags, tokenizer.vocab, flags.vocab_file)
-  if not (flags.no_masking or "[MASK]" in tokenizer.vocab):
+  if not (flags.no_masking or special.mask in tokenizer.vocab):
     raise UserError(
-      f"--vocab_file={flags.vocab_file} has no line [MASK]; pass the vocab.txt "
-      f"that came with the model, or --no_masking"
+      f"--vocab_file={flags.vocab_file} has no line {special.mask}; pass the "
+      f"vocab.txt that came with the model, or --no_masking"
     )
   return config
 

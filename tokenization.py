@@ -70,6 +70,30 @@ def find_release(path: str | None) -> Release | None:
   return found and Release(found.string, found[1] != "cased")
 
 
+class SpecialPieces(NamedTuple):
+  """The pieces around texts, by their role.
+
+  Attributes:
+    cls: before the first text.
+    sep: after each text.
+    mask: in place of a masked piece.
+    pad: padding.
+    between: number of `sep` between two texts.
+    has_segments: whether the second text is another segment than the first.
+  """
+
+  cls: str = "[CLS]"
+  sep: str = "[SEP]"
+  mask: str = "[MASK]"
+  pad: str = "[PAD]"
+  between: int = 1
+  has_segments: bool = True
+
+  def count(self, num_texts: int) -> int:
+    """Number of special pieces around one or two texts."""
+    return 2 if num_texts == 1 else 2 + self.between
+
+
 def validate_case_matches_checkpoint(
   do_lower_case: bool, init_checkpoint: str | None
 ) -> None:
@@ -153,6 +177,20 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   return _Vocabulary((line.strip(), index) for index, line in enumerate(lines))
 
 
+def has_word_pieces(path: str) -> bool:
+  """Whether a file that describes a tokenizer is one of word pieces."""
+  if not path.endswith(".json"):
+    return not path.endswith(".model")
+  try:
+    # Older files do not name the type.
+    return json.loads(read_file(path))["model"].get("type") in (
+      None,
+      "WordPiece",
+    )
+  except (ValueError, KeyError, TypeError, AttributeError, *_TOO_LARGE):
+    return True  # `load_vocab` says what is wrong.
+
+
 def _load_json_vocab(path):
   """The vocabulary in a `tokenizer.json`, by id."""
   try:
@@ -210,9 +248,14 @@ class FullTokenizer:
   """Splits text into word pieces and converts them to ids.
 
   Args:
-    vocab_file: one word piece per line; may be None with `spm_model_file`.
-    do_lower_case: lower-case and strip accents; must match the checkpoint.
+    vocab_file: one word piece per line, or a tokenizer.json; may be None with
+      `spm_model_file`.
+    do_lower_case: lower-case and strip accents; must match the checkpoint. A
+      tokenizer.json without word pieces says so itself.
     spm_model_file: a SentencePiece model to use instead of a vocabulary.
+
+  Attributes:
+    special: the SpecialPieces.
   """
 
   def __init__(
@@ -222,11 +265,18 @@ class FullTokenizer:
     spm_model_file: str | None = None,
   ):
     self.basic_tokenizer = BasicTokenizer(do_lower_case)
-    self.wordpiece_tokenizer = (
-      SentencePieceTokenizer(spm_model_file, do_lower_case)
-      if spm_model_file
-      else WordpieceTokenizer(load_vocab(vocab_file))
-    )
+    self.special = SpecialPieces()
+    if spm_model_file:
+      self.wordpiece_tokenizer = SentencePieceTokenizer(
+        spm_model_file, do_lower_case
+      )
+    elif has_word_pieces(vocab_file):
+      self.wordpiece_tokenizer = WordpieceTokenizer(load_vocab(vocab_file))
+    else:
+      from bert.json_tokenizer import JsonTokenizer
+
+      self.wordpiece_tokenizer = JsonTokenizer(vocab_file)
+      self.special = self.wordpiece_tokenizer.special
     self.vocab = self.wordpiece_tokenizer.vocab
     self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
     # Most words of a text are pieces themselves.
@@ -241,15 +291,30 @@ class FullTokenizer:
     self._piece_objects = {}
     # These are public. A change of one makes the words that are cached wrong.
     parts = self.basic_tokenizer, self.wordpiece_tokenizer, self.vocab
-    for part in () if spm_model_file else parts:
+    self._caches_words = self.splits_words
+    for part in parts if self._caches_words else ():
       part.cache = self._pieces_of_word
-    self._caches_words = not spm_model_file
 
   def __setattr__(self, name, value):
     super().__setattr__(name, value)
     if name in ("basic_tokenizer", "wordpiece_tokenizer"):
       # The cache is only right for the parts that `__init__` makes.
       self._caches_words = False
+
+  @property
+  def splits_words(self) -> bool:
+    """Whether the pieces of a text are those of its words, each for itself."""
+    return not hasattr(self.wordpiece_tokenizer, "offsets")
+
+  @property
+  def has_casing(self) -> bool:
+    """Whether `do_lower_case` has an effect."""
+    return not hasattr(self.wordpiece_tokenizer, "special")
+
+  @property
+  def unk_token(self) -> str:
+    """The unknown piece."""
+    return self.wordpiece_tokenizer.unk_token
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The word pieces of `text`."""
@@ -265,13 +330,30 @@ class FullTokenizer:
         pieces += self._tokenize_word(word)
     return pieces
 
+  def tokenize_masked(self, text: str) -> list[str]:
+    """The pieces of a text, in which the mask is one."""
+    if not self.splits_words:
+      return self.wordpiece_tokenizer.tokenize_masked(text)
+    first, *others = map(self.tokenize, text.split(self.special.mask))
+    return first + [p for part in others for p in [self.special.mask, *part]]
+
+  def tokenize_behind_blank(self, word: str) -> list[str]:
+    """The pieces of a word within a text."""
+    return self.tokenize(word if self.splits_words else f" {word}")
+
+  def text_of(self, piece: str) -> str:
+    """The text of a piece, without the marks of where it is in a word."""
+    if self.splits_words:
+      return piece.removeprefix("##")
+    return self.wordpiece_tokenizer.text_of(piece)
+
   def offsets(self, text: str) -> list[tuple[int, int]]:
     """Start and end in `text` of each piece that `tokenize` gives.
 
     The characters of a piece may be one of the text, such as those of a Hangul
     syllable. An accent after a piece belongs to it, even if it is dropped.
     """
-    if isinstance(self.wordpiece_tokenizer, SentencePieceTokenizer):
+    if not self.splits_words:
       return self.wordpiece_tokenizer.offsets(text)
     return [
       (start + offset, end + offset)
@@ -305,8 +387,8 @@ class FullTokenizer:
   def _tokenize_uncached(self, text):
     """The word pieces of `text`, from `tokenize` of both parts."""
     split = self.wordpiece_tokenizer.tokenize
-    if isinstance(self.wordpiece_tokenizer, SentencePieceTokenizer):
-      return split(text)  # It needs no words.
+    if not self.splits_words:
+      return split(text)
     words = self.basic_tokenizer.tokenize(text)
     return list(itertools.chain.from_iterable(map(split, words)))
 
@@ -490,6 +572,38 @@ class SentencePieceTokenizer:
       text = lower_case(text)
     # Encoding to ids first maps unknown text to `unk_token`.
     return [self._model.id_to_piece(i) for i in self._model.encode(text)]
+
+  def continuations(self) -> frozenset[str]:
+    """The pieces that continue a word."""
+    return frozenset(
+      piece
+      for piece in self.vocab
+      if not piece.startswith(WORD_START)
+      and not re.fullmatch(r"\[\w+\]", piece)
+    )
+
+  def text_of(self, piece: str) -> str:
+    """The text of a piece, without the mark of a word's beginning."""
+    return piece.removeprefix(WORD_START)
+
+  def tokenize_masked(self, text: str) -> list[str]:
+    """The pieces of a text, in which [MASK] is one.
+
+    SentencePiece begins a word with every text that it reads, so also right
+    after a mask. In pre-training, the piece after a mask begins one only after
+    a blank.
+    """
+    mask = SpecialPieces().mask
+    first, *others = text.split(mask)
+    pieces = self.tokenize(first)
+    for span in others:
+      found = self.tokenize(span)
+      if found and not span[0].isspace():
+        rest = found[0].removeprefix(WORD_START)
+        if not rest or rest in self.vocab:
+          found[:1] = filter(None, [rest])
+      pieces += [mask, *found]
+    return pieces
 
   def offsets(self, text: str) -> list[tuple[int, int]]:
     """Start and end in `text` of each piece; see `FullTokenizer.offsets`."""

@@ -123,7 +123,7 @@ def read_texts(
   for name, text, pieces in zip(("text", "text_b"), texts, parts, strict=False):
     if not pieces:
       raise UserError(f"--{name}={text!r} contains no words; pass some")
-  tokens, segment_ids = sequences.join_texts(*parts)
+  tokens, segment_ids = sequences.join_texts(tokenizer.special, *parts)
   if len(tokens) > limit:
     raise UserError(
       f"--text has {len(tokens)} tokens with [CLS] and [SEP], more than "

@@ -235,7 +235,7 @@ def records_of_shard(
     # Records take a tenth of the memory of instances.
     records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
-  unknown = ids[tokenizer.wordpiece_tokenizer.unk_token]
+  unknown = ids[tokenizer.unk_token]
   counts = collections.Counter(
     pieces=sum(len(pieces) for pieces, _ in documents),
     unknown=sum(pieces.count(unknown) for pieces, _ in documents),

@@ -13,15 +13,14 @@ import dataclasses
 import functools
 import itertools
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError, plural
-from bert.data import files, records, text_files
+from bert.data import files, records, sequences, text_files
 
-SPECIALS = ("[CLS]", "[SEP]", "[MASK]")
+SPECIAL = tokenization.SpecialPieces()
 
 # From a byte to whether its first bit is 0.
 _FIRST_BIT_IS_0 = bytes(byte < 128 for byte in range(256))
@@ -33,7 +32,8 @@ class TrainingInstance:
 
   Attributes:
     tokens: n word pieces with [CLS] and [SEP], after masking.
-    segment_ids: n numbers, 0 for `[CLS] A [SEP]` and 1 for `B [SEP]`.
+    segment_ids: n numbers, 0 for `[CLS] A [SEP]` and 1 for `B [SEP]`, if the
+      model has segments.
     masked_lm_positions: the positions to predict, ascending.
     masked_lm_labels: the original pieces at these positions.
     is_random_next: whether B comes from another document; None without B.
@@ -97,9 +97,13 @@ def _check_documents(count, next_sentence_prediction, source="the input"):
     )
 
 
-def check_length(max_seq_length: int, next_sentence_prediction: bool) -> int:
+def check_length(
+  max_seq_length: int,
+  next_sentence_prediction: bool,
+  special: tokenization.SpecialPieces = SPECIAL,
+) -> int:
   """The room for text beside [CLS] and [SEP]; UserError if it is too small."""
-  specials = 3 if next_sentence_prediction else 2
+  specials = special.count(2 if next_sentence_prediction else 1)
   if max_seq_length < specials + 2:
     raise UserError(
       f"--max_seq_length={max_seq_length} leaves too little room for text; "
@@ -125,32 +129,27 @@ def vocabulary_settings(
   Raises:
     UserError: the vocabulary lacks a special piece.
   """
-  for special in SPECIALS if max_predictions_per_seq else SPECIALS[:2]:
-    if special not in tokenizer.vocab:
+  special = tokenizer.special
+  for piece in special[:3] if max_predictions_per_seq else special[:2]:
+    if piece not in tokenizer.vocab:
       raise UserError(
-        f"the vocabulary has no piece {special}; add it, or pass the "
+        f"the vocabulary has no piece {piece}; add it, or pass the "
         f"vocabulary of a released model"
       )
   continuations = word_continuations(tokenizer) if do_whole_word_mask else ()
+  cls, sep, mask = map(represent, special[:3])
   return {
     "vocab_words": [represent(piece) for piece in tokenizer.vocab],
     "continuations": frozenset(map(represent, continuations)),
-    "specials": tuple(map(represent, SPECIALS)),
+    "special": special._replace(cls=cls, sep=sep, mask=mask),
   }
 
 
 def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
   """The pieces of a vocabulary that continue a word."""
-  if not isinstance(
-    tokenizer.wordpiece_tokenizer, tokenization.SentencePieceTokenizer
-  ):
+  if tokenizer.splits_words:
     return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
-  return frozenset(
-    piece
-    for piece in tokenizer.vocab
-    if not piece.startswith(tokenization.WORD_START)
-    and not re.fullmatch(r"\[\w+\]", piece)
-  )
+  return tokenizer.wordpiece_tokenizer.continuations()
 
 
 def create_training_instances(
@@ -234,7 +233,7 @@ def create_instances_from_document(
   rng: random.Random,
   continuations: frozenset = frozenset(),
   next_sentence_prediction: bool = True,
-  specials: Sequence = SPECIALS,
+  special: tokenization.SpecialPieces = SPECIAL,
 ) -> list[TrainingInstance]:
   """The instances of one pass over a document, in order.
 
@@ -250,14 +249,13 @@ def create_instances_from_document(
     rng: the source of random numbers.
     continuations: the pieces that continue a word, to mask whole words.
     next_sentence_prediction: create pairs of texts instead of single texts.
-    specials: the pieces [CLS], [SEP] and [MASK].
+    special: the pieces [CLS], [SEP] and [MASK], represented like the others.
 
   Raises:
     UserError: there are too few documents, or too little room for text.
   """
   _check_documents(len(all_documents), next_sentence_prediction)
-  room = check_length(max_seq_length, next_sentence_prediction)
-  cls, sep, mask = specials
+  room = check_length(max_seq_length, next_sentence_prediction, special)
   is_short = rng.random() < short_seq_prob
   target = rng.randint(2, room) if is_short else room
   texts = _pairs if next_sentence_prediction else _single_texts
@@ -265,7 +263,8 @@ def create_instances_from_document(
   for text_a, text_b, is_random_next in texts(
     all_documents, document_index, room, target, rng
   ):
-    tokens, segment_ids, candidates = _joined(text_a, text_b, cls, sep)
+    pair = (text_a, text_b) if text_b else (text_a,)
+    tokens, segment_ids = sequences.join_texts(special, *pair)
     masked = create_masked_lm_predictions(
       tokens,
       masked_lm_prob,
@@ -273,8 +272,8 @@ def create_instances_from_document(
       vocab_words,
       rng,
       continuations,
-      candidates,
-      mask,
+      _positions_of_text(special, *pair),
+      special.mask,
     )
     tokens, *predictions = masked
     made = TrainingInstance(tokens, segment_ids, *predictions, is_random_next)
@@ -282,16 +281,11 @@ def create_instances_from_document(
   return instances
 
 
-def _joined(text_a, text_b, cls, sep):
-  """[CLS] A [SEP] B [SEP], its segment ids, and the positions of text."""
+def _positions_of_text(special, text_a, text_b=()):
+  """The positions in `sequences.join_texts` that are no special pieces."""
   middle = len(text_a) + 1
-  if not text_b:
-    return [cls, *text_a, sep], [0] * (middle + 1), list(range(1, middle))
-  tokens = [cls, *text_a, sep, *text_b, sep]
-  segment_ids = [0] * (middle + 1) + [1] * (len(text_b) + 1)
-  candidates = list(range(1, len(tokens) - 1))
-  del candidates[middle - 1]
-  return tokens, segment_ids, candidates
+  start = middle + special.between
+  return [*range(1, middle), *range(start, start + len(text_b))]
 
 
 def _pairs(documents, index, room, target, rng):
@@ -412,7 +406,7 @@ def create_masked_lm_predictions(
     max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
   )
   if candidates is None:
-    candidates = [i for i, t in enumerate(tokens) if t not in SPECIALS[:2]]
+    candidates = [i for i, t in enumerate(tokens) if t not in SPECIAL[:2]]
   if continuations:
     candidates = _whole_words(tokens, candidates, wanted, rng, continuations)
   else:

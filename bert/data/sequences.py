@@ -18,12 +18,21 @@ def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
   return kept_a, min(size_b, room - kept_a)
 
 
-def join_texts(*texts: Sequence[str]) -> tuple[list[str], list[int]]:
-  """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], and the segment of each piece."""
-  pieces, segment_ids = ["[CLS]"], [0]
-  for segment, text in enumerate(texts):
-    pieces += [*text, "[SEP]"]
-    segment_ids += [segment] * (len(text) + 1)
+def join_texts(
+  special: tokenization.SpecialPieces, *texts: Sequence[str]
+) -> tuple[list[str], list[int]]:
+  """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], and the segment of each piece.
+
+  The pieces may also be other objects, and then those of `special`, too.
+  """
+  first, *others = texts
+  pieces = [special.cls, *first, special.sep]
+  segment_ids = [0] * len(pieces)
+  for text in others:
+    more = [special.sep] * (special.between - 1)
+    segment_ids += [0] * len(more)
+    segment_ids += [int(special.has_segments)] * (len(text) + 1)
+    pieces += [*more, *text, special.sep]
   return pieces, segment_ids
 
 
@@ -31,7 +40,7 @@ def input_row(
   tokenizer: tokenization.FullTokenizer, *texts: Sequence[str]
 ) -> dict[str, list[int]]:
   """The model's input for the word pieces of one or two texts."""
-  pieces, segment_ids = join_texts(*texts)
+  pieces, segment_ids = join_texts(tokenizer.special, *texts)
   return {
     "input_ids": tokenizer.convert_tokens_to_ids(pieces),
     "input_mask": [1] * len(pieces),

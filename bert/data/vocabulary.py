@@ -218,7 +218,7 @@ def report(
   if not words:
     return f"no lines held out, because there are fewer than {HELDOUT_LINES}"
   split = tokenizer.wordpiece_tokenizer.tokenize
-  unknown = tokenizer.wordpiece_tokenizer.unk_token
+  unknown = tokenizer.unk_token
   total = sum(words.values())
   num_pieces = sum(n * len(split(word)) for word, n in words.items())
   missed = {word: n for word, n in words.items() if unknown in split(word)}

@@ -30,16 +30,15 @@ from bert.training import (
   task_file,
 )
 from bert.training import huggingface_weights as names
+from bert.training.huggingface_names import (
+  FAMILIES,
+  split_architecture,
+  tensor_name,
+)
 from bert.training.task import label_fields
 
-# Special tokens by the names of their settings.
-_SPECIAL_TOKENS = {
-  "unk_token": "[UNK]",
-  "sep_token": "[SEP]",
-  "pad_token": "[PAD]",
-  "cls_token": "[CLS]",
-  "mask_token": "[MASK]",
-}
+# Model types that have the head of next sentences, too.
+_PAIRED = ("bert", "albert")
 
 Contents = dict[str, str | bytes]
 
@@ -65,24 +64,28 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   task = _find_task(os.path.dirname(prefix), model)
   weights = _read_weights(prefix, model.config, task)
   step = weights.pop(names.STEP, None)
-  architecture, fields = _describe_head(prefix, task, weights)
+  config = huggingface_config.their_fields(model.config)
+  config.setdefault("pad_token_id", _pad_id(model.tokenizer))
+  family = config["model_type"]
+  head, fields = _describe_head(family, task, weights)
+  architecture = FAMILIES[family].name + head
   contents = {}
   if task:
     settings = task.portable(weights)
     contents[task_file.NAME] = task_file.content(task.kind, settings)
-  prefix_of_bert = "bert." if architecture == "BertModel" else ""
+  prefix_of_bert = FAMILIES[family].prefix if head == "Model" else ""
   tensors = {
-    _tensor_name(name).removeprefix(prefix_of_bert): np.ascontiguousarray(
-      names.exchanged(name, value)
-    )
+    # Variables of a task that Hugging Face does not know keep their names.
+    (tensor_name(name, family, head) or name).removeprefix(
+      prefix_of_bert
+    ): np.ascontiguousarray(names.exchanged(name, value))
     for name, value in weights.items()
   }
-  fields = {"architectures": [architecture], **fields}
   contents |= _tokenizer_files(os.path.dirname(prefix), model)
-  config = _config_json(model, fields)
+  config |= {"architectures": [architecture], **fields}
   contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
-  contents[huggingface_config.CONFIG_NAME] = config
+  contents[huggingface_config.CONFIG_NAME] = _json(config, sort_keys=True)
   with new_folder(output_dir) as new:
     for name, content in contents.items():
       files.write_file(os.path.join(new, name), content)
@@ -123,11 +126,6 @@ def _find_model(model_dir):
   return prefix, model_folder.find_model(os.path.dirname(prefix))
 
 
-def _tensor_name(variable):
-  """Variables of a task that Hugging Face does not know keep their names."""
-  return names.tensor_name(variable) or variable
-
-
 def _find_task(folder, model):
   """The Task of the model in a folder; None without one."""
   kind, fields = task_file.read(folder)
@@ -152,7 +150,7 @@ def _read_weights(prefix, config, task):
     for name in checkpoint.shapes
     if not checkpoints.is_training_state(name)
   }
-  known = {name for name in weights if names.tensor_name(name) or name in head}
+  known = {name for name in weights if tensor_name(name) or name in head}
   others = sorted(weights - known)
   if others:
     logging.warning("%s: not converted: %s", prefix, listing(others))
@@ -199,7 +197,8 @@ def _head_shapes(checkpoint, config):
   parts = {name.rpartition("/")[0] for name in shapes}
   folder = os.path.dirname(checkpoint.prefix)
   architecture = huggingface_config.read_head(folder).architecture
-  is_paired = architecture == "BertForPreTraining"
+  model_type, head = split_architecture(architecture)
+  is_paired = head == "ForPreTraining" and model_type in _PAIRED
   wanted = {}
   if "output_weights" in shapes:
     wanted = layers.output_shapes(size, shapes["output_weights"][0])
@@ -207,79 +206,90 @@ def _head_shapes(checkpoint, config):
     wanted |= squad_model.variable_shapes(config)
   if "cls/seq_relationship" in parts or is_paired:
     wanted |= layers.output_shapes(size, 2, "cls/seq_relationship/")
-  is_masked = is_paired or architecture == "BertForMaskedLM"
+  is_masked = is_paired or head == "ForMaskedLM"
   if is_masked or any(part.startswith("cls/predictions") for part in parts):
     wanted |= pretraining.variable_shapes(config, False)
   return wanted
 
 
-def _describe_head(prefix, task, weights):
-  """The architecture of a model, and what its config.json says of its task."""
+def _describe_head(family, task, weights):
+  """The head of a model, and what its config.json says of its task."""
   if task:
-    name = registry.architecture_of(task.kind)
-    return (name, task.head_fields()) if name else ("BertModel", {})
+    name = registry.head_of(task.kind)
+    return (name, task.head_fields()) if name else ("Model", {})
   if "cls/squad/output_weights" in weights:
-    return registry.architecture_of("squad"), {}
+    return registry.head_of("squad"), {}
   if "output_weights" in weights:  # Trained by the original.
     labels = [f"LABEL_{i}" for i in range(len(weights["output_bias"]))]
-    return registry.architecture_of("classification"), label_fields(labels)
+    return registry.head_of("classification"), label_fields(labels)
   if "cls/predictions/output_bias" not in weights:
-    return "BertModel", {}
+    return "Model", {}
   is_paired = "cls/seq_relationship/output_weights" in weights
-  return "BertForPreTraining" if is_paired else "BertForMaskedLM", {}
+  is_paired &= family in _PAIRED
+  return "ForPreTraining" if is_paired else "ForMaskedLM", {}
 
 
-def _config_json(model, fields):
-  """The content of config.json."""
-  config = model.config.to_dict()
-  config.pop("do_lower_case", None)
-  activation = (config["hidden_act"] or "linear").lower()
-  config["hidden_act"] = huggingface_config.ACTIVATIONS[activation][0]
-  fields = {
-    **config,
-    "model_type": "bert",
-    "layer_norm_eps": layers.LAYER_NORM_EPSILON,
-    "pad_token_id": model.tokenizer.vocab.get("[PAD]", 0),
-    **fields,
-  }
-  text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
-  return text + "\n"
+def _pad_id(tokenizer):
+  return tokenizer.vocab.get(tokenizer.special.pad, 0)
+
+
+def _json(fields, **options):
+  """The content of a file."""
+  return json.dumps(fields, indent=2, ensure_ascii=False, **options) + "\n"
 
 
 def _vocab_files(folder, tokenizer) -> Contents:
   """vocab.txt, or the SentencePiece model, by name."""
   path = model_folder.find_vocabulary(folder)
-  if not path.endswith(".json"):
+  if not (path.endswith(".json") and tokenizer.splits_words):
     return {os.path.basename(path): files.read_bytes(path)}
   return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
 
 
 def _tokenizer_files(folder, model) -> Contents:
   """The vocabulary, tokenizer_config.json and tokenizer.json."""
-  contents = _vocab_files(folder, model.tokenizer)
-  if "vocab.txt" not in contents:
+  tokenizer, config = model.tokenizer, model.config
+  contents = _vocab_files(folder, tokenizer)
+  if tokenizer.splits_words:
+    lower_cases = tokenizer.basic_tokenizer.do_lower_case
+    made = make_tokenizer(tokenizer.vocab, lower_cases)
+    contents["tokenizer.json"] = made.to_str(pretty=True)
+    settings = {
+      "tokenizer_class": "BertTokenizer",
+      "do_lower_case": lower_cases,
+      "strip_accents": None,
+      "tokenize_chinese_chars": True,
+    }
+  elif "tokenizer.json" in contents:
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+  else:
     logging.warning(
       "No tokenizer.json: BERT's tokenizer in transformers has no "
       "SentencePiece. The model file is copied."
     )
     return contents
-  vocab = model.tokenizer.vocab
-  lower_cases = model.tokenizer.basic_tokenizer.do_lower_case
-  special = {n: t for n, t in _SPECIAL_TOKENS.items() if t in vocab}
-  settings = {
-    "tokenizer_class": "BertTokenizer",
-    "do_lower_case": lower_cases,
-    "strip_accents": None,
-    "tokenize_chinese_chars": True,
+  if not (config.type_vocab_size and tokenizer.special.has_segments):
+    settings["model_input_names"] = ["input_ids", "attention_mask"]
+  settings |= {
     "clean_up_tokenization_spaces": False,
-    "model_max_length": model.config.max_position_embeddings,
-    **special,
+    "model_max_length": config.max_position_embeddings,
+    **_special_tokens(tokenizer),
   }
-  return {
-    **contents,
-    huggingface_config.TOKENIZER_NAME: json.dumps(settings, indent=2) + "\n",
-    "tokenizer.json": make_tokenizer(vocab, lower_cases).to_str(pretty=True),
+  name = huggingface_config.TOKENIZER_NAME
+  return {**contents, name: _json(settings)}
+
+
+def _special_tokens(tokenizer):
+  """The special pieces that a vocabulary has, by the names of settings."""
+  special = tokenizer.special
+  found = {
+    "unk_token": tokenizer.unk_token,
+    "sep_token": special.sep,
+    "pad_token": special.pad,
+    "cls_token": special.cls,
+    "mask_token": special.mask,
   }
+  return {n: piece for n, piece in found.items() if piece in tokenizer.vocab}
 
 
 def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
@@ -307,7 +317,8 @@ def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
   ends = ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
   tokenizer.post_processor = processors.BertProcessing(*ends)
   tokenizer.decoder = decoders.WordPiece()
-  special = [token for token in _SPECIAL_TOKENS.values() if token in vocab]
+  special = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
+  special = [token for token in special if token in vocab]
   tokenizer.add_special_tokens(special)
   return tokenizer
 

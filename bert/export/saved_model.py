@@ -101,7 +101,7 @@ class Encoder(_Encoding):
       "do_lower_case", [], None, tf.bool, False
     )
     path = model_folder.find_vocabulary(model_dir)
-    if path.endswith(".json"):
+    if path.endswith(".json") and model.tokenizer.splits_words:
       raise UserError(
         f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
         f"with convert_checkpoint.py --to=tensorflow, and pass the result"

@@ -20,7 +20,7 @@ import modeling
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
-from bert.training import checkpoints, huggingface_weights, model_folder
+from bert.training import checkpoints, huggingface_names, model_folder
 
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _CASE_KEY = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
@@ -181,7 +181,7 @@ def _names_by_key(checkpoint) -> Mapping[str, str]:
 
 def _our_name(name):
   """Our name of a variable; None for others."""
-  if huggingface_weights.tensor_name(name):
+  if huggingface_names.tensor_name(name):
     return name
   for pattern, ours in _NAMES.items():
     match = re.search(pattern, name)

@@ -47,10 +47,10 @@ class GraphTokenizer(tf.Module):
   def __init__(self, tokenizer: tokenization.FullTokenizer):
     super().__init__("tokenizer")
     wordpiece = tokenizer.wordpiece_tokenizer
-    if isinstance(wordpiece, tokenization.SentencePieceTokenizer):
+    if not tokenizer.splits_words:
       raise UserError(
-        "the model uses SentencePiece, which TensorFlow cannot compute; "
-        "pass --part=encoder"
+        "the model has no vocabulary of word pieces, and TensorFlow cannot "
+        "compute other tokenizers; pass --part=encoder"
       )
     model_folder.check_special_pieces(tokenizer)
     self.tokenizer = tokenizer

@@ -13,8 +13,6 @@ import tokenization
 from bert.errors import UserError
 from bert.data import instances
 
-_MASK = "[MASK]"
-
 
 def dynamic_masking(
   tokenizer: tokenization.FullTokenizer,
@@ -43,10 +41,11 @@ def dynamic_masking(
   Raises:
     UserError: the vocabulary has no [MASK].
   """
-  if _MASK not in tokenizer.vocab:
+  special = tokenizer.special
+  if special.mask not in tokenizer.vocab:
     raise UserError(
-      f"the vocabulary has no piece {_MASK}, which --dynamic_masking needs; "
-      f"pass the vocabulary that the records were made with"
+      f"the vocabulary has no piece {special.mask}, which --dynamic_masking "
+      f"needs; pass the vocabulary that the records were made with"
     )
   pieces = list(tokenizer.vocab)
   continuations = (
@@ -54,13 +53,16 @@ def dynamic_masking(
   )
 
   def mask_row(ids, ordinal):
+    row = [tokenizer.inv_vocab[i] for i in ids.tolist()]
     tokens, positions, _ = instances.create_masked_lm_predictions(
-      [tokenizer.inv_vocab[i] for i in ids.tolist()],
+      row,
       masked_lm_prob,
       max_predictions_per_seq,
       pieces,
       random.Random(f"{seed}/{ordinal}"),
       continuations,
+      [i for i, piece in enumerate(row) if piece not in special[:2]],
+      special.mask,
     )
     labels = ids[positions]
     ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]

@@ -212,7 +212,7 @@ def convert_example(
     label = label_id(example, label_type)
   texts = [tokenizer.tokenize(example.text_a)]
   texts.append(tokenizer.tokenize(example.text_b) if example.text_b else [])
-  room = max_seq_length - (3 if texts[1] else 2)
+  room = max_seq_length - tokenizer.special.count(2 if texts[1] else 1)
   shares = sequences.share_room(*map(len, texts), room)
   parts = list(map(_parts, texts, shares, [long_text] * 2))
   was_cut = long_text != "mean_windows" and sum(map(len, texts)) > room

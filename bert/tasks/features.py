@@ -8,6 +8,7 @@ found.values  # float32 [tokens, layers, H]
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 import re
@@ -33,9 +34,9 @@ DTYPES = ("float32", "float16")
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
-# Control characters that `str.split` treats as separators. Tokenizers drop them
-# instead, which joins the text on both sides.
-_DROPPED_SEPARATORS = re.compile("[\v\f\x1c-\x1f\x85]")
+# Control characters that `str.split` treats as separators are in words: the
+# tokenizer drops them, which joins the text on both sides.
+_WORD = re.compile("[\v\f\x1c-\x1f\x85]*\\S[\\S\v\f\x1c-\x1f\x85]*")
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
@@ -158,7 +159,9 @@ class VectorTask(Task):
   def example(self, text: str, text_b: str = "") -> _Read:
     aligned = [align(self.tokenizer, part) for part in (text, text_b)]
     texts = [pieces for pieces, _ in aligned]
-    room = self.settings.max_seq_length - (3 if texts[1] else 2)
+    special = self.tokenizer.special
+    count = special.count(2 if texts[1] else 1)
+    room = self.settings.max_seq_length - count
     shares = sequences.share_room(*map(len, texts), room)
     was_cut = self.settings.long_text == "head" and sum(map(len, texts)) > room
     if was_cut:
@@ -166,13 +169,13 @@ class VectorTask(Task):
     words = [
       start + offset if 0 <= start < len(text) else -1
       for (_, starts), text, offset in zip(
-        aligned, texts, (1, len(texts[0]) + 2), strict=True
+        aligned, texts, (1, len(texts[0]) + 1 + special.between), strict=True
       )
       for start in starts
     ]
     if not texts[1]:
       texts, shares = texts[:1], shares[:1]
-    tokens, _ = sequences.join_texts(*texts)
+    tokens, _ = sequences.join_texts(special, *texts)
     rows, sources = self._windows(texts, shares)
     return _Read(Features(tokens, words, None, None, was_cut), rows, sources)
 
@@ -200,13 +203,15 @@ class VectorTask(Task):
       )
       rows.append(sequences.input_row(self.tokenizer, *parts))
     sources, offset = [(0, 0, 1)], 1  # [CLS]
-    for share, own in zip(shares, windows, strict=True):
+    between = self.tokenizer.special.between
+    ends = [between, 1] if len(texts) > 1 else [1]
+    for share, own, end in zip(shares, windows, ends, strict=True):
       for index, window in enumerate(own):
         row = math.ceil(index * count / len(own))
         start = offset - window.start
         sources.append((row, start + window.first, start + window.last))
-      offset += share + 1
-      sources.append((count - 1, offset - 1, offset))  # [SEP]
+      offset += share + end
+      sources.append((count - 1, offset - end, offset))  # [SEP]
     return rows, sources
 
   def rows(self, example: _Read, is_training: bool) -> list[dict]:
@@ -239,8 +244,8 @@ class VectorTask(Task):
     """Float [B, S], 1 for the tokens that pooling counts."""
     counted = features["input_mask"] > 0
     if self.settings.exclude_special:
-      for special in ("[CLS]", "[SEP]"):
-        counted &= features["input_ids"] != self.tokenizer.vocab[special]
+      for piece in self.tokenizer.special[:2]:
+        counted &= features["input_ids"] != self.tokenizer.vocab[piece]
     return tf.cast(counted, tf.float32)
 
   def output_axes(self) -> dict[str, Sequence[str | None]]:
@@ -291,19 +296,16 @@ def align(
   Returns:
     pieces: the tokenizer's output for the text.
     starts: for each word, the index of its first piece, or -1 if it has none.
-      A SentencePiece model may split a word differently within the text than
-      alone; that word and all after it get -1.
   """
-  pieces = tokenizer.tokenize(text)
-  starts, end = [], 0
-  for word in _DROPPED_SEPARATORS.sub("", text).split():
-    part = tokenizer.tokenize(word)
-    if part and pieces[end : end + len(part)] == part:
-      starts.append(end)
-      end += len(part)
-    else:
-      starts.append(-1)
-      end += len(pieces) if part else 0  # After a mismatch, nothing matches.
+  pieces, spans = tokenizer.tokenize(text), tokenizer.offsets(text)
+  begins = [start for start, _ in spans]
+  starts = []
+  for word in _WORD.finditer(text):
+    first = bisect.bisect_left(begins, word.start())
+    while first < len(spans) and spans[first][0] == spans[first][1]:
+      first += 1  # A blank.
+    is_inside = first < len(spans) and begins[first] < word.end()
+    starts.append(first if is_inside else -1)
   return pieces, starts
 
 

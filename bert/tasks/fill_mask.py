@@ -22,8 +22,6 @@ from bert.tasks.masked_text import MASK, Filled, Row
 from bert.training import checkpoints, model_folder
 from bert.training.task import Field, Settings, Task
 
-_ENDS = instances.SPECIALS[:2]
-
 
 @dataclasses.dataclass(frozen=True)
 class MaskSettings(Settings):
@@ -58,12 +56,14 @@ class MaskTask(Task):
     return MaskSettings(config.max_position_embeddings)
 
   def prepare(self, model: model_folder.Model) -> None:
-    if MASK not in self.tokenizer.vocab:
+    special = self.tokenizer.special
+    if special.mask not in self.tokenizer.vocab:
       raise UserError(
-        f"the vocabulary beside {model.checkpoint} has no {MASK}; pass a model "
-        f"that was trained on masked words"
+        f"the vocabulary beside {model.checkpoint} has no {special.mask}; pass "
+        f"a model that was trained on masked words"
       )
-    self._mask_id = self.tokenizer.vocab[MASK]
+    self._mask_id = self.tokenizer.vocab[special.mask]
+    self._ends = special[:2]
     self._config = model.config
     self._is_paired = self.needs_pooler = _check_heads(model)
 
@@ -90,9 +90,11 @@ class MaskTask(Task):
     self, text: str, text_b: str = "", where: str = "the text"
   ) -> Row:
     """A text or pair as the model reads it."""
+    special = self.tokenizer.special
     parts = [text, text_b] if text_b else [text]
+    parts = [part.replace(MASK, special.mask) for part in parts]
     pieces, segment_ids = sequences.join_texts(
-      *(masked_text.tokenize(part, self.tokenizer) for part in parts)
+      special, *map(self.tokenizer.tokenize_masked, parts)
     )
     length = self.settings.max_seq_length
     if len(pieces) > length:
@@ -100,11 +102,11 @@ class MaskTask(Task):
         f"{where} has {len(pieces)} pieces, more than the {length} "
         f"positions of the model; split it"
       )
-    if len(pieces) == 1 + len(parts):
+    if len(pieces) == special.count(len(parts)):
       raise UserError(f"{where} has no words; pass some, or omit it")
     ids = self.tokenizer.convert_tokens_to_ids(pieces)
-    masks = [i for i, piece in enumerate(pieces) if piece == MASK]
-    shown = masked_text.joined(tuple(parts)) if text_b else text
+    masks = [i for i, piece in enumerate(pieces) if piece == special.mask]
+    shown = masked_text.joined(tuple(parts) if text_b else parts[0])
     return Row(shown, pieces, ids, segment_ids, masks, bool(text_b))
 
   def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:
@@ -122,11 +124,12 @@ class MaskTask(Task):
         masks = [self._candidates(answer) for answer in found]
       else:
         words = masked_text.scored_words(
-          (piece for piece in row.pieces if piece not in _ENDS),
+          (piece for piece in row.pieces if piece not in self._ends),
           (float(answer["log_prob"]) for answer in found[1:]),
+          self.tokenizer,
           self._continuations,
         )
-      count = len(row.ids) - 2 - row.segment_ids[-1]
+      count = len(row.ids) - self.tokenizer.special.count(1 + row.is_pair)
       follows = None
       if self._is_paired and row.is_pair:
         follows = float(found[0]["next_sentence"])
@@ -162,8 +165,7 @@ class MaskTask(Task):
     pieces, each masked in turn.
     """
     positions = [
-      row.masks or [0, *(i for i, p in enumerate(row.pieces) if p not in _ENDS)]
-      for row in rows
+      row.masks or [0, *self._positions_of_text(row)] for row in rows
     ]
     flat = [
       row.features(position, self._mask_id)
@@ -171,6 +173,9 @@ class MaskTask(Task):
       for position in chosen
     ]
     return list(sequences.groups_of(compute(flat), map(len, positions)))
+
+  def _positions_of_text(self, row):
+    return [i for i, p in enumerate(row.pieces) if p not in self._ends]
 
   def _fill(self, filled, rows, answers, compute):
     """Fills the masks of all rows, one of each at a time."""
@@ -193,7 +198,7 @@ class MaskTask(Task):
     for i, by_position in pieces.items():
       found = [piece for _, piece in sorted(by_position.items())]
       filled[i].text = masked_text.replaced(
-        filled[i].text, found, self._continuations
+        filled[i].text, found, self.tokenizer, self._continuations
       )
 
   def _candidates(self, answer):

@@ -4,8 +4,9 @@ import dataclasses
 import math
 from collections.abc import Container, Iterable, Sequence
 
-from tokenization import WORD_START, FullTokenizer, SentencePieceTokenizer
+from tokenization import FullTokenizer
 
+# A mask in a text, whatever piece a model has for it.
 MASK = "[MASK]"
 
 # A text, or a pair of texts.
@@ -79,52 +80,38 @@ class Row:
     }
 
 
-def tokenize(text: str, tokenizer: FullTokenizer) -> list[str]:
-  """The pieces of a text, in which [MASK] is one.
-
-  SentencePiece begins a word with every text that it reads, so also right after
-  a mask. In pre-training, the piece after a mask begins one only after a blank.
-  """
-  marks_words = isinstance(
-    tokenizer.wordpiece_tokenizer, SentencePieceTokenizer
-  )
-  first, *others = text.split(MASK)
-  pieces = tokenizer.tokenize(first)
-  for span in others:
-    found = tokenizer.tokenize(span)
-    if marks_words and found and not span[0].isspace():
-      rest = found[0].removeprefix(WORD_START)
-      if not rest or rest in tokenizer.vocab:
-        found[:1] = filter(None, [rest])
-    pieces += [MASK, *found]
-  return pieces
-
-
 def joined(text: Text) -> str:
   """The text, or both separated by |||."""
   return text if isinstance(text, str) else " ||| ".join(text)
 
 
 def replaced(
-  text: str, pieces: Sequence[str], continuations: Container[str]
+  text: str,
+  pieces: Sequence[str],
+  tokenizer: FullTokenizer,
+  continuations: Container[str],
 ) -> str:
   """The text with a piece in place of each mask.
 
   Args:
     text: the text.
     pieces: as many as it has masks.
+    tokenizer: a FullTokenizer.
     continuations: the pieces that continue the word before.
   """
-  found, *spans = text.split(MASK)
+  found, *spans = text.split(tokenizer.special.mask)
   for piece, span in zip(pieces, spans, strict=True):
     if piece in continuations:
       found = found.rstrip()
-    found += piece.removeprefix("##").removeprefix(WORD_START) + span
+    found += tokenizer.text_of(piece) + span
   return found
 
 
 def scored_words(
-  pieces: Iterable[str], scores: Iterable[float], continuations: Container[str]
+  pieces: Iterable[str],
+  scores: Iterable[float],
+  tokenizer: FullTokenizer,
+  continuations: Container[str],
 ) -> list[tuple[str, float]]:
   """The words of a text, each with the sum of its pieces' scores."""
   words = []
@@ -132,7 +119,7 @@ def scored_words(
     # SentencePiece marks an unknown word by a piece of its own.
     if words and (piece in continuations or not words[-1][0]):
       word, total = words[-1]
-      words[-1] = (word + piece.removeprefix("##"), total + score)
+      words[-1] = (word + tokenizer.text_of(piece), total + score)
     else:
-      words.append((piece.removeprefix(WORD_START), score))
+      words.append((tokenizer.text_of(piece), score))
   return words

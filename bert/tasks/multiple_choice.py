@@ -44,8 +44,9 @@ def make_row(
         values.append([0] * max_seq_length)
       continue
     pieces = tokenizer.tokenize(choice)
+    room = max_seq_length - tokenizer.special.count(2)
     kept_a, kept_b = sequences.share_room(
-      len(context), len(question) + len(pieces), max_seq_length - 3
+      len(context), len(question) + len(pieces), room
     )
     # If only the end were cut, a long question would leave no choice.
     kept, asked = sequences.share_room(len(pieces), len(question), kept_b)

@@ -55,18 +55,18 @@ class ReadingSettings:
   max_query_length: int = 64
   version_2_with_negative: bool = False
 
-  def room_for_text(self, query_length: int) -> int:
+  def room_for_text(self, query_length: int, num_special: int = 3) -> int:
     """Number of a paragraph's pieces that fit beside a question.
 
     Raises:
       UserError: there is no room for a word, or `doc_stride` is not positive.
     """
-    room = self.max_seq_length - query_length - 3
+    room = self.max_seq_length - query_length - num_special
     if room < 2:
       raise UserError(
         f"--max_seq_length={self.max_seq_length} leaves no room for text "
-        f"beside a question of {plural(query_length, 'piece')} and 3 special "
-        f"tokens; raise it or lower --max_query_length"
+        f"beside a question of {plural(query_length, 'piece')} and "
+        f"{num_special} special tokens; raise it or lower --max_query_length"
       )
     if self.doc_stride < 1:
       raise UserError(
@@ -74,9 +74,10 @@ class ReadingSettings:
       )
     return room
 
-  def stride_beside(self, query_length: int) -> int:
+  def stride_beside(self, query_length: int, num_special: int = 3) -> int:
     """Number of pieces between the starts of two windows of a question."""
-    return min(self.doc_stride, self.room_for_text(query_length))
+    room = self.room_for_text(query_length, num_special)
+    return min(self.doc_stride, room)
 
 
 def join_words(text: str) -> str:
@@ -381,17 +382,39 @@ class Pieces:
   def __init__(self, paragraph, tokenize, tokenizer):
     self._paragraph, self._tokenizer = paragraph, tokenizer
     self.tokens, self.words, self.starts = [], [], [0]
-    for index, word in enumerate(paragraph.doc_tokens):
+    if tokenizer.splits_words:
+      self._split_words(tokenize)
+    else:
+      self._split_text()
+    self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
+
+  def _split_words(self, tokenize):
+    for index, word in enumerate(self._paragraph.doc_tokens):
       pieces = tokenize(word)
       self.tokens += pieces
       self.words += [index] * len(pieces)
       self.starts.append(len(self.tokens))
-    self.ids = tokenizer.convert_tokens_to_ids(self.tokens)
+
+  def _split_text(self):
+    """Blanks between words are in pieces, or are pieces."""
+    words = self._paragraph
+    self.tokens = self._tokenizer.tokenize(words.context)
+    begins = [start for start, _ in self.offsets]
+    self.words = [
+      max(bisect.bisect_right(words.char_starts, begin) - 1, 0)
+      for begin in begins
+    ]
+    self.starts += [
+      bisect.bisect_right(self.words, index)
+      for index in range(len(words.doc_tokens))
+    ]
 
   @functools.cached_property
   def offsets(self) -> list[tuple[int, int]]:
     """Start and end of each piece in the paragraph's text."""
     words = self._paragraph
+    if not self._tokenizer.splits_words:
+      return self._tokenizer.offsets(words.context)
     return [
       (start + begin, start + end)
       for word, start in zip(words.doc_tokens, words.char_starts, strict=True)
@@ -441,13 +464,16 @@ class WindowMaker:
     answer, index = None, next(self._indices)
     if is_training and not example.is_impossible:
       answer = _answer_span(example, self._pieces, tokenizer)
+    special = tokenizer.special
+    count, before = special.count(2), 1 + special.between
     for features in windows:
       features.unique_id = next(self._unique_ids)
       features.example_index = index
       features.is_impossible = example.is_impossible
       if is_training:
-        start = features.doc_span_index * settings.stride_beside(len(query))
-        _set_positions(features, answer, len(query) + 2 - start)
+        stride = settings.stride_beside(len(query), count)
+        start = features.doc_span_index * stride
+        _set_positions(features, answer, len(query) + before - start)
     return windows
 
 
@@ -474,15 +500,23 @@ def _answer_span(example, pieces, tokenizer):
   last = pieces.starts[example.end_position + 1] - 1
   answer = tokenizer.tokenize(example.orig_answer_text)
   tokens, size = pieces.tokens, len(answer)
+  offset = (example.answer_starts or [None])[0]
+  if offset is not None and not tokenizer.splits_words:
+    return _pieces_inside(example, pieces, first, last)
   begin = first + len(tokenizer.tokenize(_text_before(example)))
   stop = last - size + 2
   for start in (*range(begin, stop), *range(first, stop)) if answer else ():
     if tokens[start] == answer[0] and tokens[start : start + size] == answer:
       return start, start + size - 1
-  start = (example.answer_starts or [None])[0]
-  if start is None or last - first < size + _MOST_PIECES:
+  if offset is None or last - first < size + _MOST_PIECES:
     return first, last
   # In text without blanks, a "word" is a sentence, or the whole paragraph.
+  return _pieces_inside(example, pieces, first, last)
+
+
+def _pieces_inside(example, pieces, first, last):
+  """The first and the last of some pieces with characters of the answer."""
+  start = example.answer_starts[0]
   end = start + len(example.orig_answer_text)
   spans = pieces.offsets
   inside = [i for i in range(first, last + 1) if spans[i][1] > start]
@@ -515,11 +549,12 @@ def _set_positions(features, answer, offset):
 
 def _windows(pieces, query, tokenizer, settings):
   """The InputFeatures of a question, without its numbers and its answer."""
-  room = settings.room_for_text(len(query))
-  question = ["[CLS]", *query, "[SEP]"]
+  special = tokenizer.special
+  room = settings.room_for_text(len(query), special.count(2))
+  question = [special.cls, *query, *[special.sep] * special.between]
   question_ids = tokenizer.convert_tokens_to_ids(question)
   size, first = len(pieces.tokens), len(question)
-  stride = settings.stride_beside(len(query))
+  stride = settings.stride_beside(len(query), special.count(2))
   starts = range(0, max(size - room, 0) + stride, stride)[:size]
   owners = _owners(size, room, starts) if len(starts) > 1 else None
   windows = []
@@ -538,12 +573,14 @@ def _windows(pieces, query, tokenizer, settings):
       unique_id=0,  # Set by WindowMaker.
       example_index=0,  # Set by WindowMaker.
       doc_span_index=span,
-      tokens=[*question, *pieces.tokens[start:end], "[SEP]"],
+      tokens=[*question, *pieces.tokens[start:end], special.sep],
       token_to_orig_map=words,
       token_is_max_context=is_max_context,
       input_ids=ids + padding,
       input_mask=[1] * (last + 1) + padding,
-      segment_ids=[0] * first + [1] * (end - start + 1) + padding,
+      segment_ids=[0] * first
+      + [int(special.has_segments)] * (end - start + 1)
+      + padding,
       pieces=pieces,
       first_piece=start,
     )

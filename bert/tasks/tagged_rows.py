@@ -36,8 +36,7 @@ def make_rows(
   """
   vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (
-    vocab[piece]
-    for piece in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token)
+    vocab[piece] for piece in (*tokenizer.special[:2], tokenizer.unk_token)
   )
   labels_all = is_training and settings.label_all_tokens
 
@@ -46,7 +45,8 @@ def make_rows(
     ids, marks = [], []
     labels = sentence.labels or [None] * len(sentence.words)
     for word, label in zip(sentence.words, labels, strict=True):
-      pieces = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
+      pieces = tokenizer.tokenize_behind_blank(word)
+      pieces = tokenizer.convert_tokens_to_ids(pieces)
       pieces = pieces or [unknown]  # A word of control characters, say.
       mark = 1 + label_ids.get(label, 0)
       ids += pieces

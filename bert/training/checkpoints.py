@@ -155,12 +155,24 @@ def training_checkpoints(model_dir: str) -> list[str]:
 
 
 def latest_valid(model_dir: str) -> Checkpoint | None:
-  """The newest training checkpoint that can be read in full, or None."""
-  for prefix in reversed(training_checkpoints(model_dir)):
+  """The newest training checkpoint that can be read in full, or None.
+
+  Raises:
+    UserError: there are some, but none can be read. A training that started
+      over would replace them.
+  """
+  found = training_checkpoints(model_dir)
+  for prefix in reversed(found):
     try:
       return Checkpoint(prefix).verify()
     except UserError as error:
       logging.warning("Skipping a checkpoint: %s", error)
+  if found:
+    raise UserError(
+      f"{model_dir} has no checkpoint that can be read: {TRAINING_NAME}-* "
+      f"({len(found)}) are damaged; copy them again, or pass another folder to "
+      f"start over"
+    )
   return None
 
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert import layers
 import modeling
 import tokenization
 from bert.errors import UserError, shortened
 from bert.data import files
+from bert.training.huggingface_names import FAMILIES
 
 CONFIG_NAME = "config.json"
 TOKENIZER_NAME = "tokenizer_config.json"
@@ -33,12 +33,22 @@ ACTIVATIONS = {
 
 # Settings of theirs that change the model, with the only value it has here.
 _FIXED = {
-  "model_type": "bert",
   "position_embedding_type": "absolute",
   "is_decoder": False,
   "add_cross_attention": False,
   "tie_word_embeddings": True,
-  "layer_norm_eps": layers.LAYER_NORM_EPSILON,
+  "inner_group_num": 1,
+}
+
+# Our names of DistilBERT's settings.
+_DISTILBERT = {
+  "activation": "hidden_act",
+  "attention_dropout": "attention_probs_dropout_prob",
+  "dim": "hidden_size",
+  "dropout": "hidden_dropout_prob",
+  "hidden_dim": "intermediate_size",
+  "n_heads": "num_attention_heads",
+  "n_layers": "num_hidden_layers",
 }
 
 # Settings of Hugging Face's tokenizers, and the values, without the suffix
@@ -62,11 +72,50 @@ _NORMALIZERS = {
   *("NFC", "NFD", "NFKC", "NFKD"),
 }
 
+# Settings of ours that only some of their models have.
+_OURS = {
+  *("family", "embedding_size", "num_hidden_groups", "position_offset"),
+  "pooler_act",
+}
+
 # More labels than any task has; each gets a name.
 _MAX_LABELS = 2**20
 
-# Their defaults where ours differ.
-_DEFAULTS = {"vocab_size": 30522, "hidden_act": "gelu", "type_vocab_size": 2}
+# Their defaults where ours differ, by model type.
+_OF_BERT = {"vocab_size": 30522, "hidden_act": "gelu", "type_vocab_size": 2}
+_OF_ROBERTA = {**_OF_BERT, "vocab_size": 50265, "pad_token_id": 1}
+_DEFAULTS = {
+  "bert": _OF_BERT,
+  "distilbert": {
+    **_OF_BERT,
+    "num_hidden_layers": 6,
+    "type_vocab_size": 0,
+    "pooler_act": "relu",
+  },
+  "roberta": _OF_ROBERTA,
+  "xlm-roberta": {**_OF_ROBERTA, "vocab_size": 30522},
+  "camembert": {**_OF_ROBERTA, "vocab_size": 30522},
+  "electra": {
+    **_OF_BERT,
+    "embedding_size": 128,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+    "pooler_act": "gelu_exact",
+  },
+  "albert": {
+    **_OF_BERT,
+    "vocab_size": 30000,
+    "embedding_size": 128,
+    "hidden_size": 4096,
+    "num_hidden_groups": 1,
+    "num_attention_heads": 64,
+    "intermediate_size": 16384,
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+  },
+}
 
 
 def is_config(fields: object) -> bool:
@@ -92,13 +141,7 @@ def read_config(path: str) -> modeling.BertConfig:
   is_named = isinstance(fields, dict) and os.path.basename(path) == CONFIG_NAME
   if not is_named and not is_config(fields):
     return modeling.BertConfig.from_json_file(path)
-  for name, value in _FIXED.items():
-    if fields.get(name) not in (None, value):
-      raise UserError(
-        f"{path}: {name}={fields[name]!r} is not supported; pass a BERT model "
-        f"with {name}={value!r}"
-      )
-  fields = {**_DEFAULTS, **fields}
+  fields = _with_our_names(path, fields)
   theirs = fields["hidden_act"]
   ours = [name for name, names in ACTIVATIONS.items() if theirs in names]
   if not ours:
@@ -115,14 +158,98 @@ def read_config(path: str) -> modeling.BertConfig:
     config.check()
   except ValueError as error:
     raise UserError(f"{path} is damaged: {error}; copy it again") from error
+  folder = os.path.dirname(path)
+  if _has_other_pieces(folder):
+    return config
   _check_tokenizer(path, fields)
-  do_lower_case = _read_casing(
-    os.path.dirname(path), fields.get("tokenizer_class")
-  )
+  do_lower_case = _read_casing(folder, fields.get("tokenizer_class"))
   if do_lower_case is not None:
     config.do_lower_case = do_lower_case
-  _check_added_tokens(os.path.dirname(path))
+  _check_added_tokens(folder)
   return config
+
+
+def _has_other_pieces(folder):
+  """Whether the tokenizer is a tokenizer.json without word pieces."""
+  vocabulary, tokenizer = (
+    os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json")
+  )
+  if files.exists(vocabulary) or not files.exists(tokenizer):
+    return False
+  return not tokenization.has_word_pieces(tokenizer)
+
+
+def _with_our_names(path, fields):
+  """The fields of a file and their defaults, under our names.
+
+  Raises:
+    UserError: the model is not of BERT's family.
+  """
+  family = fields.get("model_type")
+  family = "bert" if family is None else family
+  if family not in list(FAMILIES):
+    raise UserError(
+      f"{path}: model_type={family!r} is not supported; pass a model of one "
+      f"of {', '.join(FAMILIES)}"
+    )
+  for name, value in _FIXED.items():
+    if fields.get(name) not in (None, value):
+      raise UserError(
+        f"{path}: {name}={fields[name]!r} is not supported; pass a BERT model "
+        f"with {name}={value!r}"
+      )
+  if family == "distilbert":
+    fields = {_DISTILBERT.get(name, name): v for name, v in fields.items()}
+  defaults = _DEFAULTS[family]
+  of_others = _OURS - defaults.keys()
+  fields = {k: v for k, v in fields.items() if k not in of_others}
+  fields = {**defaults, **fields, "family": family}
+  if "pad_token_id" in defaults:
+    # The position of a token is its index and that of the padding, and 1.
+    padding = fields["pad_token_id"]
+    count = fields.get("max_position_embeddings", 512)
+    if not isinstance(padding, int) or not isinstance(count, int):
+      raise _damaged(path, "pad_token_id", padding)
+    fields["position_offset"] = padding + 1
+    fields["max_position_embeddings"] = count - padding - 1
+  if family == "electra" and fields["embedding_size"] == fields["hidden_size"]:
+    del fields["embedding_size"]
+  return fields
+
+
+def their_fields(config: modeling.BertConfig) -> dict:
+  """The inverse of `read_config`, without the casing.
+
+  Raises:
+    UserError: no model type has such a configuration.
+  """
+  fields = dict(vars(config))
+  fields.pop("do_lower_case", None)
+  activation = (config.hidden_act or "linear").lower()
+  fields["hidden_act"] = ACTIVATIONS[activation][0]
+  family = fields["model_type"] = fields.pop("family")
+  defaults = _DEFAULTS.get(family, {})
+  offset = fields.pop("position_offset")
+  if "pad_token_id" in defaults:
+    fields["pad_token_id"] = offset - 1
+    fields["max_position_embeddings"] += offset
+  of_others = _OURS - defaults.keys()
+  written = {k: v for k, v in fields.items() if k not in of_others}
+  if family == "electra":
+    written["embedding_size"] = config.embedding_width
+  read = family in FAMILIES and _with_our_names("", dict(written))
+  wanted = {name: getattr(config, name) for name in _OURS}
+  if not read or any(read.get(k, v) != v for k, v in wanted.items()):
+    raise UserError(
+      f"family={family!r} has no such configuration in Hugging Face's format; "
+      f"correct bert_config.json: the family is one of {', '.join(FAMILIES)}"
+    )
+  written.pop("pooler_act", None)
+  if family == "distilbert":
+    theirs = {ours: theirs for theirs, ours in _DISTILBERT.items()}
+    written = {theirs.get(name, name): v for name, v in written.items()}
+    del written["type_vocab_size"], written["layer_norm_eps"]
+  return written
 
 
 def _check_added_tokens(folder):

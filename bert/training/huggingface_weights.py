@@ -3,8 +3,7 @@
     weights = Weights("folder/model.safetensors")
     weights.get_tensor("bert/pooler/dense/kernel")  # float32 [H, H]
 
-Compared with a released checkpoint, kernels are transposed, and LayerNorm's
-gamma and beta are called `weight` and `bias`.
+Kernels are transposed, and the names are those of `huggingface_names`.
 """
 
 import json
@@ -17,25 +16,17 @@ import numpy as np
 
 from bert.errors import UserError
 from bert.data import files
+from bert.training.huggingface_names import (
+  DECODER_BIASES,
+  DECODERS,
+  variable_name,
+)
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 
-# Their tensors of the heads, by our variables.
-_HEADS = {
-  "cls/predictions/output_bias": "cls.predictions.bias",
-  "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
-  "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
-  "cls/squad/output_weights": "qa_outputs.weight",
-  "cls/squad/output_bias": "qa_outputs.bias",
-  "output_weights": "classifier.weight",
-  "output_bias": "classifier.bias",
-}
-
-# Their tensor of the output weights of masked words, which are the word
-# embeddings, and the second name of its bias.
-_DECODER = "cls.predictions.decoder.weight"
-_DECODER_BIAS = "cls.predictions.decoder.bias"
+# Names of the dense layer of a head.
+_OF_HEAD = "classifier.dense."
 
 # The number of updates, which is no tensor but an entry of the metadata.
 STEP = "global_step"
@@ -106,37 +97,6 @@ def weight_files(path: str) -> list[str]:
   return [path, *(os.path.join(folder, name) for name in names)]
 
 
-def variable_name(tensor: str) -> str | None:
-  """The name of our variable for a tensor of theirs; None for other tensors."""
-  for ours, theirs in _HEADS.items():
-    if tensor == theirs:
-      return ours
-  is_head = tensor.startswith("cls.predictions.transform.")
-  name = tensor if is_head else tensor.removeprefix("bert.")
-  *path, last = name.replace("encoder.layer.", "encoder.layer_").split(".")
-  if not (is_head or (path and path[0] in ("embeddings", "encoder", "pooler"))):
-    return None
-  if path[-1] == "LayerNorm":
-    last = {"weight": "gamma", "bias": "beta"}.get(last, last)
-  elif path[-1].endswith("_embeddings") and last == "weight":
-    last = None
-  elif last == "weight":
-    last = "kernel"
-  start = [] if is_head else ["bert"]
-  return "/".join(filter(None, [*start, *path, last]))
-
-
-def tensor_name(variable: str) -> str | None:
-  """The name of their tensor for a variable of ours; None for others."""
-  if variable in _HEADS:
-    return _HEADS[variable]
-  *path, last = variable.replace("encoder/layer_", "encoder/layer/").split("/")
-  last = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(last, last)
-  path += [last, "weight"] if last.endswith("_embeddings") else [last]
-  name = ".".join(path)
-  return name if variable_name(name) == variable else None
-
-
 def exchanged(variable: str, value: np.ndarray) -> np.ndarray:
   """Our variable's value as their tensor has it, or the reverse."""
   return value.T if variable.endswith("/kernel") else value
@@ -180,18 +140,20 @@ class Weights:
       step = metadata.get(STEP, "")
       self._step = int(step) if step.isdecimal() else self._step
       for name, tensor in tensors.items():
-        if name == _DECODER:
-          self._decoder = tensor
-        elif name == _DECODER_BIAS:
+        if name in DECODERS:
+          self._decoder = name, tensor
+        elif name in DECODER_BIASES:
           biases = {"cls/predictions/output_bias": tensor}
         elif not name.endswith("position_ids"):
           ours = variable_name(name) or name
-          if ours in theirs:
+          other = theirs.get(ours, "")
+          if other and not _replaces_pooler(other, name):
             raise UserError(
-              f"{path}: the tensors {theirs[ours]} and {name} are both {ours}; "
+              f"{path}: the tensors {other} and {name} are both {ours}; "
               f"save the model again without one of them"
             )
-          self._tensors[ours], theirs[ours] = tensor, name
+          if not other.startswith(_OF_HEAD):
+            self._tensors[ours], theirs[ours] = tensor, name
     self._tensors = biases | self._tensors
 
   def get_variable_to_shape_map(self) -> dict[str, list[int]]:
@@ -213,14 +175,23 @@ class Weights:
       return np.int64(self._step)
     if name == "cls/predictions/output_bias" and self._decoder:
       words = self._tensors.get("bert/embeddings/word_embeddings")
-      tied = words and np.array_equal(_read(self._decoder), _read(words))
+      decoder, tensor = self._decoder
+      tied = words and np.array_equal(_read(tensor), _read(words))
       self._decoder = None  # Compared once.
       if not tied:
         raise UserError(
-          f"{self._path}: {_DECODER} differs from the word embeddings, which "
+          f"{self._path}: {decoder} differs from the word embeddings, which "
           f"BERT does not support; pass a model with tied embeddings"
         )
     return exchanged(name, _read(self._tensors[name]))
+
+
+def _replaces_pooler(*tensors):
+  """Whether one of two tensors is of the head's dense layer.
+
+  Old files of RoBERTa have a pooler beside it, which nothing uses.
+  """
+  return sum(name.startswith(_OF_HEAD) for name in tensors) == 1
 
 
 def _read_header(path):

@@ -138,13 +138,13 @@ def check_vocabulary_file(
     tokenizer: has the vocabulary.
     flag, path: the flag that names its file, and the file.
   """
-  for special in ("[CLS]", "[SEP]", tokenizer.wordpiece_tokenizer.unk_token):
+  for special in (*tokenizer.special[:2], tokenizer.unk_token):
     if special not in tokenizer.vocab:
       raise UserError(
         f"--{flag}={path} has no piece {special}; pass the file that came with "
         f"the model"
       )
-  if flag == "spm_model_file":
+  if not tokenizer.splits_words:
     return
   if repeated := find_repeated(tokenizer, path):
     logging.warning(
@@ -201,17 +201,19 @@ def release_files(
   fields = config.to_dict()
   contents = {}
   path = flags.spm_model_file or vocab_file(flags)
-  if path or "do_lower_case" in flags.given:
+  is_json = bool(path) and path.endswith(".json")
+  is_whole = is_json and not tokenization.has_word_pieces(path)
+  if (path or "do_lower_case" in flags.given) and not is_whole:
     fields["do_lower_case"] = flags.do_lower_case
-  if path:
-    name = "vocab.txt"
+  if is_json and not is_whole:
+    pieces = tokenization.load_vocab(path)
+    contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+  elif path:
+    name = "tokenizer.json" if is_whole else "vocab.txt"
     if flags.spm_model_file:
       # Readers of a model folder look for *.model.
       name = os.path.basename(path).removesuffix(".model") + ".model"
     contents[name] = files.read_bytes(path)
-  if path and path.endswith(".json"):
-    pieces = tokenization.load_vocab(path)
-    contents[name] = "".join(f"{piece}\n" for piece in pieces)
   released = type(config).from_dict(fields)
   return {"bert_config.json": released.to_json_string(), **contents}
 
@@ -281,7 +283,7 @@ def _check_tokenizer_fits(flags, config, tokenizer):
     )
   model_folder.warn_of_few_entries(size, config, path)
   check_casing(flags, config, path)
-  if not flags.spm_model_file and not hasattr(config, "do_lower_case"):
+  if tokenizer.splits_words and not hasattr(config, "do_lower_case"):
     warn_of_casing(flags, tokenizer.vocab, vocab_file(flags))
 
 

@@ -47,8 +47,10 @@ class Model(NamedTuple):
 
   def config_json(self) -> str:
     """The content of a bert_config.json that records the casing."""
-    do_lower_case = self.tokenizer.basic_tokenizer.do_lower_case
-    fields = {**self.config.to_dict(), "do_lower_case": do_lower_case}
+    fields = self.config.to_dict()
+    if self.tokenizer.has_casing:
+      lower_cases = self.tokenizer.basic_tokenizer.do_lower_case
+      fields["do_lower_case"] = lower_cases
     return modeling.BertConfig.from_dict(fields).to_json_string()
 
 
@@ -104,7 +106,7 @@ def lower_cases(config: modeling.BertConfig, path: str) -> bool:
   if by_name is not None:
     return by_name
   vocabulary = find_vocabulary(os.path.dirname(path) or ".")
-  if not vocabulary or vocabulary.endswith(".model"):
+  if not vocabulary or not tokenization.has_word_pieces(vocabulary):
     return True
   is_cased = tokenization.is_cased(tokenization.load_vocab(vocabulary))
   if is_cased:
@@ -180,8 +182,8 @@ def load_tokenizer(
   path = find_vocabulary(model_dir)
   if path is None:
     raise UserError(
-      f"{model_dir} contains neither vocab.txt nor one SentencePiece model; "
-      f"copy the file that came with the model there"
+      f"{model_dir} contains neither vocab.txt nor tokenizer.json nor one "
+      f"SentencePiece model; copy the file that came with the model there"
     )
   if path.endswith(".model"):
     return tokenization.FullTokenizer(None, do_lower_case, path)
@@ -246,8 +248,7 @@ def warn_of_few_entries(
 
 def check_special_pieces(tokenizer: tokenization.FullTokenizer) -> None:
   """Raises UserError unless a vocabulary has the pieces of every row."""
-  unknown = tokenizer.wordpiece_tokenizer.unk_token
-  for special in ("[CLS]", "[SEP]", unknown):
+  for special in (*tokenizer.special[:2], tokenizer.unk_token):
     if special not in tokenizer.vocab:
       raise UserError(
         f"the vocabulary has no {special}; use the one that came with the model"

@@ -5,21 +5,22 @@ import inspect
 import re
 
 from bert.errors import UserError, listing
+from bert.training.huggingface_names import split_architecture
 from bert.training.task import Task
 
-# Kind, where its class is, and its name in Hugging Face's format.
+# Kind, where its class is, and its head in Hugging Face's format.
 _BUILT_IN = (
   (
     "classification",
     "bert.tasks.classification:ClassificationTask",
-    "BertForSequenceClassification",
+    "ForSequenceClassification",
   ),
-  ("tagging", "bert.tasks.tagging:TaggingTask", "BertForTokenClassification"),
-  ("squad", "bert.tasks.squad_model:SquadTask", "BertForQuestionAnswering"),
+  ("tagging", "bert.tasks.tagging:TaggingTask", "ForTokenClassification"),
+  ("squad", "bert.tasks.squad_model:SquadTask", "ForQuestionAnswering"),
   (
     "multiple choice",
     "bert.tasks.multiple_choice:MultipleChoiceTask",
-    "BertForMultipleChoice",
+    "ForMultipleChoice",
   ),
   ("vectors", "bert.tasks.features:VectorTask", None),
   ("fill_mask", "bert.tasks.fill_mask:MaskTask", None),
@@ -29,17 +30,18 @@ _BUILT_IN = (
 UNTRAINED = ("vectors", "fill_mask")
 
 _places = {kind: place for kind, place, _ in _BUILT_IN}
-_kinds = {name: kind for kind, _, name in _BUILT_IN if name}
+_kinds = {head: kind for kind, _, head in _BUILT_IN if head}
 
 
 def kind_of(architecture: str) -> str | None:
   """The kind of task of an architecture of Hugging Face; None for others."""
-  return _kinds.get(architecture)
+  model_type, head = split_architecture(architecture)
+  return _kinds.get(head) if model_type else None
 
 
-def architecture_of(kind: str) -> str | None:
-  """The inverse of `kind_of`."""
-  return {kind: name for name, kind in _kinds.items()}.get(kind)
+def head_of(kind: str) -> str | None:
+  """The inverse of `kind_of`: an architecture without the name of the model."""
+  return {kind: head for head, kind in _kinds.items()}.get(kind)
 
 
 def register(*tasks: type[Task] | str) -> None:

@@ -263,7 +263,8 @@ class Task:
   def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
     """The three sequences of a text or a pair, truncated to fit."""
     a, b = (self.tokenizer.tokenize(text) for text in (text_a, text_b))
-    room = self.settings.max_seq_length - (3 if b else 2)
+    special = self.tokenizer.special.count(2 if b else 1)
+    room = self.settings.max_seq_length - special
     kept_a, kept_b = sequences.share_room(len(a), len(b), room)
     texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
     return sequences.input_row(self.tokenizer, *texts)

@@ -37,7 +37,8 @@ def tokenizer_of(pieces):
     vocab=vocab,
     tokenize=str.split,
     convert_tokens_to_ids=lambda tokens: [vocab[token] for token in tokens],
-    wordpiece_tokenizer=tokenization.WordpieceTokenizer(vocab),
+    special=tokenization.SpecialPieces(),
+    splits_words=True,
   )
 
 

@@ -9,14 +9,23 @@ from bert.data import sequences
 
 
 def test_texts_are_joined_with_their_segments():
-  assert sequences.join_texts(["a", "b"]) == (
+  special = tokenization.SpecialPieces()
+  assert sequences.join_texts(special, ["a", "b"]) == (
     ["[CLS]", "a", "b", "[SEP]"],
     [0, 0, 0, 0],
   )
-  assert sequences.join_texts(["a"], ["b", "c"]) == (
+  assert sequences.join_texts(special, ["a"], ["b", "c"]) == (
     ["[CLS]", "a", "[SEP]", "b", "c", "[SEP]"],
     [0, 0, 0, 1, 1, 1],
   )
+  of_roberta = tokenization.SpecialPieces(
+    "<s>", "</s>", between=2, has_segments=False
+  )
+  assert sequences.join_texts(of_roberta, ["a"], ["b", "c"]) == (
+    ["<s>", "a", "</s>", "</s>", "b", "c", "</s>"],
+    [0] * 7,
+  )
+  assert (of_roberta.count(1), of_roberta.count(2)) == (2, 4)
 
 
 def test_the_input_of_a_pair(tmp_path):

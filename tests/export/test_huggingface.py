@@ -267,7 +267,7 @@ def test_no_activation_is_a_linear_one(write, tmp_path):
 
 
 def test_a_fault_leaves_no_files(write, tmp_path, monkeypatch):
-  monkeypatch.setattr(huggingface, "_config_json", lambda *args: 1 / 0)
+  monkeypatch.setattr(huggingface, "_json", lambda *args, **kwargs: 1 / 0)
   with pytest.raises(ZeroDivisionError):
     huggingface.to_huggingface(str(write()), str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
@@ -283,7 +283,7 @@ def test_the_checkpoint_that_is_named_is_converted(write, tmp_path):
   huggingface.to_huggingface(str(model / "model.ckpt-7"), str(tmp_path / "out"))
   theirs = safetensors.load((tmp_path / "out/model.safetensors").read_bytes())
   assert theirs.keys() == {
-    huggingface.names.tensor_name(name).removeprefix("bert.")
+    huggingface.tensor_name(name).removeprefix("bert.")
     for name in values.shapes
   }
   bias = values["bert/pooler/dense/bias"] + 1

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+import families
 import tokenization
 from bert.errors import UserError
 from bert.export import text_graph
@@ -103,9 +104,9 @@ def test_a_vocabulary_without_special_pieces_is_an_error(tmp_path, special):
     text_graph.GraphTokenizer(tokenizer)
 
 
-def test_sentencepiece_is_not_in_the_graph():
-  class Tokenizer:
-    wordpiece_tokenizer = object.__new__(tokenization.SentencePieceTokenizer)
-
-  with pytest.raises(UserError, match="SentencePiece"):
-    text_graph.GraphTokenizer(Tokenizer)
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "albert"])
+def test_only_word_pieces_are_in_the_graph(family):
+  path = f"{families.path(family)}/tokenizer.json"
+  tokenizer = tokenization.FullTokenizer(path)
+  with pytest.raises(UserError, match=r"^the model has no .* word pieces"):
+    text_graph.GraphTokenizer(tokenizer)

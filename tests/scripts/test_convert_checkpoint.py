@@ -33,10 +33,10 @@ def models(tmp_path_factory, goldens):
   (base / "empty").mkdir()
   (base / "pickle").mkdir()
   (base / "pickle" / "pytorch_model.bin").touch()
-  shutil.copytree(base / "theirs", base / "roberta")
-  config = base / "roberta" / "config.json"
+  shutil.copytree(base / "theirs", base / "gpt2")
+  config = base / "gpt2" / "config.json"
   fields = json.loads(config.read_text())
-  config.write_text(json.dumps({**fields, "model_type": "roberta"}))
+  config.write_text(json.dumps({**fields, "model_type": "gpt2"}))
   shutil.copytree(base / "theirs", base / "cut")
   weights = base / "cut" / "model.safetensors"
   weights.write_bytes(weights.read_bytes()[:5000])
@@ -133,9 +133,9 @@ BAD = {
     "FILES/pickle/pytorch_model.bin is a pickle",
     "python -c",
   ],
-  f"{CONVERT} --to=tensorflow --model_dir=FILES/roberta": [
-    "FILES/roberta/config.json: model_type='roberta' is not supported",
-    "pass a BERT model",
+  f"{CONVERT} --to=tensorflow --model_dir=FILES/gpt2": [
+    "FILES/gpt2/config.json: model_type='gpt2' is not supported",
+    "pass a model of one of bert, distilbert, roberta",
   ],
   f"{CONVERT} --to=tensorflow --model_dir=FILES/ours --keep_layers=a": [
     "--keep_layers=a is not a list of numbers",
@@ -163,8 +163,8 @@ BAD = {
     "--do_lower_case=False contradicts FILES/theirs/config.json",
     "pass that",
   ],
-  f"{EXTRACT} --init_checkpoint=FILES/roberta": [
-    "error: FILES/roberta/config.json: model_type='roberta'"
+  f"{EXTRACT} --init_checkpoint=FILES/gpt2": [
+    "error: FILES/gpt2/config.json: model_type='gpt2'"
   ],
   f"{EXTRACT} --init_checkpoint=FILES/pickle": ["is a pickle"],
   f"{EXTRACT} --init_checkpoint=hf://org/name --offline": [

@@ -361,6 +361,7 @@ def test_every_block_is_run():
     "export.md",
     "features.md",
     "fill-mask.md",
+    "from-transformers.md",
     "keras.md",
     "multiple-choice.md",
     "ner.md",
@@ -586,6 +587,17 @@ def test_python_runs(reader, golden, goldens):
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
   (label,) = reader.read_text(page)
   assert label.strip()
+
+
+def test_from_transformers_runs(reader, golden, goldens):
+  for name, task in (("classifier", "classification"), ("encoder", "")):
+    (reader.folder / name).mkdir()
+    task_folders.write(reader.folder / name, task, golden, goldens)
+  labels, logits, shapes, _ = reader.read("from-transformers.md")
+  assert len(labels.splitlines()) == 2
+  assert logits == "(2, 3)\n"
+  assert re.fullmatch(r"\(1, \d+, 32\) \(1, 32\)\n", shapes)
+  assert (reader.folder / "for_transformers" / "config.json").exists()
 
 
 def test_keras_runs(reader):

@@ -283,7 +283,9 @@ class TestFolder:
   def test_no_vocabulary(self, make_folder):
     folder, _ = make_folder()
     (folder / "vocab.txt").unlink()
-    with pytest.raises(ValueError, match=r"neither vocab.txt nor one Sentence"):
+    with pytest.raises(
+      ValueError, match=r"neither vocab.txt nor tokenizer.json nor"
+    ):
       load(folder)
 
   def test_labels_of_another_model(self, make_folder):

@@ -295,6 +295,8 @@ class TestRecordsAndBatches:
 class WordTokenizer:
   """Any words between blanks; their ids are the numbers that they are."""
 
+  special = tokenization.SpecialPieces()
+
   def tokenize(self, text):
     return text.split()
 

@@ -1,5 +1,6 @@
 """Features of texts: layers, alignment, poolings, against arithmetic."""
 
+import re
 import shutil
 
 import numpy as np
@@ -280,16 +281,20 @@ class TestAlignment:
     assert found.tokens[places[4]] == "un"
     assert places[5] > places[4] + 1
 
-  def test_pieces_that_are_no_words_pieces_end_the_map(self):
+  def test_a_piece_of_two_words_is_that_of_the_first(self):
     class Joining:
       """Reads `c d` as one piece, as a SentencePiece model may."""
 
       def tokenize(self, text):
         return text.replace("c d", "c_d").split()
 
+      def offsets(self, text):
+        words = re.finditer(r"\S+", text.replace("c d", "c_d"))
+        return [word.span() for word in words]
+
     pieces, starts = features.align(Joining(), "a b c d e")
     assert pieces == ["a", "b", "c_d", "e"]
-    assert starts == [0, 1, -1, -1, -1]
+    assert starts == [0, 1, 2, -1, 3]
 
 
 class TestPooling:
@@ -433,7 +438,7 @@ class TestModel:
     ("missing", "message"),
     [
       ("bert_config.json", "contains no bert_config.json; pass the"),
-      ("vocab.txt", "neither vocab.txt nor one SentencePiece model"),
+      ("vocab.txt", "neither vocab.txt nor tokenizer.json nor one Sentence"),
       ("bert_model.ckpt.index", "no checkpoint .*bert_model.ckpt"),
     ],
   )

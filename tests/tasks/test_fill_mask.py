@@ -129,9 +129,10 @@ def test_the_surest_of_several_masks_is_filled_first(filler, ask):
   assert len(filled.masks) == 2
 
 
-def test_a_mask_may_be_filled_with_a_mask():
-  pieces = ["[MASK]", "##s"]
-  found = masked_text.replaced("a [MASK] b [MASK].", pieces, {"##s"})
+def test_a_mask_may_be_filled_with_a_mask(goldens):
+  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  text, pieces = "a [MASK] b [MASK].", ["[MASK]", "##s"]
+  found = masked_text.replaced(text, pieces, tokenizer, {"##s"})
   assert found == "a [MASK] bs."
 
 
@@ -166,7 +167,7 @@ def word_starts(tmp_path_factory):
 )
 def test_no_word_begins_right_after_a_mask(word_starts, text, pieces):
   tokenizer = tokenization.FullTokenizer(None, True, word_starts)
-  found = masked_text.tokenize(text, tokenizer)
+  found = tokenizer.tokenize_masked(text)
   assert found == pieces.replace("_", tokenization.WORD_START).split()
 
 
@@ -526,7 +527,9 @@ def test_top_k_is_a_whole_number(folder, top_k):
     bert.load(folder[0], "fill_mask", top_k=top_k)
 
 
-def test_an_unknown_word_of_sentencepiece_is_one_word():
+def test_an_unknown_word_of_sentencepiece_is_one_word(word_starts):
+  tokenizer = tokenization.FullTokenizer(None, True, word_starts)
   pieces = ["\u2581", "[UNK]", "\u2581the", "\u2581", "[UNK]", "\u2581of"]
-  words = masked_text.scored_words(pieces, [1, 2, 4, 8, 16, 32], {"s"})
+  scores = [1, 2, 4, 8, 16, 32]
+  words = masked_text.scored_words(pieces, scores, tokenizer, {"s"})
   assert words == [("[UNK]", 3), ("the", 4), ("[UNK]", 24), ("of", 32)]

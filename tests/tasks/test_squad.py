@@ -502,7 +502,10 @@ class TestWindows:
       return small[True].tokenize(text)
 
     counting = types.SimpleNamespace(
-      tokenize=tokenize, convert_tokens_to_ids=small[True].convert_tokens_to_ids
+      tokenize=tokenize,
+      convert_tokens_to_ids=small[True].convert_tokens_to_ids,
+      special=small[True].special,
+      splits_words=True,
     )
     words = ["a", "b", "c"]
     examples = [squad.SquadExample(str(n), f"q{n}", words) for n in range(3)]

@@ -500,6 +500,17 @@ class TestSaveTrainingCheckpoint:
     with pytest.raises(UserError, match=f"continue from {newest}$"):
       save(tmp_path, 300)
 
+  def test_all_are_damaged(self, tmp_path):
+    """They may be whole elsewhere, so nothing starts over in their place."""
+    assert checkpoints.latest_valid(str(tmp_path)) is None
+    save(tmp_path, 100, 200)
+    for step in (100, 200):
+      os.truncate(f"{tmp_path}/model.ckpt-{step}{DATA}", 1)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(UserError, match=r"model.ckpt-\* \(2\) are damaged"):
+      checkpoints.latest_valid(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == before
+
   def test_tensorflow_finds_the_newest(self, tmp_path):
     save(tmp_path, 9, 10, 11, keep_max=2)
     newest = str(tmp_path / "model.ckpt-11")

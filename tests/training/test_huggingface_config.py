@@ -79,8 +79,8 @@ def test_a_file_of_their_name_is_theirs(read, tmp_path):
   config = read(**dict.fromkeys(names))
   assert config.hidden_act == "gelu_exact"
   assert config.do_lower_case is False
-  with pytest.raises(UserError, match="layer_norm_eps=1e-05 is not supported"):
-    read(**dict.fromkeys(names), layer_norm_eps=1e-5)
+  config = read(**dict.fromkeys(names), layer_norm_eps=1e-5)
+  assert config.layer_norm_eps == 1e-5
   for text in ("[]", "[" * 100_000):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UserError, match=r"config\.json is not a valid model"):
@@ -95,10 +95,17 @@ def test_an_original_configuration_is_read_as_it_is(read, goldens):
 @pytest.mark.parametrize(
   ("changes", "wanted"),
   [
-    ({"model_type": "roberta"}, "model_type='roberta' is not supported"),
+    (
+      {"model_type": "gpt2"},
+      r"model_type='gpt2'.* bert, distilbert, roberta, ",
+    ),
+    ({"model_type": []}, r"model_type=\[\] is not supported"),
+    (
+      {"model_type": "albert", "inner_group_num": 2},
+      "inner_group_num=2 is not",
+    ),
     ({"position_embedding_type": "relative_key"}, "pass a BERT model"),
     ({"is_decoder": True}, "is_decoder=True is not supported"),
-    ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is not supported"),
     ({"tie_word_embeddings": False}, "tie_word_embeddings=False"),
     ({"hidden_act": "silu"}, "hidden_act='silu' is not one of gelu, "),
     ({"hidden_act": []}, r"hidden_act=\[\] is not one of"),
@@ -341,8 +348,10 @@ def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
   path.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
   tokenizer = model_folder.load_tokenizer(str(tmp_path), True)
   assert list(tokenizer.vocab) == ["[UNK]", "[CLS]", "[SEP]", "a", "b"]
+  path.write_text(json.dumps({"model": {"type": "BPE", "vocab": vocab}}))
+  with pytest.raises(UserError, match=r"is no tokenizer that .* reads \("):
+    model_folder.load_tokenizer(str(tmp_path), True)
   for model in (
-    {"type": "BPE", "vocab": vocab},
     {"type": "WordPiece", "vocab": {**vocab, "a": 7}},
     {"type": "WordPiece", "vocab": [["a", 0.5]]},
     {"type": "WordPiece", "vocab": {**vocab, "a": float("inf")}},

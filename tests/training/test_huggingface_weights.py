@@ -14,11 +14,8 @@ import modeling
 from bert.errors import UserError
 from bert.tasks import pretraining
 from bert.training import checkpoints
-from bert.training.huggingface_weights import (
-  Weights,
-  tensor_name,
-  variable_name,
-)
+from bert.training.huggingface_names import tensor_name, variable_name
+from bert.training.huggingface_weights import Weights
 
 # Their names of the tensors of a model with one layer and pre-training heads,
 # with the shapes for H = 4, 8 wide, 9 words, 6 positions and 2 types.
@@ -101,7 +98,7 @@ def test_every_name_has_a_counterpart():
   }.items():
     assert tensor_name(ours) == theirs
     assert variable_name(theirs) == ours
-  for other in ("roberta.pooler.dense.weight", "weight", "lm_head.bias"):
+  for other in ("gpt2.pooler.dense.weight", "weight", "mlm_head.bias"):
     assert variable_name(other) is None
   for other in ("global_step", "albert/pooler/dense/kernel", "output"):
     assert tensor_name(other) is None

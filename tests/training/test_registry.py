@@ -48,9 +48,12 @@ def test_our_own(kind, architecture, name):
   assert kind in registry.kinds()
   assert registry.task_class(kind).__name__ == name
   assert registry.task_class(kind).kind == kind
-  assert registry.architecture_of(kind) == architecture
+  head = registry.head_of(kind)
+  assert (head and f"Bert{head}") == architecture
   if architecture:
-    assert registry.kind_of(architecture) == kind
+    for name in (architecture, f"Roberta{head}", f"XLMRoberta{head}"):
+      assert registry.kind_of(name) == kind
+    assert registry.kind_of(f"GPT2{head}") is None
 
 
 def test_a_class():
@@ -60,7 +63,7 @@ def test_a_class():
   registry.register(Own)
   assert registry.task_class("own class") is Own
   assert "own class" in registry.kinds()
-  assert registry.architecture_of("own class") is None
+  assert registry.head_of("own class") is None
 
 
 @pytest.mark.parametrize("suffix", ["", ":First"])

@@ -1,0 +1,132 @@
+"""Tokenizers of the `tokenizers` library, as a tokenizer.json describes them.
+
+    tokenizer = JsonTokenizer("roberta-base/tokenizer.json")
+    tokenizer.tokenize("The old bridge")  # ["The", "Ġold", "Ġbridge"]
+
+They are byte-level BPE (RoBERTa) or unigrams (XLM-R, ALBERT), each with its own
+normalization. Special pieces in a text are split like any text.
+"""
+
+import collections
+import functools
+
+import tokenization
+from bert.errors import UserError, shortened
+
+# What marks a piece that begins a word: byte-level BPE's, and SentencePiece's.
+_WORD_STARTS = ("\u0120", tokenization.WORD_START)
+
+
+class JsonTokenizer:
+  """Splits text as a tokenizer.json says.
+
+  Args:
+    path: the file.
+
+  Attributes:
+    vocab: an OrderedDict from piece to id.
+    special: its SpecialPieces.
+    unk_token: the unknown piece; that of the beginning if it has none.
+
+  Raises:
+    UserError: the file is wrong, or it is of another family of models.
+  """
+
+  def __init__(self, path: str):
+    self._path = path
+    self._content = tokenization.read_file(path)
+    self._tokenizer = self._parse()
+    vocab = self._tokenizer.get_vocab().items()
+    self.vocab = collections.OrderedDict(
+      sorted(vocab, key=lambda pair: pair[1])
+    )
+    self._pieces = {index: piece for piece, index in self.vocab.items()}
+    self.special, self.unk_token = self._find_special()
+    self._tokenizer.encode_special_tokens = True
+
+  def _parse(self):
+    """The library's tokenizer."""
+    import tokenizers
+
+    try:
+      found = tokenizers.Tokenizer.from_str(self._content.decode())
+    except Exception as error:  # The library raises no other class.
+      raise UserError(
+        f"{self._path} is no tokenizer that tokenizers "
+        f"{tokenizers.__version__} reads ({shortened(str(error))}); pass the "
+        f"tokenizer.json of a model"
+      ) from error
+    # Some files cut texts, or fill them up.
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+  def _find_special(self):
+    """What is added to a text and to a pair, and the unknown piece."""
+    single, pair = (self._tokenizer.encode(*t) for t in (("",), ("", "")))
+    if len(single.ids) != 2 or len(pair.ids) not in (3, 4):
+      raise UserError(
+        f"{self._path} does not put one piece before a text and one behind it; "
+        f"pass the tokenizer.json of a model of BERT's family"
+      )
+    cls, sep = (self._pieces[index] for index in single.ids)
+    added = self._tokenizer.get_added_tokens_decoder().values()
+    by_role = {
+      token.content.strip("[]<>").lower(): token.content
+      for token in added
+      if token.special
+    }
+    special = tokenization.SpecialPieces(
+      cls,
+      sep,
+      by_role.get("mask", "[MASK]"),
+      by_role.get("pad", "[PAD]"),
+      between=len(pair.ids) - 2,
+      has_segments=pair.type_ids[-1] == 1,
+    )
+    return special, by_role.get("unk", cls)
+
+  def tokenize(self, text: str | bytes) -> list[str]:
+    """The pieces of `text`."""
+    return self._split(self._tokenizer, text)
+
+  def tokenize_masked(self, text: str) -> list[str]:
+    """The pieces of a text, in which special pieces are not split."""
+    return self._split(self._with_special, text)
+
+  @functools.cached_property
+  def _with_special(self):
+    return self._parse()
+
+  def _split(self, tokenizer, text):
+    text = tokenization.convert_to_unicode(text)
+    encoded = tokenizer.encode(text, add_special_tokens=False)
+    return [self._pieces[index] for index in encoded.ids]
+
+  def offsets(self, text: str) -> list[tuple[int, int]]:
+    """Start and end in `text` of each piece; see `FullTokenizer.offsets`."""
+    encoded = self._tokenizer.encode(text, add_special_tokens=False)
+    spans = []
+    for start, end in encoded.offsets:
+      # A blank before a word is in its piece.
+      while start < end and text[start].isspace():
+        start += 1
+      spans.append((start, end))
+    return spans
+
+  def text_of(self, piece: str) -> str:
+    """The text of a piece, without the mark of a word's beginning."""
+    if self._tokenizer.decoder is None:
+      return piece
+    ids = [self.vocab[piece]]
+    return self._tokenizer.decode(ids, skip_special_tokens=False).strip()
+
+  def continuations(self) -> frozenset[str]:
+    """The pieces that continue a word."""
+    added = self._tokenizer.get_added_tokens_decoder().values()
+    others = {token.content for token in added}
+    return frozenset(
+      piece
+      for piece in self.vocab
+      if piece not in others and not piece.startswith(_WORD_STARTS)
+    )
