@@ -33,6 +33,7 @@ _REMEDIES = {
   "dev test": "add --do_predict, --do_eval or --eval_steps",
   "sample": "omit --dev_file",
   "tpu": "omit it, or add --use_tpu",
+  "teacher": "add --teacher",
   "xnli": "pass --task_name=XNLI",
 }
 

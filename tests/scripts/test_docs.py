@@ -399,6 +399,7 @@ def test_small_models_run(reader):
   reader.read("small-models.md")
   kept = (reader.folder / "small_vocabulary" / "vocab.txt").read_text("utf-8")
   assert 100 < len(kept.splitlines()) < 900
+  assert (reader.folder / "mrpc_distilled" / "eval_results.txt").exists()
 
 
 def test_classification_runs(reader):
