@@ -97,12 +97,9 @@ _KINDS = table(
 )
 
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "accuracy or loss", "accuracy, or to pearson for numbers"
   ),
-  flag_table.DEVICES,
   (
     Flag("task_name", None,
          f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
@@ -120,6 +117,7 @@ FLAGS = table(
          kind=PATH),
     Flag("xnli_language", "zh", "Language for training and evaluation on XNLI.",
          used="xnli"),
+    flag_table.CALIBRATE,
     Flag("num_seeds", 1,
          "Number of runs with different seeds, starting at --seed.",
          check=COUNT, affects_weights=False),

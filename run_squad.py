@@ -71,10 +71,7 @@ __all__ = [
 
 # fmt: off
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning("f1 or exact_match", "f1"),
-  flag_table.DEVICES,
   (
     flag_table.sequence_length("Longer text is read in windows.", 384),
     Flag("train_file", None,

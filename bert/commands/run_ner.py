@@ -29,8 +29,8 @@ from bert.training.settings import (
 __all__ = ["TaggerSettings", "TaggingTask"]
 
 _SENTENCES = (
-  "CoNLL columns (word first, label last) or JSON Lines with tokens and "
-  "labels; .gz too."
+  "CoNLL columns (word first, label last), or JSON Lines or Parquet with "
+  "tokens and labels; .gz too."
 )
 
 # Lines of --predict_file that are read and labeled together.
@@ -46,12 +46,9 @@ _NAMES = {
 
 # fmt: off
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   ),
-  flag_table.DEVICES,
   (
     flag_table.sequence_length("Longer text is read in windows."),
     Flag("data_dir", None,
@@ -156,9 +153,9 @@ def answer(flags: Flags) -> None:
   """Finds entities in --predict_file, or in what the user types."""
   check_questions(flags, "predict_file", "interactive")
   path = flags.predict_file or ""
-  if path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
+  if path.lower().removesuffix(".gz").endswith((".json", ".jsonl", ".parquet")):
     raise UserError(
-      f"--predict_file={path} would be read as lines of text; pass JSON Lines "
+      f"--predict_file={path} would be read as lines of text; pass a table "
       f"as --test_file, with --do_predict"
     )
   model = loaded_model.load_trained(

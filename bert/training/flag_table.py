@@ -100,6 +100,18 @@ RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                "supports it, unless --precision is given.",
                choices=runtimes.RUNTIMES)
 
+ANN = Flag("ann", None,
+           "Search approximately, by graphs, which are made once. For millions "
+           "of texts.", choices=("hnsw",))
+
+RERANKER = Flag("reranker", None,
+                "Folder of a classifier or regression of pairs, such as a "
+                "cross-encoder, that reorders the texts.", kind=PATH)
+
+RELEVANT_LABEL = Flag("relevant_label", None,
+                      "Label that a classifier of pairs gives to matching "
+                      "texts. Default: the second of two.")
+
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in this folder.",
                    affects_weights=False)
@@ -111,12 +123,15 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   Args:
     condition: when the choice of the words has an effect, for the help.
   """
+  words = f"{FRACTION.words}; pass 0.15, as in the paper"
+  if not condition:
+    words += ", or --no_masking"
   return (
     Flag("max_predictions_per_seq", 20,
          "Maximum number of masked pieces per row; the same in "
          "create_pretraining_data.py and run_pretraining.py.", check=COUNT),
     Flag("masked_lm_prob", 0.15, f"{condition}Fraction of the pieces to mask.",
-         check=FRACTION),
+         check=FRACTION._replace(words=words)),
     Flag("do_whole_word_mask", False,
          f"{condition}Mask either all pieces of a word or none."),
   )
@@ -212,32 +227,6 @@ TRAINING = (
 )
 
 
-def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
-  """The flags of scripts that fine-tune a pre-trained model.
-
-  Args:
-    scores: examples of metrics for --keep_best, for the help.
-    default_score: the metric if only patience is given, for the help.
-  """
-  return (
-    Flag("do_predict", False, "Predict the test set.", affects_weights=False),
-    Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
-         affects_weights=False),
-    Flag("num_train_epochs", 3.0, "Number of training epochs.", check=POSITIVE,
-         used="train"),
-    Flag("warmup_proportion", 0.1,
-         "Fraction of the training steps in which the learning rate rises "
-         "linearly to its peak.", check=PROPORTION, used="train"),
-    Flag("keep_best", None,
-         f"Metric, such as {scores}, that selects the best evaluation. "
-         "Training ends with the weights of that evaluation.", used="train"),
-    Flag("early_stopping_patience", None,
-         "Stop after this many consecutive evaluations without improvement of "
-         f"--keep_best, which defaults to {default_score}.", kind=int,
-         check=COUNT, used="train"),
-  )
-
-
 # A Cloud TPU.
 TPU = (
   Flag("use_tpu", False, "Run on a TPU."),
@@ -266,3 +255,56 @@ DEVICES = (
        check=at_least(0, 10**8), affects_weights=False),
   *TPU,
 )
+
+CALIBRATE = Flag("calibrate", False,
+                 "Fit a temperature to the development set, so that "
+                 "probabilities are the shares of correct labels. Labels do "
+                 "not change.", affects_weights=False, used="dev")
+
+# What a student learns from.
+_DISTILLATION = (
+  Flag("teacher", None,
+       "A trained model of the same task and labels: the --output_dir of its "
+       "training. The student learns from its probabilities, too.", kind=PATH,
+       used="train"),
+  Flag("distill_weight", 0.5,
+       "Weight of the teacher's probabilities in the loss. That of the labels "
+       "has the rest.", check=PROPORTION, used="teacher"),
+  Flag("distill_temperature", 2.0,
+       "Divides the logits of teacher and student before the softmax.",
+       check=POSITIVE, used="teacher"),
+  Flag("unlabeled_file", None,
+       "Further examples to train on, which need no labels: a text, or a "
+       "pair, A ||| B, in each line. For questions and choices, a file like "
+       "the one to predict.", kind=PATH, used="teacher"),
+)
+
+
+def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
+  """The flags of a script that fine-tunes a pre-trained model.
+
+  Args:
+    scores: examples of metrics for --keep_best, for the help.
+    default_score: the metric if only patience is given, for the help.
+  """
+  return (
+    *MODEL,
+    *TRAINING,
+    Flag("do_predict", False, "Predict the test set.", affects_weights=False),
+    Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
+         affects_weights=False),
+    Flag("num_train_epochs", 3.0, "Number of training epochs.", check=POSITIVE,
+         used="train"),
+    Flag("warmup_proportion", 0.1,
+         "Fraction of the training steps in which the learning rate rises "
+         "linearly to its peak.", check=PROPORTION, used="train"),
+    Flag("keep_best", None,
+         f"Metric, such as {scores}, that selects the best evaluation. "
+         "Training ends with the weights of that evaluation.", used="train"),
+    Flag("early_stopping_patience", None,
+         "Stop after this many consecutive evaluations without improvement of "
+         f"--keep_best, which defaults to {default_score}.", kind=int,
+         check=COUNT, used="train"),
+    *DEVICES,
+    *_DISTILLATION,
+  )
