@@ -51,38 +51,16 @@ def build_model_fn(
     update = dataclasses.replace(update, loss_scaling=True)
   options = use_one_hot_embeddings, precision, gradient_checkpointing
 
-  def compute(features, mode):
-    is_training = mode == estimator.ModeKeys.TRAIN
-    bert = encode(config, features, is_training, *options)
-    outputs = task.outputs(bert, features, mode)
-    return outputs, _loss(outputs, features, is_training)
-
-  def forward(features):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
-    return loss, outputs.logged
-
-  def vectors(sequences):
-    bert = encode(config, sequences, True, *options)
-    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
-
-  def train(features):
-    if task.spans_batch:
-      loss, scalars, gradients = batch_gradients.compute_gradients(
-        vectors, task.batch_loss, features, update, cuts_groups
-      )
-    else:
-      loss, scalars, gradients = micro_batches.compute_gradients(
-        forward, features, update
-      )
-    train_op, logged = optimization.minimize(gradients, update)
-    return estimator.EstimatorSpec("train", loss, train_op, logged | scalars)
-
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
     _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode == estimator.ModeKeys.TRAIN:
-      return train(features)
-    outputs, loss = compute(features, mode)
+      loss, scalars, gradients = _gradients(
+        task, config, options, update, cuts_groups, features
+      )
+      train_op, logged = optimization.minimize(gradients, update)
+      return estimator.EstimatorSpec(mode, loss, train_op, logged | scalars)
+    outputs, loss = _compute(task, config, options, features, mode)
     return estimator.EstimatorSpec(
       mode,
       loss=loss,
@@ -92,6 +70,33 @@ def build_model_fn(
     )
 
   return model_fn
+
+
+def _compute(task, config, options, features, mode):
+  """The Outputs of a task, and the loss of the batch."""
+  is_training = mode == estimator.ModeKeys.TRAIN
+  bert = encode(config, features, is_training, *options)
+  outputs = task.outputs(bert, features, mode)
+  return outputs, _loss(outputs, features, is_training)
+
+
+def _gradients(task, config, options, update, cuts_groups, features):
+  """Loss, scalars and gradients of a batch, which may be computed in parts."""
+
+  def forward(features):
+    mode = estimator.ModeKeys.TRAIN
+    outputs, loss = _compute(task, config, options, features, mode)
+    return loss, outputs.logged
+
+  def vectors(sequences):
+    bert = encode(config, sequences, True, *options)
+    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
+
+  if task.spans_batch:
+    return batch_gradients.compute_gradients(
+      vectors, task.batch_loss, features, update, cuts_groups
+    )
+  return micro_batches.compute_gradients(forward, features, update)
 
 
 def encode(
