@@ -635,6 +635,11 @@ def _is_punctuation(char):
   return unicodedata.category(char).startswith("P")
 
 
+def stands_alone(text: str) -> bool:
+  """Whether a text has only Chinese characters and punctuation, if any."""
+  return bool(text) and all(_is_cjk(c) or _is_punctuation(c) for c in text)
+
+
 def _is_cjk(char):
   return _CJK.match(char) is not None
 
