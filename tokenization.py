@@ -153,9 +153,11 @@ class _Vocabulary(collections.OrderedDict):
 def is_cased(pieces: Iterable[str]) -> bool:
   """Whether a vocabulary is of a model that tells capitals from small letters.
 
-  A few pieces with capitals may be a user's own, in place of unused ones.
+  A few pieces with capitals may be a user's own, in place of unused ones. Those
+  of scripts without capitals say nothing.
   """
   words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
+  words = [piece for piece in words if piece.lower() != piece.upper()]
   capitals = sum(piece.lower() != piece for piece in words)
   return capitals > len(words) / 50
 
