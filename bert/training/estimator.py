@@ -365,6 +365,10 @@ class Estimator:
       seconds.append(time.perf_counter() - start)
     return seconds
 
+  def retrace(self) -> None:
+    """Makes the next call of each mode compile the model_fn again."""
+    self._programs.clear()
+
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 
