@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 
 from absl import logging
 
 import modeling
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints, model_folder
@@ -59,7 +59,7 @@ def check_reads_as_trained(
   """
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}
-  given = json.loads(contents.get("bert_config.json", "{}"))
+  given = strict_json.loads(contents.get("bert_config.json", "{}"))
   if not {"do_lower_case"} <= trained.keys() & given.keys():
     return
   if trained["do_lower_case"] != given["do_lower_case"]:
