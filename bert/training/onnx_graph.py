@@ -82,8 +82,8 @@ class OnnxGraph:
     """A constant int64 vector, such as a shape or axes."""
     return self.constant(np.array(values, np.int64))
 
-  def number(self, value: float) -> str:
-    """A constant float32 scalar."""
+  def number(self, value) -> str:
+    """A constant float32 scalar, or a vector for a list."""
     return self.constant(np.array(value, np.float32))
 
   def weight(self, name: str, transposed: bool = False) -> str:
@@ -198,7 +198,7 @@ class OnnxOps:
     index = self._graph.constant(np.int64(index))
     return self._graph.add("Gather", x, index, axis=-1)
 
-  def linear(self, x: str, factor: float, offset: float) -> str:
+  def linear(self, x: str, factor, offset: float) -> str:
     product = self._graph.add("Mul", x, self._graph.number(factor))
     return self._graph.add("Add", product, self._graph.number(offset))
 

@@ -59,8 +59,8 @@ class TensorOps:
     """x[..., index]."""
     return x[..., index]
 
-  def linear(self, x, factor: float, offset: float) -> tf.Tensor:
-    """x * factor + offset, for numbers."""
+  def linear(self, x, factor, offset: float) -> tf.Tensor:
+    """x * factor + offset, for a number or a list of them, one a channel."""
     return x * factor + offset
 
   def masked(self, x, mask, value: float) -> tf.Tensor:
