@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert.errors import UserError, listing
+from bert.errors import UserError, listing, plural
 from bert.export import rest
 from bert.export.rest import Call
+from bert.export.server_page import Form
 from bert.tasks import search
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.search import Reranker, Searcher
@@ -32,6 +33,9 @@ class Reader:
     name: its name.
     searcher: searches an index by the vectors of the model.
     relevant_label: see Reranker.
+
+  Attributes:
+    form: what the server's page asks for.
   """
 
   def __init__(
@@ -44,11 +48,13 @@ class Reader:
     self._name, self._searcher = name, searcher
     self._relevant_label = relevant_label
     self._gives_vectors = "vector" in model.outputs
-    self.page_fields = tuple(model.fields)
+    self.form = Form(model.kind, model.fields)
     if searcher:
-      self.page_fields = (Field("query"),)
+      found = f"Search among {plural(len(searcher.index), 'text')}"
+      self.form = Form(found, [Field("query")], "Search")
     elif self._gives_vectors:
-      self.page_fields = (Field("text_a"), Field("text_b"))
+      fields = [Field("text_a"), Field("text_b")]
+      self.form = Form("Similarity of two texts", fields, "Compare")
 
   def read_answer(self, model: LoadedModel, body: object) -> Call:
     """A search, a pair of texts, or what `rest.read_answer` reads.
