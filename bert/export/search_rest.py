@@ -17,6 +17,7 @@ from bert.export import rest
 from bert.export.rest import Call
 from bert.export.server_page import Form
 from bert.tasks import search
+from bert.tasks.features import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.search import Reranker, Searcher
 from bert.training.task import Field
@@ -74,7 +75,7 @@ class Reader:
   def _read_search(self, model, body):
     _check(body, ("query",), "top_k")
     query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
-    item = _text(model, query, "query")
+    item = _text(model, query, "query", QUERY_PROMPTS)
     search.check_query(model, query, "query")
 
     def respond(answers):
@@ -136,8 +137,11 @@ class Reader:
     top_n = _number(body, "top_n", len(texts), None)
     places = [f"documents[{index}]" for index in range(len(texts))]
     if self._gives_vectors:
-      items = [_text(model, query, "query")]
-      items += map(lambda t, where: _text(model, t, where), texts, places)
+      items = [_text(model, query, "query", QUERY_PROMPTS)]
+      items += [
+        _text(model, text, where, DOCUMENT_PROMPTS)
+        for text, where in zip(texts, places, strict=True)
+      ]
     else:
       items = [
         model.parse((query, text), where)
@@ -190,11 +194,11 @@ def _number(body, name, default, most):
   return value
 
 
-def _text(model, text, where):
-  """The input of a model of vectors for a text."""
+def _text(model, text, where, prompts=()):
+  """The input of a model of vectors for a text, after one of some prompts."""
   if not isinstance(text, str):
     raise UserError(f"{where} is not a string")
-  return model.parse(text, where)
+  return search.input_of(model, text, prompts)
 
 
 def _is_document(value):

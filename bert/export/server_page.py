@@ -159,11 +159,20 @@ form.addEventListener("submit", async (event) => {
 """
 
 
+# What the built-in kinds of tasks are called on the page.
+_KINDS = {
+  "classification": "Classification",
+  "squad": "Question answering",
+  "tagging": "Token classification",
+  "multiple choice": "Multiple choice",
+}
+
+
 class Form(NamedTuple):
   """What the page asks for.
 
   Attributes:
-    description: what the server answers.
+    description: what the server answers, or the kind of the task.
     fields: the parts of an input.
     action: the text of the button.
   """
@@ -176,7 +185,8 @@ class Form(NamedTuple):
 def page(name: str, form: Form) -> str:
   """The page, as HTML; `name` is that of the model."""
   fields = "".join(map(_field, form.fields))
-  header = f"<p>{html.escape(form.description)}</p>\n"
+  description = _KINDS.get(form.description, form.description)
+  header = f"<p>{html.escape(description)}</p>\n"
   body = (
     f"<form>{fields}<button>{html.escape(form.action)}</button></form>\n"
     f'<div id="result" aria-live="polite"></div>\n'
