@@ -125,11 +125,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def make_config(flags: Flags) -> corpus.CorpusConfig:
-  """The CorpusConfig that the flags describe.
-
-  Raises:
-    UserError: a flag or the vocabulary is wrong.
-  """
+  """The CorpusConfig that the flags describe."""
   check_flags(flags)
   config = corpus.CorpusConfig(
     vocab_file=flags.vocab_file,

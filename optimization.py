@@ -451,9 +451,6 @@ class AdamWeightDecayOptimizer:
 
     Returns:
       An operation that ends after all updates.
-
-    Raises:
-      UserError: two variables have the same name; none is updated.
     """
     del global_step
 

@@ -97,12 +97,9 @@ _KINDS = table(
 )
 
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "accuracy or loss", "accuracy, or to pearson for numbers"
   ),
-  flag_table.DEVICES,
   (
     Flag("task_name", None,
          f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
@@ -177,11 +174,7 @@ def make_request(flags: Flags) -> runs.Request:
 def make_experiment(
   flags: Flags, request: runs.Request, run: runs.Run
 ) -> Experiment:
-  """The Experiment of a Run; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of a Run; its files are read and checked."""
   tokenizer = model_flags.load_tokenizer(flags)
   task = runs.make_task(request, run, tokenizer)
   config = model_flags.load_config(

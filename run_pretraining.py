@@ -72,11 +72,7 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> None:
-  """Checks the flags that do not depend on files.
-
-  Raises:
-    UserError: a flag is wrong.
-  """
+  """Checks the flags that do not depend on files."""
   check_training(flags, *record_flags(flags))
   if not (flags.do_train or flags.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
@@ -113,9 +109,6 @@ def check_layout(
 
   Args:
     files: dict from flag to paths.
-
-  Raises:
-    UserError: a file has another layout, or is damaged.
   """
   layouts = {}
   for name, paths in files.items():
@@ -170,11 +163,7 @@ def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer | None:
 
 
 def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, _ = find_weights(flags)
   flag_of = record_flags(flags)
   files = {}

@@ -71,10 +71,7 @@ __all__ = [
 
 # fmt: off
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning("f1 or exact_match", "f1"),
-  flag_table.DEVICES,
   (
     flag_table.sequence_length("Longer text is read in windows.", 384),
     Flag("train_file", None,
@@ -121,11 +118,7 @@ def splits(flags: Flags) -> dict[str, str]:
 
 
 def check_flags(flags: Flags) -> None:
-  """Checks the flags that do not depend on files.
-
-  Raises:
-    UserError: a flag is wrong.
-  """
+  """Checks the flags that do not depend on files."""
   check_fine_tuning(flags, ["interactive"])
   for name in dict.fromkeys(splits(flags).values()):
     flags.require(name)
@@ -137,9 +130,6 @@ def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
 
   Args:
     folder: the folder of the weights.
-
-  Raises:
-    UserError: no text fits beside a question.
   """
   names = {field.name for field in dataclasses.fields(SquadSettings)}
   names -= {"null_score_diff_threshold", "init_checkpoint"}
@@ -155,11 +145,7 @@ def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
 
 
 def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
   squad_task = squad_settings(flags, folder)
   tokenizer = model_flags.load_tokenizer(flags)
@@ -195,11 +181,7 @@ def make_experiment(flags: Flags) -> Experiment:
 
 
 def load_reader(flags: Flags) -> LoadedModel:
-  """The model in --output_dir or --init_checkpoint, to ask.
-
-  Raises:
-    UserError: there is no trained model.
-  """
+  """The model in --output_dir or --init_checkpoint, to ask."""
   path = flags.output_dir
   is_trained = path and task_file.read(path)[0] == SquadTask.kind
   is_trained = is_trained and model_folder.is_finished(path)

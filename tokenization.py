@@ -164,9 +164,6 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
   """An OrderedDict from word piece to id, the index of its line.
 
   The file may also be a `tokenizer.json` of the `tokenizers` library.
-
-  Raises:
-    UserError: a `.json` file has no WordPiece vocabulary without gaps.
   """
   if vocab_file.endswith(".json"):
     return _load_json_vocab(vocab_file)
@@ -536,9 +533,6 @@ class SentencePieceTokenizer:
   Args:
     model_file: a model with the pieces [CLS], [SEP] and [MASK].
     do_lower_case: lower-case and strip accents first.
-
-  Raises:
-    UserError: the file is not a model, or lacks one of these pieces.
   """
 
   def __init__(self, model_file: str, do_lower_case: bool = True):

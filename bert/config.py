@@ -50,11 +50,7 @@ class BertConfig:
 
   @classmethod
   def from_json_file(cls, json_file: str) -> BertConfig:
-    """Returns the configuration in a file.
-
-    Raises:
-      UserError: the file is not a JSON object, or a value is not valid.
-    """
+    """Returns the configuration in a file."""
     try:
       fields = json.loads(read_file(json_file))
       if not isinstance(fields, dict):

@@ -16,6 +16,9 @@ class UserError(ValueError):
   The message is one line that names the flag or the file (with its line), the
   value, and the remedy. Scripts print it without a traceback and exit with
   `status`; any other exception counts as a bug.
+
+  Whatever takes a value, a path or a text of the user may raise it, so
+  docstrings do not repeat that.
   """
 
   status = 2
@@ -73,9 +76,6 @@ def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
     name: the module to import.
     needed_by: the flag or format that needs it, for the message.
     requirements: the requirements file that names it.
-
-  Raises:
-    UserError: it cannot be imported.
   """
   try:
     return importlib.import_module(name)

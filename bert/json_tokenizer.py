@@ -27,9 +27,6 @@ class JsonTokenizer:
     vocab: an OrderedDict from piece to id.
     special: its SpecialPieces.
     unk_token: the unknown piece; that of the beginning if it has none.
-
-  Raises:
-    UserError: the file is wrong, or it is of another family of models.
   """
 
   def __init__(self, path: str):

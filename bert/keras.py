@@ -51,9 +51,6 @@ class Preprocess(keras.layers.Layer):
     seq_length: S.
     vocabulary: word pieces in the order of their ids, instead of a folder.
     do_lower_case: whether to lower-case text; with `vocabulary`.
-
-  Raises:
-    UserError: there is no such model, or its tokenizer is not WordPiece.
   """
 
   def __init__(
@@ -130,9 +127,6 @@ class Encoder(keras.layers.Layer):
     config: the fields of a BertConfig, for new weights instead of a folder.
     precision: see `modeling.BertModel`.
     seed: determines the dropout masks.
-
-  Raises:
-    UserError: there is no such model, or it has no pooler.
   """
 
   def __init__(
@@ -233,9 +227,6 @@ def save_release(
     output_dir: a folder that is missing or empty.
     encoder: the weights and sizes.
     preprocess: the vocabulary and casing.
-
-  Raises:
-    UserError: the folder is not empty.
   """
   check_is_new(output_dir)
   tokenizer = preprocess.tokenizer

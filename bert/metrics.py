@@ -117,11 +117,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 def compute(
   names: Sequence[str], label_ids: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
-  """Dict from `eval_NAME` to the metric of that name, for names in METRICS.
-
-  Raises:
-    UserError: a name is unknown.
-  """
+  """Dict from `eval_NAME` to the metric of that name, for names in METRICS."""
   for name in names:
     if name not in METRICS:
       raise UserError(

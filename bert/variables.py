@@ -237,11 +237,7 @@ def storage_dtype(precision: tf.DType | str) -> tf.DType | str:
 
 
 def get_slot(variable: tf.Variable, slot: str) -> tf.Variable:
-  """The untrained variable `<variable>/<slot>`, such as a moment of Adam.
-
-  Raises:
-    UserError: another variable of that name has slots in the active store.
-  """
+  """The untrained variable `<variable>/<slot>`, such as a moment of Adam."""
   name, shape = f"{name_of(variable)}/{slot}", variable.shape.as_list()
   if not in_v1_graph():
     current_store().check_owner(variable)

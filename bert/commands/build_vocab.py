@@ -156,8 +156,8 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
 
 def extend_vocabulary(
   flags: Flags, old: tokenization.FullTokenizer, counts: WordCounts
-) -> str:
-  """Writes what --extend asks for; returns how well it covers the text."""
+) -> int:
+  """Writes what --extend asks for; returns the number of pieces."""
   logging.info("Choosing %s", plural(flags.num_new, "piece"))
   replaced = new_pieces.choose_pieces(
     counts.words, old.wordpiece_tokenizer.tokenize, flags.num_new
@@ -180,7 +180,7 @@ def extend_vocabulary(
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
   extended = tokenization.FullTokenizer(path, flags.do_lower_case)
   are_few = len(replaced) < flags.num_new
-  return (
+  print(
     f"{path}: {len(replaced):,} new pieces"
     f"{' (no other word of several pieces occurs twice)' if are_few else ''}, "
     f"{len(pieces):,} in total; the "
@@ -188,6 +188,7 @@ def extend_vocabulary(
     f"before: {report(old, counts.heldout)}\n"
     f"after:  {report(extended, counts.heldout)}"
   )
+  return len(pieces)
 
 
 def _holds_model(folder):
@@ -258,7 +259,7 @@ def check_flags(flags: Flags) -> list[str]:
   return paths
 
 
-def main(flags: Flags) -> dict[str, str]:
+def main(flags: Flags) -> dict[str, int]:
   paths = check_flags(flags)
   if flags.update_config:
     import modeling  # Needs NumPy.
@@ -268,8 +269,7 @@ def main(flags: Flags) -> dict[str, str]:
   logging.info("Counting words in %s", plural(len(paths), "file"))
   counts = read_words(flags, paths)
   if old:
-    print(extend_vocabulary(flags, old, counts))
-    return {"output": flags.output_dir or flags.output_file}
+    return {"pieces": extend_vocabulary(flags, old, counts)}
   logging.info(
     "Learning %s from %s",
     plural(flags.vocab_size, "piece"),
@@ -293,7 +293,7 @@ def main(flags: Flags) -> dict[str, str]:
     f"{flags.output_file}: {size:,} pieces, {learned:,} learned\n"
     + report(tokenizer, counts.heldout)
   )
-  return {"output": flags.output_file, "pieces": size}
+  return {"pieces": size}
 
 
 run, command = startup.script(main, FLAGS)

@@ -44,11 +44,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def kept_layers(flags: Flags) -> list[int] | None:
-  """The layers of --keep_layers; None without the flag.
-
-  Raises:
-    UserError: one is not a number.
-  """
+  """The layers of --keep_layers; None without the flag."""
   try:
     return flags.keep_layers and list(map(int, flags.keep_layers))
   except ValueError as error:

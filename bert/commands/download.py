@@ -101,7 +101,7 @@ def main(flags: Flags) -> dict[str, list[str]]:
       print(f"{name}: {datasets.GLUE[name].terms}", file=sys.stderr)
       found.append(datasets.fetch_glue(name, folder, flags.offline))
       print(found[-1])
-  return {"folders": found}
+  return {"paths": found}
 
 
 run, command = startup.script(main, FLAGS, name_command)

@@ -46,12 +46,9 @@ _NAMES = {
 
 # fmt: off
 FLAGS = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
   flag_table.fine_tuning(
     "f1 or accuracy", "f1, or to accuracy for labels that mark no entities"
   ),
-  flag_table.DEVICES,
   (
     flag_table.sequence_length("Longer text is read in windows."),
     Flag("data_dir", None,
@@ -81,11 +78,7 @@ FLAGS = table(
 
 
 def find_file(flags: Flags, split: str) -> str:
-  """The file of a split, by its flag or in --data_dir.
-
-  Raises:
-    UserError: there is none.
-  """
+  """The file of a split, by its flag or in --data_dir."""
   path = flags[f"{split}_file"]
   if path:
     flags.require_file(f"{split}_file")
@@ -137,11 +130,7 @@ def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
 
 
 def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
   tokenizer = model_flags.load_tokenizer(flags)
   task = make_task(flags, tokenizer, folder)

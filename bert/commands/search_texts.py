@@ -167,11 +167,7 @@ def write_index(flags: Flags) -> dict[str, int]:
 
 
 def queries(flags: Flags, searcher: Searcher) -> Iterator[list[str]]:
-  """Yields lists of queries as they arrive.
-
-  Raises:
-    UserError: a query has no words.
-  """
+  """Yields lists of queries as they arrive."""
   if flags.query:
     yield [search.check_query(searcher.model, flags.query, "--query")]
     return

@@ -64,11 +64,7 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> str:
-  """Checks the flags; returns the name of the model.
-
-  Raises:
-    UserError: a flag is wrong, or a package is missing.
-  """
+  """Checks the flags; returns the name of the model."""
   flags.require("model_dir")
   if not flags.host:  # It would accept all.
     raise UserError("--host= is empty; omit it, or pass an address")

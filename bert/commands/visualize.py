@@ -114,11 +114,7 @@ def load_model(flags: Flags) -> model_folder.Model:
 def read_texts(
   texts: Sequence[str], tokenizer: tokenization.FullTokenizer, limit: int
 ) -> tuple[list[str], list[int]]:
-  """The tokens of a text or pair, and the segment of each.
-
-  Raises:
-    UserError: a text has no tokens, or there are more than `limit` in all.
-  """
+  """The tokens of a text or pair, and the segment of each."""
   parts = list(map(tokenizer.tokenize, texts))
   for name, text, pieces in zip(("text", "text_b"), texts, parts, strict=False):
     if not pieces:
@@ -171,11 +167,7 @@ def attention_probs(
 def read_sentences(
   path: str, labeled: bool
 ) -> tuple[list[str], list[str] | None]:
-  """The sentences of a file without blank lines, and their labels, if any.
-
-  Raises:
-    UserError: a line has no label, or there are fewer than 3 sentences.
-  """
+  """The sentences of a file without blank lines, and their labels, if any."""
   text = text_files.read_text(path)
   rows = []
   for number, line in enumerate(text_files.split_lines(text), 1):

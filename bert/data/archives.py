@@ -30,10 +30,6 @@ def unpack(archive: str, folder: str) -> None:
   Args:
     archive: path of the archive.
     folder: the folder to create; appears when it is complete.
-
-  Raises:
-    UserError: the archive is damaged, too large, or contains a path that leads
-      out of it.
   """
   partial = folder + files.PARTIAL
   shutil.rmtree(partial, ignore_errors=True)

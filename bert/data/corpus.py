@@ -92,9 +92,6 @@ def scan(
       the end, they are added to the shard before.
     spool: prefix of new files with the text of gzip files. Without it, reading
       a shard of a gzip file decompresses all that precedes the shard.
-
-  Raises:
-    UserError: there is no text, or a file cannot be read.
   """
   texts = []
   ends = [(0, 0)]  # Bytes and documents of the corpus before each shard.
@@ -196,9 +193,6 @@ def records_of_shard(
   Returns:
     The records, and counts of `pieces` of the text, of those that are
     `unknown`, of `instances` and of their `tokens` without padding.
-
-  Raises:
-    UserError: fewer documents have text than are needed.
   """
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file

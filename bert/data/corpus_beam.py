@@ -19,11 +19,7 @@ _NAMESPACE = "create_pretraining_data"
 
 
 def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
-  """An empty Beam pipeline for a --runner and other --name=value options.
-
-  Raises:
-    UserError: Beam is not installed, or does not know the runner or an option.
-  """
+  """An empty Beam pipeline for a --runner and other --name=value options."""
   for argument in arguments:
     if not re.match(r"--?\w", argument):
       raise UserError(

@@ -28,9 +28,6 @@ def workspace(outputs: Sequence[str]) -> Iterator[tuple[list[str], str]]:
 
   At the end the outputs get their names, all of them or, after an exception,
   none. Files with the prefix, also those of a killed run, are deleted.
-
-  Raises:
-    UserError: an output cannot be written, or another process is writing it.
   """
   with contextlib.ExitStack() as stack:
     paths = [stack.enter_context(files.atomic_write(path)) for path in outputs]

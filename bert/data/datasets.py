@@ -104,11 +104,7 @@ _SQUAD = {
 
 
 def find_glue(name: str) -> str:
-  """GLUE's spelling of the name of a task, whatever its case.
-
-  Raises:
-    UserError: there is no such task.
-  """
+  """GLUE's spelling of the name of a task, whatever its case."""
   for known in GLUE:
     if known.lower() == name.lower():
       return known
@@ -125,9 +121,6 @@ def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
     name: its name, a key of GLUE.
     folder: the folder of several tasks.
     offline: whether the network is forbidden.
-
-  Raises:
-    UserError: it cannot be downloaded.
   """
   target, dataset = os.path.join(folder, name), GLUE[name]
   if name == "MRPC":
@@ -144,11 +137,7 @@ def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
 
 
 def fetch_squad(folder: str, offline: bool = False) -> str:
-  """The folder of SQuAD 1.1 and 2.0; downloads their files.
-
-  Raises:
-    UserError: they cannot be downloaded.
-  """
+  """The folder of SQuAD 1.1 and 2.0; downloads their files."""
   for name, sha256 in _SQUAD.items():
     path = os.path.join(folder, name)
     fetching.fetch(f"{_SQUAD_URL}/{name}", path, offline, sha256)

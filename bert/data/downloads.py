@@ -56,11 +56,7 @@ def use_cache_only(is_offline: bool) -> None:
 
 
 def cache_folder(*names: str) -> str:
-  """The path of a file or folder in the cache.
-
-  Raises:
-    UserError: the cache is not a local folder.
-  """
+  """The path of a file or folder in the cache."""
   home = os.environ.get("BERT_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "bert"
   )
@@ -96,9 +92,6 @@ def local_path(path: str | os.PathLike) -> str:
   Args:
     path: "hf://organization/name", which may end in "@revision"; or the name of
       a release of the original, unless there is a file of that name; or a path.
-
-  Raises:
-    UserError: it cannot be downloaded.
   """
   path = os.fspath(path)
   if path.startswith(HUB_SCHEME):

@@ -40,10 +40,6 @@ def fetch_archive(
     offline: whether the network is forbidden.
     sha256: its checksum, in hexadecimal digits, or None.
     holds: a file that it has.
-
-  Raises:
-    UserError: it cannot be downloaded, or is damaged; or the folder exists and
-      has other files.
   """
   if _is_unpacked(folder, holds):
     return folder
@@ -108,9 +104,6 @@ def fetch(
     offline: whether the network is forbidden.
     sha256: its checksum, in hexadecimal digits, or None. A file that exists
       must have it, too.
-
-  Raises:
-    UserError: it cannot be downloaded, or its checksum is wrong.
   """
   if files.exists(path):
     return _verified(url, path, sha256)

@@ -223,9 +223,6 @@ def read_json(path: str, kind: type) -> dict | list | None:
   Args:
     path: the file.
     kind: expected type, dict or list.
-
-  Raises:
-    UserError: the file contains something else.
   """
   if not exists(path):
     return None
@@ -248,9 +245,6 @@ def check_settings(
     path: the file.
     found: its settings.
     known: every setting that the file may have, with a value of its type.
-
-  Raises:
-    UserError: a setting is unknown, or has another type.
   """
   unknown = sorted(found.keys() - known.keys())
   if unknown:
@@ -309,9 +303,6 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
   After an exception the temporary file is deleted and `path` is unchanged. If
   `path` is a link, the file it points to is replaced.
-
-  Raises:
-    UserError: `path` cannot be written, or another process is writing it.
   """
   path = os.fspath(path)
   if not writes(path):

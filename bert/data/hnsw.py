@@ -28,9 +28,6 @@ class Graphs:
 
   Args:
     index: a VectorIndex.
-
-  Raises:
-    UserError: the package is missing.
   """
 
   def __init__(self, index: VectorIndex):

@@ -125,9 +125,6 @@ def vocabulary_settings(
     do_whole_word_mask: mask either all pieces of a word or none.
     max_predictions_per_seq: P; 0 needs no [MASK].
     represent: gives the representation of pieces in documents and instances.
-
-  Raises:
-    UserError: the vocabulary lacks a special piece.
   """
   special = tokenizer.special
   for piece in special[:3] if max_predictions_per_seq else special[:2]:
@@ -174,9 +171,6 @@ def create_training_instances(
     rng: the source of random numbers.
     do_whole_word_mask: mask either all pieces of a word or none.
     others: see `create_instances_from_document`.
-
-  Raises:
-    UserError: the files, the vocabulary or the length are not suitable.
   """
   lines = itertools.chain.from_iterable(map(text_files.read_lines, input_files))
   made = iterate_instances(
@@ -250,9 +244,6 @@ def create_instances_from_document(
     continuations: the pieces that continue a word, to mask whole words.
     next_sentence_prediction: create pairs of texts instead of single texts.
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
-
-  Raises:
-    UserError: there are too few documents, or too little room for text.
   """
   _check_documents(len(all_documents), next_sentence_prediction)
   room = check_length(max_seq_length, next_sentence_prediction, special)

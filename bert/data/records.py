@@ -209,9 +209,6 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
     offset: where to start, in bytes; the start of a record. A caller that knows
       it has read the file before. So this does not ask first whether there is
       such a file, which would take some requests for a remote one.
-
-  Raises:
-    UserError: the file does not exist, is damaged or ends within a record.
   """
   if offset is None:
     files.check_is_file(path)

@@ -62,9 +62,6 @@ class Table:
       column: its name or, if no column has this name, its index, which counts
         from the end if it is negative.
       flag: the flag that named it, without dashes, for errors.
-
-    Raises:
-      UserError: there is no such column.
     """
     found, width = self.find_column(column), len(self.rows[0])
     if found is not None:
@@ -113,10 +110,6 @@ def read_table(
     header: whether the first line of a TSV or CSV file names the columns.
     delimiter: the character between the columns of a TSV or CSV file, or "tab".
       Default: the tab, comma or semicolon that the header has.
-
-  Raises:
-    UserError: the file is missing, damaged or without rows, or the rows differ
-      in their number of columns. The message has the file and the line.
   """
   path = os.fspath(path)
   name = path.lower()

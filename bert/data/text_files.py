@@ -44,10 +44,6 @@ def read_lines(path: str) -> Iterator[str]:
 
   Only \\n ends a line. It and a byte order mark are removed. Only a chunk of
   the file is in memory at a time.
-
-  Raises:
-    UserError: the file does not exist, is not a complete gzip file, or is not
-      UTF-8. The message has the line, and the byte counted from 0.
   """
   for _, line in sized_lines(path):
     yield line.removesuffix("\n")
@@ -66,9 +62,6 @@ def sized_lines(
     start: where the part begins, in bytes of the uncompressed text.
     stop: the part ends with the line that reaches this byte.
     copy_to: also gets the uncompressed text.
-
-  Raises:
-    UserError: as for `read_lines`, or the file ends before `stop`.
   """
   number, position = 0, start
   with contextlib.ExitStack() as stack:
@@ -134,9 +127,6 @@ def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
 
   Yields:
     A reader, and its name for messages.
-
-  Raises:
-    UserError: the file does not exist, or standard input is closed.
   """
   if path != STREAM:
     with _open_uncompressed(path) as reader:
@@ -159,9 +149,6 @@ def lines_as_they_come(
 
   Yields:
     For each line, where it is, NAME:NUMBER, and its text.
-
-  Raises:
-    UserError: a line is not UTF-8.
   """
   number = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
@@ -192,11 +179,7 @@ def _line_lists(read, copy_to=None):
 
 
 def decode_line(line: bytes, where: str) -> str:
-  """The text of a line, without a byte order mark.
-
-  Raises:
-    UserError: it is not UTF-8; `where` describes the line.
-  """
+  """The text of a line, without a byte order mark."""
   try:
     return line.decode().removeprefix("\ufeff")
   except UnicodeDecodeError as error:
@@ -216,9 +199,6 @@ def decode_text(path: str, content: bytes) -> str:
   """The content of a file as text, without a byte order mark.
 
   It is in UTF-8, or in UTF-16 or UTF-32 if it begins with their mark.
-
-  Raises:
-    UserError: it is not. The message has the line, and the byte counted from 0.
   """
   for mark, encoding in _MARKS.items():
     if content.startswith(mark):

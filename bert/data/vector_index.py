@@ -85,9 +85,6 @@ class Block:
 
   Attributes:
     vectors: [count, width].
-
-  Raises:
-    UserError: a file is missing, or has another size.
   """
 
   def __init__(self, path: str, header: Header, count: int, size: int):
@@ -116,11 +113,7 @@ class Block:
 
 
 def _mapped(path, shape, dtype):
-  """The array or, as uint8, the bytes of a file; read when they are used.
-
-  Raises:
-    UserError: the file is missing, or has another array.
-  """
+  """The array or, as uint8, the bytes of a file; read when they are used."""
   try:
     if dtype == "uint8":
       array = np.memmap(path, dtype, "r")
@@ -141,9 +134,6 @@ class VectorIndex:
   Attributes:
     header: its Header.
     blocks: its Blocks.
-
-  Raises:
-    UserError: there is no index, or it is damaged.
   """
 
   def __init__(self, folder: str):
@@ -287,12 +277,7 @@ class Best:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-  """Creates the folder of an index if needed, and keeps other processes out.
-
-  Raises:
-    UserError: another process is changing the index, or the folder cannot be
-      written.
-  """
+  """Creates the folder of an index if needed, and keeps other processes out."""
   if files.is_remote(folder):
     raise UserError(f"--index={folder} is not a local folder; pass one")
   files.make_local_folder(folder)

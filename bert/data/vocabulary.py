@@ -98,9 +98,6 @@ def learn_wordpiece(
 
   Returns:
     The special pieces, the characters, and the merged pieces by frequency.
-
-  Raises:
-    UserError: `vocab_size` is too small.
   """
   import tokenizers
 
@@ -167,9 +164,6 @@ def learn_sentencepiece(
 
   Returns:
     The content of the model file.
-
-  Raises:
-    UserError: `vocab_size` is too small, or there is too little text.
   """
   import sentencepiece
 

@@ -54,10 +54,6 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
 
   Returns:
     The architecture, such as "BertForSequenceClassification".
-
-  Raises:
-    UserError: there is no such model, its vocabulary lacks special pieces, or
-      `output_dir` cannot be written.
   """
   prefix, model = _find_model(model_dir)
   model_folder.check_vocabulary(model)
@@ -101,9 +97,6 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
   Args:
     model_dir: the folder of a model, or its checkpoint or safetensors file.
     output_dir: the folder to write.
-
-  Raises:
-    UserError: there is no such model, or `output_dir` cannot be written.
   """
   prefix, model = _find_model(model_dir)
   folder = os.path.dirname(prefix)
@@ -138,11 +131,7 @@ def _count(values):
 
 
 def _read_weights(prefix, config, task):
-  """The variables of BERT and its heads, by name; others are logged.
-
-  Raises:
-    UserError: they do not fit the BertConfig, or there are too few.
-  """
+  """The variables of BERT and its heads, by name; others are logged."""
   checkpoint = checkpoints.Checkpoint(prefix)
   head = task.head_shapes(config) if task else _head_shapes(checkpoint, config)
   weights = {

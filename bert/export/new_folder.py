@@ -47,9 +47,6 @@ def new_folder(target: str) -> Iterator[str]:
   Only one process at a time writes to `target`. It stays if it was there, as it
   may be a mount point or the current folder. A remote `target` is itself the
   folder.
-
-  Raises:
-    UserError: another process is writing to `target`, or has just done so.
   """
   if files.is_remote(target):
     files.makedirs(target)

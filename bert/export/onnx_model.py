@@ -45,10 +45,6 @@ def write_onnx(model_dir: str, path: str, quantize: str) -> None:
     path: the file to write.
     quantize: "none"; or "dynamic" for weights in int8, and products of int8
       with activations that are quantized when they are known.
-
-  Raises:
-    UserError: the folder holds no model, the file cannot be written, or a
-      package is missing.
   """
   quantizer = None
   if quantize == "dynamic":
@@ -76,11 +72,7 @@ def _quantized(quantizer, content):
 
 
 def task_graph(model_dir: str) -> OnnxGraph:
-  """The graph of the model in a folder, with the head of its task.
-
-  Raises:
-    UserError: the folder holds no model, or onnx is missing.
-  """
+  """The graph of the model in a folder, with the head of its task."""
   model_dir = downloads.local_path(model_dir)
   task, model = loaded_model.find_task(model_dir)
   wanted = modeling.variable_shapes(model.config)

@@ -39,11 +39,7 @@ class Call(NamedTuple):
 
 
 def read_predict(model: LoadedModel, body: dict) -> Call:
-  """A request to `:predict`, by rows ("instances") or columns ("inputs").
-
-  Raises:
-    UserError: it is not such a request.
-  """
+  """A request to `:predict`, by rows ("instances") or columns ("inputs")."""
   _check_keys(body, "instances", "inputs")
   if ("instances" in body) == ("inputs" in body):
     raise UserError('pass either "instances" or "inputs"')
@@ -59,11 +55,7 @@ def read_predict(model: LoadedModel, body: dict) -> Call:
 
 
 def read_classify(model: LoadedModel, body: dict) -> Call:
-  """A request to `:classify`; each result is a list of [label, score].
-
-  Raises:
-    UserError: it is not such a request, or the model has no labels.
-  """
+  """A request to `:classify`; each result is a list of [label, score]."""
   if "labels" not in model.outputs:
     raise UserError("the model is not a classifier; use :predict")
 
@@ -75,11 +67,7 @@ def read_classify(model: LoadedModel, body: dict) -> Call:
 
 
 def read_regress(model: LoadedModel, body: dict) -> Call:
-  """A request to `:regress`; each result is a number.
-
-  Raises:
-    UserError: it is not such a request, or the model is not a regression.
-  """
+  """A request to `:regress`; each result is a number."""
   if "value" not in model.outputs:
     raise UserError("the model is not a regression; use :predict")
   return Call(
@@ -92,9 +80,6 @@ def read_answer(model: LoadedModel, body: object) -> Call:
   """A plain request: the inputs of the model, or a list of such inputs.
 
   The response is the answer, or {"answers": [...]} for a list.
-
-  Raises:
-    UserError: it is not such a request.
   """
   if isinstance(body, list):
     if not body:

@@ -70,9 +70,6 @@ class Encoder(_Encoding):
     mlm: the same with the head of masked words, if the checkpoint has it.
     vocab_file: the file of the tokenizer, an asset.
     do_lower_case: whether the model reads lower-cased text, a bool variable.
-
-  Raises:
-    UserError: the folder holds no model.
   """
 
   def __init__(self, model_dir: str):

@@ -78,9 +78,6 @@ def write_release(folder: str, output_dir: str) -> None:
   Args:
     folder: the folder of the SavedModel.
     output_dir: the folder to write.
-
-  Raises:
-    UserError: the variables are not those of a BERT encoder.
   """
   values, do_lower_case, num_heads = _read(folder)
   config = _find_config(folder, values, num_heads)

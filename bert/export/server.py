@@ -346,11 +346,7 @@ def make_app(
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-  """A listening socket; port 0 takes a free one.
-
-  Raises:
-    UserError: the address is in use, or not of this machine.
-  """
+  """A listening socket; port 0 takes a free one."""
   family = socket.AF_INET6 if ":" in host else socket.AF_INET
   try:
     listener = socket.create_server((host, port), family=family, backlog=1024)

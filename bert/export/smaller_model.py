@@ -39,10 +39,6 @@ def write_smaller(
     layers: indices of the layers to keep, from 0, ascending; None for all.
     corpus: text files. The pieces that they do not use are dropped; the model
       computes the same for all texts in them. None keeps all pieces.
-
-  Raises:
-    UserError: the model has no such layer, its vocabulary cannot be reduced, or
-      a file is wrong.
   """
   model = model_folder.find_model(model_dir)
   config = modeling.BertConfig.from_dict(model.config.to_dict())
@@ -103,11 +99,7 @@ def _with_layers(weights, layers, count):
 
 
 def _word_pieces(model_dir, model):
-  """The tokenizer of a model with WordPiece.
-
-  Raises:
-    UserError: it has another vocabulary.
-  """
+  """The tokenizer of a model with WordPiece."""
   path = model_folder.find_vocabulary(model_dir)
   if os.path.basename(path) != "vocab.txt":
     raise UserError(

@@ -165,11 +165,7 @@ def _parse(examples):
 
 
 def make_graph(model: LoadedModel, reads_text: bool) -> TaskGraph:
-  """The graph of a model; with text as its input if it can be.
-
-  Raises:
-    UserError: TensorFlow cannot compute the tokenizer.
-  """
+  """The graph of a model; with text as its input if it can be."""
   if reads_text and model.kind in ("classification", "vectors"):
     return TextGraph(model, GraphTokenizer(model.task.tokenizer))
   return TaskGraph(model)

@@ -38,10 +38,6 @@ class GraphTokenizer(tf.Module):
 
   Attributes:
     tokenizer: the same.
-
-  Raises:
-    UserError: the tokenizer is a SentencePiece model, or a special piece is
-      missing.
   """
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):

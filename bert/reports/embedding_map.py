@@ -47,9 +47,6 @@ def project(
 
   Returns:
     The points, float [rows, 2], and the names of the axes.
-
-  Raises:
-    UserError: all rows are equal.
   """
   from sklearn import decomposition, manifold
 

@@ -32,9 +32,6 @@ def read_examples(path: str, is_labeled: bool) -> list[Example]:
   Args:
     path: the file, or a gzip file (.gz) of it.
     is_labeled: whether each row has a `label`, which is read.
-
-  Raises:
-    UserError: the file is missing or wrong; the message has file and line.
   """
   table = tables.read_table(path)
   names = table.names

@@ -37,9 +37,6 @@ def dynamic_masking(
     A function of a batch of unmasked features and of ordinals, integer [B],
     that returns the features masked, with `masked_lm_positions`,
     `masked_lm_ids` and `masked_lm_weights` [B, P].
-
-  Raises:
-    UserError: the vocabulary has no [MASK].
   """
   special = tokenizer.special
   if special.mask not in tokenizer.vocab:

@@ -169,9 +169,6 @@ def convert_single_example(
     label_list: the labels, in the order of their ids, or a label type.
     max_seq_length: S. Longer texts are truncated, the longer of a pair first.
     tokenizer: a FullTokenizer.
-
-  Raises:
-    UserError: the label is unknown.
   """
   label_type = label_types.as_label_type(label_list)
   (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
@@ -242,11 +239,7 @@ def _parts(tokens, room, long_text):
 def label_id(
   example: InputExample, label_type: label_types.LabelType
 ) -> int | list[int] | float:
-  """The encoded label of an example.
-
-  Raises:
-    UserError: the label is missing or unknown; the message names the example.
-  """
+  """The encoded label of an example."""
   if example.label is None:
     raise UserError(f"{example} has no label; add one")
   try:

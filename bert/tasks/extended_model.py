@@ -24,9 +24,6 @@ def find_base(
     init_checkpoint: prefix or folder of the model, beside its bert_config.json.
     old: its vocabulary.
     do_lower_case: whether it reads lower-cased text.
-
-  Raises:
-    UserError: there is no such model, or it has another vocabulary or casing.
   """
   prefix = checkpoints.find_checkpoint(init_checkpoint)
   config = model_folder.load_config(os.path.dirname(prefix) or ".")
@@ -65,9 +62,6 @@ def write_extended_model(
     old, pieces: the vocabulary before and after.
     replaced: from each new piece to the old ones that it replaces.
     do_lower_case: whether the model reads lower-cased text.
-
-  Raises:
-    UserError: see `find_base`.
   """
   prefix, config = find_base(init_checkpoint, old, do_lower_case)
   # The name of a new folder does not tell it.

@@ -44,9 +44,6 @@ def read_texts(
       (.gz), a pipe, or "-" for standard input.
     check: called with each text of a file and the number of its line, from 1,
       before the block is yielded; raises UserError for a wrong text.
-
-  Raises:
-    UserError: a line is not UTF-8, a gzip file is damaged, or there is no line.
   """
   if files.is_remote(path) or os.path.isfile(path):
     # The file is read twice, because an error in a late line would otherwise
@@ -144,9 +141,6 @@ def open_features(path: str, model: LoadedModel) -> Iterator[Write]:
     path: the file, whose extension selects the format, or "-" for standard
       output.
     model: the model of the features.
-
-  Raises:
-    UserError: another process is writing the file, or its folder is read-only.
   """
   with contextlib.ExitStack() as stack:
     is_stream = path == text_files.STREAM

@@ -339,9 +339,6 @@ def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
   Args:
     layers: different ones; -1 is the highest, 0 the lowest.
     num_layers: the number of layers of the model.
-
-  Raises:
-    UserError: the model has no such layer, or one is given twice.
   """
   indices = [layer % num_layers for layer in layers]
   in_range = all(-num_layers <= layer < num_layers for layer in layers)

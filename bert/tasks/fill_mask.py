@@ -208,11 +208,7 @@ class MaskTask(Task):
 
 
 def _check_heads(model):
-  """Whether the checkpoint has the next-sentence head, too.
-
-  Raises:
-    UserError: it lacks the head of masked words.
-  """
+  """Whether the checkpoint has the next-sentence head, too."""
   prefix = checkpoints.find_checkpoint(model.checkpoint)
   known = checkpoints.Checkpoint(prefix, weights_only=True)
   shapes = pretraining.variable_shapes(model.config)

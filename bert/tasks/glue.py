@@ -386,9 +386,6 @@ class XnliProcessor(GlueProcessor):
 
   Attributes:
     language: that language, which a subclass may change.
-
-  Raises:
-    UserError: the language is unknown.
   """
 
   language = "zh"
@@ -430,9 +427,6 @@ def find_key(
   """The key of a task, such as sst-2 for "SST2".
 
   Case, hyphens and underscores are ignored.
-
-  Raises:
-    UserError: `processors` has no such key.
   """
   if name in processors:
     return name

@@ -57,11 +57,7 @@ class LabelType:
     return self._ids[label]
 
   def encode(self, label: str) -> int | float | list[int]:
-    """The encoded label: an index, 0 and 1 for each label [C], or a number.
-
-    Raises:
-      UserError: the label is unknown, or is not a number.
-    """
+    """The encoded label: an index, 0 and 1 for each label [C], or a number."""
 
   def per_example_loss(
     self,
@@ -292,11 +288,7 @@ def fault_of(labels: Sequence) -> str | None:
 
 
 def read_labels(path: str) -> list[str] | None:
-  """The labels in a labels.json; None without a file.
-
-  Raises:
-    UserError: they are not distinct strings.
-  """
+  """The labels in a labels.json; None without a file."""
   labels = files.read_json(path, list)
   if fault := fault_of(labels or ()):
     raise UserError(files.damaged(path, fault))

@@ -71,20 +71,13 @@ class LoadedModel:
     Returns:
       A dict by the names in the task's `output_types`. Probabilities are
       floats, and a vector is a float32 array.
-
-    Raises:
-      UserError: an input is none of these, or the model cannot read it.
     """
     if isinstance(inputs, (list, np.ndarray)):
       return list(map(self.task.public, self.answers(inputs)))
     return self.answer([self.parse(inputs)])[0]
 
   def answers(self, inputs: Iterable[Input]) -> list:
-    """The task's own answers, with all that they tell, to a list of inputs.
-
-    Raises:
-      UserError: see `__call__`.
-    """
+    """The task's own answers, with all that they tell, to a list of inputs."""
     if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
       raise UserError(f"pass a list of inputs, not {shortened(repr(inputs))}")
     examples = []
@@ -150,12 +143,7 @@ class LoadedModel:
     return dict(zip(names, values, strict=True))
 
   def parse(self, value: object, where: str = "the input") -> Texts:
-    """The inputs in a tuple, or a JSON value: by name, or the only text.
-
-    Raises:
-      UserError: a name is missing or unknown, or a value has another type. The
-        message names `where`.
-    """
+    """The inputs in a tuple, or a JSON value: by name, or the only text."""
     if isinstance(value, str) and len(self.required) == 1:
       value = (value,)
     if isinstance(value, tuple):
@@ -225,10 +213,6 @@ def load(
     **options: batch_size, precision, runtime and others, see
       `predictor.Predictor`; and settings of the task, such as `top_k`,
       `pooling` or `max_seq_length`.
-
-  Raises:
-    UserError: the folder holds no model of that task, or the model has no such
-      option.
   """
   if not model_dir:
     raise UserError(
@@ -249,9 +233,6 @@ def find_task(
     folder: the folder.
     kind: see `task` of `load`.
     **options: settings of the task.
-
-  Raises:
-    UserError: see `load`.
   """
   trained, fields = task_file.read(folder)
   kind = kind or trained or "vectors"
@@ -265,12 +246,7 @@ def find_task(
 
 
 def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
-  """Like `load`, for a folder that must hold a finished training of a kind.
-
-  Raises:
-    UserError: it holds none; the message names one inside, as a training with
-      several tasks or seeds leaves them.
-  """
+  """Like `load`, for a folder that must hold a finished training of a kind."""
   trained, _ = task_file.read(model_dir)
   if trained != kind or not model_folder.is_finished(model_dir):
     inside = sorted(files.listdir(model_dir)) if files.isdir(model_dir) else []
@@ -306,9 +282,6 @@ def make_task(
     fields: the settings in its task.json.
     folder: its folder.
     **options: settings to use instead.
-
-  Raises:
-    UserError: see `load`.
   """
   cls = registry.task_class(kind)
   settings = cls.Settings()

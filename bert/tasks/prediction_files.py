@@ -109,11 +109,7 @@ def write_predictions(
 
 
 def answer_file(model: LoadedModel, path: str, writer: TextIO) -> None:
-  """Writes a table of predictions for the lines of a file, or of stdin ("-").
-
-  Raises:
-    UserError: the file is a table, or a line is wrong; see `answer_lines`.
-  """
+  """Writes a table of predictions for a file of texts, or stdin ("-")."""
   name = path.lower().removesuffix(".gz")
   if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
     raise UserError(
@@ -135,9 +131,6 @@ def answer_lines(
       pairs, empty lines at the end are ignored.
     writer: receives the table.
     name: name of the reader in messages.
-
-  Raises:
-    UserError: a line is not UTF-8, or has another number of texts.
   """
   task = model.task
   is_pair = bool(task.settings.is_pair)

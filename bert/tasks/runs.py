@@ -88,9 +88,6 @@ def make_runs(request: Request) -> list[Run]:
 
   With several seeds, results are in `seed-N/` below `output_dir`; with several
   tasks, in one subfolder per task.
-
-  Raises:
-    UserError: a task is unknown, or cannot be combined with the others.
   """
   tasks = _find_tasks(request.task_name)
   if CUSTOM not in tasks and not request.data_dir:
@@ -162,11 +159,7 @@ def check_examples(request: Request, run: Run) -> None:
 def make_task(
   request: Request, run: Run, tokenizer: tokenization.FullTokenizer
 ) -> classification.ClassificationTask:
-  """The task of a Run; a trained model sets how texts are read.
-
-  Raises:
-    UserError: the trained model has other labels, or a file is wrong.
-  """
+  """The task of a Run; a trained model sets how texts are read."""
   folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
   trained = read_trained(folder)
   trains = "train" in run.splits
@@ -237,11 +230,7 @@ def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
 
 
 def read_trained(folder: str | None) -> ClassifierSettings | None:
-  """The settings of the classifier in a folder; None if it holds none.
-
-  Raises:
-    UserError: its task.json is damaged.
-  """
+  """The settings of the classifier in a folder; None if it holds none."""
   kind, _ = task_file.read(folder) if folder else (None, {})
   if kind != "classification":
     return None

@@ -37,13 +37,7 @@ def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
     rows: flags that differ.
   """
   metric = task.metrics[0] if task.metrics else "loss"
-  found = table(
-    flag_table.MODEL,
-    flag_table.TRAINING,
-    flag_table.fine_tuning(f"{metric} or loss", metric),
-    flag_table.DEVICES,
-    _FLAGS,
-  )
+  found = table(flag_table.fine_tuning(f"{metric} or loss", metric), _FLAGS)
   settings = [
     found[field.name].but(default=field.default)
     if field.name in found
@@ -63,11 +57,7 @@ def _single_values(task):
 
 
 def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
-  """The Experiment of the flags; its files are read and checked.
-
-  Raises:
-    UserError: a flag or a file is wrong.
-  """
+  """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
   trained = task.Settings()
   if not flags.do_train:

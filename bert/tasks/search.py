@@ -84,11 +84,7 @@ def encode(
 
 
 def check_query(model: LoadedModel, query: str, where: str) -> str:
-  """The query.
-
-  Raises:
-    UserError: the model reads no word in it. The message names `where`.
-  """
+  """The query."""
   if not model.task.tokenizer.tokenize(query):
     raise UserError(f"{where} is {query!r}, without a word; pass some")
   return query
@@ -109,9 +105,6 @@ def read_rows(
       with a text on each line.
     text_column: the column of the text. All others are fields.
     id_column: the column of the id. Default: "id", if there is one.
-
-  Raises:
-    UserError: a column is missing, a text is empty, or an id is not unique.
   """
   name = path.lower().removesuffix(".gz")
   if os.path.splitext(name)[1] in tables.EXTENSIONS:
@@ -185,9 +178,6 @@ def change(
 
   Returns:
     The number of rows that were encoded, and of those in the index now.
-
-  Raises:
-    UserError: the index is damaged or of another model, or lacks an id.
   """
   check_gives_vectors(model)
   with vector_index.locked(folder):
@@ -248,9 +238,6 @@ class Reranker:
     model: a classifier of pairs, or a regression.
     relevant_label: the label of a pair that matches. Default: the second of
       two labels.
-
-  Raises:
-    UserError: the model is neither, or has no such label.
   """
 
   def __init__(self, model: LoadedModel, relevant_label: str | None = None):
@@ -353,9 +340,6 @@ def load_searcher(
     relevant_label: see Reranker.
     candidates: see Searcher.
     **options: of `loaded_model.load`, for both models.
-
-  Raises:
-    UserError: there is no index, it is damaged, or it is of another model.
   """
   index = VectorIndex(folder)
   top_k = None
@@ -377,11 +361,7 @@ def load_searcher(
 def read_pairs(
   path: str, text_a_column: str, text_b_column: str
 ) -> list[tuple[str, str]]:
-  """The pairs of texts in two columns of a table.
-
-  Raises:
-    UserError: a column is missing, or a text is empty.
-  """
+  """The pairs of texts in two columns of a table."""
   table = tables.read_table(path)
   columns = [
     table.column_index(name, flag)

@@ -56,11 +56,7 @@ class ReadingSettings:
   version_2_with_negative: bool = False
 
   def room_for_text(self, query_length: int, num_special: int = 3) -> int:
-    """Number of a paragraph's pieces that fit beside a question.
-
-    Raises:
-      UserError: there is no room for a word, or `doc_stride` is not positive.
-    """
+    """Number of a paragraph's pieces that fit beside a question."""
     room = self.max_seq_length - query_length - num_special
     if room < 2:
       raise UserError(
@@ -218,10 +214,6 @@ def read_squad_examples(
     is_training: whether answers are needed.
     version_2_with_negative: whether questions may have no answer.
     on_text: is called with the text of the file, in UTF-8.
-
-  Raises:
-    UserError: the file is missing, has another layout or the same id twice, or
-      `version_2_with_negative` does not suit it.
   """
   examples, lost, locations = [], [], {}
   is_version_1 = True
@@ -450,9 +442,6 @@ class WindowMaker:
     Args:
       example: a SquadExample; for training, with an answer or impossible.
       is_training: whether to set the positions of the answer.
-
-    Raises:
-      UserError: no text fits beside the question.
     """
     tokenizer, settings = self._tokenizer, self._settings
     if example.doc_tokens is not self._doc_tokens:

@@ -139,9 +139,6 @@ def answer_question(
     features: its windows.
     results: their logits, in the same order.
     settings: DecodingSettings.
-
-  Raises:
-    UserError: a logit is not finite.
   """
   logits = _logits(features, results)
   spans = _ranked_spans(features, logits, settings)

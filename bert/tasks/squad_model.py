@@ -521,11 +521,7 @@ def _remove_earlier(folder):
 
 
 def parse_threshold(text: str, version_2_with_negative: bool) -> float | str:
-  """The value of --null_score_diff_threshold: a number, or AUTO.
-
-  Raises:
-    UserError: it is neither, or not 0 in SQuAD 1.1.
-  """
+  """The value of --null_score_diff_threshold: a number, or AUTO."""
   flag = f"--{_THRESHOLD_KEY}={text}"
   try:
     threshold = AUTO if text == AUTO else float(text)
@@ -561,11 +557,7 @@ def write_threshold(
 
 
 def stored_threshold(folder: str | None) -> float | None:
-  """The threshold in the task.json of a folder; None without one.
-
-  Raises:
-    UserError: the file is damaged.
-  """
+  """The threshold in the task.json of a folder; None without one."""
   kind, fields = task_file.read(folder) if folder else (None, {})
   if kind != SquadTask.kind:
     return None
@@ -581,9 +573,6 @@ def read_threshold(
   Args:
     folders: folders, or None.
     weights: see SquadTask; thresholds of other models are ignored.
-
-  Raises:
-    UserError: there is none, or the file is damaged.
   """
   folders = list(dict.fromkeys(filter(None, folders)))
   for folder in folders:

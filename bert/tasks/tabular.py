@@ -63,10 +63,6 @@ class TableProcessor(DataProcessor):
       set without a `dev_file` has none that they were trained on, and all that
       were held out.
     data_dir: folder of relative paths. The methods ignore their `data_dir`.
-
-  Raises:
-    UserError: `dev_fraction` is wrong. The methods raise it if a flag is
-      missing or a file is wrong.
   """
 
   train_file: str | None = None
@@ -99,11 +95,7 @@ class TableProcessor(DataProcessor):
     return self._read("train") if self.dev_file else self._split[0]
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
-    """The rows of the development file, or a fraction of the training file.
-
-    Raises:
-      UserError: a model was trained on all rows of the training file.
-    """
+    """The rows of the development file, or a fraction of the training file."""
     if self.dev_file:
       return self._read("dev")
     if not self._split[1]:
@@ -127,9 +119,6 @@ class TableProcessor(DataProcessor):
     """The labels of the trained model or of the training file; [] for numbers.
 
     The labels of a file are sorted, as numbers if all of them are numbers.
-
-    Raises:
-      UserError: the training file has too few labels.
     """
     if self.kind == Regression.kind:
       return []

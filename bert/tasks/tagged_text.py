@@ -52,9 +52,6 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   Args:
     path: the file, or a gzip file (.gz) of it.
     is_labeled: whether each word has a label, which is read.
-
-  Raises:
-    UserError: the file is missing or wrong; the message has file and line.
   """
   name = path.lower().removesuffix(".gz")
   if name.endswith(".conllu"):

@@ -23,9 +23,6 @@ def converse(
       answered.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a text.
-
-  Raises:
-    UserError: the input is not UTF-8.
   """
   fields = model.task.inputs
   reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
@@ -89,9 +86,6 @@ def converse_on_files(
     model: the model.
     read: from a prompt to a line; raises EOFError at the end.
     write: shows a line.
-
-  Raises:
-    UserError: the input is not UTF-8.
   """
   context = None
   while True:

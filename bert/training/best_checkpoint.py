@@ -52,9 +52,6 @@ class BestCheckpoint:
       not finite.
     best_step: step of the weights in `best_model.ckpt`, or None.
     best_value: their metric, or None.
-
-  Raises:
-    UserError: the folder's history is of another metric, or damaged.
   """
 
   def __init__(self, model_dir: str, metric: str, patience: int | None = None):
@@ -114,9 +111,6 @@ class BestCheckpoint:
 
     Returns:
       `stop_reason`.
-
-    Raises:
-      UserError: the results do not contain the metric.
     """
     self._metric = self._name_among(results)
     value = float(results[self._metric])

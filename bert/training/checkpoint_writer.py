@@ -28,10 +28,6 @@ class CheckpointWriter:
   Args:
     model_dir: the folder of the training.
     keep_max: number of checkpoints to keep; 0 keeps all.
-
-  Raises:
-    UserError: the last checkpoint cannot be written, and no other exception
-      ends the context.
   """
 
   def __init__(self, model_dir: str, keep_max: int):
@@ -62,10 +58,6 @@ class CheckpointWriter:
       step: number of updates made.
       tensors: dict from name to variable. The variables may change as soon as
         this returns.
-
-    Raises:
-      UserError: the previous checkpoint cannot be written, or this one, if the
-        call waits for it.
     """
     self.wait()
     with tf.device("CPU:0"):
@@ -83,20 +75,12 @@ class CheckpointWriter:
       self.wait()
 
   def check(self) -> None:
-    """Logs the checkpoint if it has been written.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """Logs the checkpoint if it has been written."""
     if self._written and self._written.done():
       self.wait()
 
   def wait(self) -> None:
-    """Waits until the checkpoint, if there is one, is written, and logs it.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """Waits until the checkpoint, if there is one, is written, and logs it."""
     written, self._written = self._written, None
     if written:
       logging.info("Saved %s", written.result())

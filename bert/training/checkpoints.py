@@ -59,9 +59,6 @@ def find_checkpoint(path: str) -> str:
       (`bert_model.ckpt`), or else, if its training has not finished, for its
       best checkpoint, or else for its newest one, or else for its
       `model.safetensors`; or a name that `downloads.local_path` knows.
-
-  Raises:
-    UserError: there is no checkpoint, or `path` is one of its files.
   """
   path = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
@@ -155,12 +152,7 @@ def training_checkpoints(model_dir: str) -> list[str]:
 
 
 def latest_valid(model_dir: str) -> Checkpoint | None:
-  """The newest training checkpoint that can be read in full, or None.
-
-  Raises:
-    UserError: there are some, but none can be read. A training that started
-      over would replace them.
-  """
+  """The newest training checkpoint that can be read in full, or None."""
   found = training_checkpoints(model_dir)
   for prefix in reversed(found):
     try:
@@ -191,9 +183,6 @@ class Checkpoint:
       hold it.
     skipped: names that lookups treat as missing.
     kept_rows: see `load_weights`.
-
-  Raises:
-    UserError: the files cannot be read.
   """
 
   def __init__(self, prefix: str, weights_only: bool = False):
@@ -257,11 +246,7 @@ class Checkpoint:
     return int(step)
 
   def verify(self) -> Checkpoint:
-    """Reads every variable, once per process as long as the files stay.
-
-    Raises:
-      UserError: a checksum does not match, or a file is missing.
-    """
+    """Reads every variable, once per process as long as the files stay."""
     stats = map(tf.io.gfile.stat, checkpoint_files(self.prefix))
     key = (self.prefix, *((stat.mtime_nsec, stat.length) for stat in stats))
     if key not in _verified:
@@ -341,9 +326,6 @@ def compare(
     (loaded, initialized, unused): sorted names of the variables that start
     from the checkpoint, of those that do not, and of those that the model
     does not have.
-
-  Raises:
-    UserError: a variable that is not optional is missing or has another shape.
   """
   shapes = checkpoint.shapes
   loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
@@ -460,10 +442,6 @@ def write_checkpoint(
   Args:
     prefix: path of the checkpoint.
     tensors: dict from name to tensor or variable.
-
-  Raises:
-    UserError: the disk is full, or the folder cannot be written to, or it was
-      moved while this process has locked it.
   """
   if not files.writes(prefix):
     return
@@ -514,9 +492,6 @@ def save_training_checkpoint(
 
   A checkpoint of a later step stays as it is. It is damaged, or the training
   would have continued from it.
-
-  Raises:
-    UserError: it cannot be written; earlier ones stay as they are.
   """
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
   earlier = _checkpoints_until(step, model_dir)[-1:]

@@ -28,11 +28,7 @@ class Cluster(NamedTuple):
 
 
 def read_cluster(text: str | None) -> Cluster | None:
-  """The Cluster that a TF_CONFIG describes; None without one.
-
-  Raises:
-    UserError: it is wrong.
-  """
+  """The Cluster that a TF_CONFIG describes; None without one."""
   if not text:
     return None
   try:

@@ -38,9 +38,6 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
     kind: value of --distribution_strategy.
     use_tpu: value of --use_tpu.
     cluster: the Cluster of TF_CONFIG, or None.
-
-  Raises:
-    UserError: the kind contradicts the other arguments.
   """
   if use_tpu and kind not in ("auto", "tpu"):
     raise UserError(
@@ -82,9 +79,6 @@ def make_strategy(
     cluster: the Cluster of TF_CONFIG, for "multi_worker".
     worker_timeout: seconds to wait for the other hosts. After that, the process
       ends.
-
-  Raises:
-    UserError: there is no TPU.
   """
   if kind == "tpu":
     return _make_tpu_strategy()
@@ -120,9 +114,11 @@ def _make_tpu_strategy():
 def _make_multi_worker_strategy(cluster, timeout):
   """The strategy of several hosts, once all of them are there."""
   logging.info(
-    "This is %s of %d hosts; waiting for the others",
+    "This is %s of %d hosts; waiting for the others, which run the same "
+    "command, for --worker_timeout=%g seconds",
     cluster.tasks[cluster.index][0],
     len(cluster.tasks),
+    timeout,
   )
   handler = signal.getsignal(signal.SIGTERM)
   tf.get_logger().setLevel("WARNING")  # It logs each collective operation.

@@ -127,10 +127,6 @@ def load_engine(
   Returns:
     From the three sequences, integer [B, S], to a dict of float32 arrays. It
     may be called from several threads.
-
-  Raises:
-    UserError: the runtime is unknown, its package is missing, or it lacks the
-      precision.
   """
   runtimes.check_runtime(runtime, precision)
   handlers = list(python_logging.root.handlers)

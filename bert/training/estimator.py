@@ -161,10 +161,6 @@ class Estimator:
 
     Args:
       checkpoint: its prefix, such as `.../best_model.ckpt`.
-
-    Raises:
-      UserError: it cannot be read, or does not fit the model. If no mode has
-        been traced yet, the next call that computes raises the latter.
     """
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
@@ -210,12 +206,6 @@ class Estimator:
 
     SIGTERM ends the training after the current call of the device, whose
     updates are saved. It is then handled as it would be outside the training.
-
-    Raises:
-      UserError: another process is using the folder, the input has no batch,
-        the batch cannot be divided among the replicas, the checkpoint to
-        continue from lacks weights, the loss or the gradient norm is not
-        finite, or a checkpoint cannot be written.
     """
     with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
@@ -393,9 +383,6 @@ class Estimator:
       Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
       over the real rows, if the `model_fn` has one. Arrays whose shape varies
       from batch to batch are padded with zeros to the largest.
-
-    Raises:
-      UserError: there is no real row, or `predict` raises it.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     if not rows:
@@ -427,10 +414,6 @@ class Estimator:
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
         tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
         batch, if it has one: its mean over all rows is the evaluation's loss.
-
-    Raises:
-      UserError: the weights are neither loaded nor trained, or the checkpoint
-        that they come from lacks some.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._programs.get(mode, dataset.element_spec)

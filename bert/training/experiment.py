@@ -77,9 +77,6 @@ class Experiment:
     task: a Task.
     model: its ModelFiles.
     settings: Settings.
-
-  Raises:
-    UserError: a flag or a file is wrong.
   """
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):

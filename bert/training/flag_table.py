@@ -111,12 +111,15 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   Args:
     condition: when the choice of the words has an effect, for the help.
   """
+  words = f"{FRACTION.words}; pass 0.15, as in the paper"
+  if not condition:
+    words += ", or --no_masking"
   return (
     Flag("max_predictions_per_seq", 20,
          "Maximum number of masked pieces per row; the same in "
          "create_pretraining_data.py and run_pretraining.py.", check=COUNT),
     Flag("masked_lm_prob", 0.15, f"{condition}Fraction of the pieces to mask.",
-         check=FRACTION),
+         check=FRACTION._replace(words=words)),
     Flag("do_whole_word_mask", False,
          f"{condition}Mask either all pieces of a word or none."),
   )
@@ -235,15 +238,46 @@ _DISTILLATION = (
        "the one to predict.", kind=PATH, used="teacher"),
 )
 
+# A Cloud TPU.
+TPU = (
+  Flag("use_tpu", False, "Run on a TPU."),
+  Flag("tpu_name", None, "local (the default): this machine.",
+       used="tpu", affects_weights=False),
+  Flag("master", None, "Older name of --tpu_name.", used="tpu",
+       affects_weights=False),
+  # The original needs these for TPUs of other machines.
+  Flag("tpu_zone", None, "Has no effect.", used="tpu", affects_weights=False),
+  Flag("gcp_project", None, "Has no effect.", used="tpu",
+       affects_weights=False),
+  Flag("num_tpu_cores", 8, "Has no effect: all cores are used.", used="tpu",
+       affects_weights=False),
+)
+
+# The devices of a training.
+DEVICES = (
+  Flag("distribution_strategy", "auto",
+       "Devices to use: one, all GPUs of this machine, all hosts of the "
+       "environment variable TF_CONFIG, or a TPU. auto: a TPU with --use_tpu, "
+       "the hosts if TF_CONFIG names several, else all GPUs, else the CPU.",
+       choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+       affects_weights=False),
+  Flag("worker_timeout", 600.0,
+       "Seconds to wait at the start for the other hosts of TF_CONFIG.",
+       check=at_least(0, 10**8), affects_weights=False),
+  *TPU,
+)
+
 
 def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
-  """The flags of scripts that fine-tune a pre-trained model.
+  """The flags of a script that fine-tunes a pre-trained model.
 
   Args:
     scores: examples of metrics for --keep_best, for the help.
     default_score: the metric if only patience is given, for the help.
   """
   return (
+    *MODEL,
+    *TRAINING,
     Flag("do_predict", False, "Predict the test set.", affects_weights=False),
     Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
          affects_weights=False),
@@ -260,35 +294,5 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
          f"--keep_best, which defaults to {default_score}.", kind=int,
          check=COUNT, used="train"),
     *_DISTILLATION,
+    *DEVICES,
   )
-
-
-# A Cloud TPU.
-TPU = (
-  Flag("use_tpu", False, "Run on a TPU."),
-  Flag("tpu_name", None, "Name or grpc:// address of the TPU; default: local.",
-       used="tpu", affects_weights=False),
-  Flag("tpu_zone", None, "Zone of the TPU given by name.", used="tpu",
-       affects_weights=False),
-  Flag("gcp_project", None, "Cloud project of the TPU given by name.",
-       used="tpu", affects_weights=False),
-  Flag("master", None, "Address of the TPU; older name of --tpu_name.",
-       used="tpu", affects_weights=False),
-  Flag("num_tpu_cores", 8,
-       "If given, the number of cores that the TPU must have. All of its "
-       "cores are used in any case.", used="tpu", affects_weights=False),
-)
-
-# The devices of a training.
-DEVICES = (
-  Flag("distribution_strategy", "auto",
-       "Devices to use: one, all GPUs of this machine, all hosts of the "
-       "environment variable TF_CONFIG, or a TPU. auto: a TPU with --use_tpu, "
-       "the hosts if TF_CONFIG names several, else all GPUs, else the CPU.",
-       choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
-       affects_weights=False),
-  Flag("worker_timeout", 600.0,
-       "Seconds to wait at the start for the other hosts of TF_CONFIG, or for "
-       "the TPU.", check=at_least(0, 10**8), affects_weights=False),
-  *TPU,
-)

@@ -8,6 +8,7 @@
 """
 
 import collections
+import copy
 import dataclasses
 import itertools
 import math
@@ -112,9 +113,6 @@ class Flags:
   Args:
     rows: the Table of the script.
     given: the values that differ from the table's, or were given.
-
-  Raises:
-    UserError: a value is wrong.
   """
 
   def __init__(self, rows: Table, given: Mapping[str, object]):
@@ -151,8 +149,8 @@ class Flags:
 
   def changed(self, **values) -> "Flags":
     """The flags with other values, which do not count as given."""
-    found = Flags(self.rows, self.given)
-    found.values |= values
+    found = copy.copy(self)
+    found.values = {**self.values, **values}
     return found
 
   # Checks.
@@ -193,9 +191,6 @@ class Flags:
     """The files that a flag names: paths and patterns, separated by commas.
 
     A pattern does not match the temporary files of a killed run.
-
-    Raises:
-      UserError: one of them names no file.
     """
     self.require(name)
     found = []
@@ -370,9 +365,6 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
     rows: the Table of the script.
     values: dict from name to value: what the command line may contain, as text
       or as an object of its type. None is the default.
-
-  Raises:
-    UserError: a name or a value is wrong.
   """
   parsers, given = absl_flags.FlagValues(), {}
   define(rows, parsers)

@@ -26,10 +26,6 @@ def lock_folder(folder: str) -> Iterator[None]:
   """Allows only one process at a time to write to an existing local folder.
 
   Calls can be nested within a process. Remote folders are not locked.
-
-  Raises:
-    UserError: another process has locked the folder, or it is not writable, or
-      it was moved or deleted in the meantime.
   """
   real = os.path.realpath(folder)
   can_lock = fcntl and not files.is_remote(folder) and files.writes(folder)

@@ -129,10 +129,6 @@ def read_config(path: str) -> modeling.BertConfig:
 
   A file of the name config.json is theirs, whatever it contains. A tokenizer
   beside their file adds `do_lower_case`.
-
-  Raises:
-    UserError: the file is damaged, the model is no BERT, or its tokenizer
-      splits text otherwise.
   """
   try:
     fields = json.loads(files.read_bytes(path))
@@ -180,11 +176,7 @@ def _has_other_pieces(folder):
 
 
 def _with_our_names(path, fields):
-  """The fields of a file and their defaults, under our names.
-
-  Raises:
-    UserError: the model is not of BERT's family.
-  """
+  """The fields of a file and their defaults, under our names."""
   family = fields.get("model_type")
   family = "bert" if family is None else family
   if family not in list(FAMILIES):
@@ -218,11 +210,7 @@ def _with_our_names(path, fields):
 
 
 def their_fields(config: modeling.BertConfig) -> dict:
-  """The inverse of `read_config`, without the casing.
-
-  Raises:
-    UserError: no model type has such a configuration.
-  """
+  """The inverse of `read_config`, without the casing."""
   fields = dict(vars(config))
   fields.pop("do_lower_case", None)
   activation = (config.hidden_act or "linear").lower()
@@ -408,11 +396,7 @@ class Head(NamedTuple):
 
 
 def read_head(folder: str) -> Head:
-  """The Head of the model in a folder; empty for other folders.
-
-  Raises:
-    UserError: the file is damaged.
-  """
+  """The Head of the model in a folder; empty for other folders."""
   path = os.path.join(folder, CONFIG_NAME)
   fields = files.read_json(path, dict) or {}
   if not is_config(fields):

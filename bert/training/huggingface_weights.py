@@ -37,11 +37,7 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def find_weights(folder: str) -> str | None:
-  """The file of the weights in a folder; None if it has none.
-
-  Raises:
-    UserError: there is only a pickle.
-  """
+  """The file of the weights in a folder; None if it has none."""
   for name in (WEIGHTS_NAME, INDEX_NAME):
     path = os.path.join(folder, name)
     if files.exists(path):
@@ -75,11 +71,7 @@ def is_weights(path: str) -> bool:
 
 
 def weight_files(path: str) -> list[str]:
-  """The file of the weights, and the files that it names.
-
-  Raises:
-    UserError: the file is damaged, or names a file outside of its folder.
-  """
+  """The file of the weights, and the files that it names."""
   if not path.endswith(".json"):
     return [path]
   try:
@@ -124,9 +116,6 @@ class Weights:
 
   Args:
     path: a file, `*.safetensors` or `*.safetensors.index.json`.
-
-  Raises:
-    UserError: a file is missing or damaged, or two tensors are one variable.
   """
 
   def __init__(self, path: str):
@@ -165,12 +154,7 @@ class Weights:
     return shapes if self._step is None else {**shapes, STEP: []}
 
   def get_tensor(self, name: str) -> np.ndarray:
-    """The value of a variable, float32; int64 for the step.
-
-    Raises:
-      UserError: the file is damaged; or the output weights of masked words
-        are not the word embeddings.
-    """
+    """The value of a variable, float32; int64 for the step."""
     if name == STEP and self._step is not None:
       return np.int64(self._step)
     if name == "cls/predictions/output_bias" and self._decoder:

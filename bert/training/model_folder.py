@@ -63,9 +63,6 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
     do_lower_case: whether the model reads lower-cased text. Default: as
       bert_config.json says; without an entry there, as the folder's name says,
       or else unless the vocabulary has capitals.
-
-  Raises:
-    UserError: a file is missing, or `do_lower_case` contradicts the folder.
   """
   model_dir = downloads.local_path(model_dir)
   config = load_config(model_dir)
@@ -136,11 +133,7 @@ def _full_path(path):
 
 
 def load_config(model_dir: str) -> modeling.BertConfig:
-  """The BertConfig in a folder.
-
-  Raises:
-    UserError: there is none, or it is damaged.
-  """
+  """The BertConfig in a folder."""
   for name in config_names(model_dir):
     path = os.path.join(model_dir, name)
     if files.exists(path):
@@ -173,12 +166,7 @@ def has_config(model_dir: str) -> bool:
 def load_tokenizer(
   model_dir: str, do_lower_case: bool
 ) -> tokenization.FullTokenizer:
-  """The tokenizer of the vocabulary, or the SentencePiece model, in a folder.
-
-  Raises:
-    UserError: there is neither, or more than one SentencePiece model; or the
-      vocabulary is not UTF-8.
-  """
+  """The tokenizer of the vocabulary, or SentencePiece model, in a folder."""
   path = find_vocabulary(model_dir)
   if path is None:
     raise UserError(

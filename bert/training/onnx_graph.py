@@ -49,9 +49,6 @@ class OnnxGraph:
 
   Args:
     weights: mapping from the name of a variable to its array.
-
-  Raises:
-    UserError: onnx is not installed.
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray]):
@@ -110,11 +107,7 @@ class OnnxGraph:
     return self.add("LayerNormalization", x, *parts, axis=-1, epsilon=epsilon)
 
   def activation(self, x: str, name: str) -> str:
-    """The activation of that name, see `layers.get_activation`.
-
-    Raises:
-      UserError: it has no ONNX operator.
-    """
+    """The activation of that name, see `layers.get_activation`."""
     if not isinstance(name, str) or name.lower() not in _ACTIVATIONS:
       raise UserError(
         f"hidden_act={name!r} cannot be written as ONNX; known are "
@@ -142,11 +135,7 @@ class OnnxGraph:
         names[:] = [name if other == value else other for other in names]
 
   def to_bytes(self) -> bytes:
-    """The model as the content of an .onnx file.
-
-    Raises:
-      UserError: it is larger than such a file can be.
-    """
+    """The model as the content of an .onnx file."""
     size = sum(len(tensor.raw_data) for tensor in self._constants.values())
     if size > _MAX_BYTES:
       raise UserError(

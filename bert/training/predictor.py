@@ -60,10 +60,6 @@ class Predictor:
     use_one_hot_embeddings: see BertModel.
     runtime: what computes the encoder: "tensorflow", or another that
       `engines.load_engine` knows.
-
-  Raises:
-    UserError: the precision or the runtime is unknown; or checkpoint,
-      vocabulary, batch size or `spec` do not fit.
   """
 
   def __init__(

@@ -46,12 +46,7 @@ class Layout(NamedTuple):
 
 
 def describe(path: str | os.PathLike) -> Layout:
-  """Returns the Layout of a TFRecord file, from its first record.
-
-  Raises:
-    UserError: there is no such file, it is empty or not a TFRecord file, or
-      its records have no `input_ids`.
-  """
+  """Returns the Layout of a TFRecord file, from its first record."""
   path = os.fspath(path)
   record = next(records.read_records(path), None)
   if record is None:
@@ -112,10 +107,6 @@ class RecordFiles:
     block_sizes: int64 [blocks], number of consecutive rows in each block.
     fingerprint: hex string that depends on all records, their order and their
       distribution over files.
-
-  Raises:
-    UserError: a file cannot be read, is truncated or damaged, or a record does
-      not fit the spec or the vocabulary.
   """
 
   def __init__(
@@ -160,9 +151,6 @@ class RecordFiles:
 
     Returns:
       The n serialized records.
-
-    Raises:
-      UserError: a file has changed.
     """
     blocks = np.searchsorted(self._first_rows, rows, side="right") - 1
     found = [b""] * len(rows)
@@ -174,11 +162,7 @@ class RecordFiles:
 
 
 def _read_blocks(path, spec):
-  """Yields the records of each block of a TFRecord file, and their features.
-
-  Raises:
-    UserError: the file is damaged, or its rows do not fit the spec.
-  """
+  """Yields the records of each block of a TFRecord file, and their features."""
   rows = enumerate(records.read_records(path))
   while block := list(itertools.islice(rows, BLOCK_ROWS)):
     serialized = [record for _, record in block]
@@ -212,11 +196,7 @@ def _check_record(where, record, spec):
 
 
 def _decode_example(where, record):
-  """The features of a serialized `tf.train.Example` by name.
-
-  Raises:
-    UserError: it is not one; the message begins with `where`.
-  """
+  """The features of a serialized `tf.train.Example` by name."""
   try:
     return tf.train.Example.FromString(record).features.feature
   except DecodeError as error:

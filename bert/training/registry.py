@@ -49,9 +49,6 @@ def register(*tasks: type[Task] | str) -> None:
 
   Args:
     *tasks: classes, "module:Class", or names of modules with classes of tasks.
-
-  Raises:
-    UserError: there is no such class.
   """
   for task in tasks:
     for found in _classes(task) if isinstance(task, str) else [task]:
@@ -91,11 +88,7 @@ def kinds() -> list[str]:
 
 
 def task_class(kind: str) -> type[Task]:
-  """The class of a kind of task.
-
-  Raises:
-    UserError: it is not known.
-  """
+  """The class of a kind of task."""
   place = _places.get(kind)
   if place is None:
     raise UserError(

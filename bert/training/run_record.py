@@ -72,9 +72,6 @@ class RunRecord:
 
     Returns:
       The content of the file.
-
-    Raises:
-      UserError: see `check`; or the file is damaged.
     """
     earlier = read_record(output_dir)
     if earlier:
@@ -223,11 +220,7 @@ def _finite(content):
 
 
 def read_record(output_dir: str) -> dict[str, dict | list] | None:
-  """The content of a folder's `flags.json`; None without the file.
-
-  Raises:
-    UserError: the file is damaged.
-  """
+  """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
   if not files.exists(path):
     return None

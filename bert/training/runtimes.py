@@ -18,10 +18,6 @@ def check_runtime(runtime: str, precision: str | None) -> None:
   Args:
     runtime: one of `RUNTIMES`.
     precision: one of `PRECISIONS`; None for what the runtime prefers.
-
-  Raises:
-    UserError: the runtime or the precision is unknown, the runtime's package is
-      missing, or it lacks the precision.
   """
   if runtime not in RUNTIMES:
     raise UserError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")

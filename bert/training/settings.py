@@ -27,7 +27,7 @@ from bert.training.flags import Flags, check_standard_output, table
 _USE_XLA = {"auto": None, "true": True, "false": False}
 
 # Values of flags that a script does not have.
-_SHARED = table(flag_table.TRAINING, flag_table.fine_tuning("", ""))
+_SHARED = table(flag_table.fine_tuning("", ""))
 
 
 class Settings:
@@ -41,9 +41,6 @@ class Settings:
   Attributes:
     flags: all Flags with the values that are used, for flags.json.
     evaluates_in_training: whether to evaluate while training.
-
-  Raises:
-    UserError: there is no such TPU, or other devices.
   """
 
   num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
@@ -131,12 +128,7 @@ class Settings:
       )
 
   def layer_rates(self, num_layers: int) -> optimization.LayerRates:
-    """The learning rates of the layers of a model.
-
-    Raises:
-      UserError: the model has fewer layers than are frozen, or the decay is no
-        fraction.
-    """
+    """The learning rates of the layers of a model."""
     frozen, decay = self.freeze_layers, self.layerwise_lr_decay
     if frozen is not None and frozen > num_layers:
       raise UserError(
@@ -174,11 +166,7 @@ class Settings:
 
 
 def cluster() -> Cluster | None:
-  """The Cluster of TF_CONFIG, or None.
-
-  Raises:
-    UserError: TF_CONFIG is wrong.
-  """
+  """The Cluster of TF_CONFIG, or None."""
   return read_cluster(os.environ.get("TF_CONFIG"))
 
 
@@ -199,13 +187,15 @@ def wanted_splits(flags: Flags) -> list[str]:
 
 
 def check_devices(flags: Flags) -> bool:
-  """Whether to run on a TPU.
-
-  Raises:
-    UserError: a flag does not suit it.
-  """
+  """Whether to run on a TPU."""
   if not (flags.use_tpu or flags.get("distribution_strategy") == "tpu"):
     return False
+  name = flags.tpu_name or flags.master or "local"
+  if name != "local":
+    raise UserError(
+      f"--tpu_name={name}: run this command on the virtual machine of the TPU "
+      f"with --tpu_name=local"
+    )
   if flags.precision == "float16":
     raise UserError(
       "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
@@ -223,9 +213,6 @@ def check_training(flags: Flags, *runs: str) -> None:
   Args:
     flags: the Flags.
     runs: what is done, see `Flags.warn_of_unused`.
-
-  Raises:
-    UserError: a flag is wrong or missing.
   """
   flags.require("output_dir")
   if flags.do_train:  # The number of devices is not known yet.
@@ -247,9 +234,6 @@ def check_fine_tuning(
     flags: the Flags.
     questions: the flags that ask a trained model instead.
     runs: what is done, beside the splits that are read.
-
-  Raises:
-    UserError: a flag is wrong or missing.
   """
   splits = wanted_splits(flags)
   sample = [] if flags.get("dev_file") else ["sample"]
@@ -272,9 +256,6 @@ def check_questions(flags: Flags, *names: str) -> None:
     flags: the Flags.
     names: the flags that ask, of which one is given. No flag may ask for a
       training, an evaluation or a prediction as well; those of data are unused.
-
-  Raises:
-    UserError: a flag is wrong.
   """
   flags.require("output_dir")
   flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
@@ -289,9 +270,6 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   """The initial checkpoint of a run that the flags describe, and its folder.
 
   A run that does not train uses the model in --output_dir, by default.
-
-  Raises:
-    UserError: such a run has no model.
   """
   init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
   if not flags.do_train:

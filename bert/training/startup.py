@@ -78,9 +78,6 @@ def script(
   run.__doc__ = f"""Does what {main.__module__} does, from Python.
 
   Its flags are arguments; None stands for the default. Returns the results.
-
-  Raises:
-    UserError: a flag or a file is wrong.
   """
   run.__signature__ = inspect.Signature(
     [

@@ -221,11 +221,7 @@ class Progress:
     }
 
   def log(self) -> None:
-    """Logs one line for the steps since the last line, if there are any.
-
-    Raises:
-      UserError: float16 cannot hold the gradients.
-    """
+    """Logs one line for the steps since the last line, if there are any."""
     if not self._results:
       return
     # Reading a loss waits for its step to end, so read it before the clock.

@@ -253,9 +253,6 @@ class Task:
     """The example of one input, its parts in the order of `inputs`.
 
     The default is a dict by their names.
-
-    Raises:
-      UserError: the model cannot read it.
     """
     names = (field.name for field in self.inputs)
     return dict(zip(names, parts, strict=True))
@@ -363,9 +360,6 @@ class Task:
 
     It is called before the other methods, and may complete the settings.
     "train" has exactly one data set.
-
-    Raises:
-      UserError: a file is missing or wrong.
     """
     raise NotImplementedError
 
@@ -481,9 +475,6 @@ class Task:
 
     It is called before the first update, unless none is left to make, and
     before each evaluation that may replace the best weights.
-
-    Raises:
-      UserError: the run needs such a file.
     """
 
   # Evaluation and prediction.

@@ -30,9 +30,6 @@ def read(folder: str) -> tuple[str | None, dict]:
 
   A kind of None means that it has none, as a release. What task.json does not
   say is taken from the config.json of Hugging Face's format.
-
-  Raises:
-    UserError: a file is damaged.
   """
   path = os.path.join(folder, NAME)
   fields = files.read_json(path, dict)
@@ -51,11 +48,7 @@ def read(folder: str) -> tuple[str | None, dict]:
 
 
 def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
-  """The fields of a task.json as those of a Settings class.
-
-  Raises:
-    UserError: a name is unknown, or a value has another type or is wrong.
-  """
+  """The fields of a task.json as those of a Settings class."""
   path = os.path.join(folder or "", NAME)
   hints = typing.get_type_hints(cls)
   known = {field.name: field.default for field in dataclasses.fields(cls)}
@@ -90,9 +83,6 @@ def load(
     folder: the folder, or None.
     is_required: whether the model must have such a task. If not, any other has
       the default settings.
-
-  Raises:
-    UserError: it has none, or its task.json is damaged.
   """
   kind, fields = read(folder) if folder else (None, {})
   if kind != task.kind:

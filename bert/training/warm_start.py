@@ -27,9 +27,6 @@ def kept_rows(
     task: the task, whose labels are known.
     config: its BertConfig.
     init_checkpoint: the initial weights, or None.
-
-  Raises:
-    UserError: the task.json of the initial model is damaged.
   """
   folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
   if not folder or not task.kind:

@@ -52,6 +52,10 @@ FLAG_ROWS = {
     {"do_train": None, "do_eval": True, "dry_run": True},
     ["--dry_run", "--do_train"],
   ),
+  "a TPU of another machine": (
+    {"use_tpu": True, "tpu_name": "my-tpu"},
+    ["--tpu_name=my-tpu", "machine of the TPU", "--tpu_name=local"],
+  ),
   "float16 on a TPU": (
     {"precision": "float16", "use_tpu": True},
     ["--precision=float16", "TPU", "pass --precision=bfloat16"],
@@ -67,9 +71,8 @@ FLAG_ROWS = {
   "no TPU": (
     {"distribution_strategy": "tpu"},
     [
-      "error: no TPU at local (",
-      "...); check --tpu_name, or omit --use_tpu and "
-      "--distribution_strategy=tpu",
+      "error: this machine has no TPU (",
+      "); omit --use_tpu and --distribution_strategy=tpu",
     ],
   ),
   "two kinds of devices": (

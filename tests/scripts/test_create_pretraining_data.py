@@ -542,8 +542,11 @@ ERRORS = {
   ),
   "shorter than always": ({"short_seq_prob": 1.1}, ["--short_seq_prob=1.1"]),
   "negative shards": ({"shard_mb": -1}, ["--shard_mb=-1"]),
-  "shards are no number": ({"shard_mb": "nan"}, ["--shard_mb=nan", "finite"]),
-  "endless shards": ({"shard_mb": "inf"}, ["--shard_mb=inf", "finite"]),
+  "shards are no number": (
+    {"shard_mb": "nan"},
+    ["--shard_mb=nan", "0 or more"],
+  ),
+  "endless shards": ({"shard_mb": "inf"}, ["--shard_mb=inf", "0 or more"]),
   "no workers": ({"num_workers": 0}, ["--num_workers=0"]),
   "equal rows": (
     {"no_masking": True, "dupe_factor": 5, "max_predictions_per_seq": None},

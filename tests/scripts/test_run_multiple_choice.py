@@ -307,7 +307,7 @@ def test_a_folder_without_a_model_is_refused(files, tmp_path):
   changes = {"train_file": None, "init_checkpoint": None}
   command = flags(files, out, dev_file=data, do_eval=True, **changes)
   _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
-  (line,) = error.splitlines()
+  *_, line = error.splitlines()
   assert f"no trained model in --output_dir={out}" in line
   assert not out.exists()
 

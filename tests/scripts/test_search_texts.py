@@ -150,7 +150,7 @@ READ = {
   "no output": (["--mine_negatives=answers.csv"], "--output_file is required"),
   "a share": (
     ["--query=a", "--max_negative_share=2"],
-    "--max_negative_share=2.0 is not between 0 and 1",
+    "--max_negative_share=2.0 must be greater than 0 and at most 1",
   ),
 }
 

@@ -38,7 +38,10 @@ ROWS = {
   ),
   "no batch": ({"max_batch": 0}, ["--max_batch=0"]),
   "no time": ({"timeout_s": 0}, ["--timeout_s=0"]),
-  "time is no number": ({"timeout_s": "nan"}, ["--timeout_s=nan", "pass one"]),
+  "time is no number": (
+    {"timeout_s": "nan"},
+    ["--timeout_s=nan", "from 0.001 to 3600"],
+  ),
   "wait is no number": ({"max_wait_ms": "nan"}, ["--max_wait_ms=nan"]),
   "a request that no queue holds": (
     {"max_texts": 9, "max_queue": 8},

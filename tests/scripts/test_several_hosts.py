@@ -32,7 +32,7 @@ def hosts(tmp_path_factory, goldens):
   host = folder / "host.py"
   host.write_text(HOST)
 
-  def start(output_dir):
+  def start(output_dir, count=2, **more):
     with contextlib.ExitStack() as stack:
       listeners = [
         stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -45,6 +45,7 @@ def hosts(tmp_path_factory, goldens):
       "save_checkpoints_steps": 5,
       "keep_checkpoint_max": 0,
       "worker_timeout": 60,
+      **more,
     }
     command = [
       str(scripts.ROOT / "run_classifier.py"),
@@ -53,7 +54,7 @@ def hosts(tmp_path_factory, goldens):
     ]
     configs = [
       {"cluster": {"worker": names}, "task": {"type": "worker", "index": index}}
-      for index in range(2)
+      for index in range(count)
     ]
     return [scripts.Fork(host, json.dumps(c), *command) for c in configs]
 
@@ -73,6 +74,13 @@ def _signal_when(path, process, number):
 def _ends(running):
   """The status and the log of each host."""
   return [(status, log) for status, _, log in (p.wait() for p in running)]
+
+
+def test_a_host_that_does_not_come(hosts, tmp_path):
+  ((status, log),) = _ends(hosts(tmp_path / "out", 1, worker_timeout=3))
+  assert status == -signal.SIGALRM
+  assert "worker 0 of 2 hosts; waiting" in log
+  assert not (tmp_path / "out").exists()
 
 
 def test_they_continue_after_a_kill_and_a_signal(hosts, tmp_path):

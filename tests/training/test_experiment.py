@@ -36,12 +36,7 @@ CONFIG = modeling.BertConfig(
 )
 
 
-TABLE = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
-  flag_table.fine_tuning("", ""),
-  flag_table.DEVICES,
-)
+TABLE = table(flag_table.fine_tuning("", ""))
 
 
 def settings(folder, splits, **changes):

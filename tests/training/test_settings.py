@@ -9,12 +9,7 @@ from bert.training import flag_table
 from bert.training.flags import parse, table
 from bert.training.settings import Settings
 
-TABLE = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
-  flag_table.fine_tuning("", ""),
-  flag_table.DEVICES,
-)
+TABLE = table(flag_table.fine_tuning("", ""))
 
 
 def make(**changes):
