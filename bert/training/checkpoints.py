@@ -30,7 +30,7 @@ from absl import logging
 from bert import variables
 from bert.errors import UserError, plural
 from bert.data import downloads, files
-from bert.training import folder_lock, huggingface_weights
+from bert.training import folder_lock, huggingface_weights, original_names
 
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
 # and at its end the weights alone under the name that released models have.
@@ -196,6 +196,9 @@ class Checkpoint:
         found = _literal_prefix(prefix, self)
         self._reader = tf.train.load_checkpoint(found)
     shapes = self._reader.get_variable_to_shape_map()
+    self._names = original_names.their_names(shapes)
+    for ours, theirs in self._names.items():
+      shapes[ours] = shapes.pop(theirs)
     self.step = self._read_step(shapes)
     self.shapes = {
       name: shape
@@ -209,7 +212,7 @@ class Checkpoint:
   def __getitem__(self, name: str):
     """The array of that name, or a function that makes it of a fresh one."""
     with _readable(self.prefix):
-      value = self._reader.get_tensor(name)
+      value = self._reader.get_tensor(self._names.get(name, name))
     rows = self.kept_rows.get(name)
     if rows is None:
       return value

@@ -344,6 +344,7 @@ class Experiment:
       settings.precision,
       settings.gradient_checkpointing,
       self._kept_rows,
+      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
     )
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
@@ -406,6 +407,13 @@ class Experiment:
     model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)
     if best and best.checkpoint:
       model.use(best.checkpoint)
+    if not (settings.do_eval or settings.evaluates_in_training):
+      # Nothing else would show that the last update made the weights useless.
+      predictor.check_finite(
+        model.outputs_of_a_row(input_fn),
+        f"the model of step {model.global_step}",
+        "its training diverged: lower --learning_rate, and pass another folder",
+      )
     weights = {**model.weights, "global_step": np.int64(model.global_step)}
     checkpoints.write_release(
       settings.output_dir, weights, self._model_files.contents
@@ -427,9 +435,12 @@ class Experiment:
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]
     pads = self._settings.pad_to_max_length
+    changes = {}
     if pads is None and self._task.pads_training:
-      return _with(rows.input_fn, pad_to_max_length=True)
-    return rows.input_fn
+      changes["pad_to_max_length"] = True
+    if self._task.spans_batch:  # Rows of all lengths are compared.
+      changes["by_length"] = False
+    return _with(rows.input_fn, **changes)
 
   # Evaluation and prediction.
 

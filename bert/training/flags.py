@@ -381,10 +381,8 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
 
 
 def _as_argument(value):
-  """A value as absl's parsers take it."""
-  if isinstance(value, os.PathLike):
-    return os.fspath(value)
-  return list(value) if isinstance(value, tuple) else value
+  """A value as the command line has it; a list may have any objects."""
+  return list(value) if isinstance(value, list | tuple) else str(value)
 
 
 def message_of(error: absl_flags.Error, rows: Table) -> str:

@@ -20,6 +20,9 @@ from bert.data import files
 from bert.training.huggingface_names import FAMILIES
 
 CONFIG_NAME = "config.json"
+
+# The original ALBERT's, which has our names.
+ALBERT_NAME = "albert_config.json"
 TOKENIZER_NAME = "tokenizer_config.json"
 
 # Their activations by ours, the name that is written first.
@@ -136,7 +139,10 @@ def read_config(path: str) -> modeling.BertConfig:
     fields = None
   is_named = isinstance(fields, dict) and os.path.basename(path) == CONFIG_NAME
   if not is_named and not is_config(fields):
-    return modeling.BertConfig.from_json_file(path)
+    config = modeling.BertConfig.from_json_file(path)
+    if os.path.basename(path) == ALBERT_NAME:
+      config.family = "albert"
+    return config
   fields = _with_our_names(path, fields)
   theirs = fields["hidden_act"]
   ours = [name for name, names in ACTIVATIONS.items() if theirs in names]

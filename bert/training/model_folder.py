@@ -24,7 +24,11 @@ from bert.training import checkpoints, huggingface_config, huggingface_weights
 
 # Files of the configuration, and of the vocabulary; the first is used, see
 # `config_names`.
-CONFIG_NAMES = ("bert_config.json", huggingface_config.CONFIG_NAME)
+CONFIG_NAMES = (
+  "bert_config.json",
+  huggingface_config.ALBERT_NAME,
+  huggingface_config.CONFIG_NAME,
+)
 VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
 
 # Some models round vocab_size up to a multiple of 128.

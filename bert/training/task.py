@@ -182,6 +182,8 @@ class Task:
     has_eval_loss: whether an evaluation has a loss, from `outputs` or `score`.
       If not, its mode is PREDICT.
     needs_pooler: whether `head` reads the pooled output.
+    spans_batch: whether the loss of a row depends on others of its batch. Then
+      training calls `encode` and `batch_loss` instead of `loss`.
     truncates: whether a row of full length may have lost text, so that a dry
       run warns of many such rows.
     finds_duplicates: whether `log_data` warns of examples in both data sets.
@@ -200,6 +202,7 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
   needs_pooler = True
+  spans_batch = False
   truncates = True
   finds_duplicates = False
   style = ""
@@ -233,6 +236,11 @@ class Task:
     """The settings that a config.json of Hugging Face's format records."""
     del head
     return {}
+
+  @classmethod
+  def changed(cls, settings: Settings, **options) -> Settings:
+    """The settings of a trained model, with others that a user chooses."""
+    return dataclasses.replace(settings, **options)
 
   def head_fields(self) -> dict:
     """The inverse of `settings_of`: what config.json says of the task."""
@@ -379,6 +387,28 @@ class Task:
 
   def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
     """The loss of each row, float [B], from what `head` returned."""
+    raise NotImplementedError
+
+  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
+    """The vectors of sequences, float [R, D], from which the loss is computed.
+
+    Args:
+      ops, bert: see `head`.
+      features: the three sequences, [R, S].
+    """
+    raise NotImplementedError
+
+  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
+    """The loss of a batch, a scalar.
+
+    It does not depend on how training divides a batch: into groups of similar
+    length, micro-batches, or among devices.
+
+    Args:
+      vectors: float [B, T, D], the vector of each sequence; [B, D] if a row has
+        only one.
+      features: the features [B, ...] without the sequences.
+    """
     raise NotImplementedError
 
   def outputs(

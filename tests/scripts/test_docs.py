@@ -585,12 +585,13 @@ def test_python_runs(reader, golden, goldens):
   folder.mkdir()
   task_folders.write(folder, "multilabel", golden, goldens)
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
-  (label,) = reader.read_text(page)
+  label, accuracy = reader.read_text(page)
   assert label.strip()
+  assert 0 <= float(accuracy) <= 1
 
 
 def test_from_transformers_runs(reader, golden, goldens):
-  for name, task in (("classifier", "classification"), ("encoder", "")):
+  for name, task in (("classifier", "classification"), ("my_bert", "")):
     (reader.folder / name).mkdir()
     task_folders.write(reader.folder / name, task, golden, goldens)
   labels, logits, shapes, _ = reader.read("from-transformers.md")
