@@ -28,6 +28,7 @@ from bert.training import (
   runtimes,
   settings,
   startup,
+  task_file,
 )
 from bert.training.flags import (
   COUNT,
@@ -65,7 +66,11 @@ FLAGS = table(
          "none: a vector of each word piece and layer. One vector per line: "
          "cls, that of [CLS]; pooled, the pooler's output; mean or max over "
          "all word pieces; mean_sqrt_len, their sum divided by the square "
-         "root of their number.", choices=features.POOLINGS),
+         "root of their number. Default: as the model was trained, or else "
+         "none.", choices=features.POOLINGS),
+    Flag("prompt", "",
+         "Name of the prompt of the model, such as query, that is put before "
+         "each text."),
     Flag("layer_combination", "last",
          "How --pooling combines --layers: last takes the highest, concat "
          "concatenates them, mean takes their mean.",
@@ -107,33 +112,40 @@ def check_flags(flags: Flags) -> None:
 
 
 def load_model(flags: Flags) -> LoadedModel:
-  """The model of vectors that the flags describe."""
+  """The model of vectors that the flags, or else its folder, describe."""
   tokenizer = model_flags.load_tokenizer(flags)
   config = model_flags.load_config(flags, tokenizer)
-  layers = features.LAYERS[: config.num_hidden_layers]
+  folder = model_folder.weights_folder("", flags.init_checkpoint)
+  is_recorded = task_file.read(folder)[0] == features.VectorTask.kind
+  names = (
+    *("pooling", "layer_combination", "normalize", "exclude_special"),
+    *("long_text", "dtype", "prompt"),
+  )
+  options = flags.given_of(names)
+  if not is_recorded:
+    options = {name: flags[name] for name in names}
+    options["layers"] = features.LAYERS[: config.num_hidden_layers]
+  if not is_recorded or "max_seq_length" in flags.given:
+    options["max_seq_length"] = model_flags.sequence_length(flags, config)
   if "layers" in flags.given:
-    layers = features.parse_layers(flags.layers)
+    options["layers"] = features.parse_layers(flags.layers)
     if flags.pooling == "pooled":
       raise UserError(
         "--layers has no effect with --pooling=pooled; omit one of them"
       )
-  # Finding the devices loads TensorFlow, so this is checked before.
-  features.layer_indices(layers, config.num_hidden_layers)
-  names = (
-    *("pooling", "layer_combination", "normalize", "exclude_special"),
-    *("batch_size", "dtype", "runtime", "use_one_hot_embeddings", "long_text"),
-  )
+    # Finding the devices loads TensorFlow, so this is checked before.
+    features.layer_indices(options["layers"], config.num_hidden_layers)
   return loaded_model.load_task(
     model_folder.Model(config, tokenizer, flags.init_checkpoint),
     features.VectorTask.kind,
-    layers=layers,
-    max_seq_length=model_flags.sequence_length(flags, config),
-    strategy=devices.make_strategy(
-      devices.choose("auto", flags.use_tpu, None), settings.tpu(flags)
-    ),
+    folder,
+    batch_size=flags.batch_size,
+    runtime=flags.runtime,
+    use_one_hot_embeddings=flags.use_one_hot_embeddings,
+    strategy=devices.make_strategy(devices.choose("auto", flags.use_tpu, None)),
     pad_to_max_length=flags.use_tpu,
     precision=flags.given.get("precision"),
-    **{name: flags[name] for name in names},
+    **options,
   )
 
 
@@ -159,7 +171,9 @@ def main(flags: Flags) -> dict[str, int]:
     flags.output_file,
     time.monotonic() - start,
     long,
-    "truncated to" if flags.long_text == "head" else "read in windows of",
+    "truncated to"
+    if model.task.settings.long_text == "head"
+    else "read in windows of",
     length,
   )
   return {"lines": lines}

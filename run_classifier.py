@@ -117,6 +117,7 @@ FLAGS = table(
          kind=PATH),
     Flag("xnli_language", "zh", "Language for training and evaluation on XNLI.",
          used="xnli"),
+    flag_table.CALIBRATE,
     Flag("num_seeds", 1,
          "Number of runs with different seeds, starting at --seed.",
          check=COUNT, affects_weights=False),

@@ -30,6 +30,8 @@ MOST_LINES = dict.fromkeys(
     "bert.tasks.tagging",
     "bert.commands.run_multiple_choice",
     "bert.tasks.multiple_choice",
+    "bert.commands.run_embeddings",
+    "bert.tasks.embeddings",
     "bert.commands.fill_mask",
     "bert.tasks.fill_mask",
   ),

@@ -165,6 +165,12 @@ def copy_assets(model_dir: str, folder: str) -> None:
     if name in _ASSETS or name.endswith(".model"):
       content = files.read_bytes(os.path.join(model_dir, name))
       files.write_file(os.path.join(folder, name), content)
+  is_recorded = task_file.NAME in files.listdir(model_dir)
+  if task_file.read(model_dir)[0] and not is_recorded:
+    # Folders of other programs record the task in files of theirs.
+    task, _ = loaded_model.find_task(model_dir)
+    content = task_file.content(task.kind, task.settings)
+    files.write_file(os.path.join(folder, task_file.NAME), content)
 
 
 def main(flags: Flags) -> dict[str, str]:

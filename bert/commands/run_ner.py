@@ -29,8 +29,8 @@ from bert.training.settings import (
 __all__ = ["TaggerSettings", "TaggingTask"]
 
 _SENTENCES = (
-  "CoNLL columns (word first, label last) or JSON Lines with tokens and "
-  "labels; .gz too."
+  "CoNLL columns (word first, label last), or JSON Lines or Parquet with "
+  "tokens and labels; .gz too."
 )
 
 # Lines of --predict_file that are read and labeled together.
@@ -153,9 +153,9 @@ def answer(flags: Flags) -> None:
   """Finds entities in --predict_file, or in what the user types."""
   check_questions(flags, "predict_file", "interactive")
   path = flags.predict_file or ""
-  if path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
+  if path.lower().removesuffix(".gz").endswith((".json", ".jsonl", ".parquet")):
     raise UserError(
-      f"--predict_file={path} would be read as lines of text; pass JSON Lines "
+      f"--predict_file={path} would be read as lines of text; pass a table "
       f"as --test_file, with --do_predict"
     )
   model = loaded_model.load_trained(

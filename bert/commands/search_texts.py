@@ -61,19 +61,16 @@ FLAGS = table(
          "File with a query on each line; - is standard input.", kind=PATH),
     Flag("interactive", False, "Ask for queries."),
     Flag("top_k", 10, "Number of texts to find for each query.", check=COUNT),
-    Flag("reranker", None,
-         "Folder of a classifier or regression of pairs, such as a "
-         "cross-encoder, that reorders the texts.", kind=PATH),
-    Flag("relevant_label", None,
-         "Label that the reranker gives to matching pairs. Default: the "
-         "second of two."),
+    flag_table.ANN,
+    flag_table.RERANKER,
+    flag_table.RELEVANT_LABEL,
     Flag("candidates", 50,
          "Number of texts that --reranker reorders, or that --mine_negatives "
          "chooses from.", check=COUNT),
     Flag("mine_negatives", None,
-         "Table of pairs. For each pair, texts of the index that are near the "
-         "first text, but not right, are written to --output_file, for "
-         "training.", kind=PATH),
+         "Table of pairs. They are written to --output_file, each with texts "
+         "of the index that are near the first text, but not right, for "
+         "run_embeddings.py --negative_column=negative.", kind=PATH),
     Flag("text_a_column", "text_a",
          "Column of the first text in --mine_negatives."),
     Flag("text_b_column", "text_b",
@@ -91,9 +88,6 @@ FLAGS = table(
     Flag("dtype", None,
          "Type of the vectors of a new index. Default: float16, which takes "
          "half of the space.", choices=tuple(vector_index.DTYPES)),
-    Flag("ann", None,
-         "Search approximately, by graphs, which are made once. For millions "
-         "of texts.", choices=("hnsw",)),
     flag_table.PRECISION.but(
       default=None,
       help="Precision of the layers. Default: float32, or as --runtime says.",
@@ -221,7 +215,7 @@ def open_output(flags: Flags):
 
 
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
-  """Writes pairs with negatives to --output_file; returns their number."""
+  """Writes pairs with negatives to --output_file; returns their numbers."""
   pairs = search.read_pairs(
     flags.mine_negatives, flags.text_a_column, flags.text_b_column
   )
@@ -232,25 +226,22 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
     flags.candidates,
     flags.max_negative_share,
   )
-  count = rows = 0
+  count = 0
   with (
     open_output(flags) as write,
     progress.bar(mined, total=len(pairs)) as bar,
   ):
     for first, second, negatives in bar:
-      count += bool(negatives)
-      for negative in negatives:
-        row = {"text_a": first, "text_b": second, "negative": negative}
-        write(json.dumps(row, ensure_ascii=False))
-        rows += 1
+      count += len(negatives)
+      row = {"text_a": first, "text_b": second, "negative": negatives}
+      write(json.dumps(row, ensure_ascii=False))
   logging.info(
-    "%s: %s for %d of %s; the others have no text near enough",
+    "%s: %s with %s",
     flags.output_file,
-    plural(rows, "negative"),
-    count,
     plural(len(pairs), "pair"),
+    plural(count, "negative"),
   )
-  return {"negatives": rows}
+  return {"pairs": len(pairs), "negatives": count}
 
 
 def main(flags: Flags) -> dict[str, int]:

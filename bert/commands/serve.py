@@ -10,15 +10,22 @@ vectors of texts. The interface is that of TensorFlow Serving, and a plain one;
 docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import re
+from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert.errors import UserError, import_optional
+from bert.errors import UserError, import_optional, plural
 from bert.training import flag_table, runtimes, startup
-from bert.training.flags import COUNT, Flag, Flags, at_least, table
+from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
+
+if TYPE_CHECKING:
+  from bert.tasks.loaded_model import LoadedModel
+  from bert.tasks.search import Searcher
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -27,6 +34,12 @@ FLAGS = table(
   flag_table.model_dir(),
   (
     flag_table.RUNTIME,
+    Flag("index", None,
+         "Folder of an index to search, which search_texts.py wrote. "
+         "--model_dir defaults to its model.", kind=PATH),
+    flag_table.ANN,
+    flag_table.RERANKER,
+    flag_table.RELEVANT_LABEL,
     Flag("model_name", None,
          "Name of the model in /v1/models/NAME. Default: that of its folder."),
     Flag("host", "127.0.0.1",
@@ -65,7 +78,9 @@ FLAGS = table(
 
 def check_flags(flags: Flags) -> str:
   """Checks the flags; returns the name of the model."""
-  flags.require("model_dir")
+  if not flags.index:
+    flags.require("model_dir")
+    flags.warn_if_given("add --index", "ann", "reranker")
   if not flags.host:  # It would accept all.
     raise UserError("--host= is empty; omit it, or pass an address")
   for host in flags.allowed_hosts:
@@ -80,7 +95,7 @@ def check_flags(flags: Flags) -> str:
       f"{flags.max_queue}; lower it"
     )
   runtimes.check_runtime(flags.runtime, flags.precision)
-  folder = os.path.basename(os.path.abspath(flags.model_dir))
+  folder = os.path.basename(os.path.abspath(flags.model_dir or flags.index))
   name = flags.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
   if re.search(r"[^\w.-]", name):
     raise UserError(
@@ -91,27 +106,46 @@ def check_flags(flags: Flags) -> str:
   return name
 
 
+def load(flags: Flags) -> tuple[LoadedModel, Searcher | None]:
+  """The model, and what searches an index by its vectors."""
+  from bert.tasks import loaded_model, search
+
+  options = {
+    "batch_size": flags.max_batch,
+    "precision": flags.precision,
+    "runtime": flags.runtime,
+  }
+  if not flags.index:
+    return loaded_model.load(flags.model_dir, **options), None
+  searcher = search.load_searcher(
+    flags.index,
+    flags.model_dir,
+    flags.ann,
+    flags.reranker,
+    flags.relevant_label,
+    **options,
+  )
+  return searcher.model, searcher
+
+
 def main(flags: Flags) -> None:
   name = check_flags(flags)
   from bert.export import host_guard, server  # They need those packages.
-  from bert.tasks import loaded_model
 
   listener = server.open_socket(flags.host, flags.port)
-  model = loaded_model.load(
-    flags.model_dir,
-    batch_size=flags.max_batch,
-    precision=flags.precision,
-    runtime=flags.runtime,
-  )
+  model, searcher = load(flags)
   names = (field.name for field in dataclasses.fields(server.Limits))
   limits = server.Limits(**{name: flags[name] for name in names})
   hosts = host_guard.allowed_hosts(
     listener.getsockname()[0], flags.allowed_hosts
   )
-  app = server.make_app(model, name, limits, hosts)
+  app = server.make_app(
+    model, name, limits, hosts, searcher, flags.relevant_label
+  )
   host = f"[{flags.host}]" if ":" in flags.host else flags.host
   address = f"http://{host}:{listener.getsockname()[1]}"
-  logging.info("Serving %s (%s) at %s", name, model.kind, address)
+  kind = plural(len(searcher.index), "text") if searcher else model.kind
+  logging.info("Serving %s (%s) at %s", name, kind, address)
   if server.serve(app, listener, flags.timeout_s):
     logging.info("Stopped; all requests are answered")
   else:

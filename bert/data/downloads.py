@@ -38,12 +38,12 @@ RELEASES = {
 } | _RELEASES
 
 # The files of a model that are downloaded from Hugging Face. Subfolders contain
-# other formats.
+# other formats, except those of sentence-transformers, such as 1_Pooling.
 _HUB_FILES = (
   *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
   "*.model",  # A SentencePiece model.
 )
-_HUB_FOLDERS = "*/*"
+_HUB_FOLDERS = "[!0-9]*/*"
 
 _offline = False
 

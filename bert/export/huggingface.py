@@ -27,6 +27,7 @@ from bert.training import (
   huggingface_config,
   model_folder,
   registry,
+  sentence_folder,
   task_file,
 )
 from bert.training import huggingface_weights as names
@@ -46,7 +47,8 @@ Contents = dict[str, str | bytes]
 def to_huggingface(model_dir: str, output_dir: str) -> str:
   """Writes a model as `config.json`, `model.safetensors` and a tokenizer.
 
-  The scale of a regression becomes part of its output layer.
+  The scale of a regression becomes part of its output layer. A model of vectors
+  becomes a folder of sentence-transformers.
 
   Args:
     model_dir: the folder of a model, or a checkpoint beside its configuration.
@@ -69,6 +71,8 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   if task:
     settings = task.portable(weights)
     contents[task_file.NAME] = task_file.content(task.kind, settings)
+    if task.kind == "vectors":
+      contents |= sentence_folder.contents(vars(settings), model.config)
   prefix_of_bert = FAMILIES[family].prefix if head == "Model" else ""
   tensors = {
     # Variables of a task that Hugging Face does not know keep their names.
@@ -84,7 +88,9 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   contents[huggingface_config.CONFIG_NAME] = _json(config, sort_keys=True)
   with new_folder(output_dir) as new:
     for name, content in contents.items():
-      files.write_file(os.path.join(new, name), content)
+      path = os.path.join(new, name)
+      files.makedirs(os.path.dirname(path))
+      files.write_file(path, content)
   logging.info(
     "Wrote %s to %s: %s", architecture, output_dir, _count(tensors.values())
   )

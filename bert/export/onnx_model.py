@@ -10,6 +10,7 @@ task's predictions:
 - SQuAD: start_logits and end_logits [batch, length]
 - labeled words: labels, int64, and probabilities [batch, length]
 - multiple choice: logits and probabilities [batch, choices]
+- a model of vectors: vectors [batch, H], as its folder says how to pool them
 - a model without a task: sequence_output [batch, length, H] and pooled_output
   [batch, H], which is missing if the checkpoint has no pooler
 """
@@ -19,11 +20,11 @@ import os
 import tempfile
 
 import modeling
-from bert.errors import import_optional
+from bert.errors import UserError, import_optional
 from bert.data import downloads, files, records
 from bert.tasks import loaded_model
 from bert.tasks.multiple_choice import CHOICE
-from bert.training import checkpoints
+from bert.training import checkpoints, task_file
 from bert.training.onnx_graph import (
   POOLED,
   OnnxBert,
@@ -76,7 +77,7 @@ def task_graph(model_dir: str) -> OnnxGraph:
   model_dir = downloads.local_path(model_dir)
   task, model = loaded_model.find_task(model_dir)
   wanted = modeling.variable_shapes(model.config)
-  if task.kind == "vectors":
+  if task_file.read(model_dir)[0] is None:
     weights = checkpoints.load_weights(
       model.checkpoint, wanted, checkpoints.POOLER
     )
@@ -86,6 +87,7 @@ def task_graph(model_dir: str) -> OnnxGraph:
     wanted | task.head_shapes(model.config),
     task.optional_variables(),
   )
+  _check_vectors(task.settings)
   graph = OnnxGraph(weights)
   axes = [
     "batch",
@@ -106,6 +108,20 @@ def task_graph(model_dir: str) -> OnnxGraph:
     kind = "INT64" if outputs[name] in ops.integers else "FLOAT"
     graph.output(name, outputs[name], ["batch", *map(_axis_name, axes)], kind)
   return graph
+
+
+def _check_vectors(settings):
+  """Raises UserError if vectors depend on what ONNX files do not compute."""
+  for name, value in (
+    ("layer_combination", "last"),
+    ("exclude_special", False),
+  ):
+    found = getattr(settings, name, value)
+    if found != value:
+      raise UserError(
+        f"the model has {name}={found}, which ONNX files cannot have; export a "
+        f"SavedModel"
+      )
 
 
 def _axis_name(axis):

@@ -32,10 +32,16 @@ class Call(NamedTuple):
   Attributes:
     items: the inputs of the model.
     respond: from the answers to the items to the JSON of the response.
+    rounds: whether `respond` gets the answers as JSON has them, rounded.
   """
 
   items: list[Texts]
   respond: Callable[[list[dict]], dict]
+  rounds: bool = True
+
+  def finish(self, answers: list[dict]) -> dict:
+    """The JSON of the response."""
+    return self.respond(list(map(to_json, answers)) if self.rounds else answers)
 
 
 def read_predict(model: LoadedModel, body: dict) -> Call:
@@ -93,7 +99,7 @@ def read_answer(model: LoadedModel, body: object) -> Call:
 def count_rows(body: object) -> int:
   """Number of rows in the JSON of any request; 1 if it has no lists of rows."""
   if isinstance(body, dict):
-    names = ("instances", "inputs", "examples")
+    names = ("instances", "inputs", "examples", "input", "documents")
     body = next((body[name] for name in names if name in body), None)
   columns = body.values() if isinstance(body, dict) else [body]
   return max((len(c) for c in columns if isinstance(c, list)), default=1)

@@ -2,11 +2,12 @@
 
     app = make_app(model, "mrpc", Limits())
 
-`POST /answer` and the REST interface of TensorFlow Serving (see `rest`) answer
-texts, `GET /` is a page to try the model in a browser, `GET /healthz` is for
-load balancers and `GET /metrics` for Prometheus. Errors are one line of JSON,
-{"error": "..."}. uvicorn answers requests that are not valid HTTP, and those
-beyond the limit of connections, in plain text.
+`POST /answer`, the REST interface of TensorFlow Serving (see `rest`), and those
+of embeddings and reranking (see `search_rest`) answer texts. `GET /` is a page
+to try the model in a browser, `GET /healthz` is for load balancers and
+`GET /metrics` for Prometheus. Errors are one line of JSON, {"error": "..."}.
+uvicorn answers requests that are not valid HTTP, and those beyond the limit of
+connections, in plain text.
 """
 
 import asyncio
@@ -29,10 +30,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from bert.errors import UserError, plural
-from bert.export import rest, server_page
+from bert.export import rest, search_rest, server_page
 from bert.export.batching import Batcher, QueueFullError, StoppedError
 from bert.export.host_guard import HostGuard
 from bert.tasks.loaded_model import LoadedModel, count_of, length_of
+from bert.tasks.search import Searcher
 from bert.training.predictor import InfiniteOutputError
 
 # Statuses of HTTP.
@@ -119,17 +121,18 @@ class _Metrics:
 class _Server:
   """The endpoints of a model."""
 
-  def __init__(self, model, name, limits):
+  def __init__(self, model, name, limits, searcher, relevant_label):
     self.model = model
     self.name = name
     self.limits = limits
+    self.vectors = search_rest.Reader(model, name, searcher, relevant_label)
     self.metrics = _Metrics()
     self.batcher = None
 
   @contextlib.asynccontextmanager
   async def lifespan(self, app):
     self.batcher = Batcher(
-      lambda items: list(map(rest.to_json, self.model.answer(items))),
+      self.model.answer,
       length_of,
       self.limits.max_batch,
       self.limits.max_text_chars,
@@ -143,7 +146,8 @@ class _Server:
     await self.batcher.stop()
 
   async def page(self, request: Request) -> Response:
-    page = server_page.page(self.name, self.model)
+    fields = self.vectors.page_fields
+    page = server_page.page(self.name, self.model.kind, fields)
     return HTMLResponse(page, headers={"X-Frame-Options": "DENY"})
 
   async def health(self, request: Request) -> Response:
@@ -173,7 +177,15 @@ class _Server:
     return await self.respond(request, f":{method}", rest.READERS[method])
 
   async def plain_request(self, request: Request) -> Response:
-    return await self.respond(request, "/answer", rest.read_answer)
+    return await self.respond(request, "/answer", self.vectors.read_answer)
+
+  async def embeddings(self, request: Request) -> Response:
+    read = self.vectors.read_embeddings
+    return await self.respond(request, "/v1/embeddings", read)
+
+  async def rerank(self, request: Request) -> Response:
+    read = self.vectors.read_rerank
+    return await self.respond(request, "/v1/rerank", read)
 
   def check_name(self, request):
     """Raises HTTPException unless the request names the model."""
@@ -225,7 +237,7 @@ class _Server:
       reason = f"the request did not arrive within {limit}"
       raise _Refused(_TIMEOUT, reason) from error
     call = self.read_call(content, read)
-    answers = asyncio.ensure_future(self.batcher.submit(call.items))
+    answers = asyncio.ensure_future(self.compute(call))
     client_leaves = asyncio.ensure_future(request.receive())
     try:
       await asyncio.wait(
@@ -234,13 +246,19 @@ class _Server:
         return_when=asyncio.FIRST_COMPLETED,
       )
       if answers.done():
-        return call.respond(answers.result())
+        return answers.result()
       if client_leaves.done():
         raise ClientDisconnect
       raise _Refused(_BUSY, f"no answer within {limit}")
     finally:
       answers.cancel()
       client_leaves.cancel()
+
+  async def compute(self, call):
+    """The JSON of the response to a Call."""
+    answers = await self.batcher.submit(call.items)
+    # A search, or the JSON of many vectors, takes a while.
+    return await asyncio.to_thread(call.finish, answers)
 
   async def read_body(self, request):
     """The bytes of a request; no more than the limit are held in memory."""
@@ -310,7 +328,12 @@ async def _http_error(request, error):
 
 
 def make_app(
-  model: LoadedModel, name: str, limits: Limits, hosts: Collection[str] = ()
+  model: LoadedModel,
+  name: str,
+  limits: Limits,
+  hosts: Collection[str] = (),
+  searcher: Searcher | None = None,
+  relevant_label: str | None = None,
 ) -> Starlette:
   """The server as an ASGI application.
 
@@ -319,14 +342,18 @@ def make_app(
     name: its name in /v1/models/NAME.
     limits: what it accepts.
     hosts: the hosts that requests may name, from `allowed_hosts`; () for any.
+    searcher: searches an index by the vectors of the model.
+    relevant_label: see `search.Reranker`; of a classifier of pairs.
   """
-  server = _Server(model, name, limits)
+  server = _Server(model, name, limits, searcher, relevant_label)
   models = "/v1/models/{name:str}"
   routes = [
     Route("/", server.page),
     Route("/healthz", server.health),
     Route("/metrics", server.show_metrics),
     Route("/answer", server.plain_request, methods=["POST"]),
+    Route("/v1/embeddings", server.embeddings, methods=["POST"]),
+    Route("/v1/rerank", server.rerank, methods=["POST"]),
   ]
   for prefix in (models, models + "/versions/{version:str}"):
     routes += [

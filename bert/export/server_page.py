@@ -1,7 +1,9 @@
 """The page of a server, to try the model in a browser."""
 
-from bert.tasks.loaded_model import LoadedModel
+from collections.abc import Iterable
+
 from bert.reports import html
+from bert.training.task import Field
 
 _STYLE = """
 form { display: grid; gap: .9rem; max-width: 44rem; }
@@ -25,6 +27,14 @@ button:disabled { opacity: .5; cursor: progress; }
 mark { background: rgb(var(--hit) / .25); color: inherit;
   border-radius: .25rem; padding: 0 .15rem; }
 mark small { color: var(--faint); margin-left: .35rem; }
+.hit { border: 1px solid var(--line); border-radius: .6rem;
+  padding: .7rem 1rem; margin: .7rem 0; overflow-wrap: anywhere; }
+.hit .number { float: right; margin-left: 1rem; color: var(--faint);
+  font-size: .9rem; }
+.hit p { margin: 0; }
+.hit dl { display: grid; grid-template-columns: auto 1fr; gap: .2rem .8rem;
+  margin: .5rem 0 0; color: var(--faint); font-size: .9rem; }
+.hit dd { margin: 0; }
 .error { color: var(--orange); }
 pre { overflow-x: auto; background: var(--card); padding: .8rem;
   border: 1px solid var(--line); border-radius: .6rem; font-size: .85rem; }
@@ -72,6 +82,19 @@ function marked(text, spans) {
   result.append(shown);
 }
 
+// A row of an index: its text, its fields, and its score.
+function hit(found) {
+  const card = element("article", "hit"), fields = element("dl");
+  card.append(element("span", "number", found.score.toFixed(4)),
+              element("p", "", found.text));
+  for (const [name, value] of Object.entries(found.fields)) {
+    const shown = typeof value === "string" ? value : JSON.stringify(value);
+    fields.append(element("dt", "", name), element("dd", "", shown));
+  }
+  if (fields.children.length) card.append(fields);
+  result.append(card);
+}
+
 function show(sent, found) {
   if ("label" in found) {
     result.append(element("p", "answer", found.label || "(no label)"));
@@ -85,6 +108,11 @@ function show(sent, found) {
   } else if ("choice" in found) {
     result.append(element("p", "answer", sent.choices[found.choice]));
     bars(sent.choices, found.probabilities);
+  } else if ("hits" in found) {
+    if (!found.hits.length) result.append(element("p", "", "no hits"));
+    found.hits.forEach(hit);
+  } else if ("similarity" in found) {
+    result.append(element("p", "answer", found.similarity.toFixed(4)));
   } else if ("value" in found) {
     result.append(element("p", "answer", found.value));
   }
@@ -119,15 +147,16 @@ form.addEventListener("submit", async (event) => {
 """
 
 
-def page(name: str, model: LoadedModel) -> str:
+def page(name: str, kind: str, fields: Iterable[Field]) -> str:
   """The page, as HTML.
 
   Args:
     name: the name of the model.
-    model: the model.
+    kind: the kind of its task.
+    fields: the parts of an input.
   """
-  fields = "".join(map(_field, model.fields))
-  header = f"<p>{html.escape(model.kind)}</p>\n"
+  fields = "".join(map(_field, fields))
+  header = f"<p>{html.escape(kind)}</p>\n"
   body = (
     f"<form>{fields}<button>Answer</button></form>\n"
     f'<div id="result" aria-live="polite"></div>\n'

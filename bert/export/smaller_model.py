@@ -46,6 +46,10 @@ def write_smaller(
   weights = {name: checkpoint[name] for name in checkpoint.shapes}
   contents = _contents(model_dir)
   if layers is not None:
+    if config.num_hidden_groups:
+      raise UserError(
+        "--keep_layers: the layers of this model share their weights; omit it"
+      )
     weights = _with_layers(weights, layers, config.num_hidden_layers)
     config.num_hidden_layers = len(layers)
   if corpus is not None:

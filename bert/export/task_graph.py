@@ -93,14 +93,20 @@ class TextGraph(TaskGraph):
     names = [field.name for field in model.required]
     self._texts = {n: tf.TensorSpec([None], tf.string, n) for n in names}
     self._label_type = None
+    self._prompt = ""
+    if model.kind == "vectors":
+      self._prompt = self._settings.prompt_text()
     if model.kind == "classification":
       self._label_type = model.task.label_type
 
   @tf.function(autograph=False)
   def __call__(self, *texts: tf.Tensor) -> Tensors:
     """The answers to texts, a string tensor [N] for each input."""
+    first, *others = texts
+    if self._prompt:
+      first = tf.strings.join([self._prompt, first])
     features, text_of = text_rows.read_texts(
-      self.tokenizer, self._settings, texts
+      self.tokenizer, self._settings, [first, *others]
     )
     outputs = self._numbers(features)
     if not self._label_type:

@@ -26,6 +26,7 @@ class ClassifiedSet:
     probabilities: float [rows, C]; for a regression the numbers [rows, 1].
     losses: float [rows].
     examples: the rows, with `guid`, `text_a` and `text_b`.
+    uncalibrated: the probabilities before --calibrate; None without it.
   """
 
   name: str
@@ -35,6 +36,7 @@ class ClassifiedSet:
   probabilities: np.ndarray
   losses: np.ndarray
   examples: Sequence
+  uncalibrated: np.ndarray | None = None
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -133,36 +135,55 @@ def section(key: str, evaluation: ClassifiedSet) -> str:
 
 
 def _calibration(key, evaluation):
-  if evaluation.label_type.kind == "multilabel":
+  several = evaluation.label_type.kind == "multilabel"
+  subject, share = "the predicted label", "share correct"
+  if several:
     subject, share = "each label of each example", "share with the label"
-    probabilities = evaluation.probabilities.ravel()
-    correct = evaluation.label_ids.ravel() == 1
-  else:
-    subject, share = "the predicted label", "share correct"
-    probabilities = evaluation.probabilities.max(axis=1)
-    correct = evaluation.predictions == evaluation.label_ids
-  bins = metrics.calibration(probabilities, correct)
-  error = bins["expected_calibration_error"]
-  points = zip(bins["mean_confidence"], bins["accuracy"], strict=True)
-  filled = [point for point in points if None not in point]
+  bins = _bins(evaluation, evaluation.probabilities)
+  error = html.data(bins["expected_calibration_error"])
+  text = f"The expected calibration error is {error}."
+  before = None
+  if evaluation.uncalibrated is not None:
+    before = _bins(evaluation, evaluation.uncalibrated)
+    error = html.data(before["expected_calibration_error"])
+    text += f" Before the calibration, it was {error}."
 
   def draw(figure):
     above, below = figure.subplots(
       2, sharex=True, gridspec_kw={"height_ratios": [3, 1]}
     )
     charts.diagonal(above)
-    above.plot(*zip(*filled, strict=True), color=charts.BLUE, marker="o")
+    if before:
+      orange = {"color": charts.ORANGE, "marker": "s", "linestyle": "--"}
+      above.plot(*_points(before), label="before", **orange)
+    blue = {"color": charts.BLUE, "marker": "o"}
+    above.plot(*_points(bins), label="calibrated", **blue)
+    if before:
+      above.legend()
     above.set(xlim=(0, 1), ylim=(-0.02, 1.02), ylabel=share)
     below.stairs(bins["count"], bins["edges"], fill=True, color=charts.BLUE)
     below.set(xlabel="probability", ylabel="number")
 
   caption = f"On the dotted line, the probability is the {share}; below it, "
   caption += "the model is overconfident."
-  return (
-    "<h3>Calibration</h3>"
-    f"<p>The expected calibration error is {html.data(error)}.</p>"
-    + charts.figure(key, f"Probability of {subject}", caption, (4.6, 3.8), draw)
+  return f"<h3>Calibration</h3><p>{text}</p>" + charts.figure(
+    key, f"Probability of {subject}", caption, (4.6, 3.8), draw
   )
+
+
+def _bins(evaluation, probabilities):
+  """The accuracy by probability; see `metrics.calibration`."""
+  if evaluation.label_type.kind == "multilabel":
+    correct = evaluation.label_ids.ravel() == 1
+    return metrics.calibration(probabilities.ravel(), correct)
+  correct = evaluation.predictions == evaluation.label_ids
+  return metrics.calibration(probabilities.max(axis=1), correct)
+
+
+def _points(bins):
+  """The coordinates of the bins that have examples."""
+  points = zip(bins["mean_confidence"], bins["accuracy"], strict=True)
+  return zip(*(point for point in points if None not in point), strict=True)
 
 
 def _regression_chart(key, evaluation):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +23,7 @@ import tokenization
 from bert.errors import UserError, listing, plural
 from bert.data import files
 from bert.reports import classification as classification_report
-from bert.tasks import glue, prediction_files, seen_rows, tabular
+from bert.tasks import calibration, glue, prediction_files, seen_rows, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.examples import (
   LONG_TEXT,
@@ -38,7 +39,7 @@ from bert.tasks.examples import (
 )
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
-from bert.training import estimator, huggingface_config, ops
+from bert.training import distillation, estimator, huggingface_config, ops
 from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
   Field,
@@ -67,6 +68,8 @@ class ClassifierSettings(Settings):
     mean, deviation: the scale of a regression.
     long_text: how longer text is read; one of `examples.LONG_TEXT`.
     is_pair: whether an example has two texts; None if that is not known.
+    temperatures: divide the logits, by --calibrate; one, or one for each of
+      several labels; none without it.
     held_out, trained_on: the rows that it and the models before it have seen,
       see `seen_rows`; empty if that is not known.
   """
@@ -77,6 +80,7 @@ class ClassifierSettings(Settings):
   deviation: float = 1.0
   long_text: str = "head"
   is_pair: bool | None = None
+  temperatures: tuple[float, ...] = ()
   held_out: str = ""
   trained_on: str = ""
 
@@ -94,6 +98,8 @@ class ClassifierSettings(Settings):
       raise ValueError(fault)
     self.label_type()
     self.seen()
+    if not all(0 < value < math.inf for value in self.temperatures):
+      raise ValueError(f"temperatures are {self.temperatures}, not positive")
 
   def seen(self) -> SeenRows | None:
     """The rows that the model has seen; None if they are not known."""
@@ -280,14 +286,21 @@ class ClassificationTask(Task):
     return {**label_fields(labels), "problem_type": problem_type}
 
   def portable(self, weights: dict[str, np.ndarray]) -> ClassifierSettings:
-    """Makes an output layer yield a regression's numbers."""
+    """Makes an output layer yield a regression's numbers, or be calibrated."""
     settings = self.settings
+    if settings.temperatures:
+      factors = np.float32(1) / np.float32(settings.temperatures)
+      weights["output_bias"] = weights["output_bias"] * factors
+      factors = factors[:, np.newaxis]
+      weights["output_weights"] = weights["output_weights"] * factors
     if settings.kind == "regression":
       scale = np.float32(settings.deviation)
       weights["output_weights"] = weights["output_weights"] * scale
       bias = weights["output_bias"] * scale + np.float32(settings.mean)
       weights["output_bias"] = bias
-    return dataclasses.replace(settings, mean=0.0, deviation=1.0)
+    return dataclasses.replace(
+      settings, mean=0.0, deviation=1.0, temperatures=()
+    )
 
   @property
   def inputs(self) -> tuple[Field, ...]:
@@ -337,6 +350,9 @@ class ClassificationTask(Task):
     del features
     size = self.label_type.num_outputs
     logits = ops.output_layer(bert.get_pooled_output(), size)
+    if self.settings.temperatures:
+      factors = [1 / value for value in self.settings.temperatures]
+      logits = ops.linear(logits, factors, 0.0)
     if self.settings.kind == "classification":
       probabilities = ops.softmax(logits)
     elif self.settings.kind == "multilabel":
@@ -349,6 +365,26 @@ class ClassificationTask(Task):
   def output_axes(self) -> dict[str, Sequence[str | int]]:
     axes = (self.label_type.num_outputs,)
     return {"logits": axes, "probabilities": axes}
+
+  def soft_targets(self) -> dict[str, Sequence[int]]:
+    """The logits; the numbers of a regression, in any scale."""
+    name = "logits" if self.labels else "probabilities"
+    return {name: (self.label_type.num_outputs,)}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """The divergence of each row; of numbers, their squared error."""
+    if self.settings.kind == "classification":
+      return super().soft_loss(outputs, features, temperature)
+    if self.settings.kind == "multilabel":
+      targets = features[distillation.PREFIX + "logits"]
+      return distillation.binary_divergence(
+        outputs["logits"], targets, temperature
+      )
+    targets = features[distillation.PREFIX + "probabilities"]
+    errors = (outputs["probabilities"] - targets) / self.settings.deviation
+    return tf.square(errors[:, 0])
 
   def answer(
     self, example: InputExample, predictions: Sequence[Mapping]
@@ -478,10 +514,20 @@ class ClassificationTask(Task):
       features["label_ids"],
       self._label_weights if is_training else None,
     )
+    if is_training:
+      loss = self.with_soft_loss(loss, found, features)
     predictions = found | {"label_ids": features["label_ids"]}
     return Outputs(per_example_loss=loss, predictions=predictions)
 
   # Evaluation and prediction.
+
+  def calibrate(self, answers: Iterable[Prediction]) -> None:
+    logits, label_ids = map(np.stack, zip(*answers, strict=True))
+    before = np.array(self.settings.temperatures or 1.0)
+    found = calibration.fit_temperatures(logits * before, label_ids)
+    self.settings = dataclasses.replace(self.settings, temperatures=found)
+    shown = ", ".join(f"{value:.3g}" for value in found)
+    logging.info("Calibrated with the temperature %s", shown)
 
   def score(
     self, rows: RowSet, answers: Iterable[Prediction]
@@ -507,7 +553,15 @@ class ClassificationTask(Task):
       probabilities,
       losses,
       rows.examples,
+      self._uncalibrated(logits),
     )
+
+  def _uncalibrated(self, logits):
+    """The probabilities without temperatures; None if there are none."""
+    if not self.settings.temperatures:
+      return None
+    raw = logits * np.float32(self.settings.temperatures)
+    return np.asarray(self.label_type.probabilities(raw))
 
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[Prediction]

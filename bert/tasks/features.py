@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.errors import UserError
+from bert.errors import UserError, listing
 from bert.data import records, sequences
 from bert.tasks.examples import least_length
 from bert.training.task import Field, Settings, Task
@@ -94,6 +94,10 @@ class VectorSettings(Settings):
       share the windows as in `sequences.share_room`.
     dtype: "float32", "float16" or "float64": that of the results; `precision`
       is that of the computation.
+    prompts: (name, text) pairs: texts that the model expects before others,
+      such as ("query", "query: ").
+    prompt: the name of the one that is put before a text unless its input names
+      another; "" for none.
   """
 
   layers: tuple[int, ...] = (-1,)
@@ -103,9 +107,12 @@ class VectorSettings(Settings):
   exclude_special: bool = False
   long_text: str = "head"
   dtype: str = "float32"
+  prompts: tuple[tuple[str, str], ...] = ()
+  prompt: str = ""
 
   def check(self) -> None:
     _check_options(self)
+    _check_prompts(self)
     least = least_length(self.long_text)
     if self.max_seq_length < least:
       raise UserError(
@@ -116,6 +123,25 @@ class VectorSettings(Settings):
       raise UserError(
         f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}, float64"
       )
+
+  def prompt_text(self, name: str = "") -> str:
+    """The text of a prompt; without a name, that of `prompt`.
+
+    Raises:
+      UserError: the model has no such prompt.
+    """
+    known = {"": "", **dict(self.prompts)}
+    name = name or self.prompt
+    if name not in known:
+      raise UserError(
+        f"prompt={name!r} is not one of {listing(list(known)[1:])}; pass one"
+      )
+    return known[name]
+
+  def prompt_of(self, *names: str) -> str:
+    """The first of some names that is a prompt of the model, or `prompt`."""
+    known = dict(self.prompts)
+    return next((name for name in names if name in known), self.prompt)
 
 
 class _Read(NamedTuple):
@@ -147,6 +173,14 @@ class VectorTask(Task):
     self.needs_pooler = self.settings.pooling == "pooled"
     if self.needs_pooler:
       self.settings = dataclasses.replace(self.settings, layers=())
+    if self.settings.prompts:
+      self.inputs = (*self.inputs, Field("prompt", default=""))
+
+  @classmethod
+  def changed(cls, settings: VectorSettings, **options) -> VectorSettings:
+    if options.get("pooling") == "none":  # Only a text's vector has a length.
+      options = {"normalize": False, **options}
+    return super().changed(settings, **options)
 
   def vector_shape(self, config: modeling.BertConfig) -> tuple[int, ...]:
     """Of a token's values, (layers, H), or of a text's vector."""
@@ -156,7 +190,9 @@ class VectorTask(Task):
     joins = self.settings.layer_combination == "concat"
     return (size * count if joins else size,)
 
-  def example(self, text: str, text_b: str = "") -> _Read:
+  def example(self, text: str, text_b: str = "", prompt: str = "") -> _Read:
+    """The example of a text or a pair, after the text of a prompt by name."""
+    text = self.settings.prompt_text(prompt) + text
     aligned = [align(self.tokenizer, part) for part in (text, text_b)]
     texts = [pieces for pieces, _ in aligned]
     special = self.tokenizer.special
@@ -234,19 +270,19 @@ class VectorTask(Task):
       if not self.is_pooled:
         return {"vectors": tf.stack([layers[i] for i in indices], axis=2)}
       tokens = _combine(layers, indices, settings.layer_combination)
-      vectors = _pool(tokens, self._counted(features), settings.pooling)
+      vectors = ops.pool(tokens, self._counted(features), settings.pooling)
     if settings.normalize:
-      length = tf.norm(vectors, axis=-1, keepdims=True)
-      vectors = tf.math.divide_no_nan(vectors, length)
+      vectors = ops.unit_length(vectors)
     return {"vectors": vectors}
 
   def _counted(self, features):
-    """Float [B, S], 1 for the tokens that pooling counts."""
-    counted = features["input_mask"] > 0
+    """Integer [B, S], 1 for the tokens that pooling counts."""
+    counted = features["input_mask"]
     if self.settings.exclude_special:
       for piece in self.tokenizer.special[:2]:
-        counted &= features["input_ids"] != self.tokenizer.vocab[piece]
-    return tf.cast(counted, tf.float32)
+        others = features["input_ids"] != self.tokenizer.vocab[piece]
+        counted *= tf.cast(others, counted.dtype)
+    return counted
 
   def output_axes(self) -> dict[str, Sequence[str | None]]:
     tokens = (records.POSITION, None, None)
@@ -333,6 +369,15 @@ def _check_options(settings):
       )
 
 
+def _check_prompts(settings):
+  """Raises UserError unless prompts are pairs of texts, with the default."""
+  for pair in settings.prompts:
+    is_pair = isinstance(pair, tuple) and len(pair) == 2
+    if not is_pair or not all(pair) or {*map(type, pair)} != {str}:
+      raise UserError(f"prompts: {pair!r} is no pair of a name and a text")
+  settings.prompt_text()
+
+
 def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
   """The layers, counted from 0, in a model of `num_layers`.
 
@@ -358,18 +403,3 @@ def _combine(layers, indices, how):
   if how == "concat":
     return tf.concat(chosen, axis=-1)
   return tf.add_n(chosen) / len(chosen)
-
-
-def _pool(tokens, counted, how):
-  """One vector per text [B, H*] from tokens [B, S, H*]; `counted` is [B, S]."""
-  if how == "cls":
-    return tokens[:, 0, :]
-  number = tf.reduce_sum(counted, axis=1, keepdims=True)  # [B, 1]
-  weights = counted[:, :, tf.newaxis]
-  if how == "max":
-    lowest = tf.where(weights > 0, tokens, tokens.dtype.min)
-    return tf.where(number > 0, tf.reduce_max(lowest, axis=1), 0.0)
-  if how == "mean_sqrt_len":
-    number = tf.sqrt(number)
-  # Padding rows and empty texts count no token.
-  return tf.math.divide_no_nan(tf.reduce_sum(tokens * weights, axis=1), number)

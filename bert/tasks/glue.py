@@ -15,6 +15,7 @@ from absl import logging
 from bert.errors import UserError, did_you_mean, plural
 from bert.data import files, text_files
 from bert.tasks.examples import DataProcessor, InputExample
+from bert.tasks.labels import as_number
 
 XNLI_LANGUAGES = (
   "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",
@@ -48,6 +49,17 @@ class TsvFile:
     """The minimum number of columns in a line."""
     columns = (self.text_a, self.text_b, self.label, self.id_column)
     return 1 + max(c for c in columns if c is not None)
+
+  def describe(self) -> str:
+    """What its lines must look like."""
+    names = {"text": self.text_a, "second text": self.text_b}
+    names["label"] = self.label
+    columns = (f"{n} in {i}" for n, i in names.items() if i is not None)
+    header = "a header" if self.header else "no header"
+    return (
+      f"it has {header}, and these columns, from 0, between tabs: "
+      f"{', '.join(columns)}"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,6 +244,15 @@ def _warn_of_missing_set(path):
   logging.warning("%s does not exist; this data set is skipped", path)
 
 
+def _remedy(task, split):
+  """What to do with a file of a task that is not as it should be."""
+  form = split.describe() if isinstance(split, TsvFile) else "it has texts"
+  return (
+    f"download the files of {task.name} again: {form}; for files of your own, "
+    f"pass --task_name=custom"
+  )
+
+
 class GlueProcessor(DataProcessor):
   """Reads the data sets of `task`, a row of `TASKS`."""
 
@@ -296,7 +317,7 @@ class GlueProcessor(DataProcessor):
       path = os.path.join(data_dir, split.file)
       examples = self._read_file(split, data_dir, set_type)
     if not examples:
-      raise UserError(f"{path} has no examples; download it again")
+      raise UserError(f"{path} has no examples; {_remedy(self.task, split)}")
     return examples
 
   def _read_file(self, split, data_dir, set_type):
@@ -320,6 +341,7 @@ class GlueProcessor(DataProcessor):
     examples, skipped = [], 0
     for number, line in enumerate(lines):
       if split.header and number == 0:
+        self._check_header(split, path, line)
         continue
       if split.only and (not line or line[split.only[0]] != split.only[1]):
         continue
@@ -330,6 +352,21 @@ class GlueProcessor(DataProcessor):
     if skipped:
       logging.info("%s: skipped %s", path, plural(skipped, "unusable row"))
     return examples
+
+  def _check_header(self, split, path, line):
+    """Warns if a line that is skipped as a header has a known label."""
+    if split.label is None or len(line) < split.width:
+      return
+    label = line[split.label]
+    is_number = not self.task.labels and as_number(label) is not None
+    name = self.task.renamed_labels.get(label, label)
+    if is_number or name in self.get_labels():
+      logging.warning(
+        "%s:1: the first line is skipped as a header, but has the label %r; if "
+        "it is an example, add a header before it",
+        path,
+        label,
+      )
 
   def _is_skipped(self, split, line):
     """Whether a row with a label column lacks columns or has no label."""
@@ -342,7 +379,7 @@ class GlueProcessor(DataProcessor):
     if len(line) < split.width:
       raise UserError(
         f"{where}: {plural(len(line), 'column')}, expected {split.width} or "
-        f"more, separated by tabs; download the file again"
+        f"more, separated by tabs; {_remedy(self.task, split)}"
       )
     name = number if split.id_column is None else line[split.id_column]
     label = self.task.labels[0] if self.task.labels else None

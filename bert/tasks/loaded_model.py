@@ -260,10 +260,21 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
   return load(model_dir, **options)
 
 
-def load_task(model: model_folder.Model, kind: str, **options) -> LoadedModel:
-  """A model without task.json, with a kind of task; see `load`."""
+def load_task(
+  model: model_folder.Model, kind: str, folder: str = "", **options
+) -> LoadedModel:
+  """A model whose files are known, with a kind of task; see `load`.
+
+  Args:
+    model: the Model.
+    kind: the kind of task.
+    folder: a folder that may record settings of that kind, or "".
+    **options: see `load`.
+  """
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
-  task = make_task(model, kind, {}, "", **options)
+  recorded, fields = task_file.read(folder) if folder else (None, {})
+  fields = fields if recorded == kind else {}
+  task = make_task(model, kind, fields, folder, **options)
   return LoadedModel(task, model, model.checkpoint, **engine)
 
 
@@ -294,7 +305,8 @@ def make_task(
     for name, value in options.items()
   }
   parsed = task_file.parse(cls.Settings, fields, folder)
-  settings = dataclasses.replace(settings, **{**parsed, **options})
+  settings = dataclasses.replace(settings, **parsed)
+  settings = cls.changed(settings, **options)
   task = cls(settings, model.tokenizer)
   task.prepare(model)
   return task

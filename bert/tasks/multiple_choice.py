@@ -145,6 +145,16 @@ class MultipleChoiceTask(Task):
   def output_axes(self) -> dict[str, Sequence[str]]:
     return {"logits": (CHOICE,), "probabilities": (CHOICE,)}
 
+  def soft_targets(self) -> dict[str, Sequence[str]]:
+    return {"logits": (CHOICE,)}
+
+  def unlabeled(self, path: str) -> Sequence[Example]:
+    """The examples of a file, of which labels are not read."""
+    examples = read_examples(path, is_labeled=False)
+    counts = (len(example.choices) for example in examples)
+    self._num_choices = max(self._num_choices, *counts)
+    return examples
+
   def answer(self, example: Example, predictions: Sequence[Mapping]) -> Choices:
     (row,) = predictions
     found = row["probabilities"].tolist()

@@ -77,8 +77,20 @@ def encode(
     progress: called after each batch with the number of its rows.
   """
   examples = list(map(model.task.example, texts))
-  answers = map(model.task.public, model.answer_examples(examples, progress))
-  vectors = np.stack([answer["vector"] for answer in answers])
+  answers = model.answer_examples(examples, progress)
+  return unit_vectors(list(map(model.task.public, answers)))
+
+
+def unit_vectors(
+  answers: Sequence[Mapping], width: int | None = None
+) -> np.ndarray:
+  """The vectors of public answers, scaled to length 1: [answers, width].
+
+  Args:
+    answers: at least one answer.
+    width: how many of the first dimensions count; default: all.
+  """
+  vectors = np.stack([answer["vector"][:width] for answer in answers])
   length = np.linalg.norm(vectors, axis=1, keepdims=True)
   return vectors / np.where(length, length, 1)
 
@@ -231,6 +243,13 @@ def check_model(folder: str, index: VectorIndex, model: LoadedModel) -> None:
     )
 
 
+def reads_pairs(model: LoadedModel) -> bool:
+  """Whether a model can score pairs of texts, as a reranker does."""
+  has_scores = {"value", "probabilities"} & model.outputs.keys()
+  fields = model.fields
+  return bool(has_scores) and len(fields) == 2 and not fields[1].is_list
+
+
 class Reranker:
   """Scores pairs of a query and a text by a model that reads both together.
 
@@ -242,8 +261,7 @@ class Reranker:
 
   def __init__(self, model: LoadedModel, relevant_label: str | None = None):
     self.model = model
-    has_scores = {"value", "probabilities"} & model.outputs.keys()
-    if not has_scores or len(model.fields) != 2 or model.fields[1].is_list:
+    if not reads_pairs(model):
       raise UserError(
         f"{model.folder} is no model of pairs; pass a classifier or a "
         f"regression that was trained on pairs of texts"

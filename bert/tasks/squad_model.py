@@ -99,6 +99,23 @@ def span_loss(
 ) -> tf.Tensor:
   """The mean of the cross-entropies of start and end, scalar.
 
+  See `span_losses` for the arguments.
+  """
+  positions = start_positions, end_positions
+  return tf.reduce_mean(
+    span_losses(start_logits, end_logits, *positions, input_mask)
+  )
+
+
+def span_losses(
+  start_logits: tf.Tensor,
+  end_logits: tf.Tensor,
+  start_positions: tf.Tensor,
+  end_positions: tf.Tensor,
+  input_mask: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """The cross-entropies of start and end, float [2, B].
+
   Args:
     start_logits, end_logits: float [B, S].
     start_positions, end_positions: integer [B].
@@ -110,7 +127,7 @@ def span_loss(
   if input_mask is not None:
     logits = mask_padding(logits, input_mask)
   positions = tf.cast(tf.stack([start_positions, end_positions]), tf.int32)
-  return tf.reduce_mean(layers.cross_entropy(logits, positions))
+  return layers.cross_entropy(logits, positions)
 
 
 def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
@@ -272,6 +289,18 @@ class SquadTask(Task):
   def output_axes(self) -> dict[str, Sequence[str]]:
     return dict.fromkeys(("start_logits", "end_logits"), (records.POSITION,))
 
+  soft_targets = output_axes
+
+  def unlabeled(self, path: str) -> Sequence[squad.SquadExample]:
+    """The questions of a file, of which answers are not read."""
+    examples, _ = self._read(path, False)
+    return examples
+
+  def reading_with(self, tokenizer: tokenization.FullTokenizer) -> Task:
+    reader = super().reading_with(tokenizer)
+    reader._make_windows = squad.WindowMaker(tokenizer, self.settings)
+    return reader
+
   def answer(
     self, example: squad.SquadExample, predictions: Sequence[Mapping]
   ) -> Answered:
@@ -357,7 +386,12 @@ class SquadTask(Task):
       return super().outputs(bert, features, estimator.ModeKeys.PREDICT)
     positions = features["start_positions"], features["end_positions"]
     mask = None if self._padding_competes else features["input_mask"]
-    return Outputs(loss=span_loss(*compute_logits(bert), *positions, mask))
+    logits = compute_logits(bert)
+    if self.distillation is None:
+      return Outputs(loss=span_loss(*logits, *positions, mask))
+    losses = tf.reduce_mean(span_losses(*logits, *positions, mask), axis=0)
+    found = dict(zip(self.output_axes(), logits, strict=True))
+    return Outputs(self.with_soft_loss(losses, found, features))
 
   def before_updates(self, folder: str) -> None:
     """Forgets the threshold that was found with the weights of before."""

@@ -2,10 +2,12 @@
 
 A CoNLL file has one word per line, in columns: the word first, its label last.
 An empty line ends a sentence, and a line that begins with -DOCSTART- starts a
-document. A JSON Lines file has an object with `tokens` and `labels` (or
-`ner_tags`) for each sentence.
+document. If the first column numbers the words of each sentence, as in CoNLL-U
+and GermEval, the word is in the second. A JSON Lines file has an object with
+`tokens` and `labels` (or `ner_tags`) for each sentence.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,11 +16,17 @@ from absl import logging
 
 from bert.errors import UserError, listing, plural, shortened
 from bert.data import tables, text_files
+from bert.tasks import entities
 
 _DOCUMENT = "-DOCSTART-"
 
-# Other lines that start with # may be words.
+# Other lines that start with # may be words, unless words are numbered.
 _COMMENT = re.compile(r"#\s*\w+ = ")
+
+# CoNLL-U has ten columns: number, word, lemma, part of speech, ... Words that
+# are not in the text, and lines that join several, have no integers.
+_CONLLU_WIDTH, _CONLLU_TAG = 10, 3
+_NO_WORD = re.compile(r"\d+[-.]\d+$")
 
 
 class Sentence(NamedTuple):
@@ -54,11 +62,6 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
     is_labeled: whether each word has a label, which is read.
   """
   name = path.lower().removesuffix(".gz")
-  if name.endswith(".conllu"):
-    raise UserError(
-      f"{path}: words must be in the first column, but .conllu has them in the "
-      f"second; write a .txt file with two columns, word and tag"
-    )
   is_table = name.endswith((".jsonl", ".json", ".parquet"))
   read = _read_table if is_table else _read_columns
   sentences = list(read(path, is_labeled))
@@ -84,10 +87,45 @@ def warn_of_plain_text(sentences: Sequence[Sentence]) -> None:
     )
 
 
+class _Line(NamedTuple):
+  """A line of a CoNLL file: where it is, its text, and its columns."""
+
+  where: str
+  text: str
+  columns: list[str]
+
+
 def _read_columns(path, is_labeled):
   """Yields the sentences of a CoNLL file."""
-  rows, first, top = [], 0, None
-  document, document_lines = 0, []
+  groups = list(_groups(path, is_labeled))
+  words = [[x for x in lines if _is_word(x)] for _, _, lines in groups]
+  is_numbered = _are_numbered(words, is_labeled)
+  if not is_numbered:
+    width = next((len(line.columns) for line in itertools.chain(*words)), None)
+    words = [
+      [x for x in lines if not _is_note(x, width)] for _, _, lines in groups
+    ]
+  word, label = (1, _find_label_column(path, words)) if is_numbered else (0, -1)
+  top = next((lines[0].text for lines in words if lines), "")
+  for (document, document_lines, _), lines in zip(groups, words, strict=True):
+    for line in lines:
+      used = (word, label) if is_labeled else (word,)
+      _check_columns(line, top, used)
+    if lines:
+      yield Sentence(
+        lines[0].where,
+        [line.columns[word] for line in lines],
+        [line.columns[label] for line in lines] if is_labeled else None,
+        [line.text for line in lines],
+        document,
+        document_lines,
+        "\t" if "\t" in lines[0].text else " ",
+      )
+
+
+def _groups(path, is_labeled):
+  """Yields document, lines that start it, and _Lines, for each sentence."""
+  found, document, document_lines = [], 0, []
   lines = enumerate(text_files.read_lines(path), 1)
   for number, line in (*lines, (0, "")):
     line, where = line.rstrip("\r"), f"{path}:{number}"
@@ -99,28 +137,60 @@ def _read_columns(path, is_labeled):
     columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
     # A label tells a word from a line of unusual blanks.
-    is_empty = not (line.strip() if is_labeled else any(columns))
+    text = line.replace("\ufeff", "")
+    is_empty = not (text.strip() if is_labeled else text.strip(" \t"))
     if not (is_empty or starts_document):
-      first = first if rows else number
-      top = top or line
-      _check_columns(where, line, top, is_labeled)
-      rows.append((columns, line))
+      found.append(_Line(where, line, columns))
       continue
-    if rows:
-      columns, source = zip(*rows, strict=True)
-      yield Sentence(
-        f"{path}:{first}",
-        [row[0] for row in columns],
-        [row[-1] for row in columns] if is_labeled else None,
-        list(source),
-        document,
-        document_lines,
-        "\t" if "\t" in source[0] else " ",
-      )
-      rows, document_lines = [], []
+    if found:
+      yield document, document_lines, found
+      found, document_lines = [], []
     if starts_document:
       document += 1
       document_lines.append(line)
+
+
+def _is_word(line):
+  """Whether a line of a file that numbers its words has one."""
+  return not (line.text.startswith("#") or _NO_WORD.match(line.columns[0]))
+
+
+def _is_note(line, width):
+  """Whether a line, of a file without numbers, is a comment after "#<tab>"."""
+  if not line.text.startswith("#\t"):
+    return False
+  has_width = width in (None, len(line.columns))
+  return not has_width or " " in line.columns[-1]
+
+
+def _are_numbered(sentences, is_labeled):
+  """Whether the first column counts the words of each sentence from 1."""
+  least = 3 if is_labeled else 2
+  found = any(len(lines) > 1 for lines in sentences)
+  for lines in sentences:
+    for number, line in enumerate(lines, 1):
+      if len(line.columns) < least or line.columns[0] != str(number):
+        return False
+  return found
+
+
+def _find_label_column(path, sentences):
+  """The column of the labels in a file that numbers its words."""
+  width = len(next(lines for lines in sentences if lines)[0].columns)
+  if width == _CONLLU_WIDTH:
+    logging.info("%s: the labels are the parts of speech of CoNLL-U", path)
+    return _CONLLU_TAG
+  columns = (
+    [[line.columns[index] for line in lines] for lines in sentences]
+    for index in (-2, -1)
+  )
+  # GermEval has the labels of entities, and of those within them.
+  if width == 4 and all(map(entities.find_scheme, columns)):
+    logging.info(
+      "%s: the last two columns mark entities; the first of them is read", path
+    )
+    return -2
+  return -1
 
 
 def _columns(line):
@@ -131,9 +201,16 @@ def _columns(line):
   return [column for column in line.split(" ") if column]
 
 
-def _check_columns(where, line, top, is_labeled):
-  """Raises UserError if a line of a CoNLL file is wrong; `top` is the first."""
-  columns, width = _columns(line), len(_columns(top))
+def _check_columns(found, top, used):
+  """Raises UserError if a line of a CoNLL file is wrong.
+
+  Args:
+    found: its _Line.
+    top: the text of the first line.
+    used: the column of the word and, if there are labels, that of the label.
+  """
+  where, line, columns = found
+  width, is_labeled = len(_columns(top)), len(used) > 1
   if _COMMENT.match(line):
     raise UserError(
       f"{where}: comments are not read; remove the lines that start with #"
@@ -158,7 +235,7 @@ def _check_columns(where, line, top, is_labeled):
       f"{where}: {shortened(columns[0])!r} has no label; add a column with the "
       f"label of each word"
     )
-  if not columns[0] or (is_labeled and not columns[-1]):
+  if not all(columns[index] for index in used):
     raise UserError(f"{where}: a column is empty; add the word and its label")
 
 

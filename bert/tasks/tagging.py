@@ -154,6 +154,9 @@ class TaggingTask(Task):
   def output_axes(self) -> dict[str, Sequence[str]]:
     return dict.fromkeys(("labels", "probabilities"), (records.POSITION,))
 
+  def soft_targets(self) -> dict[str, Sequence[str | int]]:
+    return {"logits": (records.POSITION, len(self.labels))}
+
   def answer(self, example: Sentence, predictions: Sequence[Mapping]) -> Tagged:
     words = tagged_rows.join_windows(predictions)
     labels = [self.labels[index] for index in words["labels"]]
@@ -209,6 +212,7 @@ class TaggingTask(Task):
       labels=tf.maximum(marks - 1, 0), logits=found["logits"]
     )
     if is_training:
+      losses = self.with_soft_loss(losses, found, features)
       weights = tf.cast(marks > 0, tf.float32)
       return Outputs(loss=weighted_mean(losses, weights))
     predictions = self.predictions(found, features) | {"losses": losses}

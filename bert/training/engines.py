@@ -73,28 +73,14 @@ class EncodedBatch:
     """float [B, S, H]: the output of the last layer."""
     return self._get(onnx_graph.layer_name(self._count - 1))
 
-  def get_all_encoder_layers(self) -> _Layers:
+  def get_all_encoder_layers(self) -> onnx_graph.Layers:
     """float [B, S, H] of each layer, lowest first."""
-    return _Layers(self._get, self._count)
+    return onnx_graph.Layers(self._get, self._count)
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, E]: the word embeddings, a variable."""
     with variables.variable_scope("bert/embeddings"):
       return variables.get_variable("word_embeddings", self._table_shape)
-
-
-class _Layers:
-  """The layers of an EncodedBatch by index; only what is used is read."""
-
-  def __init__(self, get, count):
-    self._get = get
-    self._count = count
-
-  def __len__(self):
-    return self._count
-
-  def __getitem__(self, index):
-    return self._get(onnx_graph.layer_name(index))
 
 
 def output_shapes(config: modeling.BertConfig) -> dict[str, list[int | None]]:

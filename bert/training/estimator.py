@@ -365,6 +365,10 @@ class Estimator:
       seconds.append(time.perf_counter() - start)
     return seconds
 
+  def retrace(self) -> None:
+    """Makes the next call of each mode compile the model_fn again."""
+    self._programs.clear()
+
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """Returns the metrics over a dataset, each real row counted once.
 
@@ -434,6 +438,23 @@ class Estimator:
     for _, row in sorted(waiting.items()):
       if row is not None:
         yield row
+
+  def outputs_of_a_row(self, input_fn: InputFn) -> dict[str, np.ndarray]:
+    """The predictions and the loss of one row of training, computed eagerly.
+
+    Compiling a program for a single row would take longer. A TPU computes no
+    single operations, so there the result is empty.
+    """
+    if devices.is_tpu(self._strategy):
+      return {}
+    params = self._input_params(1, seed=self._config.seed, first_step=0)
+    features = next(iter(input_fn(params)))
+    with self._store:
+      spec = self._model_fn(features, None, ModeKeys.EVAL, self._params)
+    found = dict(spec.predictions or {})
+    if spec.loss is not None:
+      found["loss"] = spec.loss
+    return {name: np.asarray(value) for name, value in found.items()}
 
   def _check_has_weights(self):
     """Raises UserError if the weights are still those of the initializers.

@@ -42,8 +42,10 @@ from bert.training import (
   start_checks,
   summaries,
   task_file,
+  teacher,
   warm_start,
 )
+from bert.training.distillation import Distillation
 from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
 from bert.training.model_fn import build_model_fn
@@ -81,6 +83,7 @@ class Experiment:
     self._task = task
     self._model_files = model
     self._settings = settings
+    self._check_calibration()
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
@@ -95,6 +98,7 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
+    self._teacher = self._load_teacher()
     for examples in self._examples.get("train", {}).values():
       self._check_training_set(examples)
     # These checks take longer, because TensorFlow loads.
@@ -107,6 +111,33 @@ class Experiment:
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
+
+  def _check_calibration(self):
+    """Raises UserError if --calibrate needs what the run does not have."""
+    settings, task = self._settings, self._task
+    if not (settings.calibrate and "dev" in settings.splits):
+      return
+    if not task.labels:
+      raise UserError(f"--calibrate: {task.name} has no labels; omit it")
+    path = os.path.join(settings.output_dir, task_file.NAME)
+    if not (settings.do_train or files.exists(path)):
+      raise UserError(f"--calibrate: there is no {path}; add --do_train")
+
+  def _load_teacher(self):
+    """The Teacher of the training, or None."""
+    settings, task = self._settings, self._task
+    if not (settings.teacher and settings.do_train):
+      return None
+    path, unlabeled = settings.unlabeled_file, ()
+    if path:
+      unlabeled = task.unlabeled(path)
+      logging.info("%s: %s", path, plural(len(unlabeled), "example"))
+    task.distillation = Distillation(
+      settings.distill_weight, settings.distill_temperature
+    )
+    return teacher.Teacher(
+      settings.teacher, task, unlabeled, settings.precision
+    )
 
   def _check_init_checkpoint(self):
     settings, task = self._settings, self._task
@@ -136,7 +167,10 @@ class Experiment:
     used = settings.flags.changed(
       task_name=task.name, do_train=settings.do_train
     )
-    return run_record.RunRecord(used, task.data_hashes())
+    hashes = dict(task.data_hashes())
+    if self._teacher:
+      hashes["teacher"] = self._teacher.hash
+    return run_record.RunRecord(used, hashes)
 
   def run(self) -> dict[str, float]:
     """Runs the requested steps and returns the evaluation metrics.
@@ -161,6 +195,8 @@ class Experiment:
       self._make_row_sets()
       model = self._build_estimator()
       self._train_or_load(model)
+      if settings.calibrate and "dev" in settings.splits:
+        self._calibrate(model)
       dev_sets = self._row_sets["dev"] if settings.do_eval else []
       evaluations, results = [], {}
       for rows in dev_sets:
@@ -232,10 +268,14 @@ class Experiment:
       f"{_RECORD_NAMES[split]}{suffix}.tf_record",
     )
     spec = task.feature_spec(is_training)
+    groups = task.features(examples, is_training)
+    if is_training and self._teacher:
+      spec = self._teacher.spec()
+      groups = self._teacher.rows(examples, os.path.dirname(path))
     counts = []
 
     def rows():
-      for rows_of_example in task.features(examples, is_training):
+      for rows_of_example in groups:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
@@ -271,11 +311,15 @@ class Experiment:
     """Raises UserError if the training set is too small for one step."""
     if not examples:
       raise UserError(f"{self._task.name} has no example to train on")
-    count = len(examples)
+    count = self._num_examples(examples)
     if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.
       count = sum(map(len, self._task.features(examples, is_training=True)))
     self._settings.check_num_steps(count, self._task.epoch_counts_rows)
+
+  def _num_examples(self, examples):
+    """Number of examples to train on, with those that have no label."""
+    return len(examples) + len(self._teacher.unlabeled if self._teacher else ())
 
   def _build_estimator(self):
     settings = self._settings
@@ -283,7 +327,9 @@ class Experiment:
     if settings.do_train:
       (rows,) = self._row_sets["train"]
       counts_rows = self._task.epoch_counts_rows
-      count = rows.num_rows if counts_rows else len(rows.examples)
+      count = rows.num_rows
+      if not counts_rows:
+        count = self._num_examples(rows.examples)
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_hidden_layers
@@ -298,6 +344,7 @@ class Experiment:
       settings.precision,
       settings.gradient_checkpointing,
       self._kept_rows,
+      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
     )
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
@@ -360,6 +407,13 @@ class Experiment:
     model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)
     if best and best.checkpoint:
       model.use(best.checkpoint)
+    if not (settings.do_eval or settings.evaluates_in_training):
+      # Nothing else would show that the last update made the weights useless.
+      predictor.check_finite(
+        model.outputs_of_a_row(input_fn),
+        f"the model of step {model.global_step}",
+        "its training diverged: lower --learning_rate, and pass another folder",
+      )
     weights = {**model.weights, "global_step": np.int64(model.global_step)}
     checkpoints.write_release(
       settings.output_dir, weights, self._model_files.contents
@@ -381,9 +435,12 @@ class Experiment:
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]
     pads = self._settings.pad_to_max_length
+    changes = {}
     if pads is None and self._task.pads_training:
-      return _with(rows.input_fn, pad_to_max_length=True)
-    return rows.input_fn
+      changes["pad_to_max_length"] = True
+    if self._task.spans_batch:  # Rows of all lengths are compared.
+      changes["by_length"] = False
+    return _with(rows.input_fn, **changes)
 
   # Evaluation and prediction.
 
@@ -430,6 +487,16 @@ class Experiment:
       evaluation.results.setdefault("loss", mean)
     evaluation.results["global_step"] = model.global_step
     return evaluation
+
+  def _calibrate(self, model):
+    """Fits the temperatures to the first development set, and keeps them."""
+    rows, size = self._row_sets["dev"][0], self._settings.eval_batch_size
+    predictions = _by_example(self._predictions(model, rows, size), rows)
+    self._task.calibrate(self._answers(rows, predictions))
+    path = os.path.join(self._settings.output_dir, task_file.NAME)
+    content = task_file.content(self._task.kind, self._task.settings)
+    files.write_file(path, content)
+    model.retrace()
 
   def _predict(self, model, rows, record):
     """Writes the predictions; returns their metrics, if labels are known."""

@@ -100,6 +100,18 @@ RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                "supports it, unless --precision is given.",
                choices=runtimes.RUNTIMES)
 
+ANN = Flag("ann", None,
+           "Search approximately, by graphs, which are made once. For millions "
+           "of texts.", choices=("hnsw",))
+
+RERANKER = Flag("reranker", None,
+                "Folder of a classifier or regression of pairs, such as a "
+                "cross-encoder, that reorders the texts.", kind=PATH)
+
+RELEVANT_LABEL = Flag("relevant_label", None,
+                      "Label that a classifier of pairs gives to matching "
+                      "texts. Default: the second of two.")
+
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in this folder.",
                    affects_weights=False)
@@ -244,6 +256,29 @@ DEVICES = (
   *TPU,
 )
 
+CALIBRATE = Flag("calibrate", False,
+                 "Fit a temperature to the development set, so that "
+                 "probabilities are the shares of correct labels. Labels do "
+                 "not change.", affects_weights=False, used="dev")
+
+# What a student learns from.
+_DISTILLATION = (
+  Flag("teacher", None,
+       "A trained model of the same task and labels: the --output_dir of its "
+       "training. The student learns from its probabilities, too.", kind=PATH,
+       used="train"),
+  Flag("distill_weight", 0.5,
+       "Weight of the teacher's probabilities in the loss. That of the labels "
+       "has the rest.", check=PROPORTION, used="teacher"),
+  Flag("distill_temperature", 2.0,
+       "Divides the logits of teacher and student before the softmax.",
+       check=POSITIVE, used="teacher"),
+  Flag("unlabeled_file", None,
+       "Further examples to train on, which need no labels: a text, or a "
+       "pair, A ||| B, in each line. For questions and choices, a file like "
+       "the one to predict.", kind=PATH, used="teacher"),
+)
+
 
 def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
   """The flags of a script that fine-tunes a pre-trained model.
@@ -271,4 +306,5 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
          f"--keep_best, which defaults to {default_score}.", kind=int,
          check=COUNT, used="train"),
     *DEVICES,
+    *_DISTILLATION,
   )

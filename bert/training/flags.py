@@ -33,6 +33,7 @@ _REMEDIES = {
   "dev test": "add --do_predict, --do_eval or --eval_steps",
   "sample": "omit --dev_file",
   "tpu": "omit it, or add --use_tpu",
+  "teacher": "add --teacher",
   "xnli": "pass --task_name=XNLI",
 }
 
@@ -380,10 +381,8 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
 
 
 def _as_argument(value):
-  """A value as absl's parsers take it."""
-  if isinstance(value, os.PathLike):
-    return os.fspath(value)
-  return list(value) if isinstance(value, tuple) else value
+  """A value as the command line has it; a list may have any objects."""
+  return list(value) if isinstance(value, list | tuple) else str(value)
 
 
 def message_of(error: absl_flags.Error, rows: Table) -> str:

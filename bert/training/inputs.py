@@ -259,7 +259,8 @@ def input_fn_from_rows(
   """An `input_fn(params)` for `Estimator`.
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
-  number of batches to skip (both default to 0); `pad_to_max_length`, for
+  number of batches to skip (both default to 0), and `by_length`, whether rows
+  of similar length share a batch (default: True); `pad_to_max_length`, for
   devices that need one static shape; `rounds_lengths`, for those that compile a
   program for each; `fill_batches`, for several devices, which share a batch
   evenly.
@@ -323,6 +324,8 @@ def _parts(rows, lengths, params, is_training, sorts):
   """The Parts of an input; `sorts` says whether to sort those of evaluation."""
   size = params["batch_size"]
   if is_training:
+    if not params.get("by_length", True):
+      lengths = np.zeros_like(lengths)
     seed = params.get("seed", 0)
     return training_batches(lengths, rows.block_sizes, size, seed)
   # Rows of equal length keep their order.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
@@ -76,30 +76,56 @@ def compute_gradients(
   with _setting("recorded", totals):
     _, logged = forward(features)
   parts = {name: _split(x, count) for name, x in features.items()}
-  traced = []
 
-  def terms_of(index):
+  def part_of(index):
     known = iter([total / count for total in totals])
     with variables.micro_batch(index), _setting("known", known):
       loss, logged = forward({name: x[index] for name, x in parts.items()})
-      grads = optimization.compute_gradients(loss / count, update)
-    traced[:] = [grads]
     means = {"loss": loss, **logged}
+    return loss / count, {name: x / count for name, x in means.items()}
+
+  means, grads = sum_gradients(part_of, count, ("loss", *logged), update)
+  return means.pop("loss"), means, grads
+
+
+def sum_gradients(
+  part_of: Callable[[tf.Tensor], tuple[tf.Tensor, Mapping[str, tf.Tensor]]],
+  count: int,
+  names: Iterable[str],
+  update: optimization.Optimization,
+) -> tuple[dict[str, tf.Tensor], optimization.Gradients]:
+  """Sums over the parts of a batch, computed one after the other.
+
+  Args:
+    part_of: from the number of a part to its summand of the loss, and scalars.
+    count: number of parts.
+    names: the names of the scalars.
+    update: an Optimization.
+
+  Returns:
+    The sums of the scalars, and the Gradients of the sum of the losses.
+  """
+  traced = []
+
+  def terms_of(index):
+    loss, scalars = part_of(index)
+    grads = optimization.compute_gradients(loss, update)
+    traced[:] = [grads]
     return {
-      "means": {name: value / count for name, value in means.items()},
+      "scalars": scalars,
       "gradients": dict(zip(grads.names, grads.dense, strict=True)),
       "squares": {n: tf.square(norm) for n, norm in grads.row_norms.items()},
     }
 
   if update.compiles_gradients:
     terms_of = tf.function(terms_of, jit_compile=True, autograph=False)
-  sums = _sum(terms_of, count, _zeros(["loss", *logged], update))
+  sums = _sum(terms_of, count, _zeros(names, update))
   (grads,) = traced
   grads = grads._replace(
     dense=[sums["gradients"][name] for name in grads.names],
     row_norms={n: tf.sqrt(sums["squares"][n]) for n in grads.row_norms},
   )
-  return sums["means"].pop("loss"), sums["means"], grads
+  return sums["scalars"], grads
 
 
 def _sum(terms_of, count, zeros):
@@ -122,12 +148,12 @@ def _sum(terms_of, count, zeros):
   return sums
 
 
-def _zeros(means, update):
+def _zeros(names, update):
   """Sums over no micro-batch."""
   tvars = optimization.trained_variables(update)
   shapes = {variables.name_of(v): v.shape for v in tvars}
   return {
-    "means": {name: tf.zeros([]) for name in means},
+    "scalars": {name: tf.zeros([]) for name in names},
     "gradients": {name: tf.zeros(shape) for name, shape in shapes.items()},
     "squares": {name: tf.zeros([]) for name in shapes},
   }

@@ -15,7 +15,13 @@ import tensorflow as tf
 import modeling
 import optimization
 from bert.data import records, sequences
-from bert.training import checkpoints, estimator, micro_batches
+from bert.training import (
+  batch_gradients,
+  checkpoints,
+  estimator,
+  micro_batches,
+  ops,
+)
 from bert.training.task import RowSet, Task
 
 
@@ -28,6 +34,7 @@ def build_model_fn(
   precision: str = "float32",
   gradient_checkpointing: bool = False,
   kept_rows: Mapping[str, Sequence[int | None]] | None = None,
+  cuts_groups: bool = True,
 ) -> estimator.ModelFn:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -38,6 +45,7 @@ def build_model_fn(
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.
+    cuts_groups: see `batch_gradients.compute_gradients`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
@@ -53,10 +61,19 @@ def build_model_fn(
     outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
     return loss, outputs.logged
 
+  def vectors(sequences):
+    bert = encode(config, sequences, True, *options)
+    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
+
   def train(features):
-    loss, scalars, gradients = micro_batches.compute_gradients(
-      forward, features, update
-    )
+    if task.spans_batch:
+      loss, scalars, gradients = batch_gradients.compute_gradients(
+        vectors, task.batch_loss, features, update, cuts_groups
+      )
+    else:
+      loss, scalars, gradients = micro_batches.compute_gradients(
+        forward, features, update
+      )
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec("train", loss, train_op, logged | scalars)
 

@@ -11,7 +11,7 @@ that runtimes know to fuse. onnx is an optional package.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ import modeling
 from bert.errors import UserError, import_optional
 from bert.layers import MASKED_SCORE
 from bert.data import records
+from bert.training.ops import SMALLEST_NORM
 
 # The first version with Gelu; LayerNormalization is older.
 _OPSET = 20
@@ -81,8 +82,8 @@ class OnnxGraph:
     """A constant int64 vector, such as a shape or axes."""
     return self.constant(np.array(values, np.int64))
 
-  def number(self, value: float) -> str:
-    """A constant float32 scalar."""
+  def number(self, value) -> str:
+    """A constant float32 scalar, or a vector for a list."""
     return self.constant(np.array(value, np.float32))
 
   def weight(self, name: str, transposed: bool = False) -> str:
@@ -197,7 +198,7 @@ class OnnxOps:
     index = self._graph.constant(np.int64(index))
     return self._graph.add("Gather", x, index, axis=-1)
 
-  def linear(self, x: str, factor: float, offset: float) -> str:
+  def linear(self, x: str, factor, offset: float) -> str:
     product = self._graph.add("Mul", x, self._graph.number(factor))
     return self._graph.add("Add", product, self._graph.number(offset))
 
@@ -210,6 +211,49 @@ class OnnxOps:
 
   def reshaped(self, x: str, like: str) -> str:
     return self._graph.add("Reshape", x, self._graph.add("Shape", like))
+
+  def pool(self, x: str, mask: str, how: str) -> str:
+    add, graph = self._graph.add, self._graph
+    if how == "cls":
+      return add("Gather", x, graph.constant(np.int64(0)), axis=1)
+    positions, zero = graph.integers(1), graph.number(0.0)
+    mask = add("Cast", mask, to=graph.float_kind)
+    number = add("ReduceSum", mask, positions, keepdims=1)
+    weights = add("Unsqueeze", mask, graph.integers(2))
+    if how == "max":
+      lowest = graph.number(np.finfo(np.float32).min)
+      counted = add("Where", add("Greater", weights, zero), x, lowest)
+      largest = add("ReduceMax", counted, positions, keepdims=0)
+      return add("Where", add("Greater", number, zero), largest, zero)
+    number = add("Max", number, graph.number(1.0))
+    if how == "mean_sqrt_len":
+      number = add("Sqrt", number)
+    total = add("ReduceSum", add("Mul", x, weights), positions, keepdims=0)
+    return add("Div", total, number)
+
+  def unit_length(self, x: str) -> str:
+    norm = self._graph.add("ReduceL2", x, self._graph.integers(-1), keepdims=1)
+    least = self._graph.number(SMALLEST_NORM)
+    return self._graph.add("Div", x, self._graph.add("Max", norm, least))
+
+
+class Layers:
+  """The layers of an encoder by index; only what is used is read.
+
+  Args:
+    get: from the name of an output to the output.
+    count: number of layers.
+  """
+
+  def __init__(self, get: Callable[[str], object], count: int):
+    self._get = get
+    self._count = count
+
+  def __len__(self) -> int:
+    return self._count
+
+  def __getitem__(self, index: int):
+    return self._get(layer_name(index))
 
 
 class OnnxBert:
@@ -229,7 +273,7 @@ class OnnxBert:
     sequences: Sequence[str],
     wanted: Collection[str] | None = None,
   ):
-    self._last = layer_name(config.num_hidden_layers - 1)
+    self._count = config.num_hidden_layers
     self._outputs = None
     if wanted is not None:
       self._outputs = encoder(graph, config, sequences, wanted)
@@ -239,7 +283,10 @@ class OnnxBert:
     return self._get(POOLED)
 
   def get_sequence_output(self) -> str:
-    return self._get(self._last)
+    return self._get(layer_name(self._count - 1))
+
+  def get_all_encoder_layers(self) -> Layers:
+    return Layers(self._get, self._count)
 
   def _get(self, name):
     self.read.add(name)

@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from bert import layers, variables
 
+# Vectors are divided by their norm, or by this.
+SMALLEST_NORM = 1e-12
+
 
 class TensorOps:
   """Operations on tensors.
@@ -56,8 +59,8 @@ class TensorOps:
     """x[..., index]."""
     return x[..., index]
 
-  def linear(self, x, factor: float, offset: float) -> tf.Tensor:
-    """x * factor + offset, for numbers."""
+  def linear(self, x, factor, offset: float) -> tf.Tensor:
+    """x * factor + offset, for a number or a list of them, one a channel."""
     return x * factor + offset
 
   def masked(self, x, mask, value: float) -> tf.Tensor:
@@ -67,3 +70,30 @@ class TensorOps:
   def reshaped(self, x, like) -> tf.Tensor:
     """x in the shape of `like`."""
     return tf.reshape(x, tf.shape(like))
+
+  def pool(self, x, mask, how: str) -> tf.Tensor:
+    """One vector of each row, [B, H], from those of its tokens [B, S, H].
+
+    Args:
+      x: float [B, S, H].
+      mask: integer [B, S], 1 for the tokens that count. A row without such
+        tokens, as padding has none, gets zeros.
+      how: "cls", the first token whatever the mask; "mean", "max"; or
+        "mean_sqrt_len", the sum divided by the square root of the number.
+    """
+    if how == "cls":
+      return x[:, 0, :]
+    mask = tf.cast(mask, x.dtype)
+    number = tf.reduce_sum(mask, axis=1, keepdims=True)  # [B, 1]
+    weights = mask[:, :, tf.newaxis]
+    if how == "max":
+      lowest = tf.where(weights > 0, x, x.dtype.min)
+      return tf.where(number > 0, tf.reduce_max(lowest, axis=1), 0.0)
+    number = tf.maximum(number, 1.0)
+    if how == "mean_sqrt_len":
+      number = tf.sqrt(number)
+    return tf.reduce_sum(x * weights, axis=1) / number
+
+  def unit_length(self, x) -> tf.Tensor:
+    """x / ||x|| over the last axis; zeros stay zeros, with gradient 0."""
+    return tf.math.l2_normalize(x, axis=-1, epsilon=SMALLEST_NORM**2)

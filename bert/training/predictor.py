@@ -331,18 +331,23 @@ class Predictor:
     devices.check_batch_size("--batch_size", size, self._replicas)
 
 
-def check_finite(outputs: Mapping[str, np.ndarray], source: str) -> None:
+def check_finite(
+  outputs: Mapping[str, np.ndarray],
+  source: str,
+  remedy: str = "its files are damaged or its training diverged: pass another "
+  "checkpoint",
+) -> None:
   """Raises InfiniteOutputError if a number is infinite or NaN.
 
   Args:
     outputs: arrays by name.
     source: what gave them, for the message.
+    remedy: what to do, for the message.
   """
   for name, output in outputs.items():
     if output.dtype.kind == "f" and not np.isfinite(output).all():
       raise InfiniteOutputError(
-        f"{source} gives {name} that are infinite or not a number; its files "
-        f"are damaged or its training diverged: pass another checkpoint"
+        f"{source} gives {name} that are infinite or not a number; {remedy}"
       )
 
 

@@ -102,6 +102,10 @@ class Programs:
       self._programs[key] = self._compile(mode, element_spec)
     return self._programs[key]
 
+  def clear(self) -> None:
+    """Forgets all programs, as the `model_fn` has changed."""
+    self._programs.clear()
+
   def _compile(self, mode, element_spec):
     compute = self._step(mode, self._fuses(mode, element_spec))
     if self.uses_xla(mode, element_spec):

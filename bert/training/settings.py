@@ -44,6 +44,7 @@ class Settings:
   """
 
   num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
+  calibrate = False
 
   def __init__(self, flags: Flags, splits: Iterable[str], **changes):
     self.flags = flags.changed(
@@ -236,7 +237,10 @@ def check_fine_tuning(
   """
   splits = wanted_splits(flags)
   sample = [] if flags.get("dev_file") else ["sample"]
-  check_training(flags, *splits, *sample, *runs)
+  taught = ["teacher"] if flags.teacher else []
+  check_training(flags, *splits, *sample, *taught, *runs)
+  if flags.teacher and flags.unlabeled_file:
+    flags.require_file("unlabeled_file")
   if not splits:
     asks = " or ".join(f"--{name}" for name in questions)
     raise UserError(

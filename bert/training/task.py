@@ -6,6 +6,7 @@ predictions. `bert/training/experiment.py` implements all other steps.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -27,11 +28,12 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers
-from bert.errors import plural
-from bert.data import files, records, sequences
+from bert.errors import UserError, listing, plural
+from bert.data import files, records, sequences, text_files
 from bert.reports import verdict
 from bert.training import (
   checkpoints,
+  distillation,
   estimator,
   huggingface_config,
   inputs,
@@ -40,6 +42,7 @@ from bert.training import (
   ops,
   record_files,
 )
+from bert.training.distillation import Distillation
 
 # Added to a sum of weights, so that a mean without weights is 0.
 EPSILON = 1e-5
@@ -179,10 +182,13 @@ class Task:
     has_eval_loss: whether an evaluation has a loss, from `outputs` or `score`.
       If not, its mode is PREDICT.
     needs_pooler: whether `head` reads the pooled output.
+    spans_batch: whether the loss of a row depends on others of its batch. Then
+      training calls `encode` and `batch_loss` instead of `loss`.
     truncates: whether a row of full length may have lost text, so that a dry
       run warns of many such rows.
     finds_duplicates: whether `log_data` warns of examples in both data sets.
     style: CSS of `section`.
+    distillation: how it learns from the soft targets of a teacher, or None.
   """
 
   kind = ""
@@ -196,9 +202,11 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
   needs_pooler = True
+  spans_batch = False
   truncates = True
   finds_duplicates = False
   style = ""
+  distillation: Distillation | None = None
 
   def __init__(
     self,
@@ -228,6 +236,11 @@ class Task:
     """The settings that a config.json of Hugging Face's format records."""
     del head
     return {}
+
+  @classmethod
+  def changed(cls, settings: Settings, **options) -> Settings:
+    """The settings of a trained model, with others that a user chooses."""
+    return dataclasses.replace(settings, **options)
 
   def head_fields(self) -> dict:
     """The inverse of `settings_of`: what config.json says of the task."""
@@ -376,23 +389,116 @@ class Task:
     """The loss of each row, float [B], from what `head` returned."""
     raise NotImplementedError
 
+  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
+    """The vectors of sequences, float [R, D], from which the loss is computed.
+
+    Args:
+      ops, bert: see `head`.
+      features: the three sequences, [R, S].
+    """
+    raise NotImplementedError
+
+  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
+    """The loss of a batch, a scalar.
+
+    It does not depend on how training divides a batch: into groups of similar
+    length, micro-batches, or among devices.
+
+    Args:
+      vectors: float [B, T, D], the vector of each sequence; [B, D] if a row has
+        only one.
+      features: the features [B, ...] without the sequences.
+    """
+    raise NotImplementedError
+
   def outputs(
     self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
   ) -> Outputs:
     """Loss and predictions for a batch."""
     is_training = mode == estimator.ModeKeys.TRAIN
     found = self.head(ops.TensorOps(is_training), bert, features)
-    return Outputs(
-      None
-      if mode == estimator.ModeKeys.PREDICT
-      else self.loss(found, features),
-      predictions=self.predictions(found, features),
-    )
+    loss = None
+    if mode != estimator.ModeKeys.PREDICT:
+      loss = self.loss(found, features)
+    if is_training:
+      loss = self.with_soft_loss(loss, found, features)
+    return Outputs(loss, predictions=self.predictions(found, features))
 
   def predictions(self, outputs: Mapping, features: Mapping) -> dict:
     """The tensors that `answer` reads."""
     others = {n: f for n, f in features.items() if n not in records.SEQUENCES}
     return others | {name: outputs[name] for name in self.output_axes()}
+
+  # Distillation.
+
+  def unlabeled(self, path: str) -> Sequence:
+    """The examples of a file without labels: a text, or a pair, in each line.
+
+    Raises:
+      UserError: a line has fewer or more texts than `inputs`.
+    """
+    names = [field.name for field in self.inputs]
+    least = sum(field.default is None for field in self.inputs)
+    found = []
+    for number, line in enumerate(text_files.read_lines(path), 1):
+      parts = line.strip().split(" ||| ")
+      if not line.strip():
+        continue
+      if not least <= len(parts) <= len(names):
+        raise UserError(
+          f"{path}:{number} has {plural(len(parts), 'text')}, and the model "
+          f"reads {listing(names)}; separate texts by ' ||| '"
+        )
+      found.append(self.example(*parts))
+    return found
+
+  def reading_with(self, tokenizer: tokenization.FullTokenizer) -> Task:
+    """The same task, whose rows have the word pieces of another model."""
+    reader = copy.copy(self)
+    reader.tokenizer = tokenizer
+    return reader
+
+  def soft_targets(self) -> dict[str, Sequence[str | int | None]]:
+    """What `head` gives that a student learns from; see `output_axes`.
+
+    They are logits, unless `soft_loss` says otherwise. Without any, the task
+    has no teacher.
+    """
+    return {}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """The loss of the soft targets, in the shape of the loss of the labels.
+
+    Args:
+      outputs: what `head` returned.
+      features: the features of the batch; `distillation.PREFIX` begins the
+        names of the soft targets.
+      temperature: see `Distillation`.
+    """
+    losses = []
+    for name, axes in self.soft_targets().items():
+      mask = None
+      if isinstance(axes[-1], str):  # Its end is padding.
+        mask = features["input_mask"]
+        while mask.shape.rank > outputs[name].shape.rank:
+          mask = mask[..., 0]
+      targets = features[distillation.PREFIX + name]
+      losses.append(
+        distillation.divergence(outputs[name], targets, temperature, mask)
+      )
+    return tf.add_n(losses) / len(losses)
+
+  def with_soft_loss(
+    self, losses: tf.Tensor, outputs: Mapping, features: Mapping
+  ) -> tf.Tensor:
+    """The losses [B, ...] of the labels, and those of a teacher, if any."""
+    if self.distillation is None:
+      return losses
+    soft = self.soft_loss(outputs, features, self.distillation.temperature)
+    is_labeled = features[distillation.IS_LABELED]
+    return self.distillation.mix(losses, soft, is_labeled)
 
   def before_updates(self, folder: str) -> None:
     """Deletes files of a folder that describe the weights before a training.
@@ -434,6 +540,14 @@ class Task:
   def section(self, key: str, evaluation: Evaluation) -> str:
     """The HTML of an evaluation in report.html; `key` is unique in the page."""
     return ""
+
+  def calibrate(self, answers: Iterable) -> None:
+    """Sets what --calibrate finds among the settings.
+
+    Args:
+      answers: those to a labeled data set.
+    """
+    raise NotImplementedError
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Called after the evaluations of a run."""

@@ -14,7 +14,12 @@ from collections.abc import Mapping
 
 from bert.errors import UserError
 from bert.data import files
-from bert.training import huggingface_config, model_folder, registry
+from bert.training import (
+  huggingface_config,
+  model_folder,
+  registry,
+  sentence_folder,
+)
 from bert.training.task import Settings, Task
 
 NAME = "task.json"
@@ -29,7 +34,8 @@ def read(folder: str) -> tuple[str | None, dict]:
   """The kind of task of the model in a folder, and its settings.
 
   A kind of None means that it has none, as a release. What task.json does not
-  say is taken from the config.json of Hugging Face's format.
+  say is taken from the config.json of Hugging Face's format. A folder of
+  sentence-transformers has the kind "vectors".
   """
   path = os.path.join(folder, NAME)
   fields = files.read_json(path, dict)
@@ -39,6 +45,10 @@ def read(folder: str) -> tuple[str | None, dict]:
       raise UserError(f"{earlier} is of an earlier version; train again")
   head = huggingface_config.read_head(folder)
   known = registry.kind_of(head.architecture)
+  if fields is None and known is None:
+    sentence = sentence_folder.read(folder)
+    if sentence is not None:
+      return "vectors", sentence
   kind = known if fields is None else fields.pop("task", known)
   if fields is not None and not isinstance(kind, str):
     raise UserError(files.damaged(path, "it has no task"))
@@ -62,15 +72,19 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
       if given.get(name, default) is None:
         given.pop(name, None)
   files.check_settings(path, given, known)
-  found = {
-    name: tuple(value) if isinstance(value, list) else value
-    for name, value in fields.items()
-  }
+  found = {name: _without_lists(value) for name, value in fields.items()}
   try:
     cls(**found).check()
   except (TypeError, ValueError) as error:
     raise UserError(files.damaged(path, str(error))) from error
   return found
+
+
+def _without_lists(value):
+  """The value with tuples in place of lists."""
+  if isinstance(value, list):
+    return tuple(map(_without_lists, value))
+  return value
 
 
 def load(

@@ -213,7 +213,7 @@ BROKEN = {
   "other extension": (
     "x.docx",
     "a\n1\n",
-    "{path} has none of the known extensions .tsv, .csv, .jsonl, .json, .parquet, all",
+    "{path} has none of the known extensions .tsv, .csv, .jsonl, .json, .par",
   ),
   "no extension": ("tsv", "a\n1\n", "{path} has none of the known"),
   "other packing": ("x.zip.gz", "a\n1\n", "{path} has none of the known"),

@@ -89,6 +89,28 @@ def test_layers_that_are_not_there(teacher, tmp_path, layers):
   assert not (tmp_path / "new").exists()
 
 
+def test_layers_that_share_weights_stay(goldens, tmp_path):
+  albert = str(goldens / "variants" / "albert" / "Model")
+  huggingface.to_tensorflow(albert, str(tmp_path / "albert"))
+  with pytest.raises(UserError, match="share their weights; omit it"):
+    smaller_model.write_smaller(
+      str(tmp_path / "albert"), str(tmp_path / "new"), [0]
+    )
+
+
+@pytest.mark.parametrize("family", ["distilbert", "electra"])
+def test_other_families_with_word_pieces(goldens, corpus, tmp_path, family):
+  folder = str(goldens / "variants" / family / "Model")
+  huggingface.to_tensorflow(folder, str(tmp_path / "whole"))
+  smaller_model.write_smaller(
+    str(tmp_path / "whole"), str(tmp_path / "new"), corpus=[str(corpus)]
+  )
+  old, new = bert.load(folder), bert.load(tmp_path / "new")
+  lines = corpus.read_text("utf-8").split("\n")
+  for a, b in zip(old(lines), new(lines), strict=True):
+    np.testing.assert_allclose(a["vector"], b["vector"], atol=1e-6)
+
+
 def test_a_classifier_in_the_other_format(
   golden, goldens, corpus, tmp_path_factory
 ):

@@ -52,7 +52,7 @@ def test_the_page_gives_the_numbers_of_transformers(tmp_path, golden, goldens):
   if not python:
     pytest.skip("TRANSFORMERS_PYTHON is not set")
   folders = {}
-  for name, task in (("classifier", "classification"), ("encoder", "")):
+  for name, task in (("classifier", "classification"), ("my_bert", "")):
     ours, folders[name] = tmp_path / f"our_{name}", str(tmp_path / name)
     ours.mkdir()
     task_folders.write(ours, task, golden, goldens)

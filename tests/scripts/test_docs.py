@@ -399,6 +399,7 @@ def test_small_models_run(reader):
   reader.read("small-models.md")
   kept = (reader.folder / "small_vocabulary" / "vocab.txt").read_text("utf-8")
   assert 100 < len(kept.splitlines()) < 900
+  assert (reader.folder / "mrpc_distilled" / "eval_results.txt").exists()
 
 
 def test_classification_runs(reader):
@@ -584,12 +585,13 @@ def test_python_runs(reader, golden, goldens):
   folder.mkdir()
   task_folders.write(folder, "multilabel", golden, goldens)
   page = PAGES["python.md"].replace("/tmp/mrpc_output", folder.name)
-  (label,) = reader.read_text(page)
+  label, accuracy = reader.read_text(page)
   assert label.strip()
+  assert 0 <= float(accuracy) <= 1
 
 
 def test_from_transformers_runs(reader, golden, goldens):
-  for name, task in (("classifier", "classification"), ("encoder", "")):
+  for name, task in (("classifier", "classification"), ("my_bert", "")):
     (reader.folder / name).mkdir()
     task_folders.write(reader.folder / name, task, golden, goldens)
   labels, logits, shapes, _ = reader.read("from-transformers.md")

@@ -104,11 +104,13 @@ def test_negatives(folder):
   flags += ["--mine_negatives=answers.csv", "--output_file=triples.jsonl"]
   _, log = run(folder, *flags, "--max_negative_share=1", "--num_negatives=2")
   lines = (folder / "triples.jsonl").read_text().splitlines()
-  assert f"triples.jsonl: {len(lines)} negative" in log
+  rows = list(map(json.loads, lines))
   right = dict(line.split(",")[1:] for line in ANSWERS[1:])
-  for row in map(json.loads, lines):
-    assert right[row["text_a"]] == row["text_b"] != row["negative"]
-    assert row["negative"] in right.values()
+  assert {row["text_a"]: row["text_b"] for row in rows} == right
+  for row in rows:
+    assert set(row["negative"]) <= {*right.values()} - {row["text_b"]}
+  count = sum(len(row["negative"]) for row in rows)
+  assert f"triples.jsonl: 3 pairs with {count} negative" in log
 
 
 # A row is the flags, and what the error says.

@@ -101,14 +101,21 @@ def ask(port, path, text=None):
     return response.status, json.load(response)
 
 
+def post(port, path, body):
+  """The JSON of the answer to a request."""
+  url = f"http://127.0.0.1:{port}{path}"
+  content = json.dumps(body).encode()
+  with urllib.request.urlopen(url, content, timeout=30) as response:
+    return json.load(response)
+
+
 def start(folder, *flags):
   """A running server that answers, its port, and a time to give up."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  process = scripts.Fork(
-    SCRIPT, f"--model_dir={folder / 'moods'}", f"--port={port}", *flags
-  )
+  model = f"--model_dir={folder / 'moods'}"
+  process = scripts.Fork(SCRIPT, model, f"--port={port}", *flags)
   deadline = time.monotonic() + 60
   while True:
     with contextlib.suppress(OSError):
@@ -162,3 +169,27 @@ def test_a_second_signal_drops_what_has_arrived(folder):
   assert "Traceback" not in log
   assert "all requests are answered" not in log
   assert "Stopped at once; requests were dropped" in log
+
+
+def test_search_over_an_index(folder, golden, goldens):
+  (folder / "release").mkdir()
+  task_folders.write(folder / "release", "", golden, goldens)
+  (folder / "texts.csv").write_text("id,text\n1,the north\n2,Jim Henson\n")
+  index = f"--index={folder / 'index'}"
+  release = f"--model_dir={folder / 'release'}"
+  rows = f"--input_file={folder / 'texts.csv'}"
+  scripts.fork("search_texts.py", index, release, rows)
+  process, port, _ = start(folder, index, release)
+  found = post(port, "/answer", {"query": "Jim", "top_k": 1})
+  assert found["hits"][0].keys() == {"id", "text", "fields", "score"}
+  found = post(port, "/v1/embeddings", {"input": ["a", "b"]})
+  assert [len(row["embedding"]) for row in found["data"]] == [32, 32]
+  body = {"query": "Jim", "documents": ["a", "Jim Henson"]}
+  assert len(post(port, "/v1/rerank", body)["results"]) == 2
+  url = f"http://127.0.0.1:{port}/"
+  with urllib.request.urlopen(url, timeout=30) as response:
+    assert 'name="query"' in response.read().decode()
+  os.kill(process.pid, signal.SIGTERM)
+  status, _, log = process.wait()
+  assert status == 0, log
+  assert "Serving release (2 texts) at http://" in log

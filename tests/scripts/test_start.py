@@ -35,6 +35,7 @@ COMMANDS = {
   "no questions": ["run_squad.py", *TRAIN, "--train_file=/-"],
   "no sentences": ["run_ner.py", *TRAIN, "--train_file=/-"],
   "no choices": ["run_multiple_choice.py", *TRAIN, "--train_file=/-"],
+  "no pairs": ["run_embeddings.py", *TRAIN, "--train_file=/-"],
   "no records": ["run_pretraining.py", *TRAIN[1:], "--input_file=/-"],
   "no text": ["extract_features.py", *FILES, "--input_file=/-"],
   "no model": ["fill_mask.py", "--model_dir=/-", "--interactive"],
@@ -108,7 +109,7 @@ sys.modules.update(dict.fromkeys(["onnx", "openvino"]))
 import create_pretraining_data
 from bert.commands import build_vocab, convert_checkpoint, download
 import extract_features, run_classifier
-from bert.commands import fill_mask, run_multiple_choice
+from bert.commands import fill_mask, run_embeddings, run_multiple_choice
 import run_pretraining, run_squad
 from bert.commands import run_ner, serve, visualize
 for name, argv in json.loads(sys.argv[1]).items():

@@ -727,6 +727,34 @@ class TestErrors:
     assert f"{path}:2" in message
     assert f": {columns}, expected 4 or more" in message
 
+  @pytest.mark.parametrize(
+    ("processor", "line", "label"),
+    [
+      (glue.MrpcProcessor, ("1", "x", "y", "One.", "Two."), "1"),
+      (glue.PROCESSORS["sts-b"], (*"0123456", "One.", "Two.", "4.5"), "4.5"),
+    ],
+  )
+  def test_a_first_line_that_is_no_header(
+    self, tmp_path, warnings, processor, line, label
+  ):
+    path = write_tsv(tmp_path / "train.tsv", line, line)
+    assert len(processor().get_train_examples(str(tmp_path))) == 1
+    (warning,) = warnings
+    assert warning == (
+      f"{path}:1: the first line is skipped as a header, but has the label "
+      f"{label!r}; if it is an example, add a header before it"
+    )
+
+  def test_the_form_of_a_file(self, tmp_path):
+    write_tsv(tmp_path / "train.tsv", ("label", "text"), ("1", "a text"))
+    message = self.message(tmp_path, glue.MrpcProcessor())
+    assert message.endswith(
+      "train.tsv:2: 2 columns, expected 5 or more, separated by tabs; download "
+      "the files of MRPC again: it has a header, and these columns, from 0, "
+      "between tabs: text in 3, second text in 4, label in 0; for files of "
+      "your own, pass --task_name=custom"
+    )
+
   def test_commas_for_tabs(self, tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("a,1,,One.\n")

@@ -9,6 +9,8 @@ import pytest
 from bert.errors import UserError
 from bert.tasks import tagged_text
 
+CASES = pathlib.Path(__file__).parent.parent / "cases"
+
 COLUMNS = """-DOCSTART- -X- O
 
 EU NNP B-ORG
@@ -75,6 +77,74 @@ def test_a_number_sign_may_be_a_word(tmp_path, separator):
   assert found.words == ["#", "1", "#"]
 
 
+CONLLU = """# sent_id = 1
+# text = Im Haus
+1-2\tIm\t_\t_\t_\t_\t_\t_\t_\t_
+1\tIn\tin\tADP\tAPPR\t_\t3\tcase\t_\t_
+2\tdem\tder\tDET\tART\tCase=Dat\t3\tdet\t_\t_
+3\tHaus\tHaus\tNOUN\tNN\tCase=Dat\t0\troot\t_\tSpaceAfter=No
+3.1\tist\tsein\tAUX\t_\t_\t_\t_\t_\t_
+
+# text = Ja
+1\tJa\tja\tPART\tPTKANT\t_\t0\troot\t_\t_
+"""
+
+
+class TestNumberedWords:
+  """Files that number the words of each sentence in their first column."""
+
+  def test_entities_within_entities(self):
+    path = str(CASES / "ner_numbered.txt")
+    first, second = tagged_text.read_sentences(path, True)
+    assert first.words == ["Lena", "Vogt", "lebt", "in", "Kassel", "."]
+    assert first.labels == ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]
+    assert second.words == ["Die", "Akademie", "Kassel", "schweigt", "."]
+    assert second.labels == ["O", "B-ORG", "I-ORG", "O", "O"]
+    assert second.where == f"{path}:8"
+    assert second.lines[2] == "3\tKassel\tI-ORG\tB-LOC"
+    (first, _) = tagged_text.read_sentences(path, False)
+    assert first.words[0] == "Lena"
+
+  def test_comments(self, tmp_path):
+    text = (CASES / "ner_numbered.txt").read_text()
+    commented = f"#\thttp://a.de [2005-02-26]\n{text}"
+    commented = commented.replace("\n\n", "\n\n#\tb.de vom 26.\n")
+    found = tagged_text.read_sentences(write(tmp_path, commented), True)
+    assert [len(sentence.words) for sentence in found] == [6, 5]
+    assert found[1].where.endswith(":10")
+
+  @pytest.mark.parametrize("name", ["a.conllu", "a.txt"])
+  def test_conllu(self, tmp_path, name):
+    path = write(tmp_path, CONLLU, name)
+    first, second = tagged_text.read_sentences(path, True)
+    assert (first.words, second.words) == (["In", "dem", "Haus"], ["Ja"])
+    assert (first.labels, second.labels) == (["ADP", "DET", "NOUN"], ["PART"])
+
+  def test_other_columns_between(self, tmp_path):
+    text = "1 In IN O\n2 Oslo NNP B-LOC\n\n1 Ann NNP B-PER\n"
+    first, second = tagged_text.read_sentences(write(tmp_path, text), True)
+    assert (first.words, first.labels) == (["In", "Oslo"], ["O", "B-LOC"])
+    assert (second.words, second.labels) == (["Ann"], ["B-PER"])
+
+  def test_words_may_be_numbers(self, tmp_path):
+    for text in ("1 CD O\n\n1 CD O\n", "1 O\n2 O\n", "1 CD O\n3 CD O\n"):
+      found = tagged_text.read_sentences(write(tmp_path, text), True)
+      assert found[0].words[0] == "1"
+
+
+def test_comments_between_tabs(tmp_path):
+  text = "#\tfrom a page\na\tO\n\n#\thttp://b\tx\n#\tO\nb\tO\n"
+  found = tagged_text.read_sentences(write(tmp_path, text), True)
+  assert [sentence.words for sentence in found] == [["a"], ["#", "b"]]
+
+
+@pytest.mark.parametrize("is_labeled", [True, False])
+def test_a_line_of_a_byte_order_mark_is_empty(tmp_path, is_labeled):
+  path = write(tmp_path, "a O\n\ufeff\nb O\n \ufeff \nc O\n")
+  found = tagged_text.read_sentences(path, is_labeled)
+  assert [sentence.words for sentence in found] == [["a"], ["b"], ["c"]]
+
+
 def test_a_line_of_unusual_blanks_ends_a_labeled_sentence(tmp_path):
   path = write(tmp_path, "a O\n\u00a0\nb O\n")
   found = tagged_text.read_sentences(path, True)
@@ -115,8 +185,8 @@ def test_json_lines(tmp_path, key):
     ("a.txt", "# O\na O\nb X O\n", "a.txt:3: 3 columns, but 2 in the lines"),
     ("a.txt", "a O\r\rb O\r", r"a.txt:1: .* carriage return .* with \\n or"),
     ("a.txt", "-DOCSTART- O\r\ra O\r", "a.txt:1: .* carriage return"),
-    ("a.conllu", "1\ta\tO\n", "a.conllu: words must be in the first column"),
-    ("a.CoNLLU.gz", "", "write a .txt file with two columns, word and tag"),
+    ("a.txt", "1\ta\tO\n2\t\tO\n", "a.txt:2: a column is empty"),
+    ("a.txt", "1 a O\n2 b\n", "a.txt:2: 2 columns, but 3"),
     ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
     ("a.txt", "a\tO\n\tO\n", "a.txt:2: a column is empty"),
     ("a.txt", "a\tO\nNew York\n", "a.txt:2: there is no tab, but tabs .* same"),
@@ -141,8 +211,8 @@ def test_wrong_files(tmp_path, name, text, problem):
 
 def test_parquet():
   # The package `datasets` has written this file.
-  path = pathlib.Path(__file__).parent.parent / "cases" / "ner_tags.parquet"
-  (sentence,) = tagged_text.read_sentences(str(path), True)
+  path = str(CASES / "ner_tags.parquet")
+  (sentence,) = tagged_text.read_sentences(path, True)
   assert sentence.words == ["Ann", "ran"]
   assert sentence.labels == ["B-PER", "O"]
 

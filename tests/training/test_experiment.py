@@ -495,3 +495,40 @@ def test_rows_of_an_example_stay_together(tagged, tmp_path):
   shutil.copytree(tagged[1], tmp_path / "out")
   run(task, tmp_path / "out", "dev")
   assert task.groups == [[ids[0]] * (1 + ids[0] % 3) for ids in TOKENS]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_training_whose_last_update_diverges(tmp_path, precision):
+  """Its loss is that before the update, so it is finite."""
+  changes = {"num_train_epochs": 0.5, "warmup_proportion": 0.0}
+  with pytest.raises(
+    UserError,
+    match=r"the model of step 1 gives values that are infinite or not a "
+    r"number; its training diverged: lower --learning_rate",
+  ):
+    run(
+      Tagging(TOKENS),
+      tmp_path,
+      "train",
+      **changes,
+      learning_rate=1e30,
+      precision=precision,
+    )
+  assert not (tmp_path / "bert_model.ckpt.index").exists()
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_outputs_that_are_not_numbers_are_not_scored(tagged, tmp_path, split):
+  folder = tagged[1]
+  prefix = str(folder / "bert_model.ckpt")
+  trained = checkpoints.Checkpoint(prefix)
+  weights = {name: trained[name] for name in trained.shapes}
+  weights["bert/embeddings/LayerNorm/gamma"][1] = np.inf
+  damaged = str(tmp_path / "damaged.ckpt")
+  checkpoints.write_checkpoint(damaged, weights)
+  task = Tagging(TOKENS)
+  with pytest.raises(UserError, match="gives values that are infinite or not"):
+    run(task, tmp_path / "out", split, init_checkpoint=damaged)
+  assert not task.predicted
+  names = ("eval_results.txt", "eval_results.json")
+  assert not any((tmp_path / "out" / name).exists() for name in names)

@@ -1,0 +1,187 @@
+"""Trains vectors of texts, so that close meanings have close vectors.
+
+    python run_embeddings.py --do_train=true --do_eval=true \\
+      --train_file=faq_train.csv --dev_file=faq_dev.csv \\
+      --text_a_column=question --text_b_column=answer \\
+      --init_checkpoint=$BERT_BASE_DIR --output_dir=/tmp/faq_output
+
+Each row is a pair of texts with a close meaning, or of a query and a document
+that answers it. The trained model is used by extract_features.py,
+search_texts.py, serve.py and bert.load.
+"""
+
+import dataclasses
+
+from bert.errors import UserError
+from bert.tasks import embedding_losses, embeddings, retrieval, text_pairs
+from bert.tasks.features import VectorSettings, VectorTask
+from bert.training import flag_table, model_flags, startup, task_file
+from bert.training.experiment import Experiment, ModelFiles
+from bert.training.flags import PATH, POSITIVE, Flag, Flags, table
+from bert.training.settings import (
+  Settings,
+  check_fine_tuning,
+  find_weights,
+  wanted_splits,
+)
+
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
+
+_TABLE = ".tsv, .csv or .jsonl, each also with .gz."
+_RETRIEVAL = ("queries_file", "corpus_file", "qrels_file")
+
+# fmt: off
+FLAGS = table(
+  flag_table.fine_tuning(
+    "mrr_at_10 or spearman", "mrr_at_10, or to spearman for pairs with scores"
+  ),
+  (
+    Flag("train_file", None, f"Pairs to train on: {_TABLE}", used="train",
+         kind=PATH),
+    Flag("dev_file", None, f"Pairs to evaluate on: {_TABLE}", used="dev",
+         kind=PATH),
+    Flag("test_file", None, "Pairs whose similarity is predicted.",
+         used="test", kind=PATH),
+    Flag("text_a_column", "text_a", "Column of the text, or query."),
+    Flag("text_b_column", "text_b", "Column of its partner, or document."),
+    Flag("negative_column", None,
+         "Columns with texts that look like partners and are none (hard "
+         "negatives), separated by commas. In JSON Lines a value may be a "
+         "list.", used="train"),
+    Flag("score_column", None,
+         "Column with a number: how close the texts are."),
+    Flag("label_column", None,
+         "Column with 1 for texts that are close, else 0."),
+    Flag("header", True, "Whether .tsv and .csv files name their columns."),
+    Flag("queries_file", None,
+         "With --corpus_file and --qrels_file, what to evaluate on instead of "
+         "--dev_file, as in BEIR: a table of queries, with _id and text.",
+         used="dev", kind=PATH),
+    Flag("corpus_file", None,
+         "Table of documents, with _id, text, perhaps title.", used="dev",
+         kind=PATH),
+    Flag("qrels_file", None,
+         "Table of relevant documents, with query-id, corpus-id and score.",
+         used="dev", kind=PATH),
+    Flag("loss", None,
+         "ranking: each text A must find its text B among those of the whole "
+         "batch and the hard negatives. cosine: the cosine must be the score, "
+         "from 0 to 1. cosent: pairs with a higher score must have a higher "
+         "cosine. Default: cosent with --score_column, else ranking.",
+         choices=embedding_losses.LOSSES, used="train"),
+    Flag("scale", 20.0,
+         "Factor of the cosines before the softmax of --loss=ranking, and in "
+         "cosent.", check=POSITIVE, used="train"),
+    Flag("both_directions", False,
+         "With --loss=ranking, text B must find text A among all texts A, "
+         "too.", used="train"),
+    Flag("dimensions", [],
+         "Sizes, such as 384,192,96, to which vectors may be cut afterwards: "
+         "the loss is the mean over these."),
+    Flag("pooling", None,
+         "How the vector of a text is made of those of its word pieces. "
+         "Default: as in the initial model, or else mean.", choices=POOLINGS,
+         fixed_by="task"),
+    Flag("normalize", None,
+         "Scale vectors to length 1. Default: as in the initial model, or "
+         "else true.", kind=bool, fixed_by="task"),
+    Flag("query_prompt", None,
+         "Text to put before each text A, such as 'query: '. Default: that of "
+         "the initial model, if it has one.", fixed_by="task"),
+    Flag("document_prompt", None,
+         "Text to put before each text B and negative.", fixed_by="task"),
+  ),
+)
+# fmt: on
+
+
+def check_flags(flags: Flags) -> None:
+  """Checks the flags that do not depend on files."""
+  check_fine_tuning(flags, [])
+  flags.check_exclusive("score_column", "label_column")
+  searches = any(flags[name] for name in _RETRIEVAL)
+  for split in wanted_splits(flags):
+    names = [f"{split}_file"]
+    if split == "dev" and searches:
+      flags.check_exclusive("dev_file", "qrels_file")
+      names = _RETRIEVAL
+    flags.require(*names)
+    for name in names:
+      flags.require_file(name)
+
+
+def read_training(flags: Flags) -> embedding_losses.Training:
+  """How to train, by the flags."""
+  loss = flags.loss or ("cosent" if flags.score_column else "ranking")
+  try:
+    dimensions = tuple(map(int, flags.dimensions))
+  except ValueError as error:
+    raise UserError(
+      f"--dimensions={','.join(flags.dimensions)} is not a list of whole "
+      f"numbers, such as 384,192"
+    ) from error
+  return embedding_losses.Training(
+    loss, flags.scale, flags.both_directions, dimensions
+  )
+
+
+def read_settings(flags: Flags, folder: str | None) -> VectorSettings:
+  """The settings by the flags, and otherwise by the model in a folder."""
+  trained = task_file.load(VectorTask, folder, is_required=False)
+  if not folder or task_file.read(folder)[0] != VectorTask.kind:
+    trained = dataclasses.replace(trained, pooling="mean", normalize=True)
+  prompts = dict(trained.prompts)
+  for name in ("query", "document"):
+    if f"{name}_prompt" in flags.given:
+      prompts[name] = flags[f"{name}_prompt"]
+  return dataclasses.replace(
+    trained,
+    prompts=tuple((name, text) for name, text in prompts.items() if text),
+    **flags.given_of(("max_seq_length", "pooling", "normalize")),
+  )
+
+
+def make_experiment(flags: Flags) -> Experiment:
+  """The Experiment of the flags; its files are read and checked."""
+  init_checkpoint, folder = find_weights(flags)
+  settings = read_settings(flags, folder)
+  tokenizer = model_flags.load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+  names = (field.name for field in dataclasses.fields(text_pairs.Columns))
+  columns = text_pairs.Columns(**{name: flags[name] for name in names})
+  splits = wanted_splits(flags)
+  paths = {split: flags[f"{split}_file"] for split in splits}
+  paths = {split: path for split, path in paths.items() if path}
+  pairs = {
+    split: text_pairs.read_pairs(path, columns, is_scored=split != "test")
+    for split, path in paths.items()
+  }
+  training = read_training(flags)
+  if "train" in pairs:
+    embedding_losses.check(training, pairs["train"], config.hidden_size)
+  searched = None
+  if "dev" in splits and "dev" not in pairs:
+    searched = retrieval.read(*(flags[name] for name in _RETRIEVAL))
+    paths["dev"] = flags.qrels_file
+  task = embeddings.EmbeddingTask(
+    settings, tokenizer, pairs, searched, training, paths
+  )
+  model = ModelFiles(config, model_flags.release_files(flags, config))
+  run_settings = Settings(
+    flags,
+    splits,
+    init_checkpoint=init_checkpoint,
+    max_seq_length=settings.max_seq_length,
+    loss=training.loss,
+    pooling=settings.pooling,
+    normalize=settings.normalize,
+  )
+  return Experiment(task, model, run_settings)
+
+
+def main(flags: Flags) -> dict[str, float]:
+  check_flags(flags)
+  return make_experiment(flags).run()
+
+
+run, command = startup.script(main, FLAGS)

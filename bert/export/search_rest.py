@@ -1,0 +1,213 @@
+"""Requests for vectors, similarities, search and reranking.
+
+    reader = Reader(model, "faq", searcher)
+    reader.read_answer(model, {"query": "Where is my order?", "top_k": 3})
+
+`/v1/embeddings` has the form of OpenAI's service, and `/v1/rerank` that of
+Cohere's and Jina's, so clients of these work.
+"""
+
+import base64
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert.errors import UserError, listing
+from bert.export import rest
+from bert.export.rest import Call
+from bert.tasks import search
+from bert.tasks.loaded_model import LoadedModel
+from bert.tasks.search import Reranker, Searcher
+from bert.training.task import Field
+
+# Hits of a search.
+_TOP_K, _MOST_HITS = 10, 1000
+
+
+class Reader:
+  """Reads the requests that only some models answer.
+
+  Args:
+    model: the model.
+    name: its name.
+    searcher: searches an index by the vectors of the model.
+    relevant_label: see Reranker.
+  """
+
+  def __init__(
+    self,
+    model: LoadedModel,
+    name: str,
+    searcher: Searcher | None = None,
+    relevant_label: str | None = None,
+  ):
+    self._name, self._searcher = name, searcher
+    self._relevant_label = relevant_label
+    self._gives_vectors = "vector" in model.outputs
+    self.page_fields = tuple(model.fields)
+    if searcher:
+      self.page_fields = (Field("query"),)
+    elif self._gives_vectors:
+      self.page_fields = (Field("text_a"), Field("text_b"))
+
+  def read_answer(self, model: LoadedModel, body: object) -> Call:
+    """A search, a pair of texts, or what `rest.read_answer` reads.
+
+    The response to {"query": ..., "top_k": ...} is {"hits": [...]}, and of a
+    model of vectors {"text_a": ..., "text_b": ...} gets {"similarity": ...}.
+    """
+    names = set(body) if isinstance(body, dict) else set()
+    if self._searcher and "query" in names:
+      return self._read_search(model, body)
+    if self._gives_vectors and {"text_a", "text_b"} <= names:
+      _check(body, ("text_a", "text_b"))
+      items = [_text(model, body[n], n) for n in ("text_a", "text_b")]
+      return Call(items, lambda found: _similarity(*found), rounds=False)
+    return rest.read_answer(model, body)
+
+  def _read_search(self, model, body):
+    _check(body, ("query",), "top_k")
+    query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
+    item = _text(model, query, "query")
+    search.check_query(model, query, "query")
+
+    def respond(answers):
+      vectors = search.unit_vectors(answers)
+      (hits,) = self._searcher.find([query], vectors, count)
+      return {"hits": [hit.to_dict() for hit in hits]}
+
+    return Call([item], respond, rounds=False)
+
+  def read_embeddings(self, model: LoadedModel, body: object) -> Call:
+    """A request in OpenAI's form: a text, or a list of texts."""
+    if not self._gives_vectors:
+      raise UserError("the model gives no vectors; use /answer")
+    self._check_model(body, ("input",), "encoding_format", "dimensions")
+    form = body.get("encoding_format", "float")
+    if form not in ("float", "base64"):
+      raise UserError(f"encoding_format={form!r} is not 'float' or 'base64'")
+    width = _number(body, "dimensions", None, None)
+    given = body["input"]
+    items = [
+      _text(model, text, f"input[{index}]")
+      for index, text in enumerate(
+        given if isinstance(given, list) else [given]
+      )
+    ]
+    if not items:
+      raise UserError("input is an empty list; pass at least one text")
+
+    def respond(answers):
+      vectors = [answer["vector"] for answer in answers]
+      if width:
+        vectors = list(search.unit_vectors(answers, width))
+      data = [
+        {"object": "embedding", "index": index, "embedding": _encoded(v, form)}
+        for index, v in enumerate(vectors)
+      ]
+      count = _count_pieces(model, items)
+      usage = {"prompt_tokens": count, "total_tokens": count}
+      fields = {"object": "list", "data": data, "model": self._name}
+      return {**fields, "usage": usage}
+
+    return Call(items, respond, rounds=False)
+
+  def read_rerank(self, model: LoadedModel, body: object) -> Call:
+    """A query, and the documents to score for it.
+
+    A model of vectors scores them by cosines.
+    """
+    if not (self._gives_vectors or search.reads_pairs(model)):
+      raise UserError("the model does not score pairs of texts; use /answer")
+    score = None
+    if not self._gives_vectors:
+      score = Reranker(model, self._relevant_label).score
+    self._check_model(body, ("query", "documents"), "top_n", "return_documents")
+    query, documents = body["query"], body["documents"]
+    if not isinstance(documents, list) or not documents:
+      raise UserError("documents is not a list with at least one text")
+    texts = [d["text"] if _is_document(d) else d for d in documents]
+    top_n = _number(body, "top_n", len(texts), None)
+    places = [f"documents[{index}]" for index in range(len(texts))]
+    if self._gives_vectors:
+      items = [_text(model, query, "query")]
+      items += map(lambda t, where: _text(model, t, where), texts, places)
+    else:
+      items = [
+        model.parse((query, text), where)
+        for text, where in zip(texts, places, strict=True)
+      ]
+
+    def respond(answers):
+      if score:
+        scores = list(map(score, answers))
+      else:
+        vectors = search.unit_vectors(answers)
+        scores = (vectors[1:] @ vectors[0]).tolist()
+      order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_n]
+      results = [{"index": i, "relevance_score": scores[i]} for i in order]
+      if body.get("return_documents"):
+        for result in results:
+          result["document"] = {"text": texts[result["index"]]}
+      return {"model": self._name, "results": results}
+
+    return Call(items, respond, rounds=False)
+
+  def _check_model(self, body, required, *optional):
+    """Raises UserError for a wrong key, or the name of another model."""
+    _check(body, required, "model", "user", *optional)
+    name = body.get("model", self._name)
+    if name != self._name:
+      raise UserError(f"model={name!r} is not served; there is {self._name!r}")
+
+
+def _check(body, required, *optional):
+  """Raises UserError unless a body is an object with the right keys."""
+  if not isinstance(body, dict):
+    raise UserError("the body is not a JSON object")
+  for name in required:
+    if name not in body:
+      raise UserError(f"the body has no {name}; pass it")
+  if unknown := sorted(body.keys() - {*required, *optional}):
+    known = listing([*required, *optional])
+    raise UserError(f"the body has {listing(unknown)}; pass {known}")
+
+
+def _number(body, name, default, most):
+  """The whole number in a body, or the default."""
+  value = body.get(name)
+  if value is None:
+    return default
+  if type(value) is not int or not 1 <= value <= (most or value):
+    limit = f" to {most}" if most else ""
+    raise UserError(f"{name}={value!r} is not a whole number from 1{limit}")
+  return value
+
+
+def _text(model, text, where):
+  """The input of a model of vectors for a text."""
+  if not isinstance(text, str):
+    raise UserError(f"{where} is not a string")
+  return model.parse(text, where)
+
+
+def _is_document(value):
+  return isinstance(value, Mapping) and isinstance(value.get("text"), str)
+
+
+def _similarity(*answers):
+  a, b = search.unit_vectors(answers)
+  return {"similarity": round(float(a @ b), 6)}
+
+
+def _encoded(vector, form):
+  if form == "float":
+    return vector.tolist()
+  return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _count_pieces(model, items):
+  """The number of word pieces that the model reads."""
+  examples = [model.task.example(*item) for item in items]
+  rows = [row for e in examples for row in model.task.rows(e, False)]
+  return sum(int(np.sum(row["input_mask"])) for row in rows)

@@ -1,0 +1,115 @@
+"""report.html of vectors: queries with their hits, pairs with their scores."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert.reports import html
+
+_MAX_ROWS = 30  # Of each table.
+_SHOWN = 200  # Characters of a text.
+
+
+class Query(NamedTuple):
+  """A query, and what was found for it.
+
+  Attributes:
+    text: the query.
+    corpus: all documents.
+    relevant: from the number of a relevant document to its grade.
+    scores, documents: the best documents by their cosine, best first.
+  """
+
+  text: str
+  corpus: Sequence[str]
+  relevant: Mapping[int, float]
+  scores: np.ndarray
+  documents: np.ndarray
+
+  @property
+  def rank(self) -> int | None:
+    """The rank of the first relevant document, from 1; None without one."""
+    ranks = (n for n, d in enumerate(self.documents, 1) if d in self.relevant)
+    return next(ranks, None)
+
+
+class Scored(NamedTuple):
+  """A pair with `text_a`, `text_b` and `score`, and its cosine."""
+
+  pair: Any
+  cosine: float
+
+
+def section(key: str, evaluation: Any) -> str:
+  """The queries with the worst and the best ranks; the worst scores.
+
+  Args:
+    key: unused; the section has no charts.
+    evaluation: has `found`, the Queries, and `scored`, the Scored pairs.
+  """
+  page = ""
+  if evaluation.found:
+    misses = [query for query in evaluation.found if query.rank != 1]
+    misses.sort(key=lambda query: -(query.rank or len(query.corpus) + 1))
+    hits = [query for query in evaluation.found if query.rank == 1]
+    hits.sort(key=lambda query: -query.scores[0])
+    count = len(evaluation.found)
+    for title, queries in (("Misses", misses), ("Hits", hits)):
+      page += _queries(title, queries, count)
+  if evaluation.scored:
+    page += _pairs(evaluation.scored)
+  return page
+
+
+def _queries(title, queries, count):
+  """A table of queries: what should come first, and what does."""
+  rows = []
+  for query in queries[:_MAX_ROWS]:
+    wanted = max(query.relevant, key=query.relevant.get)
+    cells = [query.text, query.corpus[wanted], query.corpus[query.documents[0]]]
+    rank = str(query.rank or f"> {len(query.documents)}")
+    rows.append([html.row_head(rank), *map(_text, cells)])
+  which = "a relevant" if title == "Hits" else "no relevant"
+  text = f"{len(queries):,} of {count:,} queries find {which} document first"
+  names = ["rank", "query", "relevant document", "first document"]
+  return _table(title, text, names, rows, len(queries))
+
+
+def _pairs(scored):
+  """The pairs whose ranks by score and by cosine differ most."""
+  ranks = [
+    np.argsort(np.argsort(column, kind="stable"), kind="stable")
+    for column in ([s.pair.score for s in scored], [s.cosine for s in scored])
+  ]
+  order = np.argsort(-np.abs(ranks[0] - ranks[1]), kind="stable")
+  rows = [
+    [
+      html.number_cell(scored[index].pair.score, 2),
+      html.number_cell(scored[index].cosine, 3),
+      _text(scored[index].pair.text_a),
+      _text(scored[index].pair.text_b),
+    ]
+    for index in order[:_MAX_ROWS]
+  ]
+  text = "Pairs whose ranks by score and by cosine differ most"
+  names = ["#score", "#cosine", "text A", "text B"]
+  return _table("Pairs", text, names, rows, len(scored))
+
+
+def _table(title, text, names, rows, count):
+  if len(rows) < count:
+    text += f"; the table has {len(rows)}"
+  table = html.table(title, names, rows, "found") if rows else ""
+  return f"<h3>{title}</h3><p>{text}.</p>{table}"
+
+
+def _text(text):
+  """A cell with the start of a text."""
+  shown = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+  return f'<td class="text" dir="auto">{html.escape(shown)}</td>'
+
+
+STYLE = """
+.found .text { min-width: 12rem; max-width: 24rem; overflow-wrap: anywhere; }
+"""

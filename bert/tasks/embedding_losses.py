@@ -1,0 +1,161 @@
+"""Losses of vectors of texts, which compare the rows of a batch.
+
+All take vectors of length 1, so that their products are cosines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert.errors import UserError
+from bert.tasks import text_pairs
+
+LOSSES = ("ranking", "cosine", "cosent")
+
+# Added to the logits that a softmax leaves out.
+_EXCLUDED = -1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+  """How vectors are trained.
+
+  Attributes:
+    loss: one of LOSSES.
+    scale: factor of the cosines, for "ranking" and "cosent".
+    both_ways: with "ranking", whether text_b must find text_a, too.
+    dimensions: the loss is the mean over the vectors cut to each of these sizes
+      (Kusupati et al. 2022); none for whole vectors.
+  """
+
+  loss: str = "ranking"
+  scale: float = 20.0
+  both_ways: bool = False
+  dimensions: tuple[int, ...] = ()
+
+
+def check(
+  training: Training, pairs: Sequence[text_pairs.Pair], size: int
+) -> None:
+  """Raises UserError if pairs and vectors do not suit a Training.
+
+  Args:
+    training: the Training.
+    pairs: the training set.
+    size: D, the size of a vector.
+  """
+  wrong = [n for n in training.dimensions if not 0 < n <= size]
+  if wrong:
+    raise UserError(
+      f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
+      f"vectors; pass smaller sizes"
+    )
+  has_scores = pairs[0].score is not None
+  given = f"--loss={training.loss}"
+  if training.loss != "ranking":
+    if not has_scores:
+      raise UserError(
+        f"{given} needs --score_column or --label_column; pass one"
+      )
+    if any(pair.negatives for pair in pairs):
+      raise UserError(f"{given} reads no --negative_column; omit it")
+    if training.loss == "cosine":
+      text_pairs.check_unit_scores(pairs)
+  elif not {pair.score for pair in pairs} <= {None, 0.0, 1.0}:
+    raise UserError(
+      f"{given} reads no scores; pass --loss=cosent, or --label_column"
+    )
+  elif not any(pair.score != 0 for pair in pairs):
+    raise UserError(
+      f"{given} trains on pairs with label 1, and all labels are 0; pass "
+      f"another file"
+    )
+
+
+def compute(
+  training: Training, vectors: tf.Tensor, text_ids: tf.Tensor, scores: tf.Tensor
+) -> tf.Tensor:
+  """The loss of a batch, a scalar.
+
+  Args:
+    training: the Training, whose dimensions are not used.
+    vectors, text_ids: see `ranking`.
+    scores: float [B].
+  """
+  if training.loss == "ranking":
+    return ranking(vectors, text_ids, training.scale, training.both_ways)
+  cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+  if training.loss == "cosine":
+    return cosine(cosines, scores)
+  return cosent(cosines, scores, training.scale)
+
+
+def ranking(
+  vectors: tf.Tensor, text_ids: tf.Tensor, scale: float, both_ways: bool
+) -> tf.Tensor:
+  """In-batch negatives: each text must find its partner among all (scalar).
+
+  The cross-entropy of a softmax over the partners of all rows, and all hard
+  negatives (Henderson et al. 2017, section 4). Candidates that are the partner
+  again, or another partner of the same text, are left out.
+
+  Args:
+    vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
+    text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
+    scale: factor of the cosines.
+    both_ways: whether the partner must find the text, too; the mean counts.
+  """
+  queries, partners = vectors[:, 0], vectors[:, 1]
+  query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
+  negatives = tf.reshape(vectors[:, 2:], [-1, vectors.shape[-1]])
+  negative_ids = tf.reshape(text_ids[:, 2:], [-1])
+  is_own = tf.eye(tf.shape(queries)[0], dtype=tf.bool)
+  same_query, same_partner = (
+    ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
+  )
+  known = (same_query | same_partner) & ~is_own
+  no_negative = partner_ids[:, tf.newaxis] == negative_ids
+  no_negative |= negative_ids == 0
+  loss = _softmax_loss(
+    scale
+    * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
+    tf.concat([known, no_negative], axis=1),
+  )
+  if not both_ways:
+    return loss
+  backward = scale * tf.matmul(partners, queries, transpose_b=True)
+  return (loss + _softmax_loss(backward, known)) / 2.0
+
+
+def _softmax_loss(logits, excluded):
+  """The mean cross-entropy; candidate i is the right one of row i."""
+  logits += tf.where(excluded, _EXCLUDED, 0.0)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=tf.range(tf.shape(logits)[0]), logits=logits
+  )
+  return tf.reduce_mean(losses)
+
+
+def cosine(cosines: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+  """The mean squared difference of cosines and scores, both [B]."""
+  return tf.reduce_mean(tf.square(cosines - scores))
+
+
+def cosent(cosines: tf.Tensor, scores: tf.Tensor, scale: float) -> tf.Tensor:
+  """log(1 + sum exp(scale (c_j - c_i))) over all pairs with score_i > score_j.
+
+  Only the order of the scores matters.
+
+  Args:
+    cosines, scores: float [B].
+    scale: factor of the cosines.
+  """
+  differences = scale * (cosines - cosines[:, tf.newaxis])  # c_j - c_i at i, j.
+  is_wrong_if_positive = scores[:, tf.newaxis] > scores
+  differences = tf.where(is_wrong_if_positive, differences, _EXCLUDED)
+  return tf.reduce_logsumexp(
+    tf.concat([tf.reshape(differences, [-1]), [0.0]], axis=0)
+  )

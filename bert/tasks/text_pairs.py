@@ -1,0 +1,158 @@
+"""Pairs of texts with a close meaning, queries and their documents, in tables.
+
+read_pairs("faq.csv", Columns("question", "answer"))
+read_retrieval("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert.data import tables
+from bert.errors import UserError, shortened
+
+
+class Pair(NamedTuple):
+  """Two texts.
+
+  Attributes:
+    where: its file and line.
+    text_a: a text, or a query.
+    text_b: a text of a close meaning, or the document that answers the query.
+    negatives: texts that look close to `text_a`, and are not.
+    score: how close the texts are; None if all pairs are.
+  """
+
+  where: str
+  text_a: str
+  text_b: str
+  negatives: tuple[str, ...] = ()
+  score: float | None = None
+
+  def after(self, query: str, document: str) -> Pair:
+    """The pair with a prompt before its first text, and one before others."""
+    return self._replace(
+      text_a=query + self.text_a,
+      text_b=document + self.text_b,
+      negatives=tuple(document + text for text in self.negatives),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+  """The columns of a table by name or index, as the flags name them.
+
+  Attributes:
+    text_a_column, text_b_column: the texts.
+    negative_column: names of columns with negatives, separated by commas. In
+      JSON Lines a value may be a list.
+    score_column: a number; or None.
+    label_column: 1 for texts of a close meaning, else 0; or None.
+    header: whether TSV and CSV files have a header.
+  """
+
+  text_a_column: str = "text_a"
+  text_b_column: str = "text_b"
+  negative_column: str | None = None
+  score_column: str | None = None
+  label_column: str | None = None
+  header: bool = True
+
+
+def read_pairs(
+  path: str, columns: Columns, is_scored: bool = True
+) -> list[Pair]:
+  """The pairs of a table.
+
+  Args:
+    path: the file, see `tables.read_table`.
+    columns: its columns.
+    is_scored: whether to read scores, labels and negatives.
+
+  Raises:
+    UserError: the file or a column is missing, a text is empty, or a score is
+      no number, or a label neither 0 nor 1.
+  """
+  table = tables.read_table(path, columns.header)
+
+  def indices(flag, several=False):
+    names = getattr(columns, flag)
+    names = names.split(",") if several and names else [names]
+    return [
+      (table.column_index(name, flag), f"--{flag}={name}")
+      for name in names
+      if name is not None
+    ]
+
+  texts = [*indices("text_a_column"), *indices("text_b_column")]
+  negatives = indices("negative_column", True) if is_scored else []
+  numbers = [*indices("score_column"), *indices("label_column")]
+  found = []
+  for row, line in zip(table.rows, table.lines, strict=True):
+    where = f"{path}:{line}"
+    pair = Pair(
+      where, *(text_of(row[i], f"{where}: {flag}") for i, flag in texts)
+    )
+    if is_scored:
+      pair = pair._replace(
+        negatives=tuple(_negatives(row, negatives, where)),
+        score=score_of(row, numbers, where, columns.label_column is not None),
+      )
+    found.append(pair)
+  return found
+
+
+def text_of(value, cell):
+  """The text in a cell.
+
+  Raises:
+    UserError: it is empty, or no text.
+  """
+  if not isinstance(value, str):
+    shown = "missing" if value is None else shortened(repr(value))
+    raise UserError(f"{cell} is {shown}; pass a text")
+  if not value.strip():
+    raise UserError(f"{cell} is empty; fill it, or remove the row")
+  return value
+
+
+def _negatives(row, indices, where):
+  """Yields the negatives of a row, of which some cells may be empty."""
+  for index, flag in indices:
+    value = row[index]
+    for text in value if isinstance(value, list) else [value]:
+      if text not in (None, ""):
+        yield text_of(text, f"{where}: {flag}")
+
+
+def score_of(row, indices, where, is_label):
+  """The score or label of a row; None without such a column."""
+  for index, flag in indices:
+    value = row[index]
+    try:
+      number = float(value)
+    except (TypeError, ValueError):
+      number = math.nan
+    is_right = number in (0, 1) if is_label else math.isfinite(number)
+    if not is_right:
+      raise UserError(
+        f"{where}: {flag} is {shortened(repr(value))}; pass "
+        f"{'0 or 1' if is_label else 'a number'}"
+      )
+    return number
+  return None
+
+
+def check_unit_scores(pairs: Sequence[Pair]) -> None:
+  """Raises UserError unless the scores are from 0 to 1."""
+  wrong = [p for p in pairs if not 0 <= p.score <= 1]
+  if wrong:
+    largest = max(pair.score for pair in pairs)
+    raise UserError(
+      f"{wrong[0].where}: the score {wrong[0].score:g} is not from 0 to 1, as "
+      f"--loss=cosine needs; divide all scores by {largest:g}, or pass "
+      f"--loss=cosent, which reads only their order"
+    )

@@ -1,0 +1,92 @@
+"""The loss of a student that learns from a teacher (Hinton et al. 2015).
+
+The outputs of the teacher, the soft targets, are features of the rows: those of
+the output `logits` are the feature `teacher/logits`. See `teacher.Teacher`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from bert.layers import MASKED_SCORE
+
+# Prefix of the names of soft targets among the features of a row.
+PREFIX = "teacher/"
+
+# Whether a row has a label, 0 or 1; among its features.
+IS_LABELED = "is_labeled"
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+  """How a student learns from soft targets.
+
+  Attributes:
+    weight: weight of their loss; that of the labels has the rest.
+    temperature: T, by which logits are divided before the softmax.
+  """
+
+  weight: float = 0.5
+  temperature: float = 2.0
+
+  def mix(
+    self, hard: tf.Tensor, soft: tf.Tensor, is_labeled: tf.Tensor
+  ) -> tf.Tensor:
+    """The weighted mean of two losses; the soft one alone without a label.
+
+    Args:
+      hard: the loss of the labels, float [B, ...].
+      soft: that of the soft targets, float [B, ...].
+      is_labeled: 0 or 1, [B].
+    """
+    axes = tuple(range(1, hard.shape.rank))
+    is_labeled = tf.cast(is_labeled, tf.float32)
+    weight = 1.0 - is_labeled * (1.0 - self.weight)
+    for axis in axes:
+      weight = tf.expand_dims(weight, axis)
+    return (1.0 - weight) * hard + weight * soft
+
+
+def divergence(
+  logits: tf.Tensor,
+  targets: tf.Tensor,
+  temperature: float,
+  mask: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """T^2 KL(teacher, student) over the last axis, float [...].
+
+  The factor keeps the size of the gradients, whatever the temperature (Hinton
+  et al. 2015, section 2).
+
+  Args:
+    logits: the student's, float [..., C].
+    targets: the teacher's logits, float [..., C].
+    temperature: T.
+    mask: integer [..., C], 0 for what is no class; None if all are.
+  """
+  if mask is not None:
+    padding = (1.0 - tf.cast(mask, tf.float32)) * MASKED_SCORE
+    logits, targets = logits + padding, targets + padding
+  found = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature)
+  wanted = tf.nn.log_softmax(targets / temperature)
+  terms = tf.exp(wanted) * (wanted - found)
+  return temperature**2 * tf.reduce_sum(terms, axis=-1)
+
+
+def binary_divergence(
+  logits: tf.Tensor, targets: tf.Tensor, temperature: float
+) -> tf.Tensor:
+  """The mean over independent labels of T^2 KL(teacher, student), float [B].
+
+  Args:
+    logits, targets: of student and teacher, float [B, C].
+    temperature: T.
+  """
+  wanted = tf.sigmoid(targets / temperature)
+  cross, own = (
+    tf.nn.sigmoid_cross_entropy_with_logits(wanted, x / temperature)
+    for x in (tf.cast(logits, tf.float32), targets)
+  )
+  return temperature**2 * tf.reduce_mean(cross - own, axis=-1)

@@ -1,0 +1,240 @@
+"""The teacher of a distillation: its outputs are features of the rows.
+
+    teacher = Teacher("teacher_folder", task, unlabeled=[])
+    groups = teacher.rows(examples, "output_dir")
+
+The teacher computes the soft targets of each row once. They are kept in files
+beside the rows, named by a hash of all that they depend on, so that a run that
+continues reads them, and another teacher or other rows get files of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+from bert.data import downloads, files, records
+from bert.data.progress import bar
+from bert.errors import UserError
+from bert.training import model_folder, run_record, start_checks, task_file
+from bert.training.distillation import IS_LABELED, PREFIX
+from bert.training.predictor import Predictor
+from bert.training.task import Task
+
+# Folder of the files in the output folder.
+FOLDER = "teacher_outputs"
+
+# Examples whose soft targets are in one file.
+_CHUNK = 1024
+
+_BATCH_SIZE = 32
+
+
+class Teacher:
+  """A trained model that a student learns from.
+
+  Args:
+    model_dir: the model's folder, or its name; see `downloads.local_path`.
+    task: the student's task. The rows that the teacher reads are those of the
+      student, with the teacher's word pieces.
+    unlabeled: examples without labels, to train on, too.
+    precision: see BertModel.
+
+  Attributes:
+    unlabeled: those examples.
+    hash: identifies the teacher's weights.
+
+  Raises:
+    UserError: the folder has no model of such a task and labels.
+  """
+
+  def __init__(
+    self,
+    model_dir: str,
+    task: Task,
+    unlabeled: Sequence = (),
+    precision: str = "float32",
+  ):
+    self._task, self.unlabeled = task, unlabeled
+    self._precision = precision
+    folder = downloads.local_path(model_dir)
+    if not task.soft_targets():
+      raise UserError(f"--teacher={model_dir}: {task.name} has no soft targets")
+    self._head = _head_of(folder, task)
+    model = self._model = model_folder.find_model(folder)
+    self._head.tokenizer = model.tokenizer
+    self._head.prepare(model)
+    self._check_labels(model_dir)
+    shapes = self._head.head_shapes(model.config)
+    checkpoint = model.checkpoint
+    start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
+    length = task.settings.max_seq_length
+    if length > model.config.max_position_embeddings:
+      raise UserError(
+        f"--max_seq_length={length} is more than the "
+        f"{model.config.max_position_embeddings} positions of "
+        f"--teacher={model_dir}; lower it"
+      )
+    self.hash = run_record.hash_of_weights(checkpoint)
+    self._predictor = None
+
+  def _check_labels(self, model_dir):
+    """Raises UserError unless teacher and student have the same labels."""
+    found, wanted = (
+      f"{', '.join(t.labels)} ({getattr(t.settings, 'kind', t.kind)})"
+      for t in (self._head, self._task)
+    )
+    if found != wanted:
+      raise UserError(
+        f"--teacher={model_dir} has the labels {found}, and the student "
+        f"{wanted}; pass a teacher with the same"
+      )
+
+  def spec(self) -> records.Spec:
+    """The spec of a row for training, with the soft targets."""
+    rows = self._task.feature_spec(True)
+    mask = rows["input_mask"]
+    sizes = dict(zip(mask.cut_axes, mask.shape, strict=True))
+    spec = {IS_LABELED: records.Feature()}
+    for name, axes in self._task.soft_targets().items():
+      shape = tuple(sizes.get(axis, axis) for axis in axes)
+      cut = tuple(axis if isinstance(axis, str) else None for axis in axes)
+      spec[PREFIX + name] = records.Feature(shape, "float32", cut)
+    return {**rows, **spec}
+
+  def rows(
+    self, examples: Sequence, folder: str
+  ) -> Iterator[list[Mapping[str, object]]]:
+    """Yields the rows of each example, labeled or not, with soft targets.
+
+    Args:
+      examples: the labeled examples.
+      folder: folder of the files of soft targets.
+    """
+    folder = os.path.join(folder, FOLDER)
+    files.makedirs(folder)
+    used = set()
+    for is_labeled, part in ((1, examples), (0, self.unlabeled)):
+      own, read = self._groups(part, bool(is_labeled))
+      while group := list(itertools.islice(own, _CHUNK)):
+        theirs = group if read is None else list(itertools.islice(read, _CHUNK))
+        yield from self._with_targets(group, theirs, is_labeled, folder, used)
+    self._predictor = None  # Its memory is free for the training.
+    for name in set(files.listdir(folder)) - used:
+      files.remove(os.path.join(folder, name))
+
+  def _groups(self, examples, is_training):
+    """The rows of each example, and, if they differ, those for the teacher."""
+    own = self._task.features(bar(examples), is_training)
+    student, teacher = (t.tokenizer for t in (self._task, self._head))
+    if _identity(student) == _identity(teacher):
+      return iter(own), None
+    reader = self._task.reading_with(teacher)
+    return iter(own), iter(reader.features(examples, is_training))
+
+  def _with_targets(self, groups, theirs, is_labeled, folder, used):
+    """Yields groups of rows that have soft targets, too."""
+    rows = list(itertools.chain.from_iterable(theirs))
+    counts = [list(map(len, x)) for x in (groups, theirs)]
+    if counts[0] != counts[1]:
+      raise self._other_pieces()
+    targets = self._targets(rows, folder, used)
+    spec = self.spec()
+    index = itertools.count()
+    for group, read in zip(groups, theirs, strict=True):
+      found = []
+      for row, other in zip(group, read, strict=True):
+        if self._has_positions() and _used(row) != _used(other):
+          raise self._other_pieces()
+        number = next(index)
+        soft = {PREFIX + n: values[number] for n, values in targets.items()}
+        found.append(_complete({**row, **soft, IS_LABELED: is_labeled}, spec))
+      yield found
+
+  def _has_positions(self):
+    axes = self._task.soft_targets().values()
+    return any(records.POSITION in names for names in axes)
+
+  def _other_pieces(self):
+    return UserError(
+      "--teacher splits the text into other word pieces than the student; pass "
+      "a teacher with the same vocabulary and casing"
+    )
+
+  def _targets(self, rows, folder, used):
+    """The soft targets of rows, [rows, ...] by name, from a file if there."""
+    digest = hashlib.sha256(self._key().encode())
+    for row in rows:
+      for name in records.SEQUENCES:
+        digest.update(np.asarray(row[name], np.int32).tobytes())
+    name = f"{digest.hexdigest()[:32]}.npz"
+    path = os.path.join(folder, name)
+    used.add(name)
+    if files.exists(path):
+      with np.load(io.BytesIO(files.read_bytes(path))) as found:
+        return dict(found)
+    found = self._compute(rows)
+    content = io.BytesIO()
+    np.savez_compressed(content, **found)
+    files.write_file(path, content.getvalue())
+    return found
+
+  def _key(self):
+    """All that the soft targets depend on, beside the rows."""
+    config = self._model.config.to_dict()
+    shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
+    fields = [self.hash, config, shapes, self._precision]
+    return json.dumps(fields, sort_keys=True, default=repr)
+
+  def _compute(self, rows):
+    if self._predictor is None:
+      logging.info("The teacher, %s, computes", self._model.checkpoint)
+      # Its answers are not wanted, but what they are made of.
+      self._head.output_axes = self._head.soft_targets
+      self._predictor = Predictor(
+        self._model, self._head, _BATCH_SIZE, precision=self._precision
+      )
+    spec, found = self.spec(), {}
+    for name, values in self._predictor(rows).items():
+      shape = spec[PREFIX + name].shape
+      found[name] = np.zeros([len(rows), *shape], np.float32)
+      for target, value in zip(found[name], values, strict=True):
+        target[tuple(map(slice, value.shape))] = value
+    return found
+
+
+def _head_of(folder, task):
+  """The teacher's task, with the settings that it was trained with."""
+  settings = task_file.load(type(task), folder)
+  length = task.settings.max_seq_length
+  settings = dataclasses.replace(settings, max_seq_length=length)
+  return type(task)(settings)
+
+
+def _identity(tokenizer):
+  """What tells tokenizers apart."""
+  pieces = getattr(tokenizer, "vocab", None)
+  return pieces and (list(pieces), tokenizer.basic_tokenizer.do_lower_case)
+
+
+def _used(row):
+  """Number of positions that a row uses."""
+  return int(np.sum(row["input_mask"]))
+
+
+def _complete(row, spec):
+  """The features of a row; zeros for labels that are not known."""
+  return {
+    name: np.zeros(feature.shape, feature.dtype)
+    if row.get(name) is None
+    else row[name]
+    for name, feature in spec.items()
+  }

@@ -1,0 +1,210 @@
+"""run_embeddings.py from the shell, on the sample questions."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scripts
+import tiny_task
+
+import bert
+from bert.tasks import text_pairs
+from bert.training import checkpoints
+
+DATA = scripts.ROOT / "sample_data" / "embeddings"
+COLUMNS = ["--text_a_column=question", "--text_b_column=answer"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
+def flags(files, out, **changes):
+  data = {f"{split}_file": DATA / f"{split}.csv" for split in ("train", "dev")}
+  changes = {"task_name": None, "data_dir": None, **data, **changes}
+  return tiny_task.flags(files, out, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+  """The folder of a training in two sizes, with prompts and a test set."""
+  folder = tmp_path_factory.mktemp("trained")
+  with open(DATA / "dev.csv", encoding="utf-8") as reader:
+    rows = list(csv.DictReader(reader))[:7]
+  test = folder / "test.jsonl"
+  tiny_task.write_lines(test, map(json.dumps, rows))
+  out = folder / "out"
+  scripts.fork(
+    "run_embeddings.py",
+    *flags(files, out, test_file=test, keep_best="ndcg_at_10"),
+    *COLUMNS,
+    *("--do_train", "--do_eval", "--do_predict", "--dimensions=32,8"),
+    *("--query_prompt=the ", "--gradient_accumulation_steps=2"),
+    "--pooling=max",
+  )
+  return out, rows
+
+
+def read_results(out):
+  lines = (out / "eval_results.txt").read_text().splitlines()
+  return {name: float(value) for name, value in (x.split(" = ") for x in lines)}
+
+
+def test_the_trained_model_gives_the_vectors(trained):
+  """With the pooling and the prompt of the training."""
+  out, rows = trained
+  model = bert.load(out)
+  assert model.task.settings.pooling == "max"
+  assert model.task.settings.prompts == (("query", "the "),)
+  lines = (out / "test_predictions.jsonl").read_text().splitlines()
+  for row, line in zip(rows, map(json.loads, lines), strict=True):
+    first, second = model(
+      [{"text": row["question"], "prompt": "query"}, {"text": row["answer"]}]
+    )
+    assert line["text_a"] == "the " + row["question"]
+    cosine = first["vector"] @ second["vector"]
+    assert line["similarity"] == pytest.approx(cosine, abs=1e-5)
+
+
+def test_the_metrics_are_those_of_the_vectors(trained):
+  """MRR by NumPy, of whole vectors and of the first eight numbers."""
+  out, _ = trained
+  model = bert.load(out)
+  pairs = text_pairs.read_pairs(
+    str(DATA / "dev.csv"), text_pairs.Columns("question", "answer")
+  )
+  questions = model(
+    [{"text": pair.text_a, "prompt": "query"} for pair in pairs]
+  )
+  answers = model([pair.text_b for pair in pairs])
+  found = read_results(out)
+  for size, suffix in ((32, ""), (8, "_dim_8")):
+    first, second = (
+      np.stack([a["vector"][:size] for a in part])
+      for part in (questions, answers)
+    )
+    first /= np.linalg.norm(first, axis=1, keepdims=True)
+    second /= np.linalg.norm(second, axis=1, keepdims=True)
+    scores = first @ second.T
+    own = np.diag(scores)[:, np.newaxis]
+    ranks = 1 + np.sum(scores > own, axis=1)
+    mrr = np.mean(np.where(ranks <= 10, 1 / ranks, 0))
+    assert found[f"eval_mrr_at_10{suffix}"] == pytest.approx(mrr, abs=1e-6)
+  page = (out / "report.html").read_text()
+  assert "of 20 queries find no relevant document first" in page
+
+
+def test_a_resumed_training_is_as_one_never_killed(files, tmp_path):
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  command = [*COLUMNS, "--do_train"]
+  scripts.fork("run_embeddings.py", *flags(files, whole), *command)
+  scripts.kill_when(
+    killed / "model.ckpt-6.index",
+    "run_embeddings.py",
+    *flags(files, killed),
+    *command,
+  )
+  scripts.fork("run_embeddings.py", *flags(files, killed), *command)
+  first, second = (
+    checkpoints.Checkpoint(str(folder / "bert_model.ckpt"))
+    for folder in (whole, killed)
+  )
+  for name in first.shapes:
+    np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_labels_and_scores(files, tmp_path):
+  """MRPC's labels; its labels as scores; a model that is not trained."""
+  data = {split: files / "data" / f"{split}.tsv" for split in ("train", "dev")}
+  columns = ["--text_a_column=#1 String", "--text_b_column=#2 String"]
+  changes = {f"{split}_file": path for split, path in data.items()}
+  changes["num_train_epochs"] = 1
+  out = tmp_path / "labels"
+  _, log = scripts.fork(
+    "run_embeddings.py",
+    *flags(files, out, **changes),
+    *columns,
+    *("--label_column=Quality", "--do_train", "--do_eval"),
+    "--loss=cosent",
+  )
+  assert "Training on 40 pairs with 0 hard negatives" in log
+  assert "eval_mrr_at_10" in read_results(out)
+  scored = tmp_path / "scored.tsv"
+  lines = data["dev"].read_text().splitlines()
+  lines = [f"{i}{line[1:]}" for i, line in enumerate(lines[1:6], 1)]
+  tiny_task.write_lines(
+    scored, [data["dev"].read_text().split("\n")[0], *lines]
+  )
+  out = tmp_path / "scores"
+  scripts.fork(
+    "run_embeddings.py",
+    *flags(files, out, train_file=None, dev_file=scored),
+    *columns,
+    *("--score_column=Quality", "--do_eval"),
+  )
+  assert set(read_results(out)) == {"eval_spearman", "global_step"}
+
+
+def test_a_folder_of_sentence_transformers_goes_on(goldens, tmp_path):
+  """Its pooling, length and prompts stay; hard negatives and a corpus."""
+  folder = goldens / "variants" / "st-cls-prompts" / "folder"
+  model = shutil.copytree(folder, tmp_path / "model")
+  rows = [
+    {"text_a": f"Who wrote {n}?", "text_b": f"{n} did.", "no": ["No.", "Yes."]}
+    for n in range(8)
+  ]
+  tiny_task.write_lines(tmp_path / "train.jsonl", map(json.dumps, rows))
+  for name, row in (
+    ("queries", {"_id": "q", "text": "Who wrote 3?"}),
+    ("corpus", {"_id": "d", "text": "3 did."}),
+    ("qrels", {"query-id": "q", "corpus-id": "d", "score": 1}),
+  ):
+    tiny_task.write_lines(tmp_path / f"{name}.jsonl", [json.dumps(row)])
+  out = tmp_path / "out"
+  scripts.fork(
+    "run_embeddings.py",
+    *("--do_train", "--do_eval", f"--output_dir={out}"),
+    f"--init_checkpoint={model}",
+    f"--train_file={tmp_path / 'train.jsonl'}",
+    *("--negative_column=no", "--train_batch_size=4", "--both_directions"),
+    *(
+      f"--{n}_file={tmp_path / n}.jsonl" for n in ("queries", "corpus", "qrels")
+    ),
+  )
+  assert read_results(out)["eval_recall_at_1"] == 1.0
+  settings = bert.load(out).task.settings
+  assert settings.pooling == "cls"
+  assert not settings.normalize
+  assert dict(settings.prompts) == {"query": "query: ", "document": "passage: "}
+
+
+@pytest.mark.parametrize(
+  ("changes", "wanted"),
+  [
+    (["--text_a_column=q"], "--text_a_column=q: "),
+    (["--dimensions=64"], "--dimensions: 64 is not from 1 to 32"),
+    (["--dimensions=a,b"], "--dimensions=a,b is not a list of whole numbers"),
+    (["--loss=cosine"], "--loss=cosine needs --score_column"),
+    (["--qrels_file=x"], "--queries_file is required"),
+    (
+      ["--qrels_file=x", "--queries_file=y", "--corpus_file=z"],
+      "--dev_file and --qrels_file cannot both be given",
+    ),
+    (["--score_column=a", "--label_column=b"], "cannot both be given"),
+  ],
+)
+def test_wrong_flags_write_nothing(files, tmp_path, changes, wanted):
+  out = tmp_path / "out"
+  _, error = scripts.fork(
+    "run_embeddings.py",
+    *flags(files, out),
+    *COLUMNS,
+    *("--do_train", "--do_eval", *changes),
+    status=2,
+  )
+  assert wanted in error
+  assert "Traceback" not in error
+  assert not out.exists()

@@ -1,0 +1,164 @@
+"""Scripts as functions: the work, the results and the errors of a command."""
+
+import importlib
+import inspect
+import json
+import re
+
+import pytest
+import scripts
+import tiny_task
+from absl import flags as absl_flags
+from source_modules import ALIASES, MODULES
+
+import bert
+import create_pretraining_data
+import extract_features
+import run_classifier
+from bert.errors import UserError
+
+SCRIPTS = sorted(
+  name.removeprefix("bert.commands.")
+  for name, (folder, _) in MODULES.items()
+  if name.startswith("bert.commands.")
+  or (folder == "scripts" and name in ALIASES)
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """A folder with data/, and model/ as an unzipped release has it."""
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
+def values_of(files, out, **changes):
+  """Arguments of `run` for a small MRPC."""
+  return {
+    "task_name": "MRPC",
+    "data_dir": files / "data",
+    "init_checkpoint": files / "model",
+    "max_seq_length": 48,
+    "train_batch_size": 8,
+    "learning_rate": 1e-3,
+    "num_train_epochs": 1,
+    "output_dir": out,
+    **tiny_task.HEAD_ONLY,
+    **changes,
+  }
+
+
+def results_in(folder):
+  """What a folder's eval_results.txt says."""
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  return {name: float(v) for name, v in (line.split(" = ") for line in lines)}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_flag_is_defined_once_and_accepted(script):
+  module = getattr(bert, script, None)
+  module = module or importlib.import_module(f"bert.{script}")
+  names = [*inspect.signature(module.run).parameters]
+  shown, _ = scripts.fork(f"{script}.py", "--help", status=1)
+  listed = re.findall(r"^  --(?:\[no\])?(\w+):", shown, re.M)
+  assert sorted(names) == sorted(listed)
+  # None is the default, and each script requires something.
+  with pytest.raises(UserError) as error:
+    module.run(**dict.fromkeys(names))
+  assert "there is no flag" not in str(error.value)
+
+
+def test_two_runs_in_one_process(files, tmp_path):
+  found = {}
+  for seed in (1, 2):
+    out = tmp_path / str(seed)
+    values = values_of(files, out, seed=seed, do_train=True, do_eval=True)
+    found[seed] = run_classifier.run(**values)
+    assert found[seed] == pytest.approx(results_in(out))
+  assert found[1] != found[2]
+  # The first model again, by flags of its own.
+  again = run_classifier.run(
+    task_name=["MRPC"],
+    data_dir=files / "data",
+    output_dir=tmp_path / "1",
+    do_eval="true",
+  )
+  assert again == pytest.approx(found[1])
+  assert "task_name" not in absl_flags.FLAGS
+
+
+def test_a_function_does_what_the_command_does(files, tmp_path):
+  values = values_of(files, tmp_path / "shell", do_train=True, do_eval=True)
+  command = [f"--{name}={value}" for name, value in values.items()]
+  scripts.fork("run_classifier.py", *command)
+  found = run_classifier.run(**{**values, "output_dir": tmp_path / "python"})
+  assert found == pytest.approx(results_in(tmp_path / "shell"), rel=1e-5)
+  recorded = [
+    json.loads((tmp_path / name / "flags.json").read_text())["flags"]
+    for name in ("shell", "python")
+  ]
+  for record in recorded:
+    record.pop("output_dir")
+  assert recorded[0] == recorded[1]
+
+
+def test_several_runs_are_a_list(files, tmp_path):
+  values = values_of(files, tmp_path, do_train=True, do_eval=True, num_seeds=2)
+  found = run_classifier.run(**values)
+  assert [(run.pop("task"), run.pop("seed")) for run in found] == [
+    ("MRPC", 1),
+    ("MRPC", 2),
+  ]
+  for seed, run in enumerate(found, 1):
+    assert run == pytest.approx(results_in(tmp_path / f"seed-{seed}"))
+
+
+@pytest.mark.parametrize(
+  ("script", "values"),
+  [
+    ("run_classifier", {"learning_rat": 1}),
+    ("run_classifier", {"learning_rate": "fast"}),
+    ("run_classifier", {"learning_rate": 0}),
+    ("run_classifier", {"do_train": "perhaps"}),
+    ("run_classifier", {"precision": "float8"}),
+    ("run_classifier", {"seed": 1.5}),
+    ("run_classifier", {"task_name": "MRPC"}),
+    ("run_ner", {"output_dir": "~/x", "do_train": True}),
+    ("run_squad", {"output_dir": "x"}),
+    ("run_multiple_choice", {"output_dir": "x", "do_train": True}),
+    ("run_pretraining", {"output_dir": "x", "do_eval": True}),
+    ("extract_features", {"input_file": "nowhere", "output_file": "-"}),
+    ("create_pretraining_data", {"input_file": "nowhere"}),
+    ("convert_checkpoint", {"to": "tensorflow"}),
+    ("serve", {"model_dir": "x", "host": ""}),
+  ],
+)
+def test_an_error_is_the_line_of_the_command(script, values):
+  module = importlib.import_module(
+    script if script in ALIASES else f"bert.commands.{script}"
+  )
+  with pytest.raises(UserError) as error:
+    module.run(**values)
+  command = [f"--{name}={value}" for name, value in values.items()]
+  _, log = scripts.fork(f"{script}.py", *command, status=2)
+  assert log.splitlines()[-1] == f"error: {error.value}"
+
+
+def test_results_of_scripts_that_do_not_train(tmp_path, goldens):
+  counts = create_pretraining_data.run(
+    input_file=goldens / "corpus.txt",
+    output_file=tmp_path / "out.tfrecord",
+    vocab_file=goldens / "vocab.txt",
+    dupe_factor=1,
+    num_workers=1,
+  )
+  assert counts["instances"] > 0
+  found = extract_features.run(
+    input_file=goldens / "extract_input.txt",
+    output_file=tmp_path / "out.jsonl",
+    vocab_file=goldens / "vocab.txt",
+    bert_config_file=goldens / "model/bert_config.json",
+    init_checkpoint=goldens / "model/bert_model.ckpt",
+    max_seq_length=16,
+  )
+  lines = (goldens / "extract_input.txt").read_text().splitlines()
+  assert found == {"lines": len(lines)}

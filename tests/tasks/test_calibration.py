@@ -1,0 +1,178 @@
+"""Temperatures: SciPy's optimum, in everything that uses a model."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.optimize
+import scipy.special
+import scripts
+import tiny_task
+
+import bert
+from bert.errors import UserError
+from bert.export import huggingface, onnx_model
+from bert.tasks import calibration
+from bert.tasks.labels import Multilabel
+from bert.training import task_file
+
+RNG = np.random.default_rng(3)
+LOGITS = RNG.normal(size=[200, 3]) * 4
+
+
+def _optimum(loss):
+  found = scipy.optimize.minimize_scalar(
+    loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-9}
+  )
+  return found.x
+
+
+def test_the_temperature_is_scipys():
+  label_ids = np.where(RNG.random(200) < 0.6, LOGITS.argmax(1), 2)
+
+  def loss(temperature):
+    logs = scipy.special.log_softmax(LOGITS / temperature, axis=1)
+    return -logs[np.arange(200), label_ids].mean()
+
+  (found,) = calibration.fit_temperatures(LOGITS, label_ids)
+  assert found == pytest.approx(_optimum(loss), rel=1e-4)
+
+
+def test_each_of_several_labels_has_its_own():
+  labels = (RNG.random([200, 3]) < scipy.special.expit(LOGITS / [2, 5, 9])) * 1
+  labels[:, 2] = 0  # Without a row that has it, nothing is known.
+  found = calibration.fit_temperatures(LOGITS, labels)
+  for index in (0, 1):
+    x, y = LOGITS[:, index], labels[:, index]
+
+    def loss(temperature, x=x, y=y):
+      p = scipy.special.log_expit([x / temperature, -x / temperature])
+      return -(y * p[0] + (1 - y) * p[1]).mean()
+
+    assert found[index] == pytest.approx(_optimum(loss), rel=1e-4)
+  assert found[2] == 1
+
+
+def test_without_an_error_the_temperature_is_bounded():
+  (found,) = calibration.fit_temperatures(LOGITS, LOGITS.argmax(1))
+  assert found == pytest.approx(0.05)
+  (found,) = calibration.fit_temperatures(LOGITS, LOGITS.argmin(1))
+  assert found == pytest.approx(20)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, goldens):
+  """The folder of a calibrated training, and its temperature."""
+  files = tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+  out = files / "out"
+  command = tiny_task.flags(files, out, num_train_epochs=4, calibrate=True)
+  scripts.fork("run_classifier.py", *command, "--do_train", "--do_eval")
+  fields = json.loads((out / "task.json").read_text())
+  (temperature,) = fields["temperatures"]
+  assert 0.05 < temperature != 1
+  return files, out, temperature
+
+
+INPUTS = [("the city", "he ate"), ("Jim", "Henson made puppets")]
+
+
+def test_the_model_answers_calibrated(trained):
+  _, out, temperature = trained
+  calibrated, raw = bert.load(out), bert.load(out, temperatures=())
+  for a, b in zip(raw(INPUTS), calibrated(INPUTS), strict=True):
+    assert a["label"] == b["label"]
+    logits = np.log(a["probabilities"])
+    expected = scipy.special.softmax(logits / temperature)
+    np.testing.assert_allclose(b["probabilities"], expected, rtol=1e-4)
+
+
+def test_the_temperature_is_the_best_for_the_development_set(trained):
+  files, out, temperature = trained
+  lines = (files / "data" / "dev.tsv").read_text().splitlines()[1:]
+  rows = [line.split("\t") for line in lines]
+  raw = bert.load(out, temperatures=())
+  answers = raw([(row[3], row[4]) for row in rows])
+  logs = np.log([answer["probabilities"] for answer in answers])
+  labels = [int(row[0]) for row in rows]
+
+  def loss(value):
+    scaled = scipy.special.log_softmax(logs / value, axis=1)
+    return -scaled[np.arange(len(rows)), labels].mean()
+
+  assert temperature == pytest.approx(_optimum(loss), rel=1e-2)
+  results = json.loads((out / "eval_results.json").read_text())["results"]
+  assert results["eval_loss"] == pytest.approx(loss(temperature), rel=1e-3)
+  page = (out / "report.html").read_text()
+  assert "Before the calibration, it was" in page
+
+
+def test_other_formats_are_calibrated(trained, tmp_path):
+  _, out, _ = trained
+  model = bert.load(out)
+  wanted = model(INPUTS[:1])[0]["probabilities"]
+  onnx_model.write_onnx(str(out), str(tmp_path / "model.onnx"), "none")
+  session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+  (row,) = model.task.rows(model.task.example(*INPUTS[0]), False)
+  names = ("input_ids", "input_mask", "segment_ids")
+  batch = {name: np.array([row[name]], np.int64) for name in names}
+  (found,) = session.run(["probabilities"], batch)[0]
+  np.testing.assert_allclose(found, wanted, atol=1e-5)
+  # Programs that do not know task.json compute the same.
+  huggingface.to_huggingface(str(out), str(tmp_path / "there"))
+  (tmp_path / "there" / "task.json").write_text('{"is_pair": true}')
+  found = bert.load(tmp_path / "there")(INPUTS[:1])[0]["probabilities"]
+  np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_trained_model_can_be_calibrated_later(trained, tmp_path):
+  files, out, temperature = trained
+  path = out / "task.json"
+  before = path.read_text()
+  fields = json.loads(before)
+  path.write_text(json.dumps({**fields, "temperatures": []}))
+  command = tiny_task.flags(files, out, calibrate=True)
+  scripts.fork("run_classifier.py", *command, "--do_eval")
+  (found,) = json.loads(path.read_text())["temperatures"]
+  assert found == pytest.approx(temperature, rel=1e-5)
+  # Again, the calibrated outputs are no reason for another one.
+  scripts.fork("run_classifier.py", *command, "--do_eval")
+  (found,) = json.loads(path.read_text())["temperatures"]
+  assert found == pytest.approx(temperature, rel=1e-5)
+
+
+def test_what_cannot_be_calibrated(trained, tmp_path):
+  files, _, _ = trained
+  table = tmp_path / "numbers.tsv"
+  tiny_task.write_lines(
+    table, ["text\tlabel", *(f"a {i}\t{i}" for i in range(9))]
+  )
+  numbers = ["--task_name=custom", "--regression", f"--train_file={table}"]
+  for more, message in (
+    (["--do_eval"], "--calibrate: there is no"),
+    ([*numbers, "--do_train", "--do_eval"], "custom has no labels"),
+  ):
+    command = tiny_task.flags(files, tmp_path / "out", calibrate=True)
+    _, log = scripts.fork("run_classifier.py", *command, *more, status=2)
+    assert message in log
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_temperatures_are_refused(trained, tmp_path):
+  _, out, _ = trained
+  fields = json.loads((out / "task.json").read_text())
+  for value in ([0.0], [-1.0]):
+    (tmp_path / "task.json").write_text(
+      json.dumps({**fields, "temperatures": value})
+    )
+    cls = bert.load(out).task
+    with pytest.raises(UserError, match="not positive"):
+      task_file.load(type(cls), str(tmp_path))
+
+
+def test_labels_do_not_change():
+  logits = RNG.normal(size=[100, 3])
+  kind = Multilabel(["a", "b", "c"])
+  before = kind.predictions(kind.probabilities(logits))
+  after = kind.predictions(kind.probabilities(logits / [0.2, 3.0, 9.0]))
+  np.testing.assert_array_equal(before, after)

@@ -1,0 +1,245 @@
+"""Folders of sentence-transformers: their vectors, in and out."""
+
+import json
+import shutil
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+import bert
+import scripts
+from bert.data import records
+from bert.errors import UserError
+from bert.export import huggingface, lite, onnx_model, task_graph
+from bert.training import sentence_folder, task_file
+
+NAMES = ("st-mean-normalized", "st-cls-prompts")
+
+
+@pytest.fixture
+def folders(goldens):
+  return {name: goldens / "variants" / name for name in NAMES}
+
+
+@pytest.fixture
+def copy(folders, tmp_path):
+  """A copy of the first folder, to be changed."""
+  return shutil.copytree(folders[NAMES[0]] / "folder", tmp_path / "copy")
+
+
+def texts_of(folder):
+  return json.loads((folder / "texts.json").read_text())
+
+
+def vectors(answers):
+  return np.stack([answer["vector"] for answer in answers])
+
+
+def edit(path, **changes):
+  fields = json.loads(path.read_text())
+  path.write_text(json.dumps({**fields, **changes}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_vectors_are_theirs(folders, name, tmp_path):
+  """Read, converted to a release and back, and exported."""
+  folder, texts = folders[name], texts_of(folders[name])
+  wanted = dict(np.load(folder / "outputs.npz"))
+  release, back = str(tmp_path / "release"), str(tmp_path / "back")
+  huggingface.to_tensorflow(str(folder / "folder"), release)
+  huggingface.to_huggingface(release, back)
+  (tmp_path / "back" / task_file.NAME).unlink()
+  for path in (str(folder / "folder"), release, back):
+    model = bert.load(path)
+    assert model.kind == "vectors"
+    found = vectors(model(texts))
+    np.testing.assert_allclose(found, wanted["vectors"], rtol=0, atol=1e-5)
+    if "query" in wanted:
+      inputs = [{"text": text, "prompt": "query"} for text in texts]
+      np.testing.assert_allclose(
+        vectors(model(inputs)), wanted["query"], rtol=0, atol=1e-5
+      )
+      by_default = bert.load(path, prompt="query")
+      np.testing.assert_array_equal(
+        vectors(by_default(texts)), vectors(model(inputs))
+      )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("pooling", [None, "max", "mean_sqrt_len"])
+def test_exports_have_the_vectors(folders, name, pooling, tmp_path):
+  """ONNX, a SavedModel and LiteRT; the other poolings by task.json."""
+  texts = texts_of(folders[name])
+  folder = str(tmp_path / "model")
+  huggingface.to_tensorflow(str(folders[name] / "folder"), folder)
+  wanted = dict(np.load(folders[name] / "outputs.npz"))["vectors"]
+  if pooling:
+    edit(tmp_path / "model" / task_file.NAME, pooling=pooling)
+  model = bert.load(folder)
+  if pooling:
+    wanted = vectors(model(texts))
+  content = onnx_model.task_graph(folder).to_bytes()
+  session = onnxruntime.InferenceSession(
+    content, providers=["CPUExecutionProvider"]
+  )
+  graph = task_graph.make_graph(model, reads_text=True)
+  found = graph(tf.constant(texts))["vector"]
+  np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+  examples = [model.task.example(text) for text in texts]
+  for example, vector in zip(examples, wanted, strict=True):
+    row = {n: np.array([example.rows[0][n]]) for n in records.SEQUENCES}
+    (found,) = session.run(["vectors"], row)
+    np.testing.assert_allclose(found[0], vector, rtol=0, atol=1e-5)
+  if pooling:
+    return
+  interpreters = pytest.importorskip("ai_edge_litert.interpreter")
+  lite.write_lite(graph, str(tmp_path / "m.tflite"), graph.seq_length, "none")
+  run = interpreters.Interpreter(str(tmp_path / "m.tflite"))
+  row = dict.fromkeys(records.SEQUENCES)
+  for name_of_row in row:
+    row[name_of_row] = np.zeros([1, graph.seq_length], np.int32)
+    values = examples[0].rows[0][name_of_row]
+    row[name_of_row][0, : len(values)] = values
+  (found,) = run.get_signature_runner()(**row).values()
+  np.testing.assert_allclose(found[0], wanted[0], rtol=0, atol=1e-4)
+
+
+def test_texts_without_tokens_have_zeros_in_onnx(folders, tmp_path):
+  """Padding rows, whatever the pooling."""
+  folder = tmp_path / "model"
+  huggingface.to_tensorflow(str(folders[NAMES[0]] / "folder"), str(folder))
+  zeros = {n: np.zeros([1, 4], np.int64) for n in records.SEQUENCES}
+  for pooling in ("mean", "max", "mean_sqrt_len"):
+    edit(folder / task_file.NAME, pooling=pooling)
+    session = onnxruntime.InferenceSession(
+      onnx_model.task_graph(str(folder)).to_bytes(),
+      providers=["CPUExecutionProvider"],
+    )
+    (found,) = session.run(["vectors"], zeros)
+    np.testing.assert_array_equal(found, np.zeros([1, 32]))
+
+
+def test_scripts_follow_the_folder(folders, tmp_path):
+  """extract_features.py, unless flags say otherwise; export_model.py."""
+  folder = folders[NAMES[1]]
+  texts = ["Who wrote it?", "a  b c"]
+  (tmp_path / "in.txt").write_text("\n".join(texts))
+  for prompt, flags in (("", []), ("query", ["--prompt=query"])):
+    output = tmp_path / f"out{prompt}.npz"
+    scripts.fork(
+      "extract_features.py",
+      f"--init_checkpoint={folder / 'folder'}",
+      f"--input_file={tmp_path / 'in.txt'}",
+      f"--output_file={output}",
+      *flags,
+    )
+    golden = dict(np.load(folder / "outputs.npz"))[prompt or "vectors"]
+    found = np.load(output)["vectors"]
+    np.testing.assert_allclose(found[0], golden[1], rtol=0, atol=1e-5)
+  scripts.fork(
+    "export_model.py",
+    f"--model_dir={folder / 'folder'}",
+    f"--output_dir={tmp_path / 'onnx'}",
+    "--format=onnx",
+  )
+  kind, fields = task_file.read(str(tmp_path / "onnx"))
+  assert kind == "vectors"
+  assert fields["pooling"] == "cls"
+  assert fields["prompts"] == [["document", "passage: "], ["query", "query: "]]
+
+
+def test_token_vectors_of_a_normalized_model(copy):
+  """A pooling of the caller's replaces that of the folder."""
+  found = bert.load(copy, pooling="none")("Who wrote it?")
+  assert found["vectors"].shape == (len(found["tokens"]), 1, 32)
+
+
+def test_older_names(copy, folders):
+  """Those of sentence-transformers before version 5."""
+  pooling = copy / "1_Pooling" / "config.json"
+  for name, wanted in (
+    ("cls_token", "cls"),
+    ("max_tokens", "max"),
+    ("mean_tokens", "mean"),
+    ("mean_sqrt_len_tokens", "mean_sqrt_len"),
+  ):
+    fields = {f"pooling_mode_{n}_tokens": False for n in ("mean", "lasttoken")}
+    fields |= {"word_embedding_dimension": 32, f"pooling_mode_{name}": True}
+    pooling.write_text(json.dumps(fields))
+    assert sentence_folder.read(str(copy))["pooling"] == wanted
+  (copy / "sentence_bert_config.json").write_text(
+    '{"max_seq_length": 12, "do_lower_case": false}'
+  )
+  assert sentence_folder.read(str(copy))["max_seq_length"] == 12
+  (copy / "sentence_bert_config.json").unlink()
+  edit(copy / "tokenizer_config.json", model_max_length=10**30)
+  (copy / "config_sentence_transformers.json").unlink()
+  assert sentence_folder.read(str(copy)) == {
+    "pooling": "mean_sqrt_len",
+    "normalize": True,
+    "max_seq_length": 64,  # The positions of the model.
+    "prompts": (),
+    "prompt": "",
+  }
+
+
+def _add_dense(copy):
+  modules = json.loads((copy / "modules.json").read_text())
+  dense = {"type": "sentence_transformers.models.Dense", "path": "2_Dense"}
+  (copy / "modules.json").write_text(json.dumps([*modules, dense]))
+
+
+@pytest.mark.parametrize(
+  ("change", "wanted"),
+  [
+    (_add_dense, "modules.json has the parts .*'Dense'; only a Transformer"),
+    (
+      lambda copy: edit(
+        copy / "1_Pooling/config.json", pooling_mode="lasttoken"
+      ),
+      'Pooling/config.json: the pooling "lasttoken" is not supported; pass a',
+    ),
+    (
+      lambda copy: edit(
+        copy / "1_Pooling/config.json", pooling_mode=["mean", "max"]
+      ),
+      "the pooling .* is not supported",
+    ),
+    (
+      lambda copy: shutil.rmtree(copy / "1_Pooling"),
+      "config.json is missing; copy the whole folder",
+    ),
+    (
+      lambda copy: (copy / "modules.json").write_text("[{}]"),
+      "modules.json is damaged",
+    ),
+    (
+      lambda copy: edit(
+        copy / "config_sentence_transformers.json", default_prompt_name="x"
+      ),
+      "config_sentence_transformers.json is damaged .*no prompt 'x'",
+    ),
+  ],
+)
+def test_other_parts_are_an_error(copy, change, wanted):
+  change(copy)
+  with pytest.raises(UserError, match=wanted):
+    bert.load(copy)
+
+
+def test_a_prompt_that_the_model_lacks(folders):
+  with pytest.raises(UserError, match="prompt='x' is not one of 'document',"):
+    bert.load(folders[NAMES[1]] / "folder", prompt="x")
+
+
+def test_vectors_that_theirs_do_not_have(folders, tmp_path):
+  folder, output = tmp_path / "model", tmp_path / "out"
+  huggingface.to_tensorflow(str(folders[NAMES[0]] / "folder"), str(folder))
+  edit(folder / task_file.NAME, exclude_special=True)
+  with pytest.raises(UserError, match="exclude_special=True of task"):
+    huggingface.to_huggingface(str(folder), str(output))
+  assert not output.exists()
+  with pytest.raises(UserError, match="which ONNX files cannot have"):
+    onnx_model.task_graph(str(folder))

@@ -1,0 +1,216 @@
+"""A loss over a batch is the same in groups, in parts, and on two devices."""
+
+import json
+
+import numpy as np
+import pytest
+import scripts
+import tensorflow as tf
+
+import optimization
+from bert import layers, variables
+from bert.data import records
+from bert.training import batch_gradients
+
+ROWS, TEXTS, LENGTH, WORDS, SIZE = 16, 3, 7, 11, 5
+
+
+def make_features(seed=0):
+  """Texts of all lengths; one in six rows lacks the last."""
+  rng = np.random.default_rng(seed)
+  sizes = rng.integers(1, LENGTH + 1, [ROWS, TEXTS])
+  sizes[::6, -1] = 0
+  mask = np.arange(LENGTH) < sizes[..., np.newaxis]
+  ids = rng.integers(1, WORDS, [ROWS, TEXTS, LENGTH]) * mask
+  values = (ids, mask, np.zeros_like(ids))
+  features = {
+    name: tf.constant(value, tf.int32)
+    for name, value in zip(records.SEQUENCES, values, strict=True)
+  }
+  return features | {"weights": tf.constant(rng.random(ROWS), tf.float32)}
+
+
+def encode(features, dropout=0.0):
+  """The mean of what a text's words are in a table, times a kernel."""
+  table = variables.get_variable("table", [WORDS, SIZE], _initial)
+  kernel = variables.get_variable("kernel", [SIZE, SIZE], _initial)
+  words = tf.gather(table, features["input_ids"])
+  mask = tf.cast(features["input_mask"], tf.float32)[..., tf.newaxis]
+  words = layers.dropout(words, dropout)
+  found = tf.reduce_sum(words * mask, axis=1)
+  return tf.tanh(tf.matmul(found, kernel)) / (1.0 + tf.reduce_sum(mask, 1))
+
+
+def _initial(shape, dtype):
+  count = int(np.prod(shape))
+  return tf.constant(np.sin(np.arange(count)).reshape(shape), dtype)
+
+
+def batch_loss(vectors, features):
+  """Every text is compared with the texts of all rows."""
+  flat = tf.reshape(vectors, [-1, vectors.shape[-1]])
+  products = tf.matmul(vectors[:, 0], flat, transpose_b=True)
+  losses = tf.reduce_logsumexp(5.0 * products, axis=1) * features["weights"]
+  return tf.reduce_mean(losses)
+
+
+def update_in(count):
+  return optimization.Optimization(
+    1e-2, 10, 0, gradient_accumulation_steps=count
+  )
+
+
+def compute(count, features, cuts_groups=True, dropout=0.0):
+  return batch_gradients.compute_gradients(
+    lambda group: encode(group, dropout),
+    batch_loss,
+    features,
+    update_in(count),
+    cuts_groups,
+  )
+
+
+def whole(features, parts=1, dropout=0.0):
+  """The same by TensorFlow alone, with the dropout of parts."""
+  vectors = []
+  for index in range(parts):
+    with variables.micro_batch(index), variables.variable_scope(""):
+      rows = ROWS // parts
+      group = {
+        name: tf.reshape(
+          features[name][index * rows : (index + 1) * rows], [-1, LENGTH]
+        )
+        for name in records.SEQUENCES
+      }
+      vectors.append(encode(group, dropout))
+  vectors = tf.reshape(tf.concat(vectors, axis=0), [ROWS, TEXTS, SIZE])
+  loss = batch_loss(vectors, features)
+  return loss, {}, optimization.compute_gradients(loss, update_in(1))
+
+
+def compare(found_of, expected_of, is_static):
+  store = variables.VariableStore()
+  features = make_features()
+  length = LENGTH if is_static else None
+  signature = {
+    name: tf.TensorSpec([ROWS, None, length] if x.shape.rank == 3 else [ROWS])
+    for name, x in features.items()
+  }
+  for name in records.SEQUENCES:
+    signature[name] = tf.TensorSpec(signature[name].shape, tf.int32)
+
+  @tf.function(autograph=False, input_signature=[signature])
+  def both(features):
+    with store:
+      pairs = (found_of(features), expected_of(features))
+      return [(x, g.dense, g.row_norms) for x, _, g in pairs]
+
+  (loss, dense, norms), expected = both(features)
+  np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
+  assert len(dense) == 2
+  for gradient, wanted in zip(dense, expected[1], strict=True):
+    np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-6)
+  assert norms.keys() == expected[2].keys() == {"table"}
+  np.testing.assert_allclose(norms["table"], expected[2]["table"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("cuts", ["by length", "whole", "static"])
+def test_gradients_are_those_of_the_batch(count, cuts):
+  """Negatives are all rows, not only those of a micro-batch."""
+  compare(
+    lambda features: compute(count, features, cuts == "by length"),
+    whole,
+    is_static=cuts == "static",
+  )
+
+
+def test_both_passes_drop_the_same_units():
+  compare(
+    lambda features: compute(4, features, False, dropout=0.5),
+    lambda features: whole(features, 4, dropout=0.5),
+    is_static=False,
+  )
+
+
+def test_groups_are_cut_to_their_longest_text():
+  lengths = []
+
+  def encode_and_note(group):
+    tf.py_function(
+      lambda n: lengths.append(int(n)), [tf.shape(group["input_ids"])[1]], []
+    )
+    return encode(group)
+
+  store = variables.VariableStore()
+  features = make_features()
+  shapes = {
+    n: [*x.shape[:1], *([None] * (x.shape.rank - 1))]
+    for n, x in features.items()
+  }
+
+  @tf.function(
+    autograph=False,
+    input_signature=[
+      {n: tf.TensorSpec(shapes[n], x.dtype) for n, x in features.items()}
+    ],
+  )
+  def step(features):
+    with store:
+      loss, _, gradients = batch_gradients.compute_gradients(
+        encode_and_note, batch_loss, features, update_in(1)
+      )
+    return loss, gradients.dense
+
+  step(features)
+  sizes = np.sort(np.sum(features["input_mask"], axis=-1).ravel())
+  assert sorted(lengths) == [max(part[-1], 1) for part in np.split(sizes, 4)]
+
+
+DEVICES = """
+import json, sys
+sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
+import numpy as np
+import tensorflow as tf
+import optimization
+from bert import variables
+import test_batch_gradients as test
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+features = test.make_features()
+for devices, count in ((1, 1), (2, 1), (2, 2)):
+  strategy = tf.distribute.MirroredStrategy(
+      [f"CPU:{{i}}" for i in range(devices)])
+  store, share = variables.VariableStore(), test.ROWS // devices
+
+  def step():
+    with store:
+      replica = tf.distribute.get_replica_context()
+      start = replica.replica_id_in_sync_group * share
+      mine = {{n: x[start:start + share] for n, x in features.items()}}
+      loss, _, gradients = test.compute(count, mine)
+      _, norms = optimization.minimize(gradients, test.update_in(count))
+    return [loss, norms["gradient norm"]]
+
+  @tf.function(autograph=False)
+  def run():
+    results = strategy.run(step)
+    return [strategy.reduce("MEAN", x, axis=None) for x in results]
+
+  with strategy.scope():
+    first, second = run(), run()
+  weights = [store[name].numpy().ravel() for name in ("table", "kernel")]
+  print(json.dumps(np.concatenate([first, second, *weights]).tolist()))
+"""
+
+
+def test_devices_share_their_negatives(tmp_path):
+  script = tmp_path / "devices.py"
+  script.write_text(DEVICES.format(tests=str(scripts.ROOT / "tests")))
+  output, _ = scripts.fork(script)
+  one, *others = map(json.loads, output.splitlines())
+  assert len(others) == 2
+  for other in others:
+    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
