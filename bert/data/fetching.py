@@ -1,4 +1,4 @@
-"""Downloads files and zip archives; an interrupted download continues.
+"""Downloads files over HTTPS; an interrupted download continues.
 
     fetch("https://example.org/a.zip", "/tmp/a.zip")
 
@@ -11,15 +11,15 @@ import hashlib
 import http.client
 import json
 import os
+import pathlib
 import re
-import shutil
 import time
 import urllib.error
 import urllib.request
-import zipfile
 
+from bert import strict_json
 from bert.errors import UserError
-from bert.data import files, progress
+from bert.data import archives, files, progress
 
 # A server that stops sending is asked again, after these seconds.
 _WAITS = (1, 2, 4, 8)
@@ -48,14 +48,27 @@ def fetch_archive(
     raise _missing(url, folder)
   # Not FOLDER.zip, which may be the user's.
   partial = folder + ".zip.download"
-  files.make_local_folder(os.path.dirname(os.path.abspath(folder)))
-  with files.locked(partial, folder, waits=True):
+  with _folder_of(partial), files.locked(partial, folder, waits=True):
     # Another process may just have finished.
     if not _is_unpacked(folder, holds):
       _download_verified(url, partial, sha256)
       _unpack(partial, folder)
     _remove(partial, partial + ".json")
   return folder
+
+
+@contextlib.contextmanager
+def _folder_of(path):
+  """Creates the folder of a file; deletes it if it is new and stays empty."""
+  folder = pathlib.Path(path).absolute().parent
+  new = [f for f in (folder, *folder.parents) if not f.exists()]
+  files.make_local_folder(folder)
+  try:
+    yield
+  finally:
+    with contextlib.suppress(OSError):  # It is not empty.
+      for folder in new:
+        folder.rmdir()
 
 
 def _is_unpacked(folder, holds):
@@ -71,29 +84,12 @@ def _is_unpacked(folder, holds):
 
 
 def _unpack(archive, folder):
-  """Unpacks an archive, without the folder that contains everything."""
-  partial = folder + files.PARTIAL
-  shutil.rmtree(partial, ignore_errors=True)
+  """Unpacks a downloaded archive; deletes it if it is damaged."""
   try:
-    with files.full_disk_named(folder), zipfile.ZipFile(archive) as reader:
-      names = [n for n in reader.namelist() if not n.startswith("__MACOSX/")]
-      reader.extractall(partial, names)
-    os.makedirs(partial, exist_ok=True)
-    content = os.listdir(partial)
-    source = os.path.join(partial, content[0]) if len(content) == 1 else partial
-    if not os.path.isdir(source):
-      source = partial
-    if os.path.isdir(folder):  # It is empty.
-      os.rmdir(folder)
-    os.rename(source, folder)
-  except zipfile.BadZipFile as error:
+    archives.unpack(archive, folder)
+  except UserError:
     _remove(archive, archive + ".json")  # The next attempt starts again.
-    raise UserError(
-      f"{archive} is not a complete zip archive ({error}); run the same "
-      f"command again"
-    ) from error
-  finally:
-    shutil.rmtree(partial, ignore_errors=True)
+    raise
 
 
 def fetch(
@@ -115,8 +111,7 @@ def fetch(
   if offline:
     raise _missing(url, path)
   partial = path + ".download"
-  files.make_local_folder(os.path.dirname(os.path.abspath(path)))
-  with files.locked(partial, path, waits=True):
+  with _folder_of(partial), files.locked(partial, path, waits=True):
     if files.exists(path):  # Another process has just finished.
       _remove(partial)
       return _verified(url, path, sha256)
@@ -185,9 +180,7 @@ def _raise_unless_temporary(error, url, partial, is_last):
   """Raises UserError unless it may help to ask the server again."""
   if isinstance(error, urllib.error.HTTPError):
     error.close()
-    if error.code == 416:  # The file has become shorter.
-      os.truncate(partial, 0)
-    # 408 and 429 ask to wait.
+    # 408 and 429 ask to wait; after 416, the download starts again.
     if 400 <= error.code < 500 and error.code not in (408, 416, 429):
       raise UserError(
         f"{url} cannot be downloaded: the server answers {error.code} "
@@ -216,24 +209,78 @@ def _continue_download(url, partial):
     request.add_header("Range", f"bytes={start}-")
     request.add_header("If-Range", version)
   try:
-    response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    response = _open(request)
   except urllib.error.HTTPError as error:
-    is_whole = error.headers["Content-Range"] == f"bytes */{start}"
-    if error.code == 416 and is_whole:
-      return _checksums(error.headers)  # Of no other version, see If-Range.
+    if error.code == 416:  # No bytes are left.
+      is_same = _version(error.headers) in (None, version)
+      if is_same and error.headers["Content-Range"] == f"bytes */{start}":
+        error.close()
+        return _checksums(error.headers)
+      os.truncate(partial, 0)  # The file has become shorter.
     raise
   with response:
-    if response.status != 206:
+    size = _body_size(response.headers)
+    sent = response.headers.get("Content-Range", "")
+    if response.status != 206 or not sent.startswith(f"bytes {start}-"):
+      if response.status == 206:
+        raise OSError(f"the server sends {sent!r}, not the rest of the file")
       start = 0
       os.truncate(partial, 0)
       _write_version(partial, response.headers)
-    length = response.headers.get("Content-Length")
-    total = start + int(length) if length else None
+    elif start and _version(response.headers) not in (None, version):
+      os.truncate(partial, 0)
+      raise OSError("the file on the server has changed")
+    total = None if size is None else start + size
+    if whole := re.fullmatch(r"bytes \d+-\d+/(\d+)", sent if start else ""):
+      total = int(whole[1])  # The server may send less than the rest.
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
   if total is not None and found != total:
     raise OSError(f"{found:,} of {total:,} bytes arrived")
   return _checksums(response.headers)
+
+
+def _open(request):
+  """The answer to a request, which a proxy may pass on."""
+  variable = f"{request.type}_proxy"
+  opener = urllib.request.build_opener(_EncryptedRedirects)
+  try:
+    return opener.open(request, timeout=_TIMEOUT)
+  except UserError:
+    raise
+  except (ValueError, http.client.InvalidURL) as error:
+    # The address of a proxy is not shown, because it may have a password.
+    names = sorted(name for name in os.environ if name.lower() == variable)
+    if not names:
+      raise
+    raise UserError(
+      f"{request.full_url} cannot be downloaded: the variable "
+      f"{' or '.join(names)} has no address of a proxy; set it to "
+      f"http://host:port, or unset it"
+    ) from error
+
+
+class _EncryptedRedirects(urllib.request.HTTPRedirectHandler):
+  """Follows no redirect from HTTPS to another protocol."""
+
+  def redirect_request(self, req, fp, code, msg, headers, newurl):
+    if req.type == "https" and not newurl.startswith("https:"):
+      fp.close()
+      raise UserError(
+        f"{req.full_url} leads to {newurl}, which is not encrypted; do not use "
+        f"it"
+      )
+    return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _body_size(headers):
+  """The bytes that an answer claims to have; None if it does not say."""
+  size = headers.get("Content-Length")
+  if size is None:
+    return None
+  if not re.fullmatch("[0-9]+", size):
+    raise OSError(f"the server sends Content-Length: {size!r}")
+  return int(size)
 
 
 def _copy(response, partial, start, total):
@@ -253,7 +300,7 @@ def _copy(response, partial, start, total):
 def _read_version(partial):
   """What identifies the version of the file that a download began; or None."""
   try:
-    return json.loads(files.read_bytes(partial + ".json"))["version"]
+    return strict_json.loads(files.read_bytes(partial + ".json"))["version"]
   except (OSError, ValueError, KeyError):
     return None
 

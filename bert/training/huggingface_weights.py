@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training.huggingface_names import (
@@ -30,9 +31,10 @@ _OF_HEAD = "classifier.dense."
 
 # The number of updates, which is no tensor but an entry of the metadata.
 STEP = "global_step"
+_MAX_STEP = np.iinfo(np.int64).max
 
-# Raised by JSON of another structure, or nested too deeply.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+# Raised by JSON of another structure.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def find_weights(folder: str) -> str | None:
@@ -43,6 +45,14 @@ def find_weights(folder: str) -> str | None:
       return path
   check_is_no_pickle(os.path.join(folder, "pytorch_model.bin"))
   return None
+
+
+def check_has_weights(folder: str) -> None:
+  """Raises UserError if a folder has none."""
+  if find_weights(folder) is None:
+    raise UserError(
+      f"{folder} has a config.json but no {WEIGHTS_NAME}; copy it there, too"
+    )
 
 
 def check_is_no_pickle(path: str) -> None:
@@ -74,11 +84,19 @@ def weight_files(path: str) -> list[str]:
   if not path.endswith(".json"):
     return [path]
   try:
-    names = json.loads(files.read_bytes(path))["weight_map"].values()
+    content = strict_json.loads(files.read_bytes(path))
+    names = content["weight_map"].values()
   except _DAMAGE as error:
     raise UserError(_damaged(path, "no weight_map")) from error
+  names = sorted(set(map(str, names)))
   folder = os.path.dirname(path)
-  return [path, *(os.path.join(folder, name) for name in sorted(set(names)))]
+  for name in names:
+    if os.path.basename(name) != name or not name.endswith(".safetensors"):
+      raise UserError(
+        f"{path} names the file {name!r}, which is not a .safetensors file "
+        f"beside it; copy it again"
+      )
+  return [path, *(os.path.join(folder, name) for name in names)]
 
 
 def exchanged(variable: str, value: np.ndarray) -> np.ndarray:
@@ -172,30 +190,56 @@ def _replaces_pooler(*tensors):
 
 def _read_header(path):
   """Dict from the name of each tensor in a file to its _Tensor; metadata."""
-  files.check_is_file(path, remedy="copy it again")
   try:
     size = files.size(path)
     with files.open_file(path) as reader:
       length = int.from_bytes(reader.read(8), "little")
       if length > size - 8:
         raise ValueError("it ends early")
-      header = json.loads(reader.read(length))
+      header = strict_json.loads(reader.read(length))
     metadata = header.pop("__metadata__", {})
+    if not all(isinstance(value, str) for value in metadata.values()):
+      raise ValueError("its metadata is wrong")
+    step = metadata.get(STEP, "")
+    if step.isdecimal() and int(step) > _MAX_STEP:
+      raise ValueError(f"{STEP} is {step}")
     found = {}
     for name, entry in header.items():
       start, end = entry["data_offsets"]
+      if {type(size) for size in (start, end, *entry["shape"])} != {int}:
+        raise ValueError(f"{name} has sizes that are not integers")
       found[name] = tensor = _Tensor(
         path, entry["dtype"], entry["shape"], 8 + length + start, end - start
       )
-      if 8 + length + end > size:
+      if start < 0 or 8 + length + end > size:
         raise ValueError("it ends early")
       dtype = _DTYPES.get(tensor.dtype)
-      count = math.prod(tensor.shape)
-      if dtype and tensor.size != count * int(dtype[-1]):
-        raise ValueError(f"{name} has another size than its shape")
+      if dtype:
+        count = math.prod(tensor.shape)
+        is_shape = min(tensor.shape, default=0) >= 0
+        if not is_shape or tensor.size != count * int(dtype[-1]):
+          raise ValueError(f"{name} has another size than its shape")
+    _check_layout(found.values(), 8 + length, size)
     return found, metadata
+  except FileNotFoundError as error:
+    raise UserError(f"{path} is missing; copy it again") from error
+  except IsADirectoryError as error:
+    raise UserError(f"{path} is a folder; put the file there") from error
   except _DAMAGE as error:
     raise UserError(_damaged(path, error)) from error
+
+
+def _check_layout(tensors, start, end):
+  """Raises ValueError unless tensors fill a part of a file, as they must.
+
+  Otherwise other programs might read other values from the same file.
+  """
+  for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.size)):
+    if tensor.start != start:
+      raise ValueError("its tensors overlap, or leave gaps")
+    start += tensor.size
+  if start != end:
+    raise ValueError("its tensors do not reach its end")
 
 
 def _damaged(path, reason):
@@ -215,6 +259,8 @@ def _read(tensor: _Tensor) -> np.ndarray:
   with files.open_file(tensor.path) as reader:
     reader.seek(tensor.start)
     content = reader.read(tensor.size)
+  if len(content) != tensor.size:
+    raise UserError(_damaged(tensor.path, "it ends early"))
   value = np.frombuffer(content, dtype).reshape(tensor.shape)
   if tensor.dtype == "BF16":
     return (value.astype(np.uint32) << 16).view(np.float32)

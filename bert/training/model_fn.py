@@ -34,7 +34,7 @@ def build_model_fn(
   precision: str = "float32",
   gradient_checkpointing: bool = False,
   kept_rows: Mapping[str, Sequence[int | None]] | None = None,
-  cuts_groups: bool = True,
+  cuts: bool = True,
 ) -> estimator.ModelFn:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -45,22 +45,37 @@ def build_model_fn(
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.
-    cuts_groups: see `batch_gradients.compute_gradients`.
+    cuts: see `cuts_groups` of `batch_gradients.compute_gradients`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
   options = use_one_hot_embeddings, precision, gradient_checkpointing
 
+  def compute(features, mode):
+    bert = encode(config, features, mode == "train", *options)
+    outputs = task.outputs(bert, features, mode)
+    return outputs, _loss(outputs, features, mode == "train")
+
+  def forward(features):
+    outputs, loss = compute(features, "train")
+    return loss, outputs.logged
+
+  def vectors(sequences):
+    bert = encode(config, sequences, True, *options)
+    return task.encode(ops.TensorOps(True), bert, sequences)
+
+  def train(features):
+    found = _compute_gradients(task, forward, vectors, features, update, cuts)
+    loss, scalars, gradients = found
+    train_op, logged = optimization.minimize(gradients, update)
+    return estimator.EstimatorSpec("train", loss, train_op, logged | scalars)
+
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
     _initialize(init_checkpoint, task, config, kept_rows or {})
-    if mode == estimator.ModeKeys.TRAIN:
-      loss, scalars, gradients = _gradients(
-        task, config, options, update, cuts_groups, features
-      )
-      train_op, logged = optimization.minimize(gradients, update)
-      return estimator.EstimatorSpec(mode, loss, train_op, logged | scalars)
-    outputs, loss = _compute(task, config, options, features, mode)
+    if mode == "train":
+      return train(features)
+    outputs, loss = compute(features, mode)
     return estimator.EstimatorSpec(
       mode,
       loss=loss,
@@ -70,33 +85,6 @@ def build_model_fn(
     )
 
   return model_fn
-
-
-def _compute(task, config, options, features, mode):
-  """The Outputs of a task, and the loss of the batch."""
-  is_training = mode == estimator.ModeKeys.TRAIN
-  bert = encode(config, features, is_training, *options)
-  outputs = task.outputs(bert, features, mode)
-  return outputs, _loss(outputs, features, is_training)
-
-
-def _gradients(task, config, options, update, cuts_groups, features):
-  """Loss, scalars and gradients of a batch, which may be computed in parts."""
-
-  def forward(features):
-    mode = estimator.ModeKeys.TRAIN
-    outputs, loss = _compute(task, config, options, features, mode)
-    return loss, outputs.logged
-
-  def vectors(sequences):
-    bert = encode(config, sequences, True, *options)
-    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
-
-  if task.spans_batch:
-    return batch_gradients.compute_gradients(
-      vectors, task.batch_loss, features, update, cuts_groups
-    )
-  return micro_batches.compute_gradients(forward, features, update)
 
 
 def encode(
@@ -128,6 +116,15 @@ def encode(
     use_one_hot_embeddings,
     precision=precision,
     gradient_checkpointing=gradient_checkpointing,
+  )
+
+
+def _compute_gradients(task, forward, vectors, features, update, cuts):
+  """Loss, scalars and Gradients of a batch."""
+  if not task.spans_batch:
+    return micro_batches.compute_gradients(forward, features, update)
+  return batch_gradients.compute_gradients(
+    vectors, task.batch_loss, features, update, cuts
   )
 
 

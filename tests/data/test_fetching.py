@@ -4,10 +4,15 @@ import base64
 import contextlib
 import errno
 import hashlib
+import http.client
 import io
+import itertools
+import json
 import os
 import random
 import time
+import urllib.request
+import urllib.response
 import zipfile
 from concurrent import futures
 
@@ -73,6 +78,45 @@ def test_the_next_run_continues(server, tmp_path):
   assert _names(tmp_path) == ["file"]
 
 
+def test_a_complete_download_is_checked(server, tmp_path):
+  """Its program was killed before it had checked the last byte."""
+  (tmp_path / "new").mkdir()
+  for body in (BODY, BODY[::-1]):
+    (tmp_path / "new" / "file.download").write_bytes(body)
+    version = json.dumps({"version": ETAG["ETag"]})
+    (tmp_path / "new" / "file.download.json").write_text(version)
+    server.requests.clear()
+    answer = Answer(BODY, headers=ETAG | _checksums(BODY))
+    if body == BODY:
+      assert _fetch(server, tmp_path, answer) == BODY
+      (tmp_path / "new" / "file").unlink()
+    else:
+      with pytest.raises(UserError, match="damaged: its crc32c is not"):
+        _fetch(server, tmp_path, answer)
+    assert server.requests == [("GET", "/file", "bytes=100000-")]
+
+
+def test_redirects_do_not_leave_https(server, tmp_path, monkeypatch):
+  def redirect(handler, request):
+    headers = http.client.HTTPMessage()
+    headers["Location"] = f"{server.url}/file"
+    found = urllib.response.addinfourl(io.BytesIO(), headers, "", 302)
+    found.msg = "Found"
+    return found
+
+  handler = urllib.request.HTTPSHandler
+  monkeypatch.setattr(handler, "https_open", redirect)
+  path = str(tmp_path / "file")
+  with pytest.raises(UserError, match=r"leads to http:.* not encrypted"):
+    fetching.fetch("https://127.0.0.1/file", path)
+  assert server.requests == []
+  server.answers["/file"] = [Answer(BODY)]
+  headers = {"Location": f"{server.url}/file"}
+  server.answers["/moved"] = [Answer(status=302, headers=headers)]
+  fetching.fetch(f"{server.url}/moved", path)
+  assert (tmp_path / "file").read_bytes() == BODY
+
+
 @pytest.mark.parametrize(
   "second",
   [
@@ -99,10 +143,63 @@ def test_a_file_that_became_shorter_starts_again(server, tmp_path):
   assert _fetch(server, tmp_path, first, short) == BODY[:20_000]
 
 
+def test_another_part_than_asked_for_is_an_error(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  wrong = {**ETAG, "Content-Range": "bytes 0-99999/100000"}
+  with pytest.raises(UserError, match="not the rest of the file"):
+    _fetch(server, tmp_path, first, Answer(BODY, headers=wrong))
+  path = tmp_path / "new" / "file.download"
+  assert path.read_bytes() == BODY[:30_000]
+
+
+@pytest.mark.parametrize("name", ["ETag", "Last-Modified"])
+def test_parts_of_two_versions_are_not_joined(server, tmp_path, name):
+  """The server ignores If-Range."""
+  first = Answer(BODY, headers={name: '"v1"'}, cut=30_000)
+  other = Answer(
+    BODY[::-1][30_000:],
+    status=206,
+    headers={name: '"v2"', "Content-Range": "bytes 30000-99999/100000"},
+  )
+  whole = Answer(BODY[::-1], headers={name: '"v2"'})
+  assert _fetch(server, tmp_path, first, other, whole) == BODY[::-1]
+  ranges = [wanted for _, _, wanted in server.requests]
+  assert ranges == [None, "bytes=30000-", None]
+
+
+def test_a_part_without_a_version_is_joined(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  headers = {"Content-Range": "bytes 30000-99999/100000"}
+  rest = Answer(BODY[30_000:], status=206, headers=headers)
+  assert _fetch(server, tmp_path, first, rest) == BODY
+
+
+def test_a_part_of_the_rest_is_continued(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  parts = [
+    Answer(
+      BODY[start:end],
+      status=206,
+      headers={**ETAG, "Content-Range": f"bytes {start}-{end - 1}/100000"},
+    )
+    for start, end in itertools.pairwise(range(30_000, 110_000, 10_000))
+  ]
+  assert _fetch(server, tmp_path, first, *parts) == BODY
+
+
 def test_a_length_that_is_too_large_is_an_error(server, tmp_path):
   lie = Answer(BODY, length=len(BODY) + 1)
   with pytest.raises(UserError, match=r"100,000 of 100,001 bytes arrived"):
     _fetch(server, tmp_path, lie)
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", ""])
+def test_a_length_that_is_no_number_is_an_error(server, tmp_path, length):
+  wrong, right = Answer(BODY, length=length), Answer(BODY)
+  with pytest.raises(UserError, match=rf"Content-Length: '{length}'; 0 bytes"):
+    _fetch(server, tmp_path, wrong)
+  assert _names(tmp_path) == []
+  assert _fetch(server, tmp_path, wrong, right) == BODY
 
 
 def _checksums(body):
@@ -156,6 +253,17 @@ def test_a_missing_file_is_an_error(server, tmp_path):
   assert _names(tmp_path) == []
 
 
+@pytest.mark.parametrize("fetch", [fetching.fetch, fetching.fetch_archive])
+def test_folders_for_nothing_are_deleted(server, tmp_path, fetch):
+  """Those that were there before stay."""
+  (tmp_path / "old").mkdir()
+  server.answers["/file"] = [Answer(status=404)]
+  for name in ("old/new/newer/file", "old/file"):
+    with pytest.raises(UserError, match="answers 404"):
+      fetch(f"{server.url}/file", str(tmp_path / name))
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+
+
 def test_a_busy_server_is_asked_again(server, tmp_path):
   busy = [Answer(status=status) for status in (503, 429, 500, 408)]
   assert _fetch(server, tmp_path, *busy, Answer(BODY)) == BODY
@@ -180,6 +288,30 @@ def test_no_server_is_an_error(tmp_path):
     pass
   with pytest.raises(UserError, match=r"refused.*again to continue"):
     fetching.fetch(f"{server.url}/file", str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("http_proxy", "http:/user:secret@proxy:3128"),
+    ("HTTP_PROXY", "http:/proxy:3128"),
+    ("http_proxy", "http://proxy:port"),
+  ],
+)
+def test_a_malformed_proxy_is_an_error(tmp_path, monkeypatch, name, value):
+  for other in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+    monkeypatch.delenv(other, raising=False)
+  monkeypatch.setenv(name, value)
+  url, path = "http://127.0.0.1:9/file", str(tmp_path / "file")
+  wanted = f"variable {name} has no address of a proxy; .*, or unset it"
+  with pytest.raises(UserError, match=wanted) as error:
+    fetching.fetch(url, path)
+  assert "\n" not in str(error.value)
+  assert "secret" not in str(error.value)
+  assert list(tmp_path.iterdir()) == []
+  monkeypatch.delenv(name)
+  with pytest.raises(UserError, match=r"refused.*again to continue"):
+    fetching.fetch(url, path)
 
 
 def test_offline_uses_what_is_there(tmp_path):
@@ -254,7 +386,7 @@ def test_an_archive_without_room_is_kept(server, tmp_path, monkeypatch):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   with monkeypatch.context() as patch:
-    patch.setattr(fetching.shutil, "copyfileobj", fail)
+    patch.setattr(fetching.archives.shutil, "copyfileobj", fail)
     with pytest.raises(OSError, match=f"No space left.*: '{folder}'$"):
       fetching.fetch_archive(url, str(folder))
   fetching.fetch_archive(url, str(folder))
@@ -274,6 +406,21 @@ def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
   assert list(tmp_path.iterdir()) == []
   fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
   assert (folder / "x").read_text() == "x"
+
+
+def test_an_archive_that_cannot_be_unpacked_is_downloaded_again(
+  server, tmp_path
+):
+  server.answers["/a.zip"] = [
+    Answer(_zip(["n" * 300]), headers=ETAG),
+    Answer(_zip(["x"]), headers=ETAG),
+  ]
+  folder = tmp_path / "a"
+  with pytest.raises(UserError, match=r"not a complete zip archive .* again"):
+    fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert list(tmp_path.iterdir()) == []
+  fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert os.listdir(folder) == ["x"]
 
 
 @pytest.mark.parametrize("is_archive", [True, False])

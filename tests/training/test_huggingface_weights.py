@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 import modeling
@@ -202,11 +203,98 @@ def test_a_cut_file_is_an_error(tmp_path, values, length):
     checkpoints.Checkpoint(str(path)).verify()
 
 
+@pytest.mark.parametrize(
+  "entry",
+  [
+    {"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [0, 10**12]},
+    {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [0]},
+    {"dtype": "F32", "shape": [2], "data_offsets": [0.0, 8.0]},
+    {"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]},
+    {"dtype": "F32"},
+    [],
+  ],
+)
+def test_a_lying_header_is_an_error(tmp_path, entry):
+  header = json.dumps({"bert.pooler.dense.bias": entry}).encode()
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+  with pytest.raises(UserError, match=r"is damaged or incomplete .* again"):
+    Weights(str(path))
+
+
+@pytest.mark.parametrize(
+  "offsets",
+  [
+    [(0, 8), (0, 8)],
+    [(0, 8), (4, 12)],
+    [(0, 8), (12, 20)],
+    [(4, 12), (12, 20)],
+    [(0, 8), (8, 16)],
+  ],
+)
+def test_tensors_that_overlap_or_leave_gaps_are_an_error(tmp_path, offsets):
+  """The file has 20 bytes; the format's own library refuses it, too."""
+  header = {
+    f"tensor{number}": {"dtype": "F32", "shape": [2], "data_offsets": pair}
+    for number, pair in enumerate(offsets)
+  }
+  text = json.dumps(header).encode()
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(20))
+  with pytest.raises(SafetensorError):
+    safetensors.load_file(path)
+  with pytest.raises(UserError, match=r"is damaged or incomplete .* again"):
+    Weights(str(path))
+
+
+@pytest.mark.parametrize(
+  "header",
+  [
+    b"[" * 100_000,
+    json.dumps({"__metadata__": {"global_step": "9" * 23}}).encode(),
+    json.dumps({"__metadata__": {"global_step": "9" * 5000}}).encode(),
+  ],
+)
+def test_a_strange_header_is_an_error(tmp_path, header):
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(len(header).to_bytes(8, "little") + header)
+  with pytest.raises(UserError, match=r"is damaged or incomplete .* again$"):
+    Weights(str(path))
+
+
+def test_a_folder_is_no_file_of_weights(tmp_path):
+  path = tmp_path / "model.safetensors"
+  path.mkdir()
+  with pytest.raises(UserError, match=r"model\.safetensors is a folder; put"):
+    checkpoints.Checkpoint(checkpoints.find_checkpoint(str(tmp_path)))
+
+
 def test_an_unknown_dtype_is_an_error(tmp_path):
   values = {"bert.pooler.dense.bias": np.arange(4, dtype=np.int8)}
   path = _write(tmp_path / "model.safetensors", values)
   with pytest.raises(UserError, match=r"type I8 are not .* float32"):
     Weights(path).get_tensor("bert/pooler/dense/bias")
+
+
+@pytest.mark.parametrize(
+  ("content", "wanted"),
+  [
+    ('{"weight_map": {"a": "../model.safetensors"}}', "not a .safetensors"),
+    ('{"weight_map": {"a": "/etc/passwd"}}', "not a .safetensors"),
+    ('{"weight_map": {"a": "gone.safetensors"}}', "gone.safetensors is miss"),
+    ('{"weight_map": []}', "no weight_map"),
+    ("{", "no weight_map"),
+  ],
+)
+def test_a_wrong_index_is_an_error(tmp_path, content, wanted):
+  path = tmp_path / "model.safetensors.index.json"
+  path.write_text(content)
+  with pytest.raises(UserError, match=wanted):
+    Weights(str(path))
 
 
 def test_a_pickle_is_not_opened(tmp_path):
