@@ -146,8 +146,7 @@ class _Server:
     await self.batcher.stop()
 
   async def page(self, request: Request) -> Response:
-    fields = self.vectors.page_fields
-    page = server_page.page(self.name, self.model.kind, fields)
+    page = server_page.page(self.name, self.vectors.form)
     return HTMLResponse(page, headers={"X-Frame-Options": "DENY"})
 
   async def health(self, request: Request) -> Response:
