@@ -59,7 +59,7 @@ def fingerprint(model: LoadedModel) -> str:
   """A hash of the files and the settings that a model's vectors depend on."""
   settings = dataclasses.asdict(model.task.settings)
   found = hashlib.sha256(json.dumps([model.kind, settings]).encode())
-  for path in model_folder.input_files(model.folder):
+  for path in model_folder.input_files(downloads.local_path(model.folder)):
     # The index of a checkpoint has a checksum of each variable in its data.
     if ".data-" not in path and files.isfile(path):
       found.update(os.path.basename(path).encode() + files.read_bytes(path))
