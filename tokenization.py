@@ -150,9 +150,11 @@ class _Vocabulary(collections.OrderedDict):
 def is_cased(pieces: Iterable[str]) -> bool:
   """Whether a vocabulary is of a model that tells capitals from small letters.
 
-  A few pieces with capitals may be a user's own, in place of unused ones.
+  A few pieces with capitals may be a user's own, in place of unused ones. Those
+  of scripts without capitals say nothing.
   """
   words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
+  words = [piece for piece in words if piece.lower() != piece.upper()]
   capitals = sum(piece.lower() != piece for piece in words)
   return capitals > len(words) / 50
 
@@ -630,6 +632,11 @@ def _is_punctuation(char):
   if char.isascii():
     return char.isprintable() and not char.isalnum() and char != " "
   return unicodedata.category(char).startswith("P")
+
+
+def stands_alone(text: str) -> bool:
+  """Whether a text has only Chinese characters and punctuation, if any."""
+  return bool(text) and all(_is_cjk(c) or _is_punctuation(c) for c in text)
 
 
 def _is_cjk(char):

@@ -76,6 +76,8 @@ def find_checkpoint(path: str) -> str:
     )
     if found:
       return found
+    if files.exists(os.path.join(path, "config.json")):
+      huggingface_weights.check_has_weights(path)
     path = release
   if not exists(path):
     huggingface_weights.check_is_no_pickle(path)

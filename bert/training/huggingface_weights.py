@@ -47,6 +47,14 @@ def find_weights(folder: str) -> str | None:
   return None
 
 
+def check_has_weights(folder: str) -> None:
+  """Raises UserError if a folder has none."""
+  if find_weights(folder) is None:
+    raise UserError(
+      f"{folder} has a config.json but no {WEIGHTS_NAME}; copy it there, too"
+    )
+
+
 def check_is_no_pickle(path: str) -> None:
   """Raises UserError, with the way to convert it, if a path is a pickle's."""
   if path.endswith((".bin", ".pt", ".pth")) and files.exists(path):

@@ -1,10 +1,12 @@
 """Checks of a trained model's files against the flags."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
+import families
 from bert.errors import UserError
 from bert.training import checkpoints, start_checks
 
@@ -97,3 +99,19 @@ def test_a_missing_head_for_pretraining(golden, write, caplog, drop, warns):
   start_checks.check_init_checkpoint(config, heads, write(drop))
   message = "has no cls/predictions/output_bias for pre-training"
   assert (message in caplog.text) == warns
+
+
+def test_another_tokenizer(folder):
+  roberta, albert = (
+    pathlib.Path(families.path(family), "tokenizer.json").read_bytes()
+    for family in ("roberta", "albert")
+  )
+  config = json.dumps({"family": "roberta"})
+  (folder / "bert_config.json").write_text(config)
+  (folder / "tokenizer.json").write_bytes(roberta)
+  given = {"bert_config.json": config, "tokenizer.json": roberta}
+  start_checks.check_reads_as_trained(given, str(folder))
+  for name, content in (("tokenizer.json", albert), ("vocab.txt", b"a\nb\n")):
+    given = {"bert_config.json": CONFIG, name: content}
+    with pytest.raises(UserError, match=f"--vocab_file={folder}/tokenizer"):
+      start_checks.check_reads_as_trained(given, str(folder))
