@@ -98,7 +98,7 @@ class Estimator:
     self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
   ):
     variables.check_eager()
-    self._config = config
+    self._config, self._model_fn = config, model_fn
     self._params = dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
