@@ -98,8 +98,8 @@ class Estimator:
     self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
   ):
     variables.check_eager()
-    self._config, self._model_fn = config, model_fn
-    self._params = dict(params or {})
+    self._config = config
+    self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
     self.summaries = summaries.Summaries(config.model_dir)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 
@@ -10,6 +9,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints, model_folder
@@ -61,7 +61,7 @@ def check_reads_as_trained(
   """
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}
-  given = json.loads(contents.get("bert_config.json", "{}"))
+  given = strict_json.loads(contents.get("bert_config.json", "{}"))
   has_casing = {"do_lower_case"} <= trained.keys() & given.keys()
   vocabulary = model_folder.find_vocabulary(folder)
   has_whole = vocabulary and vocabulary.endswith(".json")
