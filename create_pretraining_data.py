@@ -52,6 +52,9 @@ __all__ = [
 _MB = 1_000_000
 _LARGE_MB = 64
 
+# Share of pieces that continue a word, below which words are as good as pieces.
+_FEW_CONTINUATIONS = 0.01
+
 # Flags that have no effect without masking.
 _MASKING_FLAGS = (
   "max_predictions_per_seq",
@@ -207,7 +210,26 @@ def log_counts(
       f"{counts['unknown'] / counts['pieces']:.2%} unknown pieces, "
       f"{num_instances / seconds:,.0f} examples/s,"
     )
+    _log_whole_words(flags, counts)
   logging.info("Wrote %s in %.1f s to %s", what, seconds, ", ".join(outputs))
+
+
+def _log_whole_words(flags, counts):
+  """Warns if --do_whole_word_mask cannot do what it says."""
+  if not flags.do_whole_word_mask or flags.no_masking:
+    return
+  if counts["cut_words"]:
+    logging.warning(
+      "%d of %s have only words that are longer than their predictions; one "
+      "word is masked in part",
+      counts["cut_words"],
+      plural(counts["instances"], "example"),
+    )
+  if counts["continuations"] < _FEW_CONTINUATIONS * counts["pieces"]:
+    logging.warning(
+      "--do_whole_word_mask has no effect: nearly all word pieces are whole "
+      "words, as in Chinese, where each character is one"
+    )
 
 
 def main(flags: Flags, beam_arguments: Sequence[str] = ()) -> dict[str, int]:

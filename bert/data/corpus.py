@@ -73,6 +73,17 @@ class CorpusConfig:
   do_whole_word_mask: bool = False
   next_sentence_prediction: bool = True
 
+  def of_instances(self) -> dict:
+    """Arguments of `instances.create_instances_from_document`."""
+    names = (
+      "max_seq_length",
+      "short_seq_prob",
+      "masked_lm_prob",
+      "max_predictions_per_seq",
+      "next_sentence_prediction",
+    )
+    return {name: getattr(self, name) for name in names}
+
 
 def scan(
   paths: Iterable[str],
@@ -191,8 +202,9 @@ def records_of_shard(
   Calls `document_done` after each pass over each document.
 
   Returns:
-    The records, and counts of `pieces` of the text, of those that are
-    `unknown`, of `instances` and of their `tokens` without padding.
+    The records, and counts: `pieces` of the text, `unknown` ones and, with
+    whole words, `continuations`; `instances`, their `tokens` without padding,
+    and those whose only masked word is masked in part, `cut_words`.
   """
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
@@ -206,26 +218,24 @@ def records_of_shard(
   ]
   rng = random_stream(config.random_seed, shard.index)
   lengths = (config.max_seq_length, config.max_predictions_per_seq)
-  records, tokens = [], 0
+  words = instances.vocabulary_settings(
+    tokenizer,
+    config.do_whole_word_mask,
+    config.max_predictions_per_seq,
+    ids.get,
+  )
+  records, tokens, cut_words = [], 0, 0
   for instance in instances.iterate_instances(
     documents,
     config.dupe_factor,
     rng,
     document_done,
     _names(shard.ranges),
-    max_seq_length=config.max_seq_length,
-    short_seq_prob=config.short_seq_prob,
-    masked_lm_prob=config.masked_lm_prob,
-    max_predictions_per_seq=config.max_predictions_per_seq,
-    next_sentence_prediction=config.next_sentence_prediction,
-    **instances.vocabulary_settings(
-      tokenizer,
-      config.do_whole_word_mask,
-      config.max_predictions_per_seq,
-      ids.get,
-    ),
+    **config.of_instances(),
+    **words,
   ):
     tokens += len(instance.tokens)
+    cut_words += instance.has_cut_word
     # Records take a tenth of the memory of instances.
     records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
@@ -235,7 +245,12 @@ def records_of_shard(
     unknown=sum(pieces.count(unknown) for pieces, _ in documents),
     instances=len(records),
     tokens=tokens,
+    cut_words=cut_words,
   )
+  if continuations := words["continuations"]:
+    counts["continuations"] = sum(
+      sum(map(continuations.__contains__, pieces)) for pieces, _ in documents
+    )
   return records, counts
 
 

@@ -37,6 +37,7 @@ class TrainingInstance:
     masked_lm_positions: the positions to predict, ascending.
     masked_lm_labels: the original pieces at these positions.
     is_random_next: whether B comes from another document; None without B.
+    has_cut_word: whether its only predictions are a part of a word.
   """
 
   tokens: list
@@ -44,6 +45,7 @@ class TrainingInstance:
   masked_lm_positions: list[int]
   masked_lm_labels: list
   is_random_next: bool | None
+  has_cut_word: bool = False
 
 
 class Document(NamedTuple):
@@ -133,11 +135,12 @@ def vocabulary_settings(
         f"the vocabulary has no piece {piece}; add it, or pass the "
         f"vocabulary of a released model"
       )
-  continuations = word_continuations(tokenizer) if do_whole_word_mask else ()
+  words = whole_words(tokenizer) if do_whole_word_mask else WholeWords()
   cls, sep, mask = map(represent, special[:3])
   return {
     "vocab_words": [represent(piece) for piece in tokenizer.vocab],
-    "continuations": frozenset(map(represent, continuations)),
+    "continuations": frozenset(map(represent, words.continuations)),
+    "lone": frozenset(map(represent, words.lone)),
     "special": special._replace(cls=cls, sep=sep, mask=mask),
   }
 
@@ -147,6 +150,34 @@ def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
   if tokenizer.splits_words:
     return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
   return tokenizer.wordpiece_tokenizer.continuations()
+
+
+class WholeWords(NamedTuple):
+  """How pieces form words.
+
+  Attributes:
+    continuations: the pieces that continue a word.
+    lone: the pieces that no piece continues, be it a continuation.
+  """
+
+  continuations: frozenset[str] = frozenset()
+  lone: frozenset[str] = frozenset()
+
+
+def whole_words(tokenizer: tokenization.FullTokenizer) -> WholeWords:
+  """How pieces form the words that are masked as a whole.
+
+  WordPiece reads words that are separated from Chinese characters and
+  punctuation. Other pieces of only those are words of their own.
+  """
+  continuations, lone = word_continuations(tokenizer), frozenset()
+  if not tokenizer.splits_words:
+    lone = frozenset(
+      piece
+      for piece in tokenizer.vocab
+      if tokenization.stands_alone(tokenizer.text_of(piece))
+    )
+  return WholeWords(continuations - lone, lone)
 
 
 def create_training_instances(
@@ -228,6 +259,7 @@ def create_instances_from_document(
   continuations: frozenset = frozenset(),
   next_sentence_prediction: bool = True,
   special: tokenization.SpecialPieces = SPECIAL,
+  lone: frozenset = frozenset(),
 ) -> list[TrainingInstance]:
   """The instances of one pass over a document, in order.
 
@@ -244,6 +276,7 @@ def create_instances_from_document(
     continuations: the pieces that continue a word, to mask whole words.
     next_sentence_prediction: create pairs of texts instead of single texts.
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
+    lone: see `WholeWords`.
   """
   _check_documents(len(all_documents), next_sentence_prediction)
   room = check_length(max_seq_length, next_sentence_prediction, special)
@@ -256,7 +289,7 @@ def create_instances_from_document(
   ):
     pair = (text_a, text_b) if text_b else (text_a,)
     tokens, segment_ids = sequences.join_texts(special, *pair)
-    masked = create_masked_lm_predictions(
+    *masked, is_cut = _mask(
       tokens,
       masked_lm_prob,
       max_predictions_per_seq,
@@ -265,9 +298,12 @@ def create_instances_from_document(
       continuations,
       _positions_of_text(special, *pair),
       special.mask,
+      lone,
     )
     tokens, *predictions = masked
-    made = TrainingInstance(tokens, segment_ids, *predictions, is_random_next)
+    made = TrainingInstance(
+      tokens, segment_ids, *predictions, is_random_next, is_cut
+    )
     instances.append(made)
   return instances
 
@@ -371,6 +407,7 @@ def create_masked_lm_predictions(
   continuations: frozenset = frozenset(),
   candidates: list[int] | None = None,
   mask: object = "[MASK]",
+  lone: frozenset = frozenset(),
 ) -> tuple[list, list[int], list]:
   """Chooses and masks the pieces to predict (paper, section 3.1).
 
@@ -380,26 +417,55 @@ def create_masked_lm_predictions(
   Args:
     tokens: the pieces of an instance.
     continuations: the pieces that continue a word, to mask whole words. A word
-      that exceeds the number of predictions left is skipped.
+      that exceeds the number of predictions left is skipped. If all words are
+      too long, random pieces of one of them are chosen.
     candidates: positions that may be chosen; all but [CLS] and [SEP] by
       default. The list is shuffled.
     mask: the piece [MASK].
+    lone: see `WholeWords`.
     others: see `create_instances_from_document`.
 
   Returns:
     The pieces after masking, the chosen positions in ascending order, and the
     original pieces at these positions.
   """
-  output = list(tokens)
+  *found, _ = _mask(
+    tokens,
+    masked_lm_prob,
+    max_predictions_per_seq,
+    vocab_words,
+    rng,
+    continuations,
+    candidates,
+    mask,
+    lone,
+  )
+  return tuple(found)
+
+
+def _mask(
+  tokens,
+  masked_lm_prob,
+  max_predictions_per_seq,
+  vocab_words,
+  rng,
+  continuations,
+  candidates,
+  mask,
+  lone,
+):
+  """As `create_masked_lm_predictions`, and whether a word is cut."""
+  output, is_cut = list(tokens), False
   if not max_predictions_per_seq:
-    return output, [], []
+    return output, [], [], False
   wanted = min(
     max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
   )
   if candidates is None:
     candidates = [i for i, t in enumerate(tokens) if t not in SPECIAL[:2]]
   if continuations:
-    candidates = _whole_words(tokens, candidates, wanted, rng, continuations)
+    words = _words(tokens, candidates, continuations, lone)
+    candidates, is_cut = _choose_words(words, wanted, rng)
   else:
     shuffle(candidates, rng)
   positions = candidates[:wanted]
@@ -410,25 +476,36 @@ def create_masked_lm_predictions(
     elif draw() >= 0.5:
       output[position] = vocab_words[_random_below(len(vocab_words), rng)]
   positions.sort()
-  return output, positions, [tokens[position] for position in positions]
+  labels = [tokens[position] for position in positions]
+  return output, positions, labels, is_cut
 
 
-def _whole_words(tokens, candidates, wanted, rng, continuations):
-  """At most `wanted` positions of random whole words."""
+def _words(tokens, candidates, continuations, lone):
+  """The positions of each word."""
   words = []
   for position in candidates:
     # As in the original, a continuation at the start of a text belongs to the
     # word before it, even across [SEP].
-    if words and tokens[position] in continuations:
+    is_inside = words and tokens[position] in continuations
+    if is_inside and not (lone and tokens[words[-1][-1]] in lone):
       words[-1].append(position)
     else:
       words.append([position])
+  return words
+
+
+def _choose_words(words, wanted, rng):
+  """At most `wanted` positions of random words, and whether one is cut."""
   shuffle(words, rng)
   chosen = []
   for word in words:
     if len(chosen) + len(word) <= wanted:
       chosen += word
-  return chosen
+  is_cut = bool(words) and not chosen
+  if is_cut:
+    chosen = words[0]
+    shuffle(chosen, rng)
+  return chosen, is_cut
 
 
 def _random_below(limit, rng):

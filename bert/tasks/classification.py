@@ -58,6 +58,10 @@ PROBLEM_TYPES = {
 }
 
 
+# Steps of float32 within a deviation, of which fewer are worth a warning.
+_LEAST_STEPS = 10_000
+
+
 @dataclasses.dataclass(frozen=True)
 class ClassifierSettings(Settings):
   """What a classifier must remember.
@@ -141,6 +145,20 @@ class Prediction(NamedTuple):
 
   logits: np.ndarray
   label: int | float | np.ndarray
+
+
+def _warn_of_lost_digits(settings):
+  """Warns if float32 holds few digits of numbers beside their mean."""
+  step = np.spacing(np.float32(abs(settings.mean))).item()
+  if step * _LEAST_STEPS > settings.deviation:
+    logging.warning(
+      "The numbers of the training set are %.3g with a deviation of %.3g. In "
+      "Hugging Face's format they are float32, in steps of %.2g; the model in "
+      "its own format, which adds the mean last, is more exact",
+      settings.mean,
+      settings.deviation,
+      step,
+    )
 
 
 def compute_logits(
@@ -295,6 +313,7 @@ class ClassificationTask(Task):
       factors = factors[:, np.newaxis]
       weights["output_weights"] = weights["output_weights"] * factors
     if settings.kind == "regression":
+      _warn_of_lost_digits(settings)
       scale = np.float32(settings.deviation)
       weights["output_weights"] = weights["output_weights"] * scale
       bias = weights["output_bias"] * scale + np.float32(settings.mean)

@@ -45,9 +45,9 @@ def dynamic_masking(
       f"needs; pass the vocabulary that the records were made with"
     )
   pieces = list(tokenizer.vocab)
-  continuations = (
-    instances.word_continuations(tokenizer) if do_whole_word_mask else ()
-  )
+  words = instances.WholeWords()
+  if do_whole_word_mask:
+    words = instances.whole_words(tokenizer)
 
   def mask_row(ids, ordinal):
     row = [tokenizer.inv_vocab[i] for i in ids.tolist()]
@@ -57,9 +57,10 @@ def dynamic_masking(
       max_predictions_per_seq,
       pieces,
       random.Random(f"{seed}/{ordinal}"),
-      continuations,
+      words.continuations,
       [i for i, piece in enumerate(row) if piece not in special[:2]],
       special.mask,
+      words.lone,
     )
     labels = ids[positions]
     ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]

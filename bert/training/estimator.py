@@ -99,7 +99,7 @@ class Estimator:
   ):
     variables.check_eager()
     self._config = config
-    self._params = dict(params or {})
+    self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
     self.summaries = summaries.Summaries(config.model_dir)

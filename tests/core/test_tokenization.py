@@ -599,3 +599,21 @@ class TestSentencePiece:
     with pytest.raises(ValueError, match="not a SentencePiece model") as error:
       self.tokenizer(str(path))
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("small", "capitals", "others", "is_cased"),
+  [
+    (900, 0, 0, False),
+    (900, 1, 0, False),
+    (900, 100, 0, True),
+    (200, 100, 20_000, True),  # Latin words in a Chinese vocabulary.
+    (0, 0, 900, False),
+  ],
+)
+def test_casing_of_a_vocabulary(small, capitals, others, is_cased):
+  pieces = ["[PAD]", "[UNK]", "[CLS]"]
+  pieces += [f"word{number}" for number in range(small)]
+  pieces += [f"Word{number}" for number in range(capitals)]
+  pieces += [chr(0x4E00 + number) for number in range(others)]
+  assert tokenization.is_cased(pieces) == is_cased

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import gzip
 import itertools
+import pathlib
 import random
 import re
 import types
@@ -331,6 +332,9 @@ class TestWithoutNextSentence:
     assert texts == ["aabbb", "cc", "ddddd", "ddddd", "dd", "e"]
 
 
+CASES = pathlib.Path(__file__).parent.parent / "cases"
+
+
 class TestMasking:
   @hypothesis.given(
     st.lists(SENTENCES, min_size=2, max_size=2),
@@ -357,6 +361,11 @@ class TestMasking:
       return
     assert len(positions) <= wanted
     words = words_of(tokens)
+    if all(len(word) > wanted for word in words):
+      # A part of one word is better than no prediction.
+      assert len(positions) == wanted
+      assert any(set(positions) < set(word) for word in words)
+      return
     chosen = [word for word in words if set(word) & set(positions)]
     assert sorted(itertools.chain.from_iterable(chosen)) == positions
     # Nothing is left that would have fitted.
@@ -402,6 +411,38 @@ class TestMasking:
     masked = instances.create_masked_lm_predictions(tokens, 0.5, 0, [], rng)
     assert masked == (tokens, [], [])
     assert rng.getstate() == state
+
+  def test_every_row_has_a_prediction(self, tmp_path):
+    """Text without blanks, whose "words" are longer than the predictions."""
+    lines = (CASES / "wwm_thai.txt").read_text("utf-8").splitlines()
+    characters = sorted(set("".join(lines)))
+    marked = [f"##{character}" for character in characters]
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join([*SPECIALS, *characters, *marked]), "utf-8")
+    tokenizer = tokenization.FullTokenizer(str(vocabulary), False)
+    made = instances.create_training_instances(
+      [str(CASES / "wwm_thai.txt")],
+      *(tokenizer, 128, 5, 0.1, 0.15, 20),
+      random.Random(1),
+      do_whole_word_mask=True,
+      next_sentence_prediction=False,
+    )
+    assert all(instance.masked_lm_positions for instance in made)
+    assert sum(instance.has_cut_word for instance in made) > len(made) / 2
+    for instance in made:
+      assert len(instance.masked_lm_positions) <= 20
+
+  @pytest.mark.parametrize("seed", range(5))
+  def test_lone_pieces(self, seed):
+    # "," and the characters are words of their own; "b" does not continue ",".
+    tokens = ["[CLS]", "a", "b", ",", "b", "c", "中", "国", "b", "[SEP]"]
+    _, positions, _ = instances.create_masked_lm_predictions(
+      tokens,
+      *(0.3, 3, ["x"], random.Random(seed), {"b", "c"}),
+      lone={",", "中", "国"},
+    )
+    words = [{1, 2}, {3}, {4, 5}, {6}, {7}, {8}]
+    assert all(w <= set(positions) or not w & set(positions) for w in words)
 
 
 def words_of(tokens):
@@ -453,6 +494,30 @@ class TestWordContinuations:
     pieces = tokenizer.tokenize("lowest")
     assert all(piece in found for piece in pieces[1:])
     assert pieces[0] not in found
+
+  def test_ideographs_and_punctuation(self, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("中国人民，今天天气很好。 Hello, hello! low lower\n" * 20)
+    sentencepiece.SentencePieceTrainer.train(
+      input=str(text),
+      model_prefix=str(tmp_path / "model"),
+      vocab_size=60,
+      hard_vocab_limit=False,
+      user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
+      minloglevel=2,
+    )
+    tokenizer = tokenization.FullTokenizer(
+      None, spm_model_file=str(tmp_path / "model.model")
+    )
+    words = instances.whole_words(tokenizer)
+    pieces = tokenizer.tokenize("今天天气，很好。low!")
+    signs = [p for p in pieces if not p.strip("\u2581").isascii()]
+    assert len(signs) > 3
+    assert {*signs, "!"} <= words.lone
+    assert not words.lone & words.continuations
+    assert words.lone.isdisjoint({"[MASK]", "\u2581low", "\u2581"})
+    wordpiece = tokenizer_of(["[CLS]", "中", "##中", ",", "##a"])
+    assert instances.whole_words(wordpiece) == ({"##中", "##a"}, set())
 
 
 class TestRecords:

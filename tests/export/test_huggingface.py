@@ -176,7 +176,9 @@ def test_task_json_is_completed_from_config_json(
   huggingface.to_huggingface(str(write(architecture)), str(there))
   (there / task_file.NAME).write_text(text)
   huggingface.to_tensorflow(str(there), str(back))
-  assert json.loads((back / task_file.NAME).read_text()) == wanted
+  found = json.loads((back / task_file.NAME).read_text())
+  # Settings that the model does not use are empty.
+  assert {k: v for k, v in found.items() if k in wanted or v} == wanted
 
 
 def test_a_file_of_an_earlier_version_is_an_error(write, tmp_path):

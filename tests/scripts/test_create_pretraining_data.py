@@ -127,6 +127,39 @@ def test_the_famous_command(goldens, tmp_path):
 
 
 @pytest.mark.parametrize(
+  ("line", "warning"),
+  [
+    ("天地玄黄宇宙洪荒", "--do_whole_word_mask has no effect: nearly all "),
+    ("ab" * 40, "examples have only words that are longer than their predic"),
+    ("aba baba aaa bb", None),
+  ],
+)
+def test_whole_words_that_are_none(tmp_path, line, warning):
+  letters = sorted(set("天地玄黄宇宙洪荒ab"))
+  marked = [f"##{letter}" for letter in letters]
+  special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+  vocabulary = [*special, *letters, *marked]
+  (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
+  (tmp_path / "text").write_text(f"{line}\n" * 20)
+  flags = {
+    "input_file": "text",
+    "output_file": "out",
+    "vocab_file": "vocab.txt",
+  }
+  flags |= {"next_sentence_prediction": False, "do_whole_word_mask": True}
+  flags |= {"dupe_factor": 2, "masked_lm_prob": 0.15, "max_seq_length": 128}
+  command = [f"--{name}={value}" for name, value in flags.items()]
+  _, log = scripts.fork(SCRIPT, *command, cwd=tmp_path)
+  if warning:
+    assert warning in log
+  else:
+    assert "has no effect" not in log
+    assert "in part" not in log
+  rows = _rows(tmp_path / "out")
+  assert all(sum(row["masked_lm_weights"]) for row in rows)
+
+
+@pytest.mark.parametrize(
   ("piece", "do_lower_case", "kind"),
   [
     ("Word", True, "capitals"),

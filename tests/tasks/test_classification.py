@@ -443,6 +443,28 @@ def load(folder, **fields):
   return task_file.load(ClassificationTask, str(folder))
 
 
+@pytest.mark.parametrize(
+  ("mean", "deviation", "is_warned"),
+  [
+    (3.0, 1.0, False),
+    # float32 has steps of 1/128 at 1e5, and of 8 at 1e8.
+    (1e5, 100.0, False),
+    (1e5, 10.0, True),
+    (-1e8, 1000.0, True),
+  ],
+)
+def test_digits_that_float32_loses(mean, deviation, is_warned, caplog):
+  settings = ClassifierSettings().with_label_type(
+    label_types.Regression(mean, deviation)
+  )
+  task = ClassificationTask(settings)
+  weights = {"output_weights": np.ones([1, 2]), "output_bias": np.zeros([1])}
+  task.portable(weights)
+  assert ("In Hugging Face's format they are float32" in caplog.text) == (
+    is_warned
+  )
+
+
 class TestSettings:
   @pytest.mark.parametrize(
     "label_type", [*LABEL_TYPES.values(), label_types.Regression(2.5, 0.5)]

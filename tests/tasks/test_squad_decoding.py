@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import pathlib
 import re
 import types
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 import tokenization
 from bert.tasks import squad, squad_decoding
 from bert.tasks.squad_decoding import DecodingSettings, RawResult
+
+CASES = pathlib.Path(__file__).parent.parent / "cases"
 
 V2 = DecodingSettings(version_2_with_negative=True)
 
@@ -538,6 +541,35 @@ class TestSpans:
     answer = answer_at(asked, windows, 0, start, end)
     assert text[slice(*answer.span)] == shown
     assert answer.text == (written or shown)
+
+  @pytest.mark.parametrize("case", ["zh_indent", "nbsp_answer"])
+  def test_the_answers_of_files(self, tmp_path, case):
+    """What a model that knows the answers says, from the training's windows."""
+    path = str(CASES / f"{case}.json")
+    examples = squad.read_squad_examples(path, True)
+    text = "".join(e.paragraph.context for e in examples)
+    letters = sorted(set("".join(text.split())))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary = [*special, *letters, *(f"##{x}" for x in letters)]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), "utf-8")
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"), False)
+    settings = squad.ReadingSettings(384, 128, 9)
+    for asked, windows in zip(
+      examples,
+      squad.iterate_windows(examples, tokenizer, settings, True),
+      strict=True,
+    ):
+      results = [result(feature) for feature in windows]
+      results[0].start_logits[windows[0].start_position] = 1.0
+      results[0].end_logits[windows[0].end_position] = 1.0
+      answer = squad_decoding.answer_question(
+        asked, windows, results, DecodingSettings()
+      )
+      start, end = answer.span
+      assert asked.paragraph.context[start:end] == asked.answers[0]
+      assert start == asked.answer_starts[0]
+      # White space of the file of predictions may differ.
+      assert answer.text.split() == asked.answers[0].split()
 
   def test_a_text_that_occurs_twice(self, tokenizer):
     asked, windows = read(tokenizer, "中.ab中,中")
