@@ -261,6 +261,7 @@ class ClassificationTask(Task):
   kind = "classification"
   Settings = ClassifierSettings
   finds_duplicates = True
+  scores_rows = True
   style = classification_report.STYLE
 
   def __init__(
