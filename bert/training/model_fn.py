@@ -41,10 +41,9 @@ def build_model_fn(
   Args:
     task: a Task.
     config: a BertConfig.
-    init_checkpoint: initial weights, or None.
+    init_checkpoint, kept_rows: see `checkpoints.initialize_from`.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-    kept_rows: see `checkpoints.load_weights`.
     cuts_groups: see `batch_gradients.compute_gradients`.
   """
   if update is not None and precision == "float16":
@@ -82,16 +81,20 @@ def build_model_fn(
     _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode == estimator.ModeKeys.TRAIN:
       return train(features)
-    outputs, loss = compute(features, mode)
-    return estimator.EstimatorSpec(
-      mode,
-      loss=loss,
-      eval_metrics=(functools.partial(_score, task), outputs.predictions),
-      predictions=outputs.predictions,
-      loss_terms=outputs.loss_terms,
-    )
+    return _evaluation(task, mode, *compute(features, mode))
 
   return model_fn
+
+
+def _evaluation(task, mode, outputs, loss):
+  """The EstimatorSpec of an evaluation or prediction."""
+  return estimator.EstimatorSpec(
+    mode,
+    loss=loss,
+    eval_metrics=(functools.partial(_score, task), outputs.predictions),
+    predictions=outputs.predictions,
+    loss_terms=outputs.loss_terms,
+  )
 
 
 def encode(
