@@ -11,12 +11,12 @@ and CJK ideographs are separated in every language.
 import collections
 import functools
 import itertools
-import json
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
+from bert import strict_json
 from bert.errors import UserError
 
 UNKNOWN = "[UNK]"
@@ -38,9 +38,6 @@ _CJK = re.compile(
 # limits keep the cache below about 500 MB for any text.
 _MAX_CACHED_WORDS = 2**20
 _MAX_CACHED_LENGTH = 64
-
-# What JSON of thousands of levels, and an infinite number in it, raise.
-_TOO_LARGE = (RecursionError, OverflowError)
 
 
 class Release(NamedTuple):
@@ -182,21 +179,21 @@ def has_word_pieces(path: str) -> bool:
     return not path.endswith(".model")
   try:
     # Older files do not name the type.
-    return json.loads(read_file(path))["model"].get("type") in (
+    return strict_json.loads(read_file(path))["model"].get("type") in (
       None,
       "WordPiece",
     )
-  except (ValueError, KeyError, TypeError, AttributeError, *_TOO_LARGE):
+  except (ValueError, KeyError, TypeError, AttributeError):
     return True  # `load_vocab` says what is wrong.
 
 
 def _load_json_vocab(path):
   """The vocabulary in a `tokenizer.json`, by id."""
   try:
-    model = json.loads(read_file(path))["model"]
+    model = strict_json.loads(read_file(path))["model"]
     ids = {piece: int(index) for piece, index in model["vocab"].items()}
     is_whole = sorted(ids.values()) == list(range(len(ids)))
-  except (ValueError, KeyError, TypeError, AttributeError, *_TOO_LARGE):
+  except (ValueError, KeyError, TypeError, AttributeError):
     is_whole = False
   # Older files do not name the type.
   if not is_whole or model.get("type", "WordPiece") != "WordPiece":

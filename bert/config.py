@@ -9,6 +9,7 @@ import math
 import numbers
 from collections.abc import Mapping
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.layers import LAYER_NORM_EPSILON, Activation, gelu, get_activation
 from tokenization import read_file
@@ -52,12 +53,12 @@ class BertConfig:
   def from_json_file(cls, json_file: str) -> BertConfig:
     """Returns the configuration in a file."""
     try:
-      fields = json.loads(read_file(json_file))
+      fields = strict_json.loads(read_file(json_file))
       if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
       config = cls.from_dict(fields)
       config.check()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
       raise UserError(
         f"{json_file} is not a valid model configuration: {error}; pass the "
         f"bert_config.json that came with the model"

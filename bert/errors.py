@@ -9,6 +9,9 @@ from types import ModuleType
 # Names shown in one message; a file or a task may have thousands.
 MAX_LISTED = 20
 
+# Characters of a message; the values in it may be of any length.
+_MAX_LENGTH = 1500
+
 
 class UserError(ValueError):
   """A wrong flag, file or setting.
@@ -22,6 +25,16 @@ class UserError(ValueError):
   """
 
   status = 2
+
+  def __init__(self, message: object = ""):
+    super().__init__(without_middle(str(message)))
+
+
+def without_middle(message: str) -> str:
+  """The message; of a long one, which holds a long value, only both ends."""
+  if len(message) <= _MAX_LENGTH:
+    return message
+  return f"{message[: _MAX_LENGTH // 2]} ... {message[-_MAX_LENGTH // 2 :]}"
 
 
 def first_line(error: BaseException) -> str:

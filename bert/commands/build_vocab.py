@@ -121,6 +121,10 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   text_files.check_utf8(flags.extend)
   old = tokenization.FullTokenizer(flags.extend, flags.do_lower_case)
+  if not old.splits_words:
+    raise UserError(
+      f"--extend={flags.extend} has no word pieces; pass a vocab.txt"
+    )
   if repeated := model_flags.find_repeated(old, flags.extend):
     piece, first, last = repeated
     raise UserError(

@@ -20,7 +20,7 @@ from absl import logging
 
 import modeling
 from bert.errors import UserError, require_package
-from bert.export import onnx_model
+from bert.export import huggingface, onnx_model
 from bert.export.new_folder import check_is_new, new_folder
 from bert.data import downloads, files
 from bert.tasks.features import POOLINGS
@@ -32,6 +32,7 @@ from bert.training import (
   startup,
   task_file,
 )
+from bert.training.task import Task
 from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
 
 _QUANTIZATIONS = {
@@ -158,19 +159,49 @@ def check_task_flags(
     )
 
 
-def copy_assets(model_dir: str, folder: str) -> None:
+def copy_assets(model_dir: str, folder: str, model: model_folder.Model) -> None:
   """Copies what a program needs beside a model without a tokenizer."""
   files.makedirs(folder)
   for name in files.listdir(model_dir):
     if name in _ASSETS or name.endswith(".model"):
       content = files.read_bytes(os.path.join(model_dir, name))
       files.write_file(os.path.join(folder, name), content)
-  is_recorded = task_file.NAME in files.listdir(model_dir)
-  if task_file.read(model_dir)[0] and not is_recorded:
+  found = files.listdir(folder)
+  if "tokenizer.json" not in found and model.tokenizer.splits_words:
+    tokenizer = huggingface.make_tokenizer(
+      model.tokenizer.vocab, model.tokenizer.basic_tokenizer.do_lower_case
+    )
+    files.write_file(f"{folder}/tokenizer.json", tokenizer.to_str())
+  if task_file.read(model_dir)[0] and task_file.NAME not in found:
     # Folders of other programs record the task in files of theirs.
     task, _ = loaded_model.find_task(model_dir)
     content = task_file.content(task.kind, task.settings)
     files.write_file(os.path.join(folder, task_file.NAME), content)
+
+
+def readme(name: str, task: Task) -> str:
+  """README.md of a folder for programs in other languages.
+
+  Args:
+    name: the file of the model.
+    task: its task.
+  """
+  special = task.tokenizer.special
+  outputs = ", ".join(f"`{output}`" for output in task.output_axes())
+  length = task.settings.max_seq_length
+  between = f" {special.sep}" * special.between
+  return f"""# A BERT model ({task.kind})
+
+1. Split each text by `tokenizer.json`, without special pieces. `task.json` has
+   the labels, in the order of the outputs, and the settings.
+2. Cut a row to {length} pieces, with special ones: remove the last pieces of
+   the longer text; of equally long ones, those of the second.
+3. `input_ids` is {special.cls} A {special.sep}, or {special.cls} A{between} B \
+{special.sep}; padding follows.
+   `input_mask` is 1 for pieces and 0 for padding. `segment_ids` is 1 for B and
+   its last {special.sep}, if the model has two segments, and else 0.
+4. `{name}` computes {outputs} of rows.
+"""
 
 
 def main(flags: Flags) -> dict[str, str]:
@@ -187,7 +218,12 @@ def main(flags: Flags) -> dict[str, str]:
     if flags.part == "task":
       # In a SavedModel, this folder is for files that TensorFlow ignores.
       is_graph = flags.format == "saved_model"
-      copy_assets(model_dir, f"{folder}/assets.extra" if is_graph else folder)
+      assets = f"{folder}/assets.extra" if is_graph else folder
+      copy_assets(model_dir, assets, model)
+      if not is_graph:
+        task, _ = loaded_model.find_task(model_dir)
+        name = "model.onnx" if flags.format == "onnx" else "model.tflite"
+        files.write_file(f"{folder}/README.md", readme(name, task))
   logging.info("%s: %s, %s", flags.output_dir, flags.format, flags.part)
   return {"output_dir": flags.output_dir}
 

@@ -27,7 +27,7 @@ from bert.training.settings import (
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 
-_TABLE = ".tsv, .csv or .jsonl, each also with .gz."
+_TABLE = ".tsv, .csv or .jsonl, each also with .gz, or .parquet."
 _RETRIEVAL = ("queries_file", "corpus_file", "qrels_file")
 
 # fmt: off
@@ -53,6 +53,9 @@ FLAGS = table(
     Flag("label_column", None,
          "Column with 1 for texts that are close, else 0."),
     Flag("header", True, "Whether .tsv and .csv files name their columns."),
+    Flag("delimiter", None,
+         "Character that separates the columns of .tsv and .csv files. "
+         "Default: as the first line shows."),
     Flag("queries_file", None,
          "With --corpus_file and --qrels_file, what to evaluate on instead of "
          "--dev_file, as in BEIR: a table of queries, with _id and text.",

@@ -1,27 +1,22 @@
 """Unpacks zip archives, which may be damaged or lead out of their folder."""
 
+import errno
 import os
 import re
 import shutil
 import stat
 import zipfile
-import zlib
 
-from bert.errors import UserError
+from bert.errors import UserError, first_line, shortened
 from bert.data import files
 
 # Limits of an archive: ours have five files, the largest of 1.3 GB.
 _MAX_FILES = 1000
 _MAX_BYTES = 2**34
 
-# How zipfile reports damage. RuntimeError is also an encrypted file, and the
-# last three are a file and a folder of the same name. Other kinds of OSError,
-# such as a full disk, are no fault of the archive.
-_DAMAGE = (
-  *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
-  UnicodeDecodeError,  # The name of a file.
-  *(FileExistsError, IsADirectoryError, NotADirectoryError),
-)
+# The errors of a disk, which are no fault of the archive. All other errors are:
+# zipfile raises a dozen kinds of them for damaged archives.
+_OF_DISK = (*files.FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 
 
 def unpack(archive: str, folder: str) -> None:
@@ -37,9 +32,14 @@ def unpack(archive: str, folder: str) -> None:
     try:
       with files.full_disk_named(folder):
         _extract(archive, partial)
-    except _DAMAGE as error:
+    except UserError:
+      raise
+    except Exception as error:
+      if isinstance(error, OSError) and error.errno in _OF_DISK:
+        raise
+      reason = getattr(error, "strerror", None) or first_line(error)
       raise UserError(
-        f"{archive} is not a complete zip archive ({error}); download it again"
+        f"{archive} is not a complete zip archive ({reason}); download it again"
       ) from error
     os.makedirs(partial, exist_ok=True)
     os.rename(partial, folder)
@@ -61,7 +61,8 @@ def _extract(archive, folder):
 
 def _is_ignored(member):
   """Whether a member is a folder, or what macOS adds to archives."""
-  return member.is_dir() or member.filename.startswith("__MACOSX/")
+  name = member.filename
+  return name.endswith("/") or name.startswith("__MACOSX/")
 
 
 def _check_members(archive, members):
@@ -77,8 +78,8 @@ def _check_members(archive, members):
     is_link = stat.S_ISLNK(member.external_attr >> 16)
     if is_link or ":" in parts[0] or {"", ".", ".."} & set(parts):
       raise UserError(
-        f"{archive} contains {member.filename!r}, which leads out of its "
-        f"folder; do not use it"
+        f"{archive} contains {shortened(member.filename)!r}, which leads out "
+        f"of its folder; do not use it"
       )
 
 

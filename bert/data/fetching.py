@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import archives, files, progress
 
@@ -299,7 +300,7 @@ def _copy(response, partial, start, total):
 def _read_version(partial):
   """What identifies the version of the file that a download began; or None."""
   try:
-    return json.loads(files.read_bytes(partial + ".json"))["version"]
+    return strict_json.loads(files.read_bytes(partial + ".json"))["version"]
   except (OSError, ValueError, KeyError):
     return None
 

@@ -18,6 +18,7 @@ from typing import BinaryIO, TextIO
 
 from absl import logging
 
+from bert import strict_json
 from bert.errors import UserError, listing, shortened
 
 try:
@@ -217,18 +218,21 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     return reader.read()
 
 
-def read_json(path: str, kind: type) -> dict | list | None:
+def read_json(
+  path: str, kind: type, allows_nan: bool = False
+) -> dict | list | None:
   """The content of a JSON file, or None without a file.
 
   Args:
     path: the file.
     kind: expected type, dict or list.
+    allows_nan: see `strict_json.loads`.
   """
   if not exists(path):
     return None
   try:
-    found = json.loads(read_bytes(path))
-  except (ValueError, RecursionError) as error:
+    found = strict_json.loads(read_bytes(path), allows_nan)
+  except ValueError as error:
     raise UserError(damaged(path, f"invalid JSON: {error}")) from error
   if not isinstance(found, kind):
     expected = {dict: "object", list: "array"}[kind]

@@ -30,6 +30,9 @@ POSITION = "position"
 _HEADER_BYTES = 12
 FRAME_BYTES = 16
 
+# Bytes of a record that hardly any file has.
+_LARGE = 2**24
+
 
 class Feature(NamedTuple):
   """Shape and type of one feature of a row.
@@ -222,6 +225,8 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
       is_whole = len(header) == _HEADER_BYTES
       if is_whole and header != _header(length):
         raise _damaged(path, number)
+      # Of a length that the file cannot have, `read` would reserve memory.
+      is_whole &= length < _LARGE or length <= files.size(path)
       frame = reader.read(length + 4) if is_whole else b""
       record = frame[:-4]
       if not is_whole or len(record) != length:

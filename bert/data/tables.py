@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
+from bert import strict_json
 from bert.errors import (
   UserError,
   did_you_mean,
@@ -250,7 +251,9 @@ def _class_names(schema):
   Hugging Face's `datasets` stores them as numbers, and their names in the
   metadata of the file.
   """
-  metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+  metadata = strict_json.loads(
+    (schema.metadata or {}).get(b"huggingface", b"{}")
+  )
   features = metadata.get("info", {}).get("features", {})
   found = {}
   for name in schema.names:
@@ -279,7 +282,7 @@ def _read_json_lines(path, text):
     if not line.strip(" \t\r"):
       continue
     try:
-      row = json.loads(line)
+      row = strict_json.loads(line, allows_nan=True)
       if "\\u" in line:  # UTF-8 cannot encode half of a surrogate pair.
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -288,7 +291,7 @@ def _read_json_lines(path, text):
         f"{path}:{number}: \\u{half:04x} is half of a surrogate pair; add the "
         f"other half, or remove it"
       ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
       problem = str(error).replace("line 1 column", "column")
       raise UserError(
         f"{path}:{number}: {problem}; write one JSON object per line"

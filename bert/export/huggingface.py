@@ -18,6 +18,7 @@ from safetensors import numpy as safetensors
 from bert import layers
 import modeling
 import tokenization
+from bert import strict_json
 from bert.errors import UserError, listing, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
@@ -325,7 +326,7 @@ def _safetensors(tensors, step):
     metadata[names.STEP] = str(step)
   content = safetensors.save(tensors, metadata)
   length = int.from_bytes(content[:8], "little")
-  header = json.loads(content[8 : 8 + length])
+  header = strict_json.loads(content[8 : 8 + length])
   # The library's order of the metadata differs from run to run.
   header["__metadata__"] = metadata
   text = json.dumps(header, separators=(",", ":")).encode()

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert.errors import UserError, listing
+from bert.errors import UserError, listing, plural
 from bert.export import rest
 from bert.export.rest import Call
+from bert.export.server_page import Form
 from bert.tasks import search
+from bert.tasks.features import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.search import Reranker, Searcher
 from bert.training.task import Field
@@ -32,6 +34,9 @@ class Reader:
     name: its name.
     searcher: searches an index by the vectors of the model.
     relevant_label: see Reranker.
+
+  Attributes:
+    form: what the server's page asks for.
   """
 
   def __init__(
@@ -44,11 +49,13 @@ class Reader:
     self._name, self._searcher = name, searcher
     self._relevant_label = relevant_label
     self._gives_vectors = "vector" in model.outputs
-    self.page_fields = tuple(model.fields)
+    self.form = Form(model.kind, model.fields)
     if searcher:
-      self.page_fields = (Field("query"),)
+      found = f"Search among {plural(len(searcher.index), 'text')}"
+      self.form = Form(found, [Field("query")], "Search")
     elif self._gives_vectors:
-      self.page_fields = (Field("text_a"), Field("text_b"))
+      fields = [Field("text_a"), Field("text_b")]
+      self.form = Form("Similarity of two texts", fields, "Compare")
 
   def read_answer(self, model: LoadedModel, body: object) -> Call:
     """A search, a pair of texts, or what `rest.read_answer` reads.
@@ -68,7 +75,7 @@ class Reader:
   def _read_search(self, model, body):
     _check(body, ("query",), "top_k")
     query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
-    item = _text(model, query, "query")
+    item = _text(model, query, "query", QUERY_PROMPTS)
     search.check_query(model, query, "query")
 
     def respond(answers):
@@ -130,8 +137,11 @@ class Reader:
     top_n = _number(body, "top_n", len(texts), None)
     places = [f"documents[{index}]" for index in range(len(texts))]
     if self._gives_vectors:
-      items = [_text(model, query, "query")]
-      items += map(lambda t, where: _text(model, t, where), texts, places)
+      items = [_text(model, query, "query", QUERY_PROMPTS)]
+      items += [
+        _text(model, text, where, DOCUMENT_PROMPTS)
+        for text, where in zip(texts, places, strict=True)
+      ]
     else:
       items = [
         model.parse((query, text), where)
@@ -184,11 +194,11 @@ def _number(body, name, default, most):
   return value
 
 
-def _text(model, text, where):
-  """The input of a model of vectors for a text."""
+def _text(model, text, where, prompts=()):
+  """The input of a model of vectors for a text, after one of some prompts."""
   if not isinstance(text, str):
     raise UserError(f"{where} is not a string")
-  return model.parse(text, where)
+  return search.input_of(model, text, prompts)
 
 
 def _is_document(value):

@@ -1,6 +1,6 @@
 """A trained model behind HTTP.
 
-    app = make_app(model, "mrpc", Limits())
+    app = make_app(model, "mrpc", Limits(...))
 
 `POST /answer`, the REST interface of TensorFlow Serving (see `rest`), and those
 of embeddings and reranking (see `search_rest`) answer texts. `GET /` is a page
@@ -54,7 +54,7 @@ _DISCARDED = 16
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """What a server accepts.
+  """What a server accepts; serve.py has the defaults.
 
   Attributes:
     max_batch: texts in a batch.
@@ -66,13 +66,13 @@ class Limits:
     timeout_s: seconds from a request to its answer.
   """
 
-  max_batch: int = 32
-  max_wait_ms: float = 5.0
-  max_queue: int = 256
-  max_texts: int = 64
-  max_text_chars: int = 20_000
-  max_body_bytes: int = 2**20
-  timeout_s: float = 30.0
+  max_batch: int
+  max_wait_ms: float
+  max_queue: int
+  max_texts: int
+  max_text_chars: int
+  max_body_bytes: int
+  timeout_s: float
 
 
 class _Refused(Exception):
@@ -146,8 +146,7 @@ class _Server:
     await self.batcher.stop()
 
   async def page(self, request: Request) -> Response:
-    fields = self.vectors.page_fields
-    page = server_page.page(self.name, self.model.kind, fields)
+    page = server_page.page(self.name, self.vectors.form)
     return HTMLResponse(page, headers={"X-Frame-Options": "DENY"})
 
   async def health(self, request: Request) -> Response:

@@ -1,6 +1,7 @@
 """The page of a server, to try the model in a browser."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from bert.reports import html
 from bert.training.task import Field
@@ -96,6 +97,7 @@ function hit(found) {
 }
 
 function show(sent, found) {
+  const details = element("details");
   if ("label" in found) {
     result.append(element("p", "answer", found.label || "(no label)"));
     bars(found.labels, found.probabilities);
@@ -115,12 +117,22 @@ function show(sent, found) {
     result.append(element("p", "answer", found.similarity.toFixed(4)));
   } else if ("value" in found) {
     result.append(element("p", "answer", found.value));
+  } else {
+    details.open = true;
   }
-  const details = element("details");
   details.append(element("summary", "", "JSON"),
                  element("pre", "", JSON.stringify(found, null, 1)));
   result.append(details);
 }
+
+// Enter starts a search; with Shift, it is a line break.
+form.addEventListener("keydown", (event) => {
+  const starts = event.key === "Enter" && !event.shiftKey;
+  if (event.target.name === "query" && starts) {
+    event.preventDefault();
+    form.requestSubmit();
+  }
+});
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -147,18 +159,36 @@ form.addEventListener("submit", async (event) => {
 """
 
 
-def page(name: str, kind: str, fields: Iterable[Field]) -> str:
-  """The page, as HTML.
+# What the built-in kinds of tasks are called on the page.
+_KINDS = {
+  "classification": "Classification",
+  "squad": "Question answering",
+  "tagging": "Token classification",
+  "multiple choice": "Multiple choice",
+}
 
-  Args:
-    name: the name of the model.
-    kind: the kind of its task.
+
+class Form(NamedTuple):
+  """What the page asks for.
+
+  Attributes:
+    description: what the server answers, or the kind of the task.
     fields: the parts of an input.
+    action: the text of the button.
   """
-  fields = "".join(map(_field, fields))
-  header = f"<p>{html.escape(kind)}</p>\n"
+
+  description: str
+  fields: Sequence[Field]
+  action: str = "Answer"
+
+
+def page(name: str, form: Form) -> str:
+  """The page, as HTML; `name` is that of the model."""
+  fields = "".join(map(_field, form.fields))
+  description = _KINDS.get(form.description, form.description)
+  header = f"<p>{html.escape(description)}</p>\n"
   body = (
-    f"<form>{fields}<button>Answer</button></form>\n"
+    f"<form>{fields}<button>{html.escape(form.action)}</button></form>\n"
     f'<div id="result" aria-live="polite"></div>\n'
   )
   content = html.document(name, header, body, _STYLE, _SCRIPT)
@@ -175,6 +205,8 @@ def _field(field):
     attributes += ' data-list="1"'
     shown += " (one per line)"
   rows = 6 if field.name == "context" or field.is_list else 3
+  if field.name == "query":
+    rows = 1
   required = "" if field.default is not None else " required"
   return (
     f'<label>{shown}<textarea rows="{rows}" {attributes}{required}>'

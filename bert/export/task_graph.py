@@ -9,6 +9,7 @@ write them.
 from collections.abc import Callable
 
 import tensorflow as tf
+from absl import logging
 
 from bert.export import text_rows
 from bert.export.text_graph import GraphTokenizer
@@ -172,6 +173,13 @@ def _parse(examples):
 
 def make_graph(model: LoadedModel, reads_text: bool) -> TaskGraph:
   """The graph of a model; with text as its input if it can be."""
-  if reads_text and model.kind in ("classification", "vectors"):
-    return TextGraph(model, GraphTokenizer(model.task.tokenizer))
-  return TaskGraph(model)
+  tokenizer = model.task.tokenizer
+  if not reads_text or model.kind not in ("classification", "vectors"):
+    return TaskGraph(model)
+  if not tokenizer.splits_words:
+    logging.warning(
+      "The exported model reads rows, not text: TensorFlow computes tokenizers "
+      "of word pieces only"
+    )
+    return TaskGraph(model)
+  return TextGraph(model, GraphTokenizer(tokenizer))

@@ -21,16 +21,17 @@ from bert.errors import plural
 from bert.data import files, records, sequences
 from bert.reports import embeddings as page
 from bert.tasks import embedding_losses, retrieval
-from bert.tasks.features import VectorSettings, VectorTask
+from bert.tasks.features import (
+  DOCUMENT_PROMPTS,
+  QUERY_PROMPTS,
+  VectorSettings,
+  VectorTask,
+)
 from bert.tasks.embedding_losses import Training
 from bert.tasks.retrieval import Retrieval
 from bert.tasks.text_pairs import Pair
 from bert.training import ops
 from bert.training.task import Evaluation, RowSet
-
-# Names of the prompts of queries, and of documents, by preference.
-QUERY_PROMPTS = ("query",)
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"

@@ -31,6 +31,10 @@ LAYER_COMBINATIONS = ("last", "concat", "mean")
 LONG_TEXT = ("head", "mean_windows")
 DTYPES = ("float32", "float16")
 
+# Names of the prompts of queries, and of documents, by preference.
+QUERY_PROMPTS = ("query",)
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
 # The poolings over all tokens, which can exclude [CLS] and [SEP].
 _OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert.errors import UserError, listing, plural, shortened
 from bert.data import downloads, files, records, sequences
-from bert.training import model_folder, registry, task_file
+from bert.training import checkpoints, model_folder, registry, task_file
 from bert.training.predictor import Predictor
 from bert.training.task import Field, Task
 
@@ -249,6 +249,8 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
   """Like `load`, for a folder that must hold a finished training of a kind."""
   trained, _ = task_file.read(model_dir)
   if trained != kind or not model_folder.is_finished(model_dir):
+    if trained == kind:
+      checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
     inside = sorted(files.listdir(model_dir)) if files.isdir(model_dir) else []
     paths = (os.path.join(model_dir, name) for name in inside)
     found = next((p for p in paths if task_file.read(p)[0] == kind), None)

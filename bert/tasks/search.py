@@ -24,6 +24,7 @@ from bert.errors import UserError, listing, shortened
 from bert.data import files, hnsw, tables, text_files, vector_index
 from bert.data.vector_index import Header, Row, VectorIndex
 from bert.tasks import loaded_model
+from bert.tasks.features import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.training import model_folder
 
@@ -64,9 +65,27 @@ def fingerprint(model: LoadedModel) -> str:
   return found.hexdigest()[:16]
 
 
+def input_of(
+  model: LoadedModel, text: str, prompts: Sequence[str] = ()
+) -> loaded_model.Texts:
+  """The input of a model of vectors for a text.
+
+  Args:
+    model: the model.
+    text: the text.
+    prompts: names of prompts, such as QUERY_PROMPTS; the first that the model
+      has is put before the text.
+  """
+  value = {"text": text}
+  if getattr(model.task.settings, "prompts", ()):
+    value["prompt"] = model.task.settings.prompt_of(*prompts)
+  return model.parse(value)
+
+
 def encode(
   model: LoadedModel,
   texts: Sequence[str],
+  prompts: Sequence[str] = DOCUMENT_PROMPTS,
   progress: Progress = lambda count: None,
 ) -> np.ndarray:
   """The vectors of texts, scaled to length 1: float32 [texts, width].
@@ -74,9 +93,11 @@ def encode(
   Args:
     model: a model of vectors.
     texts: at least one text.
+    prompts: see `input_of`.
     progress: called after each batch with the number of its rows.
   """
-  examples = list(map(model.task.example, texts))
+  inputs = (input_of(model, text, prompts) for text in texts)
+  examples = [model.task.example(*parts) for parts in inputs]
   answers = model.answer_examples(examples, progress)
   return unit_vectors(list(map(model.task.public, answers)))
 
@@ -227,7 +248,8 @@ def _encoded(model, rows, progress):
   """Yields lists of rows and their vectors."""
   for start in range(0, len(rows), _ENCODED):
     part = rows[start : start + _ENCODED]
-    yield part, encode(model, [row.text for row in part], progress)
+    texts = [row.text for row in part]
+    yield part, encode(model, texts, progress=progress)
 
 
 # From queries to hits.
@@ -318,7 +340,8 @@ class Searcher:
 
   def __call__(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
     """The hits of each query, the best first."""
-    return self.find(queries, encode(self.model, queries), top_k)
+    vectors = encode(self.model, queries, QUERY_PROMPTS)
+    return self.find(queries, vectors, top_k)
 
   def find(
     self, queries: Sequence[str], vectors: np.ndarray, top_k: int
@@ -422,7 +445,7 @@ def mine_negatives(
   queries = list(right)
   for start in range(0, len(queries), _ENCODED):
     group = queries[start : start + _ENCODED]
-    vectors = encode(searcher.model, group)
+    vectors = encode(searcher.model, group, QUERY_PROMPTS)
     answers = [(query, text) for query in group for text in right[query]]
     right_vectors = iter(encode(searcher.model, [text for _, text in answers]))
     found = searcher.find(group, vectors, candidates)

@@ -21,6 +21,7 @@ import numpy as np
 from absl import logging
 
 import tokenization
+from bert import strict_json
 from bert.errors import UserError, plural, shortened
 from bert.data import files, records, text_files
 
@@ -269,8 +270,8 @@ def _questions(path, on_text):
   if on_text:
     on_text(text.encode())
   try:
-    content = json.loads(text)
-  except (ValueError, RecursionError) as error:
+    content = strict_json.loads(text)
+  except ValueError as error:
     raise UserError(
       f"{path}: invalid JSON: {error}; pass a file in SQuAD's layout"
     ) from error

@@ -147,8 +147,8 @@ class SquadSettings(ReadingSettings):
       threshold is of, if its weights are in another folder.
   """
 
-  n_best_size: int = 20
-  max_answer_length: int = 30
+  n_best_size: int = DecodingSettings.n_best_size
+  max_answer_length: int = DecodingSettings.max_answer_length
   null_score_diff_threshold: float | None = None
   init_checkpoint: str | None = None
 

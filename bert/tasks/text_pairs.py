@@ -51,7 +51,7 @@ class Columns:
       JSON Lines a value may be a list.
     score_column: a number; or None.
     label_column: 1 for texts of a close meaning, else 0; or None.
-    header: whether TSV and CSV files have a header.
+    header, delimiter: see `tables.read_table`.
   """
 
   text_a_column: str = "text_a"
@@ -60,6 +60,7 @@ class Columns:
   score_column: str | None = None
   label_column: str | None = None
   header: bool = True
+  delimiter: str | None = None
 
 
 def read_pairs(
@@ -76,7 +77,7 @@ def read_pairs(
     UserError: the file or a column is missing, a text is empty, or a score is
       no number, or a label neither 0 nor 1.
   """
-  table = tables.read_table(path, columns.header)
+  table = tables.read_table(path, columns.header, columns.delimiter)
 
   def indices(flag, several=False):
     names = getattr(columns, flag)

@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert import strict_json
 from bert.errors import UserError, plural
 from bert.data import files
 from bert import metrics
@@ -156,12 +157,12 @@ class BestCheckpoint:
     if not files.exists(self._path):
       return []
     try:
-      history = json.loads(files.read_bytes(self._path))
+      history = strict_json.loads(files.read_bytes(self._path))
       metric = history["metric"]
       found = [(step, value) for step, value in history["evaluations"]]
       if not all(type(s) is int and _is_value(v) for s, v in found):
         raise ValueError("an evaluation is not a step and a number or null")
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
       raise UserError(
         f"{self._path} is damaged; delete it to start a new history"
       ) from error

@@ -76,6 +76,8 @@ def find_checkpoint(path: str) -> str:
     )
     if found:
       return found
+    if files.exists(os.path.join(path, "config.json")):
+      huggingface_weights.check_has_weights(path)
     path = release
   if not exists(path):
     huggingface_weights.check_is_no_pickle(path)
@@ -130,7 +132,11 @@ def _recorded_checkpoint(folder):
 
   Unlike `tf.train.latest_checkpoint`, it takes no path for a pattern.
   """
-  state = tf.train.get_checkpoint_state(folder)
+  try:
+    state = tf.train.get_checkpoint_state(folder)
+  except UnicodeDecodeError as error:
+    path = os.path.join(folder, "checkpoint")
+    raise UserError(files.damaged(path, "it is not UTF-8")) from error
   prefix = state.model_checkpoint_path if state else None
   return prefix if prefix and exists(prefix) else None
 

@@ -8,10 +8,10 @@ All run the same command. TF_CONFIG also says which of them this one is:
 The first one is the chief. If there is a job `chief`, it is that one.
 """
 
-import json
 import re
 from typing import NamedTuple
 
+from bert import strict_json
 from bert.errors import UserError
 
 
@@ -32,7 +32,7 @@ def read_cluster(text: str | None) -> Cluster | None:
   if not text:
     return None
   try:
-    config = json.loads(text)
+    config = strict_json.loads(text)
     jobs = config["cluster"]
     if not all(isinstance(hosts, list) for hosts in jobs.values()):
       raise TypeError("the hosts of a job are not a list")

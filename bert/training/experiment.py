@@ -344,7 +344,7 @@ class Experiment:
       settings.precision,
       settings.gradient_checkpointing,
       self._kept_rows,
-      cuts_groups=settings.use_xla != "true" and not settings.use_tpu,
+      settings.use_xla != "true" and not settings.use_tpu,
     )
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 

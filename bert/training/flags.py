@@ -221,16 +221,17 @@ class Flags:
     """
     taken = {os.path.realpath(path): "is an input" for path in read if path}
     for path in paths:
+      target = os.path.realpath(path)
       problem = _problem_of_output(path)
       # The file is first written beside its final name.
-      for written in (path, os.path.realpath(path) + files.PARTIAL):
-        if not problem and os.path.realpath(written) in taken:
-          problem = f"{written} {taken[os.path.realpath(written)]}"
-          problem += "; pass another path"
+      for written in (path, target + files.PARTIAL):
+        reason = taken.get(os.path.realpath(written))
+        if reason and not problem:
+          problem = f"{written} {reason}; pass another path"
       if problem:
         raise UserError(f"--{name}={self[name]}: {problem}")
-      taken[os.path.realpath(path)] = "is given twice"
-      taken[os.path.realpath(path) + files.PARTIAL] = "is a temporary file"
+      taken[target] = "is given twice"
+      taken[target + files.PARTIAL] = "is a temporary file"
 
   # Warnings.
 

@@ -7,7 +7,6 @@ original's `gelu` is called `gelu_new` there.
 """
 
 import dataclasses
-import json
 import os
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert import strict_json
 from bert.errors import UserError, shortened
 from bert.data import files
 from bert.training.huggingface_names import FAMILIES
@@ -134,8 +134,8 @@ def read_config(path: str) -> modeling.BertConfig:
   beside their file adds `do_lower_case`.
   """
   try:
-    fields = json.loads(files.read_bytes(path))
-  except (ValueError, RecursionError):
+    fields = strict_json.loads(files.read_bytes(path), allows_nan=True)
+  except ValueError:
     fields = None
   is_named = isinstance(fields, dict) and os.path.basename(path) == CONFIG_NAME
   if not is_named and not is_config(fields):
@@ -404,7 +404,7 @@ class Head(NamedTuple):
 def read_head(folder: str) -> Head:
   """The Head of the model in a folder; empty for other folders."""
   path = os.path.join(folder, CONFIG_NAME)
-  fields = files.read_json(path, dict) or {}
+  fields = files.read_json(path, dict, allows_nan=True) or {}
   if not is_config(fields):
     return Head("", [], None)
   labels = fields.get("id2label") or {}

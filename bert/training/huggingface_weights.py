@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training.huggingface_names import (
@@ -32,8 +33,8 @@ _OF_HEAD = "classifier.dense."
 STEP = "global_step"
 _MAX_STEP = np.iinfo(np.int64).max
 
-# Raised by JSON of another structure, or nested too deeply.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+# Raised by JSON of another structure.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def find_weights(folder: str) -> str | None:
@@ -44,6 +45,14 @@ def find_weights(folder: str) -> str | None:
       return path
   check_is_no_pickle(os.path.join(folder, "pytorch_model.bin"))
   return None
+
+
+def check_has_weights(folder: str) -> None:
+  """Raises UserError if a folder has none."""
+  if find_weights(folder) is None:
+    raise UserError(
+      f"{folder} has a config.json but no {WEIGHTS_NAME}; copy it there, too"
+    )
 
 
 def check_is_no_pickle(path: str) -> None:
@@ -75,7 +84,8 @@ def weight_files(path: str) -> list[str]:
   if not path.endswith(".json"):
     return [path]
   try:
-    names = json.loads(files.read_bytes(path))["weight_map"].values()
+    content = strict_json.loads(files.read_bytes(path))
+    names = content["weight_map"].values()
   except _DAMAGE as error:
     raise UserError(_damaged(path, "no weight_map")) from error
   names = sorted(set(map(str, names)))
@@ -186,7 +196,7 @@ def _read_header(path):
       length = int.from_bytes(reader.read(8), "little")
       if length > size - 8:
         raise ValueError("it ends early")
-      header = json.loads(reader.read(length))
+      header = strict_json.loads(reader.read(length))
     metadata = header.pop("__metadata__", {})
     if not all(isinstance(value, str) for value in metadata.values()):
       raise ValueError("its metadata is wrong")
@@ -209,6 +219,7 @@ def _read_header(path):
         is_shape = min(tensor.shape, default=0) >= 0
         if not is_shape or tensor.size != count * int(dtype[-1]):
           raise ValueError(f"{name} has another size than its shape")
+    _check_layout(found.values(), 8 + length, size)
     return found, metadata
   except FileNotFoundError as error:
     raise UserError(f"{path} is missing; copy it again") from error
@@ -216,6 +227,19 @@ def _read_header(path):
     raise UserError(f"{path} is a folder; put the file there") from error
   except _DAMAGE as error:
     raise UserError(_damaged(path, error)) from error
+
+
+def _check_layout(tensors, start, end):
+  """Raises ValueError unless tensors fill a part of a file, as they must.
+
+  Otherwise other programs might read other values from the same file.
+  """
+  for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.size)):
+    if tensor.start != start:
+      raise ValueError("its tensors overlap, or leave gaps")
+    start += tensor.size
+  if start != end:
+    raise ValueError("its tensors do not reach its end")
 
 
 def _damaged(path, reason):

@@ -229,7 +229,7 @@ def load_config(
     tokenizer: the tokenizer; None if the flags name none.
     max_seq_length: the sequence length S; None for `sequence_length`.
   """
-  from bert.training import huggingface_config
+  from bert.training import huggingface_config, model_folder
 
   path = bert_config_file(flags)
   if not path:
@@ -245,7 +245,7 @@ def load_config(
   if tokenizer:
     _check_tokenizer_fits(flags, config, tokenizer)
   elif "do_lower_case" in flags.given:  # See `release_files`.
-    check_casing(flags, config, path)
+    model_folder.check_casing(flags.do_lower_case, config, path)
     tokenization.validate_case_matches_checkpoint(
       flags.do_lower_case, flags.get("init_checkpoint")
     )
@@ -282,22 +282,6 @@ def _check_tokenizer_fits(flags, config, tokenizer):
       f"same model"
     )
   model_folder.warn_of_few_entries(size, config, path)
-  check_casing(flags, config, path)
+  model_folder.check_casing(flags.do_lower_case, config, path)
   if tokenizer.splits_words and not hasattr(config, "do_lower_case"):
     warn_of_casing(flags, tokenizer.vocab, vocab_file(flags))
-
-
-def check_casing(flags: Flags, config: modeling.BertConfig, path: str) -> None:
-  """Raises UserError if --do_lower_case contradicts a model.
-
-  Args:
-    config: its configuration. Models that this project has trained, and those
-      in Hugging Face's format, record their casing.
-    path: where it is from.
-  """
-  do_lower_case = getattr(config, "do_lower_case", flags.do_lower_case)
-  if do_lower_case != flags.do_lower_case:
-    raise UserError(
-      f"--do_lower_case={flags.do_lower_case} contradicts {path}: the model "
-      f"was trained with --do_lower_case={do_lower_case}; pass that"
-    )

@@ -34,7 +34,7 @@ def build_model_fn(
   precision: str = "float32",
   gradient_checkpointing: bool = False,
   kept_rows: Mapping[str, Sequence[int | None]] | None = None,
-  cuts_groups: bool = True,
+  cuts: bool = True,
 ) -> estimator.ModelFn:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -44,42 +44,35 @@ def build_model_fn(
     init_checkpoint, kept_rows: see `checkpoints.initialize_from`.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-    cuts_groups: see `batch_gradients.compute_gradients`.
+    cuts: see `cuts_groups` of `batch_gradients.compute_gradients`.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
   options = use_one_hot_embeddings, precision, gradient_checkpointing
 
   def compute(features, mode):
-    is_training = mode == estimator.ModeKeys.TRAIN
-    bert = encode(config, features, is_training, *options)
+    bert = encode(config, features, mode == "train", *options)
     outputs = task.outputs(bert, features, mode)
-    return outputs, _loss(outputs, features, is_training)
+    return outputs, _loss(outputs, features, mode == "train")
 
   def forward(features):
-    outputs, loss = compute(features, estimator.ModeKeys.TRAIN)
+    outputs, loss = compute(features, "train")
     return loss, outputs.logged
 
   def vectors(sequences):
     bert = encode(config, sequences, True, *options)
-    return task.encode(ops.TensorOps(is_training=True), bert, sequences)
+    return task.encode(ops.TensorOps(True), bert, sequences)
 
   def train(features):
-    if task.spans_batch:
-      loss, scalars, gradients = batch_gradients.compute_gradients(
-        vectors, task.batch_loss, features, update, cuts_groups
-      )
-    else:
-      loss, scalars, gradients = micro_batches.compute_gradients(
-        forward, features, update
-      )
+    found = _compute_gradients(task, forward, vectors, features, update, cuts)
+    loss, scalars, gradients = found
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec("train", loss, train_op, logged | scalars)
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
     _initialize(init_checkpoint, task, config, kept_rows or {})
-    if mode == estimator.ModeKeys.TRAIN:
+    if mode == "train":
       return train(features)
     return _evaluation(task, mode, *compute(features, mode))
 
@@ -126,6 +119,15 @@ def encode(
     use_one_hot_embeddings,
     precision=precision,
     gradient_checkpointing=gradient_checkpointing,
+  )
+
+
+def _compute_gradients(task, forward, vectors, features, update, cuts):
+  """Loss, scalars and Gradients of a batch."""
+  if not task.spans_batch:
+    return micro_batches.compute_gradients(forward, features, update)
+  return batch_gradients.compute_gradients(
+    vectors, task.batch_loss, features, update, cuts
   )
 
 

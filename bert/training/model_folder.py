@@ -72,16 +72,30 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
   config = load_config(model_dir)
   checkpoint = checkpoints.find_checkpoint(model_dir)
   named = _full_path(checkpoint)
-  recorded = getattr(config, "do_lower_case", do_lower_case)
   if do_lower_case is None:
     do_lower_case = lower_cases(config, named)
-  elif do_lower_case != recorded:
-    raise UserError(
-      f"--do_lower_case={do_lower_case} contradicts {model_dir}: the model was "
-      f"trained with --do_lower_case={recorded}; pass that"
-    )
+  check_casing(do_lower_case, config, model_dir)
   tokenization.validate_case_matches_checkpoint(do_lower_case, named)
   return Model(config, load_tokenizer(model_dir, do_lower_case), checkpoint)
+
+
+def check_casing(
+  do_lower_case: bool, config: modeling.BertConfig, path: str
+) -> None:
+  """Raises UserError if --do_lower_case contradicts a model.
+
+  Args:
+    do_lower_case: the value of the flag.
+    config: the model's configuration. Models that this project has trained, and
+      those in Hugging Face's format, record their casing.
+    path: where it is from.
+  """
+  recorded = getattr(config, "do_lower_case", do_lower_case)
+  if recorded != do_lower_case:
+    raise UserError(
+      f"--do_lower_case={do_lower_case} contradicts {path}: the model was "
+      f"trained with --do_lower_case={recorded}; pass that"
+    )
 
 
 def is_finished(model_dir: str) -> bool:

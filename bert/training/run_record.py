@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints
@@ -225,13 +226,13 @@ def read_record(output_dir: str) -> dict[str, dict | list] | None:
   if not files.exists(path):
     return None
   try:
-    record = json.loads(files.read_bytes(path))
+    record = strict_json.loads(files.read_bytes(path))
     notes = record.setdefault("changes", {})
     found = [record["flags"], record["data"], notes, *notes.values()]
     are_steps = all(step.isdecimal() for step in notes)
     if are_steps and all(isinstance(fields, dict) for fields in found):
       return record
-  except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+  except (ValueError, TypeError, KeyError, AttributeError):
     pass
   raise UserError(f"{path} is damaged; delete it, and it is written again")
 

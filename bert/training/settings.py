@@ -135,10 +135,6 @@ class Settings:
         f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
         f"model; lower it"
       )
-    if not 0 < decay <= 1:
-      raise UserError(
-        f"--layerwise_lr_decay={decay} must be greater than 0 and at most 1"
-      )
     return optimization.LayerRates(num_layers, decay, frozen)
 
   def make_optimization(

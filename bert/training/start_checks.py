@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 
 from absl import logging
 
 import modeling
+import tokenization
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints, model_folder
@@ -55,19 +56,25 @@ def check_reads_as_trained(
   Args:
     contents: the files of the model that the flags name, see `ModelFiles`.
     folder: folder of the trained weights. Models that this project trains
-      record their casing; all others are not checked.
+      record their casing, or have a tokenizer.json; all others are not
+      checked.
   """
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}
-  given = json.loads(contents.get("bert_config.json", "{}"))
-  if not {"do_lower_case"} <= trained.keys() & given.keys():
+  given = strict_json.loads(contents.get("bert_config.json", "{}"))
+  has_casing = {"do_lower_case"} <= trained.keys() & given.keys()
+  vocabulary = model_folder.find_vocabulary(folder)
+  has_whole = vocabulary and vocabulary.endswith(".json")
+  if has_whole and tokenization.has_word_pieces(vocabulary):
+    has_whole = False
+  if not has_casing and not (trained and has_whole):
     return
-  if trained["do_lower_case"] != given["do_lower_case"]:
+  if has_casing and trained["do_lower_case"] != given["do_lower_case"]:
     raise UserError(
       f"--do_lower_case={given['do_lower_case']} contradicts {path}: the model "
       f"was trained with --do_lower_case={trained['do_lower_case']}; pass that"
     )
-  path = model_folder.find_vocabulary(folder)
+  path = vocabulary
   given = [v for name, v in contents.items() if name != "bert_config.json"]
   if given and path and _pieces(given[0]) != _pieces(files.read_bytes(path)):
     flag = "spm_model_file" if path.endswith(".model") else "vocab_file"

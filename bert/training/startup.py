@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
-from bert.errors import UserError
+from bert.errors import UserError, without_middle
 from bert.data import downloads
 from bert.training import flag_table, termination
 from bert.training.flags import Flags, Table, define, message_of, parse, table
@@ -293,5 +293,5 @@ def _fail(error):
     first_line += "; raise the limit that ulimit -f shows, or write elsewhere"
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"
-  print(f"error: {first_line}", file=sys.stderr)
+  print(f"error: {without_middle(first_line)}", file=sys.stderr)
   sys.exit(getattr(error, "status", 2))

@@ -2,6 +2,7 @@
 
 import pathlib
 import stat
+import struct
 import zipfile
 
 import pytest
@@ -156,3 +157,33 @@ def test_a_folder_that_cannot_be_made_is_no_fault_of_the_archive(folder):
   (folder / "out" / "a").touch()
   with pytest.raises(NotADirectoryError):
     _unpack(folder, ["x"])
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "top/" + "n" * 300])
+def test_a_name_that_no_file_can_have(folder, name):
+  with pytest.raises(UserError, match=r"is not a complete zip .*too long"):
+    _unpack(folder, ["top/x", f"{name}x"])
+  assert list((folder / "out").iterdir()) == []
+
+
+def test_an_empty_name(folder):
+  path = pathlib.Path(_write(folder, ["?", "x"]))
+  # Python ends a name at a zero.
+  path.write_bytes(path.read_bytes().replace(b"?", b"\0"))
+  with pytest.raises(UserError, match="contains '', which leads out"):
+    archives.unpack(str(path), str(folder / "out" / "a"))
+  assert list((folder / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("offset", [0, 1, 10**6, 2**32 - 1])
+def test_a_wrong_offset_of_the_directory(folder, offset):
+  path = pathlib.Path(_write(folder, ["x"]))
+  content = bytearray(path.read_bytes())
+  # It is 6 bytes before the end of an archive without a comment.
+  content[-6:-2] = struct.pack("<I", offset)
+  path.write_bytes(content)
+  with pytest.raises(
+    UserError, match=r"is not a complete zip archive .*again$"
+  ):
+    archives.unpack(str(path), str(folder / "out" / "a"))
+  assert list((folder / "out").iterdir()) == []

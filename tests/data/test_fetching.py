@@ -408,6 +408,21 @@ def test_a_truncated_archive_is_downloaded_again(server, tmp_path):
   assert (folder / "x").read_text() == "x"
 
 
+def test_an_archive_that_cannot_be_unpacked_is_downloaded_again(
+  server, tmp_path
+):
+  server.answers["/a.zip"] = [
+    Answer(_zip(["n" * 300]), headers=ETAG),
+    Answer(_zip(["x"]), headers=ETAG),
+  ]
+  folder = tmp_path / "a"
+  with pytest.raises(UserError, match=r"not a complete zip archive .* again"):
+    fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert list(tmp_path.iterdir()) == []
+  fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
+  assert os.listdir(folder) == ["x"]
+
+
 @pytest.mark.parametrize("is_archive", [True, False])
 def test_others_wait_for_the_first(
   server, tmp_path, monkeypatch, caplog, is_archive

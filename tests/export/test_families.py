@@ -1,5 +1,10 @@
 """Each format of a model of BERT's family has the same numbers and answers."""
 
+import contextlib
+import json
+import threading
+import urllib.request
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -9,7 +14,7 @@ from safetensors import numpy as safetensors
 import bert
 import families
 from bert.data import records
-from bert.export import huggingface, onnx_model, task_graph
+from bert.export import huggingface, onnx_model, server, task_graph
 from bert.training.huggingface_names import DECODERS
 
 INPUTS = {
@@ -117,3 +122,57 @@ def test_answers_by_another_runtime(tmp_path, family, head):
     for runtime in ("tensorflow", "onnxruntime")
   )
   _close(theirs, ours)
+
+
+@contextlib.contextmanager
+def _served(model):
+  """A function that sends inputs to a server, and returns its answers."""
+  limits = server.Limits(
+    max_batch=4,
+    max_wait_ms=1,
+    max_queue=8,
+    max_texts=8,
+    max_text_chars=10_000,
+    max_body_bytes=100_000,
+    timeout_s=60.0,
+  )
+  listener = server.open_socket("127.0.0.1", 0)
+  http_server = server.http_server(server.make_app(model, "m", limits), 60.0)
+  thread = threading.Thread(
+    target=http_server.run, kwargs={"sockets": [listener]}
+  )
+  thread.start()
+
+  def ask(inputs):
+    names = [field.name for field in model.fields]
+    instances = [
+      dict(zip(names, model.parse(value), strict=True)) for value in inputs
+    ]
+    request = urllib.request.Request(
+      f"http://127.0.0.1:{listener.getsockname()[1]}/v1/models/m:predict",
+      json.dumps({"instances": instances}).encode(),
+      {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+      return json.load(response)["predictions"]
+
+  try:
+    yield ask
+  finally:
+    http_server.should_exit = True
+    thread.join(60)
+
+
+@TASK_HEADS
+@FAMILIES
+def test_answers_of_the_server(family, head):
+  model = bert.load(families.path(family, head))
+  with _served(model) as ask:
+    found = ask(INPUTS[head])
+  wanted = model(INPUTS[head])
+  if head == "ForTokenClassification":
+    wanted = [answer["entities"] for answer in wanted]
+  for ours, served in zip(wanted, found, strict=True):
+    if isinstance(ours, dict) and not isinstance(served, dict):
+      (ours,) = ours.values()
+    _close(json.loads(json.dumps(served)), json.loads(json.dumps(ours)))

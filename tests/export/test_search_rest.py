@@ -99,7 +99,8 @@ def test_search(models, searcher):
   for hit, index in zip(found["hits"], order, strict=True):
     assert hit["score"] == pytest.approx(scores[index], abs=1e-5)
   assert len(ask(reader, model, "answer", {"query": "puppets"})["hits"]) == 3
-  assert [field.name for field in reader.page_fields] == ["query"]
+  assert reader.form.description == "Search among 3 texts"
+  assert [field.name for field in reader.form.fields] == ["query"]
 
 
 class TestRerank:

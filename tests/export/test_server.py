@@ -277,6 +277,13 @@ BAD = {
   "not UTF-8": ("/answer", b'{"text": "\xff"}', 400, "not valid JSON"),
   "half a surrogate pair": ("/answer", '"\\ud800"', 400, "not valid JSON"),
   "not a number": ("/answer", "NaN", 400, "not valid JSON"),
+  "nested": ("/answer", "[" * 900 + "]" * 900, 400, "not an object with"),
+  "a nested row": (
+    "/answer",
+    '{"text": ' + "[" * 900 + "]" * 900 + "}",
+    400,
+    "text is not a string",
+  ),
   "nested deeply": ("/answer", "[" * 1999, 400, "not valid JSON"),
   "nothing": ("/answer", "", 400, "not valid JSON"),
   "a number": ("/answer", "7", 400, "not an object with 'text'"),

@@ -11,6 +11,7 @@ import tensorflow as tf
 from golden_classifier import LABEL_TYPES, LABELS, golden_values
 
 import bert
+import families
 from bert.export import task_graph
 from bert.data import records
 from bert.tasks import labels as label_types
@@ -166,3 +167,15 @@ def test_vectors_are_those_of_the_model(load, tmp_path, pooling):
     rtol=1e-4,
     atol=1e-5,
   )
+
+
+@pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
+def test_other_tokenizers_than_wordpiece_stay_outside(head, caplog):
+  model = bert.load(families.path("roberta", head))
+  graph = task_graph.make_graph(model, reads_text=True)
+  assert "reads rows, not text" in caplog.text
+  ids = tf.constant([[0, 5, 6, 2]])
+  ones = tf.ones_like(ids)
+  (signature,) = graph.serving().values()
+  found = signature(input_ids=ids, input_mask=ones, segment_ids=ones - 1)
+  assert found.keys() == model.task.output_axes().keys()

@@ -56,9 +56,10 @@ SMALLER = {
   r"--init_checkpoint=\S+( \\\n +)--do_train=True (?=.*-v2.0.json)": (
     r"--init_checkpoint=squad_base\1"
   ),
-  r"(python run_(?!pretraining)\w+\.py )((?:[^\n]|\\\n)*--do_train=[Tt]rue)": (
-    rf"\1--freeze_layers={tiny_task.HEAD_ONLY['freeze_layers']} \2"
-  ),
+  (
+    r"(python run_(?!pretraining|embeddings)\w+\.py )"
+    r"((?:[^\n]|\\\n)*--do_train=[Tt]rue)"
+  ): (rf"\1--freeze_layers={tiny_task.HEAD_ONLY['freeze_layers']} \2"),
 }
 
 # In place of Python: keeps the arguments and the input of each call, to be
@@ -358,6 +359,7 @@ def test_every_block_is_run():
     "architecture.md",
     "classification.md",
     "convert.md",
+    "embeddings.md",
     "export.md",
     "features.md",
     "fill-mask.md",
@@ -606,6 +608,20 @@ def test_keras_runs(reader):
   assert log.count("loss: ") == 3
   assert (reader.folder / "reviews.keras").exists()
   assert (reader.folder / "tuned" / "vocab.txt").exists()
+
+
+def test_embeddings_run(reader):
+  *_, in_python, _ = printed = reader.read("embeddings.md")
+  assert (
+    "eval_mrr_at_10"
+    in (reader.folder / "faq_output/eval_results.txt").read_text()
+  )
+  found = next(text for text in printed if "question: " in text)
+  assert found.count("question: ") == 3
+  score, _ = in_python.split(maxsplit=1)
+  assert found.startswith(f"{float(score):7.4f}")
+  lines = (reader.folder / "faq_triples.jsonl").read_text().splitlines()
+  assert {len(json.loads(line)) for line in lines} == {3}
 
 
 def test_architecture_runs(reader):

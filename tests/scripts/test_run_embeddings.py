@@ -188,7 +188,7 @@ def test_a_folder_of_sentence_transformers_goes_on(goldens, tmp_path):
     (["--dimensions=64"], "--dimensions: 64 is not from 1 to 32"),
     (["--dimensions=a,b"], "--dimensions=a,b is not a list of whole numbers"),
     (["--loss=cosine"], "--loss=cosine needs --score_column"),
-    (["--qrels_file=x"], "--queries_file is required"),
+    (["--dev_file=", "--qrels_file=x"], "--queries_file is required"),
     (
       ["--qrels_file=x", "--queries_file=y", "--corpus_file=z"],
       "--dev_file and --qrels_file cannot both be given",

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert
 import families
 import modeling
 from bert import variables
 from bert.data import sequences
-from bert.tasks import loaded_model, pretraining
+from bert.errors import UserError
+from bert.export import huggingface
+from bert.tasks import loaded_model, pretraining, squad
 from bert.training import checkpoints, model_folder, ops
 
 TOLERANCE = 1e-5
@@ -98,3 +101,101 @@ def test_tokens_are_those_of_transformers(family):
         else:  # Ours do not begin with the blank before a word.
           start += len(text[start:end]) - len(text[start:end].lstrip())
           assert ours == (start, end)
+
+
+def test_a_folder_without_weights_is_one_line(tmp_path):
+  folder = str(families.FOLDER.parents[1] / "cases" / "distilbert_folder")
+  config = model_folder.load_config(folder)
+  assert (config.hidden_size, config.num_attention_heads) == (64, 4)
+  assert (config.type_vocab_size, config.pooler_act) == (0, "relu")
+  wanted = (
+    r"distilbert_folder has a config\.json but no model\.safetensors; copy"
+  )
+  for ask in (
+    lambda: bert.load(folder),
+    lambda: loaded_model.load_trained(folder, "classification"),
+    lambda: huggingface.to_tensorflow(folder, str(tmp_path / "out")),
+    lambda: checkpoints.find_checkpoint(folder),
+  ):
+    with pytest.raises(UserError, match=wanted):
+      ask()
+
+
+def test_other_models_are_named(tmp_path):
+  (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+  wanted = "model_type='gpt2' is not supported; .* bert, distilbert, roberta"
+  with pytest.raises(UserError, match=wanted):
+    bert.load(tmp_path)
+
+
+def _squad_rows(family, question, context, answer):
+  """The task for SQuAD of a family, and the windows of a question."""
+  folder = families.path(family, "ForQuestionAnswering")
+  tokenizer = model_folder.find_model(folder).tokenizer
+  reading = squad.ReadingSettings(40, 8, 12)
+  start = context.index(answer)
+  paragraph = squad.Paragraph.of(context)
+  words = [
+    max(i for i, first in enumerate(paragraph.char_starts) if first <= offset)
+    for offset in (start, start + len(answer) - 1)
+  ]
+  example = squad.SquadExample(
+    "id",
+    question,
+    paragraph.doc_tokens,
+    answer,
+    *words,
+    paragraph=paragraph,
+    answers=[answer],
+    answer_starts=[start],
+  )
+  (windows,) = squad.iterate_windows([example], tokenizer, reading, True)
+  return tokenizer, windows
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(
+  ("context", "answer"),
+  [
+    ("The old bridge over the river was closed in 1998 by the city.", "1998"),
+    ("  The  old bridge, closed (in 1998). It was old.", "1998"),
+    ("Who wrote it? The café – Ünïcödé.", "The café"),
+    ("东京 and 北京", "北京"),
+    ("The old bridge", "The"),
+  ],
+)
+def test_an_answer_is_found_and_cut_out(family, context, answer):
+  tokenizer, windows = _squad_rows(family, "Who wrote it?", context, answer)
+  question = tokenizer.tokenize("Who wrote it?")
+  special = tokenizer.special
+  found = set()
+  for window in windows:
+    ids = tokenizer.convert_tokens_to_ids(window.tokens)
+    assert window.input_ids[: len(ids)] == ids
+    begin = [special.cls, *question, *[special.sep] * special.between]
+    assert window.tokens[: len(begin)] == begin
+    assert set(window.segment_ids) <= {0, int(special.has_segments)}
+    if window.start_position:
+      span = window.char_span(window.start_position, window.end_position)
+      found.add(context[slice(*span)])
+  (text,) = found
+  assert answer in text
+  assert len(text) <= len(answer) + 2  # A piece may have more characters.
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_words_are_labeled_at_their_first_pieces(family):
+  folder = families.path(family, "ForTokenClassification")
+  model = bert.load(folder)
+  text = "The old bridge, over the river."
+  (row,) = model.task.features([model.task.example(text)], False)
+  ids = np.array(row[0]["input_ids"])
+  tokenizer = model.task.tokenizer
+  pieces = tokenizer.convert_ids_to_tokens(ids[ids > 0])
+  marked = np.flatnonzero(row[0]["label_ids"])
+  words = ["The", "old", "bridge", ",", "over", "the", "river", "."]
+  assert len(marked) == len(words)
+  for position, word in zip(marked, words, strict=True):
+    first = tokenizer.tokenize_behind_blank(word)[0]
+    assert tokenizer.vocab[first] == ids[position]
+  assert tokenizer.special.sep in pieces

@@ -9,7 +9,7 @@ import task_folders
 from bert.data.vector_index import Row, VectorIndex
 from bert.errors import UserError
 from bert.export import huggingface
-from bert.tasks import loaded_model, search
+from bert.tasks import features, loaded_model, search
 
 TEXTS = [
   "the mountains of the north",
@@ -55,6 +55,21 @@ def index(tmp_path, model):
   folder = str(tmp_path / "index")
   search.change(folder, model, rows_of(TEXTS), dtype="float32")
   return VectorIndex(folder)
+
+
+def test_prompts_go_before_queries_and_texts(goldens):
+  """As sentence-transformers has encoded them."""
+  folder = goldens / "variants" / "st-cls-prompts"
+  texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
+  expected = np.load(folder / "outputs.npz")["query"]
+  expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+  model = loaded_model.load(folder / "folder")
+  found = search.encode(model, texts, features.QUERY_PROMPTS)
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+  of_passages = search.encode(model, [f"passage: {texts[0]}"], ())
+  np.testing.assert_allclose(
+    search.encode(model, texts[:1]), of_passages, atol=1e-5
+  )
 
 
 class TestRows:

@@ -374,6 +374,7 @@ class TestBadInput:
       (b"", ": invalid JSON: Expecting value: line 1 "),
       (b'{"data":\n "\xe9"}', ":2: "),
       (b"[" * 100_000, ": "),
+      (b"[" * 500 + b"]" * 500, ": "),
     ],
   )
   def test_no_json(self, tmp_path, content, place):

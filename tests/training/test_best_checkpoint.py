@@ -191,6 +191,7 @@ def test_a_history_by_another_metric_is_an_error(tmp_path):
   "text",
   [
     *("", "[]", "{}", '{"metric": "score"', "\xff", "[" * 100_000),
+    '{"metric": "score", "evaluations": [[10, 1' + "0" * 400 + "]]}",
     *(
       json.dumps({"metric": "score", "evaluations": evaluations})
       for evaluations in (

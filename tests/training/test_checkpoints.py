@@ -500,6 +500,11 @@ class TestSaveTrainingCheckpoint:
     with pytest.raises(UserError, match=f"continue from {newest}$"):
       save(tmp_path, 300)
 
+  def test_a_record_that_is_not_utf_8(self, tmp_path):
+    (tmp_path / "checkpoint").write_bytes(b'model_checkpoint_path: "\xff"')
+    with pytest.raises(UserError, match=r"checkpoint is damaged \(it is not"):
+      checkpoints.find_checkpoint(str(tmp_path))
+
   def test_all_are_damaged(self, tmp_path):
     """They may be whole elsewhere, so nothing starts over in their place."""
     assert checkpoints.latest_valid(str(tmp_path)) is None

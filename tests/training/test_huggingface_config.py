@@ -81,7 +81,8 @@ def test_a_file_of_their_name_is_theirs(read, tmp_path):
   assert config.do_lower_case is False
   config = read(**dict.fromkeys(names), layer_norm_eps=1e-5)
   assert config.layer_norm_eps == 1e-5
-  for text in ("[]", "[" * 100_000):
+  nested = '{"model_type": "bert", "x": ' + "[" * 500 + "]" * 500 + "}"
+  for text in ("[]", "[" * 100_000, nested):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UserError, match=r"config\.json is not a valid model"):
       read_config(str(tmp_path / "config.json"))

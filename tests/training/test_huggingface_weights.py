@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 import modeling
@@ -221,6 +222,31 @@ def test_a_lying_header_is_an_error(tmp_path, entry):
   header = json.dumps({"bert.pooler.dense.bias": entry}).encode()
   path = tmp_path / "model.safetensors"
   path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+  with pytest.raises(UserError, match=r"is damaged or incomplete .* again"):
+    Weights(str(path))
+
+
+@pytest.mark.parametrize(
+  "offsets",
+  [
+    [(0, 8), (0, 8)],
+    [(0, 8), (4, 12)],
+    [(0, 8), (12, 20)],
+    [(4, 12), (12, 20)],
+    [(0, 8), (8, 16)],
+  ],
+)
+def test_tensors_that_overlap_or_leave_gaps_are_an_error(tmp_path, offsets):
+  """The file has 20 bytes; the format's own library refuses it, too."""
+  header = {
+    f"tensor{number}": {"dtype": "F32", "shape": [2], "data_offsets": pair}
+    for number, pair in enumerate(offsets)
+  }
+  text = json.dumps(header).encode()
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(20))
+  with pytest.raises(SafetensorError):
+    safetensors.load_file(path)
   with pytest.raises(UserError, match=r"is damaged or incomplete .* again"):
     Weights(str(path))
 

@@ -1,9 +1,11 @@
 """Checks of a trained model's files against the flags."""
 
 import json
+import pathlib
 
 import pytest
 
+import families
 from bert.errors import UserError
 from bert.training import start_checks
 
@@ -57,3 +59,19 @@ def test_other_models_are_not_checked(folder):
   (folder / "bert_config.json").write_text("{}")
   (folder / "vocab.txt").write_text("a\n")
   check(folder, vocab="b\n")
+
+
+def test_another_tokenizer(folder):
+  roberta, albert = (
+    pathlib.Path(families.path(family), "tokenizer.json").read_bytes()
+    for family in ("roberta", "albert")
+  )
+  config = json.dumps({"family": "roberta"})
+  (folder / "bert_config.json").write_text(config)
+  (folder / "tokenizer.json").write_bytes(roberta)
+  given = {"bert_config.json": config, "tokenizer.json": roberta}
+  start_checks.check_reads_as_trained(given, str(folder))
+  for name, content in (("tokenizer.json", albert), ("vocab.txt", b"a\nb\n")):
+    given = {"bert_config.json": CONFIG, name: content}
+    with pytest.raises(UserError, match=f"--vocab_file={folder}/tokenizer"):
+      start_checks.check_reads_as_trained(given, str(folder))

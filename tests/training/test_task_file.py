@@ -82,6 +82,7 @@ def test_the_labels_of_a_hugging_face_head(
     ("", "invalid JSON"),
     ('{"task": "squad"', "invalid JSON"),
     ("[" * 100_000, "invalid JSON"),
+    ("[" * 500 + "]" * 500, "invalid JSON"),
     ("\xff", "invalid JSON"),
     ("[]", "expected a JSON object"),
     ("null", "expected a JSON object"),

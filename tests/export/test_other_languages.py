@@ -1,0 +1,121 @@
+"""Exported folders hold all that a program without this repository needs.
+
+The answers here are computed by `tokenizers` and onnxruntime alone, as the
+README.md in the folder says.
+"""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+import task_folders
+import tokenizers
+
+import bert
+from bert.commands import export_model
+
+
+class Reader:
+  """A program in another language."""
+
+  def __init__(self, folder):
+    path = str(folder / "tokenizer.json")
+    self.tokenizer = tokenizers.Tokenizer.from_file(path)
+    self.task = json.loads((folder / "task.json").read_text("utf-8"))
+    self.session = onnxruntime.InferenceSession(
+      folder / "model.onnx", providers=["CPUExecutionProvider"]
+    )
+
+  def split(self, text):
+    return self.tokenizer.encode(text, add_special_tokens=False)
+
+  def run(self, a, b=()):
+    """The outputs of a row of ids."""
+    cls, sep = map(self.tokenizer.token_to_id, ("[CLS]", "[SEP]"))
+    a, b = list(a), list(b)
+    room = self.task["max_seq_length"] - (3 if b else 2)
+    while len(a) + len(b) > room:
+      (a if len(a) > len(b) else b).pop()
+    ids = [cls, *a, sep] + ([*b, sep] if b else [])
+    segments = [0] * (len(a) + 2) + ([1] * (len(b) + 1) if b else [])
+    names = [output.name for output in self.session.get_outputs()]
+    row = {
+      "input_ids": np.array([ids]),
+      "input_mask": np.ones([1, len(ids)], np.int64),
+      "segment_ids": np.array([segments]),
+    }
+    return dict(zip(names, self.session.run(None, row), strict=True))
+
+
+@pytest.fixture
+def export(tmp_path, golden, goldens):
+  """Exports the model of a task; returns it and its Reader."""
+
+  def export(name):
+    (tmp_path / "model").mkdir()
+    folder = task_folders.write(tmp_path / "model", name, golden, goldens)
+    export_model.run(
+      model_dir=folder, output_dir=str(tmp_path / "onnx"), format="onnx"
+    )
+    return bert.load(folder), Reader(tmp_path / "onnx")
+
+  return export
+
+
+LONG = "the north of the city, " * 12
+
+
+@pytest.mark.parametrize(
+  "pair", [("Jim", "Henson made puppets."), (LONG, "Jim"), (LONG, LONG)]
+)
+def test_labels_of_pairs(export, pair):
+  model, reader = export("multilabel")
+  found = reader.run(*(reader.split(text).ids for text in pair))
+  answer = model(pair)
+  assert reader.task["labels"] == answer["labels"]
+  np.testing.assert_allclose(
+    found["probabilities"][0], answer["probabilities"], atol=1e-5
+  )
+
+
+def test_labels_of_words(export):
+  model, reader = export("tagging")
+  text = "Jim Henson made puppets."
+  encoded = reader.split(text)
+  found = reader.run(encoded.ids)["labels"][0]
+  labels = [reader.task["labels"][index] for index in found]
+  # The first piece of a word decides.
+  starts = {0: 1}
+  for i, (_, end) in enumerate(encoded.offsets[:-1]):
+    start = encoded.offsets[i + 1][0]
+    if start > end:
+      starts[start] = i + 2
+  first = {labels[index][2:] for index in starts.values()} - {""}
+  assert first == {entity["type"] for entity in model(text)["entities"]}
+
+
+def test_the_answer_to_a_question(export):
+  model, reader = export("squad")
+  question, context = "Who?", "It is Jim Henson."
+  a, b = reader.split(question), reader.split(context)
+  found = reader.run(a.ids, b.ids)
+  first = len(a.ids) + 2
+  size = len(b.ids)
+  start, end = (found[f"{name}_logits"][0] for name in ("start", "end"))
+  scores = {
+    (i, j): start[first + i] + end[first + j]
+    for i in range(size)
+    for j in range(i, size)
+  }
+  i, j = max(scores, key=scores.get)
+  answer = model((question, context))
+  assert context[b.offsets[i][0] : b.offsets[j][1]] == answer["answer"]
+
+
+def test_the_readme_says_how(export, tmp_path):
+  export("multilabel")
+  text = (tmp_path / "onnx" / "README.md").read_text("utf-8")
+  assert len(text.splitlines()) <= 14
+  for part in ("`model.onnx`", "probabilities", "to 32 pieces", "task.json"):
+    assert part in text
