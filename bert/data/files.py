@@ -126,6 +126,18 @@ def check_is_file(
     raise UserError(f"{name or path}: {what}; {remedy}")
 
 
+def check_is_folder(path: str, name: str) -> None:
+  """Raises UserError unless the path is a folder.
+
+  Args:
+    path: a path.
+    name: what the message calls it, such as --data_dir=PATH.
+  """
+  if not isdir(path):
+    what = "it is a file" if exists(path) else "no such folder"
+    raise UserError(f"{name}: {what}; check the path")
+
+
 def size(path: str | os.PathLike) -> int:
   """The length of a file in bytes."""
   return (

@@ -341,7 +341,8 @@ def compare(
   if missing:
     raise UserError(
       f"checkpoint {checkpoint.prefix} lacks {missing[0]} and "
-      f"{plural(len(missing) - 1, 'more variable')} of the model; pass a BERT "
+      f"{plural(len(missing) - 1, 'more variable')} of the model"
+      f"{_longer_name(missing[0], shapes)}; pass a BERT "
       f"checkpoint and the bert_config.json that came with it"
     )
   return (
@@ -349,6 +350,15 @@ def compare(
     sorted(wanted.keys() - loaded),
     sorted(shapes.keys() - loaded),
   )
+
+
+def _longer_name(name, names):
+  """Text for an error: which of `names` has a prefix before `name`; or ""."""
+  found = sorted(n for n in names if n.endswith("/" + name))
+  if not found:
+    return ""
+  prefix = found[0].removesuffix(name)
+  return f", but has {found[0]}: rename its variables without {prefix}"
 
 
 def load_weights(

@@ -111,7 +111,13 @@ class Predictor:
     if uses_engine:
       encoded = self._needed_outputs(runtime)
       self._engine = engines.load_engine(
-        runtime, model, weights, list(encoded), precision, before
+        runtime,
+        model,
+        weights,
+        list(encoded),
+        precision,
+        before,
+        self._spec["input_mask"].shape[-1],
       )
     self._program, self._compiled_program = self._make_programs(encoded)
     self._outputs = self._traced_outputs()

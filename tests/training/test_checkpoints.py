@@ -584,6 +584,13 @@ class TestCompare:
       self.compare(prefix, wanted, optional=["head"])
     assert prefix in str(error.value)
 
+  def test_variables_below_a_prefix_are_named(self, tmp_path):
+    prefix = str(tmp_path / "student.ckpt")
+    below = {f"student/{name}": value for name, value in TENSORS.items()}
+    checkpoints.write_checkpoint(prefix, below)
+    with pytest.raises(UserError, match=r"rename .* without student/; pass a"):
+      self.compare(prefix, WEIGHTS)
+
   def test_a_misshapen_variable(self, prefix):
     wanted = {**WEIGHTS, "bert/pooler/dense/kernel": [3, 2]}
     with pytest.raises(ValueError, match="bert/pooler/dense/kernel") as error:
