@@ -88,10 +88,7 @@ FLAGS = table(
     Flag("dtype", None,
          "Type of the vectors of a new index. Default: float16, which takes "
          "half of the space.", choices=tuple(vector_index.DTYPES)),
-    flag_table.PRECISION.but(
-      default=None,
-      help="Precision of the layers. Default: float32, or as --runtime says.",
-    ),
+    flag_table.RUN_PRECISION,
   ),
 )
 # fmt: on

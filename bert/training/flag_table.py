@@ -42,13 +42,20 @@ PRECISION = Flag("precision", "float32",
                  "softmax, loss and optimizer stay in float32.",
                  choices=runtimes.PRECISIONS)
 
+# Of a model that another runtime may compute.
+RUN_PRECISION = PRECISION.but(
+  default=None, choices=(*runtimes.PRECISIONS, runtimes.INT8),
+  help="Precision of the layers. Default: float32, or as --runtime says. int8 "
+  "needs --runtime=onnxruntime or openvino.")
+
 LOWER_CASE = Flag("do_lower_case", True,
                   "Lower-case the text and strip accents. True for uncased "
                   "models, False for cased models.", fixed_by="model")
 
 # How text is read.
 TEXT = (
-  Flag("vocab_file", None, "Vocabulary of the model, one word piece per line.",
+  Flag("vocab_file", None,
+       "Vocabulary of the model, one word piece per line; or a tokenizer.json.",
        kind=PATH, fixed_by="model"),
   Flag("spm_model_file", None, "SentencePiece model, instead of --vocab_file.",
        kind=PATH, fixed_by="model"),
