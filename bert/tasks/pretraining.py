@@ -182,6 +182,10 @@ class PretrainingTask(Task):
     self._max_eval_rows = max_eval_rows
     self._mask_batch = mask_batch
 
+  def __getstate__(self):
+    # Another process that measures steps for --dry_run reads no records.
+    return {**vars(self), "_read": {}, "_mask_batch": None}
+
   def row_sets(self, split: str) -> list[RowSet]:
     """The records of a split."""
     found = self._read[split]()

@@ -42,6 +42,12 @@ PRECISION = Flag("precision", "float32",
                  "softmax, loss and optimizer stay in float32.",
                  choices=runtimes.PRECISIONS)
 
+# Of a model that another runtime may compute.
+RUN_PRECISION = PRECISION.but(
+  default=None, choices=(*runtimes.PRECISIONS, runtimes.INT8),
+  help="Precision of the layers. Default: float32, or as --runtime says. int8 "
+  "needs --runtime=onnxruntime or openvino.")
+
 LOWER_CASE = Flag("do_lower_case", True,
                   "Lower-case the text and strip accents. True for uncased "
                   "models, False for cased models.", fixed_by="model")
