@@ -90,6 +90,7 @@ def find_file(flags: Flags, split: str) -> str:
       path = os.path.join(flags.data_dir, name + end)
       if files.isfile(path):
         return path
+  files.check_is_folder(flags.data_dir, f"--data_dir={flags.data_dir}")
   names = " or ".join(_NAMES[split])
   raise UserError(
     f"--data_dir={flags.data_dir} has no {names}; pass --{split}_file"

@@ -126,6 +126,18 @@ def check_is_file(
     raise UserError(f"{name or path}: {what}; {remedy}")
 
 
+def check_is_folder(path: str, name: str) -> None:
+  """Raises UserError unless the path is a folder.
+
+  Args:
+    path: a path.
+    name: what the message calls it, such as --data_dir=PATH.
+  """
+  if not isdir(path):
+    what = "it is a file" if exists(path) else "no such folder"
+    raise UserError(f"{name}: {what}; check the path")
+
+
 def size(path: str | os.PathLike) -> int:
   """The length of a file in bytes."""
   return (
@@ -262,12 +274,6 @@ def check_settings(
       shown = json.dumps(value)
       reason = f"{name} is {shortened(shown)}, not {TYPE_NAMES[kind]}"
       raise UserError(damaged(path, reason))
-
-
-def check_least(path: str, name: str, value: int, least: int) -> None:
-  """Raises UserError if a setting in a file is less than `least`."""
-  if value < least:
-    raise UserError(damaged(path, f"{name} is {value}, not {least} or more"))
 
 
 def damaged(path: str, reason: str) -> str:

@@ -7,6 +7,7 @@ Neither PyTorch nor transformers is needed. task.json goes along, so nothing is
 lost on the way back.
 """
 
+import codecs
 import json
 import os
 from collections.abc import Mapping
@@ -238,7 +239,9 @@ def _vocab_files(folder, tokenizer) -> Contents:
   """vocab.txt, or the SentencePiece model, by name."""
   path = model_folder.find_vocabulary(folder)
   if not (path.endswith(".json") and tokenizer.splits_words):
-    return {os.path.basename(path): files.read_bytes(path)}
+    # To other programs, a byte order mark is a part of the first piece.
+    content = files.read_bytes(path).removeprefix(codecs.BOM_UTF8)
+    return {os.path.basename(path): content}
   return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
 
 

@@ -123,10 +123,6 @@ class VectorSettings(Settings):
         f"--max_seq_length={self.max_seq_length} is too short for --long_text="
         f"{self.long_text}; pass {least} or more"
       )
-    if self.dtype not in (*DTYPES, "float64"):
-      raise UserError(
-        f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}, float64"
-      )
 
   def prompt_text(self, name: str = "") -> str:
     """The text of a prompt; without a name, that of `prompt`.
@@ -356,6 +352,7 @@ def _check_options(settings):
     ("pooling", POOLINGS),
     ("layer_combination", LAYER_COMBINATIONS),
     ("long_text", LONG_TEXT),
+    ("dtype", (*DTYPES, "float64")),
   ):
     value = getattr(settings, name)
     if value not in known:

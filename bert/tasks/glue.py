@@ -324,6 +324,7 @@ class GlueProcessor(DataProcessor):
     """The InputExamples of a TsvFile."""
     path = os.path.join(data_dir, split.file)
     if not files.exists(path):
+      files.check_is_folder(data_dir, f"--data_dir={data_dir}")
       raise UserError(
         f"--data_dir={data_dir} has no file {split.file}; pass the folder of "
         f"the task's files"
@@ -400,6 +401,7 @@ class GlueProcessor(DataProcessor):
     for label in self.get_labels():
       folder = os.path.join(data_dir, split.name, label)
       if not files.isdir(folder):
+        files.check_is_folder(data_dir, f"--data_dir={data_dir}")
         raise UserError(
           f"--data_dir={data_dir} has no folder {split.name}/{label}; pass the "
           f"folder of the task's files"

@@ -185,6 +185,10 @@ class PretrainingTask(Task):
     self._mask_batch = mask_batch
     self._teacher = teacher
 
+  def __getstate__(self):
+    # Another process that measures steps for --dry_run reads no records.
+    return {**vars(self), "_read": {}, "_mask_batch": None}
+
   def row_sets(self, split: str) -> list[RowSet]:
     """The records of a split."""
     found = self._read[split]()

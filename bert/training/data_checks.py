@@ -130,7 +130,8 @@ def _unknown_id(files):
   content = files.get("vocab.txt", "")
   text = content.decode() if isinstance(content, bytes) else content
   # Only "\n" ends a line, as in `tokenization.load_vocab`.
-  pieces = [line.strip() for line in text.split("\n")]
+  lines = text.removeprefix("\ufeff").split("\n")
+  pieces = [line.strip() for line in lines]
   return pieces.index(UNKNOWN) if UNKNOWN in pieces else -1
 
 

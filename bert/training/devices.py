@@ -90,6 +90,12 @@ def make_strategy(
     # All GPUs, or else all logical CPUs.
     for device in ("GPU", "CPU"):
       if found := tf.config.list_logical_devices(device):
+        if len(found) == 1:
+          logging.warning(
+            "--distribution_strategy=mirrored finds one device, %s; it is the "
+            "only replica",
+            found[0].name,
+          )
         return tf.distribute.MirroredStrategy([d.name for d in found])
   return None
 

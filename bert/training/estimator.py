@@ -98,6 +98,7 @@ class Estimator:
     self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
   ):
     variables.check_eager()
+    self._model_fn = model_fn
     self._config = config
     self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
@@ -440,20 +441,15 @@ class Estimator:
         yield row
 
   def outputs_of_a_row(self, input_fn: InputFn) -> dict[str, np.ndarray]:
-    """The predictions and the loss of one row of training, computed eagerly.
+    """What an evaluation makes of one row of training.
 
-    Compiling a program for a single row would take longer. A TPU computes no
-    single operations, so there the result is empty.
+    A TPU computes no single operations, so there the result is empty.
     """
     if devices.is_tpu(self._strategy):
       return {}
     params = self._input_params(1, seed=self._config.seed, first_step=0)
     features = next(iter(input_fn(params)))
-    with self._store:
-      spec = self._model_fn(features, None, ModeKeys.EVAL, self._params)
-    found = dict(spec.predictions or {})
-    if spec.loss is not None:
-      found["loss"] = spec.loss
+    found = self._programs.run_once(features)
     return {name: np.asarray(value) for name, value in found.items()}
 
   def _check_has_weights(self):

@@ -54,7 +54,8 @@ LOWER_CASE = Flag("do_lower_case", True,
 
 # How text is read.
 TEXT = (
-  Flag("vocab_file", None, "Vocabulary of the model, one word piece per line.",
+  Flag("vocab_file", None,
+       "Vocabulary of the model, one word piece per line; or a tokenizer.json.",
        kind=PATH, fixed_by="model"),
   Flag("spm_model_file", None, "SentencePiece model, instead of --vocab_file.",
        kind=PATH, fixed_by="model"),

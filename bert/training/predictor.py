@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 
@@ -331,10 +330,7 @@ class Predictor:
         f"--max_seq_length={length} is more than the {limit} positions of the "
         f"model; lower it"
       )
-    size = self._batch_size
-    if not isinstance(size, numbers.Integral) or size < 1:
-      raise UserError(f"--batch_size={size!r} is not a whole number above 0")
-    devices.check_batch_size("--batch_size", size, self._replicas)
+    devices.check_batch_size("--batch_size", self._batch_size, self._replicas)
 
 
 def check_finite(

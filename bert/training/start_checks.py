@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+import numpy as np
 from absl import logging
 
 import modeling
@@ -14,6 +15,9 @@ from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints, model_folder
 from bert.training.flags import check_output_folder
+
+# The variables of the heads for pre-training, which released models have.
+_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
 def check_init_path(init_checkpoint: str | None) -> None:
@@ -45,7 +49,26 @@ def check_init_checkpoint(
     logging.warning(
       "%s has no pooler; it is initialized randomly", weights.prefix
     )
+  missing = [n for n in head_shapes if n in skipped and n.startswith(_HEADS)]
+  if missing:
+    logging.warning(
+      "%s has no %s for pre-training; they are initialized randomly",
+      weights.prefix,
+      " and ".join(missing),
+    )
+  _check_finite(weights, wanted)
   return skipped.isdisjoint(head_shapes)
+
+
+def _check_finite(weights, names):
+  """Raises UserError for NaN, before a training takes it for divergence."""
+  for name in filter(weights.__contains__, names):
+    if not np.isfinite(weights[name]).all():
+      raise UserError(
+        f"checkpoint {weights.prefix} holds values of {name} that are infinite "
+        f"or not a number; its files are damaged or its training diverged: "
+        f"pass another checkpoint"
+      )
 
 
 def check_reads_as_trained(

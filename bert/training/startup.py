@@ -293,5 +293,11 @@ def _fail(error):
     first_line += "; raise the limit that ulimit -f shows, or write elsewhere"
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"
+  # Errors of remote file systems may name a host, but no path.
+  remote = [word for word in sys.argv[1:] if "://" in word]
+  if not isinstance(error, UserError) and not any(
+    word.partition("=")[2] in text for word in remote
+  ):
+    first_line += "".join(f"; check {word}" for word in remote)
   print(f"error: {without_middle(first_line)}", file=sys.stderr)
   sys.exit(getattr(error, "status", 2))

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import pathlib
 import re
 import string
 import unicodedata
@@ -388,6 +389,14 @@ class TestVocabulary:
       ("é", 2),
       ("##x", 3),
     ]
+
+  def test_a_byte_order_mark(self):
+    """It is no part of a piece, and so no sign of a cased vocabulary."""
+    path = str(pathlib.Path(__file__).parent.parent / "cases/vocab_bom.txt")
+    vocab = tokenization.load_vocab(path)
+    assert list(vocab)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert len(vocab) == 10
+    assert not tokenization.is_cased(vocab)
 
   def test_a_blank_line_counts(self, tmp_path):
     vocab = tokenization.load_vocab(write_vocab(tmp_path, "a", "", "b"))

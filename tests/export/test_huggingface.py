@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -256,6 +257,18 @@ def test_the_vocabulary_is_the_one_that_is_read(write, tmp_path):
   assert _hashes(back) == _hashes(model)
   with pytest.raises(UserError, match=r"vocabulary in tokenizer\.json only"):
     saved_model.Encoder(str(there))
+
+
+def test_a_byte_order_mark_is_left_out(write, tmp_path):
+  """Other programs would take it for a part of the first piece."""
+  model = tmp_path / "model"
+  shutil.copytree(write(), model)
+  vocab = (model / "vocab.txt").read_bytes()
+  (model / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + vocab)
+  for convert in (huggingface.to_huggingface, huggingface.to_tensorflow):
+    convert(str(model), str(tmp_path / convert.__name__))
+    written = tmp_path / convert.__name__ / "vocab.txt"
+    assert written.read_bytes() == vocab
 
 
 def test_no_activation_is_a_linear_one(write, tmp_path):

@@ -148,6 +148,7 @@ def test_the_folder_says_how_to_use_it(pairs):
     "max_seq_length": 24,
     "long_text": "head",
     "is_pair": True,
+    "temperatures": [],
   }
 
 

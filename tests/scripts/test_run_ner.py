@@ -224,6 +224,10 @@ ERRORS = {
     {"data_dir": "FILES/model"},
     ["--data_dir", "has no train.txt", "--train_file"],
   ),
+  "no folder": (
+    {"data_dir": "FILES/gone"},
+    ["--data_dir=FILES/gone: no such folder; check the path"],
+  ),
   "no data": ({"data_dir": None}, ["--train_file is required", "--data_dir"]),
   "a table for lines": (
     {"do_train": None, "data_dir": None, "predict_file": "FILES/differ.jsonl"},

@@ -259,6 +259,27 @@ def test_results_need_standard_output(command):
   assert error == "error: standard output is closed; redirect it to a file\n"
 
 
+def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):
+  """It may name a host, but no path."""
+  script = tmp_path / "script.py"
+  script.write_text(
+    "from bert.training import flags, startup\n"
+    "def main(flags):\n  raise OSError('could not resolve host')\n"
+    "rows = {'data_dir': flags.Flag('data_dir', None, 'Folder.')}\n"
+    "startup.script(main, rows)[1]()\n"
+  )
+  found = subprocess.run(
+    [sys.executable, script, "--data_dir=gs://bucket/glue"],
+    env=os.environ | {"PYTHONPATH": str(scripts.ROOT)},
+    capture_output=True,
+    check=False,
+  )
+  assert found.returncode == 2
+  assert found.stderr.decode() == (
+    "error: could not resolve host; check --data_dir=gs://bucket/glue\n"
+  )
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_piped_input_is_utf8_in_any_locale(tmp_path, encoding):
   script = tmp_path / "script.py"

@@ -36,23 +36,10 @@ def test_the_hosts_of_a_run():
     (_config(["a:1"]), "expected JSON"),
     (_config({"worker": "a:1"}), "expected JSON with lists of addresses in"),
     (_config({"worker": HOSTS}, index="first"), "expected JSON"),
-    (_config({}), "must name one chief, or workers"),
-    (_config({"worker": []}), "must name one chief, or workers"),
-    (_config({"chief": HOSTS}), "must name one chief"),
-    (_config({"worker": HOSTS, "ps": ["a:1"]}), "a job ps; name chief and"),
-    (
-      _config({"worker": ["10.0.0.1"]}),
-      "'10.0.0.1' is not an address; pass host:",
-    ),
-    (
-      _config({"worker": ["a:65536"]}),
-      "'a:65536' is not an address; .* a port",
-    ),
-    (_config({"worker": ["a:0"]}), "'a:0' is not an address"),
-    (_config({"worker": [*HOSTS, HOSTS[1]]}), "two hosts have .* 10.0.0.2"),
-    (_config({"chief": ["a:1"], "worker": ["a:1"]}), "two hosts have .* a:1;"),
-    (_config({"worker": HOSTS}, index=3), "worker 3 is not in .* worker 2;"),
-    (_config({"worker": HOSTS}, "chief"), "chief 0 is not in the cluster"),
+    (_config({}), "worker 0 is not one of"),
+    (_config({"chief": HOSTS}, "chief"), "there are two chiefs"),
+    (_config({"worker": HOSTS}, index=3), "worker 3 is not .* worker 2,"),
+    (_config({"worker": HOSTS}, "chief"), "chief 0 is not one of"),
   ],
 )
 def test_what_is_wrong_with_it(text, message):

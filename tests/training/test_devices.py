@@ -53,6 +53,16 @@ def test_what_auto_stands_for():
     devices.choose("mirrored", True, None)
 
 
+def test_mirrored_says_that_there_is_one_device(monkeypatch, caplog):
+  devices_of = {"CPU": tf.config.list_logical_devices("CPU")[:1]}
+  monkeypatch.setattr(
+    tf.config, "list_logical_devices", lambda kind: devices_of.get(kind, [])
+  )
+  caplog.set_level("WARNING", "absl")
+  assert devices.make_strategy("mirrored").num_replicas_in_sync == 1
+  assert "--distribution_strategy=mirrored finds one device" in caplog.text
+
+
 def test_one_device_needs_no_strategy():
   assert devices.make_strategy("one_device") is None
   assert not tf.config.list_physical_devices("GPU")

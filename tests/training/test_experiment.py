@@ -527,7 +527,7 @@ def test_outputs_that_are_not_numbers_are_not_scored(tagged, tmp_path, split):
   damaged = str(tmp_path / "damaged.ckpt")
   checkpoints.write_checkpoint(damaged, weights)
   task = Tagging(TOKENS)
-  with pytest.raises(UserError, match="gives values that are infinite or not"):
+  with pytest.raises(UserError, match="that are infinite or not a number"):
     run(task, tmp_path / "out", split, init_checkpoint=damaged)
   assert not task.predicted
   names = ("eval_results.txt", "eval_results.json")
