@@ -97,7 +97,6 @@ class Estimator:
     self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
   ):
     variables.check_eager()
-    self._model_fn = model_fn
     self._config = config
     self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()

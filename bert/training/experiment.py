@@ -125,7 +125,7 @@ class Experiment:
   def _load_teacher(self):
     """The Teacher of the training, or None."""
     settings, task = self._settings, self._task
-    if not (settings.teacher and settings.do_train):
+    if not (settings.teacher and "train" in self._examples):
       return None
     path, unlabeled = settings.unlabeled_file, ()
     if path:
