@@ -194,6 +194,7 @@ def load_reader(flags: Flags) -> LoadedModel:
   else:
     path = flags.init_checkpoint
   if not path:
+    task_file.check_is_complete(flags.output_dir)
     raise UserError(
       f"--output_dir={flags.output_dir} does not hold a trained model; pass "
       f"the --output_dir of a finished training, or --init_checkpoint"
