@@ -51,6 +51,7 @@ FLAGS = table(
     ),
     flag_table.INPUT_FILE,
     flag_table.RUNTIME,
+    flag_table.RUN_PRECISION,
     Flag("output_file", None,
          "File to write, by its extension in the format .npz, .parquet, or "
          "else JSON Lines; - is standard output.", kind=PATH),

@@ -1,4 +1,4 @@
-"""Vectors of all positions with each runtime, in float32 and in bfloat16.
+"""Vectors of all positions with each runtime, in each precision.
 
     python benchmarks/runtimes.py [--torch=PYTHON] [--layers=12] [--hidden=768]
         [--batch=8] [--length=128] [--rounds=7]
@@ -27,6 +27,8 @@ SIDES = (
   ("onnxruntime", "float32"),
   ("openvino", "float32"),
   ("openvino", "bfloat16"),
+  ("onnxruntime", "int8"),
+  ("openvino", "int8"),
 )
 
 

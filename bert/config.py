@@ -11,7 +11,13 @@ from collections.abc import Mapping
 
 from bert import strict_json
 from bert.errors import UserError
-from bert.layers import LAYER_NORM_EPSILON, Activation, gelu, get_activation
+from bert.layers import (
+  LAYER_NORM_EPSILON,
+  Activation,
+  gelu,
+  get_activation,
+  is_activation,
+)
 from tokenization import read_file
 
 
@@ -102,7 +108,9 @@ class BertConfig:
       elif field.type == "str":
         valid, wanted = isinstance(value, str), "a name"
       else:
-        valid = callable(get_activation(value) or gelu)
+        # Known names are not resolved, which would load TensorFlow.
+        known = is_activation(value)
+        valid = known or callable(get_activation(value) or gelu)
         wanted = "an activation"
       if not valid or isinstance(value, bool):
         raise ValueError(f"{field.name}={value!r} is not {wanted}")

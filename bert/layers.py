@@ -65,6 +65,11 @@ _ACTIVATIONS = {
 }
 
 
+def is_activation(name: str) -> bool:
+  """Whether there is an activation of that name; does not load TensorFlow."""
+  return isinstance(name, str) and name.lower() in _ACTIVATIONS
+
+
 def get_activation(activation_string: str | Activation) -> Activation:
   """The activation function of that name; None for "linear" or "".
 
@@ -75,7 +80,7 @@ def get_activation(activation_string: str | Activation) -> Activation:
   """
   if not isinstance(activation_string, str):
     return activation_string
-  if activation_string.lower() not in _ACTIVATIONS:
+  if not is_activation(activation_string):
     raise ValueError(
       f"hidden_act={activation_string!r} is not one of "
       f"{', '.join(sorted(filter(None, _ACTIVATIONS)))}"

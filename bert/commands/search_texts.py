@@ -19,7 +19,7 @@ from absl import logging
 
 from bert.errors import UserError, plural
 from bert.data import files, hnsw, progress, text_files, vector_index
-from bert.tasks import loaded_model, search, terminal
+from bert.tasks import loaded_model, search, terminal, text_pairs
 from bert.tasks.search import Hit, Searcher
 from bert.training import flag_table, runtimes, startup
 from bert.training.flags import (
@@ -88,10 +88,7 @@ FLAGS = table(
     Flag("dtype", None,
          "Type of the vectors of a new index. Default: float16, which takes "
          "half of the space.", choices=tuple(vector_index.DTYPES)),
-    flag_table.PRECISION.but(
-      default=None,
-      help="Precision of the layers. Default: float32, or as --runtime says.",
-    ),
+    flag_table.RUN_PRECISION,
   ),
 )
 # fmt: on
@@ -216,9 +213,8 @@ def open_output(flags: Flags):
 
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   """Writes pairs with negatives to --output_file; returns their numbers."""
-  pairs = search.read_pairs(
-    flags.mine_negatives, flags.text_a_column, flags.text_b_column
-  )
+  columns = text_pairs.Columns(flags.text_a_column, flags.text_b_column)
+  pairs = text_pairs.read_pairs(flags.mine_negatives, columns, False)
   mined = search.mine_negatives(
     searcher,
     pairs,

@@ -52,10 +52,7 @@ FLAGS = table(
          "other, the default allows all."),
     Flag("port", 8501, "Port to listen on; 0 takes a free one.",
          check=at_least(0, 65535)),
-    flag_table.PRECISION.but(
-      default=None,
-      help="Precision of the layers. Default: float32, or as --runtime says.",
-    ),
+    flag_table.RUN_PRECISION,
     Flag("max_batch", 32, "Maximum number of texts in a batch.", check=COUNT),
     Flag("max_queue", 256,
          "Maximum number of waiting texts; more get status 429.", check=COUNT),

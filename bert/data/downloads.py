@@ -60,10 +60,6 @@ def cache_folder(*names: str) -> str:
   home = os.environ.get("BERT_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "bert"
   )
-  if files.is_remote(home):
-    raise UserError(
-      f"BERT_CACHE={home} is remote; set it to a local folder, or unset it"
-    )
   home = os.path.abspath(os.path.expanduser(home))
   return os.path.join(home, *names)
 
@@ -102,15 +98,7 @@ def local_path(path: str | os.PathLike) -> str:
   from bert.data import fetching  # Loads the network's modules.
 
   folder = cache_folder("models", path)
-  try:
-    return fetching.fetch_archive(
-      url, folder, _offline, holds="bert_config.json"
-    )
-  except files.UnwritableError as error:
-    raise UserError(
-      f"the cache {folder} cannot be written ({error.__cause__.strerror}); set "
-      f"BERT_CACHE to a writable folder"
-    ) from error
+  return fetching.fetch_archive(url, folder, _offline, holds="bert_config.json")
 
 
 def _fetch_from_hub(path):
@@ -118,7 +106,11 @@ def _fetch_from_hub(path):
   import huggingface_hub
   from huggingface_hub import errors, utils
 
-  missing = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+  missing = (
+    errors.HFValidationError,  # The name has another form.
+    errors.RepositoryNotFoundError,
+    errors.RevisionNotFoundError,
+  )
   name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
   if not sys.stderr.isatty():
     utils.disable_progress_bars()
@@ -130,10 +122,6 @@ def _fetch_from_hub(path):
       ignore_patterns=_HUB_FOLDERS,
       local_files_only=_offline,
     )
-  except errors.HFValidationError as error:
-    raise UserError(
-      f"{path} is not hf://organization/name; pass such a name"
-    ) from error
   except missing as error:
     raise UserError(
       f"{path}: no such public model or revision; check the name at "

@@ -276,12 +276,6 @@ def check_settings(
       raise UserError(damaged(path, reason))
 
 
-def check_least(path: str, name: str, value: int, least: int) -> None:
-  """Raises UserError if a setting in a file is less than `least`."""
-  if value < least:
-    raise UserError(damaged(path, f"{name} is {value}, not {least} or more"))
-
-
 def damaged(path: str, reason: str) -> str:
   """An error message about a damaged file."""
   return f"{path} is damaged ({reason}); copy it again, or make it anew"

@@ -80,10 +80,6 @@ def sized_lines(
         position += len(line)
         if position >= stop:
           return
-  if stop < math.inf:
-    raise UserError(
-      f"{path} became shorter while it was read; run the same command again"
-    )
 
 
 @contextlib.contextmanager
@@ -131,8 +127,6 @@ def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
   if path != STREAM:
     with _open_uncompressed(path) as reader:
       yield reader, path
-  elif sys.stdin is None:
-    raise UserError("standard input is closed; pass a file")
   else:
     yield sys.stdin.buffer, "standard input"
 

@@ -35,7 +35,7 @@ DTYPES = ("float32", "float16")
 BLOCK_BYTES = 2**27
 
 # Vectors that are multiplied at a time: they stay in the processor's cache.
-_CHUNK = 1024
+_CHUNK = 512
 
 # Queries that are multiplied at a time.
 _QUERIES = 1024
@@ -116,9 +116,9 @@ def _mapped(path, shape, dtype):
   """The array or, as uint8, the bytes of a file; read when they are used."""
   try:
     if dtype == "uint8":
-      array = np.memmap(path, dtype, "r")
+      array = np.asarray(np.memmap(path, dtype, "r"))
     else:
-      array = np.load(path, mmap_mode="r")
+      array = np.asarray(np.load(path, mmap_mode="r"))
     found = f"{array.dtype} {list(array.shape)}"
   except (OSError, ValueError, EOFError) as error:
     raise UserError(files.damaged(path, str(error))) from error
@@ -215,28 +215,29 @@ class VectorIndex:
 
   def _scores(self, queries):
     """Yields numbers of first rows, and the scores [Q, _CHUNK] from there."""
-    multiply = _times_halves if self.header.dtype == "float16" else _times
+    bits = None
+    if self.header.dtype == "float16":
+      bits = np.empty([_CHUNK, self.header.width], np.int32)
+      queries = queries * np.float32(2.0**112)
     for first, block in self.numbered_blocks():
       for start in range(0, len(block), _CHUNK):
         vectors = block.vectors[start : start + _CHUNK]
-        yield first + start, multiply(queries, vectors)
+        if bits is not None:
+          vectors = _as_floats(vectors, bits[: len(vectors)])
+        yield first + start, queries @ vectors.T
 
 
-def _times(queries, vectors):
-  return queries @ vectors.T
+def _as_floats(vectors, bits):
+  """The float32 values of float16 vectors, times 2^-112, in place of `bits`.
 
-
-def _times_halves(queries, vectors):
-  """Products [Q, N] of float32 queries with float16 vectors.
-
-  NumPy converts float16 to float32 one by one. This is three times as fast, and
-  exact for all finite numbers: shifting the bits puts sign, exponent and
+  NumPy converts float16 to float32 one by one. This takes a third of the time,
+  and is exact for all finite numbers: shifting the bits puts sign, exponent and
   fraction in the places of a float32, whose exponent then is 112 too small.
   """
-  bits = vectors.view(np.int16).astype(np.int32)
+  bits[...] = vectors.view(np.int16)
   bits <<= 13
   bits &= ~0x7000_0000  # The sign was extended into the exponent.
-  return (queries * np.float32(2.0**112)) @ bits.view(np.float32).T
+  return bits.view(np.float32)
 
 
 class Best:

@@ -15,16 +15,12 @@ task's predictions:
   [batch, H], which is missing if the checkpoint has no pooler
 """
 
-import logging
-import os
-import tempfile
-
 import modeling
-from bert.errors import UserError, import_optional
+from bert.errors import UserError, require_package
 from bert.data import downloads, files, records
 from bert.tasks import loaded_model
 from bert.tasks.multiple_choice import CHOICE
-from bert.training import checkpoints, task_file
+from bert.training import checkpoints, quantization, runtimes, task_file
 from bert.training.onnx_graph import (
   POOLED,
   OnnxBert,
@@ -34,8 +30,6 @@ from bert.training.onnx_graph import (
   layer_name,
   sequence_inputs,
 )
-
-_REQUIREMENTS = "requirements-export.txt"
 
 
 def write_onnx(model_dir: str, path: str, quantize: str) -> None:
@@ -47,29 +41,13 @@ def write_onnx(model_dir: str, path: str, quantize: str) -> None:
     quantize: "none"; or "dynamic" for weights in int8, and products of int8
       with activations that are quantized when they are known.
   """
-  quantizer = None
+  flag = f"--quantize={quantize}"
   if quantize == "dynamic":
-    quantizer = import_optional(
-      "onnxruntime.quantization", f"--quantize={quantize}", _REQUIREMENTS
-    )
+    require_package("onnxruntime", flag, runtimes.REQUIREMENTS)
   content = task_graph(model_dir).to_bytes()
-  if quantizer:
-    content = _quantized(quantizer, content)
+  if quantize == "dynamic":
+    content = quantization.dynamic(content, flag)
   files.write_file(path, content)
-
-
-def _quantized(quantizer, content):
-  """The content of an ONNX file with weights in int8."""
-  # The package reads and writes local files only.
-  with tempfile.TemporaryDirectory() as folder:
-    full, small = (os.path.join(folder, name) for name in ("full", "small"))
-    files.write_file(full, content)
-    logging.disable(logging.WARNING)  # Advice on models with convolutions.
-    try:
-      quantizer.quantize_dynamic(full, small, per_channel=True)
-    finally:
-      logging.disable(logging.NOTSET)
-    return files.read_bytes(small)
 
 
 def task_graph(model_dir: str) -> OnnxGraph:

@@ -88,8 +88,6 @@ def read_answer(model: LoadedModel, body: object) -> Call:
   The response is the answer, or {"answers": [...]} for a list.
   """
   if isinstance(body, list):
-    if not body:
-      raise UserError("the list of inputs is empty; pass at least one")
     items = _read_rows(model, body, "texts")
     return Call(items, lambda answers: {"answers": answers})
   item = _parse(model, body, "the input")
@@ -219,13 +217,10 @@ def _read_columns(model, columns):
   """The inputs in a dict of lists, or in the list of the only input."""
   if len(model.required) == 1 and not isinstance(columns, dict):
     return _read_rows(model, columns, "inputs")
-  if not isinstance(columns, dict) or not columns:
-    raise UserError("'inputs' must be an object whose values are lists")
-  for name, column in columns.items():
-    if not isinstance(column, list) or not column:
-      raise UserError(f"inputs: {name} is not a list with at least one element")
-  if len(set(map(len, columns.values()))) > 1:
-    raise UserError("inputs: the lists differ in length")
+  lists = list(columns.values()) if isinstance(columns, dict) else [None]
+  sizes = {len(x) if isinstance(x, list) else 0 for x in lists}
+  if len(sizes) != 1 or 0 in sizes:
+    raise UserError("'inputs' is not an object with lists of one length")
   return [
     _parse(model, row, f"inputs, row {index}")
     for index, row in enumerate(sequences.rows_of(columns))
@@ -236,9 +231,7 @@ def _read_examples(model, body):
   """The inputs of `:classify` and `:regress`: texts, or lists of one text."""
   _check_keys(body, "examples", "context")
   examples, context = body.get("examples"), body.get("context", {})
-  if not isinstance(context, dict):
-    raise UserError("'context' is not an object")
-  if isinstance(examples, list):
+  if isinstance(examples, list) and isinstance(context, dict):
     examples = [
       {name: _only(value) for name, value in {**context, **example}.items()}
       if isinstance(example, dict)

@@ -103,7 +103,8 @@ function show(sent, found) {
     bars(found.labels, found.probabilities);
   } else if ("answer" in found) {
     result.append(element("p", "answer", found.answer || "(no answer)"));
-    result.append(element("p", "", percent(found.probability)));
+    const shown = "Probability: " + percent(found.probability);
+    result.append(element("p", "", shown));
     marked(sent.context, found.start < 0 ? [] : [found]);
   } else if ("entities" in found) {
     marked(sent.text, found.entities);
@@ -114,7 +115,8 @@ function show(sent, found) {
     if (!found.hits.length) result.append(element("p", "", "no hits"));
     found.hits.forEach(hit);
   } else if ("similarity" in found) {
-    result.append(element("p", "answer", found.similarity.toFixed(4)));
+    result.append(element("p", "answer", found.similarity.toFixed(4)),
+                  element("p", "", "cosine of the two vectors"));
   } else if ("value" in found) {
     result.append(element("p", "answer", found.value));
   } else {

@@ -9,7 +9,7 @@ import numpy as np
 from bert.reports import charts, html, training_page, verdict
 from bert import metrics
 
-_MAX_ERRORS = 50
+_MAX_ERRORS, _MAX_DOUBTFUL = 50, 20
 _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 
@@ -27,6 +27,9 @@ class ClassifiedSet:
     losses: float [rows].
     examples: the rows, with `guid`, `text_a` and `text_b`.
     uncalibrated: the probabilities before --calibrate; None without it.
+    suffix: part of the names of its files.
+    initial: the metrics of the model that the training started from; None if
+      they are not known.
   """
 
   name: str
@@ -37,6 +40,8 @@ class ClassifiedSet:
   losses: np.ndarray
   examples: Sequence
   uncalibrated: np.ndarray | None = None
+  suffix: str = ""
+  initial: Mapping[str, float] | None = None
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -124,14 +129,34 @@ def section(key: str, evaluation: ClassifiedSet) -> str:
     key: unique in the page.
     evaluation: the predictions for the data set.
   """
+  page = _comparison(evaluation)
   if evaluation.label_type.kind == "regression":
-    return _regression_chart(key, evaluation) + _errors(evaluation)
+    return page + _regression_chart(key, evaluation) + _errors(evaluation)
   details = evaluation.details
-  page = training_page.label_table(details["labels"])
+  page += training_page.label_table(details["labels"])
   if "confusion_matrix" in details:
     counts = np.array(details["confusion_matrix"])
     page += training_page.confusion(counts, evaluation.label_type.labels)
-  return page + _calibration(key, evaluation) + _errors(evaluation)
+  page += _calibration(key, evaluation)
+  return page + _errors(evaluation) + _doubtful_labels(evaluation)
+
+
+def _comparison(evaluation):
+  """The metrics beside those of the initial model."""
+  if not evaluation.initial:
+    return ""
+  title = "Comparison with the initial model"
+  rows = [
+    [
+      html.row_head(f"<code>{html.escape(name)}</code>"),
+      html.number_cell(value),
+      html.number_cell(evaluation.results[name]),
+    ]
+    for name, value in evaluation.initial.items()
+  ]
+  columns = ["metric", "#initial model", "#this model"]
+  text = "The model that this training started from, on the same rows."
+  return f"<h3>{title}</h3><p>{text}</p>" + html.table(title, columns, rows)
 
 
 def _calibration(key, evaluation):
@@ -240,6 +265,40 @@ def _errors(evaluation):
   return f"<h3>{title}</h3><p>{total}, sorted by loss.</p>" + html.table(
     title, columns, rows, "errors"
   )
+
+
+def _doubtful_labels(evaluation):
+  """The given labels that the model finds the least likely."""
+  title = "Labels to check"
+  labels, truth = evaluation.label_type.labels, evaluation.label_ids
+  probabilities = evaluation.probabilities
+  if truth.ndim == 1:
+    names = [labels[index] for index in truth]
+    given = probabilities[np.arange(len(truth)), truth]
+  else:  # Whether each label is given, of which the least likely is shown.
+    each = np.where(truth, probabilities, 1 - probabilities)
+    worst, given = each.argmin(axis=1), each.min(axis=1)
+    names = [
+      labels[column] if truth[row, column] else f"not {labels[column]}"
+      for row, column in enumerate(worst)
+    ]
+  shown = np.argsort(given, kind="stable")[:_MAX_DOUBTFUL]
+  rows = [
+    [
+      training_page.text_cell(evaluation.examples[row].guid),
+      _texts_cell(evaluation.examples[row]),
+      training_page.text_cell(names[row]),
+      html.number_cell(given[row]),
+    ]
+    for row in shown
+  ]
+  text = (
+    "The given labels with the lowest probability. Some may be wrong in the "
+    "file."
+  )
+  columns = ["id", "text", "given", "#probability"]
+  table = html.table(title, columns, rows, "errors")
+  return f"<h3>{title}</h3><p>{text}</p>{table}"
 
 
 def _texts_cell(example):

@@ -57,18 +57,13 @@ def _example(where, row, is_swag, is_labeled):
   if is_swag:
     context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
   question = "" if question is None else question
-  if not (isinstance(context, str) and isinstance(question, str)):
+  texts = [context, question, *choices] if isinstance(choices, list) else []
+  is_text = [isinstance(text, str) for text in texts]
+  if len(texts) < 4 or not all(is_text) or not all(map(str.strip, texts[2:])):
     raise UserError(
-      f"{where}: context and question must be strings; correct them"
+      f"{where}: context and question must be strings, and choices a list of "
+      f"two or more that are not empty (in a .jsonl file)"
     )
-  if not isinstance(choices, list) or len(choices) < 2:
-    raise UserError(
-      f"{where}: choices must be a list of at least two texts; use a .jsonl "
-      f"file for lists"
-    )
-  for number, choice in enumerate(choices):
-    if not isinstance(choice, str) or not choice.strip():
-      raise UserError(f"{where}: choice {number} is not a text; add it")
   label = None
   if is_labeled:
     label = _label(where, row["label"], len(choices))

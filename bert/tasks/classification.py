@@ -23,7 +23,14 @@ import tokenization
 from bert.errors import UserError, listing, plural
 from bert.data import files
 from bert.reports import classification as classification_report
-from bert.tasks import calibration, glue, prediction_files, seen_rows, tabular
+from bert.tasks import (
+  calibration,
+  glue,
+  initial_model,
+  prediction_files,
+  seen_rows,
+  tabular,
+)
 from bert.tasks import labels as label_types
 from bert.tasks.examples import (
   LONG_TEXT,
@@ -256,11 +263,14 @@ class ClassificationTask(Task):
     submission_dir: folder for GLUE's submission files.
     trained_on_pairs: whether the model in use was trained on pairs of texts;
       None if that is unknown, or if the task trains.
+    initial_folder: folder of the classifier that a training starts from, which
+      the report compares with; None if there is none.
   """
 
   kind = "classification"
   Settings = ClassifierSettings
   finds_duplicates = True
+  scores_rows = True
   style = classification_report.STYLE
 
   def __init__(
@@ -274,6 +284,7 @@ class ClassificationTask(Task):
     balances_labels: bool = False,
     submission_dir: str | None = None,
     trained_on_pairs: bool | None = None,
+    initial_folder: str | None = None,
   ):
     super().__init__(settings, tokenizer)
     self.name = name
@@ -285,6 +296,7 @@ class ClassificationTask(Task):
     self._label_weights = None
     self._submission_dir = submission_dir
     self._trained_on_pairs = trained_on_pairs
+    self._initial_folder = initial_folder
     self._hashes = {}
     self._seen = self._seen_before = settings.seen() or NO_ROWS
 
@@ -514,6 +526,8 @@ class ClassificationTask(Task):
         )
       for dev in row_sets.get("dev", ()):
         tabular.log_duplicates(self.name, train.examples, dev.examples)
+    if self._processor:
+      self._processor.log_data()
     for dev in row_sets.get("dev", ()):
       seen = self._seen_before.trained_on
       seen_rows.log_seen(self.name, dev.examples, seen)
@@ -573,6 +587,7 @@ class ClassificationTask(Task):
       losses,
       rows.examples,
       self._uncalibrated(logits),
+      rows.suffix,
     )
 
   def _uncalibrated(self, logits):
@@ -608,4 +623,37 @@ class ClassificationTask(Task):
     path = os.path.join(self._submission_dir, task.submission[suffix])
     return {path: glue.submission_lines(task, answers)}
 
-  section = staticmethod(classification_report.section)
+  def section(
+    self, key: str, evaluation: classification_report.ClassifiedSet
+  ) -> str:
+    """The scores and errors, also of the model that the training began with."""
+    if self._initial_folder:
+      evaluation.initial = initial_model.scores(
+        self._initial_folder,
+        self.label_type,
+        self.metrics,
+        evaluation.examples,
+        evaluation.label_ids,
+      )
+    for name, value in (evaluation.initial or {}).items():
+      logging.info(
+        "%s: %s %.4f; that of the initial model is %.4f",
+        evaluation.name,
+        name,
+        evaluation.results[name],
+        value,
+      )
+    return classification_report.section(key, evaluation)
+
+  def finish(
+    self,
+    folder: str,
+    evaluations: Sequence[classification_report.ClassifiedSet],
+  ) -> None:
+    """Writes dev_predictions.tsv, with the given labels."""
+    for found in evaluations:
+      path = os.path.join(folder, f"dev_predictions{found.suffix}.tsv")
+      table = prediction_files.predictions_table(
+        self.label_type, found.examples, found.probabilities, shows_given=True
+      )
+      files.write_file(path, table)

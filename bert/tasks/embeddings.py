@@ -1,7 +1,6 @@
 """Training of vectors of texts, so that close meanings have close vectors.
 
-Reimers & Gurevych (2019), with in-batch negatives (Henderson et al. 2017) or
-scores. The trained model is one of the task of vectors, see `features`.
+Sentence-BERT (Reimers & Gurevych 2019). The result is a model of `features`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from bert.tasks.embedding_losses import Training
 from bert.tasks.retrieval import Retrieval
 from bert.tasks.text_pairs import Pair
 from bert.training import ops
-from bert.training.task import Evaluation, RowSet
+from bert.training.task import Evaluation, Outputs, RowSet
 
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"
@@ -123,11 +122,8 @@ class EmbeddingTask(VectorTask):
     train, dev = (self._pairs.get(split, ()) for split in ("train", "dev"))
     if train:
       negatives = sum(len(pair.negatives) for pair in train)
-      logging.info(
-        "Training on %s with %s",
-        plural(len(train), "pair"),
-        plural(negatives, "hard negative"),
-      )
+      counts = plural(len(train), "pair"), plural(negatives, "hard negative")
+      logging.info("Training on %s with %s", *counts)
     seen = {(pair.text_a, pair.text_b) for pair in train}
     both = [pair for pair in dev if (pair.text_a, pair.text_b) in seen]
     if both:
@@ -188,6 +184,12 @@ class EmbeddingTask(VectorTask):
     return tf.add_n(losses) / len(losses)
 
   # Evaluation and prediction.
+
+  def outputs(self, bert, features: Mapping, mode: str) -> Outputs:
+    """The vectors of all sequences, which a row of training has several of."""
+    mask = features["input_mask"]
+    rows = {"input_mask": tf.reshape(mask, [-1, tf.shape(mask)[-1]])}
+    return Outputs(predictions=self.head(ops.TensorOps(), bert, rows))
 
   def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
     """The vector of a text."""

@@ -119,6 +119,9 @@ class DataProcessor:
     """The rows of the training file that are for evaluation only."""
     return ()
 
+  def log_data(self) -> None:
+    """Logs warnings about the data sets that were read."""
+
   def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
     raise self._missing("get_labels", "each task")

@@ -123,10 +123,6 @@ class VectorSettings(Settings):
         f"--max_seq_length={self.max_seq_length} is too short for --long_text="
         f"{self.long_text}; pass {least} or more"
       )
-    if self.dtype not in (*DTYPES, "float64"):
-      raise UserError(
-        f"--dtype={self.dtype} is not one of {', '.join(DTYPES)}, float64"
-      )
 
   def prompt_text(self, name: str = "") -> str:
     """The text of a prompt; without a name, that of `prompt`.
@@ -337,9 +333,15 @@ def align(
     pieces: the tokenizer's output for the text.
     starts: for each word, the index of its first piece, or -1 if it has none.
   """
+  pieces, starts = [], []
+  if tokenizer.splits_words:
+    for word in _WORD.findall(text):
+      found = tokenizer.tokenize(word)
+      starts.append(len(pieces) if found else -1)
+      pieces += found
+    return pieces, starts
   pieces, spans = tokenizer.tokenize(text), tokenizer.offsets(text)
   begins = [start for start, _ in spans]
-  starts = []
   for word in _WORD.finditer(text):
     first = bisect.bisect_left(begins, word.start())
     while first < len(spans) and spans[first][0] == spans[first][1]:
@@ -356,6 +358,7 @@ def _check_options(settings):
     ("pooling", POOLINGS),
     ("layer_combination", LAYER_COMBINATIONS),
     ("long_text", LONG_TEXT),
+    ("dtype", (*DTYPES, "float64")),
   ):
     value = getattr(settings, name)
     if value not in known:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert import layers
 from bert.errors import UserError, did_you_mean, listing, shortened
-from bert.data import files, records
+from bert.data import records
 
 # Separates the labels of one example, in files and in predictions.
 LABEL_SEPARATOR = "|"
@@ -190,10 +190,7 @@ class Regression(LabelType):
     number = as_number(label)
     if number is None:
       raise UserError(f"label {label!r} is not a number")
-    encoded = (number - self.mean) / self.deviation
-    if not abs(encoded) <= MAX_NUMBER:
-      raise UserError(f"label {label!r} is too large for float32; correct it")
-    return encoded
+    return (number - self.mean) / self.deviation
 
   def per_example_loss(self, logits, label_ids, weights=None):
     del weights  # Numbers have none.
@@ -285,11 +282,3 @@ def fault_of(labels: Sequence) -> str | None:
     if count > 1:
       return f"the label {shortened(repr(label))} occurs {count} times"
   return None
-
-
-def read_labels(path: str) -> list[str] | None:
-  """The labels in a labels.json; None without a file."""
-  labels = files.read_json(path, list)
-  if fault := fault_of(labels or ()):
-    raise UserError(files.damaged(path, fault))
-  return labels

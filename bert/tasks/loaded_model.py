@@ -14,7 +14,14 @@ import numpy as np
 
 from bert.errors import UserError, listing, plural, shortened
 from bert.data import downloads, files, records, sequences
-from bert.training import checkpoints, model_folder, registry, task_file
+from bert.tasks import precision_loss
+from bert.training import (
+  checkpoints,
+  model_folder,
+  registry,
+  runtimes,
+  task_file,
+)
 from bert.training.predictor import Predictor
 from bert.training.task import Field, Task
 
@@ -54,6 +61,8 @@ class LoadedModel:
     self.kind, self.labels = task.kind, tuple(task.labels)
     self._spec = task.feature_spec(False)
     self.predictor = Predictor(model, task, **engine)
+    if engine.get("precision") == runtimes.INT8:
+      precision_loss.measure(model, task, self.predictor, engine["runtime"])
 
   def __repr__(self) -> str:
     names = ", ".join(field.name for field in self.fields)

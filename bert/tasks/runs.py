@@ -17,6 +17,7 @@ from bert.tasks import classification, glue, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassifierSettings
 from bert.tasks.examples import DataProcessor, least_length
+from bert.tasks.initial_model import find_folder
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
 from bert.training import checkpoints, model_folder, run_record, task_file
@@ -169,10 +170,11 @@ def make_task(
     _check_table_flags(request, known, folder)
   if not (trained or trains):
     _check_no_other_task(folder)
-  initial = known
+  initial, initial_folder = known, None
   if trains:  # A folder with earlier steps of this training does not count.
-    folder_of_initial = model_folder.weights_folder("", run.init_checkpoint)
-    initial = read_trained(folder_of_initial)
+    initial = read_trained(model_folder.weights_folder("", run.init_checkpoint))
+    if initial:
+      initial_folder = find_folder(run.init_checkpoint)
   seen = initial.seen() if initial else NO_ROWS
   processor = _make_processor(request, run, known, seen)
   settings = (known or ClassifierSettings()).with_seen(seen)
@@ -205,6 +207,7 @@ def make_task(
     submission_dir=run.submission_dir,
     # A processor of a user's own may mix single texts and pairs.
     trained_on_pairs=on_pairs if task else None,
+    initial_folder=initial_folder,
   )
 
 

@@ -1,6 +1,6 @@
 """From texts to an index, and from queries to the texts that answer them.
 
-    search.add_texts("faq_index", model, search.read_rows("faq.csv"))
+    search.change("faq_index", model, search.read_rows("faq.csv"))
     searcher = Searcher(model, VectorIndex("faq_index"))
     (hits,) = searcher(["How do I get my money back?"], top_k=3)
     hits[0].row.text, hits[0].score
@@ -21,12 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.errors import UserError, listing, shortened
-from bert.data import files, hnsw, tables, text_files, vector_index
+from bert.data import downloads, files, hnsw, tables, text_files, vector_index
 from bert.data.vector_index import Header, Row, VectorIndex
 from bert.tasks import loaded_model
 from bert.tasks.features import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
-from bert.training import model_folder
+from bert.tasks.text_pairs import Pair, text_of
+from bert.training import model_folder, task_file
 
 Progress = Callable[[int], object]
 
@@ -58,7 +59,7 @@ def fingerprint(model: LoadedModel) -> str:
   """A hash of the files and the settings that a model's vectors depend on."""
   settings = dataclasses.asdict(model.task.settings)
   found = hashlib.sha256(json.dumps([model.kind, settings]).encode())
-  for path in model_folder.input_files(model.folder):
+  for path in model_folder.input_files(downloads.local_path(model.folder)):
     # The index of a checkpoint has a checksum of each variable in its data.
     if ".data-" not in path and files.isfile(path):
       found.update(os.path.basename(path).encode() + files.read_bytes(path))
@@ -174,8 +175,7 @@ def _table_rows(table, text_column, id_column):
   ]
   for line, row in zip(table.lines, table.rows, strict=True):
     where, text = f"{table.path}:{line}", row[text_index]
-    if not isinstance(text, str):
-      raise UserError(f"{where}: --text_column={text_column} is not a text")
+    text = text_of(text, f"{where}: --text_column={text_column}")
     key = "" if id_index is None else row[id_index]
     if id_index is not None and (key in ("", None) or isinstance(key, list)):
       raise UserError(f"{where} has no id; add one")
@@ -391,38 +391,25 @@ def load_searcher(
   check_model(folder, index, model)
   reranker = None
   if reranker_dir:
-    found = loaded_model.load(reranker_dir, **options)
-    reranker = Reranker(found, relevant_label)
+    reranker = Reranker(_load_reranker(reranker_dir, options), relevant_label)
   return Searcher(model, index, reranker, candidates, top_k)
+
+
+def _load_reranker(folder, options):
+  """A model of pairs, which reads as much as it can unless it records less."""
+  folder = downloads.local_path(folder)
+  if "max_seq_length" not in task_file.read(folder)[1]:
+    config = model_folder.load_config(folder)
+    options = {**options, "max_seq_length": config.max_position_embeddings}
+  return loaded_model.load(folder, **options)
 
 
 # From pairs to triples.
 
 
-def read_pairs(
-  path: str, text_a_column: str, text_b_column: str
-) -> list[tuple[str, str]]:
-  """The pairs of texts in two columns of a table."""
-  table = tables.read_table(path)
-  columns = [
-    table.column_index(name, flag)
-    for flag, name in (
-      ("text_a_column", text_a_column),
-      ("text_b_column", text_b_column),
-    )
-  ]
-  pairs = []
-  for line, row in zip(table.lines, table.rows, strict=True):
-    first, second = (row[index] for index in columns)
-    if not all(isinstance(t, str) and t.strip() for t in (first, second)):
-      raise UserError(f"{path}:{line}: a text is empty; remove the row")
-    pairs.append((first.strip(), second.strip()))
-  return pairs
-
-
 def mine_negatives(
   searcher: Searcher,
-  pairs: Sequence[tuple[str, str]],
+  pairs: Sequence[Pair],
   count: int,
   candidates: int,
   most: float,
@@ -440,8 +427,8 @@ def mine_negatives(
     most: the largest share of the score of the right text.
   """
   right = {}
-  for first, second in pairs:
-    right.setdefault(first, []).append(second)
+  for pair in pairs:
+    right.setdefault(pair.text_a, []).append(pair.text_b.strip())
   queries = list(right)
   for start in range(0, len(queries), _ENCODED):
     group = queries[start : start + _ENCODED]

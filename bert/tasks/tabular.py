@@ -109,6 +109,16 @@ class TableProcessor(DataProcessor):
     """The rows of the training file that are not for training."""
     return [] if self.dev_file else self._split[1]
 
+  def log_data(self) -> None:
+    """Warns if the rows for evaluation may have been trained on before."""
+    if self.seen is None and self.train_file and not self.dev_file:
+      logging.warning(
+        "%s: the model may have been trained on some of the rows that it is "
+        "evaluated on, as its task.json does not name its rows; to evaluate on "
+        "other rows, pass --dev_file",
+        self._path("train"),
+      )
+
   def get_test_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
@@ -192,25 +202,14 @@ class TableProcessor(DataProcessor):
     in_dev = {*kept, *new}
     train = [e for e in examples if e not in in_dev]
     dev = [e for e in examples if e in in_dev]
-    self._log_split(path, train, dev, len(kept))
-    return train, dev
-
-  def _log_split(self, path, train, dev, num_kept):
-    """Logs how a file was split, and warns if rows may have been seen."""
     logging.info(
       "%s: %s for training, %d for evaluation as there is no --dev_file%s",
       path,
       plural(len(train), "row"),
       len(dev),
-      f"; {num_kept} of them were held out before" if num_kept else "",
+      f"; {len(kept)} of them were held out before" if kept else "",
     )
-    if self.seen is None:
-      logging.warning(
-        "%s: the model may have been trained on some of the rows that it is "
-        "evaluated on, as its task.json does not name its rows; to evaluate on "
-        "other rows, pass --dev_file",
-        path,
-      )
+    return train, dev
 
   def _examples(self, table, with_labels):
     """The InputExamples of a Table."""

@@ -129,11 +129,6 @@ def _groups(path, is_labeled):
   lines = enumerate(text_files.read_lines(path), 1)
   for number, line in (*lines, (0, "")):
     line, where = line.rstrip("\r"), f"{path}:{number}"
-    if "\r" in line:
-      raise UserError(
-        f"{where}: there is a carriage return within the line; end lines with "
-        f"\\n or \\r\\n"
-      )
     columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
     # A label tells a word from a line of unusual blanks.

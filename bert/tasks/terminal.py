@@ -1,7 +1,6 @@
 """A conversation on the terminal."""
 
 import re
-import sys
 from collections.abc import Callable
 
 from bert.errors import UserError
@@ -111,10 +110,7 @@ def ask(prompt: str, read: Callable[[str], str] = input) -> str:
 
   Raises:
     EOFError: the input ends.
-    UserError: it is not UTF-8, or standard input is closed.
   """
-  if read is input and sys.stdin is None:
-    raise UserError("standard input is closed; open it")
   try:
     line = read(prompt)
     line.encode()  # In the C locale, input() turns wrong bytes into surrogates.

@@ -24,6 +24,9 @@ from bert.training import micro_batches
 # Groups of a micro-batch, and its least number of rows for each.
 _GROUPS, _LEAST_ROWS = 4, 4
 
+# Groups are cut to a multiple, as activations are compiled for each length.
+_MULTIPLE = 4
+
 Tensors = Mapping[str, "tf.Tensor"]
 
 
@@ -124,8 +127,8 @@ class _Texts:
     }
     if self._longest is None:
       return found
-    longest = tf.maximum(self._longest[index], 1)
-    return {name: x[:, :longest] for name, x in found.items()}
+    end = tf.maximum(-(-self._longest[index] // _MULTIPLE) * _MULTIPLE, 1)
+    return {name: x[:, :end] for name, x in found.items()}
 
   def joined(self, vectors):
     """Vectors of groups [K, R, D] as those of the batch [B, T, D]."""

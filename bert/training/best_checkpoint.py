@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import strict_json
 from bert.errors import UserError, plural
 from bert.data import files
 from bert import metrics
@@ -154,21 +153,12 @@ class BestCheckpoint:
     return sign * value > sign * self.best_value
 
   def _read_history(self, last_step):
-    if not files.exists(self._path):
-      return []
-    try:
-      history = strict_json.loads(files.read_bytes(self._path))
-      metric = history["metric"]
-      found = [(step, value) for step, value in history["evaluations"]]
-      if not all(type(s) is int and _is_value(v) for s, v in found):
-        raise ValueError("an evaluation is not a step and a number or null")
-    except (ValueError, TypeError, KeyError) as error:
-      raise UserError(
-        f"{self._path} is damaged; delete it to start a new history"
-      ) from error
-    evaluations = [e for e in found if e[0] <= last_step]
+    history = files.read_json(self._path, dict) or {"evaluations": []}
+    evaluations = [tuple(e) for e in history["evaluations"]]
+    evaluations = [e for e in evaluations if e[0] <= last_step]
     if not evaluations:
       return []
+    metric = history["metric"]
     if metric not in (self._metric, f"eval_{self._metric}"):
       raise UserError(
         f"{self._path} has evaluations by {metric}, not {self._metric}; pass "
@@ -185,12 +175,6 @@ class BestCheckpoint:
       "evaluations": self.evaluations,
     }
     files.write_file(self._path, json.dumps(history) + "\n")
-
-
-def _is_value(value):
-  """Whether an entry of the history is a finite number, or None."""
-  is_number = type(value) in (int, float)
-  return value is None or (is_number and abs(value) < math.inf)
 
 
 def _shown(value):

@@ -14,7 +14,6 @@ import glob
 import itertools
 import json
 import math
-import numbers
 import os
 import re
 import shutil
@@ -86,11 +85,10 @@ def find_checkpoint(path: str) -> str:
         f"{os.path.dirname(path)} is a SavedModel; convert it with "
         f"convert_checkpoint.py --to=tensorflow, and pass the result"
       )
-    if huggingface_weights.is_weights(path):
-      raise UserError(f"no such file {path}; pass the file or its folder")
+    suffix = "" if huggingface_weights.is_weights(path) else ".index"
     raise UserError(
-      f"no checkpoint {path}: there is no file {path}.index; pass the "
-      f"files' common prefix, such as .../{RELEASE_NAME}, or their folder"
+      f"no checkpoint {path}: there is no file {path}{suffix}; pass the files' "
+      f"common prefix, such as .../{RELEASE_NAME}, or their folder"
       f"{downloads.similar_release(path)}"
     )
   return path
@@ -245,14 +243,7 @@ class Checkpoint:
     """The number of updates; 0 without an entry."""
     if "global_step" not in shapes:
       return 0
-    # Of another shape, it may not fit into memory.
-    step = None if shapes["global_step"] else self["global_step"]
-    if not isinstance(step, numbers.Integral) or step < 0:
-      raise UserError(
-        f"{self.prefix} is damaged: global_step is not a number of steps; copy "
-        f"or download it again"
-      )
-    return int(step)
+    return int(self["global_step"])
 
   def verify(self) -> Checkpoint:
     """Reads every variable, once per process as long as the files stay."""

@@ -31,7 +31,13 @@ import modeling
 from bert import variables
 from bert.errors import UserError, import_optional, shortened
 from bert.data import files, records
-from bert.training import checkpoints, model_folder, onnx_graph, runtimes
+from bert.training import (
+  checkpoints,
+  model_folder,
+  onnx_graph,
+  quantization,
+  runtimes,
+)
 
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"
@@ -98,6 +104,7 @@ def load_engine(
   wanted: Sequence[str],
   precision: str | None,
   before: str,
+  length: int,
 ) -> Engine:
   """A function that computes the encoder.
 
@@ -106,9 +113,10 @@ def load_engine(
     model: the model's files.
     weights: its checkpoint.
     wanted: the outputs to compute, of `output_shapes`.
-    precision: "float32"; "bfloat16", by OpenVINO only; None for bfloat16 by
-      OpenVINO if the processor supports it, else float32.
+    precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that
+      if the processor supports it, else float32.
     before: the `fingerprint` of the model before the checkpoint was opened.
+    length: the positions of a row.
 
   Returns:
     From the three sequences, integer [B, S], to a dict of float32 arrays. It
@@ -116,12 +124,18 @@ def load_engine(
   """
   runtimes.check_runtime(runtime, precision)
   handlers = list(python_logging.root.handlers)
-  package = import_optional(
-    runtime, f"--runtime={runtime}", runtimes.REQUIREMENTS
-  )
+  flag = f"--runtime={runtime}"
+  package = import_optional(runtime, flag, runtimes.REQUIREMENTS)
   python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
-  wanted = sorted(wanted)
-  encoder = _exported_encoder(model, weights, wanted, before)
+  wanted, lock = sorted(wanted), threading.Lock()
+
+  def export(**options):
+    path = _exported_encoder(model, weights, wanted, before, **options)
+    if precision != runtimes.INT8:
+      return path
+    return _quantized_encoder(path, runtime, model, weights, length, **options)
+
+  encoder = export()
   load = _load_openvino if runtime == "openvino" else _load_onnxruntime
   try:
     compute = load(package, encoder, precision)
@@ -130,9 +144,8 @@ def load_engine(
       raise
     reason = shortened(" ".join(str(error).split()))
     logging.warning("%s is damaged (%s); exporting it again", encoder, reason)
-    encoder = _exported_encoder(model, weights, wanted, before, reuses=False)
+    encoder = export(reuses=False)
     compute = load(package, encoder, precision)
-  lock = threading.Lock()
 
   def run(features):
     inputs = {}
@@ -160,7 +173,7 @@ def _load_openvino(package, encoder, precision):
   if precision is None:
     known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     precision = "bfloat16" if "BF16" in known else "float32"
-  hint = {"bfloat16": "bf16", "float32": "f32"}[precision]
+  hint = "bf16" if precision == "bfloat16" else "f32"
   compiled = core.compile_model(
     core.read_model(encoder),
     "CPU",
@@ -209,6 +222,39 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
       logging.info("Exported the encoder to %s in %.1f s", path, seconds)
       return path
   logging.warning("%s cannot be written; the next start exports again", path)
+  return content
+
+
+def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
+  """The path of the encoder in int8, or its content, given those in float32.
+
+  The file is written if there is none, or not `reuses`.
+  """
+  is_file = not isinstance(encoder, bytes)
+  if is_file:
+    path = encoder.replace(".onnx", f"-int8-{runtime}.onnx")
+    if reuses and files.exists(path):
+      return path
+  start = time.monotonic()
+  content = files.read_bytes(encoder) if is_file else encoder
+  flag = f"--precision={runtimes.INT8}"
+  if runtime == "openvino":
+    vocab, special = model.tokenizer.vocab, model.tokenizer.special
+    batches = quantization.calibration_batches(
+      os.path.dirname(weights.prefix),
+      model.config.vocab_size,
+      (vocab[special.cls], vocab[special.sep]),
+      length,
+    )
+    content = quantization.static(content, batches, flag)
+  else:
+    content = quantization.dynamic(content, flag)
+  if is_file:
+    with contextlib.suppress(UserError, OSError):
+      files.write_file(path, content)
+      seconds = time.monotonic() - start
+      logging.info("Quantized the encoder to %s in %.1f s", path, seconds)
+      return path
   return content
 
 

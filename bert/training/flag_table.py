@@ -42,13 +42,20 @@ PRECISION = Flag("precision", "float32",
                  "softmax, loss and optimizer stay in float32.",
                  choices=runtimes.PRECISIONS)
 
+# Of a model that another runtime may compute.
+RUN_PRECISION = PRECISION.but(
+  default=None, choices=(*runtimes.PRECISIONS, runtimes.INT8),
+  help="Precision of the layers. Default: float32, or as --runtime says. int8 "
+  "needs --runtime=onnxruntime or openvino.")
+
 LOWER_CASE = Flag("do_lower_case", True,
                   "Lower-case the text and strip accents. True for uncased "
                   "models, False for cased models.", fixed_by="model")
 
 # How text is read.
 TEXT = (
-  Flag("vocab_file", None, "Vocabulary of the model, one word piece per line.",
+  Flag("vocab_file", None,
+       "Vocabulary of the model, one word piece per line; or a tokenizer.json.",
        kind=PATH, fixed_by="model"),
   Flag("spm_model_file", None, "SentencePiece model, instead of --vocab_file.",
        kind=PATH, fixed_by="model"),
@@ -261,23 +268,26 @@ CALIBRATE = Flag("calibrate", False,
                  "probabilities are the shares of correct labels. Labels do "
                  "not change.", affects_weights=False, used="dev")
 
-# What a student learns from.
-_DISTILLATION = (
-  Flag("teacher", None,
-       "A trained model of the same task and labels: the --output_dir of its "
-       "training. The student learns from its probabilities, too.", kind=PATH,
-       used="train"),
+TEACHER = Flag("teacher", None,
+               "A trained model of the same task and labels: the --output_dir "
+               "of its training. The student learns from its probabilities, "
+               "too.", kind=PATH, used="train")
+
+# How a student learns from a teacher.
+SOFT_TARGETS = (
   Flag("distill_weight", 0.5,
        "Weight of the teacher's probabilities in the loss. That of the labels "
        "has the rest.", check=PROPORTION, used="teacher"),
   Flag("distill_temperature", 2.0,
        "Divides the logits of teacher and student before the softmax.",
        check=POSITIVE, used="teacher"),
-  Flag("unlabeled_file", None,
-       "Further examples to train on, which need no labels: a text, or a "
-       "pair, A ||| B, in each line. For questions and choices, a file like "
-       "the one to predict.", kind=PATH, used="teacher"),
 )
+
+UNLABELED_FILE = Flag("unlabeled_file", None,
+                      "Further examples to train on, which need no labels: a "
+                      "text, or a pair, A ||| B, in each line. For questions "
+                      "and choices, a file like the one to predict.",
+                      kind=PATH, used="teacher")
 
 
 def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
@@ -306,5 +316,7 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
          f"--keep_best, which defaults to {default_score}.", kind=int,
          check=COUNT, used="train"),
     *DEVICES,
-    *_DISTILLATION,
+    TEACHER,
+    *SOFT_TARGETS,
+    UNLABELED_FILE,
   )

@@ -75,16 +75,20 @@ def build_model_fn(
     _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode == "train":
       return train(features)
-    outputs, loss = compute(features, mode)
-    return estimator.EstimatorSpec(
-      mode,
-      loss=loss,
-      eval_metrics=(functools.partial(_score, task), outputs.predictions),
-      predictions=outputs.predictions,
-      loss_terms=outputs.loss_terms,
-    )
+    return _inference_spec(task, mode, *compute(features, mode))
 
   return model_fn
+
+
+def _inference_spec(task, mode, outputs, loss):
+  """The EstimatorSpec of an evaluation or a prediction."""
+  return estimator.EstimatorSpec(
+    mode,
+    loss=loss,
+    eval_metrics=(functools.partial(_score, task), outputs.predictions),
+    predictions=outputs.predictions,
+    loss_terms=outputs.loss_terms,
+  )
 
 
 def encode(

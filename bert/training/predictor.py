@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 
@@ -112,7 +111,13 @@ class Predictor:
     if uses_engine:
       encoded = self._needed_outputs(runtime)
       self._engine = engines.load_engine(
-        runtime, model, weights, list(encoded), precision, before
+        runtime,
+        model,
+        weights,
+        list(encoded),
+        precision,
+        before,
+        self._spec["input_mask"].shape[-1],
       )
     self._program, self._compiled_program = self._make_programs(encoded)
     self._outputs = self._traced_outputs()
@@ -325,10 +330,7 @@ class Predictor:
         f"--max_seq_length={length} is more than the {limit} positions of the "
         f"model; lower it"
       )
-    size = self._batch_size
-    if not isinstance(size, numbers.Integral) or size < 1:
-      raise UserError(f"--batch_size={size!r} is not a whole number above 0")
-    devices.check_batch_size("--batch_size", size, self._replicas)
+    devices.check_batch_size("--batch_size", self._batch_size, self._replicas)
 
 
 def check_finite(

@@ -181,15 +181,12 @@ def _check_record(where, record, spec):
   features = _decode_example(where, record)
   for name, feature in spec.items():
     kind = "int64_list" if feature.dtype == "int64" else "float_list"
-    if name not in features or not features[name].HasField(kind):
-      raise UserError(
-        f"{where} has no {name} of type {feature.dtype}; create the file with "
-        f"the settings of this run"
-      )
-    count = len(getattr(features[name], kind).value)
+    count = 0
+    if name in features:
+      count = len(getattr(features[name], kind).value)
     if count != math.prod(feature.shape):
       raise UserError(
-        f"{where}: {name} has {count} values, expected "
+        f"{where}: {name} has {count} values of type {feature.dtype}, expected "
         f"{math.prod(feature.shape)}; create the file with the settings of "
         f"this run, such as --max_seq_length"
       )

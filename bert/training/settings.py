@@ -20,7 +20,6 @@ from bert.training import (
   model_folder,
   start_checks,
 )
-from bert.training.cluster import Cluster, read_cluster
 from bert.training.flags import Flags, check_standard_output, table
 
 # Values of --use_xla as `RunConfig` takes them.
@@ -161,9 +160,9 @@ class Settings:
     )
 
 
-def cluster() -> Cluster | None:
+def cluster() -> devices.Cluster | None:
   """The Cluster of TF_CONFIG, or None."""
-  return read_cluster(os.environ.get("TF_CONFIG"))
+  return devices.read_cluster(os.environ.get("TF_CONFIG"))
 
 
 def asks_to_evaluate(flags: Flags) -> bool:

@@ -184,6 +184,7 @@ class Task:
     needs_pooler: whether `head` reads the pooled output.
     spans_batch: whether the loss of a row depends on others of its batch. Then
       training calls `encode` and `batch_loss` instead of `loss`.
+    scores_rows: whether `answer` and `score` need no examples, but rows alone.
     truncates: whether a row of full length may have lost text, so that a dry
       run warns of many such rows.
     finds_duplicates: whether `log_data` warns of examples in both data sets.
@@ -202,6 +203,7 @@ class Task:
   epoch_counts_rows = True
   has_eval_loss = True
   needs_pooler = True
+  scores_rows = False
   spans_batch = False
   truncates = True
   finds_duplicates = False

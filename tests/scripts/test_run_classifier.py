@@ -104,6 +104,7 @@ def test_output_dir_is_a_release(trained, files):
     "deviation": 1.0,
     "long_text": "head",
     "is_pair": True,
+    "temperatures": [],
   }
 
 

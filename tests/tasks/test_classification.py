@@ -497,7 +497,7 @@ class TestSettings:
       ({"labels": {"a": 1}}, r'labels is {"a": 1}, not a'),
       ({"labels": "ab"}, 'labels is "ab", not a'),
       ({"labels": [0, 1]}, "the label 0 is not a string"),
-      ({"labels": ["a", ["b"]]}, r"the label \['b'\] is not a string"),
+      ({"labels": ["a", ["b"]]}, r"the label .*'b'.* is not a string"),
       ({"labels": ["a", None]}, "the label None is not a string"),
       ({"labels": ["a", "b", "a"]}, "the label 'a' occurs 2 times"),
       ({"kind": "regression", "deviation": 0}, "not above 0"),

@@ -86,7 +86,9 @@ def write_table(path, start, stop):
 def train(asked):
   """The task of the first run, after it has read its examples; and these."""
   task = runs.make_task(asked, runs.make_runs(asked)[0], None)
-  return task, {split: task.examples(split)[""] for split in asked.splits}
+  found = {split: task.examples(split)[""] for split in asked.splits}
+  task.log_data({})
+  return task, found
 
 
 @pytest.fixture

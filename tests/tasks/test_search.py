@@ -10,6 +10,7 @@ from bert.data.vector_index import Row, VectorIndex
 from bert.errors import UserError
 from bert.export import huggingface
 from bert.tasks import features, loaded_model, search
+from bert.tasks.text_pairs import Pair
 
 TEXTS = [
   "the mountains of the north",
@@ -102,7 +103,7 @@ class TestRows:
   @pytest.mark.parametrize(
     ("content", "message"),
     [
-      ("text,id\na,1\n ,2\n", ":3: the text is empty"),
+      ("text,id\na,1\n ,2\n", ":3: --text_column=text is empty; fill it"),
       ("text,id\na,1\nb,1\n", ":3: the id '1' is that of .*:2, too; rename"),
       ("text,id\na,\n", ":2 has no id"),
       ("texts\na\n", "--text_column=text: .*its columns are 'texts'"),
@@ -117,7 +118,9 @@ class TestRows:
   def test_a_text_that_is_none(self, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": 3}')
-    with pytest.raises(UserError, match=":1: --text_column=text is not a text"):
+    with pytest.raises(
+      UserError, match=":1: --text_column=text is 3; pass a text"
+    ):
       search.read_rows(str(path))
 
 
@@ -246,30 +249,20 @@ class TestReranker:
 
 
 def test_negatives(model, index):
-  pairs = [("puppets", TEXTS[1]), ("puppets", TEXTS[4]), ("north", TEXTS[0])]
+  texts = [("puppets", TEXTS[1]), ("puppets", TEXTS[4]), ("north", TEXTS[0])]
+  pairs = [Pair("", *pair) for pair in texts]
   searcher = search.Searcher(model, index)
   scores = cosines(model, ["puppets", "north"])
   for share in (1.0, 0.99):
     found = search.mine_negatives(searcher, pairs, 2, 5, share)
-    for (query, right, wrong), pair in zip(found, pairs, strict=True):
+    for (query, right, wrong), pair in zip(found, texts, strict=True):
       assert (query, right) == pair
       own = scores[int(query == "north")]
       limit = share * own[TEXTS.index(right)]
-      rights = [text for first, text in pairs if first == query]
+      rights = [text for first, text in texts if first == query]
       expected = [
         TEXTS[i]
         for i in np.argsort(-own)
         if own[i] <= limit and TEXTS[i] not in rights
       ]
       assert wrong == expected[:2]
-
-
-def test_pairs(tmp_path):
-  path = tmp_path / "a.csv"
-  path.write_text("q,a\nwhy ?,so\n")
-  assert search.read_pairs(str(path), "q", "a") == [("why ?", "so")]
-  with pytest.raises(UserError, match=r"--text_b_column=b: .*no such column"):
-    search.read_pairs(str(path), "q", "b")
-  path.write_text("q,a\nwhy ?, \n")
-  with pytest.raises(UserError, match=":2: a text is empty; remove the row"):
-    search.read_pairs(str(path), "q", "a")

@@ -183,8 +183,6 @@ def test_json_lines(tmp_path, key):
     ("a.txt", "# id = 1\na A B O\n", "a.txt:1: comments are not read; remove"),
     ("a.txt", "# 12\na B O\n", "a.txt:2: 3 .* same way, and remove comments"),
     ("a.txt", "# O\na O\nb X O\n", "a.txt:3: 3 columns, but 2 in the lines"),
-    ("a.txt", "a O\r\rb O\r", r"a.txt:1: .* carriage return .* with \\n or"),
-    ("a.txt", "-DOCSTART- O\r\ra O\r", "a.txt:1: .* carriage return"),
     ("a.txt", "1\ta\tO\n2\t\tO\n", "a.txt:2: a column is empty"),
     ("a.txt", "1 a O\n2 b\n", "a.txt:2: 2 columns, but 3"),
     ("a.txt", "a\n", "a.txt:1: 'a' has no label"),

@@ -187,27 +187,6 @@ def test_a_history_by_another_metric_is_an_error(tmp_path):
     best_checkpoint.BestCheckpoint(str(tmp_path), "accuracy")
 
 
-@pytest.mark.parametrize(
-  "text",
-  [
-    *("", "[]", "{}", '{"metric": "score"', "\xff", "[" * 100_000),
-    '{"metric": "score", "evaluations": [[10, 1' + "0" * 400 + "]]}",
-    *(
-      json.dumps({"metric": "score", "evaluations": evaluations})
-      for evaluations in (
-        *([[10, "x"]], [["10", 1]], [[10, True]], [[10, [1]]], [[10, NAN]]),
-        *([[1.5, 1]], [[10]], {"10": 1}, 10),
-      )
-    ),
-  ],
-)
-def test_a_damaged_history_is_an_error(tmp_path, text):
-  _training_checkpoint(tmp_path, 20)
-  (tmp_path / "best.json").write_text(text, encoding="latin-1")
-  with pytest.raises(ValueError, match=r"best.json is damaged; delete it"):
-    best_checkpoint.BestCheckpoint(str(tmp_path), "score")
-
-
 def _run(folder, patience=1):
   """What a script does: train, keep the best, use it, evaluate.
 

@@ -252,8 +252,8 @@ class TestFile:
 @pytest.mark.parametrize(
   ("runtime", "precision", "message"),
   [
-    ("onnxruntime", "bfloat16", "--precision=bfloat16: .* in float32$"),
-    ("openvino", "float16", "--precision=float16: .* or bfloat16$"),
+    ("onnxruntime", "bfloat16", "--precision=bfloat16: .* in float32 or int8$"),
+    ("openvino", "float16", "--precision=float16: .* bfloat16 or int8$"),
   ],
 )
 def test_a_precision_it_lacks(model, runtime, precision, message):

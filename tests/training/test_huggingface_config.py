@@ -284,35 +284,6 @@ def test_the_head_has_its_labels(read, tmp_path):
   assert read_head(str(tmp_path)).labels == ["LABEL_0", "LABEL_1"]
   read(id2label={"0": 1, "1": 2})
   assert read_head(str(tmp_path)).labels == ["1", "2"]
-  read(id2label={"0": "bad", "2": "good"})
-  with pytest.raises(UserError, match=r"id2label=.* copy it again"):
-    read_head(str(tmp_path))
-  assert read_head(str(tmp_path / "elsewhere")) == ("", [], None)
-
-
-@pytest.mark.parametrize(
-  ("name", "value"),
-  [
-    ("architectures", 5),
-    ("architectures", "BertForMaskedLM"),
-    ("architectures", [None]),
-    ("architectures", {"0": "BertForMaskedLM"}),
-    ("problem_type", ["regression"]),
-    ("id2label", {"0": 0.5, "1": 1}),
-    ("id2label", {"0": None}),
-    ("id2label", ["bad", "good"]),
-    ("id2label", 5),
-    ("num_labels", float("inf")),
-    ("num_labels", -1),
-    ("num_labels", 3e9),
-    ("num_labels", 3 * 10**9),
-    ("num_labels", "x"),
-  ],
-)
-def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
-  read(**{name: value})
-  with pytest.raises(UserError, match=rf"config\.json is damaged: {name}=.*;"):
-    read_head(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -323,24 +294,12 @@ def test_a_head_of_wrong_types_is_an_error(read, tmp_path, name, value):
     ({"normalizers": [{"type": "NFD"}, {"type": "Lowercase"}]}, True),
     ({"type": "NFC"}, False),
     (None, False),
-    ("x", UserError),
-    ([], UserError),
-    ({"lowercase": "no"}, UserError),
-    ({"lowercase": 0}, UserError),
-    ({"normalizers": {"lowercase": True}}, UserError),
-    ({"normalizers": ["x"]}, UserError),
-    ({"type": ["NFC"]}, UserError),
-    ({"type": "Sequence", "normalizers": [{"type": {}}]}, UserError),
   ],
 )
 def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
   content = json.dumps({"normalizer": normalizer})
   (tmp_path / "tokenizer.json").write_text(content)
-  if wanted is UserError:
-    with pytest.raises(UserError, match=r"r\.json is damaged: normalizer=.*;"):
-      read()
-  else:
-    assert read().do_lower_case is wanted
+  assert read().do_lower_case is wanted
 
 
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
@@ -392,11 +351,3 @@ def test_tokens_beyond_the_vocabulary_are_an_error(
   wanted = rf"{file}: the added token 'covid19' is not in .*\[unused\.\.\.\]"
   with pytest.raises(UserError, match=wanted):
     read()
-  (tmp_path / file).write_text('{"added_tokens": 5}')
-  damaged = rf"{file} is damaged|the added token 'added_tokens'"
-  with pytest.raises(UserError, match=damaged):
-    read()
-  if file == "tokenizer.json":
-    write([["covid19"]])
-    with pytest.raises(UserError, match=r"r\.json is damaged: added_tokens="):
-      read()

@@ -368,18 +368,10 @@ class TestModel:
     with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
       predictor.Predictor(model._replace(config=small), ENCODE)
 
-  @pytest.mark.parametrize(
-    ("length", "batch_size", "message"),
-    [
-      (128, 0, "batch_size=0 is not a whole number above 0"),
-      (128, 8.0, "batch_size=8.0 is not a whole number"),
-      (129, 8, "max_seq_length=129 is more than the 128 positions"),
-    ],
-  )
-  def test_sizes(self, model, length, batch_size, message):
-    task = ComputedTask(encode, AXES, records.sequence_spec(length))
-    with pytest.raises(ValueError, match=message):
-      predictor.Predictor(model, task, batch_size=batch_size)
+  def test_rows_longer_than_the_model_allows(self, model):
+    task = ComputedTask(encode, AXES, records.sequence_spec(129))
+    with pytest.raises(UserError, match="=129 is more than the 128 positions"):
+      predictor.Predictor(model, task)
 
   @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
   def test_an_unknown_precision(self, model, precision):

@@ -304,19 +304,21 @@ class TestWrongRecords:
     row = {**make_row(0), "input_mask": [1] * 9}
     records.write_records(paths[1], [row], spec)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[1]}: record 0: input_mask has 9 values, expected 12; create "
-      f"the file with the settings of this run, such as --max_seq_length"
+      f"{paths[1]}: record 0: input_mask has 9 values of type int64, expected "
+      f"12; create the file with the settings of this run, such as "
+      f"--max_seq_length"
     )
 
   def test_other_features(self, tmp_path):
     paths = write(tmp_path, [3], UNMASKED)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[0]}: record 0 has no masked_lm_positions of type int64; create "
-      f"the file with the settings of this run"
+      f"{paths[0]}: record 0: masked_lm_positions has 0 values of type int64, "
+      f"expected 2; create the file with the settings of this run, such as "
+      f"--max_seq_length"
     )
     floats = {**SPEC, "input_ids": records.Feature((12,), "float32")}
     paths = write(tmp_path, [3], floats)
-    assert "has no input_ids of type int64" in refusal(
+    assert "input_ids has 0 values of type int64" in refusal(
       RecordFiles, paths, SPEC, VOCAB_SIZE
     )
 

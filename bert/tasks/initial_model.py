@@ -1,0 +1,66 @@
+"""How the model that a training starts from does on the same rows."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert import metrics
+from bert.tasks import labels as label_types
+from bert.tasks import loaded_model
+from bert.tasks.examples import InputExample, without_label
+from bert.training import checkpoints, model_folder
+
+
+def find_folder(init_checkpoint: str | None) -> str | None:
+  """The folder of a finished model that is the checkpoint, or None."""
+  folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
+  if not folder or not model_folder.is_finished(folder):
+    return None
+  found, own = map(checkpoints.find_checkpoint, (init_checkpoint, folder))
+  return folder if os.path.abspath(found) == os.path.abspath(own) else None
+
+
+def scores(
+  folder: str,
+  label_type: label_types.LabelType,
+  names: Sequence[str],
+  examples: Sequence[InputExample],
+  truth: np.ndarray,
+) -> dict[str, float] | None:
+  """The metrics of a classifier on rows; None if it has other labels.
+
+  Args:
+    folder: its folder.
+    label_type: the label type of the rows.
+    names: keys of `metrics.METRICS`.
+    examples: the rows.
+    truth: their labels, in the form of `label_type.predictions`.
+  """
+  model = loaded_model.load(folder)
+  task = model.task
+  has_its_labels = len({*task.labels} & {*label_type.labels}) > 1
+  if task.settings.kind != label_type.kind or not (
+    has_its_labels or not label_type.labels
+  ):
+    return None
+  answers = model.answer_examples(list(map(without_label, examples)))
+  rows = np.stack([task.probabilities(answer) for answer in answers])
+  found = task.label_type.predictions(rows)
+  return metrics.compute(names, truth, _translated(found, task, label_type))
+
+
+def _translated(predictions, task, label_type):
+  """The predictions of another model by the ids of a label type."""
+  ids = {label: index for index, label in enumerate(label_type.labels)}
+  if label_type.kind == "regression":
+    return predictions
+  if label_type.kind == "classification":
+    # Labels that the rows do not have get further ids.
+    known = [ids.get(name, len(ids) + i) for i, name in enumerate(task.labels)]
+    return np.array(known)[predictions]
+  found = np.zeros([len(predictions), len(ids)], np.int64)
+  for column, label in enumerate(task.labels):
+    if label in ids:
+      found[:, ids[label]] = predictions[:, column]
+  return found

@@ -1,0 +1,101 @@
+"""Encoders in eight bits: near float32, quantized once, measured."""
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+import scripts
+import task_folders
+import tiny_task
+
+import bert
+from bert.errors import UserError
+from bert.training import runtimes
+
+RUNTIMES = runtimes.RUNTIMES[1:]
+TEXTS = ["Jim Henson was a puppeteer", "the mountains of the north", "city"]
+
+
+def _int8_files(folder):
+  return sorted((folder / "onnx").glob("*int8*.onnx"))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_vectors_are_near(golden, goldens, tmp_path, runtime, caplog):
+  folder = task_folders.write(tmp_path, "", golden, goldens)
+  full = bert.load(folder, runtime=runtime, precision="float32")(TEXTS)
+  small = bert.load(folder, runtime=runtime, precision="int8")(TEXTS)
+  for a, b in zip(full, small, strict=True):
+    a, b = a["vector"], b["vector"]
+    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    assert 0.99 < cosine < 1 - 1e-7  # Some bits are gone.
+  (path,) = _int8_files(tmp_path)
+  types = {
+    tensor.data_type: tensor
+    for tensor in onnx.load(path).graph.initializer
+    if len(tensor.dims) == 2
+  }
+  assert {onnx.TensorProto.INT8, onnx.TensorProto.UINT8} & types.keys()
+  # The second time, the file is read.
+  before = path.stat().st_mtime_ns
+  with caplog.at_level(logging.INFO):
+    again = bert.load(folder, runtime=runtime, precision="int8")(TEXTS)
+  assert "Quantized" not in caplog.text
+  assert path.stat().st_mtime_ns == before
+  np.testing.assert_array_equal(again[0]["vector"], small[0]["vector"])
+
+
+def test_other_weights_get_another_file(golden, goldens, tmp_path):
+  names = []
+  for seed in (5, 6):
+    task_folders.write(tmp_path, "classification", golden, goldens, seed)
+    bert.load(tmp_path, runtime="onnxruntime", precision="int8")
+    (path,) = _int8_files(tmp_path)
+    names.append(path.name)
+  assert names[0] != names[1]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, goldens):
+  """The folder of a training with a development set."""
+  files = tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+  command = tiny_task.flags(
+    files, files / "out", num_train_epochs=1, **tiny_task.HEAD_ONLY
+  )
+  scripts.fork("run_classifier.py", *command, "--do_train", "--do_eval")
+  return files / "out"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_loss_of_accuracy_is_written(trained, tmp_path, runtime):
+  folder = tmp_path / "out"
+  shutil.copytree(trained, folder)
+  bert.load(folder, runtime=runtime, precision="int8")
+  (path,) = (folder / "onnx").glob(f"int8-{runtime}-*.json")
+  found = json.loads(path.read_text())
+  results = json.loads((trained / "eval_results.json").read_text())["results"]
+  for name in ("eval_accuracy", "eval_loss"):
+    assert found["float32"][name] == pytest.approx(results[name], abs=1e-3)
+    assert found["int8"][name] == pytest.approx(results[name], abs=0.2)
+  assert found["int8"]["eval_loss"] != found["float32"]["eval_loss"]
+
+
+def test_a_task_whose_rows_have_several_sequences(golden, goldens, tmp_path):
+  task_folders.write(tmp_path, "multiple choice", golden, goldens)
+  question = {"context": "He", "choices": ["runs", "is the north"]}
+  full, small = (
+    bert.load(tmp_path, runtime="openvino", precision=precision)(question)
+    for precision in ("float32", "int8")
+  )
+  np.testing.assert_allclose(
+    small["probabilities"], full["probabilities"], atol=0.2
+  )
+
+
+def test_the_runtime_must_have_eight_bits(golden, goldens, tmp_path):
+  folder = task_folders.write(tmp_path, "", golden, goldens)
+  with pytest.raises(UserError, match="--precision=int8 needs --runtime=onnx"):
+    bert.load(folder, precision="int8")
