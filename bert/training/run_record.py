@@ -211,7 +211,7 @@ def write_results(
 def _shortest(value):
   """A number with the digits that float32 needs, as the original writes it."""
   fits = isinstance(value, float) and abs(value) < _LARGEST
-  return np.float32(value) if fits else value
+  return str(np.float32(value) if fits else value)
 
 
 def _write_json(path, content):
