@@ -7,6 +7,7 @@ import ctypes
 import functools
 import inspect
 import io
+import logging as std_logging
 import os
 import platform
 import re
@@ -104,7 +105,20 @@ def _call(main, flags, *rest):
   return main(flags, *rest)
 
 
+class _LogFormatter(std_logging.Formatter):
+  """Time and message; warnings and errors say so."""
+
+  def __init__(self):
+    super().__init__("{asctime} {level}{message}", "%H:%M:%S", "{")
+
+  def format(self, record):
+    is_usual = record.levelno < std_logging.WARNING
+    record.level = "" if is_usual else f"{record.levelname.lower()}: "
+    return super().format(record)
+
+
 def _run_command(main, rows, arguments, passes_on):
+  logging.get_absl_handler().setFormatter(_LogFormatter())
   keep_freed_memory()
   _use_utf8()
   # For --help, which describes the module that Python was started with.
