@@ -51,7 +51,7 @@ echo "3. Pre-train: the loss falls as the model learns to predict masked words"
   --output_dir="$output_dir/pretraining"
 
 echo "   What does the model put in place of [MASK]?"
-echo "The birds are [MASK] in the garden." | "$venv_python" fill_mask.py \
+echo "The birds sing in the [MASK] every morning." | "$venv_python" fill_mask.py \
   --model_dir="$output_dir/pretraining" \
   --input_file=-
 

@@ -46,7 +46,6 @@ from bert.training import (
   warm_start,
 )
 from bert.training.distillation import Distillation
-from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
 from bert.training.model_fn import build_model_fn
 from bert.training.task import RowSet, Task
@@ -126,7 +125,7 @@ class Experiment:
   def _load_teacher(self):
     """The Teacher of the training, or None."""
     settings, task = self._settings, self._task
-    if not (settings.teacher and settings.do_train):
+    if not (settings.teacher and "train" in self._examples):
       return None
     path, unlabeled = settings.unlabeled_file, ()
     if path:
@@ -430,7 +429,7 @@ class Experiment:
       best_checkpoint.delete_history(folder)
     if not model.global_step:
       summaries.delete_curves(folder)
-    delete_failed_batch(folder)
+    summaries.delete_failed_batch(folder)
 
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]

@@ -137,6 +137,20 @@ class TestWritePredictions:
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
     assert [row[1] for row in table[1:]] == ["a|b", "b", ""]
 
+  def test_given_labels(self):
+    label_type = label_types.Classification(["no", "yes"])
+    examples = [
+      InputExample("7", "a", "b\tc", "yes"),
+      InputExample("8", "d", "", "no"),
+    ]
+    rows = np.array([[0.75, 0.25], [0.5, 0.5]])
+    text = prediction_files.predictions_table(label_type, examples, rows, True)
+    assert read_table(text) == [
+      ["id", "label", "given", "no", "yes", "text_a", "text_b"],
+      ["7", "no", "yes", "0.750000", "0.250000", "a", "b\tc"],
+      ["8", "no", "no", "0.500000", "0.500000", "d", ""],
+    ]
+
   def test_no_examples(self, tmp_path):
     assert self.write(tmp_path, (), ()) == []
     assert (tmp_path / "test_results.tsv").read_bytes() == b""
