@@ -58,6 +58,7 @@ from bert.training.flags import (
 from bert.training.settings import (
   Settings,
   check_fine_tuning,
+  engine_options,
   find_weights,
   wanted_splits,
 )
@@ -224,8 +225,7 @@ def load_reader(flags: Flags) -> LoadedModel:
     SquadTask(settings, model.tokenizer, threshold=threshold),
     model._replace(checkpoint=checkpoint),
     folder,
-    batch_size=flags.predict_batch_size,
-    precision=flags.precision,
+    **engine_options(flags),
   )
 
 

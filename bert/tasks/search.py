@@ -128,24 +128,29 @@ def check_query(model: LoadedModel, query: str, where: str) -> str:
 
 
 def read_rows(
-  path: str, text_column: str = "text", id_column: str | None = None
+  path: str,
+  text_column: str = "text",
+  id_column: str | None = None,
+  delimiter: str | None = None,
 ) -> list[Row]:
-  """The rows of a table, or the lines of any other file.
+  """The rows of a table, or the lines of a text file.
 
   A row without an id gets a hash of its text and its fields as its id.
 
   Args:
-    path: a table as `tables.read_table` knows it by its extension, or a file
-      with a text on each line.
+    path: a table as `tables.read_table` reads it, or a file with a text on each
+      line, whose name ends in .txt or has no extension.
     text_column: the column of the text. All others are fields.
     id_column: the column of the id. Default: "id", if there is one.
+    delimiter: see `tables.read_table`.
   """
   name = path.lower().removesuffix(".gz")
-  if os.path.splitext(name)[1] in tables.EXTENSIONS:
-    found = _table_rows(tables.read_table(path), text_column, id_column)
-  else:
+  if os.path.splitext(name)[1] in ("", ".txt"):
     lines = enumerate(text_files.read_lines(path), 1)
     found = ((f"{path}:{n}", "", line, {}) for n, line in lines)
+  else:
+    table = tables.read_table(path, delimiter=delimiter)
+    found = _table_rows(table, text_column, id_column)
   rows, places = {}, {}
   for where, key, text, fields in found:
     text = text.strip()

@@ -319,4 +319,9 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
     TEACHER,
     *SOFT_TARGETS,
     UNLABELED_FILE,
+    RUNTIME,
+    PRECISION.but(
+      choices=RUN_PRECISION.choices,
+      help=f"{PRECISION.help} int8 is for a trained model with --runtime, and "
+      "not for training."),
   )

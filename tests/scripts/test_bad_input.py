@@ -539,7 +539,7 @@ OUTPUT_ROWS = {
   ),
   "output holds another history": (
     {"output_dir": "FILES/damaged_history", "keep_best": "loss"},
-    ["FILES/damaged_history/best.json is damaged"],
+    ["FILES/damaged_history/best.json is damaged", "make it anew"],
   ),
   "output holds the history of another metric": (
     {"output_dir": "FILES/kept", "keep_best": "f1"},

@@ -107,6 +107,7 @@ class TestRows:
       ("text,id\na,1\nb,1\n", ":3: the id '1' is that of .*:2, too; rename"),
       ("text,id\na,\n", ":2 has no id"),
       ("texts\na\n", "--text_column=text: .*its columns are 'texts'"),
+      ("text;id\na;1\na;1\n", ":3: the id '1' is that of .*:2, too; rename"),
     ],
   )
   def test_bad_rows(self, tmp_path, content, message):
