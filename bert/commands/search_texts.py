@@ -19,7 +19,7 @@ from absl import logging
 
 from bert.errors import UserError, plural
 from bert.data import files, hnsw, progress, text_files, vector_index
-from bert.tasks import loaded_model, search, terminal, text_pairs
+from bert.tasks import loaded_model, search, terminal, text_index, text_pairs
 from bert.tasks.search import Hit, Searcher
 from bert.training import flag_table, runtimes, startup
 from bert.training.flags import (
@@ -133,7 +133,7 @@ def write_index(flags: Flags) -> dict[str, int]:
   """Adds and removes rows; returns how many texts there are, and are new."""
   rows = []
   if flags.input_file:
-    rows = search.read_rows(
+    rows = text_index.read_rows(
       flags.input_file, flags.text_column, flags.id_column, flags.delimiter
     )
   model_dir = flags.model_dir
@@ -144,7 +144,7 @@ def write_index(flags: Flags) -> dict[str, int]:
   model = loaded_model.load(model_dir, **_options(flags))
   start = time.monotonic()
   with progress.bar(total=len(rows), unit="text") as bar:
-    encoded, total = search.change(
+    encoded, total = text_index.change(
       flags.index, model, rows, flags.remove_ids, flags.dtype, bar.update
     )
   logging.info(

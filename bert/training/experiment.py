@@ -87,7 +87,7 @@ class Experiment:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
     start_checks.check_init_path(settings.init_checkpoint)
-    settings.layer_rates(model.config.num_hidden_layers)
+    settings.layer_rates(model.config.num_blocks)
     if files.isdir(settings.output_dir):
       with folder_lock.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
@@ -331,7 +331,7 @@ class Experiment:
         count = self._num_examples(rows.examples)
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
-      num_layers = self._model_files.config.num_hidden_layers
+      num_layers = self._model_files.config.num_blocks
       update = settings.make_optimization(steps, num_layers)
     self._make_model_fn = functools.partial(
       build_model_fn,

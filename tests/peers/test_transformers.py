@@ -11,52 +11,45 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import layers
 import modeling
 from bert import variables
 from bert.export import huggingface
-from bert.tasks import (
-  classification,
-  labels,
-  multiple_choice,
-  pretraining,
-  squad_model,
-  tagging,
-)
-from bert.tasks.squad import ReadingSettings
-from bert.training import checkpoints, model_folder
+from bert.tasks import multiple_choice, pretraining, squad_model, tagging
+from bert.tasks.classification import ClassificationTask, ClassifierSettings
+from bert.tasks.labels import Classification
+from bert.training import checkpoints, model_folder, ops, task_file
+from bert.training.task import Settings
 
 pytestmark = pytest.mark.peers
 
-NAMES = ["O", "B-PER", "I-PER"]
+LENGTH = 48
+NAMES = ("O", "B-PER", "I-PER")
+TASKS = {
+  "BertForSequenceClassification": ClassificationTask(
+    ClassifierSettings(LENGTH).with_label_type(Classification(NAMES))
+  ),
+  "BertForTokenClassification": tagging.TaggingTask(
+    tagging.TaggerSettings(LENGTH, NAMES, "IOB2")
+  ),
+  "BertForQuestionAnswering": squad_model.SquadTask(
+    squad_model.SquadSettings(LENGTH, doc_stride=8, max_query_length=8)
+  ),
+  "BertForMultipleChoice": multiple_choice.MultipleChoiceTask(Settings(LENGTH)),
+}
 
 
 def _heads(config):
   """Dict from architecture to (variables of the head, files of the task)."""
-  hidden = config.hidden_size
-  reading = classification.Reading()
-  classifier = classification.assets(labels.Classification(NAMES), reading)
-  return {
+  heads = {
     "BertModel": ({}, {}),
     "BertForPreTraining": (pretraining.variable_shapes(config), {}),
     "BertForMaskedLM": (pretraining.variable_shapes(config, False), {}),
-    "BertForSequenceClassification": (
-      layers.output_shapes(hidden, 3),
-      classifier,
-    ),
-    "BertForTokenClassification": (
-      layers.output_shapes(hidden, 3),
-      tagging.assets(NAMES, "IOB2", tagging.Reading()),
-    ),
-    "BertForQuestionAnswering": (
-      squad_model.variable_shapes(config),
-      squad_model.assets(ReadingSettings()),
-    ),
-    "BertForMultipleChoice": (
-      layers.output_shapes(hidden, 1),
-      multiple_choice.assets(48),
-    ),
   }
+  for architecture, task in TASKS.items():
+    content = task_file.content(task.kind, task.settings)
+    files = {task_file.NAME: content}
+    heads[architecture] = task.head_shapes(config), files
+  return heads
 
 
 def _outputs(architecture, folder, inputs):
@@ -89,13 +82,13 @@ def _outputs(architecture, folder, inputs):
         config, bert.get_pooled_output(), zeros
       )
       return {"prediction_logits": logits, "seq_relationship_logits": follows}
-    if architecture == "BertForQuestionAnswering":
+    if architecture == "BertForQuestionAnswering":  # The task masks padding.
       start, end = squad_model.compute_logits(bert)
       return {"start_logits": start, "end_logits": end}
-    if architecture == "BertForMultipleChoice":
-      return {"logits": multiple_choice.compute_scores(bert, False)[tf.newaxis]}
-    task = tagging if "Token" in architecture else classification
-    return {"logits": task.compute_logits(bert, 3, False)}
+    if architecture == "BertForMultipleChoice":  # The rows are the choices.
+      inputs = {name: value[np.newaxis] for name, value in inputs.items()}
+    outputs = TASKS[architecture].head(ops.TensorOps(), bert, inputs)
+    return {"logits": outputs["logits"]}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +101,7 @@ def folder(tmp_path_factory, golden, goldens):
   rng = np.random.default_rng(5)
   weights = checkpoints.Checkpoint(golden.checkpoint)
   encoder = {n: weights[n] for n in weights.shapes if n.startswith("bert/")}
-  for architecture, (shapes, assets) in _heads(golden.config).items():
+  for architecture, (shapes, files) in _heads(golden.config).items():
     values = {
       name: rng.normal(0, 0.5, shape).astype(np.float32)
       for name, shape in shapes.items()
@@ -116,7 +109,7 @@ def folder(tmp_path_factory, golden, goldens):
     contents = {
       "bert_config.json": golden.config.to_json_string(),
       "vocab.txt": (goldens / "vocab.txt").read_bytes(),
-      **assets,
+      **files,
     }
     ours = base / "ours" / architecture
     ours.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""docs/annotated_bert.ipynb runs from top to bottom, and its outputs are kept.
+"""The notebooks in docs/ run from top to bottom, and their outputs are kept.
 
-The code of its cells is executed with shorter trainings and fewer layers.
+The code of their cells is executed with shorter trainings and fewer layers.
 """
 
 import json
@@ -10,7 +10,8 @@ import shutil
 import pytest
 import scripts
 
-PATH = scripts.ROOT / "docs" / "annotated_bert.ipynb"
+DOCS = scripts.ROOT / "docs"
+NAMES = ("annotated_bert", "own_data")
 
 # Values that follow the cell with the tag "parameters".
 SHORTER = """
@@ -42,10 +43,13 @@ class Cell:
     self.outputs = fields.get("outputs", ())
 
 
-@pytest.fixture(scope="module")
-def cells():
-  """The cells of the notebook."""
-  fields = json.loads(PATH.read_text(encoding="utf-8"))
+def _path(name):
+  return DOCS / f"{name}.ipynb"
+
+
+def _cells(name):
+  """The cells of a notebook."""
+  fields = json.loads(_path(name).read_text(encoding="utf-8"))
   return [Cell(cell) for cell in fields["cells"]]
 
 
@@ -69,20 +73,45 @@ def _differences(text):
   return {name: float(value) for name, value in found}
 
 
-def test_it_runs(cells, tmp_path):
+def _run(name, parameters, cwd, tmp_path, smaller=(), last=None, more=""):
+  """Runs the code of a notebook as a script; returns what it prints.
+
+  Args:
+    name: the notebook.
+    parameters: code to run after the cell with the tag "parameters".
+    cwd: the folder to run it in.
+    tmp_path: folder for the script.
+    smaller: pairs of a line and its replacement.
+    last: a part of the last cell to run. Default: run all.
+    more: code to run at the end.
+  """
   sources = []
-  for cell in _code_cells(cells):
+  for cell in _code_cells(_cells(name)):
     sources.append(cell.source)
     if "parameters" in cell.tags:
-      sources.append(SHORTER)
-  assert SHORTER in sources
-  code = "\n\n".join(sources)
-  for line, smaller in SMALLER.items():
+      sources.append(parameters)
+    if last and last in cell.source:
+      break
+  assert parameters in sources
+  code = "\n\n".join([*sources, more])
+  for line, replacement in smaller:
     assert code.count(line) == 1
-    code = code.replace(line, smaller)
+    code = code.replace(line, replacement)
   script = tmp_path / "notebook.py"
   script.write_text(code, encoding="utf-8")
-  text, _ = scripts.fork(script, cwd=tmp_path)
+  text, _ = scripts.fork(script, cwd=cwd)
+  return text
+
+
+def _release(folder, goldens):
+  """Writes the golden model as a release; returns its folder."""
+  shutil.copytree(goldens / "model", folder)
+  shutil.copy(goldens / "vocab.txt", folder)
+  return str(folder)
+
+
+def test_the_paper_runs(tmp_path):
+  text = _run("annotated_bert", SHORTER, tmp_path, tmp_path, SMALLER.items())
   differences = _differences(text)
   # float32 has 7 digits, and the values are below 10.
   assert set(differences) == {
@@ -100,26 +129,37 @@ def test_it_runs(cells, tmp_path):
 
 
 @pytest.mark.parametrize("casing", ["cased", "uncased"])
-def test_a_released_model_needs_one_setting(cells, tmp_path, goldens, casing):
-  released = tmp_path / f"{casing}_L-2_H-32_A-4"
-  shutil.copytree(goldens / "model", released)
-  shutil.copy(goldens / "vocab.txt", released)
-  sources = []
-  for cell in _code_cells(cells):
-    sources.append(cell.source)
-    if "parameters" in cell.tags:
-      sources.append(f"MODEL = {str(released)!r}")
-    if "config.do_lower_case = " in cell.source:
-      break
-  sources.append("print(config.do_lower_case, tokenizer.tokenize('THE'))")
-  script = tmp_path / "notebook.py"
-  script.write_text("\n\n".join(sources), encoding="utf-8")
-  text, _ = scripts.fork(script, cwd=tmp_path)
+def test_a_released_model_needs_one_setting(tmp_path, goldens, casing):
+  released = _release(tmp_path / f"{casing}_L-2_H-32_A-4", goldens)
+  text = _run(
+    "annotated_bert",
+    f"MODEL = {released!r}",
+    tmp_path,
+    tmp_path,
+    last="config.do_lower_case = ",
+    more="print(config.do_lower_case, tokenizer.tokenize('THE'))",
+  )
   found = {"cased": "False ['[UNK]']", "uncased": "True ['the']"}
   assert text.splitlines()[-1] == found[casing]
 
 
-def test_outputs_are_stored(cells):
+def test_a_table_becomes_a_server(tmp_path, goldens):
+  released = _release(tmp_path / "uncased_L-2_H-32_A-4", goldens)
+  shorter = f"MODEL, EPOCHS = {released!r}, 1"
+  text = _run("own_data", shorter, DOCS, tmp_path)
+  accuracy = float(re.search(r"^eval_accuracy +(\S+)$", text, re.M)[1])
+  assert accuracy in [n / 10 for n in range(11)]  # Ten rows are held out.
+  answers = re.findall(r"^(?:(0\.\d+)  )?(good|bad) +(The|This) ", text, re.M)
+  python, exported, served = answers[-6:-4], answers[-4:-2], answers[-2:]
+  assert [text for *_, text in python] == ["The", "This"]
+  assert served == python
+  assert exported == [("", *rest) for _, *rest in python]
+  assert text.endswith("status of its end: 0\n")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_stored(name):
+  cells = _cells(name)
   for cell in _code_cells(cells):
     types = [output["output_type"] for output in cell.outputs]
     names = [output.get("name", "stdout") for output in cell.outputs]
@@ -129,22 +169,24 @@ def test_outputs_are_stored(cells):
       assert "stream" in types, cell.source
     if "plt.show()" in cell.source:
       assert any("image/png" in o.get("data", {}) for o in cell.outputs)
-  assert max(_differences(_printed(cells)).values()) < 1e-4
+  assert all(value < 1e-4 for value in _differences(_printed(cells)).values())
 
 
-def test_file_is_small_and_names_no_machine(cells):
-  assert PATH.stat().st_size < 600_000
-  text = _printed(cells)
+@pytest.mark.parametrize("name", NAMES)
+def test_file_is_small_and_names_no_machine(name):
+  assert _path(name).stat().st_size < 600_000
+  text = _printed(_cells(name))
   assert not re.search(r"/(tmp|home|root|work|usr)/", text)
   assert "Warning" not in text
 
 
-def test_it_links_to_its_sections(cells):
-  markdown = "\n".join(c.source for c in cells if c.type == "markdown")
+@pytest.mark.parametrize("name", NAMES)
+def test_it_links_to_its_sections(name):
+  markdown = "\n".join(c.source for c in _cells(name) if c.type == "markdown")
   headings = re.findall(r"^#+ (.*)", markdown, re.M)
   anchors = {heading.replace(" ", "-") for heading in headings}
   for link in re.findall(r"\]\((?!https?:)(.*?)\)", markdown):
     if link.startswith("#"):
       assert link[1:] in anchors
     else:
-      assert (PATH.parent / link.partition("#")[0]).exists(), link
+      assert (DOCS / link.partition("#")[0]).exists(), link
