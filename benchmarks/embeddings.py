@@ -7,7 +7,7 @@
 MODEL_DIR is a folder of sentence-transformers, which both sides read; the files
 have `text_a` and `text_b` on each line. With --parts, our side computes each
 batch in so many parts. The sides take turns, on the same cores. Prints seconds,
-peak memory in MiB, and MRR@10 of each command.
+processor time, peak memory in MiB, and MRR@10 of each command.
 """
 
 import argparse
@@ -35,9 +35,10 @@ def run(name, command):
   found = re.findall(r"eval_mrr_at_10 = ([\d.]+)", output)
   if status or not found:
     sys.exit(output)
+  processor = usage.ru_utime + usage.ru_stime
   print(
-    f"{name}: {seconds:.1f} s, {usage.ru_maxrss / 1024:.0f} MiB, MRR@10 "
-    f"{float(found[-1]):.4f}",
+    f"{name}: {seconds:.1f} s ({processor:.1f} s of processor time), "
+    f"{usage.ru_maxrss / 1024:.0f} MiB, MRR@10 {float(found[-1]):.4f}",
     flush=True,
   )
 
