@@ -46,7 +46,7 @@ FLAG_ROWS = {
   ),
   "none of a list": (
     {"precision": "float8"},
-    ["--precision=float8", "<float32|bfloat16|float16>"],
+    ["--precision=float8", "<float32|bfloat16|float16|int8>"],
   ),
   "a plan for no training": (
     {"do_train": None, "do_eval": True, "dry_run": True},

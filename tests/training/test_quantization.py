@@ -41,6 +41,7 @@ def test_vectors_are_near(golden, goldens, tmp_path, runtime, caplog):
   assert {onnx.TensorProto.INT8, onnx.TensorProto.UINT8} & types.keys()
   # The second time, the file is read.
   before = path.stat().st_mtime_ns
+  caplog.clear()
   with caplog.at_level(logging.INFO):
     again = bert.load(folder, runtime=runtime, precision="int8")(TEXTS)
   assert "Quantized" not in caplog.text
