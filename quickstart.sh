@@ -13,20 +13,34 @@ setup_venv requirements.txt
 
 output_dir=quickstart_output
 model="$output_dir/model"
+log="$output_dir/log.txt"
 rm -rf "$output_dir"
 mkdir -p "$model"
 cp sample_data/bert_config.json "$model"
 
-echo "1. Learn a vocabulary from sample_text.txt"
-"$venv_python" build_vocab.py \
+# Runs a command with one line on the terminal; its output goes to the log.
+stage() {
+  local title="$1" seconds=$SECONDS
+  shift
+  printf '%s ... ' "$title"
+  if ! "$@" >>"$log" 2>&1; then
+    echo "failed. The last lines of $PWD/$log:"
+    tail -n 20 "$log"
+    exit 1
+  fi
+  echo "$((SECONDS - seconds)) s"
+}
+
+stage "1. Learn a vocabulary from sample_text.txt" \
+  "$venv_python" build_vocab.py \
   --input_file=sample_text.txt \
   --output_file="$model/vocab.txt" \
   --vocab_size=1000 \
   --num_unused=10 \
   --update_config="$model/bert_config.json"
 
-echo "2. Create pre-training data: each sentence with 20 different masks"
-"$venv_python" create_pretraining_data.py \
+stage "2. Create pre-training data: each sentence with 20 different masks" \
+  "$venv_python" create_pretraining_data.py \
   --input_file=sample_text.txt \
   --output_file="$output_dir/text.tfrecord" \
   --vocab_file="$model/vocab.txt" \
@@ -35,8 +49,8 @@ echo "2. Create pre-training data: each sentence with 20 different masks"
   --max_predictions_per_seq=10 \
   --dupe_factor=20
 
-echo "3. Pre-train: the loss falls as the model learns to predict masked words"
-"$venv_python" run_pretraining.py \
+stage "3. Pre-train: learn to predict masked words" \
+  "$venv_python" run_pretraining.py \
   --input_file="$output_dir/text.tfrecord" \
   --do_train=true \
   --bert_config_file="$model/bert_config.json" \
@@ -50,13 +64,17 @@ echo "3. Pre-train: the loss falls as the model learns to predict masked words"
   --log_steps=50 \
   --output_dir="$output_dir/pretraining"
 
-echo "   What does the model put in place of [MASK]?"
-echo "The birds sing in the [MASK] every morning." | "$venv_python" fill_mask.py \
-  --model_dir="$output_dir/pretraining" \
-  --input_file=-
+fill() {
+  "$venv_python" fill_mask.py \
+    --model_dir="$output_dir/pretraining" \
+    --input_file="$output_dir/masked.txt" >"$output_dir/filled.txt"
+}
+echo "The cat sleeps under the [MASK]." >"$output_dir/masked.txt"
+stage "4. Predict the word in place of [MASK]: The cat sleeps under the [MASK]." fill
+cat "$output_dir/filled.txt"
 
-echo "4. Fine-tune: is a sentence acceptable English?"
-"$venv_python" run_classifier.py \
+stage "5. Fine-tune: is a sentence acceptable English?" \
+  "$venv_python" run_classifier.py \
   --task_name=CoLA \
   --do_train=true \
   --do_eval=true \
@@ -88,6 +106,7 @@ $PWD/$output_dir contains
     test_predictions.tsv
                        predictions for sample_data/test.tsv: the label (1 is
                        acceptable) and the probability of each label
+  log.txt            the output of all commands
 Ask the model about a sentence of your own, such as "The birds are quiet.":
   .venv/bin/python run_classifier.py --interactive \\
     --output_dir=$output_dir/classifier

@@ -238,11 +238,8 @@ class ScoredChoices:
   def __post_init__(self):
     right = [int(np.argmax(p)) == e.label for e, p, _ in self.answers]
     loss = float(np.mean([loss for *_, loss in self.answers]))
-    self.results = {
-      "eval_accuracy": float(np.mean(right)),
-      "eval_loss": loss,
-      "loss": loss,
-    }
+    accuracy = float(np.mean(right))
+    self.results = {"eval_accuracy": accuracy, "eval_loss": loss}
     self.details = {"examples": len(right), "correct": sum(right)}
     self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
 

@@ -121,7 +121,7 @@ class TaggedSet:
       scores = self.details["entities"][ALL]
       found = {f"eval_{n}": scores[n] for n in ("f1", "precision", "recall")}
     found["eval_accuracy"] = float(np.mean(truth == predicted))
-    return found | {"eval_loss": loss, "loss": loss}
+    return found | {"eval_loss": loss}
 
   @property
   def counts(self) -> dict[str, int]:

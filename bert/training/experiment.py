@@ -481,9 +481,9 @@ class Experiment:
       _collect_losses(self._predictions(model, rows, size, mode), losses), rows
     )
     evaluation = self._task.score(rows, self._answers(rows, predictions))
-    if losses:
+    if losses and "eval_loss" not in evaluation.results:
       mean = float(np.mean(losses, dtype=np.float64))
-      evaluation.results.setdefault("loss", mean)
+      evaluation.results["loss"] = mean
     evaluation.results["global_step"] = model.global_step
     return evaluation
 

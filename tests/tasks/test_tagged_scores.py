@@ -90,7 +90,6 @@ def test_results_of_a_set():
   assert scored.results == {
     "eval_accuracy": pytest.approx(2 / 3),
     "eval_loss": 0.5,
-    "loss": 0.5,
     "eval_precision": 0.5,
     "eval_recall": 1.0,
     "eval_f1": pytest.approx(2 / 3),
