@@ -7,8 +7,8 @@ Trains a classifier with random weights for a few steps, and predicts ROWS texts
 of 4 to WORDS words, 32 at a time. These commands take turns: --do_predict; the
 same with --pad_to_max_length; --precision=bfloat16; and with --torch, the
 Python of an environment with torch and transformers, a script that pads each
-batch to its longest row and predicts in the order of the file. Probabilities of
-this script and ours must be equal within 1e-4.
+batch to its longest row: with the rows sorted by length, and in the order of
+the file. Its probabilities and ours must be equal within 1e-4.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PEER = """
 import csv, os, sys
 import torch, transformers
 
-folder, table, output, batch = sys.argv[1:]
+folder, table, output, batch, order = sys.argv[1:]
 torch.set_num_threads(os.cpu_count())
 with open(table, encoding="utf-8", newline="") as reader:
   texts = [line.rstrip("\\n").split("\\t")[0] for line in reader][1:]
@@ -37,11 +37,18 @@ rows = [
   {name: values[i] for name, values in encoded.items()}
   for i in range(len(texts))
 ]
+indices = list(range(len(rows)))
+if order == "sorted":
+  indices.sort(key=lambda i: len(rows[i]["input_ids"]))
+rows = [rows[i] for i in indices]
 loader = torch.utils.data.DataLoader(rows, int(batch), collate_fn=collate)
-with torch.inference_mode(), open(output, "w", newline="") as writer:
-  table = csv.writer(writer, delimiter="\\t")
+found = []
+with torch.inference_mode():
   for features in loader:
-    table.writerows(model(**features).logits.softmax(-1).tolist())
+    found += model(**features).logits.softmax(-1).tolist()
+with open(output, "w", newline="") as writer:
+  table = csv.writer(writer, delimiter="\\t")
+  table.writerows(row for _, row in sorted(zip(indices, found)))
 """
 
 
@@ -71,8 +78,8 @@ def predict(folder, *flags):
   )
 
 
-def make_peer(folder, python):
-  """A function that predicts the table with transformers."""
+def make_peers(folder, python):
+  """Functions that predict the table with transformers, by name."""
   machine.script(
     "convert_checkpoint.py",
     "--to=huggingface",
@@ -83,7 +90,10 @@ def make_peer(folder, python):
     writer.write(PEER)
   paths = [f"{folder}/{name}" for name in ("peer.py", "peer_model", "test.tsv")]
   command = [python, *paths, f"{folder}/peer", f"{BATCH}"]
-  return functools.partial(machine.run, *command)
+  return {
+    f"transformers, {order}": functools.partial(machine.run, *command, order)
+    for order in ("sorted", "in order")
+  }
 
 
 def largest_difference(folder):
@@ -128,7 +138,7 @@ def main():
       for name, more in jobs.items()
     }
     if flags.torch:
-      runs["transformers"] = make_peer(folder, flags.torch)
+      runs |= make_peers(folder, flags.torch)
     machine.in_turns(
       {
         name: functools.partial(machine.timed, run)
