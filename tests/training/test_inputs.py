@@ -414,7 +414,8 @@ class TestDamagedFiles:
     )
     self.assert_refused(path, message, longer)
     more = {**SPEC, "more": records.Feature()}
-    self.assert_refused(path, ": record 0 has no more of type int64; ", more)
+    message = ": record 0: more has 0 values of type int64, expected 1; create"
+    self.assert_refused(path, message, more)
 
   @pytest.mark.parametrize("is_training", [True, False])
   def test_before_the_first_batch(self, tmp_path, is_training):
