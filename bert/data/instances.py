@@ -289,20 +289,23 @@ def create_instances_from_document(
   ):
     pair = (text_a, text_b) if text_b else (text_a,)
     tokens, segment_ids = sequences.join_texts(special, *pair)
-    *masked, is_cut = _mask(
+    candidates = _positions_of_text(special, *pair)
+    masked, positions, labels = create_masked_lm_predictions(
       tokens,
       masked_lm_prob,
       max_predictions_per_seq,
       vocab_words,
       rng,
       continuations,
-      _positions_of_text(special, *pair),
+      candidates,
       special.mask,
       lone,
     )
-    tokens, *predictions = masked
+    is_cut = bool(continuations) and _has_no_whole_word(
+      _words(tokens, candidates, continuations, lone), positions
+    )
     made = TrainingInstance(
-      tokens, segment_ids, *predictions, is_random_next, is_cut
+      masked, segment_ids, positions, labels, is_random_next, is_cut
     )
     instances.append(made)
   return instances
@@ -429,35 +432,9 @@ def create_masked_lm_predictions(
     The pieces after masking, the chosen positions in ascending order, and the
     original pieces at these positions.
   """
-  *found, _ = _mask(
-    tokens,
-    masked_lm_prob,
-    max_predictions_per_seq,
-    vocab_words,
-    rng,
-    continuations,
-    candidates,
-    mask,
-    lone,
-  )
-  return tuple(found)
-
-
-def _mask(
-  tokens,
-  masked_lm_prob,
-  max_predictions_per_seq,
-  vocab_words,
-  rng,
-  continuations,
-  candidates,
-  mask,
-  lone,
-):
-  """As `create_masked_lm_predictions`, and whether a word is cut."""
-  output, is_cut = list(tokens), False
+  output = list(tokens)
   if not max_predictions_per_seq:
-    return output, [], [], False
+    return output, [], []
   wanted = min(
     max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
   )
@@ -465,7 +442,7 @@ def _mask(
     candidates = [i for i, t in enumerate(tokens) if t not in SPECIAL[:2]]
   if continuations:
     words = _words(tokens, candidates, continuations, lone)
-    candidates, is_cut = _choose_words(words, wanted, rng)
+    candidates = _choose_words(words, wanted, rng)
   else:
     shuffle(candidates, rng)
   positions = candidates[:wanted]
@@ -477,7 +454,7 @@ def _mask(
       output[position] = vocab_words[_random_below(len(vocab_words), rng)]
   positions.sort()
   labels = [tokens[position] for position in positions]
-  return output, positions, labels, is_cut
+  return output, positions, labels
 
 
 def _words(tokens, candidates, continuations, lone):
@@ -495,17 +472,22 @@ def _words(tokens, candidates, continuations, lone):
 
 
 def _choose_words(words, wanted, rng):
-  """At most `wanted` positions of random words, and whether one is cut."""
+  """At most `wanted` positions of random words, or of one that is too long."""
   shuffle(words, rng)
   chosen = []
   for word in words:
     if len(chosen) + len(word) <= wanted:
       chosen += word
-  is_cut = bool(words) and not chosen
-  if is_cut:
+  if words and not chosen:
     chosen = words[0]
     shuffle(chosen, rng)
-  return chosen, is_cut
+  return chosen
+
+
+def _has_no_whole_word(words, positions):
+  """Whether the chosen positions are a part of one word."""
+  chosen = set(positions)
+  return bool(chosen) and not any(map(chosen.issuperset, words))
 
 
 def _random_below(limit, rng):
