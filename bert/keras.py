@@ -198,15 +198,11 @@ class Encoder(keras.layers.Layer):
     """
     sequences = (inputs[name] for name in saved_model.SEQUENCES)
     with self._store:
-      bert = modeling.BertModel(
-        self.config, bool(training), *sequences, precision=self.precision
+      outputs = saved_model.hub_outputs(
+        modeling.BertModel(
+          self.config, bool(training), *sequences, precision=self.precision
+        )
       )
-      outputs = {
-        "pooled_output": bert.get_pooled_output(),
-        "default": bert.get_pooled_output(),
-        "sequence_output": bert.get_sequence_output(),
-        "encoder_outputs": bert.get_all_encoder_layers(),
-      }
     if training:
       self._step.assign_add(1)
     return outputs

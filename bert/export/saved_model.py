@@ -26,6 +26,18 @@ _POSITIONS = "masked_lm_positions"
 _TEXTS = tf.TensorSpec([None], tf.string, name="text")
 
 
+def hub_outputs(
+  bert: modeling.BertModel,
+) -> dict[str, tf.Tensor | list[tf.Tensor]]:
+  """The outputs of an encoder by their names on TF-Hub."""
+  return {
+    "pooled_output": bert.get_pooled_output(),
+    "default": bert.get_pooled_output(),
+    "sequence_output": bert.get_sequence_output(),
+    "encoder_outputs": bert.get_all_encoder_layers(),
+  }
+
+
 class _Encoding(tf.Module):
   """A function of sequences, and its weights."""
 
@@ -122,13 +134,7 @@ class Encoder(_Encoding):
     """
     sequences = (inputs[name] for name in SEQUENCES)
     with self._store:
-      bert = modeling.BertModel(self._config, training, *sequences)
-      return {
-        "pooled_output": bert.get_pooled_output(),
-        "default": bert.get_pooled_output(),
-        "sequence_output": bert.get_sequence_output(),
-        "encoder_outputs": bert.get_all_encoder_layers(),
-      }
+      return hub_outputs(modeling.BertModel(self._config, training, *sequences))
 
   def serving(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """The signatures: `pooled_output` and `sequence_output` of the inputs."""
