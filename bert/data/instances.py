@@ -301,13 +301,10 @@ def create_instances_from_document(
       special.mask,
       lone,
     )
-    is_cut = bool(continuations) and _has_no_whole_word(
-      _words(tokens, candidates, continuations, lone), positions
-    )
-    made = TrainingInstance(
-      masked, segment_ids, positions, labels, is_random_next, is_cut
-    )
-    instances.append(made)
+    words = continuations and _words(tokens, candidates, continuations, lone)
+    made = masked, segment_ids, positions, labels, is_random_next
+    is_cut = bool(words) and _has_no_whole_word(words, positions)
+    instances.append(TrainingInstance(*made, is_cut))
   return instances
 
 
