@@ -189,10 +189,15 @@ class Encoder(keras.layers.Layer):
       `sequence_output`, float [B, S, H]; `encoder_outputs`, a list of the
       outputs of the layers.
     """
-    sequences = (inputs[name] for name in saved_model.SEQUENCES)
+    ids, mask, segments = (inputs[name] for name in saved_model.SEQUENCES)
     with self._store:
       bert = modeling.BertModel(
-        self.config, bool(training), *sequences, precision=self.precision
+        self.config,
+        bool(training),
+        ids,
+        mask,
+        segments,
+        precision=self.precision,
       )
       outputs = {
         "pooled_output": bert.get_pooled_output(),
