@@ -538,8 +538,7 @@ def stack_weights(
   The layers of a group have the same weights (Lan et al. 2020, section 3.1).
   """
   drops = config.hidden_dropout_prob or config.attention_probs_dropout_prob
-  num_layers = config.num_hidden_layers
-  num_groups = config.num_hidden_groups or num_layers
+  num_layers, num_groups = config.num_hidden_layers, config.num_blocks
   groups, seeds = [], []
   for index in range(num_layers):
     with variables.variable_scope(f"layer_{index}"):
@@ -609,7 +608,7 @@ def variable_shapes(config: BertConfig) -> dict[str, list[int]]:
     "bert/embeddings/token_type": config.type_vocab_size,
     "bert/embeddings/position": positions,
   }
-  for index in range(config.num_hidden_groups or config.num_hidden_layers):
+  for index in range(config.num_blocks):
     layer = f"bert/encoder/layer_{index}"
     for part in ("self/query", "self/key", "self/value", "output/dense"):
       kernels[f"{layer}/attention/{part}"] = [hidden, hidden]

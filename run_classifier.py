@@ -40,6 +40,7 @@ from bert.training.settings import (
   Settings,
   check_fine_tuning,
   check_questions,
+  engine_options,
   wanted_splits,
 )
 
@@ -199,10 +200,7 @@ def answer(flags: Flags) -> None:
   """Predicts --predict_file or --interactive with the model in --output_dir."""
   check_questions(flags, "predict_file", "interactive")
   model = loaded_model.load_trained(
-    flags.output_dir,
-    "classification",
-    batch_size=flags.predict_batch_size,
-    precision=flags.precision,
+    flags.output_dir, "classification", **engine_options(flags)
   )
   flags.warn_of_trained("model", "task")
   if flags.interactive:

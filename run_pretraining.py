@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
+import modeling
 import tokenization
 from bert.errors import UserError, plural
 from bert.data import instances
@@ -28,7 +29,9 @@ from bert.tasks.pretraining import (
   get_next_sentence_output,
   model_fn_builder,
 )
+from bert.tasks.pretraining_teacher import PretrainingTeacher, parse_layers
 from bert.training import flag_table, model_flags, record_files, startup
+from bert.training.distillation import Distillation
 from bert.training.experiment import Experiment, ModelFiles
 from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
 from bert.training.settings import Settings, check_training, find_weights
@@ -62,6 +65,14 @@ FLAGS = table(
          "peak.", check=at_least(0), used="train"),
     Flag("max_eval_steps", 100, "Maximum number of batches to evaluate.",
          check=COUNT, used="dev", affects_weights=False),
+    *flag_table.SOFT_TARGETS,
+    flag_table.TEACHER.but(
+      help="A pre-trained model with the same vocabulary. The student learns "
+      "from its probabilities of masked words, too."),
+    Flag("distill_layers", [],
+         "Pairs of a layer of the student and one of the teacher, such as "
+         "0:1,1:3,2:5, whose hidden states become alike (cosine).",
+         used="teacher"),
     Flag("dynamic_masking", False,
          "Mask rows as they are read, differently in each epoch. For records "
          "made with --no_masking. Needs their vocabulary."),
@@ -73,7 +84,8 @@ FLAGS = table(
 
 def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files."""
-  check_training(flags, *record_flags(flags))
+  taught = ["teacher"] if flags.teacher else []
+  check_training(flags, *record_flags(flags), *taught)
   if not (flags.do_train or flags.do_eval):
     raise UserError("nothing to do; pass --do_train or --do_eval")
   if "input_file" not in record_flags(flags).values():
@@ -162,6 +174,24 @@ def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer | None:
   return None
 
 
+def load_teacher(
+  flags: Flags,
+  config: modeling.BertConfig,
+  tokenizer: tokenization.FullTokenizer | None,
+) -> PretrainingTeacher | None:
+  """The model of --teacher, if the run trains."""
+  if not (flags.teacher and flags.do_train):
+    return None
+  return PretrainingTeacher(
+    flags.teacher,
+    config,
+    tokenizer,
+    parse_layers(flags.distill_layers),
+    Distillation(flags.distill_weight, flags.distill_temperature),
+    flags.precision,
+  )
+
+
 def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, _ = find_weights(flags)
@@ -202,6 +232,7 @@ def make_experiment(flags: Flags) -> Experiment:
     layout.next_sentence_prediction,
     flags.max_eval_steps * flags.eval_batch_size,
     mask_batch,
+    load_teacher(flags, config, tokenizer),
   )
   settings = Settings(flags, flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(flags, config))

@@ -58,6 +58,7 @@ from bert.training.flags import (
 from bert.training.settings import (
   Settings,
   check_fine_tuning,
+  engine_options,
   find_weights,
   wanted_splits,
 )
@@ -193,6 +194,7 @@ def load_reader(flags: Flags) -> LoadedModel:
   else:
     path = flags.init_checkpoint
   if not path:
+    task_file.check_is_complete(flags.output_dir)
     raise UserError(
       f"--output_dir={flags.output_dir} does not hold a trained model; pass "
       f"the --output_dir of a finished training, or --init_checkpoint"
@@ -223,8 +225,7 @@ def load_reader(flags: Flags) -> LoadedModel:
     SquadTask(settings, model.tokenizer, threshold=threshold),
     model._replace(checkpoint=checkpoint),
     folder,
-    batch_size=flags.predict_batch_size,
-    precision=flags.precision,
+    **engine_options(flags),
   )
 
 

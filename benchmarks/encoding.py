@@ -17,7 +17,7 @@ import tempfile
 import machine
 import numpy as np
 
-from bert.tasks import loaded_model, search
+from bert.tasks import loaded_model, text_index
 
 JOBS = {
   "TensorFlow, float32": {},
@@ -79,7 +79,7 @@ def main(model_dir, texts_file, python="", rounds=3):
       model = loaded_model.load(model_dir, max_seq_length=128, **options)
 
       def encode(name=name, model=model):
-        found[name] = search.encode(model, texts)
+        found[name] = text_index.encode(model, texts)
 
       sides[name] = lambda encode=encode: machine.timed(encode)
     machine.in_turns(sides, int(rounds), warmups=1)

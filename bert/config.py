@@ -89,6 +89,11 @@ class BertConfig:
     """E, the width of the embeddings."""
     return self.embedding_size or self.hidden_size
 
+  @property
+  def num_blocks(self) -> int:
+    """Number of layers with weights of their own."""
+    return self.num_hidden_groups or self.num_hidden_layers
+
   def check(self) -> None:
     """Raises ValueError unless a model of these sizes can be built."""
     for field in dataclasses.fields(BertConfig):

@@ -2,9 +2,13 @@
 
 import difflib
 import importlib.util
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
+
+# The name under which pip installs this project; pyproject.toml has it, too.
+_DISTRIBUTION = "bert-tensorflow2"
 
 # Names shown in one message; a file or a task may have thousands.
 MAX_LISTED = 20
@@ -110,6 +114,14 @@ def require_package(name: str, needed_by: str, requirements: str) -> None:
 
 def _missing_package(name, needed_by, reason, requirements):
   return UserError(
-    f"{needed_by} needs the package {name.split('.')[0]} ({reason}); run pip "
-    f"install -r {requirements}"
+    f"{needed_by} needs the package {name.split('.')[0]} ({reason}); run "
+    f"{_install_command(requirements)}"
   )
+
+
+def _install_command(requirements):
+  """How to install a requirements file, which only a clone has."""
+  if (pathlib.Path(__file__).parent.parent / requirements).exists():
+    return f"pip install -r {requirements}"
+  extra = requirements.removeprefix("requirements-").removesuffix(".txt")
+  return f"pip install '{_DISTRIBUTION}[{extra}]'"

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from bert import variables  # First: it imports quiet_start.
 import keras
 import tensorflow as tf
+from absl import logging
 
 import modeling
 import tokenization
@@ -143,8 +144,14 @@ class Encoder(keras.layers.Layer):
       model = model_folder.find_model(_path(folder))
       self.config = model.config
       shapes = modeling.variable_shapes(self.config)
-      saved = checkpoints.load_weights(model.checkpoint, shapes)
-      weights = {name: saved[name] for name in shapes}
+      saved = checkpoints.load_weights(
+        model.checkpoint, shapes, checkpoints.POOLER
+      )
+      weights = {name: saved[name] for name in shapes if name in saved}
+      if len(weights) < len(shapes):
+        logging.warning(
+          "%s has no pooler; it is initialized randomly", saved.prefix
+        )
     else:
       self.config = modeling.BertConfig.from_dict(config)
       shapes = modeling.variable_shapes(self.config)

@@ -231,9 +231,10 @@ def summarize(
 
   Returns:
     A header and rows of task, metric, mean, standard deviation of the sample
-    (empty for a single seed), the best value and the seed that gave it.
+    (empty for a single seed), lowest and highest value, and the best seed.
   """
-  rows = [["task", "metric", "mean", "deviation", "best", "best seed"]]
+  header = ["task", "metric", "mean", "deviation", "lowest", "highest"]
+  rows = [[*header, "best seed"]]
   for task, by_seed in results.items():
     for name in sorted(next(iter(by_seed.values()))):
       if name.startswith("global_step"):
@@ -242,9 +243,9 @@ def summarize(
       choose = min if is_lower_better(name) else max
       seed = choose(values, key=values.get)
       numbers = list(values.values())
-      mean, best = _shown(np.mean(numbers)), _shown(values[seed])
       deviation = _shown(np.std(numbers, ddof=1)) if len(numbers) > 1 else ""
-      rows.append([task, name, mean, deviation, best, str(seed)])
+      mean, *ends = map(_shown, (np.mean(numbers), min(numbers), max(numbers)))
+      rows.append([task, name, mean, deviation, *ends, str(seed)])
   return rows
 
 

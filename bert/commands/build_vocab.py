@@ -15,7 +15,7 @@ from absl import logging
 
 import tokenization
 from bert.errors import UserError, plural
-from bert.data import files, new_pieces, progress, text_files
+from bert.data import files, progress, text_files, vocabulary
 from bert.data.vocabulary import (
   WordCounts,
   count_words,
@@ -163,10 +163,10 @@ def extend_vocabulary(
 ) -> int:
   """Writes what --extend asks for; returns the number of pieces."""
   logging.info("Choosing %s", plural(flags.num_new, "piece"))
-  replaced = new_pieces.choose_pieces(
+  replaced = vocabulary.choose_pieces(
     counts.words, old.wordpiece_tokenizer.tokenize, flags.num_new
   )
-  pieces = new_pieces.extend_vocabulary(list(old.vocab), list(replaced))
+  pieces = vocabulary.extend_vocabulary(list(old.vocab), list(replaced))
   path = flags.output_file
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.

@@ -21,6 +21,7 @@ from bert.training.settings import (
   Settings,
   check_fine_tuning,
   check_questions,
+  engine_options,
   find_weights,
   wanted_splits,
 )
@@ -160,10 +161,7 @@ def answer(flags: Flags) -> None:
       f"as --test_file, with --do_predict"
     )
   model = loaded_model.load_trained(
-    flags.output_dir,
-    TaggingTask.kind,
-    batch_size=flags.predict_batch_size,
-    precision=flags.precision,
+    flags.output_dir, TaggingTask.kind, **engine_options(flags)
   )
   flags.warn_of_trained("model", "task")
   if flags.interactive:

@@ -19,7 +19,7 @@ from absl import logging
 
 from bert.errors import UserError, plural
 from bert.data import files, hnsw, progress, text_files, vector_index
-from bert.tasks import loaded_model, search, terminal, text_pairs
+from bert.tasks import loaded_model, search, terminal, text_index, text_pairs
 from bert.tasks.search import Hit, Searcher
 from bert.training import flag_table, runtimes, startup
 from bert.training.flags import (
@@ -48,10 +48,12 @@ FLAGS = table(
     Flag("index", None, "Folder of the vectors, which --input_file writes.",
          kind=PATH),
     Flag("input_file", None,
-         "Texts to add: a table (.tsv, .csv, .jsonl, each also with .gz), or "
-         "any other file with a text on each line. Rows replace those with "
-         "their ids; texts that the index has already are not encoded again.",
-         kind=PATH),
+         "Texts to add: a table (.tsv, .csv, .jsonl, .parquet), or a .txt file "
+         "with a text on each line. Rows replace those with their ids; rows "
+         "that the index has already are not encoded again.", kind=PATH),
+    Flag("delimiter", None,
+         "Character that separates the columns of .tsv and .csv files. "
+         "Default: as the first line shows."),
     Flag("text_column", "text", "Column of the text in --input_file."),
     Flag("id_column", None,
          "Column of the id in --input_file. Default: id, if there is one; "
@@ -131,8 +133,8 @@ def write_index(flags: Flags) -> dict[str, int]:
   """Adds and removes rows; returns how many texts there are, and are new."""
   rows = []
   if flags.input_file:
-    rows = search.read_rows(
-      flags.input_file, flags.text_column, flags.id_column
+    rows = text_index.read_rows(
+      flags.input_file, flags.text_column, flags.id_column, flags.delimiter
     )
   model_dir = flags.model_dir
   if not model_dir:
@@ -142,7 +144,7 @@ def write_index(flags: Flags) -> dict[str, int]:
   model = loaded_model.load(model_dir, **_options(flags))
   start = time.monotonic()
   with progress.bar(total=len(rows), unit="text") as bar:
-    encoded, total = search.change(
+    encoded, total = text_index.change(
       flags.index, model, rows, flags.remove_ids, flags.dtype, bar.update
     )
   logging.info(
@@ -213,7 +215,9 @@ def open_output(flags: Flags):
 
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   """Writes pairs with negatives to --output_file; returns their numbers."""
-  columns = text_pairs.Columns(flags.text_a_column, flags.text_b_column)
+  columns = text_pairs.Columns(
+    flags.text_a_column, flags.text_b_column, delimiter=flags.delimiter
+  )
   pairs = text_pairs.read_pairs(flags.mine_negatives, columns, False)
   mined = search.mine_negatives(
     searcher,

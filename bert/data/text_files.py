@@ -103,9 +103,8 @@ def _open_uncompressed(path):
 def _not_utf8(where, error, offset=0):
   """The UserError for bytes at an offset of a file that are not UTF-8."""
   content = error.object
-  for pattern, remedy in _OTHER_FORMATS.items() if not offset else ():
-    if re.match(pattern, content, re.S):
-      return UserError(f"{where}: the file is {remedy}")
+  if not offset and (found := _other_format(content)):
+    return UserError(f"{where}: the file is {found}")
   fault = f"{where}: byte {offset + error.start} is not UTF-8"
   try:
     content.decode("cp1252")
@@ -115,6 +114,14 @@ def _not_utf8(where, error, offset=0):
     f"{fault}; convert the file to UTF-8, from Windows-1252 if it is of Excel: "
     f'save it there as "CSV UTF-8", or run iconv -f cp1252 -t utf-8'
   )
+
+
+def _other_format(content):
+  """What a file is that begins with these bytes, and a remedy; or None."""
+  for pattern, remedy in _OTHER_FORMATS.items():
+    if re.match(pattern, content, re.S):
+      return remedy
+  return None
 
 
 @contextlib.contextmanager
@@ -177,6 +184,8 @@ def decode_line(line: bytes, where: str) -> str:
   try:
     return line.decode().removeprefix("\ufeff")
   except UnicodeDecodeError as error:
+    if found := _other_format(line):
+      raise UserError(f"{where}: the input is {found}") from error
     raise UserError(
       f"{where}: byte {error.start} of the line is not UTF-8; convert the "
       f"input to UTF-8"

@@ -118,11 +118,17 @@ def _read(folder):
   checkpoint = checkpoints.Checkpoint(prefix)
   names = _names_by_key(checkpoint)
   known = set(names.values())
-  values, num_heads = {}, None
+  values, num_heads, found = {}, None, {}
   for key, name in names.items():
     ours = _our_name(name)
     is_state = checkpoints.is_training_state(ours or "")
     if ours and not is_state and not _is_slot(name, known):
+      if ours in found:
+        raise UserError(
+          f"{folder} has two variables for {ours}: {found[ours]} and {name}; "
+          f"pass the SavedModel of one BERT encoder"
+        )
+      found[ours] = name
       value = checkpoint[key]
       if ours.endswith("self/query/kernel") and value.ndim == 3:
         num_heads = value.shape[1]

@@ -16,7 +16,7 @@ from bert.errors import UserError, listing, plural
 from bert.export import rest
 from bert.export.rest import Call
 from bert.export.server_page import Form
-from bert.tasks import search
+from bert.tasks import search, text_index
 from bert.tasks.features import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.search import Reranker, Searcher
@@ -79,7 +79,7 @@ class Reader:
     search.check_query(model, query, "query")
 
     def respond(answers):
-      vectors = search.unit_vectors(answers)
+      vectors = text_index.unit_vectors(answers)
       (hits,) = self._searcher.find([query], vectors, count)
       return {"hits": [hit.to_dict() for hit in hits]}
 
@@ -107,7 +107,7 @@ class Reader:
     def respond(answers):
       vectors = [answer["vector"] for answer in answers]
       if width:
-        vectors = list(search.unit_vectors(answers, width))
+        vectors = list(text_index.unit_vectors(answers, width))
       data = [
         {"object": "embedding", "index": index, "embedding": _encoded(v, form)}
         for index, v in enumerate(vectors)
@@ -152,7 +152,7 @@ class Reader:
       if score:
         scores = list(map(score, answers))
       else:
-        vectors = search.unit_vectors(answers)
+        vectors = text_index.unit_vectors(answers)
         scores = (vectors[1:] @ vectors[0]).tolist()
       order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_n]
       results = [{"index": i, "relevance_score": scores[i]} for i in order]
@@ -198,7 +198,7 @@ def _text(model, text, where, prompts=()):
   """The input of a model of vectors for a text, after one of some prompts."""
   if not isinstance(text, str):
     raise UserError(f"{where} is not a string")
-  return search.input_of(model, text, prompts)
+  return text_index.input_of(model, text, prompts)
 
 
 def _is_document(value):
@@ -206,7 +206,7 @@ def _is_document(value):
 
 
 def _similarity(*answers):
-  a, b = search.unit_vectors(answers)
+  a, b = text_index.unit_vectors(answers)
   return {"similarity": round(float(a @ b), 6)}
 
 

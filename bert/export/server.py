@@ -221,7 +221,7 @@ class _Server:
       status, found = _FAULT, _FAULT_REASON
     self.metrics.requests.labels(path, str(status)).inc()
     self.metrics.seconds.labels(path).observe(time.monotonic() - start)
-    return _json(found) if status == 200 else _error(status, found)
+    return _json(found) if status == 200 else _error(status, found, path)
 
   async def answer(self, request, read):
     """The JSON of the answer to a request, within the time limit."""
@@ -310,8 +310,11 @@ def _json(value, status=200):
   return Response(content, status, media_type="application/json")
 
 
-def _error(status, reason):
-  response = _json({"error": " ".join(str(reason).split())}, status)
+def _error(status, reason, path=""):
+  reason = " ".join(str(reason).split())
+  # Clients of OpenAI's service look for the message there.
+  found = {"message": reason} if path.startswith("/v1/") else reason
+  response = _json({"error": found}, status)
   if status in (_TOO_MANY, _BUSY):
     response.headers["Retry-After"] = "1"
   if status in (_TIMEOUT, _TOO_LARGE):

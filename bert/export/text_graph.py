@@ -46,7 +46,8 @@ class GraphTokenizer(tf.Module):
     if not tokenizer.splits_words:
       raise UserError(
         "the model has no vocabulary of word pieces, and TensorFlow cannot "
-        "compute other tokenizers; pass --part=encoder"
+        "compute other tokenizers; export the encoder, and make rows with the "
+        "tokenizer of bert.load(...).task"
       )
     model_folder.check_special_pieces(tokenizer)
     self.tokenizer = tokenizer

@@ -64,17 +64,17 @@ _BODY = """<p id="state" role="status">This page needs JavaScript.</p>
 <main hidden>
 <section class="overview" aria-labelledby="overview">
 <h2 id="overview">All heads</h2>
-<p>Each row is a layer, the lowest first; each column is a head; both are
-counted from 0. In a map, the tokens of the rows attend to those of the columns;
-opacity is the square root of the weight. Select a head with the mouse or the
-Tab key.</p>
+<p>There is a map for each head. Its layer is on the left, the lowest first; the
+number of the head is above. In a map, a strong color means that the token of
+this row attends strongly to the token of this column. Select a map with the
+mouse or the Tab key to see its tokens.</p>
 <div id="maps" role="group" aria-label="Heads by layer"></div>
 </section>
 <section aria-labelledby="head">
 <h2 id="head"></h2>
-<p>Lines show the strongest weights, bars and numbers the mean weight that a
-token receives. Point at a token, or move to it with the Tab key, to see all its
-weights, to 0.00002.</p>
+<p>Lines show the strongest weights. Bars and numbers show the mean weight that
+a token receives. Point at a token, or move to it with the Tab key, to see all
+of its weights, with an error of at most 0.00002.</p>
 <div class="titles" aria-hidden="true"><span>attends …</span>
 <span>… to</span></div>
 <div id="tokens"><ol id="from" aria-label="Tokens that attend"></ol>

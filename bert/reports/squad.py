@@ -96,7 +96,8 @@ def write_page(
   body = (
     "<main>\n<section>\n<h2>Questions, worst first</h2>\n"
     "<p>The loss of a question is −log of the probability that the model gave "
-    "to a right answer. It is ∞ if no right answer is among the candidates."
+    "to a right answer: the larger, the surer it was of a wrong one. It is ∞ "
+    "if no right answer is among the candidates."
     "</p>\n<noscript><p>This page needs JavaScript.</p></noscript>\n"
     + _filter(questions)
     + '<ol id="list"></ol>\n<p><button id="more" type="button" hidden>'
@@ -139,8 +140,9 @@ def _thresholds(scores):
   used = html.data(scores["null_score_diff_threshold"])
   best = html.data(scores["best_null_score_diff_threshold"])
   return (
-    f"<p>Questions whose null odds exceed {used} get no answer. The threshold "
-    f"with the best F1 is {best}.</p>\n"
+    f"<p>The null odds of a question are the score of no answer minus that of "
+    f"the best answer. If they exceed {used}, the question gets no answer. The "
+    f"threshold with the best F1 is {best}.</p>\n"
   )
 
 

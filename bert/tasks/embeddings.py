@@ -1,7 +1,6 @@
 """Training of vectors of texts, so that close meanings have close vectors.
 
-Reimers & Gurevych (2019), with in-batch negatives (Henderson et al. 2017) or
-scores. The trained model is one of the task of vectors, see `features`.
+Sentence-BERT (Reimers & Gurevych 2019). The result is a model of `features`.
 """
 
 from __future__ import annotations

@@ -333,9 +333,15 @@ def align(
     pieces: the tokenizer's output for the text.
     starts: for each word, the index of its first piece, or -1 if it has none.
   """
+  pieces, starts = [], []
+  if tokenizer.splits_words:
+    for word in _WORD.findall(text):
+      found = tokenizer.tokenize(word)
+      starts.append(len(pieces) if found else -1)
+      pieces += found
+    return pieces, starts
   pieces, spans = tokenizer.tokenize(text), tokenizer.offsets(text)
   begins = [start for start, _ in spans]
-  starts = []
   for word in _WORD.finditer(text):
     first = bisect.bisect_left(begins, word.start())
     while first < len(spans) and spans[first][0] == spans[first][1]:

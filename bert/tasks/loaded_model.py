@@ -260,6 +260,7 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
   if trained != kind or not model_folder.is_finished(model_dir):
     if trained == kind:
       checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
+    task_file.check_is_complete(model_dir)
     inside = sorted(files.listdir(model_dir)) if files.isdir(model_dir) else []
     paths = (os.path.join(model_dir, name) for name in inside)
     found = next((p for p in paths if task_file.read(p)[0] == kind), None)

@@ -162,6 +162,7 @@ class PretrainingTask(Task):
     next_sentence_prediction: whether the records have next-sentence labels.
     max_eval_rows: number of records to evaluate on; None for all.
     mask_batch: masks batches as they are read; see `dynamic_masking`.
+    teacher: a `PretrainingTeacher`, or None.
   """
 
   name = "pre-training"
@@ -174,6 +175,7 @@ class PretrainingTask(Task):
     next_sentence_prediction: bool,
     max_eval_rows: int | None = None,
     mask_batch: inputs.Transform | None = None,
+    teacher=None,
   ):
     super().__init__()
     self._config = config
@@ -181,6 +183,7 @@ class PretrainingTask(Task):
     self._next_sentence_prediction = next_sentence_prediction
     self._max_eval_rows = max_eval_rows
     self._mask_batch = mask_batch
+    self._teacher = teacher
 
   def __getstate__(self):
     # Another process that measures steps for --dry_run reads no records.
@@ -199,7 +202,8 @@ class PretrainingTask(Task):
 
   def data_hashes(self) -> dict[str, str]:
     """The fingerprint of the records of each split."""
-    return {split: read().fingerprint for split, read in self._read.items()}
+    hashes = {s: read().fingerprint for s, read in self._read.items()}
+    return hashes | ({"teacher": self._teacher.hash} if self._teacher else {})
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs the model size, and warns if both splits have the same records."""
@@ -228,9 +232,8 @@ class PretrainingTask(Task):
     # A batch is cut to its longest row, and other programs may fill positions
     # up with ones behind that.
     last = modeling.get_shape_list(features["input_ids"])[1] - 1
-    masked = bert.sequence_output_at(
-      tf.minimum(features["masked_lm_positions"], last)
-    )
+    positions = tf.minimum(features["masked_lm_positions"], last)
+    masked = bert.sequence_output_at(positions)
     logits = masked_lm_logits(
       self._config,
       modeling.reshape_to_matrix(masked),
@@ -240,7 +243,12 @@ class PretrainingTask(Task):
     losses = tf.reshape(_cross_entropy(logits, labels), tf.shape(weights))
     is_correct = _is_best(logits, labels, weights)
     mean = weighted_mean if is_training else _weighted_mean
-    loss = mean(losses, weights)
+    mixed = losses
+    if is_training and self._teacher:
+      soft = self._teacher.soft_losses(bert, logits, positions, features)
+      is_labeled = tf.ones(tf.shape(weights)[:1])
+      mixed = self._teacher.distillation.mix(losses, soft, is_labeled)
+    loss = mean(mixed, weights)
     # The replicas of an evaluation may have different numbers of these.
     terms = [
       (tf.reduce_sum(losses * weights), EPSILON + tf.reduce_sum(weights))

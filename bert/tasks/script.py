@@ -13,6 +13,7 @@ from bert.training.settings import (
   Settings,
   check_fine_tuning,
   check_questions,
+  engine_options,
   find_weights,
   wanted_splits,
 )
@@ -84,10 +85,7 @@ def main(flags: Flags, task: type[Task]) -> dict[str, float]:
   if flags.interactive:
     check_questions(flags, "interactive")
     model = loaded_model.load_trained(
-      flags.output_dir,
-      task.kind,
-      batch_size=flags.predict_batch_size,
-      precision=flags.precision,
+      flags.output_dir, task.kind, **engine_options(flags)
     )
     flags.warn_of_trained("model", "task")
     terminal.converse(model)

@@ -63,24 +63,24 @@ class CheckpointWriter:
     with tf.device("CPU:0"):
       snapshot = {name: tf.identity(value) for name, value in tensors.items()}
     size = sum(x.shape.num_elements() * x.dtype.size for x in snapshot.values())
-    self._written = self._thread.submit(
-      checkpoints.save_training_checkpoint,
-      self._model_dir,
-      step,
-      snapshot,
-      self._keep_max,
-    )
+    self._written = self._thread.submit(self._write, step, snapshot)
     # A CPU copies the values only as updates change them.
     if memory.spare_host_bytes() < 2 * size:
       self.wait()
 
+  def _write(self, step, snapshot):
+    prefix = checkpoints.save_training_checkpoint(
+      self._model_dir, step, snapshot, self._keep_max
+    )
+    logging.info("Saved %s", prefix)
+
   def check(self) -> None:
-    """Logs the checkpoint if it has been written."""
+    """Raises the error of a checkpoint that could not be written."""
     if self._written and self._written.done():
       self.wait()
 
   def wait(self) -> None:
-    """Waits until the checkpoint, if there is one, is written, and logs it."""
+    """Waits until the checkpoint, if there is one, is written."""
     written, self._written = self._written, None
     if written:
-      logging.info("Saved %s", written.result())
+      written.result()

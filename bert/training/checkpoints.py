@@ -228,7 +228,7 @@ class Checkpoint:
     wanted: Mapping[str, Sequence[int]],
   ) -> None:
     """Gives variables other rows, or none; see `load_weights`."""
-    for name in kept_rows.keys() & self.shapes.keys():
+    for name in kept_rows.keys() & self.shapes.keys() & wanted.keys():
       rows, (count, *axes) = kept_rows[name], self.shapes[name]
       if rows == list(range(count)):
         continue

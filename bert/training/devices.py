@@ -1,7 +1,14 @@
 """The devices of a run: one, several of a machine, several hosts, or a TPU.
 
 Of several hosts, the first one, the chief, writes all files. All others compute
-the same steps on rows of their own, and read what the chief has written.
+the same steps on rows of their own, and read what the chief has written. All
+run the same command. The environment variable TF_CONFIG names them, and says
+which of them this one is:
+
+    {"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
+     "task": {"type": "worker", "index": 0}}
+
+If there is a job `chief`, the chief is that one.
 """
 
 from __future__ import annotations
@@ -14,19 +21,62 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 
+from typing import NamedTuple
+
 import tensorflow as tf
 from absl import logging
 
+from bert import strict_json
 from bert.errors import UserError, first_line, shortened
 from bert.data import files
 from bert.training import termination
-from bert.training.cluster import Cluster
 
 
 class LostWorkerError(UserError):
   """Another host, or the TPU, has stopped; all must be started again."""
 
   status = 75  # EX_TEMPFAIL of sysexits.h: trying again may help.
+
+
+class Cluster(NamedTuple):
+  """The hosts of a run.
+
+  Attributes:
+    tasks: name, such as `worker 1`, and address of each host; first the chief.
+    index: number of this host among them.
+  """
+
+  tasks: tuple[tuple[str, str], ...]
+  index: int
+
+
+def read_cluster(text: str | None) -> Cluster | None:
+  """The Cluster that a TF_CONFIG describes; None without one."""
+  if not text:
+    return None
+  try:
+    config = strict_json.loads(text)
+    jobs = config["cluster"]
+    if not all(isinstance(hosts, list) for hosts in jobs.values()):
+      raise TypeError("the hosts of a job are not a list")
+    kind, index = config["task"]["type"], int(config["task"]["index"])
+  except (ValueError, TypeError, KeyError, AttributeError) as error:
+    raise UserError(
+      f"TF_CONFIG={text!r}: expected JSON with lists of addresses in a "
+      f"`cluster`, and the `type` and `index` of a `task`; correct or unset it"
+    ) from error
+  tasks = tuple(
+    (f"{job} {number}", str(address))
+    for job in ("chief", "worker")
+    for number, address in enumerate(jobs.get(job, ()))
+  )
+  names = [name for name, _ in tasks]
+  if len(jobs.get("chief", ())) > 1 or f"{kind} {index}" not in names:
+    raise UserError(
+      f"TF_CONFIG: {kind} {index} is not one of {', '.join(names)}, or there "
+      f"are two chiefs; correct or unset it"
+    )
+  return Cluster(tasks, names.index(f"{kind} {index}"))
 
 
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:

@@ -27,7 +27,6 @@ from bert.data import files
 from bert.data.progress import bar
 from bert.training import checkpoints, devices, folder_lock, summaries
 from bert.training.checkpoint_writer import CheckpointWriter
-from bert.training.failed_batch import write_failed_batch
 from bert.training.inputs import InputFn
 from bert.training.programs import EstimatorSpec as EstimatorSpec
 from bert.training.programs import ModeKeys, ModelFn, Programs
@@ -98,7 +97,6 @@ class Estimator:
     self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
   ):
     variables.check_eager()
-    self._model_fn = model_fn
     self._config = config
     self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
@@ -323,7 +321,8 @@ class Estimator:
     )
     # The input is a function of the step, so no batch needs to be kept.
     features = next(iter(input_fn(params)))
-    path = write_failed_batch(self._config.model_dir, failure, features)
+    folder = self._config.model_dir
+    path = summaries.write_failed_batch(folder, failure, features)
     is_loss = not np.isfinite(failure["loss"])
     name = "loss" if is_loss else "gradient norm"
     found = f"the {name} is {failure[name]} at step {step}"

@@ -46,7 +46,6 @@ from bert.training import (
   warm_start,
 )
 from bert.training.distillation import Distillation
-from bert.training.failed_batch import delete_failed_batch
 from bert.training.settings import Settings
 from bert.training.model_fn import build_model_fn
 from bert.training.task import RowSet, Task
@@ -88,7 +87,7 @@ class Experiment:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
     start_checks.check_init_path(settings.init_checkpoint)
-    settings.layer_rates(model.config.num_hidden_layers)
+    settings.layer_rates(model.config.num_blocks)
     if files.isdir(settings.output_dir):
       with folder_lock.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
@@ -126,7 +125,7 @@ class Experiment:
   def _load_teacher(self):
     """The Teacher of the training, or None."""
     settings, task = self._settings, self._task
-    if not (settings.teacher and settings.do_train):
+    if not (settings.teacher and "train" in self._examples):
       return None
     path, unlabeled = settings.unlabeled_file, ()
     if path:
@@ -332,7 +331,7 @@ class Experiment:
         count = self._num_examples(rows.examples)
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
-      num_layers = self._model_files.config.num_hidden_layers
+      num_layers = self._model_files.config.num_blocks
       update = settings.make_optimization(steps, num_layers)
     self._make_model_fn = functools.partial(
       build_model_fn,
@@ -430,7 +429,7 @@ class Experiment:
       best_checkpoint.delete_history(folder)
     if not model.global_step:
       summaries.delete_curves(folder)
-    delete_failed_batch(folder)
+    summaries.delete_failed_batch(folder)
 
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]

@@ -268,23 +268,26 @@ CALIBRATE = Flag("calibrate", False,
                  "probabilities are the shares of correct labels. Labels do "
                  "not change.", affects_weights=False, used="dev")
 
-# What a student learns from.
-_DISTILLATION = (
-  Flag("teacher", None,
-       "A trained model of the same task and labels: the --output_dir of its "
-       "training. The student learns from its probabilities, too.", kind=PATH,
-       used="train"),
+TEACHER = Flag("teacher", None,
+               "A trained model of the same task and labels: the --output_dir "
+               "of its training. The student learns from its probabilities, "
+               "too.", kind=PATH, used="train")
+
+# How a student learns from a teacher.
+SOFT_TARGETS = (
   Flag("distill_weight", 0.5,
        "Weight of the teacher's probabilities in the loss. That of the labels "
        "has the rest.", check=PROPORTION, used="teacher"),
   Flag("distill_temperature", 2.0,
        "Divides the logits of teacher and student before the softmax.",
        check=POSITIVE, used="teacher"),
-  Flag("unlabeled_file", None,
-       "Further examples to train on, which need no labels: a text, or a "
-       "pair, A ||| B, in each line. For questions and choices, a file like "
-       "the one to predict.", kind=PATH, used="teacher"),
 )
+
+UNLABELED_FILE = Flag("unlabeled_file", None,
+                      "Further examples to train on, which need no labels: a "
+                      "text, or a pair, A ||| B, in each line. For questions "
+                      "and choices, a file like the one to predict.",
+                      kind=PATH, used="teacher")
 
 
 def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
@@ -313,5 +316,12 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
          f"--keep_best, which defaults to {default_score}.", kind=int,
          check=COUNT, used="train"),
     *DEVICES,
-    *_DISTILLATION,
+    TEACHER,
+    *SOFT_TARGETS,
+    UNLABELED_FILE,
+    RUNTIME,
+    PRECISION.but(
+      choices=RUN_PRECISION.choices,
+      help=f"{PRECISION.help} int8 is for a trained model with --runtime, and "
+      "not for training."),
   )

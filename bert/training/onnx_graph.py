@@ -361,8 +361,7 @@ def _embeddings(graph, config, input_ids, segment_ids):
 
 def _block(graph, config, x, mask, index, is_first_only):
   """One block, [B, S, H], or [B, 1, H] of the first position only."""
-  num_layers = config.num_hidden_layers
-  group = index * (config.num_hidden_groups or num_layers) // num_layers
+  group = index * config.num_blocks // config.num_hidden_layers
   scope = f"bert/encoder/layer_{group}"
   queries_of = x
   if is_first_only:

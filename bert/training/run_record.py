@@ -26,6 +26,9 @@ _FILE_FLAGS = ("vocab_file", "spm_model_file", "bert_config_file")
 # Files of word pieces: another one gives texts other ids.
 _VOCABULARIES = ("vocab_file", "spm_model_file")
 
+# The largest float32.
+_LARGEST = float(np.finfo(np.float32).max)
+
 # Flags that select rows of --train_file for training, without --dev_file.
 _SAMPLE_FLAGS = ("seed", "dev_fraction")
 
@@ -197,12 +200,18 @@ def write_results(
     results: dict of numbers.
     details: further entries of STEM.json.
   """
-  lines = [f"{key} = {results[key]}" for key in sorted(results)]
+  lines = [f"{key} = {_shortest(results[key])}" for key in sorted(results)]
   # First, because it says which predictions the results are of.
   content = _finite({"results": dict(results), **(details or {})})
   _write_json(f"{stem}.json", content)
   files.write_file(f"{stem}.txt", "\n".join(lines) + "\n")
   logging.info("%s.txt: %s", stem, ", ".join(lines))
+
+
+def _shortest(value):
+  """A number with the digits that float32 needs, as the original writes it."""
+  fits = isinstance(value, float) and abs(value) < _LARGEST
+  return str(np.float32(value) if fits else value)
 
 
 def _write_json(path, content):

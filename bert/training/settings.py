@@ -18,9 +18,9 @@ from bert.training import (
   flag_table,
   model_flags,
   model_folder,
+  runtimes,
   start_checks,
 )
-from bert.training.cluster import Cluster, read_cluster
 from bert.training.flags import Flags, check_standard_output, table
 
 # Values of --use_xla as `RunConfig` takes them.
@@ -161,9 +161,9 @@ class Settings:
     )
 
 
-def cluster() -> Cluster | None:
+def cluster() -> devices.Cluster | None:
   """The Cluster of TF_CONFIG, or None."""
-  return read_cluster(os.environ.get("TF_CONFIG"))
+  return devices.read_cluster(os.environ.get("TF_CONFIG"))
 
 
 def asks_to_evaluate(flags: Flags) -> bool:
@@ -232,6 +232,13 @@ def check_fine_tuning(
     runs: what is done, beside the splits that are read.
   """
   splits = wanted_splits(flags)
+  for name, value in (
+    ("runtime", runtimes.TENSORFLOW),
+    ("precision", flags.precision.replace(runtimes.INT8, "float32")),
+  ):
+    if flags[name] != value:
+      asks = " or ".join(f"--{name}" for name in questions)
+      raise UserError(f"--{name}={flags[name]} is for {asks} only; omit it")
   sample = [] if flags.get("dev_file") else ["sample"]
   taught = ["teacher"] if flags.teacher else []
   check_training(flags, *splits, *sample, *taught, *runs)
@@ -260,6 +267,20 @@ def check_questions(flags: Flags, *names: str) -> None:
   if path and path != text_files.STREAM:
     flags.require_file("predict_file")
   flags.warn_of_unused()
+
+
+def engine_options(flags: Flags) -> dict[str, object]:
+  """The options of `bert.load` for a command that asks a trained model.
+
+  Raises:
+    UserError: the runtime lacks the precision, or its package is missing.
+  """
+  runtimes.check_runtime(flags.runtime, flags.precision)
+  return {
+    "batch_size": flags.predict_batch_size,
+    "precision": flags.precision,
+    "runtime": flags.runtime,
+  }
 
 
 def find_weights(flags: Flags) -> tuple[str | None, str | None]:

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import inspect
 import io
+import logging as std_logging
 import os
 import platform
 import re
@@ -104,11 +105,24 @@ def _call(main, flags, *rest):
   return main(flags, *rest)
 
 
+class _LogFormatter(std_logging.Formatter):
+  """Time and message; warnings and errors say so."""
+
+  def __init__(self):
+    super().__init__("{asctime} {level}{message}", "%H:%M:%S", "{")
+
+  def format(self, record):
+    is_usual = record.levelno < std_logging.WARNING
+    record.level = "" if is_usual else f"{record.levelname.lower()}: "
+    return super().format(record)
+
+
 def _run_command(main, rows, arguments, passes_on):
+  logging.get_absl_handler().setFormatter(_LogFormatter())
   keep_freed_memory()
   _use_utf8()
   # For --help, which describes the module that Python was started with.
-  sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
+  sys.modules["__main__"].__doc__ = _usage(main.__module__)
   define(rows, FLAGS)
   argv = [sys.argv[0], *(arguments or list)(sys.argv[1:])]
   app.run(
@@ -116,6 +130,14 @@ def _run_command(main, rows, arguments, passes_on):
     argv,
     flags_parser=functools.partial(_parse_or_exit, rows, passes_on),
   )
+
+
+def _usage(module):
+  """The docstring of a script, with the name of its command if pip made one."""
+  text, command = sys.modules[module].__doc__, os.path.basename(sys.argv[0])
+  if command.endswith(".py"):
+    return text
+  return text.replace(f"python {module.rpartition('.')[2]}.py", command)
 
 
 def keep_freed_memory() -> None:

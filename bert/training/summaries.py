@@ -9,6 +9,7 @@ killed run and its successor wrote the same step, the later value counts.
 from __future__ import annotations
 
 import collections
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ from bert.data.progress import bar
 
 # Numbers of which a log line shows the last one, not the mean.
 _CURRENT = ("learning rate", "loss scale", "skipped steps")
+
+# The rows of a batch whose loss or gradient is not finite.
+_FAILED_BATCH = "failed_batch.json"
 
 # How long numbers for a remote folder may wait. In gs://, each time that some
 # are written uploads the whole file.
@@ -262,3 +266,45 @@ def _summarize(name, values):
     return values[-1]
   finite = values[np.isfinite(values)]  # Skipped steps have no gradient.
   return np.mean(finite if finite.size and name != "loss" else values)
+
+
+def write_failed_batch(
+  folder: str, scalars: Mapping[str, float], features: Mapping[str, np.ndarray]
+) -> str:
+  """Writes _FAILED_BATCH, with one line per row, and returns its path.
+
+  Args:
+    folder: an existing folder.
+    scalars: what is known of the update, such as its step.
+    features: dict of the features [B, ...] of the batch.
+  """
+  known = [f'"{name}": {_to_json(value)}' for name, value in scalars.items()]
+  columns = {name: np.asarray(value) for name, value in features.items()}
+  rows = [
+    _to_json({name: column[row].tolist() for name, column in columns.items()})
+    for row in range(len(next(iter(columns.values()))))
+  ]
+  text = ",\n".join([*known, '"rows": [\n' + ",\n".join(rows) + "\n]"])
+  path = os.path.join(folder, _FAILED_BATCH)
+  files.write_file(path, "{\n" + text + "\n}\n")
+  return path
+
+
+def delete_failed_batch(folder: str) -> None:
+  """Deletes the file, if there is one."""
+  path = os.path.join(folder, _FAILED_BATCH)
+  if files.exists(path):
+    files.remove(path)
+
+
+def _to_json(value):
+  return json.dumps(_plain(value))
+
+
+def _plain(value):
+  """A number, or what contains some, with strings for NaN, which JSON lacks."""
+  if isinstance(value, dict):
+    return {name: _plain(part) for name, part in value.items()}
+  if isinstance(value, list):
+    return list(map(_plain, value))
+  return value if np.isfinite(value) else str(value)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from bert.errors import UserError
 from bert.data import files
 from bert.training import (
+  checkpoints,
   huggingface_config,
   model_folder,
   registry,
@@ -87,6 +88,13 @@ def _without_lists(value):
   return value
 
 
+def check_is_complete(folder: str | None) -> None:
+  """Raises UserError for a folder of Hugging Face's format without weights."""
+  name = huggingface_config.CONFIG_NAME
+  if folder and files.exists(os.path.join(folder, name)):
+    checkpoints.find_checkpoint(folder)
+
+
 def load(
   task: type[Task], folder: str | None, is_required: bool = True
 ) -> Settings:
@@ -101,6 +109,7 @@ def load(
   kind, fields = read(folder) if folder else (None, {})
   if kind != task.kind:
     if is_required:
+      check_is_complete(folder)
       raise UserError(
         f"{folder} does not hold a trained model ({task.kind}); pass the "
         f"--output_dir of a finished training"

@@ -67,7 +67,9 @@ class Teacher:
     self._precision = precision
     folder = downloads.local_path(model_dir)
     if not task.soft_targets():
-      raise UserError(f"--teacher={model_dir}: {task.name} has no soft targets")
+      raise UserError(
+        f"--teacher={model_dir} has no effect on {task.name}; omit it"
+      )
     self._head = _head_of(folder, task)
     model = self._model = model_folder.find_model(folder)
     self._head.tokenizer = model.tokenizer

@@ -29,7 +29,8 @@ def kept_rows(
     init_checkpoint: the initial weights, or None.
   """
   folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
-  if not folder or not task.kind:
+  shapes = task.head_shapes(config)
+  if not (folder and shapes and task.kind):
     return {}
   kind, _ = task_file.read(folder)
   if kind is None:
@@ -41,7 +42,6 @@ def kept_rows(
       folder,
       kind,
     )
-    shapes = task.head_shapes(config)
     return {name: [None] * shape[0] for name, shape in shapes.items()}
   known = type(task)(task_file.load(type(task), folder)).output_labels()
   wanted = task.output_labels()
@@ -79,7 +79,11 @@ def _warn_of_unknown_labels(task, config, init_checkpoint):
   """Warns if an output layer is used whose labels are not known."""
   found = checkpoints.Checkpoint(checkpoints.find_checkpoint(init_checkpoint))
   shapes = task.head_shapes(config)
-  names = [n for n in task.output_labels() if found.shapes.get(n) == shapes[n]]
+  names = [
+    name
+    for name in task.output_labels().keys() & shapes.keys()
+    if found.shapes.get(name) == shapes[name]
+  ]
   if names:
     logging.warning(
       "%s has %s, but no task.json with its labels; it is used as if they were "

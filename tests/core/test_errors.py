@@ -1,7 +1,12 @@
 """Messages to users, which hold values of any length."""
 
+import pathlib
 import pickle
+import re
 
+import pytest
+
+from bert import errors
 from bert.errors import UserError
 
 
@@ -16,3 +21,20 @@ def test_a_long_message_keeps_flag_and_remedy():
   assert str(error).startswith("--task_name=xxx")
   assert str(error).endswith("xxx is unknown; pass MRPC")
   assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_missing_package_of_a_clone():
+  with pytest.raises(UserError, match=r"run pip install -r requirements-serv"):
+    errors.require_package("no_such_package", "--x", "requirements-serve.txt")
+
+
+def test_a_missing_package_after_pip_install(monkeypatch, tmp_path):
+  """The package stands in site-packages, without the files of the clone."""
+  root = pathlib.Path(__file__).parent.parent.parent
+  project = (root / "pyproject.toml").read_text(encoding="utf-8")
+  (name,) = re.findall(r'^name = "(.*)"', project, re.M)
+  monkeypatch.setattr(errors, "__file__", str(tmp_path / "bert" / "errors.py"))
+  with pytest.raises(UserError) as error:
+    errors.require_package("no_such_package", "--x", "requirements-serve.txt")
+  wanted = f"; run pip install '{name}[serve]'"
+  assert str(error.value).endswith(wanted)

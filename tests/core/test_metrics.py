@@ -199,6 +199,9 @@ class TestCalibration:
     assert 0 <= result["expected_calibration_error"] <= 1
 
 
+COLUMNS = ["task", "metric", "mean", "deviation", "lowest", "highest"]
+
+
 class TestSummarize:
   def test_by_hand(self):
     rows = metrics.summarize(
@@ -212,19 +215,20 @@ class TestSummarize:
     )
     # Deviations of a sample: divided by two.
     assert rows == [
-      ["task", "metric", "mean", "deviation", "best", "best seed"],
-      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.8000", "1"],
-      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "7"],
+      [*COLUMNS, "best seed"],
+      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.6000", "0.8000", "1"],
+      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "0.7500", "7"],
     ]
 
   def test_one_seed_has_no_deviation(self):
     _, row = metrics.summarize({"data": {4: {"eval_mse": 2.0}}})
-    assert row == ["data", "eval_mse", "2.0000", "", "2.0000", "4"]
+    assert row == ["data", "eval_mse", "2.0000", "", "2.0000", "2.0000", "4"]
 
   def test_small_errors_keep_their_digits(self):
     results = {1: {"eval_mse": 1.25e-8}, 2: {"eval_mse": 3.75e-8}}
     _, row = metrics.summarize({"data": results})
-    shown = ["2.500e-08", "1.768e-08", "1.250e-08", "1"]  # 1.25e-8 sqrt(2).
+    # The deviation is 1.25e-8 sqrt(2).
+    shown = ["2.500e-08", "1.768e-08", "1.250e-08", "3.750e-08", "1"]
     assert row == ["data", "eval_mse", *shown]
 
   def test_tasks_stay_in_order(self):
@@ -258,13 +262,14 @@ class TestSummarize:
   )
   def test_as_numpy(self, values):
     seeds = {seed: {"eval_pearson": value} for seed, value in values.items()}
-    _, (*_, mean, deviation, best, seed) = metrics.summarize({"a": seeds})
+    _, (*_, mean, deviation, low, best, seed) = metrics.summarize({"a": seeds})
     numbers = list(values.values())
     assert float(mean) == pytest.approx(np.mean(numbers), abs=1e-4)
     variance = np.square(numbers - np.mean(numbers)).sum() / (len(numbers) - 1)
     assert float(deviation) == pytest.approx(math.sqrt(variance), abs=1e-4)
     assert values[int(seed)] == max(numbers)
     assert float(best) == pytest.approx(max(numbers), abs=1e-4)
+    assert float(low) == pytest.approx(min(numbers), abs=1e-4)
 
   @pytest.mark.parametrize("name", ["loss", "eval_loss", "mse", "eval_mse_mm"])
   def test_lower_is_better(self, name):

@@ -1136,7 +1136,7 @@ def test_a_model_does_not_change_its_config():
     ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),
     (
       {"vocab_size": 9, "initializer_range": math.inf},
-      "initializer_range=inf is not a finite number of at least 0;",
+      "Infinity is no number of JSON;",
     ),
     (
       {"vocab_size": 9, "hidden_dropout_prob": 1.5},
@@ -1271,3 +1271,143 @@ def test_a_second_size_in_one_store_is_an_error():
     modeling.BertModel(_config(1, 64), False, tf.zeros([1, 4], tf.int32))
     with pytest.raises(ValueError, match="VariableStore of its own"):
       modeling.BertModel(_config(1, 128), False, tf.zeros([1, 4], tf.int32))
+
+
+FAMILY = {
+  "vocab_size": 30,
+  "hidden_size": 8,
+  "num_hidden_layers": 4,
+  "num_attention_heads": 2,
+  "intermediate_size": 16,
+  "max_position_embeddings": 12,
+  "type_vocab_size": 2,
+  "initializer_range": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+  "fields",
+  [
+    {"type_vocab_size": 0},
+    {"embedding_size": 4, "num_hidden_groups": 2},
+    {"embedding_size": 8},
+    {"position_offset": 2, "layer_norm_eps": 1e-5},
+  ],
+)
+def test_other_models_make_the_variables_that_variable_shapes_lists(fields):
+  config = modeling.BertConfig(**FAMILY | fields)
+  with variables.VariableStore() as store:
+    _outputs(modeling.BertModel(config, False, tf.ones([1, 3], tf.int32)))
+  made = {name: v.shape.as_list() for name, v in store.items()}
+  assert made == modeling.variable_shapes(config)
+
+
+def _values(config, seed=1):
+  draw = np.random.default_rng(seed).normal
+  shapes = modeling.variable_shapes(config)
+  return {n: draw(size=s).astype(np.float32) for n, s in shapes.items()}
+
+
+def _sequence_output(config, values, ids):
+  with variables.VariableStore(initial_values=values):
+    return modeling.BertModel(config, False, ids).get_sequence_output()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_layers_of_a_group_have_the_same_weights(groups):
+  shared = modeling.BertConfig(**FAMILY, num_hidden_groups=groups)
+  alone = modeling.BertConfig(**FAMILY)
+  values = _values(shared)
+  unrolled = dict(values)
+  for index in range(4):
+    group = index * groups // 4  # 0, 0, 1, 1 for two groups.
+    prefix, other = (f"bert/encoder/layer_{n}/" for n in (group, index))
+    for name, value in values.items():
+      if name.startswith(prefix):
+        unrolled[other + name.removeprefix(prefix)] = value
+  assert unrolled.keys() == modeling.variable_shapes(alone).keys()
+  ids = tf.constant([[1, 2, 3, 4]])
+  np.testing.assert_array_equal(
+    _sequence_output(shared, values, ids),
+    _sequence_output(alone, unrolled, ids),
+  )
+
+
+def test_layers_of_a_group_drop_other_units():
+  config = modeling.BertConfig(**FAMILY, num_hidden_groups=1)
+  with variables.VariableStore():
+    seeds = [seed for _, seed in modeling.stack_weights(config)]
+  assert len({tuple(seed.numpy()) for seed in seeds}) == 4
+
+
+def test_shared_layers_in_a_v1_graph():
+  config = modeling.BertConfig(**FAMILY, num_hidden_groups=2)
+  values, ids = _values(config), [[1, 2, 3]]
+  wanted = _sequence_output(config, values, tf.constant(ids))
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    model = modeling.BertModel(config, False, tf.constant(ids))
+    made = tf.compat.v1.trainable_variables()
+    found = {v.name.removesuffix(":0"): v for v in made}
+    assert found.keys() == values.keys()
+    for name, variable in found.items():
+      variable.load(values[name], session)
+    output = session.run(model.get_sequence_output())
+  np.testing.assert_allclose(output, wanted, atol=1e-6)
+
+
+def test_positions_begin_behind_the_offset():
+  config = modeling.BertConfig(**FAMILY, position_offset=2)
+  values = _values(config)
+  table = "bert/embeddings/position_embeddings"
+  assert values[table].shape == (14, 8)
+  alone = modeling.BertConfig(**FAMILY)
+  ids = tf.constant([[1, 2, 3, 4]])
+  np.testing.assert_array_equal(
+    _sequence_output(config, values, ids),
+    _sequence_output(alone, values | {table: values[table][2:]}, ids),
+  )
+
+
+def test_embeddings_are_projected():
+  config = modeling.BertConfig(**FAMILY, embedding_size=4)
+  values = _values(config)
+  with variables.VariableStore(initial_values=values):
+    model = modeling.BertModel(config, False, tf.constant([[5]]))
+  part = "bert/embeddings"
+  x = sum(
+    values[f"{part}/{name}_embeddings"][row].astype(np.float64)
+    for name, row in (("word", 5), ("position", 0), ("token_type", 0))
+  )
+  x = (x - x.mean()) / np.sqrt(x.var() + 1e-12)
+  norm = f"{part}/LayerNorm"
+  x = x * values[f"{norm}/gamma"] + values[f"{norm}/beta"]
+  x = x @ values[f"{part}_project/kernel"] + values[f"{part}_project/bias"]
+  np.testing.assert_allclose(model.get_embedding_output()[0, 0], x, atol=1e-5)
+
+
+def test_fields_that_are_berts_are_not_written():
+  config = modeling.BertConfig(**FAMILY)
+  assert "layer_norm_eps" not in config.to_dict()
+  config.layer_norm_eps, config.embedding_size = 1e-5, 4
+  text = config.to_json_string()
+  fields = json.loads(text)
+  assert (fields["layer_norm_eps"], fields["embedding_size"]) == (1e-5, 4)
+  read = modeling.BertConfig.from_dict(fields)
+  assert read.to_json_string() == text
+  assert (read.position_offset, read.pooler_act) == (0, "tanh")
+
+
+@pytest.mark.parametrize(
+  ("fields", "wanted"),
+  [
+    ({"num_hidden_groups": 3}, "not a multiple of num_hidden_groups=3"),
+    ({"num_hidden_groups": 0}, "num_hidden_groups=0 is not a positive"),
+    ({"embedding_size": "4"}, "embedding_size='4' is not a positive integer"),
+    ({"position_offset": -1}, "position_offset=-1 is not an integer of at le"),
+    ({"family": 1}, "family=1 is not a name"),
+    ({"pooler_act": "x"}, "hidden_act='x' is not one of"),
+  ],
+)
+def test_wrong_fields_of_other_models(fields, wanted):
+  with pytest.raises(ValueError, match=wanted):
+    modeling.BertConfig(**FAMILY | fields).check()

@@ -216,14 +216,6 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, content, name, words):
   assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_becomes_shorter_is_noticed(tmp_path):
-  paths = _write(tmp_path, [b"a\n\nb\n\nc\n"])
-  shards = corpus.scan(paths, 1, 1).shards
-  pathlib.Path(paths[0]).write_bytes(b"a\n\nb\n")
-  with pytest.raises(ValueError, match="became shorter while it was read"):
-    list(corpus.shard_lines(shards[1]))
-
-
 def test_random_streams():
   def draws(stream):
     return [stream.random() for _ in range(5)]

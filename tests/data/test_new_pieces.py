@@ -5,7 +5,7 @@ import collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.data import new_pieces
+from bert.data import vocabulary
 
 
 def characters(word):
@@ -28,7 +28,7 @@ def merged(pieces, run):
   found, index = [], 0
   while index < len(pieces):
     if tuple(pieces[index : index + len(run)]) == run:
-      found.append(new_pieces.join_pieces(run))
+      found.append(vocabulary.join_pieces(run))
       index += len(run)
     else:
       found.append(pieces[index])
@@ -44,12 +44,12 @@ def test_the_best_run_is_chosen_again_and_again(words, num_new):
   split = {word: characters(word) for word in words if len(word) > 1}
   expected = []
   while len(expected) < num_new and (run := best_run(split, words)):
-    expected.append(new_pieces.join_pieces(run))
+    expected.append(vocabulary.join_pieces(run))
     split = {word: merged(pieces, run) for word, pieces in split.items()}
-  found = new_pieces.choose_pieces(words, characters, num_new)
+  found = vocabulary.choose_pieces(words, characters, num_new)
   assert list(found) == expected
   for piece, old in found.items():
-    assert new_pieces.join_pieces(old) == piece
+    assert vocabulary.join_pieces(old) == piece
     assert all(len(part.removeprefix("##")) == 1 for part in old)
 
 
@@ -60,7 +60,7 @@ def test_a_frequent_long_word_is_one_piece():
   def tokenize(word):
     return split.get(word, word).split()
 
-  found = new_pieces.choose_pieces(words, tokenize, 2)
+  found = vocabulary.choose_pieces(words, tokenize, 2)
   assert found == {
     "immunotherapy": ["im", "##mun", "##oth", "##erapy"],
     "immune": ["im", "##mun", "##e"],
@@ -69,21 +69,21 @@ def test_a_frequent_long_word_is_one_piece():
 
 def test_runs_of_a_long_word_are_bounded():
   word = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))
-  (found,) = new_pieces.choose_pieces({word: 2}, characters, 1)
+  (found,) = vocabulary.choose_pieces({word: 2}, characters, 1)
   assert len(found.removeprefix("##")) == 8
 
 
 def test_words_that_occur_once_or_are_unknown_are_ignored():
   words = {"ab": 1, "cd": 5}
   split = {"ab": ["a", "##b"], "cd": ["[UNK]"]}
-  assert not new_pieces.choose_pieces(words, split.get, 3)
+  assert not vocabulary.choose_pieces(words, split.get, 3)
 
 
 def test_new_pieces_replace_unused_ones_first():
   old = ["[PAD]", "[unused0]", "[UNK]", "[unused1]", "a", "[unused]"]
-  assert new_pieces.extend_vocabulary(old, ["b"]) == [
+  assert vocabulary.extend_vocabulary(old, ["b"]) == [
     *("[PAD]", "b", "[UNK]", "[unused1]", "a", "[unused]")
   ]
-  assert new_pieces.extend_vocabulary(old, ["b", "c", "d"]) == [
+  assert vocabulary.extend_vocabulary(old, ["b", "c", "d"]) == [
     *("[PAD]", "b", "[UNK]", "c", "a", "[unused]", "d")
   ]

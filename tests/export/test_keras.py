@@ -12,6 +12,7 @@ import task_folders
 import tensorflow as tf
 
 import bert
+import families
 import modeling
 from bert.errors import UserError
 from bert.keras import Encoder, Preprocess, save_release
@@ -56,6 +57,20 @@ def test_outputs_are_those_of_the_original(folder, golden):
     ),
   ):
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_other_models_of_the_family(family, caplog):
+  features, wanted = families.outputs(family, "Model", "single")
+  encoder = Encoder(families.path(family))
+  names = ("input_word_ids", "input_mask", "input_type_ids")
+  values = map(tf.constant, features.values())
+  outputs = encoder(dict(zip(names, values, strict=True)))
+  real = features["input_mask"] > 0
+  found = outputs["sequence_output"].numpy()[real]
+  theirs = wanted["last_hidden_state"][real]
+  np.testing.assert_allclose(found, theirs, atol=1e-5, rtol=0)
+  assert ("no pooler" in caplog.text) == ("pooler_output" not in wanted)
 
 
 def test_texts_become_the_rows_of_the_tokenizer(folder):

@@ -11,7 +11,7 @@ import task_folders
 from bert.data.vector_index import Row, VectorIndex
 from bert.errors import UserError
 from bert.export import search_rest
-from bert.tasks import loaded_model, search
+from bert.tasks import loaded_model, search, text_index
 
 TEXTS = ["the mountains", "Jim Henson made puppets", "a city in the north"]
 
@@ -31,7 +31,7 @@ def models(tmp_path_factory, golden, goldens):
 def searcher(tmp_path_factory, models):
   folder = str(tmp_path_factory.mktemp("index"))
   rows = [Row(str(i), text, {"n": i}) for i, text in enumerate(TEXTS)]
-  search.change(folder, models[0], rows, dtype="float32")
+  text_index.change(folder, models[0], rows, dtype="float32")
   return search.Searcher(models[0], VectorIndex(folder))
 
 

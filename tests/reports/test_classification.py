@@ -233,6 +233,38 @@ def test_errors_are_sorted_by_loss(write):
   assert "2 of 4 predictions are wrong, sorted by loss." in "".join(page.text)
 
 
+def test_the_least_likely_labels_are_to_be_checked(write):
+  page = write(four_rows())
+  assert page.tables["Labels to check"] == [
+    ["id", "text", "given", "probability"],
+    ["dev-3", "a text", "yes", "0.1250"],
+    ["dev-1", "a text", "no", "0.3750"],
+    ["dev-0", "a text", "no", "0.7500"],
+    ["dev-2", "a text", "yes", "0.7500"],
+  ]
+  page = write(multilabel())
+  assert page.tables["Labels to check"][1:] == [
+    ["dev-2", "a text", "not angry", "0.0625"],
+    ["dev-0", "a text", "not short", "0.3750"],
+    ["dev-1", "a text", "not angry", "0.7500"],
+  ]
+  assert "Labels to check" not in write(regression([1, 2], [1, 3])).tables
+  sure = np.linspace(0.6, 0.9, 60)
+  page = write(classification([0] * 60, np.stack([sure, 1 - sure], -1)))
+  shown = page.tables["Labels to check"][1:]
+  assert [row[0] for row in shown] == [f"dev-{i}" for i in range(20)]
+
+
+def test_the_initial_model_is_compared_with(write):
+  title = "Comparison with the initial model"
+  page = write(four_rows(initial={"eval_accuracy": 0.625}))
+  assert page.tables[title] == [
+    ["metric", "initial model", "this model"],
+    ["eval_accuracy", "0.6250", "0.8652"],
+  ]
+  assert title not in write(four_rows()).tables
+
+
 def test_header_has_the_metrics_in_their_order(write):
   results = {"eval_f1": 0.25, "eval_accuracy": 0.5, "eval_loss": 2.0, "loss": 2}
   page = write(four_rows(results=results))

@@ -103,6 +103,7 @@ def test_help_lists_all_flags(target):
   [
     ([], 2, "error: --model_dir is required"),
     (["--help"], 1, "--top_k: Number of pieces listed"),
+    (["--help"], 1, "    bert-fill-mask --model_dir="),
   ],
 )
 def test_a_command_runs_its_script(tmp_path, flags, status, text):

@@ -642,7 +642,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(command, files, name):
   _, error = scripts.fork(SCRIPT, *command(None, **changes), status=2)
   *log, line = error.splitlines()
   assert line.startswith("error: ")
-  assert all(re.match(r"I\d{4} ", entry) for entry in log)
+  assert all(re.match(r"\d\d:\d\d:\d\d ", entry) for entry in log)
   for text in wanted:
     assert text.replace("FILES", str(files)) in line
   assert scripts.tree(files) == before

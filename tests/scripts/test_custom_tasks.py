@@ -171,7 +171,12 @@ def test_results_are_those_of_the_predictions(pairs):
     "global_step": 24,
   }
   lines = (folder / "eval_results.txt").read_text().splitlines()
-  assert lines == [f"{key} = {results[key]}" for key in sorted(results)]
+  # With the digits of float32.
+  shown = dict(line.split(" = ") for line in lines)
+  assert list(shown) == sorted(results)
+  assert {k: float(v) for k, v in shown.items()} == pytest.approx(
+    results, rel=1e-6
+  )
   supports = [details["labels"][name]["support"] for name in names]
   assert supports == np.bincount(label_ids, minlength=4).tolist()
   matrix = metrics.confusion_matrix(label_ids, predictions, labels=range(4))

@@ -31,7 +31,7 @@ SCRIPTS = [
 # a cluster or a TPU, or are files of the reader's own.
 NOT_RUN = (
   r"pip install|\./quickstart\.sh|\./run_tests\.sh|DataflowRunner|__main__|"
-  r"\$TASK|hf://|python download\.py"
+  r"\$TASK|hf://|python download\.py|cleanlab"
 )
 
 # Makes commands small: the model has one layer and 128 positions, and only what
@@ -428,6 +428,12 @@ def test_own_data_runs(reader):
   table = reader.folder / "reviews/predictions/test_predictions.tsv"
   rows = [line.split("\t")[0] for line in table.read_text().splitlines()]
   assert rows == ["id", "A1", "A2"]
+  folder = reader.folder / "reviews"
+  lines = (folder / "output/dev_predictions.tsv").read_text().splitlines()
+  assert lines[0].split("\t") == ["id", "label", "given", "bad", "good", "text"]
+  assert len(lines) == 11
+  page = (folder / "output_2/report.html").read_text()
+  assert "Comparison with the initial model" in page
   _check_log(reader)
   _check_processor(reader)
 
@@ -435,7 +441,9 @@ def test_own_data_runs(reader):
 def _check_log(reader):
   """The lines of the log that the page shows, except for their numbers."""
   blocks = _blocks(PAGES["own-data.md"], "text")
-  shown = "".join(b for b in blocks if re.search(r"step |--dev_file", b))
+  shown = "".join(
+    b for b in blocks if re.search(r"step |--dev_file|initial", b)
+  )
   log = reader.log.replace(f"{reader.folder}/", "/tmp/")
   for line in shown.splitlines():
     number = r"\d[\d.e-]*"

@@ -274,7 +274,7 @@ def test_another_runtime(tmp_path, files, goldens):
   _, log = scripts.fork(SCRIPT, *flags)
   assert_golden(output.read_text("utf-8"), goldens)
   # With absl's prefix: the package removes the handlers of logs.
-  assert re.search(r"^I\d{4} .*OpenVINO computes in float32", log, re.M)
+  assert re.search(r"^\d\d:\d\d:\d\d .*OpenVINO computes in float32", log, re.M)
 
 
 def test_standard_streams(files, goldens):

@@ -235,11 +235,11 @@ def test_a_model_of_another_task_is_refused(files, tmp_path):
 ERRORS = {
   "no choice": (
     '{"context": "a", "choices": ["b"], "label": 0}',
-    ["two texts"],
+    ["choices a list of two or more that are not empty"],
   ),
   "empty choice": (
     '{"context": "a", "choices": ["b", ""], "label": 0}',
-    ["choice 1 is not a text"],
+    ["choices a list of two or more that are not empty"],
   ),
   "label beyond the choices": (
     '{"context": "a", "choices": ["b", "c"], "label": 2}',
@@ -253,7 +253,7 @@ ERRORS = {
   "no context": ('{"choices": ["b", "c"], "label": 0}', ["SWAG's columns"]),
   "text as choices": (
     '{"context": "a", "choices": "b", "label": 0}',
-    ["two texts"],
+    ["choices a list of two or more that are not empty"],
   ),
 }
 
@@ -275,7 +275,8 @@ def test_a_users_error_is_one_line(files, tmp_path, name):
 SWAG_ERRORS = {
   "an empty ending": (
     [SWAG_HEADER, SWAG_ROW.format("eats.", 0), SWAG_ROW.format(" ", 1)],
-    "train.csv:3: choice 2 is not a text; add it",
+    "train.csv:3: context and question must be strings, and choices a list of "
+    "two or more that are not empty (in a .jsonl file)",
   ),
   "no fourth ending": (
     ["sent1,sent2,ending0,ending1,ending2,label", "a,b,c,d,e,0"],

@@ -226,7 +226,7 @@ ERRORS = {
   ),
   "no folder": (
     {"data_dir": "FILES/gone"},
-    ["--data_dir=FILES/gone: no such folder; check the path"],
+    ["/gone: no such folder; check the path"],
   ),
   "no data": ({"data_dir": None}, ["--train_file is required", "--data_dir"]),
   "a table for lines": (

@@ -186,6 +186,11 @@ def test_search_over_an_index(folder, golden, goldens):
   assert [len(row["embedding"]) for row in found["data"]] == [32, 32]
   body = {"query": "Jim", "documents": ["a", "Jim Henson"]}
   assert len(post(port, "/v1/rerank", body)["results"]) == 2
+  with pytest.raises(urllib.error.HTTPError) as error:
+    post(port, "/v1/embeddings", {})
+  with error.value as response:
+    message = "the body has no input; pass it"
+    assert json.load(response) == {"error": {"message": message}}
   url = f"http://127.0.0.1:{port}/"
   with urllib.request.urlopen(url, timeout=30) as response:
     assert 'name="query"' in response.read().decode()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -257,6 +258,24 @@ def test_standard_output_may_be_closed():
 def test_results_need_standard_output(command):
   error = _run_without_output(command)
   assert error == "error: standard output is closed; redirect it to a file\n"
+
+
+def test_log_lines_have_a_time(tmp_path):
+  script = tmp_path / "script.py"
+  script.write_text(
+    "from absl import logging\nfrom bert.training import startup\n"
+    "def main(flags):\n  logging.info('a')\n  logging.warning('b')\n"
+    "startup.script(main, {})[1]()\n"
+  )
+  found = subprocess.run(
+    [sys.executable, script],
+    env=os.environ | {"PYTHONPATH": str(scripts.ROOT)},
+    capture_output=True,
+    check=True,
+    text=True,
+  )
+  time = r"\d\d:\d\d:\d\d"
+  assert re.fullmatch(rf"{time} a\n{time} warning: b\n", found.stderr)
 
 
 def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):

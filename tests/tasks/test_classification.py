@@ -501,7 +501,7 @@ class TestSettings:
       ({"labels": ["a", None]}, "the label None is not a string"),
       ({"labels": ["a", "b", "a"]}, "the label 'a' occurs 2 times"),
       ({"kind": "regression", "deviation": 0}, "not above 0"),
-      ({"kind": "regression", "mean": float("nan")}, "not finite"),
+      ({"kind": "regression", "mean": float("nan")}, "NaN is no number"),
       ({"kind": "x"}, "kind='x' is not one of classif"),
       ({"is_pair": "yes"}, 'is_pair is "yes", not true'),
       ({"is_pair": 1}, "is_pair is 1, not true or false"),

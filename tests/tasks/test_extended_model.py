@@ -9,7 +9,7 @@ import scripts
 import tiny_task
 
 from bert.errors import UserError
-from bert.data import new_pieces
+from bert.data import vocabulary
 from bert.tasks import extended_model
 from bert.training import checkpoints, model_folder
 
@@ -36,7 +36,7 @@ def test_a_new_embedding_is_the_mean_of_its_pieces(tmp_path, golden, old):
   values = {name: before[name] for name in before.shapes}
   contents = {"bert_config.json": config.to_json_string()}
   checkpoints.write_release(str(tmp_path / "in"), values, contents)
-  pieces = new_pieces.extend_vocabulary(old, list(replaced))
+  pieces = vocabulary.extend_vocabulary(old, list(replaced))
   out = tmp_path / "out"
   extended_model.write_extended_model(
     str(tmp_path / "in"), str(out), old, pieces, replaced

@@ -502,11 +502,6 @@ class TestLines:
     assert checked == [(("a", "b"), 1), ("c", 2)]
     assert list(block) == [("a", "b"), "c"]
 
-  def test_closed_standard_input(self, monkeypatch):
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(ValueError, match="standard input is closed"):
-      list(feature_files.read_texts("-"))
-
 
 class TestOutput:
   @pytest.mark.parametrize(

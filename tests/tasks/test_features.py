@@ -285,6 +285,8 @@ class TestAlignment:
     class Joining:
       """Reads `c d` as one piece, as a SentencePiece model may."""
 
+      splits_words = False
+
       def tokenize(self, text):
         return text.replace("c d", "c_d").split()
 

@@ -137,6 +137,20 @@ class TestWritePredictions:
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
     assert [row[1] for row in table[1:]] == ["a|b", "b", ""]
 
+  def test_given_labels(self):
+    label_type = label_types.Classification(["no", "yes"])
+    examples = [
+      InputExample("7", "a", "b\tc", "yes"),
+      InputExample("8", "d", "", "no"),
+    ]
+    rows = np.array([[0.75, 0.25], [0.5, 0.5]])
+    text = prediction_files.predictions_table(label_type, examples, rows, True)
+    assert read_table(text) == [
+      ["id", "label", "given", "no", "yes", "text_a", "text_b"],
+      ["7", "no", "yes", "0.750000", "0.250000", "a", "b\tc"],
+      ["8", "no", "no", "0.500000", "0.500000", "d", ""],
+    ]
+
   def test_no_examples(self, tmp_path):
     assert self.write(tmp_path, (), ()) == []
     assert (tmp_path / "test_results.tsv").read_bytes() == b""
@@ -284,6 +298,7 @@ class TestAnswerLines:
     ("stub", "content", "message"),
     [
       (Stub, b"x\n\xff\n", r"f.txt:2: byte 0 of the line is not UTF-8; conv"),
+      (Stub, b"\xff\xfea\0\n\0", r"f.txt:1: the input is in UTF-16; convert"),
       (Stub, b"x\n" * 1500 + b"y\xe9", r"f.txt:1501: byte 1 of the line is no"),
       (Stub, b"a\tb\n", r"f.txt:1: 2 texts, .*; the model needs one text, per"),
       (Stub, b"\na\tb\tc\n", r"f.txt:2: 3 texts, "),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert.errors import UserError
-from bert.training import cluster
+from bert.training import devices
 
 HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222", "[::1]:2222"]
 
@@ -15,14 +15,14 @@ def _config(jobs, kind="worker", index=0):
 
 
 def test_the_hosts_of_a_run():
-  assert cluster.read_cluster(None) is cluster.read_cluster("") is None
-  found = cluster.read_cluster(_config({"worker": HOSTS}, index=2))
+  assert devices.read_cluster(None) is devices.read_cluster("") is None
+  found = devices.read_cluster(_config({"worker": HOSTS}, index=2))
   names = ["worker 0", "worker 1", "worker 2"]
   assert found.tasks == tuple(zip(names, HOSTS, strict=True))
   assert found.index == 2
   jobs = {"worker": HOSTS[1:], "chief": HOSTS[:1]}
-  assert cluster.read_cluster(_config(jobs, "chief")).index == 0
-  found = cluster.read_cluster(_config(jobs))
+  assert devices.read_cluster(_config(jobs, "chief")).index == 0
+  found = devices.read_cluster(_config(jobs))
   assert found.tasks[0] == ("chief 0", HOSTS[0])
   assert found.index == 1
 
@@ -44,4 +44,4 @@ def test_the_hosts_of_a_run():
 )
 def test_what_is_wrong_with_it(text, message):
   with pytest.raises(UserError, match=f"(?=TF_CONFIG).*{message}"):
-    cluster.read_cluster(text)
+    devices.read_cluster(text)

@@ -10,7 +10,7 @@ import scripts
 import tensorflow as tf
 
 from bert.errors import UserError
-from bert.training import checkpoints, cluster, devices, summaries
+from bert.training import checkpoints, devices, summaries
 
 # The features of pre-training.
 NAMES = (
@@ -22,7 +22,7 @@ NAMES = (
   "masked_lm_weights",
   "next_sentence_labels",
 )
-HOSTS = cluster.Cluster((("worker 0", "a:1"), ("worker 1", "b:1")), 1)
+HOSTS = devices.Cluster((("worker 0", "a:1"), ("worker 1", "b:1")), 1)
 
 
 def test_a_batch_is_divided_evenly():
@@ -39,7 +39,7 @@ def test_what_auto_stands_for():
   assert devices.choose("auto", False, None) == "auto"
   assert devices.choose("auto", False, HOSTS) == "multi_worker"
   assert devices.choose("auto", True, HOSTS) == "tpu"
-  alone = cluster.Cluster(HOSTS.tasks[:1], 0)
+  alone = devices.Cluster(HOSTS.tasks[:1], 0)
   assert devices.choose("auto", False, alone) == "auto"
   for kind in ("multi_worker", "tpu"):
     assert devices.choose(kind, False, HOSTS) == kind
@@ -181,7 +181,7 @@ import golden_model, toy_model
 from optimization import Optimization
 from bert.data import files
 from bert.tasks import pretraining
-from bert.training import cluster, devices, estimator
+from bert.training import devices, estimator
 from bert.training.model_fn import build_model_fn
 
 kind, config, out = sys.argv[1:]
@@ -191,7 +191,7 @@ else:
   cpu = tf.config.list_physical_devices("CPU")[0]
   tf.config.set_logical_device_configuration(
       cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = devices.make_strategy(kind, cluster.read_cluster(config), 60)
+strategy = devices.make_strategy(kind, devices.read_cluster(config), 60)
 golden = golden_model.GoldenModel(pathlib.Path({goldens!r}))
 features = {{name: tf.constant(golden.inputs[name]) for name in {names}}}
 features["is_real_example"] = tf.ones([4], tf.int32)

@@ -409,7 +409,9 @@ class TestDamagedFiles:
 
   def test_rows_of_another_model(self, path):
     longer = {**SPEC, "input_ids": records.sequence_feature(24)}
-    message = ": record 0: input_ids has 20 values, expected 24; create"
+    message = (
+      ": record 0: input_ids has 20 values of type int64, expected 24; create"
+    )
     self.assert_refused(path, message, longer)
     more = {**SPEC, "more": records.Feature()}
     self.assert_refused(path, ": record 0 has no more of type int64; ", more)

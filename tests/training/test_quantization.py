@@ -41,6 +41,7 @@ def test_vectors_are_near(golden, goldens, tmp_path, runtime, caplog):
   assert {onnx.TensorProto.INT8, onnx.TensorProto.UINT8} & types.keys()
   # The second time, the file is read.
   before = path.stat().st_mtime_ns
+  caplog.clear()
   with caplog.at_level(logging.INFO):
     again = bert.load(folder, runtime=runtime, precision="int8")(TEXTS)
   assert "Quantized" not in caplog.text
@@ -99,3 +100,35 @@ def test_the_runtime_must_have_eight_bits(golden, goldens, tmp_path):
   folder = task_folders.write(tmp_path, "", golden, goldens)
   with pytest.raises(UserError, match="--precision=int8 needs --runtime=onnx"):
     bert.load(folder, precision="int8")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_lines_are_predicted_in_eight_bits(trained, tmp_path, runtime):
+  shutil.copytree(trained, tmp_path / "out")
+  (tmp_path / "lines.tsv").write_text("the city\the ate\nJim\tHenson\n")
+  printed, _ = scripts.fork(
+    "run_classifier.py",
+    f"--output_dir={tmp_path / 'out'}",
+    f"--predict_file={tmp_path / 'lines.tsv'}",
+    f"--runtime={runtime}",
+    "--precision=int8",
+  )
+  header, *rows = printed.splitlines()
+  assert header == "id\tlabel\t0\t1"
+  wanted = bert.load(trained)([("the city", "he ate"), ("Jim", "Henson")])
+  for row, answer in zip(rows, wanted, strict=True):
+    found = [float(cell) for cell in row.split("\t")[2:]]
+    np.testing.assert_allclose(found, answer["probabilities"], atol=0.1)
+
+
+@pytest.mark.parametrize("flag", ["--precision=int8", "--runtime=onnxruntime"])
+def test_a_training_has_no_such_runtime(tmp_path, flag):
+  _, log = scripts.fork(
+    "run_classifier.py",
+    "--task_name=MRPC",
+    f"--output_dir={tmp_path / 'out'}",
+    "--do_train",
+    flag,
+    status=2,
+  )
+  assert f"error: {flag} is for --predict_file or --interactive only" in log

@@ -224,6 +224,18 @@ def test_results_that_are_not_finite(tmp_path):
   assert (tmp_path / "eval_results.txt").read_text() == "loss = inf\n"
 
 
+def test_results_have_the_digits_of_float32(tmp_path):
+  """As the original writes them, whose metrics are float32."""
+  results = {"loss": 1 / 3, "eval_accuracy": 345 / 408, "global_step": 343}
+  run_record.write_results(f"{tmp_path}/eval_results", results | {"mse": 1e300})
+  assert (tmp_path / "eval_results.txt").read_text() == (
+    "eval_accuracy = 0.8455882\nglobal_step = 343\nloss = 0.33333334\n"
+    "mse = 1e+300\n"
+  )
+  found = json.loads((tmp_path / "eval_results.json").read_text())
+  assert found["results"]["loss"] == 1 / 3
+
+
 def test_no_results_without_what_they_are_of(tmp_path, monkeypatch):
   """A process that is killed between two files leaves the one with details."""
   write_file = run_record.files.write_file

@@ -1,11 +1,17 @@
 """task.json: the task of a folder, whatever else a repository contains."""
 
 import json
+import pathlib
+import shutil
 
 import pytest
 import task_folders
 
+import bert
+import run_squad
+from bert.commands import export_model
 from bert.errors import UserError
+from bert.tasks import loaded_model
 from bert.tasks.classification import ClassificationTask
 from bert.tasks.squad_model import SquadTask
 from bert.tasks.tagging import TaggingTask
@@ -118,3 +124,21 @@ def test_the_model_of_another_task(tmp_path):
   for folder in (None, str(tmp_path)):
     found = task_file.load(SquadTask, folder, is_required=False)
     assert found == SquadTask.Settings()
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging", "squad"])
+def test_weights_that_are_missing_are_named(tmp_path, kind):
+  """By one line, whatever the task that a script wants."""
+  config = pathlib.Path(__file__).parent.parent / "cases/distilbert_config.json"
+  shutil.copy(config, tmp_path / "config.json")
+  wanted = f"{tmp_path} has a config.json but no model.safetensors; copy it"
+  for load in (
+    bert.load,
+    lambda folder: loaded_model.load_trained(folder, kind),
+    lambda folder: run_squad.run(output_dir=folder, interactive=True),
+    lambda folder: export_model.run(
+      model_dir=folder, output_dir=tmp_path / "out"
+    ),
+  ):
+    with pytest.raises(UserError, match=wanted):
+      load(str(tmp_path))

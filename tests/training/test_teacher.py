@@ -93,7 +93,7 @@ def test_targets_are_what_the_model_computes(load, tmp_path, kind):
 
 def test_a_second_run_reads_the_files(load, tmp_path, caplog):
   own = load("tagging")
-  with caplog.at_level(logging.INFO):
+  with caplog.at_level(logging.INFO, "absl"):
     first = _targets(Teacher(own.folder, own.task), own.examples, str(tmp_path))
     assert "computes" in caplog.text
     caplog.clear()

@@ -1,0 +1,240 @@
+"""From texts to an index of their vectors.
+
+    text_index.change("faq_index", model, read_rows("faq.csv"))
+
+The vectors are those of a model of vectors, scaled to length 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from bert.errors import UserError, listing, shortened
+from bert.data import downloads, files, tables, text_files, vector_index
+from bert.data.vector_index import Header, Row, VectorIndex
+from bert.tasks.features import DOCUMENT_PROMPTS
+from bert.tasks.loaded_model import LoadedModel, Texts
+from bert.tasks.text_pairs import text_of
+from bert.training import model_folder
+
+Progress = Callable[[int], object]
+
+# Texts that are encoded together.
+ENCODED = 4096
+
+
+def check_gives_vectors(model: LoadedModel) -> None:
+  """Raises UserError unless a model gives one vector of a text."""
+  if "vector" not in model.outputs:
+    raise UserError(
+      f"{model.folder} is a {model.kind} model; pass one that gives vectors of "
+      f"texts"
+    )
+
+
+def fingerprint(model: LoadedModel) -> str:
+  """A hash of the files and the settings that a model's vectors depend on."""
+  settings = dataclasses.asdict(model.task.settings)
+  found = hashlib.sha256(json.dumps([model.kind, settings]).encode())
+  for path in model_folder.input_files(downloads.local_path(model.folder)):
+    # The index of a checkpoint has a checksum of each variable in its data.
+    if ".data-" not in path and files.isfile(path):
+      found.update(os.path.basename(path).encode() + files.read_bytes(path))
+  return found.hexdigest()[:16]
+
+
+def input_of(
+  model: LoadedModel, text: str, prompts: Sequence[str] = ()
+) -> Texts:
+  """The input of a model of vectors for a text.
+
+  Args:
+    model: the model.
+    text: the text.
+    prompts: names of prompts, such as QUERY_PROMPTS; the first that the model
+      has is put before the text.
+  """
+  value = {"text": text}
+  if getattr(model.task.settings, "prompts", ()):
+    value["prompt"] = model.task.settings.prompt_of(*prompts)
+  return model.parse(value)
+
+
+def encode(
+  model: LoadedModel,
+  texts: Sequence[str],
+  prompts: Sequence[str] = DOCUMENT_PROMPTS,
+  progress: Progress = lambda count: None,
+) -> np.ndarray:
+  """The vectors of texts, scaled to length 1: float32 [texts, width].
+
+  Args:
+    model: a model of vectors.
+    texts: at least one text.
+    prompts: see `input_of`.
+    progress: called after each batch with the number of its rows.
+  """
+  inputs = (input_of(model, text, prompts) for text in texts)
+  examples = [model.task.example(*parts) for parts in inputs]
+  answers = model.answer_examples(examples, progress)
+  return unit_vectors(list(map(model.task.public, answers)))
+
+
+def unit_vectors(
+  answers: Sequence[Mapping], width: int | None = None
+) -> np.ndarray:
+  """The vectors of public answers, scaled to length 1: [answers, width].
+
+  Args:
+    answers: at least one answer.
+    width: how many of the first dimensions count; default: all.
+  """
+  vectors = np.stack([answer["vector"][:width] for answer in answers])
+  length = np.linalg.norm(vectors, axis=1, keepdims=True)
+  return vectors / np.where(length, length, 1)
+
+
+def read_rows(
+  path: str,
+  text_column: str = "text",
+  id_column: str | None = None,
+  delimiter: str | None = None,
+) -> list[Row]:
+  """The rows of a table, or the lines of a text file.
+
+  A row without an id gets a hash of its text and its fields as its id.
+
+  Args:
+    path: a table as `tables.read_table` reads it, or a file with a text on each
+      line, whose name ends in .txt or has no extension.
+    text_column: the column of the text. All others are fields.
+    id_column: the column of the id. Default: "id", if there is one.
+    delimiter: see `tables.read_table`.
+  """
+  name = path.lower().removesuffix(".gz")
+  if os.path.splitext(name)[1] in ("", ".txt"):
+    lines = enumerate(text_files.read_lines(path), 1)
+    found = ((f"{path}:{n}", "", line, {}) for n, line in lines)
+  else:
+    table = tables.read_table(path, delimiter=delimiter)
+    found = _table_rows(table, text_column, id_column)
+  rows, places = {}, {}
+  for where, key, text, fields in found:
+    text = text.strip()
+    if not text:
+      raise UserError(f"{where}: the text is empty; remove the row")
+    row = Row(key or _hash(text, fields), text, fields)
+    if key and key in rows:
+      raise UserError(
+        f"{where}: the id {shortened(key)!r} is that of {places[key]}, too; "
+        f"rename one"
+      )
+    rows[row.id], places[row.id] = row, where
+  return list(rows.values())
+
+
+def _table_rows(table, text_column, id_column):
+  """Yields where a row is, its id, its text, and its fields."""
+  text_index = table.column_index(text_column, "text_column")
+  if id_column is None:
+    id_index = table.names.index("id") if "id" in table.names else None
+  else:
+    id_index = table.column_index(id_column, "id_column")
+  others = [
+    (index, name)
+    for index, name in enumerate(table.names)
+    if index not in (text_index, id_index)
+  ]
+  for line, row in zip(table.lines, table.rows, strict=True):
+    where, text = f"{table.path}:{line}", row[text_index]
+    text = text_of(text, f"{where}: --text_column={text_column}")
+    key = "" if id_index is None else row[id_index]
+    if id_index is not None and (key in ("", None) or isinstance(key, list)):
+      raise UserError(f"{where} has no id; add one")
+    fields = {name: row[i] for i, name in others if row[i] is not None}
+    yield where, str(key), text, fields
+
+
+def _hash(text, fields):
+  content = json.dumps([text, fields], sort_keys=True)
+  return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def change(
+  folder: str,
+  model: LoadedModel,
+  rows: Sequence[Row],
+  removed_ids: Collection[str] = (),
+  dtype: str | None = None,
+  progress: Progress = lambda count: None,
+) -> tuple[int, int]:
+  """Adds rows to the index in a folder, or makes it, and removes rows.
+
+  A row replaces the one with its id. Only new rows are encoded. The index
+  changes when all is computed.
+
+  Args:
+    folder: the folder.
+    model: a model of vectors.
+    rows: the rows to add.
+    removed_ids: ids of rows to remove.
+    dtype: how a new index stores its vectors; default: float16.
+    progress: see `encode`.
+
+  Returns:
+    The number of rows that were encoded, and of those in the index now.
+  """
+  check_gives_vectors(model)
+  with vector_index.locked(folder):
+    index = None
+    if rows and not files.exists(os.path.join(folder, vector_index.NAME)):
+      width = encode(model, [rows[0].text]).shape[1]
+      name = model.folder
+      name = os.path.abspath(name) if os.path.isdir(name) else name
+      header = Header(name, fingerprint(model), width, dtype or "float16")
+    else:
+      index = VectorIndex(folder)
+      check_model(folder, index, model)
+      header = index.header
+      if dtype not in (None, header.dtype):
+        raise UserError(
+          f"--dtype={dtype}: --index={folder} has {header.dtype}; omit it"
+        )
+    numbers = index.numbers() if index else {}
+    if unknown := [key for key in removed_ids if key not in numbers]:
+      raise UserError(f"--remove_ids: the index has no {listing(unknown)}")
+    known = [row for row in rows if row.id in numbers]
+    old = index.rows([numbers[row.id] for row in known]) if known else []
+    pairs = zip(known, old, strict=True)
+    unchanged = {row.id for row, before in pairs if row == before}
+    new = [row for row in rows if row.id not in unchanged]
+    removed = {*removed_ids, *(row.id for row in new if row.id in numbers)}
+    if removed or new:
+      added = _encoded(model, new, progress)
+      places = [numbers[key] for key in removed]
+      vector_index.update(folder, header, index, places, added)
+    return len(new), len(numbers) - len(removed) + len(new)
+
+
+def _encoded(model, rows, progress):
+  """Yields lists of rows and their vectors."""
+  for start in range(0, len(rows), ENCODED):
+    part = rows[start : start + ENCODED]
+    texts = [row.text for row in part]
+    yield part, encode(model, texts, progress=progress)
+
+
+def check_model(folder: str, index: VectorIndex, model: LoadedModel) -> None:
+  """Raises UserError unless an index has the vectors of a model."""
+  if fingerprint(model) != index.header.fingerprint:
+    raise UserError(
+      f"--index={folder} has vectors of another model, {index.header.model} as "
+      f"it was then, not of {model.folder}; pass its --model_dir, or make the "
+      f"index anew"
+    )

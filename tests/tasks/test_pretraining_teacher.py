@@ -1,0 +1,104 @@
+"""The soft losses of a pre-training, against NumPy and SciPy."""
+
+import numpy as np
+import pytest
+import scipy.special
+import task_folders
+import tensorflow as tf
+
+import modeling
+from bert import variables
+from bert.data import records
+from bert.errors import UserError
+from bert.tasks import pretraining, pretraining_teacher
+from bert.tasks.pretraining_teacher import PretrainingTeacher
+from bert.training import checkpoints
+from bert.training.distillation import Distillation
+
+POSITIONS = [[1, 3], [2, 5]]
+
+
+@pytest.fixture(scope="module")
+def teacher_dir(tmp_path_factory, golden, goldens):
+  """The golden model with two layers, as a release has it."""
+  folder = tmp_path_factory.mktemp("teacher")
+  return task_folders.write(folder, "", golden, goldens)
+
+
+def _features(golden):
+  return {n: tf.constant(golden.inputs[n][:2]) for n in records.SEQUENCES}
+
+
+def _student(golden, **changes):
+  """The config and the BertModel of a student, its logits at the positions,
+  and its hidden states."""
+  config = modeling.BertConfig.from_dict(golden.config.to_dict() | changes)
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+  values = {name: weights[name] for name in weights.shapes}
+  with variables.VariableStore(initial_values=values):
+    features = _features(golden)
+    bert = modeling.BertModel(
+      config, False, *(features[name] for name in records.SEQUENCES)
+    )
+    masked = bert.sequence_output_at(tf.constant(POSITIONS))
+    logits = pretraining.masked_lm_logits(
+      config, modeling.reshape_to_matrix(masked), bert.get_embedding_table()
+    )
+    layers = bert.get_all_encoder_layers()
+    hidden = [layers[i].numpy() for i in range(config.num_hidden_layers)]
+  return config, bert, logits.numpy(), hidden
+
+
+def test_the_losses_of_a_smaller_student(golden, teacher_dir):
+  _, _, wanted, theirs = _student(golden)
+  config, bert, logits, own = _student(golden, num_hidden_layers=1)
+  teacher = PretrainingTeacher(
+    teacher_dir, config, None, [(0, 1)], Distillation(0.5, 2.0)
+  )
+  features = _features(golden)
+  found = teacher.soft_losses(bert, logits, tf.constant(POSITIONS), features)
+  p, q = (scipy.special.softmax(x / 2, -1) for x in (wanted, logits))
+  expected = 4 * scipy.special.rel_entr(p, q).sum(-1).reshape(2, 2)
+  mask = features["input_mask"].numpy()
+  x, y = own[0], theirs[1]
+  cosines = (x * y).sum(-1)
+  cosines /= np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+  distance = 1 - (cosines * mask).sum(1) / mask.sum(1)
+  assert (distance > 1e-3).all()
+  np.testing.assert_allclose(
+    found, expected + distance[:, np.newaxis], rtol=1e-3, atol=1e-4
+  )
+
+
+def test_the_teacher_itself_has_nothing_to_learn(golden, teacher_dir):
+  config, bert, logits, _ = _student(golden)
+  teacher = PretrainingTeacher(
+    teacher_dir, config, None, [(0, 0), (1, 1)], Distillation()
+  )
+  found = teacher.soft_losses(
+    bert, logits, tf.constant(POSITIONS), _features(golden)
+  )
+  np.testing.assert_allclose(found, np.zeros([2, 2]), atol=1e-4)
+
+
+def test_pairs_of_layers():
+  parse = pretraining_teacher.parse_layers
+  assert parse(["0:1", "1:3", "5"]) == [(0, 1), (1, 3), (5, 5)]
+  with pytest.raises(UserError, match="--distill_layers=0:a is not a list of"):
+    parse(["0:a"])
+
+
+@pytest.mark.parametrize(
+  ("changes", "layers", "message"),
+  [
+    ({"vocab_size": 900}, [], "another vocabulary than the student"),
+    ({}, [(0, 2)], "the teacher 0 to 1"),
+    ({"hidden_size": 64}, [(0, 0)], "have the size 32"),
+  ],
+)
+def test_a_teacher_that_does_not_fit(
+  golden, teacher_dir, changes, layers, message
+):
+  config = modeling.BertConfig.from_dict(golden.config.to_dict() | changes)
+  with pytest.raises(UserError, match=message):
+    PretrainingTeacher(teacher_dir, config, None, layers, Distillation())
