@@ -18,7 +18,7 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
@@ -36,7 +36,10 @@ from bert.layers import reshape_to_matrix, split_heads, traced_once
 from bert.variables import get_assignment_map_from_checkpoint  # noqa: F401
 
 
-def _kept(build):
+_T = TypeVar("_T")
+
+
+def _kept(build: Callable[[BertModel], _T]) -> functools.cached_property[_T]:
   """A property that is computed once, in the graph where the model was built.
 
   So eager mode computes, and a graph contains, only what is read.
@@ -155,8 +158,9 @@ class BertModel:
 
   def _block(self, select=None):
     """`transformer_block` as a function of x, mask, weights and seed."""
+    config = self._config
     return self._wrap(
-      lambda *args: transformer_block(*args, self._config, select)
+      lambda x, m, w, seed: transformer_block(x, m, w, seed, config, select)
     )
 
   def _last_block(self, select=None, draw=0):
@@ -364,7 +368,9 @@ def attention(
     for x, pair, activation in zip(inputs, weights, activations, strict=True)
   )
   scores = tf.matmul(query, key, transpose_b=True)  # [B, N, F, T]
-  probs = masked_softmax(scores, mask, scale=1 / math.sqrt(query.shape[-1]))
+  probs = masked_softmax(
+    scores, mask, scale=1 / math.sqrt(cast(int, query.shape[-1]))
+  )
   used = dropout(tf.cast(probs, value.dtype), dropout_prob, seed)
   return merge_heads(tf.matmul(used, value)), probs
 
@@ -410,7 +416,7 @@ def attention_layer(
   inputs = {"query": from_tensor, "key": to_tensor, "value": to_tensor}
   initializer = create_initializer(initializer_range)
   weights = [
-    dense_weights(name, [x.shape[-1], width], initializer)
+    dense_weights(name, [cast(int, x.shape[-1]), width], initializer)
     for name, x in inputs.items()
   ]
   context, _ = attention(

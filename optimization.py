@@ -259,7 +259,7 @@ def minimize(
     before clipping; with `loss_scaling` those of `loss_scale`, too.
   """
   grads = loss
-  if not isinstance(grads, Gradients):
+  if not isinstance(loss, Gradients):
     grads = compute_gradients(loss, update)
   step = variables.global_step()
   # In a v1 graph, only data dependencies put this read before the update.
@@ -481,7 +481,8 @@ class AdamWeightDecayOptimizer:
       is_shared = isinstance(variable, tf.distribute.DistributedValues)
       compiles = self.is_compiled and is_large and not is_shared
       update = compiled if compiles else self._update
-      updates += update(grad, variable, *slots, rate, is_decayed) or []
+      m, v = slots
+      updates += update(grad, variable, m, v, rate, is_decayed) or []
     for layer_rate, group in vectors.items():
       updates += self._update_vectors(group, self.learning_rate * layer_rate)
     return tf.group(*updates, name=name or self.name)

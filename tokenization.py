@@ -14,7 +14,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from bert import strict_json
 from bert.errors import UserError
@@ -261,19 +261,21 @@ class FullTokenizer:
     spm_model_file: str | None = None,
   ):
     self.basic_tokenizer = BasicTokenizer(do_lower_case)
+    # One of three classes; only some methods are common to them.
+    self.wordpiece_tokenizer: Any
     self.special = SpecialPieces()
     if spm_model_file:
       self.wordpiece_tokenizer = SentencePieceTokenizer(
         spm_model_file, do_lower_case
       )
-    elif has_word_pieces(vocab_file):
-      self.wordpiece_tokenizer = WordpieceTokenizer(load_vocab(vocab_file))
+    elif has_word_pieces(path := cast(str, vocab_file)):
+      self.wordpiece_tokenizer = WordpieceTokenizer(load_vocab(path))
     else:
       from bert.json_tokenizer import JsonTokenizer
 
-      self.wordpiece_tokenizer = JsonTokenizer(vocab_file)
+      self.wordpiece_tokenizer = JsonTokenizer(path)
       self.special = self.wordpiece_tokenizer.special
-    self.vocab = self.wordpiece_tokenizer.vocab
+    self.vocab: Mapping[str, int] = self.wordpiece_tokenizer.vocab
     self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
     # Most words of a text are pieces themselves.
     self._pieces_of_word = {
@@ -286,7 +288,11 @@ class FullTokenizer:
     }
     self._piece_objects = {}
     # These are public. A change of one makes the words that are cached wrong.
-    parts = self.basic_tokenizer, self.wordpiece_tokenizer, self.vocab
+    parts: tuple[Any, ...] = (
+      self.basic_tokenizer,
+      self.wordpiece_tokenizer,
+      self.vocab,
+    )
     self._caches_words = self.splits_words
     for part in parts if self._caches_words else ():
       part.cache = self._pieces_of_word

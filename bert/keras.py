@@ -196,13 +196,17 @@ class Encoder(keras.layers.Layer):
       `sequence_output`, float [B, S, H]; `encoder_outputs`, a list of the
       outputs of the layers.
     """
-    sequences = (inputs[name] for name in saved_model.SEQUENCES)
+    ids, mask, segments = (inputs[name] for name in saved_model.SEQUENCES)
     with self._store:
-      outputs = saved_model.hub_outputs(
-        modeling.BertModel(
-          self.config, bool(training), *sequences, precision=self.precision
-        )
+      bert = modeling.BertModel(
+        self.config,
+        bool(training),
+        ids,
+        mask,
+        segments,
+        precision=self.precision,
       )
+      outputs = saved_model.hub_outputs(bert)
     if training:
       self._step.assign_add(1)
     return outputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
@@ -173,7 +173,7 @@ def dropout(
   return input_tensor * (keep * scale)
 
 
-def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+def recomputed(function: Callable) -> Callable:
   """The function, which the backward pass computes again to save memory.
 
   Between the passes, only its arguments stay in memory (Chen et al. 2016,
@@ -384,7 +384,7 @@ def get_shape_list(
   tensor: tf.Tensor,
   expected_rank: int | Sequence[int] | None = None,
   name: str | None = None,
-) -> list[int | tf.Tensor]:
+) -> list[Any]:
   """The shape as a list: an int where it is static, else a scalar tensor.
 
   Raises:

@@ -8,6 +8,7 @@ lacks; and values nested so deep that code which walks through them fails.
 
 import json
 import math
+from typing import Any
 
 # Levels of lists and objects; configurations and data have less than ten.
 _MOST_LEVELS = 100
@@ -16,7 +17,7 @@ _MOST_LEVELS = 100
 _MOST_DIGITS = 300
 
 
-def loads(content: str | bytes, allows_nan: bool = False) -> object:
+def loads(content: str | bytes, allows_nan: bool = False) -> Any:
   """The value that JSON stands for.
 
   Args:

@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import BinaryIO, TextIO
+from typing import IO, Any, BinaryIO
 
 from absl import logging
 
@@ -288,9 +288,7 @@ def write_file(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def open_atomic(
-  path: str | os.PathLike, mode: str = "wb"
-) -> Iterator[BinaryIO | TextIO]:
+def open_atomic(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
   """Opens a file for writing; it appears under its name at the end."""
   with atomic_write(path) as partial, open_file(partial, mode) as writer:
     yield writer

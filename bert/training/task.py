@@ -19,7 +19,7 @@ from collections.abc import (
   Mapping,
   Sequence,
 )
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -269,12 +269,13 @@ class Task:
 
   def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
     """The three sequences of a text or a pair, truncated to fit."""
-    a, b = (self.tokenizer.tokenize(text) for text in (text_a, text_b))
-    special = self.tokenizer.special.count(2 if b else 1)
+    tokenizer = cast(tokenization.FullTokenizer, self.tokenizer)
+    a, b = (tokenizer.tokenize(text) for text in (text_a, text_b))
+    special = tokenizer.special.count(2 if b else 1)
     room = self.settings.max_seq_length - special
     kept_a, kept_b = sequences.share_room(len(a), len(b), room)
     texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
-    return sequences.input_row(self.tokenizer, *texts)
+    return sequences.input_row(tokenizer, *texts)
 
   def rows(self, example, is_training: bool) -> list[Mapping]:
     """The rows of an example: one, or one for each window.
@@ -422,8 +423,8 @@ class Task:
     loss = None
     if mode != estimator.ModeKeys.PREDICT:
       loss = self.loss(found, features)
-    if is_training:
-      loss = self.with_soft_loss(loss, found, features)
+      if is_training:
+        loss = self.with_soft_loss(loss, found, features)
     return Outputs(loss, predictions=self.predictions(found, features))
 
   def predictions(self, outputs: Mapping, features: Mapping) -> dict:
@@ -536,7 +537,7 @@ class Task:
       for answer in answers:
         line = json.dumps(self.public(answer), ensure_ascii=False)
         writer.write(line + "\n")
-    logging.info("%s: %s", path, plural(len(rows.examples), "line"))
+    logging.info("%s: %s", path, plural(len(rows.examples or ()), "line"))
     return None
 
   def section(self, key: str, evaluation: Evaluation) -> str:

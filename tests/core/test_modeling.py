@@ -264,9 +264,9 @@ def test_eager_mode_computes_what_is_read(golden, monkeypatch):
   calls = []
   block = modeling.transformer_block
 
-  def counted(x, mask, weights, config, seed, select):
+  def counted(x, mask, weights, seed, config, select):
     calls.append(select is not None)
-    return block(x, mask, weights, config, seed, select)
+    return block(x, mask, weights, seed, config, select)
 
   monkeypatch.setattr(modeling, "transformer_block", counted)
   with golden.store():
