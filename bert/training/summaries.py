@@ -160,6 +160,7 @@ class Progress:
     self._batch_size = batch_size
     self._summaries = summaries
     self._results = []
+    self._window = {}  # The values that the last line is the mean of.
     self._is_warm = False  # Whether a step has been made, and compiled.
     self._timed_steps = 0
     self._bar = bar(total=max_steps, initial=step, unit="step")
@@ -231,7 +232,12 @@ class Progress:
     # Reading a loss waits for its step to end, so read it before the clock.
     values = self._values()
     count = len(values["loss"])
-    scalars = {name: _summarize(name, v) for name, v in values.items()}
+    # The last line has fewer steps, and their mean alone would jump.
+    size = max(count, *map(len, self._window.values()), 0)
+    for name, new in values.items():
+      earlier = self._window.get(name, new[:0])
+      self._window[name] = np.concatenate([earlier, new])[-size:]
+    scalars = {name: _summarize(name, self._window[name]) for name in values}
     seconds = time.monotonic() - self._since
     if scalars.get("loss scale", 1) < 1:
       raise UserError(

@@ -384,16 +384,16 @@ def test_curves_are_of_the_log_lines(tmp_path):
   # Batch number i, from 0, has loss i; update number i, from 1, adds i.
   curves = summaries.read_scalars(tmp_path)
   assert curves.keys() == {"loss", "step_size", "examples/s"}
-  assert curves["loss"] == [(2, 0.5), (3, 2), (4, 3), (6, 4.5), (7, 6)]
-  # A line has the mean of its updates: 1 and 2, then 3, 4, 5 and 6, 7.
-  sizes = [(2, 1.5), (3, 3), (4, 4), (6, 5.5), (7, 7)]
+  assert curves["loss"] == [(2, 0.5), (3, 1.5), (4, 2.5), (6, 4.5), (7, 5.5)]
+  # A line has the mean of two updates, also if the last line is one behind.
+  sizes = [(2, 1.5), (3, 2.5), (4, 3.5), (6, 5.5), (7, 6.5)]
   assert curves["step_size"] == sizes
   assert all(rate > 0 for _, rate in curves["examples/s"])
   resumed, _ = toy_model.toy(tmp_path, log_steps=4)
   resumed.train(toy_model.TRAIN, 4, 8)
   resumed.summaries.write(8, {"dev/eval_accuracy": 0.5})
   curves = summaries.read_scalars(tmp_path)
-  assert curves["loss"][-2:] == [(7, 6), (8, 7)]
+  assert curves["loss"][-2:] == [(7, 5.5), (8, 7)]
   assert curves["dev/eval_accuracy"] == [(8, 0.5)]
   assert "dev/global_step" not in curves
 
@@ -654,7 +654,7 @@ def test_input_that_ends_is_evaluated_once(tmp_path):
       assert model.global_step == 5
       # The mean of the last updates, whose losses are 0 to 4.
       _, loss = summaries.read_scalars(folder)["loss"][-1]
-      assert loss == {0: 2, 2: 4, 5: 2}[eval_steps]
+      assert loss == {0: 2, 2: 3.5, 5: 2}[eval_steps]
 
 
 def test_an_input_without_rows(tmp_path, caplog):

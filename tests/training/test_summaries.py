@@ -169,7 +169,9 @@ class _Bar:
     self.postfix = text
 
 
-def test_a_line_is_the_mean_since_the_last(tmp_path, monkeypatch):
+def test_a_line_is_the_mean_of_as_many_steps_as_the_longest(
+  tmp_path, monkeypatch
+):
   monkeypatch.setattr(summaries, "bar", _Bar)
   clock = [100.0]
   monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
@@ -190,13 +192,13 @@ def test_a_line_is_the_mean_since_the_last(tmp_path, monkeypatch):
   assert progress._bar.postfix == "loss 3.0000, 8.0 examples/s"
   clock[0] += 1000  # An evaluation.
   progress.restart_clock()
-  add(4.0)
+  add(1.0)
   clock[0] += 0.5
-  progress.log()
+  progress.log()  # Of 2, 6 and 1.
   assert progress._bar.count == 4
   assert summaries.read_scalars(tmp_path) == {
-    "loss": [(13, 3.0), (14, 4.0)],
-    "learning_rate": [(13, 1.5), (14, 1.0)],
+    "loss": [(13, 3.0), (14, 3.0)],
+    "learning_rate": [(13, 1.5), (14, 0.25)],
     "examples/s": [(13, 8.0), (14, 16.0)],
   }
 
