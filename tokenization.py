@@ -27,6 +27,9 @@ MAX_WORD_LENGTH = 200
 # SentencePiece's mark of the first piece of a word.
 WORD_START = "\u2581"
 
+# The first pieces of ALBERT's SentencePiece models.
+_ALBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+
 # CJK ideographs. Hangul and kana are treated like alphabets.
 _CJK = re.compile(
   "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
@@ -535,6 +538,9 @@ class WordpieceTokenizer(_Configurable):
 class SentencePieceTokenizer:
   """Splits text by a SentencePiece model (Kudo & Richardson 2018).
 
+  A model of ALBERT reads text as ALBERT does: compatibility characters such as
+  ligatures are decomposed, and a comma behind a digit is a piece of its own.
+
   Args:
     model_file: a model with the pieces [CLS], [SEP] and [MASK].
     do_lower_case: lower-case and strip accents first.
@@ -563,14 +569,36 @@ class SentencePieceTokenizer:
           f"build_vocab.py, or with --control_symbols=[CLS],[SEP],[MASK]"
         )
     self.unk_token = self._model.id_to_piece(self._model.unk_id())
+    self._is_albert = list(self.vocab)[: len(_ALBERT)] == _ALBERT
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The pieces of `text`."""
-    text = convert_to_unicode(text)
-    if self.do_lower_case:
-      text = lower_case(text)
     # Encoding to ids first maps unknown text to `unk_token`.
-    return [self._model.id_to_piece(i) for i in self._model.encode(text)]
+    ids = self._model.encode(self._normalized(convert_to_unicode(text)))
+    pieces = list(map(self._model.id_to_piece, ids))
+    if not self._is_albert:
+      return pieces
+    parts = itertools.chain.from_iterable(map(self._parts, pieces))
+    return [part if part in self.vocab else self.unk_token for part in parts]
+
+  def _normalized(self, text):
+    """The text as the model reads it."""
+    if not self._is_albert:
+      return lower_case(text) if self.do_lower_case else text
+    decomposed = unicodedata.normalize("NFKD", text)
+    text = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return text.lower() if self.do_lower_case else text
+
+  def _parts(self, piece):
+    """The piece of ALBERT, of which a comma behind a digit is cut off."""
+    number = piece[:-1]
+    if not (self._is_albert and piece[-1] == "," and number[-1:].isdigit()):
+      return [piece]
+    text = number.removeprefix(WORD_START)
+    first, *others = self._model.encode(text, out_type=str)
+    if text == number:  # It does not begin a word.
+      first = first.removeprefix(WORD_START)
+    return [*filter(None, [first]), *others, ","]
 
   def continuations(self) -> frozenset[str]:
     """The pieces that continue a word."""
@@ -606,21 +634,27 @@ class SentencePieceTokenizer:
 
   def offsets(self, text: str) -> list[tuple[int, int]]:
     """Start and end in `text` of each piece; see `FullTokenizer.offsets`."""
-    sources, lowered = list(range(len(text))), text
-    if self.do_lower_case:
-      parts = list(map(lower_case, text))
-      sources = [i for i, part in enumerate(parts) for _ in part]
-      lowered = "".join(parts)
+    normalized = list(map(self._normalized, text))
+    sources = [i for i, part in enumerate(normalized) for _ in part]
+    found = self._model.encode("".join(normalized), return_type="proto").pieces
     spans = []
     begin = 0
-    for piece in self._model.encode(lowered, return_type="proto").pieces:
-      shown = piece.surface.lstrip()  # A blank before a word is in its piece.
-      end = begin + len(piece.surface)
+    for surface in itertools.chain.from_iterable(map(self._surfaces, found)):
+      shown = surface.lstrip()  # A blank before a word is in its piece.
+      end = begin + len(surface)
       start = end - len(shown)
       span = sources[start:end] or [sources[min(start, len(sources) - 1)]] * 2
       spans.append((span[0], _end(text, span[-1]) if shown else span[0]))
       begin = end
     return spans
+
+  def _surfaces(self, piece):
+    """The text of each part of a piece."""
+    found, rest = [], piece.surface
+    for part in reversed(self._parts(self._model.id_to_piece(piece.id))[1:]):
+      found.insert(0, rest[-len(part) :])
+      rest = rest[: -len(part)]
+    return [rest, *found]
 
 
 def _is_whitespace(char):

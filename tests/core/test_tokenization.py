@@ -520,7 +520,7 @@ SENTENCES = (
 )
 
 
-def train_sentencepiece(folder, symbols, kind="user_defined"):
+def train_sentencepiece(folder, symbols, kind="user_defined", **options):
   prefix = folder / "pieces"
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(SENTENCES),
@@ -529,6 +529,7 @@ def train_sentencepiece(folder, symbols, kind="user_defined"):
     hard_vocab_limit=False,
     minloglevel=3,
     **{f"{kind}_symbols": symbols},
+    **options,
   )
   return str(prefix) + ".model"
 
@@ -537,6 +538,22 @@ def train_sentencepiece(folder, symbols, kind="user_defined"):
 def model_file(tmp_path_factory):
   folder = tmp_path_factory.mktemp("sentencepiece")
   return train_sentencepiece(folder, ["[CLS]", "[SEP]", "[MASK]"])
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+  """A model with ALBERT's first pieces, and with commas behind numbers."""
+  model_file = train_sentencepiece(
+    tmp_path_factory.mktemp("albert"),
+    ["[CLS]", "[SEP]", "[MASK]"],
+    "control",
+    user_defined_symbols=["12,", "\u258112,", ",", "1", "2"],
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+  )
+  return tokenization.FullTokenizer(None, True, model_file)
 
 
 class TestSentencePiece:
@@ -572,6 +589,28 @@ class TestSentencePiece:
       plain = piece.removeprefix("\u2581")
       if piece != "<unk>" and plain.isascii():
         assert plain in shown or not text.isascii()
+
+  @pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+      ("\ufb01x \u0130n", "fix in"),  # A ligature; a capital with a dot.
+      ("\uff34he d\u00f3g", "the dog"),  # A full-width letter; an accent.
+    ],
+  )
+  def test_albert_decomposes_characters(self, albert, text, plain):
+    """As Unicode's compatibility decomposition has them."""
+    pieces = albert.tokenize(text)
+    assert pieces == albert.tokenize(plain)
+    assert "".join(pieces) == "\u2581" + plain.replace(" ", "\u2581")
+    assert len(albert.offsets(text)) == len(pieces)
+
+  def test_albert_cuts_commas_off_numbers(self, albert):
+    text = "fox 12,x12,"
+    pieces = [piece.removeprefix("\u2581") for piece in albert.tokenize(text)]
+    found = [piece for piece in pieces if piece]
+    assert found[-7:] == ["1", "2", ",", "x", "1", "2", ","]
+    spans = [text[start:end] for start, end in albert.offsets(text)]
+    assert spans == pieces
 
   def test_text_that_reads_like_a_special(self, tmp_path):
     specials = ["[CLS]", "[SEP]", "[MASK]"]
