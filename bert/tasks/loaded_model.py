@@ -14,10 +14,10 @@ import numpy as np
 
 from bert.errors import UserError, listing, plural, shortened
 from bert.data import downloads, files, records, sequences
-from bert.tasks import precision_loss
 from bert.training import (
   checkpoints,
   model_folder,
+  precision_loss,
   registry,
   runtimes,
   task_file,

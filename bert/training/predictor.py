@@ -22,7 +22,6 @@ from bert import kernels
 import modeling
 from bert import variables
 from bert.errors import UserError
-from bert.data import records
 from bert.training import (
   checkpoints,
   devices,
@@ -55,10 +54,10 @@ class Predictor:
     strategy: a `tf.distribute.Strategy`; default: the current one.
     pad_to_max_length: give all batches the one static shape of `spec`.
     precision: see BertModel. None is float32, or what a runtime prefers; see
-      `engines.load_engine`.
+      `engines.GraphEncoder`.
     use_one_hot_embeddings: see BertModel.
     runtime: what computes the encoder: "tensorflow", or another that
-      `engines.load_engine` knows.
+      `engines.GraphEncoder` knows.
   """
 
   def __init__(
@@ -96,8 +95,9 @@ class Predictor:
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
     model_folder.check_vocabulary(model)
-    uses_engine = runtime != runtimes.TENSORFLOW
-    before = engines.fingerprint(model) if uses_engine else None
+    self._encoder, length = None, self._spec["input_mask"].shape[-1]
+    if runtime != runtimes.TENSORFLOW:
+      self._encoder = engines.GraphEncoder(runtime, precision, model, length)
     wanted = modeling.variable_shapes(model.config)
     weights = checkpoints.load_weights(
       model.checkpoint,
@@ -107,19 +107,7 @@ class Predictor:
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
-    self._engine, encoded = None, {}
-    if uses_engine:
-      encoded = self._needed_outputs(runtime)
-      self._engine = engines.load_engine(
-        runtime,
-        model,
-        weights,
-        list(encoded),
-        precision,
-        before,
-        self._spec["input_mask"].shape[-1],
-      )
-    self._program, self._compiled_program = self._make_programs(encoded)
+    self._program, self._compiled_program = self._make_programs()
     self._outputs = self._traced_outputs()
 
   def __call__(
@@ -205,12 +193,12 @@ class Predictor:
     found = self._task.head(ops.TensorOps(), bert, features)
     return {name: found[name] for name in self._task.output_axes()}
 
-  def _make_programs(self, encoded):
+  def _make_programs(self):
     """A program for few batches, and one for many."""
     return [
       tf.function(
         functools.partial(self._run, compiles),
-        input_signature=[self._signature(), encoded],
+        input_signature=[self._signature()],
         autograph=False,
       )
       for compiles in (False, True)
@@ -231,15 +219,8 @@ class Predictor:
   def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
-    encoded = {}
-    if self._engine:  # It reads one sequence a row.
-      length = features["input_ids"].shape[-1]
-      sequences = {
-        n: features[n].reshape(-1, length) for n in records.SEQUENCES
-      }
-      encoded = self._engine(sequences)
     with self._strategy.scope():
-      outputs = program(features, encoded)
+      outputs = program(features)
     outputs = {name: output.numpy() for name, output in outputs.items()}
     check_finite(outputs, f"checkpoint {self._store.initial_values.prefix}")
     return outputs
@@ -281,46 +262,26 @@ class Predictor:
       for name, feature in self._spec.items()
     }
 
-  def _needed_outputs(self, runtime):
-    """The TensorSpec of each output of the encoder that the head reads."""
-    if self._replicas > 1:
-      raise UserError(f"--runtime={runtime} runs on one device, not on several")
-    shapes = engines.output_shapes(self._config)
-    specs = {name: tf.TensorSpec(shape) for name, shape in shapes.items()}
-    read = set()
-
-    def trace(features, encoded):
-      batch = engines.EncodedBatch(self._config, encoded)
-      with self._store:
-        self._head(batch, features)
-      read.update(batch.read)
-
-    tf.function(
-      trace, input_signature=[self._signature(), specs], autograph=False
-    ).get_concrete_function()
-    return {name: specs[name] for name in read}
-
-  def _run(self, compiles, features, encoded):
+  def _run(self, compiles, features):
     """The outputs [B, ...] of a batch, which the replicas share."""
     run_share = functools.partial(self._run_share, compiles)
-    shares = self._strategy.run(run_share, [features, encoded])
+    shares = self._strategy.run(run_share, [features])
     return {
       name: tf.concat(self._strategy.experimental_local_results(share), axis=0)
       for name, share in shares.items()
     }
 
-  def _run_share(self, compiles, features, encoded):
+  def _run_share(self, compiles, features):
     """The outputs of a replica's part of a batch.
 
     `compiles` says whether activations are compiled for each shape.
     """
     features = devices.share(features)
-    if not self._engine:
+    if not self._encoder:
       with kernels.enabled(compiles):
         return self.compute(features)
     with self._store:
-      batch = engines.EncodedBatch(self._config, encoded)
-      return self._head(batch, features)
+      return self._encoder(features, lambda bert: self._head(bert, features))
 
   def _check_sizes(self):
     length = self._spec["input_mask"].shape[-1]

@@ -172,7 +172,7 @@ class TestOutputs:
         )
         with monkeypatch.context() as patch:
           patch.setattr(tf.distribute, "get_replica_context", lambda: context)
-          return run._run_share(False, features, {})["pooled"]
+          return run._run_share(False, features)["pooled"]
 
       # XLA knows no value of a loop, but the values of inputs that shapes need.
       return tf.map_fn(share, tf.range(2), fn_output_signature=tf.float32)

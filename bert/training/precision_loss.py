@@ -1,15 +1,18 @@
 """What eight bits cost: the metrics of a model in both precisions.
 
-They are measured once, on the rows of the development set beside a model, and
-kept beside its quantized encoder.
+They are measured once, on the rows of the development set beside a model, or by
+an evaluation in eight bits, and kept beside the quantized encoder.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Callable, Mapping
 
 from absl import logging
 
 from bert.data import files, sequences
+from bert.errors import UserError
 from bert.training import engines, model_folder, record_files
 from bert.training.predictor import Predictor
 from bert.training.task import RowSet, Task
@@ -32,23 +35,43 @@ def measure(
   Returns:
     None if there are no rows beside it, or if rows alone have no metrics.
   """
-  folder = os.path.dirname(model.checkpoint)
-  rows_path = os.path.join(folder, "eval.tf_record")
-  name = f"int8-{runtime}-{engines.fingerprint(model)}.json"
-  path = os.path.join(folder, engines.FOLDER, name)
+  rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
+  path = path_of(model, runtime)
   known = files.read_json(path, dict)
   if known or not (task.scores_rows and files.exists(rows_path)):
     return known
   rows = _read(rows_path, task)
-  full = Predictor(model, task, precision="float32", runtime=runtime)
-  found = {
-    precision: _score(task, rows, compute)
-    for precision, compute in (("float32", full), ("int8", predictor))
-  }
-  files.write_file(path, json.dumps(found, indent=2) + "\n")
-  for metric, value in found["int8"].items():
-    before = found["float32"][metric]
-    logging.info("int8: %s %.4f, float32 %.4f", metric, value, before)
+
+  def compute_full():
+    full = Predictor(model, task, precision="float32", runtime=runtime)
+    return _score(task, rows, full)
+
+  return write(path, _score(task, rows, predictor), compute_full)
+
+
+def path_of(model: model_folder.Model, runtime: str, suffix: str = "") -> str:
+  """The file of the metrics of a model; `suffix` is that of the data set."""
+  folder = os.path.dirname(model.checkpoint)
+  name = f"int8-{runtime}-{engines.fingerprint(model)}{suffix}.json"
+  return os.path.join(folder, engines.FOLDER, name)
+
+
+def write(
+  path: str,
+  small: Mapping[str, float],
+  compute_full: Callable[[], Mapping[str, float]],
+) -> dict[str, dict[str, float]]:
+  """Writes metrics in int8, `small`, and in float32, unless they are there."""
+  known = files.read_json(path, dict)
+  if known and known.get("int8") == small:
+    return known
+  full = compute_full()
+  found = {"float32": {n: full[n] for n in small}, "int8": small}
+  with contextlib.suppress(UserError, OSError):  # The folder may be read-only.
+    files.makedirs(os.path.dirname(path))
+    files.write_file(path, json.dumps(found, indent=2) + "\n")
+  for metric, value in small.items():
+    logging.info("int8: %s %.4f, float32 %.4f", metric, value, full[metric])
   return found
 
 
