@@ -36,6 +36,9 @@ FLAGS = table(
     "mrr_at_10 or spearman", "mrr_at_10, or to spearman for pairs with scores"
   ),
   (
+    flag_table.TEACHER.but(
+      help="A trained model of vectors of any size. The student learns from "
+      "how similar its vectors of the texts of a batch are, too."),
     Flag("train_file", None, f"Pairs to train on: {_TABLE}", used="train",
          kind=PATH),
     Flag("dev_file", None, f"Pairs to evaluate on: {_TABLE}", used="dev",
