@@ -127,9 +127,7 @@ def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
     _fetch_mrpc(target, offline)
   elif dataset.file.endswith(".zip"):
     url = f"{_GLUE_URL}/{dataset.file}"
-    fetching.fetch_archive(
-      url, target, offline, dataset.sha256, holds="train.tsv"
-    )
+    fetching.fetch_archive(url, target, offline, dataset.sha256)
   else:
     path = os.path.join(target, "diagnostic.tsv")
     fetching.fetch(f"{_GLUE_URL}/{dataset.file}", path, offline)
@@ -147,14 +145,8 @@ def fetch_squad(folder: str, offline: bool = False) -> str:
 def _fetch_mrpc(folder, offline):
   """Downloads MRPC, and divides it into GLUE's three files."""
   targets = [os.path.join(folder, f"{n}.tsv") for n in ("dev", "test", "train")]
-  existing = list(filter(files.exists, targets))
-  if len(existing) == len(targets):
+  if any(map(files.exists, targets)):  # They may be the user's.
     return
-  if existing:  # They may be the user's.
-    raise UserError(
-      f"{existing[0]} is in the way; rename or delete it, and run the same "
-      f"command again"
-    )
   train, test, dev_ids = (
     _read_table(
       fetching.fetch(
