@@ -80,7 +80,7 @@ def _make(
       f"{path} does not exist, and --offline forbids downloading {url}; omit "
       f"--offline"
     )
-  files.make_local_folder(os.path.dirname(os.path.abspath(path)))
+  files.make_local_folder(os.path.dirname(path) or ".")
   with files.locked(partial, path, waits=True):
     try:
       if not _has_content(path):  # Another process may just have finished.

@@ -186,6 +186,8 @@ def makedirs(path: str | os.PathLike) -> None:
 
 def make_local_folder(path: str | os.PathLike) -> None:
   """Creates a local folder, even one that `write_only_in` excludes."""
+  if is_remote(path):
+    raise UserError(f"{path} is remote; pass a local folder")
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
@@ -244,36 +246,34 @@ def read_json(
     return None
   try:
     found = strict_json.loads(read_bytes(path), allows_nan)
+    if not isinstance(found, kind):
+      raise ValueError(f"it has no {'object' if kind is dict else 'array'}")
   except ValueError as error:
     raise UserError(damaged(path, f"invalid JSON: {error}")) from error
-  if not isinstance(found, kind):
-    expected = {dict: "object", list: "array"}[kind]
-    raise UserError(damaged(path, f"expected a JSON {expected}"))
   return found
 
 
 def check_settings(
-  path: str, found: Mapping[str, object], known: Mapping[str, object]
+  found: Mapping[str, object], known: Mapping[str, object]
 ) -> None:
-  """Checks the settings in a JSON file, which users may write by hand.
+  """Checks the settings of a JSON file, which users may write by hand.
 
   Args:
-    path: the file.
-    found: its settings.
-    known: every setting that the file may have, with a value of its type.
+    found: the settings.
+    known: every setting that there may be, with a value of its type.
+
+  Raises:
+    ValueError: a setting is unknown or of another type.
   """
-  unknown = sorted(found.keys() - known.keys())
-  if unknown:
-    reason = f"it has {listing(unknown)}; known are {listing(list(known))}"
-    raise UserError(damaged(path, reason))
   for name, value in found.items():
+    if name not in known:
+      raise ValueError(f"it has {name!r}; known are {listing(list(known))}")
     kind = type(known[name])
     is_whole = type(value) is int and kind is float
     # isinstance would accept a bool as an int.
     if type(value) is not kind and not is_whole:
-      shown = json.dumps(value)
-      reason = f"{name} is {shortened(shown)}, not {TYPE_NAMES[kind]}"
-      raise UserError(damaged(path, reason))
+      shown = shortened(json.dumps(value))
+      raise ValueError(f"{name} is {shown}, not {TYPE_NAMES[kind]}")
 
 
 def damaged(path: str, reason: str) -> str:

@@ -105,26 +105,20 @@ class Block:
       ends = (self._offsets[n : n + 2].tolist() for n in numbers)
       lines = (self._lines[start:end].tobytes() for start, end in ends)
     for line in lines:
-      try:
-        yield Row(**orjson.loads(line))
-      except (TypeError, ValueError) as error:
-        reason = f"a line is no row: {error}"
-        raise UserError(files.damaged(f"{self.path}.jsonl", reason)) from error
+      yield Row(**orjson.loads(line))
 
 
 def _mapped(path, shape, dtype):
   """The array or, as uint8, the bytes of a file; read when they are used."""
-  try:
-    if dtype == "uint8":
-      array = np.asarray(np.memmap(path, dtype, "r"))
-    else:
-      array = np.asarray(np.load(path, mmap_mode="r"))
-    found = f"{array.dtype} {list(array.shape)}"
-  except (OSError, ValueError, EOFError) as error:
-    raise UserError(files.damaged(path, str(error))) from error
-  wanted = f"{dtype} {list(shape)}"
-  if found != wanted:
-    raise UserError(files.damaged(path, f"{found} instead of {wanted}"))
+  if dtype == "uint8":
+    array = np.asarray(np.memmap(path, dtype, "r"))
+  else:
+    array = np.asarray(np.load(path, mmap_mode="r"))
+  if (array.shape, array.dtype) != (shape, dtype):
+    raise ValueError(
+      f"{path} has {array.dtype} {list(array.shape)} instead of {dtype} "
+      f"{list(shape)}"
+    )
   return array
 
 
@@ -151,8 +145,8 @@ class VectorIndex:
         Block(os.path.join(folder, block.pop("name")), self.header, **block)
         for block in blocks
       ]
-    except (AttributeError, KeyError, TypeError) as error:
-      raise UserError(files.damaged(path, repr(error))) from error
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
+      raise UserError(files.damaged(folder, repr(error))) from error
     self._starts = np.cumsum([0, *map(len, self.blocks)])
 
   def __len__(self) -> int:
@@ -279,8 +273,6 @@ class Best:
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
   """Creates the folder of an index if needed, and keeps other processes out."""
-  if files.is_remote(folder):
-    raise UserError(f"--index={folder} is not a local folder; pass one")
   files.make_local_folder(folder)
   path = os.path.join(folder, "index.lock")
   with files.locked(path, folder):

@@ -156,7 +156,6 @@ class TestScript:
         "--output_file=folder: .folder. is not a file",
       ),
       ({"output_file": "text.txt"}, "--output_file=text.txt: .* is an input"),
-      ({"output_file": "a.json"}, "--output_file=a.json would be read as JSON"),
       (
         {"output_file": "config", "update_config": "config"},
         "--output_file=config: config is an input; pass another path",
