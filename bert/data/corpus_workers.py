@@ -66,7 +66,6 @@ def write_records(
       total for each document.
 
   Raises:
-    UserError: see `records_of_shard`.
     OSError: a worker was killed, or cannot write.
   """
   num_workers = min(num_workers, len(corpus.shards))

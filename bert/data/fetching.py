@@ -7,6 +7,7 @@ What has arrived is in `/tmp/a.zip.download`, until it is complete.
 
 import base64
 import contextlib
+import errno
 import hashlib
 import http.client
 import os
@@ -24,6 +25,9 @@ from bert.data import files, progress
 # A server that stops sending is asked again, after these seconds.
 _WAITS = (1, 2, 4, 8)
 _TIMEOUT = 60
+
+# The errors of a disk, which are no fault of an archive.
+_OF_DISK = (*files.FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 
 
 def fetch(
@@ -108,9 +112,9 @@ def _unpack(archive, folder):
     inner = os.path.join(partial, names[0])
     is_around = len(names) == 1 and os.path.isdir(inner)
     os.rename(inner if is_around else partial, folder)
-  except OSError:
-    raise
   except Exception as error:  # zipfile raises a dozen kinds.
+    if getattr(error, "errno", None) in _OF_DISK:
+      raise
     os.remove(archive)  # The next attempt starts again.
     raise UserError(
       f"{archive} is not a complete zip archive ({first_line(error)}); "

@@ -23,6 +23,9 @@ from bert.data import files
 # Features [S] that every task has.
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 
+# Bytes of a record that hardly any file has.
+_LARGE = 2**24
+
 # The axis of positions in a sequence.
 POSITION = "position"
 
@@ -219,7 +222,10 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
       if not header:
         return
       length = int.from_bytes(header[:8], "little")
-      frame = reader.read(length + 4) if header == _header(length) else b""
+      is_header = header == _header(length)
+      # Of a length that the file cannot have, `read` would reserve memory.
+      fits = length < _LARGE or length <= files.size(path)
+      frame = reader.read(length + 4) if is_header and fits else b""
       record = frame[:-4]
       checksum = _masked_checksum(record)
       if len(record) != length or frame[-4:] != checksum:

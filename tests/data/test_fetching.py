@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import random
+import struct
 import time
 import urllib.request
 import urllib.response
@@ -351,7 +352,10 @@ def test_a_damaged_archive_is_downloaded_again(server, tmp_path):
   content = _zip(["x"])
   altered = content.replace(b"x", b"y", 2)  # The name and the content.
   folder = tmp_path / "a"
-  for damaged in (content[:-30], altered, b"<html>"):
+  nameless = _zip(["?", "x"]).replace(b"?", b"\0")
+  offset = content[:-6] + struct.pack("<I", 2**32 - 1) + content[-2:]
+  archives = content[:-30], altered, b"<html>", _zip(["n" * 300])
+  for damaged in (*archives, nameless, offset):
     server.answers["/a.zip"] = [Answer(damaged), Answer(content)]
     with pytest.raises(UserError, match=r"not a complete zip archive .* again"):
       fetching.fetch_archive(f"{server.url}/a.zip", str(folder))

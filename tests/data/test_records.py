@@ -160,3 +160,13 @@ def test_a_missing_file_is_named(tmp_path):
   for path, reason in reasons.items():
     with pytest.raises(errors.UserError, match=f"^{path}: {reason}"):
       list(records.read_records(str(path)))
+
+
+@pytest.mark.parametrize("length", [2**24, 2**40, 2**62, 2**64 - 1])
+def test_a_huge_length_is_not_reserved(tmp_path, length):
+  """Its checksum is right, and the file is shorter."""
+  path = str(tmp_path / "a.tf_record")
+  with open(path, "wb") as writer:
+    writer.write(records._header(length) + b"content")
+  with pytest.raises(errors.UserError, match="its first record is damaged"):
+    next(records.read_records(path))
