@@ -549,11 +549,12 @@ class SentencePieceTokenizer:
         model_proto=read_file(model_file)
       )
       size = self._model.get_piece_size()
-      pieces = map(self._model.id_to_piece, range(size))
-      self.vocab = collections.OrderedDict(zip(pieces, range(size)))
-      for special in SpecialPieces()[:3]:
-        self.vocab[special]
-    except (RuntimeError, KeyError) as error:
+      self.vocab = collections.OrderedDict(
+        (self._model.id_to_piece(index), index) for index in range(size)
+      )
+      if not self.vocab.keys() >= {"[CLS]", "[SEP]", "[MASK]"}:
+        raise RuntimeError("special pieces are missing")
+    except RuntimeError as error:
       raise UserError(
         f"{model_file} is not a SentencePiece model with the pieces [CLS], "
         f"[SEP] and [MASK]; create one with build_vocab.py, or with "
