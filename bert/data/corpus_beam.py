@@ -54,14 +54,8 @@ def write_records_by_beam(
 ) -> collections.Counter | None:
   """Does the work of `write_records` with Beam; the order of records differs.
 
-  The machines need the modules of this project and access to the files.
-
-  Args:
-    corpus, config, paths, prefix: see `write_records`.
-    pipeline: from `beam_pipeline`.
-
-  Returns:
-    The counts, if the runner supports counters.
+  The machines need the modules of this project and access to the files. Returns
+  the counts if the runner supports counters.
   """
   import apache_beam as beam
 

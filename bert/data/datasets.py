@@ -16,17 +16,11 @@ _SQUAD_URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 
 
 class Dataset(NamedTuple):
-  """A task of GLUE.
+  """A task of GLUE."""
 
-  Attributes:
-    terms: who owns it, and what its license allows.
-    file: name of its archive or file, below GLUE's address.
-    sha256: the checksum of the file; None if none is published.
-  """
-
-  terms: str
-  file: str = ""
-  sha256: str | None = None
+  terms: str  # Who owns it, and what its license allows.
+  file: str = ""  # Name of its archive or file, below GLUE's address.
+  sha256: str | None = None  # Its checksum; None if none is published.
 
 
 GLUE = {
@@ -115,13 +109,7 @@ def find_glue(name: str) -> str:
 
 
 def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
-  """The folder of a task of GLUE, in a folder of several; downloads it.
-
-  Args:
-    name: its name, a key of GLUE.
-    folder: the folder of several tasks.
-    offline: whether the network is forbidden.
-  """
+  """The folder of a task of GLUE, a key of GLUE, in `folder`; downloads it."""
   target, dataset = os.path.join(folder, name), GLUE[name]
   if name == "MRPC":
     _fetch_mrpc(target, offline)

@@ -17,7 +17,6 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
 
 from bert.errors import UserError, first_line
 from bert.data import files, progress
@@ -35,11 +34,11 @@ def fetch(
 ) -> str:
   """A local file; downloads it, or the rest of it, if needed.
 
-  Checksums that the server sends, as Google's does, are verified.
+  It appears under its name when it is complete. Checksums that the server
+  sends, as Google's does, are verified.
 
   Args:
-    url: its address.
-    path: where to store it; appears when it is complete.
+    url, path: its address, and where to store it.
     offline: whether the network is forbidden.
     sha256: its checksum, in hexadecimal digits, or None. A file that exists
       must have it, too.
@@ -70,14 +69,7 @@ def _has_content(path):
   return bool(files.listdir(path)) if files.isdir(path) else files.exists(path)
 
 
-def _make(
-  url: str,
-  path: str,
-  partial: str,
-  offline: bool,
-  sha256: str | None,
-  finish: Callable[[str, str], None],
-) -> None:
+def _make(url, path, partial, offline, sha256, finish):
   """Downloads a partial file, which `finish` makes a file or folder of."""
   if offline:
     raise UserError(

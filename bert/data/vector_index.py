@@ -44,34 +44,21 @@ Hits = tuple[np.ndarray, np.ndarray]
 
 
 class Row(NamedTuple):
-  """A text of an index.
+  """A text of an index."""
 
-  Attributes:
-    id: its id, unique in the index.
-    text: the text that its vector stands for.
-    fields: more values, of any JSON type.
-  """
-
-  id: str
-  text: str
-  fields: dict
+  id: str  # Unique in the index.
+  text: str  # What its vector stands for.
+  fields: dict  # More values, of any JSON type.
 
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-  """What all vectors of an index have in common.
+  """What all vectors of an index have in common."""
 
-  Attributes:
-    model: the folder or the name of their model.
-    fingerprint: a hash of this model.
-    width: the size of a vector.
-    dtype: one of DTYPES, in which they are stored.
-  """
-
-  model: str
-  fingerprint: str
-  width: int
-  dtype: str = "float16"
+  model: str  # The folder or the name of their model.
+  fingerprint: str  # A hash of this model.
+  width: int  # The size of a vector.
+  dtype: str = "float16"  # One of DTYPES, in which they are stored.
 
 
 class Block:
@@ -80,11 +67,8 @@ class Block:
   Args:
     path: the files without their extensions.
     header: the Header of the index.
-    count: number of rows.
+    count: number of rows, and so of `vectors` [count, width].
     size: bytes of the file of rows.
-
-  Attributes:
-    vectors: [count, width].
   """
 
   def __init__(self, path: str, header: Header, count: int, size: int):
@@ -123,12 +107,7 @@ def _mapped(path, shape, dtype):
 
 
 class VectorIndex:
-  """The index in a folder.
-
-  Attributes:
-    header: its Header.
-    blocks: its Blocks.
-  """
+  """The index in a folder: its `header` and `blocks`."""
 
   def __init__(self, folder: str):
     path = os.path.join(folder, NAME)
@@ -235,11 +214,7 @@ def _as_floats(vectors, bits):
 
 
 class Best:
-  """The rows with the highest scores so far, for each of several queries.
-
-  Args:
-    count: number of queries.
-    k: number of rows for each.
+  """The k rows with the highest scores so far, for each of `count` queries.
 
   Attributes:
     hits: for each query, scores and numbers; see `VectorIndex.top_k`.
@@ -296,8 +271,7 @@ def update(
   Blocks that keep all of their rows stay as they are, but for the last one.
 
   Args:
-    folder: the folder.
-    header: the Header of the vectors.
+    folder, header: where to write, and the Header of the vectors.
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].
