@@ -132,7 +132,7 @@ def _download(url, partial):
       if size > there:
         waits = iter(_WAITS)  # The server may send the file in parts.
       wait = next(waits, None)
-      if wait is None or not _is_temporary(error):
+      if not _is_temporary(error) or wait is None:
         reason = error
         if isinstance(error, ValueError):  # It may show a password.
           reason = "its address, or that of a proxy, is malformed"
@@ -163,7 +163,8 @@ def _continue_download(url, partial):
   if start:
     request.add_header("Range", f"bytes={start}-")
   try:
-    response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    # It reads the variables of proxies each time, unlike urlopen.
+    response = urllib.request.build_opener().open(request, timeout=_TIMEOUT)
   except urllib.error.HTTPError as error:
     if error.code == 416:  # No bytes are left.
       if error.headers["Content-Range"] == f"bytes */{start}":
