@@ -678,7 +678,7 @@ TABLE_ROWS = {
   ),
   "table is empty": (
     {**CUSTOM, "train_file": f"{TABLES}/empty.tsv"},
-    [f"{TABLES}/empty.tsv is empty", "pass a file with rows"],
+    [f"{TABLES}/empty.tsv has no rows", "pass a file with rows"],
   ),
   "table has a header alone": (
     {**CUSTOM, "train_file": f"{TABLES}/header.csv"},
