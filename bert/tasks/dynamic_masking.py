@@ -45,7 +45,7 @@ def dynamic_masking(
       f"needs; pass the vocabulary that the records were made with"
     )
   pieces = list(tokenizer.vocab)
-  words = instances.WholeWords()
+  words = instances.PIECES
   if do_whole_word_mask:
     words = instances.whole_words(tokenizer)
 
@@ -57,10 +57,8 @@ def dynamic_masking(
       max_predictions_per_seq,
       pieces,
       random.Random(f"{seed}/{ordinal}"),
-      words.continuations,
-      [i for i, piece in enumerate(row) if piece not in special[:2]],
-      special.mask,
-      words.lone,
+      special,
+      words,
     )
     labels = ids[positions]
     ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]
