@@ -193,10 +193,7 @@ def records_of_shard(
   rng = random_stream(config.random_seed, shard.index)
   lengths = (config.max_seq_length, config.max_predictions_per_seq)
   of_vocabulary = instances.vocabulary_settings(
-    tokenizer,
-    config.do_whole_word_mask,
-    config.max_predictions_per_seq,
-    ids.get,
+    tokenizer, config.do_whole_word_mask, lengths[1], ids.get
   )
   records, tokens, cut_words = [], 0, 0
   for instance in instances.iterate_instances(
@@ -217,18 +214,18 @@ def records_of_shard(
     # Records take a tenth of the memory of instances.
     records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
-  unknown = ids[tokenizer.unk_token]
+  pieces = collections.Counter(
+    itertools.chain.from_iterable(document.pieces for document in documents)
+  )
   counts = collections.Counter(
-    pieces=sum(len(pieces) for pieces, _ in documents),
-    unknown=sum(pieces.count(unknown) for pieces, _ in documents),
+    pieces=pieces.total(),
+    unknown=pieces[ids[tokenizer.unk_token]],
     instances=len(records),
     tokens=tokens,
     cut_words=cut_words,
   )
   if continuations := of_vocabulary["words"].continuations:
-    counts["continuations"] = sum(
-      sum(map(continuations.__contains__, pieces)) for pieces, _ in documents
-    )
+    counts["continuations"] = sum(pieces[piece] for piece in continuations)
   return records, counts
 
 
