@@ -390,7 +390,7 @@ def create_masked_lm_predictions(
   rng: random.Random,
   special: tokenization.SpecialPieces = SPECIAL,
   words: WholeWords = PIECES,
-  candidates: Sequence[int] | None = None,
+  candidates: list[int] | None = None,
 ) -> tuple[list, list[int], list]:
   """Chooses and masks the pieces to predict (paper, section 3.1).
 
@@ -401,8 +401,8 @@ def create_masked_lm_predictions(
 
   Args:
     tokens: the pieces of an instance.
-    candidates: positions that may be chosen; by default, all but those of
-      [CLS] and [SEP].
+    candidates: positions that may be chosen, which are shuffled; by default,
+      all but those of [CLS] and [SEP].
     others: see `create_instances_from_document`.
 
   Returns:
@@ -421,7 +421,6 @@ def create_masked_lm_predictions(
   if words.continuations:
     candidates = _choose_words(_words(tokens, candidates, words), wanted, rng)
   else:
-    candidates = list(candidates)
     shuffle(candidates, rng)
   positions = candidates[:wanted]
   draw = rng.random
