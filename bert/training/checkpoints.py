@@ -76,7 +76,10 @@ def find_checkpoint(path: str) -> str:
     if found:
       return found
     if files.exists(os.path.join(path, "config.json")):
-      huggingface_weights.check_has_weights(path)
+      raise UserError(
+        f"{path} has a config.json but no {huggingface_weights.WEIGHTS_NAME}; "
+        f"copy it there, too"
+      )
     path = release
   if not exists(path):
     huggingface_weights.check_is_no_pickle(path)
