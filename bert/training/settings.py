@@ -21,7 +21,7 @@ from bert.training import (
   runtimes,
   start_checks,
 )
-from bert.training.flags import Flags, check_standard_output, table
+from bert.training.flags import Flags, table
 
 # Values of --use_xla as `RunConfig` takes them.
 _USE_XLA = {"auto": None, "true": True, "false": False}
@@ -262,7 +262,6 @@ def check_questions(flags: Flags, *names: str) -> None:
   """
   flags.require("output_dir")
   flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
-  check_standard_output()
   path = flags.get("predict_file")
   if path and path != text_files.STREAM:
     flags.require_file("predict_file")
