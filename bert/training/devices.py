@@ -56,27 +56,19 @@ def read_cluster(text: str | None) -> Cluster | None:
     return None
   try:
     config = strict_json.loads(text)
-    jobs = config["cluster"]
-    if not all(isinstance(hosts, list) for hosts in jobs.values()):
-      raise TypeError("the hosts of a job are not a list")
-    kind, index = config["task"]["type"], int(config["task"]["index"])
+    tasks = tuple(
+      (f"{job} {number}", str(address))
+      for job in ("chief", "worker")
+      for number, address in enumerate(config["cluster"].get(job, ()))
+    )
+    this = f"{config['task']['type']} {config['task']['index']}"
+    return Cluster(tasks, [name for name, _ in tasks].index(this))
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise UserError(
       f"TF_CONFIG={text!r}: expected JSON with lists of addresses in a "
-      f"`cluster`, and the `type` and `index` of a `task`; correct or unset it"
+      f"`cluster`, and with one of them as `type` and `index` in `task`; "
+      f"correct or unset it"
     ) from error
-  tasks = tuple(
-    (f"{job} {number}", str(address))
-    for job in ("chief", "worker")
-    for number, address in enumerate(jobs.get(job, ()))
-  )
-  names = [name for name, _ in tasks]
-  if len(jobs.get("chief", ())) > 1 or f"{kind} {index}" not in names:
-    raise UserError(
-      f"TF_CONFIG: {kind} {index} is not one of {', '.join(names)}, or there "
-      f"are two chiefs; correct or unset it"
-    )
-  return Cluster(tasks, names.index(f"{kind} {index}"))
 
 
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
@@ -89,11 +81,8 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
     use_tpu: value of --use_tpu.
     cluster: the Cluster of TF_CONFIG, or None.
   """
-  if use_tpu and kind not in ("auto", "tpu"):
-    raise UserError(
-      f"--use_tpu and --distribution_strategy={kind} cannot both be given; "
-      f"omit one"
-    )
+  if use_tpu:
+    return "tpu"
   if kind == "multi_worker" and cluster is None:
     raise UserError(
       "--distribution_strategy=multi_worker needs the environment variable "
@@ -106,13 +95,7 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
       f"--distribution_strategy={kind} uses one host, but TF_CONFIG names "
       f"{hosts}; pass multi_worker, or unset TF_CONFIG"
     )
-  if kind != "auto":
-    return kind
-  if use_tpu:
-    return "tpu"
-  if hosts > 1:
-    return "multi_worker"
-  return "auto"
+  return "multi_worker" if kind == "auto" and hosts > 1 else kind
 
 
 @functools.cache
