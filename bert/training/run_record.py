@@ -29,9 +29,6 @@ _VOCABULARIES = ("vocab_file", "spm_model_file")
 # The largest float32.
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Flags that select rows of --train_file for training, without --dev_file.
-_SAMPLE_FLAGS = ("seed", "dev_fraction")
-
 
 class RunRecord:
   """The record of a run, to compare with that of an earlier run in its folder.
@@ -133,12 +130,10 @@ class RunRecord:
     same_task = len(set(tasks)) == 1
     train = [r["data"].get("train") for r in (earlier, self.content)]
     if not same_task or (None not in train and train[0] != train[1]):
-      if same_task:
-        _check_sample(output_dir, before, now)
       what = "other examples" if same_task else before.get("task_name")
       raise UserError(
         f"--output_dir={output_dir} holds a training on {what}; pass another "
-        f"folder, or the task and data that it began with"
+        f"folder, or the task, the data and the --seed that it began with"
       )
     self.check_vocabulary(output_dir)
     for row in self._rows.values():
@@ -253,18 +248,3 @@ def _check_same(name, output_dir, before, now):
       f"--{name}={now.get(name)}: the training in {output_dir} began with "
       f"{before[name]}; pass that, or another --output_dir"
     )
-
-
-def _check_sample(output_dir, before, now):
-  """Raises UserError if flags select other rows of --train_file than before."""
-  for flags in (before, now):
-    is_table = "dev_fraction" in flags and flags.get("train_file")
-    if not is_table or flags.get("dev_file"):
-      return
-  for name in _SAMPLE_FLAGS:
-    if name in before and before[name] != now[name]:
-      raise UserError(
-        f"--{name}={now[name]} selects other training examples: the training "
-        f"in {output_dir} began with {before[name]}; pass that, or another "
-        f"--output_dir"
-      )
