@@ -263,15 +263,10 @@ def _check_values(path, first_number, features, limits):
     if not len(wrong):
       continue
     value = values[tuple(wrong[0])]
-    where = f"{path}: record {first_number + wrong[0][0]}: {name} holds"
-    if name.endswith("_ids") and value >= limit:
-      raise UserError(
-        f"{where} id {value}, beyond a vocabulary of {limit} entries; pass the "
-        f"--vocab_file and --bert_config_file that the records were made with"
-      )
     raise UserError(
-      f"{where} {value}, which is not from 0 to {limit - 1}; make or copy the "
-      f"file again"
+      f"{path}: record {first_number + wrong[0][0]}: {name} holds {value}, not "
+      f"from 0 to {limit - 1}; pass the --vocab_file and --bert_config_file "
+      f"that the records were made with"
     )
 
 

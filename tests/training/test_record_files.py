@@ -235,46 +235,13 @@ class TestWrongRecords:
   @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-      (
-        "input_ids",
-        [5, VOCAB_SIZE] + [0] * 10,
-        "input_ids holds id 1000, beyond a vocabulary of 1000 entries; pass "
-        "the --vocab_file and --bert_config_file that the records were made "
-        "with",
-      ),
-      (
-        "masked_lm_ids",
-        [1, VOCAB_SIZE + 7],
-        "masked_lm_ids holds id 1007, beyond a vocabulary of 1000 entries; "
-        "pass the --vocab_file and --bert_config_file that the records were "
-        "made with",
-      ),
+      ("input_ids", [5, VOCAB_SIZE] + [0] * 10, "1000, not from 0 to 999"),
+      ("masked_lm_ids", [1, VOCAB_SIZE + 7], "1007, not from 0 to 999"),
       # In 32 bits this is 1.
-      (
-        "input_ids",
-        [2**32 + 1] + [0] * 11,
-        "input_ids holds id 4294967297, beyond a vocabulary of 1000 entries; "
-        "pass the --vocab_file and --bert_config_file that the records were "
-        "made with",
-      ),
-      (
-        "input_ids",
-        [-1] * 12,
-        "input_ids holds -1, which is not from 0 to 999; make or copy the "
-        "file again",
-      ),
-      (
-        "masked_lm_positions",
-        [3, 12],
-        "masked_lm_positions holds 12, which is not from 0 to 11; make or "
-        "copy the file again",
-      ),
-      (
-        "input_mask",
-        [2] + [0] * 11,
-        "input_mask holds 2, which is not from 0 to 1; make or copy the file "
-        "again",
-      ),
+      ("input_ids", [2**32 + 1] + [0] * 11, "4294967297, not from 0 to 999"),
+      ("input_ids", [-1] * 12, "-1, not from 0 to 999"),
+      ("masked_lm_positions", [3, 12], "12, not from 0 to 11"),
+      ("input_mask", [2] + [0] * 11, "2, not from 0 to 1"),
     ],
   )
   def test_values(self, tmp_path, wrong_row, name, values, message):
@@ -285,7 +252,8 @@ class TestWrongRecords:
     records.write_records(path, rows, SPEC)
     with constants(4, 8):
       refused = refusal(RecordFiles, [first, path], SPEC, VOCAB_SIZE)
-    assert refused == f"{path}: record {wrong_row}: {message}"
+    where = f"{path}: record {wrong_row}: {name} holds {message}; pass the"
+    assert refused.startswith(where)
 
   def test_the_highest_values_that_are_right(self, tmp_path):
     path = str(tmp_path / "x")
