@@ -296,8 +296,6 @@ class Estimator:
     program = self._programs.get(ModeKeys.TRAIN, dataset.element_spec)
     batches = iter(dataset)
     batch = next(batches, None)
-    if batch is None and not step:
-      raise UserError("there is no row to train on")
     while batch is not None:
       scalars = {n: x[tf.newaxis] for n, x in program(batch).items()}
       step += 1
@@ -385,15 +383,13 @@ class Estimator:
       from batch to batch are padded with zeros to the largest.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
-    if not rows:
-      raise UserError("there is no row to evaluate on")
     results = {}
-    if self._programs.metric_fn:
+    if rows and self._programs.metric_fn:
       arrays = {
         n: _stack([r[n] for r in rows]) for n in self._programs.metric_names
       }
       results |= self._programs.metric_fn(**arrays)
-    if "batch_loss" in rows[0]:
+    if rows and "batch_loss" in rows[0]:
       losses = [row["batch_loss"] for row in rows]
       results["loss"] = float(np.mean(losses, dtype=np.float64))
     return {**results, "global_step": self.global_step}

@@ -86,8 +86,8 @@ class Experiment:
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
-    start_checks.check_init_path(settings.init_checkpoint)
-    settings.layer_rates(model.config.num_blocks)
+    if settings.init_checkpoint is not None:
+      checkpoints.find_checkpoint(settings.init_checkpoint)
     if files.isdir(settings.output_dir):
       with folder_lock.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
@@ -308,8 +308,6 @@ class Experiment:
 
   def _check_training_set(self, examples):
     """Raises UserError if the training set is too small for one step."""
-    if not examples:
-      raise UserError(f"{self._task.name} has no example to train on")
     count = self._num_examples(examples)
     if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.

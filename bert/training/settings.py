@@ -13,13 +13,13 @@ import optimization
 from bert.errors import UserError, plural
 from bert.data import text_files
 from bert.training import (
+  checkpoints,
   devices,
   estimator,
   flag_table,
   model_flags,
   model_folder,
   runtimes,
-  start_checks,
 )
 from bert.training.flags import Flags, table
 
@@ -129,13 +129,9 @@ class Settings:
 
   def layer_rates(self, num_layers: int) -> optimization.LayerRates:
     """The learning rates of the layers of a model."""
-    frozen, decay = self.freeze_layers, self.layerwise_lr_decay
-    if frozen is not None and frozen > num_layers:
-      raise UserError(
-        f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
-        f"model; lower it"
-      )
-    return optimization.LayerRates(num_layers, decay, frozen)
+    return optimization.LayerRates(
+      num_layers, self.layerwise_lr_decay, self.freeze_layers
+    )
 
   def make_optimization(
     self, num_steps: int, num_layers: int
@@ -191,14 +187,6 @@ def check_devices(flags: Flags) -> bool:
     raise UserError(
       f"--tpu_name={name}: run this command on the virtual machine of the TPU "
       f"with --tpu_name=local"
-    )
-  if flags.precision == "float16":
-    raise UserError(
-      "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
-    )
-  if flags.get("pad_to_max_length") is False:
-    raise UserError(
-      "--pad_to_max_length=False: a TPU needs batches of one shape; omit it"
     )
   return True
 
@@ -290,7 +278,8 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
   if not flags.do_train:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
-  start_checks.check_init_path(init_checkpoint)
+  if init_checkpoint is not None:
+    checkpoints.find_checkpoint(init_checkpoint)
   folder = model_folder.weights_folder(output_dir, init_checkpoint)
   if not (flags.do_train or folder):
     raise UserError(

@@ -20,15 +20,6 @@ from bert.training.flags import check_output_folder
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
-def check_init_path(init_checkpoint: str | None) -> None:
-  """Raises UserError unless a checkpoint, if one is wanted, exists."""
-  if init_checkpoint is None:
-    return
-  if not init_checkpoint:
-    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
-  checkpoints.find_checkpoint(init_checkpoint)
-
-
 def check_init_checkpoint(
   config: modeling.BertConfig,
   head_shapes: Mapping[str, list[int]],
@@ -92,11 +83,9 @@ def check_reads_as_trained(
     has_whole = False
   if not has_casing and not (trained and has_whole):
     return
-  if has_casing and trained["do_lower_case"] != given["do_lower_case"]:
-    raise UserError(
-      f"--do_lower_case={given['do_lower_case']} contradicts {path}: the model "
-      f"was trained with --do_lower_case={trained['do_lower_case']}; pass that"
-    )
+  if has_casing:
+    config = modeling.BertConfig.from_dict(trained)
+    model_folder.check_casing(given["do_lower_case"], config, path)
   path = vocabulary
   given = [v for name, v in contents.items() if name != "bert_config.json"]
   if given and path and _pieces(given[0]) != _pieces(files.read_bytes(path)):
