@@ -112,7 +112,8 @@ class BestCheckpoint:
     Returns:
       `stop_reason`.
     """
-    self._metric = self._name_among(results)
+    if self._metric not in results:
+      self._metric = f"eval_{self._metric}"
     value = float(results[self._metric])
     value = value if math.isfinite(value) else None
     self.evaluations = [e for e in self.evaluations if e[0] < step]
@@ -135,16 +136,6 @@ class BestCheckpoint:
       self.best_step,
     )
     return self.stop_reason
-
-  def _name_among(self, results):
-    for name in (self._metric, f"eval_{self._metric}"):
-      if name in results:
-        return name
-    names = ", ".join(sorted(results.keys() - {"global_step"}))
-    raise UserError(
-      f"there is no metric {self._metric} to choose the best checkpoint by; "
-      f"pass one of {names}"
-    )
 
   def _is_better(self, value):
     if value is None or self.best_value is None:

@@ -133,11 +133,9 @@ def _recorded_checkpoint(folder):
 
   Unlike `tf.train.latest_checkpoint`, it takes no path for a pattern.
   """
-  try:
+  state = None
+  with contextlib.suppress(UnicodeDecodeError):
     state = tf.train.get_checkpoint_state(folder)
-  except UnicodeDecodeError as error:
-    path = os.path.join(folder, "checkpoint")
-    raise UserError(files.damaged(path, "it is not UTF-8")) from error
   prefix = state.model_checkpoint_path if state else None
   return prefix if prefix and exists(prefix) else None
 
@@ -507,12 +505,7 @@ def save_training_checkpoint(
   would have continued from it.
   """
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
-  earlier = _checkpoints_until(step, model_dir)[-1:]
-  try:
-    write_checkpoint(prefix, tensors)
-  except UserError as error:
-    kept = f"{error}; it will continue from {earlier[0]}" if earlier else error
-    raise UserError(kept) from error
+  write_checkpoint(prefix, tensors)
   record_checkpoints(model_dir, keep_max, step)
   return prefix
 

@@ -403,7 +403,7 @@ class TestUnwritable:
     assert line.startswith(f"{tmp_path}/model.ckpt-4 cannot be written: ")
     assert line.endswith(
       "; free some space, or pass another folder, and run the same command "
-      f"again; it will continue from {tmp_path}/model.ckpt-3"
+      "again"
     )
     # What is there is whole, and nothing else is left.
     assert checkpoints.latest_valid(str(tmp_path)).prefix.endswith("-3")
