@@ -19,7 +19,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.errors import UserError
-from bert.data import downloads, files, text_files
+from bert.data import downloads, files, text_files, vocabulary
 from bert.training import checkpoints, huggingface_config, huggingface_weights
 
 # Files of the configuration, and of the vocabulary; the first is used, see
@@ -218,28 +218,24 @@ def find_vocabulary(model_dir: str) -> str | None:
 
 def check_vocabulary(model: Model) -> None:
   """Raises UserError unless a tokenizer's ids are those of the model."""
-  vocab = model.tokenizer.vocab
-  check_special_pieces(model.tokenizer)
-  size = max(vocab.values()) + 1
-  if size > model.config.vocab_size:
-    raise UserError(
-      f"the vocabulary has {size} entries, more than vocab_size="
-      f"{model.config.vocab_size} of bert_config.json; use the files of one "
-      f"release"
-    )
-  warn_of_few_entries(size, model.config, "bert_config.json")
+  vocabulary.check_special_pieces(model.tokenizer)
+  paths = "the vocabulary", "bert_config.json"
+  check_size(model.tokenizer, model.config, *paths)
 
 
-def warn_of_few_entries(
-  size: int, config: modeling.BertConfig, path: str
+def check_size(
+  tokenizer: tokenization.FullTokenizer,
+  config: modeling.BertConfig,
+  vocab_file: str,
+  config_file: str,
 ) -> None:
-  """Warns if a vocabulary is too small to belong to a model.
-
-  Args:
-    size: number of its entries.
-    config: the model's configuration.
-    path: the file of the configuration.
-  """
+  """Raises UserError, or warns, if a vocabulary is that of another model."""
+  size = max(tokenizer.vocab.values(), default=-1) + 1
+  if size > config.vocab_size:
+    raise UserError(
+      f"{vocab_file} has {size} entries, more than vocab_size="
+      f"{config.vocab_size} of {config_file}; pass two files of the same model"
+    )
   if size + _MOST_PADDING < config.vocab_size:
     logging.log_first_n(
       logging.WARNING,
@@ -248,17 +244,8 @@ def warn_of_few_entries(
       1,
       size,
       config.vocab_size,
-      path,
+      config_file,
     )
-
-
-def check_special_pieces(tokenizer: tokenization.FullTokenizer) -> None:
-  """Raises UserError unless a vocabulary has the pieces of every row."""
-  for special in (*tokenizer.special[:2], tokenizer.unk_token):
-    if special not in tokenizer.vocab:
-      raise UserError(
-        f"the vocabulary has no {special}; use the one that came with the model"
-      )
 
 
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
