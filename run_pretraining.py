@@ -113,11 +113,7 @@ def record_flags(flags: Flags) -> dict[str, str]:
 def check_layout(
   flags: Flags, files: Mapping[str, Sequence[str]]
 ) -> record_files.Layout:
-  """The layout of all files, which the other flags must match.
-
-  Args:
-    files: dict from flag to paths.
-  """
+  """The layout of all files, which the other flags must match."""
   layouts = {
     path: record_files.describe(path)
     for paths in files.values()

@@ -104,8 +104,10 @@ class BestCheckpoint:
   ) -> str | None:
     """Adds an evaluation, and writes the weights if it is the best so far.
 
+    Evaluations of later steps are dropped.
+
     Args:
-      step: number of updates made; later evaluations are dropped.
+      step: number of updates made.
       results: as `Estimator.evaluate` returns them.
       weights: dict from name to variable.
 

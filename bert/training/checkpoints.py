@@ -178,14 +178,11 @@ class Checkpoint:
 
   Args:
     prefix: as `find_checkpoint` returns it.
-    weights_only: leave out the step and Adam's moments, which only training
-      needs.
+    weights_only: leave out the step and Adam's moments.
 
   Attributes:
-    prefix: the prefix.
     shapes: dict from the name of each variable to its shape.
-    step: number of updates behind the weights; 0 if the checkpoint does not
-      hold it.
+    step: number of updates behind the weights; 0 if it is not recorded.
     skipped: names that lookups treat as missing.
     kept_rows: see `load_weights`.
   """
@@ -324,9 +321,8 @@ def compare(
       as the output layer of a new task. They start from their initializers.
 
   Returns:
-    (loaded, initialized, unused): sorted names of the variables that start
-    from the checkpoint, of those that do not, and of those that the model
-    does not have.
+    Sorted names: of the variables that start from the checkpoint, of those that
+    do not, and of those that the model does not have.
   """
   shapes = checkpoint.shapes
   loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
@@ -373,7 +369,6 @@ def load_weights(
   Optional variables that it lacks, or holds in another shape, are `skipped`.
 
   Args:
-    path, wanted, optional: see there.
     kept_rows: for some variables, the row of the checkpoint that each row
       starts from; None for a row that starts from its initializer.
   """
@@ -392,16 +387,10 @@ def initialize_from(
 ) -> None:
   """Makes the active store's variables start from a checkpoint's weights.
 
-  Does nothing if the store already has values to start or resume from.
-
-  Args:
-    init_checkpoint: prefix, folder, or None for random weights.
-    wanted, optional: see `compare`. Optional variables that the checkpoint
-      lacks in this shape start from their initializers.
-    kept_rows: see `load_weights`.
+  Does nothing if the store already has values to start or resume from. The
+  arguments are those of `load_weights`.
 
   Raises:
-    UserError: there is no such checkpoint, or it does not fit the model.
     ValueError: the store already has variables, or a v1 graph is being built.
   """
   store = variables.current_store()
@@ -448,12 +437,7 @@ def log_initialization(store: variables.VariableStore) -> None:
 def write_checkpoint(
   prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable]
 ) -> None:
-  """Writes tensors under their names; the checkpoint appears whole or not.
-
-  Args:
-    prefix: path of the checkpoint.
-    tensors: dict from name to tensor or variable.
-  """
+  """Writes tensors under their names; the checkpoint appears whole or not."""
   if not files.writes(prefix):
     return
   folder_lock.check_not_moved(os.path.dirname(prefix))
@@ -522,7 +506,6 @@ def record_checkpoints(
   """Lists the training checkpoints in a file, and deletes the oldest.
 
   Args:
-    model_dir: the folder of the training.
     keep_max: number of checkpoints to keep; 0 keeps all.
     last_step: checkpoints of later steps are neither listed nor deleted.
   """

@@ -37,13 +37,7 @@ def collected_warnings() -> Iterator[list[str]]:
 def log_data_checks(
   rows: RowSet, files: Mapping[str, str | bytes], task: Task
 ) -> None:
-  """Warns of rows that are full, unknown pieces, and skewed labels.
-
-  Args:
-    rows: a training set.
-    files: content of the model's files, by name.
-    task: the task; `truncates`, `labels` and `usual_label` are used.
-  """
+  """Warns of rows that are full, unknown pieces, and skewed labels."""
   found = rows.read()
   index = np.arange(min(len(found), _MAX_ROWS))
   features = _read(found, index)

@@ -75,11 +75,6 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
   """The kind of strategy that "auto" stands for, or else `kind`.
 
   It remains "auto" on a single host without a TPU: one device or all GPUs.
-
-  Args:
-    kind: value of --distribution_strategy.
-    use_tpu: value of --use_tpu.
-    cluster: the Cluster of TF_CONFIG, or None.
   """
   if use_tpu:
     return "tpu"
@@ -110,8 +105,7 @@ def make_strategy(
   Args:
     kind: what `choose` returned.
     cluster: the Cluster of TF_CONFIG, for "multi_worker".
-    worker_timeout: seconds to wait for the other hosts. After that, the process
-      ends.
+    worker_timeout: seconds after which the process ends without other hosts.
   """
   if kind == "tpu":
     return _make_tpu_strategy()
@@ -253,11 +247,6 @@ def distribute(
   each core receives its rows. Other replicas receive the whole batch, and take
   their `share`: TensorFlow starts a thread that tunes any input that it divides
   among devices, and waits for it, up to a minute, when the input is deleted.
-
-  Args:
-    strategy: the strategy.
-    dataset: dicts of tensors [B, ...], the same on all hosts. A host with fewer
-      batches would leave the others waiting.
   """
   if not is_tpu(strategy):
     return dataset
@@ -321,12 +310,7 @@ def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def merge(
   strategy: tf.distribute.Strategy, outputs: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-  """The outputs of all replicas: rows are joined, scalars averaged.
-
-  Args:
-    strategy: the strategy.
-    outputs: what `strategy.run` of a step that ends in `gather` returned.
-  """
+  """What `gather` returned on all replicas: rows joined, scalars averaged."""
 
   def merged(value):
     parts = strategy.experimental_local_results(value)
@@ -367,14 +351,7 @@ def _exchange_program(strategy):
 def check_hosts_agree(
   strategy: tf.distribute.Strategy | None, number: int, what: str, remedy: str
 ) -> None:
-  """Raises UserError unless a number is the same on all hosts.
-
-  Args:
-    strategy: the strategy.
-    number: this host's.
-    what: the beginning of the message, which tells what differs.
-    remedy: its end.
-  """
+  """Raises UserError unless a number is the same on all hosts."""
   found = exchange(strategy, number)
   if len(set(found)) > 1:
     raise UserError(f"{what} on different hosts: {found}; {remedy}")

@@ -86,11 +86,7 @@ class Estimator:
   Args:
     model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
       among the features, and the argument is None.
-    config: a RunConfig.
     params: dict passed to `model_fn`, and, with more entries, to `input_fn`.
-
-  Attributes:
-    summaries: the Summaries, which write to TensorBoard.
   """
 
   def __init__(
@@ -157,9 +153,6 @@ class Estimator:
 
     Moments that the checkpoint lacks stay as they are, so training can only
     continue from a training checkpoint.
-
-    Args:
-      checkpoint: its prefix, such as `.../best_model.ckpt`.
     """
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
@@ -373,9 +366,6 @@ class Estimator:
     For users of a `model_fn_builder`, or of a `model_fn` of their own. An
     Experiment computes the metrics from `predict` instead, because here they
     need all predictions at once.
-
-    Args:
-      input_fn, batch_size: see `predict`.
 
     Returns:
       Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean

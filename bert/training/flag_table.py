@@ -85,9 +85,7 @@ MODEL = (
 def model_dir(training: str = "a training", more: str = "") -> tuple[Flag, ...]:
   """The flags of the folder of a model, and of its download.
 
-  Args:
-    training: what writes such an --output_dir, for the help.
-    more: what else is accepted, for the help.
+  `training` is what writes such an --output_dir, and `more` is accepted, too.
   """
   text = (
     f"Folder of a model: an unzipped release, the --output_dir of {training}, "
@@ -126,11 +124,7 @@ TASK_MODULE = Flag("task_module", None,
 
 
 def masking(condition: str = "") -> tuple[Flag, ...]:
-  """The flags of how words are masked.
-
-  Args:
-    condition: when the choice of the words has an effect, for the help.
-  """
+  """The flags of how words are masked; the help begins with `condition`."""
   words = f"{FRACTION.words}; pass 0.15, as in the paper"
   if not condition:
     words += ", or --no_masking"
@@ -294,9 +288,8 @@ UNLABELED_FILE = Flag("unlabeled_file", None,
 def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
   """The flags of a script that fine-tunes a pre-trained model.
 
-  Args:
-    scores: examples of metrics for --keep_best, for the help.
-    default_score: the metric if only patience is given, for the help.
+  `scores` are examples of metrics for --keep_best, and `default_score` is its
+  default if only patience is given.
   """
   return (
     *MODEL,

@@ -209,10 +209,7 @@ class Flags:
   ) -> None:
     """Raises UserError unless files can be written.
 
-    Args:
-      name: the flag that names them.
-      paths: the files.
-      read: paths that the run reads and must not overwrite; None is skipped.
+    `read` are paths that must not be overwritten; None is skipped.
     """
     inputs = {os.path.realpath(path) for path in read if path}
     for path in paths:
@@ -227,9 +224,8 @@ class Flags:
   def warn_of_unused(self, *runs: str) -> None:
     """Warns of flags that were given but have no effect.
 
-    Args:
-      runs: what the run does, as in `Flag.used`. Without any, it only asks a
-        trained model.
+    `runs` is what the run does, as in `Flag.used`. Without any, it only asks a
+    trained model.
     """
     found = collections.defaultdict(list)
     for row in self.rows.values():

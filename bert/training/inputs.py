@@ -56,12 +56,7 @@ Transform = Callable[
 
 
 class Rows:
-  """Rows in memory, with the attributes and `read` of RecordFiles.
-
-  Args:
-    features: dicts of feature values.
-    spec: their spec, with a feature `input_mask`.
-  """
+  """Rows in memory, with the attributes and `read` of RecordFiles."""
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):
     variables.check_eager()
@@ -149,8 +144,6 @@ def training_batches(
   Args:
     lengths: int [rows].
     block_sizes: int64 [blocks], number of consecutive rows in each.
-    batch_size: B.
-    seed: int.
 
   Yields:
     For each window, the rows left over from the last one and its own, and the
@@ -197,14 +190,10 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
   """Yields batches of row indices, each row once.
 
   Rows are sorted by length among every SORTED_ROWS; those that fill no batch
-  come first in the next.
+  come first in the next. The very last batch may be smaller.
 
   Args:
     lengths: int [rows].
-    batch_size: B.
-
-  Yields:
-    Rows and batches; the very last batch may be smaller.
   """
   left_over = np.zeros(0, np.int64)
   for start in range(0, len(lengths), SORTED_ROWS):

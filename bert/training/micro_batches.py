@@ -36,8 +36,7 @@ _local = _Local()
 def mean_total(total: tf.Tensor) -> tf.Tensor:
   """The mean of a total of weights over the parts of a batch.
 
-  Args:
-    total: scalar, the total of this part, which depends on features only.
+  `total` is a scalar, that of this part, and depends on features only.
   """
   if _local.known is not None:
     return next(_local.known)

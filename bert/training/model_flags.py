@@ -178,9 +178,7 @@ def load_config(
 ) -> modeling.BertConfig:
   """The BertConfig that the flags name, checked against tokenizer and length.
 
-  Args:
-    tokenizer: the tokenizer; None if the flags name none.
-    max_seq_length: the sequence length S; None for `sequence_length`.
+  `tokenizer` is None if the flags name none.
   """
   from bert.training import huggingface_config, model_folder
 

@@ -99,14 +99,7 @@ def encode(
   precision: str = "float32",
   gradient_checkpointing: bool = False,
 ) -> modeling.BertModel:
-  """The BertModel of a batch.
-
-  Args:
-    config: a BertConfig.
-    features: its three sequences are [B, ..., S]; each [S] is a row of BERT.
-    is_training: whether to apply dropout.
-    use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-  """
+  """The BertModel of a batch, whose three sequences are [B, ..., S]."""
 
   def rows(ids):
     if ids.shape.rank == 2:
@@ -160,11 +153,7 @@ def _score(task, **predictions):
 def model_fn_builder_of(
   make_task: Callable[[modeling.BertConfig], Task],
 ) -> Callable[..., estimator.ModelFn]:
-  """The original's `model_fn_builder` for a task.
-
-  Args:
-    make_task: creates the task for a BertConfig.
-  """
+  """The original's `model_fn_builder` for the task of a BertConfig."""
 
   def model_fn_builder(
     bert_config,

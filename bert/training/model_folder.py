@@ -84,11 +84,8 @@ def check_casing(
 ) -> None:
   """Raises UserError if --do_lower_case contradicts a model.
 
-  Args:
-    do_lower_case: the value of the flag.
-    config: the model's configuration. Models that this project has trained, and
-      those in Hugging Face's format, record their casing.
-    path: where it is from.
+  Models that this project has trained, and those in Hugging Face's format,
+  record their casing.
   """
   recorded = getattr(config, "do_lower_case", do_lower_case)
   if recorded != do_lower_case:
@@ -111,9 +108,7 @@ def is_finished(model_dir: str) -> bool:
 def lower_cases(config: modeling.BertConfig, path: str) -> bool:
   """Whether a model reads lower-cased text; see `find_model`.
 
-  Args:
-    config: its configuration.
-    path: a file in its folder.
+  `path` is a file in its folder.
   """
   if hasattr(config, "do_lower_case"):
     return config.do_lower_case
@@ -136,11 +131,7 @@ def lower_cases(config: modeling.BertConfig, path: str) -> bool:
 
 
 def named_casing(path: str) -> bool | None:
-  """Whether a release lower-cases text, by its folder's name; None if unknown.
-
-  Args:
-    path: the folder, or a file in it.
-  """
+  """Whether a release lower-cases text, by its name; None if unknown."""
   release = tokenization.find_release(_full_path(path))
   return release and release.lower_cases
 

@@ -157,11 +157,7 @@ class OnnxGraph:
 class OnnxOps:
   """The operations of `ops.TensorOps` on the tensors of a graph.
 
-  Args:
-    graph: the OnnxGraph.
-
-  Attributes:
-    integers: the tensors that are not floats.
+  `integers` are the tensors that are not floats.
   """
 
   def __init__(self, graph: OnnxGraph):
@@ -233,12 +229,7 @@ class OnnxOps:
 
 
 class Layers:
-  """The layers of an encoder by index; only what is used is read.
-
-  Args:
-    get: from the name of an output to the output.
-    count: number of layers.
-  """
+  """The layers of an encoder by index; only what is used is read."""
 
   def __init__(self, get: Callable[[str], object], count: int):
     self._get = get

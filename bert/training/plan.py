@@ -21,12 +21,9 @@ class Plan:
   """What a training would take.
 
   Attributes:
-    num_steps: number of steps of the training.
     batch_size: rows of a step, on all devices.
-    num_devices: devices that share a batch.
     micro_batches: parts that each device divides its rows into.
     length: S, positions of a row.
-    num_parameters: of the model.
     peaks: bytes at the peak by rows on a device, for two numbers of rows; empty
       if even the smaller ones do not fit.
     limit: bytes that the process may have; None if unknown.

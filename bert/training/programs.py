@@ -60,14 +60,7 @@ ModelFn = Callable[..., EstimatorSpec]
 
 
 class Programs:
-  """Compiles a `model_fn`.
-
-  Args:
-    model_fn: (features, labels, mode, params) -> EstimatorSpec.
-    params: its params.
-    store: the VariableStore of its weights.
-    strategy: a `tf.distribute.Strategy`.
-    use_xla: see `RunConfig`.
+  """Compiles a `model_fn`, and keeps the programs.
 
   Attributes:
     metric_fn, metric_names: of the `eval_metrics` of the last EVAL program.

@@ -67,7 +67,6 @@ class RunRecord:
     Flags that differ from those of a training that continues are logged.
 
     Args:
-      output_dir: an existing folder.
       is_training: whether this run trains.
       continues: whether the folder holds a checkpoint to continue from.
 
@@ -89,12 +88,7 @@ class RunRecord:
     """Adds the flags that differ after a step to the record of a training.
 
     Changes at this step or later are of updates that were lost, and are
-    removed.
-
-    Args:
-      output_dir: its folder.
-      kept: its record, from `keep`, which is changed.
-      step: updates until now.
+    removed. `kept`, from `keep`, is changed.
     """
     changes = {k: v for k, v in kept["changes"].items() if int(k) < step}
     known = dict(kept["flags"])
@@ -172,11 +166,7 @@ class RunRecord:
 
 
 def hash_of_weights(checkpoint: str) -> str:
-  """SHA-256 that tells the weights of a checkpoint from others.
-
-  Args:
-    checkpoint: prefix or folder.
-  """
+  """SHA-256 that tells the weights of a checkpoint from others."""
   # The first file is the index, which holds a checksum of every variable.
   return _hash(checkpoints.checkpoint_files(checkpoint)[0])
 
@@ -188,13 +178,7 @@ def _hash(path):
 def write_results(
   stem: str, results: Mapping[str, float], details: Mapping | None = None
 ) -> None:
-  """Writes STEM.txt, in the original's format, and STEM.json, with details.
-
-  Args:
-    stem: path of both files, without extension.
-    results: dict of numbers.
-    details: further entries of STEM.json.
-  """
+  """Writes STEM.txt, in the original's format, and STEM.json, with details."""
   lines = [f"{key} = {_shortest(results[key])}" for key in sorted(results)]
   # First, because it says which predictions the results are of.
   content = _finite({"results": dict(results), **(details or {})})

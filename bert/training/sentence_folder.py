@@ -41,9 +41,6 @@ def read(folder: str) -> dict | None:
 
   They are `pooling`, `normalize`, `max_seq_length`, `prompts` and `prompt` of
   `features.VectorSettings`.
-
-  Raises:
-    UserError: a file is damaged, or the model has parts that are unknown here.
   """
   path = os.path.join(folder, MODULES)
   modules = files.read_json(path, list)
@@ -127,12 +124,7 @@ def _read_prompts(path):
 def contents(settings: Mapping, config: modeling.BertConfig) -> dict[str, str]:
   """The files that make a folder one of sentence-transformers, by their paths.
 
-  Args:
-    settings: those of `features.VectorSettings`.
-    config: sizes of the model.
-
-  Raises:
-    UserError: sentence-transformers has no such vectors.
+  `settings` are those of `features.VectorSettings`.
   """
   for name, known in {**_FIXED, "pooling": _POOLINGS}.items():
     if settings[name] not in known:

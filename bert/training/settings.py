@@ -192,12 +192,7 @@ def check_devices(flags: Flags) -> bool:
 
 
 def check_training(flags: Flags, *runs: str) -> None:
-  """Checks the flags of a training, and warns of those without effect.
-
-  Args:
-    flags: the Flags.
-    runs: what is done, see `Flags.warn_of_unused`.
-  """
+  """Checks the flags of a training, and warns of those without effect."""
   flags.require("output_dir")
   if flags.do_train:  # The number of devices is not known yet.
     devices.check_batch_size(
@@ -214,10 +209,8 @@ def check_fine_tuning(
 ) -> None:
   """Checks the flags of a fine-tuning run, and warns of those it ignores.
 
-  Args:
-    flags: the Flags.
-    questions: the flags that ask a trained model instead.
-    runs: what is done, beside the splits that are read.
+  `questions` are the flags that ask a trained model instead, and `runs` is what
+  is done beside the splits that are read.
   """
   splits = wanted_splits(flags)
   for name, value in (
@@ -243,10 +236,8 @@ def check_fine_tuning(
 def check_questions(flags: Flags, *names: str) -> None:
   """Checks the flags of a command that asks the model in --output_dir.
 
-  Args:
-    flags: the Flags.
-    names: the flags that ask, of which one is given. No flag may ask for a
-      training, an evaluation or a prediction as well; those of data are unused.
+  One of `names` is given. No flag may ask for a training, an evaluation or a
+  prediction as well; those of data are unused.
   """
   flags.require("output_dir")
   flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
@@ -257,11 +248,7 @@ def check_questions(flags: Flags, *names: str) -> None:
 
 
 def engine_options(flags: Flags) -> dict[str, object]:
-  """The options of `bert.load` for a command that asks a trained model.
-
-  Raises:
-    UserError: the runtime lacks the precision, or its package is missing.
-  """
+  """The options of `bert.load` for a command that asks a trained model."""
   runtimes.check_runtime(flags.runtime, flags.precision)
   return {
     "batch_size": flags.predict_batch_size,

@@ -67,11 +67,8 @@ def check_reads_as_trained(
 ) -> None:
   """Raises UserError if flags contradict the files of a trained model.
 
-  Args:
-    contents: the files of the model that the flags name, see `ModelFiles`.
-    folder: folder of the trained weights. Models that this project trains
-      record their casing, or have a tokenizer.json; all others are not
-      checked.
+  Models that this project trains record their casing, or have a
+  tokenizer.json; all others are not checked.
   """
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}

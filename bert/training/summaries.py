@@ -34,11 +34,7 @@ _WAIT_SECONDS = 120.0
 
 
 class Summaries:
-  """Writes scalars for TensorBoard.
-
-  Args:
-    folder: for the event file, which the first number creates.
-  """
+  """Writes scalars for TensorBoard; the first creates the event file."""
 
   def __init__(self, folder: str):
     self._folder = folder
@@ -143,14 +139,7 @@ def _read_events(path):
 
 
 class Progress:
-  """The bar, log lines and curves of a training run.
-
-  Args:
-    step: number of updates already made.
-    max_steps: total number of updates.
-    batch_size: rows of one update.
-    summaries: receives the numbers of each line.
-  """
+  """The bar, log lines and curves of a training run."""
 
   def __init__(
     self, step: int, max_steps: int, batch_size: int, summaries: Summaries
@@ -277,13 +266,7 @@ def _summarize(name, values):
 def write_failed_batch(
   folder: str, scalars: Mapping[str, float], features: Mapping[str, np.ndarray]
 ) -> str:
-  """Writes _FAILED_BATCH, with one line per row, and returns its path.
-
-  Args:
-    folder: an existing folder.
-    scalars: what is known of the update, such as its step.
-    features: dict of the features [B, ...] of the batch.
-  """
+  """Writes _FAILED_BATCH, with one line per row, and returns its path."""
   known = [f'"{name}": {_to_json(value)}' for name, value in scalars.items()]
   columns = {name: np.asarray(value) for name, value in features.items()}
   rows = [

@@ -89,11 +89,7 @@ def load(
 ) -> Settings:
   """The settings of the trained model in a folder, for a class of tasks.
 
-  Args:
-    task: the class.
-    folder: the folder, or None.
-    is_required: whether the model must have such a task. If not, any other has
-      the default settings.
+  Unless `is_required`, a model of another task has the default settings.
   """
   kind, fields = read(folder) if folder else (None, {})
   if kind != task.kind:
