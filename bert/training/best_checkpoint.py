@@ -153,10 +153,7 @@ class BestCheckpoint:
       return []
     metric = history["metric"]
     if metric not in (self._metric, f"eval_{self._metric}"):
-      raise UserError(
-        f"{self._path} has evaluations by {metric}, not {self._metric}; pass "
-        f"{metric}, or another folder"
-      )
+      return []
     self._metric = metric
     return evaluations
 
