@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 import weakref
 from collections.abc import Container, Iterator, Mapping, Sequence
 
@@ -42,9 +41,6 @@ HISTORY_NAME = "best.json"
 
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-
-# Age from which on a temporary file of a remote folder is nobody's.
-_ABANDONED_SECONDS = 3600
 
 # Prefixes, with their files' sizes and times, that were read in full.
 _verified = set()
@@ -531,31 +527,20 @@ def remove_partial_files(model_dir: str) -> None:
   """Deletes what a killed run left half-written or half-deleted.
 
   Call it under `folder_lock.lock_folder`. A file that another process writes
-  by `files.atomic_write` stays. As remote folders are not locked, files of the
-  last hour stay there.
+  by `files.atomic_write` stays. Remote folders have no lock, so all stay there.
   """
+  if files.is_remote(model_dir):
+    return
   names = tf.io.gfile.listdir(model_dir)
   for name in names:
     path = os.path.join(model_dir, name)
     data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
     is_orphan = data and f"{data[1]}.index" not in names
     partial = re.search(rf"{re.escape(files.PARTIAL)}\.(index|data-)", name)
-    is_leftover = is_orphan or partial or name.endswith(files.PARTIAL)
-    if is_leftover and files.is_remote(path) and _is_recent(path):
-      continue
     if is_orphan or partial:
       tf.io.gfile.remove(path)
     elif name.endswith(files.PARTIAL) and not tf.io.gfile.isdir(path):
       files.remove_abandoned(path)
-
-
-def _is_recent(path):
-  """Whether another process may be writing a file, or has just removed it."""
-  try:
-    age = time.time() - tf.io.gfile.stat(path).mtime_nsec / 1e9
-  except tf.errors.NotFoundError:
-    return True
-  return age < _ABANDONED_SECONDS
 
 
 def write_release(

@@ -6,7 +6,6 @@ import os
 import resource
 import tempfile
 import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -715,20 +714,6 @@ class TestOtherFiles:
       checkpoints.remove_partial_files(str(tmp_path))
       assert os.listdir(tmp_path) == ["train.tf_record.partial"]
     assert (tmp_path / "train.tf_record").read_text() == "half"
-
-  def test_remote_files_go_when_they_are_old(self, monkeypatch):
-    folder = "ram://checkpoints"
-    old = ["eval_results.txt.partial", f"model.ckpt-3.partial{DATA}"]
-    old.append(f"model.ckpt-3{DATA}")
-    for name in [*old, "notes.txt"]:
-      with tf.io.gfile.GFile(f"{folder}/{name}", "w") as writer:
-        writer.write("x")
-    written = tf.io.gfile.stat(f"{folder}/notes.txt").mtime_nsec / 1e9
-    for hours, expected in ((0.9, [*old, "notes.txt"]), (1.1, ["notes.txt"])):
-      now = written + 3600 * hours
-      monkeypatch.setattr(time, "time", lambda now=now: now)
-      checkpoints.remove_partial_files(folder)
-      assert sorted(tf.io.gfile.listdir(folder)) == sorted(expected)
 
   def test_partial_files_go(self, prefix, tmp_path):
     (tmp_path / f"model.ckpt-3.partial{DATA}").write_bytes(b"")
