@@ -51,7 +51,7 @@ def describe(path: str | os.PathLike) -> Layout:
   record = next(records.read_records(path), None)
   if record is None:
     raise UserError(f"{path} is empty; make or copy the file again")
-  features = _decode_example(f"{path}: record 0", record)
+  features = _decode_example(record)
 
   def size(name):
     return len(features[name].int64_list.value) if name in features else 0
@@ -178,7 +178,7 @@ def _read_blocks(path, spec):
 
 def _check_record(where, record, spec):
   """Raises UserError if a record does not fit the spec."""
-  features = _decode_example(where, record)
+  features = _decode_example(record)
   for name, feature in spec.items():
     kind = "int64_list" if feature.dtype == "int64" else "float_list"
     count = 0
@@ -192,14 +192,12 @@ def _check_record(where, record, spec):
       )
 
 
-def _decode_example(where, record):
-  """The features of a serialized `tf.train.Example` by name."""
+def _decode_example(record):
+  """The features of a `tf.train.Example` by name; none of any other record."""
   try:
     return tf.train.Example.FromString(record).features.feature
-  except DecodeError as error:
-    raise UserError(
-      f"{where} is not a tf.train.Example; pass a file of examples"
-    ) from error
+  except DecodeError:
+    return {}
 
 
 def parse_int64(
