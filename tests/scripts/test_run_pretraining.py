@@ -420,14 +420,6 @@ ERRORS = {
     {"num_warmup_steps": 13},
     ["--num_warmup_steps=13", "--num_train_steps=12", "lower"],
   ),
-  "no updates": ({"num_train_steps": 0}, ["--num_train_steps=0"]),
-  "negative warm-up": ({"num_warmup_steps": -1}, ["--num_warmup_steps=-1"]),
-  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0"]),
-  "no evaluation": ({"max_eval_steps": 0}, ["--max_eval_steps=0"]),
-  "no predictions": (
-    {"max_predictions_per_seq": 0},
-    ["--max_predictions_per_seq=0"],
-  ),
   "other length": (
     {"max_seq_length": 128},
     [
