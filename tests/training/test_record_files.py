@@ -432,22 +432,6 @@ class TestShuffledBatches:
     }
     assert orders == set(itertools.permutations(range(3)))
 
-  def test_seeds_and_epochs_differ(self):
-    sizes = np.full(16, 4)
-    with constants(4, 16):
-      one, same, other = (
-        first_batches(32, sizes, 4, seed) for seed in (1, 1, 2)
-      )
-    assert one == same
-    assert one != other
-    assert one[:16] != one[16:]
-
-  def test_rows_of_a_batch_are_of_similar_length(self):
-    batches = first_batches(50, np.full(100, 4), 8)
-    spread = [np.ptp([length_of(n) for n in batch]) for batch in batches]
-    # At random, eight of twelve lengths spread over about nine.
-    assert np.mean(spread) < 2
-
 
 class TestTraining:
   @settings(max_examples=10)
@@ -599,12 +583,6 @@ class TestEvaluation:
       assert real.tolist() == sorted(real, reverse=True)
       assert set(batch["row_index"]) == set(batch["row_index"][real])
     assert seen == list(range(count))
-
-  def test_again(self, files):
-    dataset = inputs.input_fn_from_rows(files, False, max_rows=len(files))(
-      {"batch_size": 4}
-    )
-    assert len(list(dataset)) == len(list(dataset)) == 6
 
   def test_padded(self, files):
     input_fn = inputs.input_fn_from_rows(files, False, max_rows=2)
