@@ -40,35 +40,20 @@ class LayerRates:
 
 @dataclasses.dataclass(frozen=True)
 class Optimization:
-  """How weights are updated. The defaults are those of the original.
+  """How weights are updated. The defaults are those of the original."""
 
-  Attributes:
-    learning_rate: peak learning rate.
-    num_train_steps, num_warmup_steps: see `learning_rate_schedule`.
-    layer_rates: from a variable's name to its multiple of the learning rate; a
-      variable with 0 is not trained.
-    optimizer: "adamw" or "lamb".
-    lr_schedule: see `learning_rate_schedule`.
-    adam_bias_correction: whether to correct the bias of the moments.
-    weight_decay: multiple of each weight added to its direction; LayerNorm and
-      biases are not decayed.
-    max_grad_norm: largest global norm of the gradients; larger ones are scaled
-      to it.
-    gradient_accumulation_steps: number of micro-batches that a batch is divided
-      into; see `bert/training/micro_batches.py`.
-    loss_scaling: whether to scale the loss; for float16.
-    compiles_gradients: whether each replica compiles the gradients with XLA.
-  """
-
-  learning_rate: float
-  num_train_steps: int
+  learning_rate: float  # its peak
+  num_train_steps: int  # see `learning_rate_schedule`
   num_warmup_steps: int | None
+  # From a variable's name to its multiple of the learning rate; a variable with
+  # 0 is not trained.
   layer_rates: Callable[[str], float] = lambda name: 1.0
-  optimizer: str = "adamw"
-  lr_schedule: str = "linear"
-  adam_bias_correction: bool = False
-  weight_decay: float = 0.01
-  max_grad_norm: float = 1.0
+  optimizer: str = "adamw"  # or "lamb"
+  lr_schedule: str = "linear"  # see `learning_rate_schedule`
+  adam_bias_correction: bool = False  # of the moments
+  weight_decay: float = 0.01  # not of LayerNorm and biases
+  max_grad_norm: float = 1.0  # larger gradients are scaled to this global norm
+  # Parts of a batch, see `bert/training/micro_batches.py`.
   gradient_accumulation_steps: int = 1
-  loss_scaling: bool = False
-  compiles_gradients: bool = False
+  loss_scaling: bool = False  # for float16
+  compiles_gradients: bool = False  # with XLA, on each replica

@@ -39,15 +39,11 @@ class LostWorkerError(UserError):
 
 
 class Cluster(NamedTuple):
-  """The hosts of a run.
+  """The hosts of a run."""
 
-  Attributes:
-    tasks: name, such as `worker 1`, and address of each host; first the chief.
-    index: number of this host among them.
-  """
-
+  # Name, such as `worker 1`, and address of each host; first the chief.
   tasks: tuple[tuple[str, str], ...]
-  index: int
+  index: int  # number of this host among them
 
 
 def read_cluster(text: str | None) -> Cluster | None:

@@ -42,34 +42,22 @@ _TIMED_SECONDS = 5.0
 
 @dataclasses.dataclass
 class RunConfig:
-  """Settings of a run that do not depend on the task.
+  """Settings of a run that do not depend on the task."""
 
-  Attributes:
-    model_dir: folder of the checkpoints and TensorBoard's event files.
-    seed: determines initial weights, order of rows and dropout.
-    save_checkpoints_steps: updates between checkpoints.
-    keep_checkpoint_max: how many of them are kept; 0 for all.
-    log_steps: updates between log lines.
-    strategy: a `tf.distribute.Strategy`; one device when None.
-    pad_to_max_length: pad every batch to one static shape.
-    rounds_lengths: pad every batch to one of a few lengths, see `inputs`.
-    iterations_per_loop: most updates that the device makes in one call. It
-      makes fewer if these would take more than about ten seconds. Checkpoints,
-      log lines and evaluations fall between the calls.
-    use_xla: whether to compile the steps with XLA, once for each shape of a
-      batch. None compiles them on a GPU if all batches have one shape. Several
-      replicas cannot compile a training step.
-  """
-
-  model_dir: str
-  seed: int = 1
+  model_dir: str  # for checkpoints and TensorBoard's event files
+  seed: int = 1  # of initial weights, order of rows and dropout
   save_checkpoints_steps: int = 1000
-  keep_checkpoint_max: int = 5
+  keep_checkpoint_max: int = 5  # 0 for all
   log_steps: int = 50
-  strategy: tf.distribute.Strategy | None = None
-  pad_to_max_length: bool = False
-  rounds_lengths: bool = False
+  strategy: tf.distribute.Strategy | None = None  # one device when None
+  pad_to_max_length: bool = False  # pad every batch to one static shape
+  rounds_lengths: bool = False  # to one of a few lengths, see `inputs`
+  # Most updates that the device makes in one call, of about ten seconds at
+  # most. Checkpoints, log lines and evaluations fall between the calls.
   iterations_per_loop: int = 1
+  # Whether to compile the steps with XLA, once for each shape of a batch. None
+  # compiles them on a GPU if all batches have one shape. Several replicas
+  # cannot compile a training step.
   use_xla: bool | None = False
 
 

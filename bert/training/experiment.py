@@ -55,15 +55,10 @@ _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
 class ModelFiles(NamedTuple):
-  """The model of an experiment.
-
-  Attributes:
-    config: its BertConfig.
-    contents: dict from name to content of the files that, beside the weights,
-      make a model folder.
-  """
+  """The model of an experiment."""
 
   config: modeling.BertConfig
+  # By name, the files that, beside the weights, make a model folder.
   contents: Mapping[str, str | bytes]
 
 

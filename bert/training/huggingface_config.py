@@ -359,17 +359,11 @@ def _normalizers(normalizer):
 
 
 class Head(NamedTuple):
-  """What a config.json says about the task of its model.
+  """What a config.json says about the task of its model."""
 
-  Attributes:
-    architecture: such as "BertForSequenceClassification"; "" if unknown.
-    labels: the labels, in the order of the outputs.
-    problem_type: such as "regression", or None.
-  """
-
-  architecture: str
-  labels: list[str]
-  problem_type: str | None
+  architecture: str  # such as "BertForSequenceClassification"; "" if unknown
+  labels: list[str]  # in the order of the outputs
+  problem_type: str | None  # such as "regression"
 
 
 def read_head(folder: str) -> Head:

@@ -36,18 +36,11 @@ _MOST_PADDING = 127
 
 
 class Model(NamedTuple):
-  """The parts of a trained model.
-
-  Attributes:
-    config: the BertConfig.
-    tokenizer: the FullTokenizer it was trained with.
-    checkpoint: prefix or folder of the weights, see
-      `checkpoints.find_checkpoint`.
-  """
+  """The parts of a trained model."""
 
   config: modeling.BertConfig
   tokenizer: tokenization.FullTokenizer
-  checkpoint: str
+  checkpoint: str  # see `checkpoints.find_checkpoint`
 
   def config_json(self) -> str:
     """The content of a bert_config.json that records the casing."""

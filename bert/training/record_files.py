@@ -32,17 +32,11 @@ BLOCK_ROWS = 1024
 
 
 class Layout(NamedTuple):
-  """The contents of a file's records.
+  """The contents of a file's records."""
 
-  Attributes:
-    max_seq_length: S, the number of `input_ids`.
-    max_predictions_per_seq: P, the masked positions; 0 for none.
-    next_sentence_prediction: whether there are `next_sentence_labels`.
-  """
-
-  max_seq_length: int
-  max_predictions_per_seq: int
-  next_sentence_prediction: bool
+  max_seq_length: int  # S, the number of `input_ids`
+  max_predictions_per_seq: int  # P, the masked positions; 0 for none
+  next_sentence_prediction: bool  # whether there are `next_sentence_labels`
 
 
 def describe(path: str | os.PathLike) -> Layout:
