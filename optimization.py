@@ -85,9 +85,6 @@ def create_optimizer(
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_schedule`.
     use_tpu: has no effect; `tf.distribute` knows the device.
 
-  Returns:
-    An operation that ends after the update.
-
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
     UserError: two variables have the same name.
@@ -182,11 +179,7 @@ def _warn_of_untrained(gradients):
 def minimize(
   loss: tf.Tensor | Gradients, update: Optimization
 ) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
-  """`create_optimizer` that also returns values for the log.
-
-  Args:
-    loss: scalar, or its Gradients.
-    update: an Optimization.
+  """`create_optimizer` of a loss, or its Gradients, that also returns values.
 
   Returns:
     The operation, and a dict of scalars: `learning rate`, and `gradient norm`
@@ -381,7 +374,6 @@ class AdamWeightDecayOptimizer:
         is not changed and gets no moments.
       global_step: has no effect; the caller increments
         `variables.global_step()`, which selects the masks of dropout.
-      name: name of the update.
 
     Returns:
       An operation that ends after all updates.

@@ -41,7 +41,6 @@ class BestCheckpoint:
   dropped.
 
   Args:
-    model_dir: the run's folder, with its training checkpoints.
     metric: a name among the results of `Estimator.evaluate`, with or without
       its `eval_`. Higher is better, unless it contains `loss` or `mse`.
     patience: stop after that many evaluations in a row without a new best;
@@ -50,8 +49,7 @@ class BestCheckpoint:
   Attributes:
     evaluations: list of (step, value), by step; the value is None if it was
       not finite.
-    best_step: step of the weights in `best_model.ckpt`, or None.
-    best_value: their metric, or None.
+    best_step, best_value: of the weights in `best_model.ckpt`, or None.
   """
 
   def __init__(self, model_dir: str, metric: str, patience: int | None = None):
@@ -104,15 +102,7 @@ class BestCheckpoint:
   ) -> str | None:
     """Adds an evaluation, and writes the weights if it is the best so far.
 
-    Evaluations of later steps are dropped.
-
-    Args:
-      step: number of updates made.
-      results: as `Estimator.evaluate` returns them.
-      weights: dict from name to variable.
-
-    Returns:
-      `stop_reason`.
+    Evaluations of later steps are dropped. Returns `stop_reason`.
     """
     if self._metric not in results:
       self._metric = f"eval_{self._metric}"

@@ -167,25 +167,20 @@ class Estimator:
   ) -> None:
     """Trains until `max_steps` updates have been made in total.
 
+    Checkpoints are written while the training continues. It waits for them
+    before an evaluation and at its end. SIGTERM ends the training after the
+    current call of the device, whose updates are saved.
+
     Args:
       input_fn: params -> infinite dataset of feature dicts; params hold
         `batch_size`, `pad_to_max_length`, `seed` and `first_step`, the number
         of batches to skip.
       batch_size: rows of one update, over all replicas.
-      max_steps: int.
-      evaluate: function from a step to the reason to stop there, or None to
-        continue. It is called after the last update and after every
-        `eval_steps`, when a checkpoint of that step has been saved. A resumed
-        run calls it again for the step that it starts from, because the
-        earlier run may have been killed during that evaluation.
-      eval_steps: updates between evaluations; 0 for the last one only.
+      evaluate: function from a step to the reason to stop there, or None. It is
+        called after the last update and after every `eval_steps`, if these are
+        not 0, when a checkpoint of that step has been saved; and again for the
+        step that a resumed run starts from, as it may have been killed then.
       before_updates: called before the first update, if there is one to make.
-
-    Checkpoints are written while the training continues. It waits for them
-    before an evaluation and at its end.
-
-    SIGTERM ends the training after the current call of the device, whose
-    updates are saved. It is then handled as it would be outside the training.
     """
     with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
@@ -318,8 +313,7 @@ class Estimator:
     """The seconds of up to `count` training steps, without any compilation.
 
     After three steps, timing ends as soon as it has taken `_TIMED_SECONDS`. The
-    weights change, but nothing is saved. If `count` is 0, one step is made. The
-    input must be endless, like that of a training.
+    weights change, but nothing is saved. If `count` is 0, one step is made.
     """
 
     # The first step of a batch may compile programs for its length.
@@ -382,12 +376,11 @@ class Estimator:
 
     Args:
       input_fn: params -> dataset of feature dicts, among them `row_index` [B]
-        and `is_real_example` [B]; params hold `batch_size`,
-        `pad_to_max_length` and `fill_batches`; see `inputs`.
+        and `is_real_example` [B]; see `inputs`.
       batch_size: rows at a time, over all replicas.
-      mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
-        tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
-        batch, if it has one: its mean over all rows is the evaluation's loss.
+      mode: PREDICT for the `model_fn`'s predictions; EVAL for these, the
+        tensors of `eval_metrics`, and `batch_loss`, if the row's batch has one:
+        its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._programs.get(mode, dataset.element_spec)

@@ -66,11 +66,6 @@ class Experiment:
   """Trains, evaluates and uses one model in one folder.
 
   The constructor reads and checks all inputs. It writes no files.
-
-  Args:
-    task: a Task.
-    model: its ModelFiles.
-    settings: Settings.
   """
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):

@@ -39,9 +39,6 @@ def build_model_fn(
   """The `model_fn` of a task, for `estimator.Estimator`.
 
   Args:
-    task: a Task.
-    config: a BertConfig.
-    init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.

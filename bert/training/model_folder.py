@@ -235,9 +235,7 @@ def check_size(
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The folder of the weights that a run uses.
 
-  Args:
-    output_dir: the run's folder; its training checkpoints come first.
-    init_checkpoint: prefix or folder of the initial weights, or None.
+  Training checkpoints in `output_dir` come first.
   """
   if output_dir and checkpoints.training_checkpoints(output_dir):
     return output_dir
@@ -250,10 +248,8 @@ def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
 def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The initial checkpoint of a run that does not train.
 
-  Args:
-    output_dir: the run's folder. The model of a training that has finished
-      there comes first, as its training checkpoints would.
-    init_checkpoint: --init_checkpoint, or None.
+  The model of a training that has finished in `output_dir` comes first, as its
+  training checkpoints would.
   """
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   if not checkpoints.exists(release):

@@ -245,11 +245,8 @@ class Layers:
 class OnnxBert:
   """The encoder in a graph, with the getters of a BertModel that heads read.
 
-  Args:
-    graph: the OnnxGraph.
-    config: sizes of the model.
-    sequences: input_ids, input_mask and segment_ids, integer [B, S].
-    wanted: what the head reads; if it is not known, None, and `read` will tell.
+  `wanted` is what the head reads; if it is not known, None, and `read` will
+  tell.
   """
 
   def __init__(
@@ -295,7 +292,6 @@ def encoder(
 
   Args:
     graph: the graph; its weights have the names of released checkpoints.
-    config: sizes of the model.
     sequences: input_ids, input_mask and segment_ids, integer [B, S].
     wanted: the outputs that are needed: POOLED, and names by `layer_name`. If
       the highest is not among them, it is computed for the first position only.

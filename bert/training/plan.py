@@ -113,11 +113,9 @@ def peaks_of_rows(
   """The peaks of steps with few rows, by their number; see `Plan`.
 
   On one CPU, each is measured in a process of its own, which the system may
-  end when memory runs out.
+  end when memory runs out; so `make_model_fn` can be pickled.
 
   Args:
-    make_model_fn: makes the `model_fn`; it can be pickled.
-    config: of the Estimator. Its folder is temporary.
     features: arrays [8 * devices, ...] of a batch of full length.
     most: rows on each device in training.
   """

@@ -96,7 +96,6 @@ class RecordFiles:
       values.
 
   Attributes:
-    spec: the spec.
     lengths: uint16 or int32 [rows], see `row_lengths`.
     block_sizes: int64 [blocks], number of consecutive rows in each block.
     fingerprint: hex string that depends on all records, their order and their
@@ -138,14 +137,7 @@ class RecordFiles:
     return len(self.lengths)
 
   def read(self, rows: np.ndarray) -> list[bytes]:
-    """Reads records, each block among them once.
-
-    Args:
-      rows: int64 [n].
-
-    Returns:
-      The n serialized records.
-    """
+    """The serialized records of some rows, int64 [n]."""
     blocks = np.searchsorted(self._first_rows, rows, side="right") - 1
     found = [b""] * len(rows)
     for index in np.unique(blocks):
@@ -210,12 +202,8 @@ def row_extents(
 ) -> dict[str, tf.Tensor]:
   """How far the real positions of each row reach along each axis that is cut.
 
-  Args:
-    features: dict with `input_mask`, integer [B, ..., S].
-    spec: the rows' spec.
-
-  Returns:
-    Dict from the name of each axis in `cut_axes` to int32 [B].
+  From `input_mask`, integer [B, ..., S], to a dict from the name of each axis
+  in its `cut_axes` to int32 [B].
   """
   mask = tf.cast(features["input_mask"], tf.int32)
   extents = {}

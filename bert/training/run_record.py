@@ -33,12 +33,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 class RunRecord:
   """The record of a run, to compare with that of an earlier run in its folder.
 
-  Args:
-    flags: all Flags, with the values that are used.
-    data: dict from name to SHA-256 of the examples that were read.
-
-  Attributes:
-    content: what is written to flags.json.
+  `data` is a dict from name to SHA-256 of the examples that were read, and
+  `content` what is written to flags.json.
   """
 
   def __init__(self, flags: Flags, data: Mapping[str, str]):

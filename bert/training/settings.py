@@ -34,7 +34,6 @@ class Settings:
   """The values of a run's flags, as attributes, and what follows from them.
 
   Args:
-    flags: the Flags of the script.
     splits: the splits to read: any of "train", "dev" and "test".
     **changes: other values of flags.
 

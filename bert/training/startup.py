@@ -56,12 +56,11 @@ def script(
       `main` gets a list of them.
 
   Returns:
-    run: takes flags as keyword arguments, and returns what `main` returns. It
-      raises a UserError with the line that the command prints.
+    run: takes flags as keyword arguments, and returns what `main` returns.
     command: runs the script with the flags of the command line. A UserError,
-      and an error of the file system or a full device, is printed as one line
-      and ends with exit status 2; --v=1 shows its traceback. Any other
-      exception keeps its traceback and ends with status 1.
+      and an error of the file system or a full device, is one line and ends
+      with exit status 2; --v=1 shows its traceback. Any other exception keeps
+      its traceback and ends with status 1.
   """
   rows = table(rows.values(), [flag_table.TASK_MODULE])
 

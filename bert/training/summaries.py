@@ -81,12 +81,10 @@ class Summaries:
 def read_scalars(
   folder: str | os.PathLike,
 ) -> dict[str, list[tuple[int, float]]]:
-  """Returns the curves in a folder's event files.
+  """The curves in a folder's event files: (step, value) pairs by tag.
 
-  Returns:
-    Dict from tag to (step, value) pairs, sorted by step. The last value of a
-    step counts. A file ends at a truncated record. Other programs may have
-    written some of the files; what is no number is ignored.
+  The last value of a step counts. A file ends at a truncated record. Other
+  programs may have written some of the files; what is no number is ignored.
   """
   events = []
   for path in _event_files(folder):
@@ -161,12 +159,9 @@ class Progress:
     self._timed_steps = 0
 
   def add(self, results: Mapping[str, tf.Tensor]) -> int:
-    """Keeps the scalars of some steps, each [steps], for the next line.
+    """Keeps the scalars of some steps, each [steps]; returns their number.
 
     The first call, which includes compilation, is timed apart.
-
-    Returns:
-      The number of the steps.
     """
     self._results.append(results)
     count = results["loss"].shape[0]
@@ -186,13 +181,10 @@ class Progress:
     self._summaries.flush()
 
   def first_failure(self) -> dict[str, float] | None:
-    """The first step since the last line that failed, or None.
+    """The scalars and `step` of the first step that failed, or None.
 
     Its loss is not finite, or the norm of its gradients: then all weights are
     NaN. With a loss scale, steps of the latter kind are skipped.
-
-    Returns:
-      Dict of its scalars, and `step`.
     """
     values = self._values()
     if not values:
