@@ -197,7 +197,7 @@ class Checkpoint:
     self._names = original_names.their_names(shapes)
     for ours, theirs in self._names.items():
       shapes[ours] = shapes.pop(theirs)
-    self.step = self._read_step(shapes)
+    self.step = int(self["global_step"]) if "global_step" in shapes else 0
     self.shapes = {
       name: shape
       for name, shape in shapes.items()
@@ -232,12 +232,6 @@ class Checkpoint:
         self.shapes[name] = [len(rows), *axes]
       else:
         del self.shapes[name]
-
-  def _read_step(self, shapes):
-    """The number of updates; 0 without an entry."""
-    if "global_step" not in shapes:
-      return 0
-    return int(self["global_step"])
 
   def verify(self) -> Checkpoint:
     """Reads every variable, once per process as long as the files stay."""
@@ -414,15 +408,10 @@ def log_initialization(store: variables.VariableStore) -> None:
     list(itertools.filterfalse(is_training_state, names))
     for names in compare(checkpoint, wanted, optional=wanted)
   )
-  has_other_shape = [name in checkpoint.shapes for name in initialized]
-  reasons = [
-    *(["new in this task"] if not all(has_other_shape) else []),
-    *(["of another shape in the checkpoint"] if any(has_other_shape) else []),
-  ]
-  reasons = f" ({' or '.join(reasons)})" if reasons else ""
+  reason = " (new in this task)" if initialized else ""
   logging.info(
     f"{checkpoint.prefix}: loaded {plural(len(loaded), 'variable')}; "
-    f"{len(initialized)} initialized{reasons}, {len(unused)} in the checkpoint "
+    f"{len(initialized)} initialized{reason}, {len(unused)} in the checkpoint "
     f"unused"
   )
   logging.debug("loaded: %s", " ".join(loaded))
@@ -490,12 +479,6 @@ def save_training_checkpoint(
   return prefix
 
 
-def _checkpoints_until(step, model_dir):
-  """The `training_checkpoints` up to a step."""
-  found = training_checkpoints(model_dir)
-  return [p for p in found if int(p.rpartition("-")[2]) <= step]
-
-
 def record_checkpoints(
   model_dir: str, keep_max: int, last_step: float = math.inf
 ) -> None:
@@ -505,7 +488,8 @@ def record_checkpoints(
     keep_max: number of checkpoints to keep; 0 keeps all.
     last_step: checkpoints of later steps are neither listed nor deleted.
   """
-  kept = _checkpoints_until(last_step, model_dir)
+  found = training_checkpoints(model_dir)
+  kept = [p for p in found if int(p.rpartition("-")[2]) <= last_step]
   dropped = kept[:-keep_max] if keep_max > 0 else []
   names = [os.path.basename(p) for p in kept if p not in dropped]
   # TensorFlow's own format, which the original code reads.
