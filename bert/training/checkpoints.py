@@ -50,17 +50,16 @@ def find_checkpoint(path: str) -> str:
   """Returns the prefix of the checkpoint that `path` refers to.
 
   Args:
-    path: a prefix; or a folder, which stands for the finished model in it
-      (`bert_model.ckpt`), or else, if its training has not finished, for its
-      best checkpoint, or else for its newest one, or else for its
-      `model.safetensors`; or a name that `downloads.local_path` knows.
+    path: a prefix; one of a checkpoint's files; a folder, which stands for the
+      finished model in it (`bert_model.ckpt`), or else, if its training has
+      not finished, for its best checkpoint, or else for its newest one, or
+      else for its `model.safetensors`; or a name that `downloads.local_path`
+      knows.
   """
   path = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
   if part and exists(part[1]):
-    raise UserError(
-      f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
-    )
+    return part[1]
   if files.isdir(path):
     release = os.path.join(path, RELEASE_NAME)
     found = (
@@ -79,16 +78,15 @@ def find_checkpoint(path: str) -> str:
     path = release
   if not exists(path):
     huggingface_weights.check_is_no_pickle(path)
-    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
-      raise UserError(
-        f"{os.path.dirname(path)} is a SavedModel; convert it with "
-        f"convert_checkpoint.py --to=tensorflow, and pass the result"
-      )
     suffix = "" if huggingface_weights.is_weights(path) else ".index"
+    remedy = (
+      f"pass the files' common prefix, such as .../{RELEASE_NAME}, or their "
+      f"folder{downloads.similar_release(path)}"
+    )
+    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
+      remedy = "convert the SavedModel by convert_checkpoint.py --to=tensorflow"
     raise UserError(
-      f"no checkpoint {path}: there is no file {path}{suffix}; pass the files' "
-      f"common prefix, such as .../{RELEASE_NAME}, or their folder"
-      f"{downloads.similar_release(path)}"
+      f"no checkpoint {path}: there is no file {path}{suffix}; {remedy}"
     )
   return path
 

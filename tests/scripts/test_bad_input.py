@@ -304,14 +304,6 @@ MODEL_ROWS = {
     {"init_checkpoint": "FILES/empty"},
     ["FILES/empty/bert_model.ckpt", "pass the"],
   ),
-  "index path": (
-    {"init_checkpoint": f"{CHECKPOINT}.index"},
-    [f"{CHECKPOINT}.index", f"pass its prefix {CHECKPOINT}"],
-  ),
-  "data path": (
-    {"init_checkpoint": f"{CHECKPOINT}.data-00000-of-00001"},
-    [f"pass its prefix {CHECKPOINT}"],
-  ),
   "checkpoint is cut": (
     {"init_checkpoint": "FILES/cut.ckpt"},
     ["FILES/cut.ckpt is damaged or incomplete", "copy or download"],

@@ -320,10 +320,7 @@ class TestFindCheckpoint:
 
   @pytest.mark.parametrize("suffix", [".index", DATA, ".meta"])
   def test_one_file_of_it(self, prefix, suffix):
-    with pytest.raises(ValueError, match="pass its prefix") as error:
-      checkpoints.find_checkpoint(prefix + suffix)
-    assert str(error.value).endswith(f" {prefix}")
-    assert prefix + suffix in str(error.value)
+    assert checkpoints.find_checkpoint(prefix + suffix) == prefix
 
   def test_a_prefix_that_ends_like_a_file(self, tmp_path):
     prefix = str(tmp_path / "my.index")
