@@ -28,7 +28,7 @@ from absl import logging
 from bert import variables
 from bert.errors import UserError, plural
 from bert.data import downloads, files
-from bert.training import folder_lock, huggingface_weights, original_names
+from bert.training import folder_lock, huggingface_weights
 
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
 # and at its end the weights alone under the name that released models have.
@@ -41,6 +41,25 @@ HISTORY_NAME = "best.json"
 
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+# Our names by patterns of ALBERT's; \1 is the number of a group.
+_GROUP = r"^bert/encoder/transformer/group_(\d+)/inner_group_0/"
+_LAYER = r"bert/encoder/layer_\1/"
+_ALBERT = {
+  r"^bert/encoder/embedding_hidden_mapping_in/": "bert/embeddings_project/",
+  rf"{_GROUP}attention_1/": rf"{_LAYER}attention/",
+  rf"{_GROUP}LayerNorm/": rf"{_LAYER}attention/output/LayerNorm/",
+  rf"{_GROUP}ffn_1/intermediate/output/": rf"{_LAYER}output/",
+  rf"{_GROUP}ffn_1/intermediate/": rf"{_LAYER}intermediate/",
+  rf"{_GROUP}LayerNorm_1/": rf"{_LAYER}output/LayerNorm/",
+}
+_DISCRIMINATOR = {r"^electra/": "bert/"}
+_GENERATOR = {
+  r"^electra/embeddings/": "bert/embeddings/",
+  r"^generator/": "bert/",
+  r"^generator_predictions/output_bias": "cls/predictions/output_bias",
+  r"^generator_predictions/": "cls/predictions/transform/",
+}
 
 # Prefixes, with their files' sizes and times, that were read in full.
 _verified = set()
@@ -192,7 +211,7 @@ class Checkpoint:
         found = _literal_prefix(prefix, self)
         self._reader = tf.train.load_checkpoint(found)
     shapes = self._reader.get_variable_to_shape_map()
-    self._names = original_names.their_names(shapes)
+    self._names = _their_names(shapes)
     for ours, theirs in self._names.items():
       shapes[ours] = shapes.pop(theirs)
     self.step = int(self["global_step"]) if "global_step" in shapes else 0
@@ -241,6 +260,29 @@ class Checkpoint:
         self[name]
       _verified.add(key)
     return self
+
+
+def _their_names(names):
+  """The names of a checkpoint's variables by ours, where they differ.
+
+  The original ALBERT and ELECTRA were made of BERT's code, and have other names
+  for what they added. A checkpoint of ELECTRA may hold two encoders; the
+  discriminator is read, and the generator if there is no discriminator.
+  """
+  names = list(names)
+  patterns = _ALBERT | _GENERATOR
+  if any(name.startswith("electra/encoder/") for name in names):
+    patterns = _ALBERT | _DISCRIMINATOR
+  found = {}
+  for name in names:
+    renamed = name.removeprefix("module/")  # Of TF-Hub's modules.
+    for pattern, ours in patterns.items():
+      renamed, count = re.subn(pattern, ours, renamed)
+      if count:
+        break
+    if renamed != name:
+      found[renamed] = name
+  return found
 
 
 def _with_rows(fresh, value, rows):
