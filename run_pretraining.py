@@ -217,6 +217,7 @@ def make_experiment(flags: Flags) -> Experiment:
     mask_batch,
     load_teacher(flags, config, tokenizer),
   )
+  task.tokenizer = tokenizer
   settings = Settings(flags, flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)

@@ -243,8 +243,7 @@ class Experiment:
     with data_checks.collected_warnings() as self._data_warnings:
       self._task.log_data(self._row_sets)
       for rows in self._row_sets.get("train", ()):
-        files_of_model = self._model_files.contents
-        data_checks.log_data_checks(rows, files_of_model, self._task)
+        data_checks.log_data_checks(rows, self._task)
 
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set to a file in the output folder."""
