@@ -486,13 +486,10 @@ class TestSaveTrainingCheckpoint:
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert list(state.all_model_checkpoint_paths) == [newest]
     assert state.model_checkpoint_path == newest
-    (tmp_path / "model.ckpt-300.partial.index").mkdir()
-    with pytest.raises(UserError, match=f"continue from {newest}$"):
-      save(tmp_path, 300)
 
   def test_a_record_that_is_not_utf_8(self, tmp_path):
     (tmp_path / "checkpoint").write_bytes(b'model_checkpoint_path: "\xff"')
-    with pytest.raises(UserError, match=r"checkpoint is damaged \(it is not"):
+    with pytest.raises(UserError, match="no checkpoint"):
       checkpoints.find_checkpoint(str(tmp_path))
 
   def test_all_are_damaged(self, tmp_path):
@@ -786,11 +783,4 @@ class TestOtherFiles:
     (tmp_path / "labels.txt").mkdir()
     with pytest.raises(OSError, match="Is a directory"):
       files.write_file(str(tmp_path / "labels.txt"), "a")
-    assert os.listdir(tmp_path) == ["labels.txt"]
-
-  def test_a_text_replaces_another(self, tmp_path):
-    path = tmp_path / "labels.txt"
-    for text in ("long\ntext\n", "é\n"):
-      files.write_file(str(path), text)
-      assert path.read_bytes() == text.encode()
     assert os.listdir(tmp_path) == ["labels.txt"]
