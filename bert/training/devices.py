@@ -52,17 +52,20 @@ def read_cluster(text: str | None) -> Cluster | None:
     return None
   try:
     config = strict_json.loads(text)
+    jobs = config["cluster"]
+    if any(isinstance(hosts, str) for hosts in jobs.values()):
+      raise TypeError("the hosts of a job are not a list")
     tasks = tuple(
       (f"{job} {number}", str(address))
       for job in ("chief", "worker")
-      for number, address in enumerate(config["cluster"].get(job, ()))
+      for number, address in enumerate(jobs.get(job, ()))
     )
     this = f"{config['task']['type']} {config['task']['index']}"
     return Cluster(tasks, [name for name, _ in tasks].index(this))
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise UserError(
       f"TF_CONFIG={text!r}: expected JSON with lists of addresses in a "
-      f"`cluster`, and with one of them as `type` and `index` in `task`; "
+      f"`cluster`, one of which the `type` and `index` of a `task` name; "
       f"correct or unset it"
     ) from error
 

@@ -126,12 +126,6 @@ class Settings:
         f"epochs or lower the batch size"
       )
 
-  def layer_rates(self, num_layers: int) -> optimization.LayerRates:
-    """The learning rates of the layers of a model."""
-    return optimization.LayerRates(
-      num_layers, self.layerwise_lr_decay, self.freeze_layers
-    )
-
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
@@ -143,7 +137,9 @@ class Settings:
       self.learning_rate,
       num_steps,
       warmup,
-      self.layer_rates(num_layers),
+      optimization.LayerRates(
+        num_layers, self.layerwise_lr_decay, self.freeze_layers
+      ),
       optimizer=self.optimizer,
       lr_schedule=self.lr_schedule,
       adam_bias_correction=self.adam_bias_correction,
