@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints
@@ -207,18 +206,8 @@ def _finite(content):
 def read_record(output_dir: str) -> dict[str, dict | list] | None:
   """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
-  if not files.exists(path):
-    return None
-  try:
-    record = strict_json.loads(files.read_bytes(path))
-    notes = record.setdefault("changes", {})
-    found = [record["flags"], record["data"], notes, *notes.values()]
-    are_steps = all(step.isdecimal() for step in notes)
-    if are_steps and all(isinstance(fields, dict) for fields in found):
-      return record
-  except (ValueError, TypeError, KeyError, AttributeError):
-    pass
-  raise UserError(f"{path} is damaged; delete it, and it is written again")
+  record = files.read_json(path, dict)
+  return record and {"changes": {}, **record}
 
 
 def _check_same(name, output_dir, before, now):

@@ -170,19 +170,10 @@ def test_another_kind_of_vocabulary(tmp_path):
     second.keep(str(tmp_path), True, True)
 
 
-@pytest.mark.parametrize(
-  "text",
-  [
-    "[]",
-    '{"flags": {}, "data": {}, "changes": [1]}',
-    '{"flags": {}, "data": {}, "changes": {"1": 2}}',
-    '{"data": {}}',
-    "[" * 10**5,
-  ],
-)
+@pytest.mark.parametrize("text", ["[]", "[" * 10**5])
 def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)
-  with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
+  with pytest.raises(UserError, match=r"flags.json is damaged"):
     _record().keep(str(tmp_path), False, False)
 
 
