@@ -116,12 +116,5 @@ def check_output_dir(
         f"would overwrite; pass another folder"
       )
     return False
-  for name, shape in shapes.items():
-    found = newest.shapes.get(name)
-    if found != shape:
-      difference = f"has shape {found}, expected {shape}"
-      raise UserError(
-        f"--output_dir={output_dir} holds another model: {name} "
-        f"{'is missing' if found is None else difference}; pass another folder"
-      )
+  checkpoints.compare(newest, shapes)
   return True

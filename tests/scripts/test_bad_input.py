@@ -376,11 +376,11 @@ OUTPUT_ROWS = {
       "init_checkpoint": None,
     },
     [
-      "--output_dir=FILES/trained",
+      "FILES/trained/model.ckpt-",
       LOOKUP,
       "[1001, 32]",
       "[1001, 64]",
-      "pass another folder",
+      "pass the bert_config.json",
     ],
   ),
   "output holds other labels": (
@@ -406,7 +406,7 @@ OUTPUT_ROWS = {
   ),
   "output holds damaged flags": (
     {"output_dir": "FILES/damaged_flags"},
-    ["FILES/damaged_flags/flags.json is damaged", "delete it"],
+    ["FILES/damaged_flags/flags.json is damaged", "copy it again"],
   ),
   "predicting untrained": (
     {"do_train": None, "do_predict": True},

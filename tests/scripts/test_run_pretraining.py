@@ -381,7 +381,7 @@ def test_another_model_in_output_dir_is_an_error(trained, files, tmp_path):
   path.write_text(json.dumps({**config, "vocab_size": 1200}))
   changes = {"bert_config_file": path, "init_checkpoint": None}
   log = _fork(files, folder, "--do_train", status=2, **changes)
-  assert "holds another model: bert/embeddings/word_embeddings has" in log
+  assert "model.ckpt-12 does not fit the configuration: bert/embed" in log
 
 
 def test_importing_the_script_defines_no_flag(tmp_path):
@@ -499,7 +499,7 @@ ERRORS = {
   ),
   "an empty file": (
     {"input_file": "FILES/empty.tfrecord"},
-    ["FILES/empty.tfrecord is empty"],
+    ["FILES/empty.tfrecord: record 0 has no input_ids, but nothing"],
   ),
   "no records": (
     {"input_file": "FILES/model/vocab.txt"},
