@@ -43,9 +43,7 @@ def describe(path: str | os.PathLike) -> Layout:
   """Returns the Layout of a TFRecord file, from its first record."""
   path = os.fspath(path)
   record = next(records.read_records(path), None)
-  if record is None:
-    raise UserError(f"{path} is empty; make or copy the file again")
-  features = _decode_example(record)
+  features = _decode_example(record or b"")
 
   def size(name):
     return len(features[name].int64_list.value) if name in features else 0

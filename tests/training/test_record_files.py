@@ -104,7 +104,7 @@ class TestDescribe:
   @pytest.mark.parametrize(
     ("content", "message"),
     [
-      (b"", "is empty; make or copy"),
+      (b"", "record 0 has no input_ids, but nothing; pass"),
       (b"Hello", "is truncated: it ends within record 0; "),
       (b"A text of some more words\n" * 9, "is not a TFRecord file, or"),
     ],
