@@ -72,7 +72,8 @@ class Experiment:
     self._task = task
     self._model_files = model
     self._settings = settings
-    self._check_calibration()
+    if settings.calibrate and "dev" in settings.splits and not task.labels:
+      raise UserError(f"--calibrate: {task.name} has no labels; omit it")
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
     self._read_output_dir()
@@ -100,17 +101,6 @@ class Experiment:
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
-
-  def _check_calibration(self):
-    """Raises UserError if --calibrate needs what the run does not have."""
-    settings, task = self._settings, self._task
-    if not (settings.calibrate and "dev" in settings.splits):
-      return
-    if not task.labels:
-      raise UserError(f"--calibrate: {task.name} has no labels; omit it")
-    path = os.path.join(settings.output_dir, task_file.NAME)
-    if not (settings.do_train or files.exists(path)):
-      raise UserError(f"--calibrate: there is no {path}; add --do_train")
 
   def _load_teacher(self):
     """The Teacher of the training, or None."""
