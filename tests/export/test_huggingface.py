@@ -398,7 +398,7 @@ def test_a_vocabulary_without_special_pieces_is_an_error(
   model = write()
   vocab = (model / "vocab.txt").read_text("utf-8")
   (model / "vocab.txt").write_text(vocab.replace(special, "other"), "utf-8")
-  with pytest.raises(UserError, match=rf"no \{special}; use the one that came"):
+  with pytest.raises(UserError, match=rf"no piece \{special}; pass the"):
     huggingface.to_huggingface(str(model), str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 

@@ -180,13 +180,6 @@ def test_scripts_without_a_model_start_without_numpy():
       ],
       b"no file matches /caf",
     ),
-    (
-      [
-        *("build_vocab.py", "--extend=/-/a", "--output_dir=/-/b"),
-        b"--init_checkpoint=/caf\xe9",
-      ],
-      b"is not UTF-8; rename",
-    ),
   ],
 )
 def test_not_every_flag_is_a_path_of_a_model(command, code):
