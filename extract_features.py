@@ -30,14 +30,7 @@ from bert.training import (
   startup,
   task_file,
 )
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
 
 
 # fmt: off
@@ -94,9 +87,7 @@ def check_flags(flags: Flags) -> None:
   flags.require("input_file", "output_file", "init_checkpoint")
   if flags.input_file != text_files.STREAM:
     flags.require_file("input_file")
-  if flags.output_file == text_files.STREAM:
-    check_standard_output()
-  else:
+  if flags.output_file != text_files.STREAM:
     flags.check_output_files(
       "output_file",
       [flags.output_file],

@@ -47,14 +47,7 @@ from bert.training import (
   task_file,
 )
 from bert.training.experiment import Experiment, ModelFiles
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
 from bert.training.settings import (
   Settings,
   check_fine_tuning,
@@ -232,7 +225,6 @@ def load_reader(flags: Flags) -> LoadedModel:
 def main(flags: Flags) -> dict[str, float]:
   if flags.interactive:
     flags.check_exclusive("interactive", "do_train", "do_eval", "do_predict")
-    check_standard_output()
     flags.warn_of_unused()
     terminal.converse_on_files(load_reader(flags))
     return {}

@@ -20,14 +20,7 @@ from bert.tasks import feature_files, loaded_model, terminal
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.masked_text import Filled, Text, joined
 from bert.training import flag_table, model_folder, startup
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
 
 # Lines that are read and answered together, and about how many characters. The
 # model reads a line once for each of its pieces, so long lines need far more
@@ -64,8 +57,6 @@ def check_flags(flags: Flags) -> None:
   flags.require("model_dir")
   flags.check_exclusive("input_file", "interactive")
   flags.check_exclusive("output_file", "interactive")
-  if flags.output_file in (None, text_files.STREAM):
-    check_standard_output()
   if flags.interactive:
     return
   flags.require("input_file")

@@ -22,15 +22,7 @@ from bert.data import files, hnsw, progress, text_files, vector_index
 from bert.tasks import loaded_model, search, terminal, text_index, text_pairs
 from bert.tasks.search import Hit, Searcher
 from bert.training import flag_table, runtimes, startup
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  SHARE,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, SHARE, Flag, Flags, table
 
 # What a command does with the index; one of these flags is required.
 _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
@@ -116,9 +108,7 @@ def check_flags(flags: Flags) -> None:
     if flags.reranker:
       raise UserError("--reranker has no effect on --mine_negatives; omit it")
   runtimes.check_runtime(flags.runtime, flags.precision)
-  if flags.output_file in (None, text_files.STREAM):
-    check_standard_output()
-  else:
+  if flags.output_file not in (None, text_files.STREAM):
     read = [flags.input_file, flags.query_file, flags.mine_negatives]
     flags.check_output_files("output_file", [flags.output_file], read)
 

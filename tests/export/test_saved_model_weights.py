@@ -117,7 +117,7 @@ def test_variables_are_found_by_their_names(tmp_path, spell):
   names = {spell(name): entry for name, entry in NEW.items()}
   values = _save(tmp_path / "saved", names)
   assert saved_model_weights.is_saved_model(str(tmp_path / "saved"))
-  with pytest.raises(UserError, match="is a SavedModel; convert it with"):
+  with pytest.raises(UserError, match="; convert the SavedModel by"):
     checkpoints.find_checkpoint(str(tmp_path / "saved"))
   out = tmp_path / "out"
   saved_model_weights.write_release(str(tmp_path / "saved"), str(out))

@@ -114,10 +114,6 @@ ROWS = {
     {"init_checkpoint": "nowhere"},
     ["no checkpoint nowhere", "nowhere.index"],
   ),
-  "checkpoint is one file": (
-    {"init_checkpoint": "FILES/model/bert_model.ckpt.index"},
-    ["one file of a checkpoint; pass its prefix"],
-  ),
   "checkpoint is of another model": (
     {"bert_config_file": "FILES/wide.json"},
     ["does not fit the configuration", "word_embeddings has shape"],
