@@ -99,8 +99,8 @@ class Searcher:
   Args:
     model: the model of the index.
     index: the VectorIndex.
-    reranker: reorders the nearest rows, if it is given.
-    candidates: number of rows that the reranker reorders.
+    reranker: reorders the `candidates` nearest rows, if it is given.
+    candidates: their number.
     top_k: finds rows, as `VectorIndex.top_k` does, which is the default.
   """
 
@@ -156,8 +156,7 @@ def load_searcher(
     model_dir: the folder of its model, if it has been moved.
     ann: "hnsw" to search by graphs.
     reranker_dir: the folder of the reranker's model.
-    relevant_label: see Reranker.
-    candidates: see Searcher.
+    relevant_label, candidates: see Reranker and Searcher.
     **options: of `loaded_model.load`, for both models.
   """
   index = VectorIndex(folder)

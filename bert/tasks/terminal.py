@@ -16,12 +16,9 @@ def converse(
 ) -> None:
   """Asks for inputs of a model until there are no more; prints the answers.
 
-  Args:
-    model: the model. A UserError about an input is printed, and the
-      conversation goes on. If all lines of an input are empty, nothing is
-      answered.
-    read: from a prompt to a line; raises EOFError at the end.
-    write: shows a text.
+  A UserError about an input is printed, and the conversation goes on. If all
+  lines of an input are empty, nothing is answered. `read` goes from a prompt to
+  a line, and raises EOFError at the end.
   """
   fields = model.task.inputs
   reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
@@ -79,12 +76,7 @@ def converse_on_files(
 ) -> None:
   """Asks for a text file and for questions on it, until the input ends.
 
-  An empty question asks for another file.
-
-  Args:
-    model: the model.
-    read: from a prompt to a line; raises EOFError at the end.
-    write: shows a line.
+  An empty question asks for another file. See `converse`.
   """
   context = None
   while True:
@@ -106,11 +98,7 @@ def converse_on_files(
 
 
 def ask(prompt: str, read: Callable[[str], str] = input) -> str:
-  """The line that `read` gets for a prompt.
-
-  Raises:
-    EOFError: the input ends.
-  """
+  """The line that `read` gets for a prompt; EOFError ends the input."""
   try:
     line = read(prompt)
     line.encode()  # In the C locale, input() turns wrong bytes into surrogates.

@@ -251,8 +251,8 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   The model of a training that has finished in `output_dir` comes first, as its
   training checkpoints would.
   """
-  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  if not checkpoints.exists(release):
+  release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
+  if not output_dir or not checkpoints.exists(release):
     return init_checkpoint
   if init_checkpoint and init_checkpoint not in (release, output_dir):
     logging.info(

@@ -239,6 +239,12 @@ def check_questions(flags: Flags, *names: str) -> None:
   path = flags.get("predict_file")
   if path and path != text_files.STREAM:
     flags.require_file("predict_file")
+    name = path.lower().removesuffix(".gz")
+    if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
+      raise UserError(
+        f"--predict_file={path} would be read as lines of text; pass a table "
+        f"as --test_file, with --do_predict"
+      )
   flags.warn_of_unused()
 
 

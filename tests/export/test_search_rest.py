@@ -148,7 +148,7 @@ class TestRerank:
       {"input": "a"},
       "the model gives no vectors; use /answer",
     ),
-    (0, "answer", {"query": "a"}, "the input has 'query'; the model reads"),
+    (0, "answer", {"query": "a"}, "the input is not an object with"),
     (0, "answer", {"text_a": "a", "text_b": 1}, "text_b is not a string"),
     (0, "rerank", {"query": "a"}, "the body has no documents"),
     (0, "rerank", {"query": "a", "documents": []}, "not a list with at least"),

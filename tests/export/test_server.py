@@ -288,10 +288,10 @@ BAD = {
   "nothing": ("/answer", "", 400, "not valid JSON"),
   "a number": ("/answer", "7", 400, "not an object with 'text'"),
   "an empty list": ("/answer", "[]", 400, "not a list with at least"),
-  "no text": ("/answer", {}, 400, "no text; pass it"),
-  "null": ("/answer", {"text": None}, 400, "no text; pass it"),
+  "no text": ("/answer", {}, 400, "text is missing; pass a string"),
+  "null": ("/answer", {"text": None}, 400, "text is missing; pass a string"),
   "a number for a text": ("/answer", {"text": 7}, 400, "text is not a string"),
-  "another name": ("/answer", {"txt": "a"}, 400, "'txt'; the model reads 'tex"),
+  "another name": ("/answer", {"txt": "a"}, 400, "not an object with 'text',"),
   "what the model cannot read": (
     "/answer",
     {"text": "wrong"},
@@ -389,7 +389,7 @@ def test_an_optional_input_may_be_null():
   fields = (Field("question", default=""), Field("context"))
   model = Fake(fields, {}, classify)
   assert model.parse({"question": None, "context": "a"}) == ("", "a")
-  with pytest.raises(UserError, match="the input has no context; pass it"):
+  with pytest.raises(UserError, match="the input: context is missing; pass"):
     model.parse({"question": "a", "context": None})
 
 

@@ -71,10 +71,6 @@ FLAG_ROWS = {
     {**CUSTOM, "train_file": "/dev/null", "num_seeds": 2},
     ["--train_file=/dev/null", "cannot be read twice; save its content"],
   ),
-  "seeds beyond the last": (
-    {"seed": 2**31 - 1, "num_seeds": 2},
-    ["--num_seeds=2", "--seed=2147483647", "lower"],
-  ),
   "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0", "1 or more"]),
   "micro-batches that do not divide": (
     {"gradient_accumulation_steps": 3},
@@ -105,10 +101,6 @@ FLAG_ROWS = {
     ["--max_seq_length=129", "128 positions", "bert_config.json", "lower"],
   ),
   "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
-  "no room for windows": (
-    {"max_seq_length": 4, "long_text": "mean_windows"},
-    ["--max_seq_length=4", "--long_text=mean_windows", "5 or more"],
-  ),
   "nothing to do": ({"do_train": None}, ["nothing to do", "pass --do_train"]),
   "unknown task": (
     {"task_name": "MRPCC"},
@@ -122,7 +114,7 @@ FLAG_ROWS = {
   "no data_dir": ({"data_dir": None}, ["--data_dir"]),
   "unknown language": (
     {"task_name": "XNLI", "xnli_language": "nl"},
-    ["--xnli_language=nl", "ar, bg, de", "zh"],
+    ["--xnli_language=nl", "<ar|bg|de|", "zh"],
   ),
   "table with another task": (
     {"train_file": "rows.tsv"},
@@ -139,10 +131,6 @@ FLAG_ROWS = {
   "fraction with another task": (
     {"dev_fraction": 0.5},
     ["--dev_fraction", "--task_name=custom"],
-  ),
-  "custom with another task": (
-    {**CUSTOM, "task_name": "custom,MRPC"},
-    ["--task_name=custom", "other tasks"],
   ),
   "both kinds": (
     {**CUSTOM, "regression": True, "multilabel": True},
@@ -191,10 +179,6 @@ MODEL_ROWS = {
       "the model was trained with another vocabulary",
       "pass --vocab_file=FILES/trained/vocab.txt",
     ],
-  ),
-  "model of multiple choice": (
-    {**_PREDICT, "init_checkpoint": "FILES/choices"},
-    ["FILES/choices holds a model of run_multiple_choice.py", "pass another"],
   ),
   "SentencePiece model": (
     {
@@ -591,10 +575,6 @@ TABLE_ROWS = {
     {**CUSTOM, "text_b_column": "other"},
     ["--text_b_column=other", "no such column", "'text', 'label', 'number'"],
   ),
-  "the text as label": (
-    {**CUSTOM, "label_column": "text"},
-    ["--text_a_column=text and --label_column=text", f"{TABLES}/good.tsv"],
-  ),
   "no such column number": (
     {**CUSTOM, "header": False, "text_a_column": 0, "label_column": 3},
     ["--label_column=3", "no such column", "from -3 to 2"],
@@ -617,11 +597,11 @@ TABLE_ROWS = {
   ),
   "an empty label": (
     {**CUSTOM, "train_file": f"{TABLES}/no_label.tsv"},
-    [f"{TABLES}/no_label.tsv:2", "--label_column=label is empty", "fill it"],
+    [f"{TABLES}/no_label.tsv:2", '--label_column=label is ""', "remove"],
   ),
   "a number is none": (
     {**CUSTOM, "regression": True},
-    [f"{TABLES}/good.tsv:2", "--label_column=label is 'good'", "regression"],
+    [f"{TABLES}/good.tsv:2", '--label_column=label is "good"', "regression"],
   ),
 }
 
@@ -762,9 +742,6 @@ def _make_trained(folder):
     copy = folder / f"damaged_{kind}"
     shutil.copytree(folder / "trained", copy)
     (copy / name).write_text("{")
-  shutil.copytree(folder / "trained", folder / "choices")
-  settings = {"task": "multiple choice", "max_seq_length": 48}
-  (folder / "choices" / "task.json").write_text(json.dumps(settings))
 
 
 @pytest.mark.parametrize("name", ROWS)

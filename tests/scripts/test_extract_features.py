@@ -69,7 +69,6 @@ ROWS = {
     },
     ["--output_file=FILES/model/bert_model.ckpt.data", "is an input"],
   ),
-  "dtype of text": ({"dtype": "float16"}, ["--dtype=float16", "npz"]),
   "layer out of range": (
     {"layers": "-1,-3"},
     ["--layers=-1,-3 must be different layers", "-2 (lowest)"],
@@ -79,27 +78,7 @@ ROWS = {
     {"layers": "0,-2"},
     ["--layers=0,-2 must be different layers"],
   ),
-  "layers of the pooler": (
-    {"pooling": "pooled"},
-    ["--layers has no effect with --pooling=pooled"],
-  ),
-  "combination of the pooler": (
-    {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
-    ["--layer_combination has no effect with --pooling=pooled"],
-  ),
   "unknown pooling": ({"pooling": "min"}, ["--pooling=min", "mean_sqrt_len"]),
-  "normalize without pooling": (
-    {"normalize": True},
-    ["--normalize has no effect with --pooling=none"],
-  ),
-  "special without pooling": (
-    {"exclude_special": True},
-    ["--exclude_special has no effect with --pooling=none"],
-  ),
-  "another runtime on a TPU": (
-    {"runtime": "openvino", "use_tpu": True},
-    ["--runtime=openvino does not run on a TPU", "omit --use_tpu"],
-  ),
   "a precision that the runtime lacks": (
     {"runtime": "onnxruntime", "precision": "bfloat16"},
     ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],

@@ -249,7 +249,7 @@ ERRORS = {
     '{"context": "a", "choices": ["b", "c"], "label": 1e999}',
     ["label inf is not the index of a choice, 0 to 1"],
   ),
-  "no label": ('{"context": "a", "choices": ["b", "c"]}', ["has no label"]),
+  "no label": ('{"context": "a", "choices": ["b", "c"]}', ["with label"]),
   "no context": ('{"choices": ["b", "c"], "label": 0}', ["SWAG's columns"]),
   "text as choices": (
     '{"context": "a", "choices": "b", "label": 0}',
@@ -281,7 +281,8 @@ SWAG_ERRORS = {
   "no fourth ending": (
     ["sent1,sent2,ending0,ending1,ending2,label", "a,b,c,d,e,0"],
     "train.csv has neither SWAG's columns, sent1, sent2, ending0, ending1, "
-    "ending2, ending3, nor context and choices; rename them",
+    "ending2, ending3, nor context and choices, with label, the index of the "
+    "right choice; rename its columns, or add them",
   ),
 }
 

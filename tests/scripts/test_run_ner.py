@@ -222,7 +222,7 @@ def test_a_dry_run_names_the_label_of_nearly_all_words(files, tmp_path):
 ERRORS = {
   "no file of a split": (
     {"data_dir": "FILES/model"},
-    ["--data_dir", "has no train.txt", "--train_file"],
+    ["--train_file is required; pass it, or a --data_dir with train.txt"],
   ),
   "no folder": (
     {"data_dir": "FILES/gone"},

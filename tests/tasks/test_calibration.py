@@ -11,11 +11,9 @@ import scripts
 import tiny_task
 
 import bert
-from bert.errors import UserError
 from bert.export import huggingface, onnx_model
 from bert.tasks import calibration
 from bert.tasks.labels import Multilabel
-from bert.training import task_file
 
 RNG = np.random.default_rng(3)
 LOGITS = RNG.normal(size=[200, 3]) * 4
@@ -154,18 +152,6 @@ def test_numbers_cannot_be_calibrated(trained, tmp_path):
   )
   assert "custom has no labels" in log
   assert not (tmp_path / "out").exists()
-
-
-def test_wrong_temperatures_are_refused(trained, tmp_path):
-  _, out, _ = trained
-  fields = json.loads((out / "task.json").read_text())
-  for value in ([0.0], [-1.0]):
-    (tmp_path / "task.json").write_text(
-      json.dumps({**fields, "temperatures": value})
-    )
-    cls = bert.load(out).task
-    with pytest.raises(UserError, match="not positive"):
-      task_file.load(type(cls), str(tmp_path))
 
 
 def test_labels_do_not_change():

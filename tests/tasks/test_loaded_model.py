@@ -128,7 +128,7 @@ def test_masks_are_filled(folders):
 @pytest.mark.parametrize(
   ("name", "inputs", "words"),
   [
-    ("classification", ("a", "b"), ["2 values", "'text'"]),
+    ("classification", ("a", "b"), ["not an object with 'text',"]),
     ("multilabel", "a", ["'text_a', 'text_b'"]),
     ("squad", [("a", "b"), {"question": "a"}], ["input 2", "context"]),
     ("tagging", ["a", 5], ["input 2", "'text'"]),
