@@ -444,7 +444,6 @@ def test_a_late_error_comes_before_any_answer(folder, tmp_path, last):
   ("flags", "lines", "expected"),
   [
     (["--output_file=OUT.jsonl"], ["the", ""], "in.txt:2"),
-    (["--output_file=OUT.jsonl.gz"], ["the"], "remove .gz"),
     (["--output_file=IN"], ["the"], "--output_file="),
     (["--output_file=MODEL/vocab.txt"], ["the"], "is an input; pass another"),
     (
