@@ -184,7 +184,7 @@ def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
 @pytest.mark.parametrize(
   ("command", "changes", "message"),
   [
-    (None, {}, "--command is required"),
+    (None, {}, "--command is required; pass attention or embeddings"),
     ("attend", {}, "attention|embeddings"),
     ("attention", {"text": ""}, "--text is required"),
     ("attention", {"text": "cat " * 99}, "more than --max_seq_length=128"),
