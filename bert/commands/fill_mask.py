@@ -28,7 +28,7 @@ from bert.training.flags import (
 
 # Lines that are answered together. The model reads a line once for each of its
 # pieces.
-_LINES_AT_A_TIME = 64
+_LINES_AT_A_TIME = 16
 
 
 # fmt: off
