@@ -500,15 +500,15 @@ TABLE_ROWS = {
   ),
   "table of another format": (
     {**CUSTOM, "train_file": f"{TABLES}/rows.xlsx"},
-    ["rows.xlsx: save the workbook as", "CSV UTF-8"],
+    ["rows.xlsx has none of", 'save the workbook as "CSV UTF-8"'],
   ),
   "table is empty": (
     {**CUSTOM, "train_file": f"{TABLES}/empty.tsv"},
-    [f"{TABLES}/empty.tsv is empty", "pass a file with rows"],
+    [f"{TABLES}/empty.tsv has no rows", "pass a file with rows"],
   ),
   "table has a header alone": (
     {**CUSTOM, "train_file": f"{TABLES}/header.csv"},
-    [f"{TABLES}/header.csv has a header and no rows", "pass"],
+    [f"{TABLES}/header.csv has no rows", "pass"],
   ),
   "table is not compressed": (
     {**CUSTOM, "train_file": f"{TABLES}/plain.tsv.gz"},
