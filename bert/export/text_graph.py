@@ -31,14 +31,7 @@ _BLANK = ord(" ")
 
 
 class GraphTokenizer(tf.Module):
-  """Splits texts into the ids of word pieces.
-
-  Args:
-    tokenizer: a FullTokenizer with a vocabulary of word pieces.
-
-  Attributes:
-    tokenizer: the same.
-  """
+  """Splits texts into the ids of word pieces, as its `tokenizer` does."""
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):
     super().__init__("tokenizer")

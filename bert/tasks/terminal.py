@@ -1,7 +1,7 @@
 """A conversation on the terminal."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bert.errors import UserError
 from bert.data import text_files
@@ -24,16 +24,30 @@ def converse(
   reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
   if reads_line:  # Both texts of a pair are on one line.
     fields = fields[:1]
+
+  def respond(*lines):
+    parts = parse_line(*lines) if reads_line else _parts(fields, lines)
+    return answer(model, parts)
+
+  ask_until_end(list(map(_prompt, fields)), respond, read, write)
+
+
+def ask_until_end(
+  prompts: Sequence[str],
+  respond: Callable[..., str],
+  read: Callable[[str], str] = input,
+  write: Callable[[str], object] = print,
+) -> None:
+  """Asks for a line for each prompt, and writes the response, until the end."""
   while True:
     try:
-      lines = [ask(prompt, read) for prompt in map(_prompt, fields)]
+      lines = [ask(prompt, read) for prompt in prompts]
     except EOFError:
       write("")  # The shell's prompt starts on a new line.
       return
     if any(line.strip() for line in lines):
       try:
-        parts = parse_line(lines[0]) if reads_line else _parts(fields, lines)
-        write(answer(model, parts))
+        write(respond(*lines))
       except UserError as error:
         write(f"error: {error}")
 

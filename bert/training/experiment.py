@@ -509,7 +509,7 @@ class Experiment:
       sample = evaluation.sample and evaluation.sample()
       if sample:
         verdicts[evaluation.name] = verdict.judge(sample)
-    training_page.write_run(
+    training_page.write(
       folder,
       task.name,
       evaluations,

@@ -118,6 +118,9 @@ RELEVANT_LABEL = Flag("relevant_label", None,
                       "Label that a classifier of pairs gives to matching "
                       "texts. Default: the second of two.")
 
+# What searches an index, and runs its models.
+SEARCH = (RUNTIME, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
+
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in this folder.",
                    affects_weights=False)

@@ -159,7 +159,8 @@ class Flags:
     """Raises UserError for the first of these flags that has no value."""
     for name in names:
       if not self[name]:
-        raise UserError(f"--{name} is required; pass a value")
+        value = " or ".join(self.rows[name].choices) or "a value"
+        raise UserError(f"--{name} is required; pass {value}")
 
   def check_exclusive(self, *names: str) -> None:
     """Raises UserError if two of these flags are given."""
