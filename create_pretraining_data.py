@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
-from bert.errors import UserError, plural
+from bert.errors import plural
 from bert.data import corpus, corpus_beam, corpus_workers, instances, progress
 from bert.data.instances import (
   TrainingInstance,
@@ -60,6 +60,7 @@ _MASKING_FLAGS = (
   "max_predictions_per_seq",
   "masked_lm_prob",
   "do_whole_word_mask",
+  "dupe_factor",
 )
 
 
@@ -109,27 +110,11 @@ FLAGS = table(
 # fmt: on
 
 
-def check_flags(flags: Flags) -> None:
-  """Raises UserError if a flag is wrong or contradicts another."""
-  flags.require("input_file", "output_file")
-  instances.check_length(flags.max_seq_length, flags.next_sentence_prediction)
-  if not flags.no_masking:
-    return
-  for name in _MASKING_FLAGS:
-    if name in flags.given:
-      raise UserError(
-        f"--{name} has no effect with --no_masking; omit one of them"
-      )
-  if flags.dupe_factor > 1 and "dupe_factor" in flags.given:
-    raise UserError(
-      f"--dupe_factor={flags.dupe_factor} would repeat rows with --no_masking; "
-      f"omit one of them"
-    )
-
-
 def make_config(flags: Flags) -> corpus.CorpusConfig:
   """The CorpusConfig that the flags describe."""
-  check_flags(flags)
+  flags.require("input_file", "output_file")
+  if flags.no_masking:
+    flags.warn_if_given("omit it or --no_masking", *_MASKING_FLAGS)
   config = corpus.CorpusConfig(
     vocab_file=flags.vocab_file,
     spm_model_file=flags.spm_model_file,
@@ -146,17 +131,15 @@ def make_config(flags: Flags) -> corpus.CorpusConfig:
     next_sentence_prediction=flags.next_sentence_prediction,
   )
   tokenizer = model_flags.load_tokenizer(flags)
-  special = tokenizer.special
   instances.check_length(
-    flags.max_seq_length, flags.next_sentence_prediction, special
+    flags.max_seq_length, flags.next_sentence_prediction, tokenizer.special
+  )
+  # It checks that there are special pieces, before the text is read.
+  instances.vocabulary_settings(
+    tokenizer, flags.do_whole_word_mask, config.max_predictions_per_seq
   )
   if tokenizer.splits_words:
     model_flags.warn_of_casing(flags, tokenizer.vocab, flags.vocab_file)
-  if not (flags.no_masking or special.mask in tokenizer.vocab):
-    raise UserError(
-      f"--vocab_file={flags.vocab_file} has no line {special.mask}; pass the "
-      f"vocab.txt that came with the model, or --no_masking"
-    )
   return config
 
 

@@ -548,20 +548,18 @@ class SentencePieceTokenizer:
       self._model = sentencepiece.SentencePieceProcessor(
         model_proto=read_file(model_file)
       )
+      size = self._model.get_piece_size()
+      self.vocab = collections.OrderedDict(
+        (self._model.id_to_piece(index), index) for index in range(size)
+      )
+      if not self.vocab.keys() >= {"[CLS]", "[SEP]", "[MASK]"}:
+        raise RuntimeError("special pieces are missing")
     except RuntimeError as error:
       raise UserError(
-        f"{model_file} is not a SentencePiece model; pass one"
+        f"{model_file} is not a SentencePiece model with the pieces [CLS], "
+        f"[SEP] and [MASK]; create one with build_vocab.py, or with "
+        f"--control_symbols=[CLS],[SEP],[MASK]"
       ) from error
-    size = self._model.get_piece_size()
-    self.vocab = collections.OrderedDict(
-      (self._model.id_to_piece(index), index) for index in range(size)
-    )
-    for special in ("[CLS]", "[SEP]", "[MASK]"):
-      if special not in self.vocab:
-        raise UserError(
-          f"{model_file} has no piece {special}; create the model with "
-          f"build_vocab.py, or with --control_symbols=[CLS],[SEP],[MASK]"
-        )
     self.unk_token = self._model.id_to_piece(self._model.unk_id())
 
   def tokenize(self, text: str | bytes) -> list[str]:

@@ -5,15 +5,33 @@
 OURS and THEIRS are shell commands, each in quotation marks. In both, {round}
 stands for the number of the round, for example as a seed, and {folder} for a
 new folder, which is deleted after the round. Prints the last line of output of
-each, the peak of matrix multiplication before it, and the seconds of ROUNDS (5)
-rounds. torch_mrpc.py shows an example.
+each, its peak memory, the peak of matrix multiplication before it, and the
+seconds of ROUNDS (5) rounds. torch_mrpc.py and torch_pairs.py show examples.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
 
 import machine
+
+
+def execute(line):
+  """The last line of output of a shell command, and its peak memory in MiB."""
+  process = subprocess.Popen(
+    line,
+    shell=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
+  lines = process.stdout.read().splitlines() or [""]
+  _, status, usage = os.wait4(process.pid, 0)
+  if status:
+    sys.exit("\n".join([f"failed: {line}", *lines[-20:]]))
+  # Linux reports units of 1,024 bytes, and at least the size of this process.
+  return lines[-1], usage.ru_maxrss / 1024
 
 
 def make_side(name, command):
@@ -28,24 +46,12 @@ def make_side(name, command):
       # Not str.format, since shells use braces, too.
       line = command.replace("{round}", f"{number}").replace("\n", " ")
       line = line.replace("{folder}", folder)
-      lines = []
-
-      def execute():
-        finished = subprocess.run(
-          line,
-          shell=True,
-          stdout=subprocess.PIPE,
-          stderr=subprocess.STDOUT,
-          text=True,
-        )
-        lines.extend(finished.stdout.splitlines() or [""])
-        if finished.returncode:
-          sys.exit("\n".join([f"failed: {line}", *lines[-20:]]))
-
-      seconds = machine.timed(execute)
+      found = []
+      seconds = machine.timed(lambda: found.extend(execute(line)))
+    last, mebibytes = found
     print(
-      f"{name}: {seconds:.1f} s; peak {peaks[0]:.0f} and {peaks[1]:.0f} "
-      f"GFLOP/s; {lines[-1]}",
+      f"{name}: {seconds:.1f} s; {mebibytes:.0f} MiB; peak {peaks[0]:.0f} and "
+      f"{peaks[1]:.0f} GFLOP/s; {last}",
       flush=True,
     )
     return seconds

@@ -1,4 +1,4 @@
-"""Trains vectors on pairs with sentence-transformers; see embeddings.py.
+"""Trains vectors with sentence-transformers, as the other side of commands.py.
 
     python benchmarks/torch_pairs.py MODEL_DIR TRAIN.jsonl DEV.jsonl
         [--batch=32] [--epochs=1] [--rate=2e-5] [--seed=1] [--bf16]
@@ -8,7 +8,15 @@ folders; the files have `text_a` and `text_b` on each line. As
 run_embeddings.py does: in-batch negatives with scale 20, AdamW with warm-up
 over a tenth of the steps and linear decay. Batches are in random order, and
 each side of a batch is padded to its longest text. Prints MRR@10 among the
-second texts of the development set.
+second texts of the development set. For both sides in turns, run:
+
+    python benchmarks/commands.py \\
+      'python run_embeddings.py --do_train --do_eval --output_dir={folder}
+       --init_checkpoint=MODEL_DIR --train_file=TRAIN.jsonl
+       --dev_file=DEV.jsonl --train_batch_size=32 --num_train_epochs=1
+       --learning_rate=2e-5 --max_seq_length=128 --seed={round}' \\
+      'PYTHON benchmarks/torch_pairs.py MODEL_DIR TRAIN.jsonl DEV.jsonl
+       --seed={round}'
 """
 
 import argparse

@@ -43,9 +43,6 @@ def load(
       "bfloat16", ...) and `runtime` ("tensorflow", "onnxruntime", "openvino");
       of vectors also `layers`, `pooling`, `normalize`, `max_seq_length` and
       `long_text`; of masks `top_k`.
-
-  Raises:
-    UserError: there is no such model, task or option.
   """
   from bert.tasks import loaded_model
 
@@ -58,9 +55,6 @@ def register(*tasks: type[Task] | str) -> None:
   Args:
     *tasks: subclasses of `bert.Task`, "module:Class", or names of modules with
       such classes.
-
-  Raises:
-    UserError: there is no such class.
   """
   from bert.training import registry
 
@@ -86,9 +80,6 @@ def run(task: type[Task], **flags) -> dict[str, float]:
   Args:
     task: a subclass of `bert.Task`.
     **flags: the flags of the command line, by name.
-
-  Raises:
-    UserError: a flag or a file is wrong.
   """
   from bert.tasks import script
 

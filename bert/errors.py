@@ -76,10 +76,7 @@ def did_you_mean(
 ) -> str:
   """Returns "; did you mean ...?", or "" if no known word is similar.
 
-  Args:
-    word: what the user wrote; case does not matter.
-    words: the known words.
-    shown: formats the suggestion.
+  The case of the word does not matter. `shown` formats the suggestion.
   """
   by_lower = {str(other).lower(): str(other) for other in words}
   near = difflib.get_close_matches(word.lower(), by_lower, n=1)
@@ -87,12 +84,10 @@ def did_you_mean(
 
 
 def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
-  """An optional package.
+  """Imports a module of an optional package.
 
-  Args:
-    name: the module to import.
-    needed_by: the flag or format that needs it, for the message.
-    requirements: the requirements file that names it.
+  The message without it names the flag or format that it is `needed_by`, and
+  the file of `requirements` to install.
   """
   try:
     return importlib.import_module(name)
@@ -101,27 +96,19 @@ def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
 
 
 def require_package(name: str, needed_by: str, requirements: str) -> None:
-  """Raises UserError unless an optional package is installed; imports nothing.
-
-  Args:
-    name: the package.
-    needed_by, requirements: see `import_optional`.
-  """
+  """Like `import_optional`, but imports nothing."""
   if importlib.util.find_spec(name) is None:
     reason = f"No module named {name!r}"
     raise _missing_package(name, needed_by, reason, requirements)
 
 
 def _missing_package(name, needed_by, reason, requirements):
+  command = f"pip install -r {requirements}"
+  # Only a clone has the file.
+  if not (pathlib.Path(__file__).parent.parent / requirements).exists():
+    extra = requirements.removeprefix("requirements-").removesuffix(".txt")
+    command = f"pip install '{_DISTRIBUTION}[{extra}]'"
   return UserError(
     f"{needed_by} needs the package {name.split('.')[0]} ({reason}); run "
-    f"{_install_command(requirements)}"
+    f"{command}"
   )
-
-
-def _install_command(requirements):
-  """How to install a requirements file, which only a clone has."""
-  if (pathlib.Path(__file__).parent.parent / requirements).exists():
-    return f"pip install -r {requirements}"
-  extra = requirements.removeprefix("requirements-").removesuffix(".txt")
-  return f"pip install '{_DISTRIBUTION}[{extra}]'"

@@ -64,7 +64,7 @@ class Preprocess(keras.layers.Layer):
   ):
     super().__init__(**kwargs)
     if vocabulary is None:
-      self.tokenizer = model_folder.find_model(_path(folder)).tokenizer
+      self.tokenizer = model_folder.find_model(os.fspath(folder)).tokenizer
     else:
       with tempfile.TemporaryDirectory() as temporary:
         path = os.path.join(temporary, "vocab.txt")
@@ -141,7 +141,7 @@ class Encoder(keras.layers.Layer):
     super().__init__(**kwargs)
     weights = {}
     if config is None:
-      model = model_folder.find_model(_path(folder))
+      model = model_folder.find_model(os.fspath(folder))
       self.config = model.config
       shapes = modeling.variable_shapes(self.config)
       saved = checkpoints.load_weights(
@@ -250,10 +250,3 @@ def save_release(
 def _vocabulary_file(pieces):
   """The content of vocab.txt."""
   return "".join(f"{piece}\n" for piece in pieces)
-
-
-def _path(folder):
-  """A folder as `find_model` takes it."""
-  if folder is None:
-    raise UserError("pass the folder or the name of a model")
-  return os.fspath(folder)

@@ -25,6 +25,7 @@ from bert.data.vocabulary import (
   special_pieces,
   word_splitter,
 )
+from bert.export import new_folder
 from bert.training import flag_table, model_flags, startup, termination
 from bert.training.flags import (
   COUNT,
@@ -36,8 +37,12 @@ from bert.training.flags import (
   table,
 )
 
-# Flags that have no effect with --extend.
-_LEARNING_FLAGS = ("vocab_size", "num_unused", "min_frequency")
+# Flags that have no effect with --extend, and those that need it.
+_LEARNING_FLAGS = (
+  *("vocab_size", "num_unused", "min_frequency"),
+  *("model_type", "update_config"),
+)
+_EXTENDING_FLAGS = ("num_new", "init_checkpoint", "output_dir")
 
 # Trainers reserve memory for --vocab_size pieces, however small the text.
 _MAX_PIECES = 10**7
@@ -136,7 +141,7 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
 
-    prefix, config = extended_model.find_base(
+    prefix, _ = extended_model.find_base(
       flags.init_checkpoint, list(old.vocab), flags.do_lower_case
     )
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
@@ -146,14 +151,6 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
       raise UserError(
         f"--extend={flags.extend} has pieces in other lines than the "
         f"vocabulary of {prefix}; pass --extend={path}"
-      )
-    if not known and config.vocab_size > len(old.vocab):
-      logging.warning(
-        "%s has %d embeddings, more than the %d pieces of --extend; make sure "
-        "that it is the vocabulary of the model",
-        prefix,
-        config.vocab_size,
-        len(old.vocab),
       )
   return old
 
@@ -171,14 +168,15 @@ def extend_vocabulary(
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
 
-    extended_model.write_extended_model(
-      flags.init_checkpoint,
-      flags.output_dir,
-      list(old.vocab),
-      pieces,
-      replaced,
-      flags.do_lower_case,
-    )
+    with new_folder.new_folder(flags.output_dir) as folder:
+      extended_model.write_extended_model(
+        flags.init_checkpoint,
+        folder,
+        list(old.vocab),
+        pieces,
+        replaced,
+        flags.do_lower_case,
+      )
     path = os.path.join(flags.output_dir, "vocab.txt")
   else:
     files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
@@ -195,65 +193,28 @@ def extend_vocabulary(
   return len(pieces)
 
 
-def _holds_model(folder):
-  """Whether a folder has weights, not just the files of a killed run."""
-  names = files.listdir(folder) if files.isdir(folder) else []
-  return any(
-    name.endswith((".index", ".safetensors")) and not files.is_partial(name)
-    for name in names
-  )
-
-
 def check_extend_flags(flags: Flags) -> None:
   """Checks --extend and the flags that belong to it."""
-  unused = _LEARNING_FLAGS if flags.extend else ("num_new",)
-  for name in unused:
-    if name in flags.given:
-      which = "with" if flags.extend else "without"
-      raise UserError(f"--{name} has no effect {which} --extend; omit it")
   if not flags.extend:
-    for name in ("init_checkpoint", "output_dir"):
-      if flags[name]:
-        raise UserError(f"--{name} is for --extend only; omit it")
+    flags.warn_if_given("add --extend", *_EXTENDING_FLAGS)
     return
+  flags.warn_if_given("omit it", *_LEARNING_FLAGS)
   flags.require_file("extend")
   flags.refuse_pipes("extend", [flags.extend])
-  if flags.model_type != "wordpiece" or flags.update_config:
-    raise UserError(
-      "--extend is for word pieces, and writes the configuration to "
-      "--output_dir; omit --model_type and --update_config"
-    )
-  if bool(flags.init_checkpoint) != bool(flags.output_dir):
-    raise UserError(
-      "--init_checkpoint and --output_dir belong together; pass both or none"
-    )
-  flags.check_exclusive("output_dir", "output_file")
-  if flags.output_dir:
+  if flags.init_checkpoint or flags.output_dir:
+    flags.require("init_checkpoint", "output_dir")
+    flags.check_exclusive("output_dir", "output_file")
     check_output_folder(flags.output_dir)
-    if _holds_model(flags.output_dir):
-      raise UserError(
-        f"--output_dir={flags.output_dir} holds a model; pass another folder"
-      )
-    written = os.path.join(flags.output_dir, "vocab.txt")
-    if os.path.realpath(written) == os.path.realpath(flags.extend):
-      raise UserError(
-        f"--output_dir={flags.output_dir} holds --extend={flags.extend}, which "
-        f"would be overwritten; pass another folder"
-      )
+    new_folder.check_is_new(flags.output_dir)
 
 
 def check_flags(flags: Flags) -> list[str]:
   """Checks the files in the flags; returns those to read."""
   paths = flags.find_files("input_file")
   check_extend_flags(flags)
-  if flags.output_dir:
+  if flags.extend and flags.output_dir:
     return paths
   flags.require("output_file")
-  if flags.model_type == "wordpiece" and flags.output_file.endswith(".json"):
-    raise UserError(
-      f"--output_file={flags.output_file} would be read as JSON, but one piece "
-      f"per line is written; pass another name, such as vocab.txt"
-    )
   inputs = [*paths, flags.extend, flags.update_config]
   flags.check_output_files("output_file", [flags.output_file], inputs)
   if flags.update_config:

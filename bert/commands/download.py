@@ -54,33 +54,19 @@ def name_command(arguments: list[str]) -> list[str]:
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag is missing or wrong."""
-  if not flags.command:
+  if not flags.command or bool(flags.names) == (flags.command == "squad"):
     raise UserError(
-      f"no command; run python download.py {' or '.join(COMMANDS)} ..."
+      "what to download is missing or incomplete; run python download.py "
+      "squad, or glue TASK..., or model NAME..."
     )
-  if flags.command == "squad" and flags.names:
-    raise UserError(f"squad has no parts; omit {flags.names[0]!r}")
-  if flags.command != "squad" and not flags.names:
-    raise UserError(
-      f"{flags.command} needs names; run python download.py "
-      f"{'glue MRPC' if flags.command == 'glue' else 'model NAME'}"
-    )
-  if flags.command == "model" and flags.output_dir:
-    raise UserError("--output_dir is for data; omit it, or set BERT_CACHE")
   if flags.command == "model":
+    flags.warn_if_given("set BERT_CACHE to move models", "output_dir")
     for name in flags.names:
       downloads.check_name(name)
-      if name in downloads.RELEASES and files.exists(name):
-        raise UserError(
-          f"{name} is also a file or folder here; move it, or run the command "
-          f"in another folder"
-        )
     return
   folder = flags.output_dir or flags.command
   if files.is_remote(folder):
-    raise UserError(
-      f"--output_dir={folder} is remote; pass a local folder, and copy it"
-    )
+    raise UserError(f"--output_dir={folder} is remote; pass a local folder")
   check_output_folder(folder)
 
 

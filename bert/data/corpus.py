@@ -20,8 +20,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from absl import logging
-
 import tokenization
 from bert.errors import UserError
 from bert.data import files, instances, text_files
@@ -106,10 +104,9 @@ def scan(
   """
   texts = []
   ends = [(0, 0)]  # Bytes and documents of the corpus before each shard.
-  continued = []
   size = documents = 0
   is_inside = False
-  for is_first, length, line in _sized_lines(paths, spool, texts):
+  for length, line in _sized_lines(paths, spool, texts):
     size += length
     if not line.strip():
       is_full = 0 < shard_bytes <= size - ends[-1][0]
@@ -119,17 +116,10 @@ def scan(
     elif not is_inside:
       documents += 1
       is_inside = True
-    elif is_first:
-      continued.append(texts[-1])
   if not documents:
     raise UserError(
       f"no text in {_names(texts)}; pass files with one sentence per line and "
       f"an empty line between documents"
-    )
-  if continued:
-    logging.info(
-      "No empty line ends %s; the last document continues in the next file",
-      _names(continued),
     )
   if len(ends) > 1 and documents - ends[-1][1] < min_documents:
     ends.pop()
@@ -144,7 +134,7 @@ def scan(
 
 
 def _sized_lines(paths, spool, texts):
-  """Yields whether a line is the first of a file, its size in bytes, and text.
+  """Yields the size in bytes and the text of each line.
 
   Appends the TextRange of each file to `texts`, in bytes of the whole corpus.
   """
@@ -157,7 +147,7 @@ def _sized_lines(paths, spool, texts):
         source = f"{spool}{number:05d}"
         copy = stack.enter_context(files.open_file(source, "wb"))
       for length, line in text_files.sized_lines(path, copy_to=copy):
-        yield size == start, length, line
+        yield length, line
         size += length
     texts.append(TextRange(path, source, start, size))
 

@@ -5,7 +5,6 @@ when it is used.
 """
 
 import collections
-import importlib
 import logging
 import re
 from collections.abc import Sequence
@@ -14,26 +13,21 @@ from bert.errors import UserError, import_optional
 from bert.data import files
 from bert.data.corpus import Corpus, CorpusConfig, records_of_shard
 
+# Errors of a runner that lacks a package or cannot reach its files.
+_USERS = (ValueError, OSError, RuntimeError, ImportError)
+
 # The namespace of a pipeline's counters.
 _NAMESPACE = "create_pretraining_data"
 
 
 def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
   """An empty Beam pipeline for a --runner and other --name=value options."""
-  for argument in arguments:
-    if not re.match(r"--?\w", argument):
-      raise UserError(
-        f"unexpected argument {argument!r}; write all flags, also those of "
-        f"Beam, as --name=value"
-      )
   # Beam warns that packages for Google Cloud are missing.
   logging.disable(logging.WARNING)
   try:
     beam = import_optional(
       "apache_beam", f"--runner={runner}", "requirements-beam.txt"
     )
-    if runner.endswith("DataflowRunner"):
-      _check_google_cloud(runner)
   finally:
     logging.disable(logging.NOTSET)
   make_options = beam.pipeline.PipelineOptions
@@ -51,17 +45,6 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
     raise UserError(f"--runner={runner}: {error}") from error
 
 
-def _check_google_cloud(runner):
-  """Raises UserError without packages that Beam misses only when it starts."""
-  try:
-    importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
-  except ImportError as error:
-    raise UserError(
-      f"--runner={runner} needs more packages of Beam ({error}); run: pip "
-      f"install 'apache-beam[gcp]'"
-    ) from error
-
-
 def write_records_by_beam(
   corpus: Corpus,
   config: CorpusConfig,
@@ -71,14 +54,8 @@ def write_records_by_beam(
 ) -> collections.Counter | None:
   """Does the work of `write_records` with Beam; the order of records differs.
 
-  The machines need the modules of this project and access to the files.
-
-  Args:
-    corpus, config, paths, prefix: see `write_records`.
-    pipeline: from `beam_pipeline`.
-
-  Returns:
-    The counts, if the runner supports counters.
+  The machines need the modules of this project and access to the files. Returns
+  the counts if the runner supports counters.
   """
   import apache_beam as beam
 
@@ -126,7 +103,7 @@ def _run_pipeline(pipeline):
     if type(error).__module__.startswith("apache_beam."):
       # The reason comes last, after the state of a job on other machines.
       text = text.strip().rpartition("\n")[2]
-    elif not isinstance(error, ValueError | OSError | RuntimeError):
+    elif not isinstance(error, _USERS):
       raise
     kind = UserError if isinstance(error, UserError) else OSError
     raise kind(re.sub(r" \[while running '.*", "", text)) from error

@@ -55,8 +55,7 @@ def write_records(
   """Writes the records of a corpus to TFRecord files; returns their counts.
 
   Args:
-    corpus: a Corpus.
-    config: a CorpusConfig.
+    corpus, config: the text, and how it becomes records.
     paths: the files to write. The records of shard k go to the files in turn,
       beginning with the k-th.
     prefix: prefix of temporary files.
@@ -66,7 +65,6 @@ def write_records(
       total for each document.
 
   Raises:
-    UserError: see `records_of_shard`.
     OSError: a worker was killed, or cannot write.
   """
   num_workers = min(num_workers, len(corpus.shards))

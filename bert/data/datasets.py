@@ -16,17 +16,11 @@ _SQUAD_URL = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 
 
 class Dataset(NamedTuple):
-  """A task of GLUE.
+  """A task of GLUE."""
 
-  Attributes:
-    terms: who owns it, and what its license allows.
-    file: name of its archive or file, below GLUE's address.
-    sha256: the checksum of the file; None if none is published.
-  """
-
-  terms: str
-  file: str = ""
-  sha256: str | None = None
+  terms: str  # Who owns it, and what its license allows.
+  file: str = ""  # Name of its archive or file, below GLUE's address.
+  sha256: str | None = None  # Its checksum; None if none is published.
 
 
 GLUE = {
@@ -115,21 +109,13 @@ def find_glue(name: str) -> str:
 
 
 def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
-  """The folder of a task of GLUE, in a folder of several; downloads it.
-
-  Args:
-    name: its name, a key of GLUE.
-    folder: the folder of several tasks.
-    offline: whether the network is forbidden.
-  """
+  """The folder of a task of GLUE, a key of GLUE, in `folder`; downloads it."""
   target, dataset = os.path.join(folder, name), GLUE[name]
   if name == "MRPC":
     _fetch_mrpc(target, offline)
   elif dataset.file.endswith(".zip"):
     url = f"{_GLUE_URL}/{dataset.file}"
-    fetching.fetch_archive(
-      url, target, offline, dataset.sha256, holds="train.tsv"
-    )
+    fetching.fetch_archive(url, target, offline, dataset.sha256)
   else:
     path = os.path.join(target, "diagnostic.tsv")
     fetching.fetch(f"{_GLUE_URL}/{dataset.file}", path, offline)
@@ -147,14 +133,8 @@ def fetch_squad(folder: str, offline: bool = False) -> str:
 def _fetch_mrpc(folder, offline):
   """Downloads MRPC, and divides it into GLUE's three files."""
   targets = [os.path.join(folder, f"{n}.tsv") for n in ("dev", "test", "train")]
-  existing = list(filter(files.exists, targets))
-  if len(existing) == len(targets):
+  if files.exists(targets[-1]):  # The last one that is written.
     return
-  if existing:  # They may be the user's.
-    raise UserError(
-      f"{existing[0]} is in the way; rename or delete it, and run the same "
-      f"command again"
-    )
   train, test, dev_ids = (
     _read_table(
       fetching.fetch(

@@ -98,7 +98,7 @@ def local_path(path: str | os.PathLike) -> str:
   from bert.data import fetching  # Loads the network's modules.
 
   folder = cache_folder("models", path)
-  return fetching.fetch_archive(url, folder, _offline, holds="bert_config.json")
+  return fetching.fetch_archive(url, folder, _offline)
 
 
 def _fetch_from_hub(path):
@@ -106,11 +106,6 @@ def _fetch_from_hub(path):
   import huggingface_hub
   from huggingface_hub import errors, utils
 
-  missing = (
-    errors.HFValidationError,  # The name has another form.
-    errors.RepositoryNotFoundError,
-    errors.RevisionNotFoundError,
-  )
   name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
   if not sys.stderr.isatty():
     utils.disable_progress_bars()
@@ -122,30 +117,30 @@ def _fetch_from_hub(path):
       ignore_patterns=_HUB_FOLDERS,
       local_files_only=_offline,
     )
-  except missing as error:
-    raise UserError(
-      f"{path}: no such public model or revision; check the name at "
-      f"huggingface.co, or log in with `hf auth login`"
-    ) from error
-  except errors.LocalEntryNotFoundError as error:
-    raise UserError(
-      f"{path} is not in the cache and cannot be downloaded; check the network "
-      f"and omit --offline, or pass a folder"
-    ) from error
-  except Exception as error:
-    library = type(error).__module__.partition(".")[0]
-    # The library that it connects with has changed from version to version.
-    # That of its storage, hf_xet, also raises RuntimeError.
-    libraries = ("httpx", "httpx2", "requests", "hf_xet")
-    is_of_network = isinstance(
-      error, (errors.HfHubHTTPError, OSError, RuntimeError)
-    )
-    if not is_of_network and library not in libraries:
-      raise
-    raise UserError(
-      f"{path} cannot be downloaded: {first_line(error)}; run the same command "
-      f"again to continue"
-    ) from error
+  except Exception as error:  # Of several libraries, which vary by version.
+    if isinstance(error, errors.LocalEntryNotFoundError):
+      problem = (
+        "is not in the cache and cannot be downloaded; check the network and "
+        "omit --offline, or pass a folder"
+      )
+    elif isinstance(
+      error,
+      (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.HFValidationError,  # The name has another form.
+      ),
+    ):
+      problem = (
+        "is no public model or revision; check the name at huggingface.co, or "
+        "log in with `hf auth login`"
+      )
+    else:
+      problem = (
+        f"cannot be downloaded: {first_line(error)}; run the same command "
+        f"again to continue"
+      )
+    raise UserError(f"{path} {problem}") from error
   names = os.listdir(folder) if os.path.isdir(folder) else []
   if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):
     raise UserError(

@@ -7,89 +7,26 @@ What has arrived is in `/tmp/a.zip.download`, until it is complete.
 
 import base64
 import contextlib
+import errno
 import hashlib
 import http.client
-import json
 import os
-import pathlib
 import re
+import shutil
 import time
 import urllib.error
 import urllib.request
+import zipfile
 
-from bert import strict_json
-from bert.errors import UserError
-from bert.data import archives, files, progress
+from bert.errors import UserError, first_line
+from bert.data import files, progress
 
 # A server that stops sending is asked again, after these seconds.
 _WAITS = (1, 2, 4, 8)
 _TIMEOUT = 60
 
-
-def fetch_archive(
-  url: str,
-  folder: str,
-  offline: bool = False,
-  sha256: str | None = None,
-  holds: str = "",
-) -> str:
-  """A folder with the content of a zip archive; downloads it if needed.
-
-  Args:
-    url: address of the archive.
-    folder: where to unpack it; appears when it is complete.
-    offline: whether the network is forbidden.
-    sha256: its checksum, in hexadecimal digits, or None.
-    holds: a file that it has.
-  """
-  if _is_unpacked(folder, holds):
-    return folder
-  if offline:
-    raise _missing(url, folder)
-  # Not FOLDER.zip, which may be the user's.
-  partial = folder + ".zip.download"
-  with _folder_of(partial), files.locked(partial, folder, waits=True):
-    # Another process may just have finished.
-    if not _is_unpacked(folder, holds):
-      _download_verified(url, partial, sha256)
-      _unpack(partial, folder)
-    _remove(partial, partial + ".json")
-  return folder
-
-
-@contextlib.contextmanager
-def _folder_of(path):
-  """Creates the folder of a file; deletes it if it is new and stays empty."""
-  folder = pathlib.Path(path).absolute().parent
-  new = [f for f in (folder, *folder.parents) if not f.exists()]
-  files.make_local_folder(folder)
-  try:
-    yield
-  finally:
-    with contextlib.suppress(OSError):  # It is not empty.
-      for folder in new:
-        folder.rmdir()
-
-
-def _is_unpacked(folder, holds):
-  """Whether a folder has content; an empty one may have been made by hand."""
-  if not files.isdir(folder) or not files.listdir(folder):
-    return False
-  if not files.exists(os.path.join(folder, holds)):
-    raise UserError(
-      f"{folder} has files, but no {holds}; rename or delete the folder, and "
-      f"run the same command again"
-    )
-  return True
-
-
-def _unpack(archive, folder):
-  """Unpacks a downloaded archive; deletes it if it is damaged."""
-  try:
-    archives.unpack(archive, folder)
-  except UserError:
-    _remove(archive, archive + ".json")  # The next attempt starts again.
-    raise
+# The errors of a disk, which are no fault of an archive.
+_OF_DISK = (*files.FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 
 
 def fetch(
@@ -97,40 +34,18 @@ def fetch(
 ) -> str:
   """A local file; downloads it, or the rest of it, if needed.
 
-  Checksums that the server sends, as Google's does, are verified.
+  It appears under its name when it is complete. Checksums that the server
+  sends, as Google's does, are verified.
 
   Args:
-    url: its address.
-    path: where to store it; appears when it is complete.
+    url, path: its address, and where to store it.
     offline: whether the network is forbidden.
     sha256: its checksum, in hexadecimal digits, or None. A file that exists
       must have it, too.
   """
-  if files.exists(path):
-    return _verified(url, path, sha256)
-  if offline:
-    raise _missing(url, path)
-  partial = path + ".download"
-  with _folder_of(partial), files.locked(partial, path, waits=True):
-    if files.exists(path):  # Another process has just finished.
-      _remove(partial)
-      return _verified(url, path, sha256)
-    _download_verified(url, partial, sha256)
-    _remove(partial + ".json")
-    os.replace(partial, path)
-  return path
-
-
-def _missing(url, path):
-  return UserError(
-    f"{path} does not exist, and --offline forbids downloading {url}; omit "
-    f"--offline"
-  )
-
-
-def _verified(url, path, sha256):
-  """The path of an existing file, whose checksum is compared if it is known."""
-  if sha256 and _digest(path, "sha256").hex() != sha256:
+  if not files.exists(path):
+    _make(url, path, path + ".download", offline, sha256, os.replace)
+  elif sha256 and _digest(path, "sha256").hex() != sha256:
     # The file may be the user's, so it stays.
     raise UserError(
       f"{path} differs from {url}: its sha256 is not {sha256}; rename or "
@@ -139,25 +54,67 @@ def _verified(url, path, sha256):
   return path
 
 
-def _download_verified(url, partial, sha256):
-  """Completes a partial file, and compares its checksums."""
+def fetch_archive(
+  url: str, folder: str, offline: bool = False, sha256: str | None = None
+) -> str:
+  """A folder with the content of a zip archive; see `fetch`."""
+  if not _has_content(folder):
+    # Not FOLDER.zip, which may be the user's.
+    _make(url, folder, folder + ".zip.download", offline, sha256, _unpack)
+  return folder
+
+
+def _has_content(path):
+  """Whether a path exists; an empty folder may have been made by hand."""
+  return bool(files.listdir(path)) if files.isdir(path) else files.exists(path)
+
+
+def _make(url, path, partial, offline, sha256, finish):
+  """Downloads a partial file, which `finish` makes a file or folder of."""
+  if offline:
+    raise UserError(
+      f"{path} does not exist, and --offline forbids downloading {url}; omit "
+      f"--offline"
+    )
+  files.make_local_folder(os.path.dirname(path) or ".")
+  with files.locked(partial, path, waits=True):
+    try:
+      if not _has_content(path):  # Another process may just have finished.
+        sums = _download(url, partial)
+        if sha256:
+          digest = bytes.fromhex(sha256)
+          sums["sha256"] = base64.b64encode(digest).decode()
+        _check(url, partial, sums)
+        finish(partial, path)
+    finally:
+      with contextlib.suppress(FileNotFoundError):
+        if not os.path.getsize(partial):
+          os.remove(partial)
+
+
+def _unpack(archive, folder):
+  """Makes a folder of an archive, without the folder around everything."""
+  partial = folder + files.PARTIAL
+  shutil.rmtree(partial, ignore_errors=True)
   try:
-    sums = _download(url, partial)
-    if sha256:
-      digest = bytes.fromhex(sha256)
-      sums["sha256"] = base64.b64encode(digest).decode()
-    _check(url, partial, sums)
-  except UserError:
-    if not files.exists(partial) or not os.path.getsize(partial):
-      _remove(partial, partial + ".json")
-    raise
-
-
-def _remove(*paths):
-  """Deletes files, if they exist."""
-  for path in paths:
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(path)
+    with files.full_disk_named(folder), zipfile.ZipFile(archive) as reader:
+      # It writes nothing outside of the folder, whatever the names are.
+      reader.extractall(partial)
+    names = [name for name in os.listdir(partial) if name != "__MACOSX"]
+    inner = os.path.join(partial, names[0])
+    is_around = len(names) == 1 and os.path.isdir(inner)
+    os.rename(inner if is_around else partial, folder)
+  except Exception as error:  # zipfile raises a dozen kinds.
+    if getattr(error, "errno", None) in _OF_DISK:
+      raise
+    os.remove(archive)  # The next attempt starts again.
+    raise UserError(
+      f"{archive} is not a complete zip archive ({first_line(error)}); "
+      f"download it again"
+    ) from error
+  finally:
+    shutil.rmtree(partial, ignore_errors=True)
+  os.remove(archive)
 
 
 def _download(url, partial):
@@ -168,119 +125,71 @@ def _download(url, partial):
     try:
       with files.full_disk_named(partial):
         return _continue_download(url, partial)
-    except (OSError, http.client.HTTPException) as error:
-      if os.path.getsize(partial) > there:
+    except (OSError, ValueError, http.client.HTTPException) as error:
+      if getattr(error, "errno", None) in files.FULL:
+        raise
+      size = os.path.getsize(partial)
+      if size > there:
         waits = iter(_WAITS)  # The server may send the file in parts.
       wait = next(waits, None)
-      _raise_unless_temporary(error, url, partial, is_last=wait is None)
+      if not _is_temporary(error) or wait is None:
+        reason = error
+        if isinstance(error, ValueError):  # It may show a password.
+          reason = "its address, or that of a proxy, is malformed"
+        raise UserError(
+          f"{url} cannot be downloaded: {reason}; {size:,} bytes are saved; "
+          f"check the address and the network, and run the same command again "
+          f"to continue"
+        ) from error
     time.sleep(wait)
 
 
-def _raise_unless_temporary(error, url, partial, is_last):
-  """Raises UserError unless it may help to ask the server again."""
+def _is_temporary(error):
+  """Whether it may help to ask the server again."""
   if isinstance(error, urllib.error.HTTPError):
     error.close()
     # 408 and 429 ask to wait; after 416, the download starts again.
-    if 400 <= error.code < 500 and error.code not in (408, 416, 429):
-      raise UserError(
-        f"{url} cannot be downloaded: the server answers {error.code} "
-        f"{error.reason}; check the address"
-      ) from error
-  elif getattr(error, "errno", None) in files.FULL:
-    raise error
-  if is_last:
-    there = os.path.getsize(partial)
-    raise UserError(
-      f"{url} cannot be downloaded: {error}; {there:,} bytes are saved; run "
-      f"the same command again to continue"
-    ) from error
+    return error.code >= 500 or error.code in (408, 416, 429)
+  return not isinstance(error, (ValueError, http.client.InvalidURL))
 
 
 def _continue_download(url, partial):
   """Downloads what a partial file lacks; returns the checksums of the whole.
 
-  Raises:
-    OSError, HTTPException: the connection failed, or ended early.
+  If the file has changed since the download began, they are wrong.
   """
-  start, version = os.path.getsize(partial), _read_version(partial)
+  start = os.path.getsize(partial)
   request = urllib.request.Request(url, headers={"Accept-Encoding": "identity"})
-  if start and version:
-    # Another version of the file is sent from its start.
+  if start:
     request.add_header("Range", f"bytes={start}-")
-    request.add_header("If-Range", version)
   try:
-    response = _open(request)
+    # It reads the variables of proxies each time, unlike urlopen.
+    response = urllib.request.build_opener().open(request, timeout=_TIMEOUT)
   except urllib.error.HTTPError as error:
     if error.code == 416:  # No bytes are left.
-      is_same = _version(error.headers) in (None, version)
-      if is_same and error.headers["Content-Range"] == f"bytes */{start}":
+      if error.headers["Content-Range"] == f"bytes */{start}":
         error.close()
         return _checksums(error.headers)
       os.truncate(partial, 0)  # The file has become shorter.
     raise
   with response:
-    size = _body_size(response.headers)
-    sent = response.headers.get("Content-Range", "")
-    if response.status != 206 or not sent.startswith(f"bytes {start}-"):
-      if response.status == 206:
+    if url.startswith("https:") and not response.url.startswith("https:"):
+      raise OSError(f"it leads to {response.url}, which is not encrypted")
+    total = response.length
+    if response.status == 206:
+      sent = response.headers.get("Content-Range", "")
+      whole = re.fullmatch(rf"bytes {start}-\d+/(\d+)", sent)
+      if not whole:
         raise OSError(f"the server sends {sent!r}, not the rest of the file")
+      total = int(whole[1])  # The server may send less than the rest.
+    else:
       start = 0
       os.truncate(partial, 0)
-      _write_version(partial, response.headers)
-    elif start and _version(response.headers) not in (None, version):
-      os.truncate(partial, 0)
-      raise OSError("the file on the server has changed")
-    total = None if size is None else start + size
-    if whole := re.fullmatch(r"bytes \d+-\d+/(\d+)", sent if start else ""):
-      total = int(whole[1])  # The server may send less than the rest.
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
-  if total is not None and found != total:
+  if total not in (None, found):
     raise OSError(f"{found:,} of {total:,} bytes arrived")
   return _checksums(response.headers)
-
-
-def _open(request):
-  """The answer to a request, which a proxy may pass on."""
-  variable = f"{request.type}_proxy"
-  opener = urllib.request.build_opener(_EncryptedRedirects)
-  try:
-    return opener.open(request, timeout=_TIMEOUT)
-  except UserError:
-    raise
-  except (ValueError, http.client.InvalidURL) as error:
-    # The address of a proxy is not shown, because it may have a password.
-    names = sorted(name for name in os.environ if name.lower() == variable)
-    if not names:
-      raise
-    raise UserError(
-      f"{request.full_url} cannot be downloaded: the variable "
-      f"{' or '.join(names)} has no address of a proxy; set it to "
-      f"http://host:port, or unset it"
-    ) from error
-
-
-class _EncryptedRedirects(urllib.request.HTTPRedirectHandler):
-  """Follows no redirect from HTTPS to another protocol."""
-
-  def redirect_request(self, req, fp, code, msg, headers, newurl):
-    if req.type == "https" and not newurl.startswith("https:"):
-      fp.close()
-      raise UserError(
-        f"{req.full_url} leads to {newurl}, which is not encrypted; do not use "
-        f"it"
-      )
-    return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _body_size(headers):
-  """The bytes that an answer claims to have; None if it does not say."""
-  size = headers.get("Content-Length")
-  if size is None:
-    return None
-  if not re.fullmatch("[0-9]+", size):
-    raise OSError(f"the server sends Content-Length: {size!r}")
-  return int(size)
 
 
 def _copy(response, partial, start, total):
@@ -295,26 +204,6 @@ def _copy(response, partial, start, total):
     while block := response.read(2**20):
       writer.write(block)
       bar.update(len(block))
-
-
-def _read_version(partial):
-  """What identifies the version of the file that a download began; or None."""
-  try:
-    return strict_json.loads(files.read_bytes(partial + ".json"))["version"]
-  except (OSError, ValueError, KeyError):
-    return None
-
-
-def _version(headers):
-  """What identifies the version of a file; or None."""
-  return headers.get("ETag") or headers.get("Last-Modified")
-
-
-def _write_version(partial, headers):
-  version = _version(headers)
-  if version and version.startswith("W/"):
-    version = None  # A weak one does not promise the same bytes.
-  files.write_file(partial + ".json", json.dumps({"version": version}))
 
 
 def _checksums(headers):

@@ -43,10 +43,6 @@ TYPE_NAMES |= {str: "a string", list: "a list", dict: "an object"}
 _only_folder = None
 
 
-class UnwritableError(UserError):
-  """A local file or folder that cannot be created; its cause is an OSError."""
-
-
 def write_only_in(folder: str | None) -> None:
   """Makes calls without effect that would change files outside of a folder.
 
@@ -114,25 +110,14 @@ def check_is_file(
   name: str | None = None,
   remedy: str = "check the path",
 ) -> None:
-  """Raises UserError unless the path is a file, or a pipe.
-
-  Args:
-    path: a path.
-    name: what the message calls it; default: the path.
-    remedy: what to do, for the message.
-  """
+  """Raises UserError unless a path is a file or a pipe."""
   if not isfile(path):
     what = "it is a folder" if isdir(path) else "no such file"
     raise UserError(f"{name or path}: {what}; {remedy}")
 
 
 def check_is_folder(path: str, name: str) -> None:
-  """Raises UserError unless the path is a folder.
-
-  Args:
-    path: a path.
-    name: what the message calls it, such as --data_dir=PATH.
-  """
+  """Raises UserError unless a path is a folder; `name` is for the message."""
   if not isdir(path):
     what = "it is a file" if exists(path) else "no such folder"
     raise UserError(f"{name}: {what}; check the path")
@@ -171,11 +156,7 @@ def find(pattern: str) -> list[str]:
 
 
 def makedirs(path: str | os.PathLike) -> None:
-  """Creates a folder and its parents, unless they exist.
-
-  Raises:
-    UnwritableError: a local folder cannot be created.
-  """
+  """Creates a folder and its parents, unless they exist."""
   if not writes(path):
     return
   if is_remote(path):
@@ -186,10 +167,12 @@ def makedirs(path: str | os.PathLike) -> None:
 
 def make_local_folder(path: str | os.PathLike) -> None:
   """Creates a local folder, even one that `write_only_in` excludes."""
+  if is_remote(path):
+    raise UserError(f"{path} is remote; pass a local folder")
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
-    raise UnwritableError(
+    raise UserError(
       f"folder {path} cannot be created ({error.strerror}); pass another"
     ) from error
 
@@ -244,36 +227,34 @@ def read_json(
     return None
   try:
     found = strict_json.loads(read_bytes(path), allows_nan)
+    if not isinstance(found, kind):
+      raise ValueError(f"it has no {'object' if kind is dict else 'array'}")
   except ValueError as error:
     raise UserError(damaged(path, f"invalid JSON: {error}")) from error
-  if not isinstance(found, kind):
-    expected = {dict: "object", list: "array"}[kind]
-    raise UserError(damaged(path, f"expected a JSON {expected}"))
   return found
 
 
 def check_settings(
-  path: str, found: Mapping[str, object], known: Mapping[str, object]
+  found: Mapping[str, object], known: Mapping[str, object]
 ) -> None:
-  """Checks the settings in a JSON file, which users may write by hand.
+  """Checks the settings of a JSON file, which users may write by hand.
 
   Args:
-    path: the file.
-    found: its settings.
-    known: every setting that the file may have, with a value of its type.
+    found: the settings.
+    known: every setting that there may be, with a value of its type.
+
+  Raises:
+    ValueError: a setting is unknown or of another type.
   """
-  unknown = sorted(found.keys() - known.keys())
-  if unknown:
-    reason = f"it has {listing(unknown)}; known are {listing(list(known))}"
-    raise UserError(damaged(path, reason))
   for name, value in found.items():
+    if name not in known:
+      raise ValueError(f"it has {name!r}; known are {listing(list(known))}")
     kind = type(known[name])
     is_whole = type(value) is int and kind is float
     # isinstance would accept a bool as an int.
     if type(value) is not kind and not is_whole:
-      shown = json.dumps(value)
-      reason = f"{name} is {shortened(shown)}, not {TYPE_NAMES[kind]}"
-      raise UserError(damaged(path, reason))
+      shown = shortened(json.dumps(value))
+      raise ValueError(f"{name} is {shown}, not {TYPE_NAMES[kind]}")
 
 
 def damaged(path: str, reason: str) -> str:
@@ -349,11 +330,7 @@ def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
 
 
 def write_files(contents: Mapping[str, str]) -> None:
-  """Writes files that describe each other; see `atomic_writes`.
-
-  Args:
-    contents: dict from path to text.
-  """
+  """Writes texts by path that describe each other; see `atomic_writes`."""
   with atomic_writes(contents) as paths:
     for path, content in zip(paths, contents.values(), strict=True):
       with open_file(path, "wb") as writer:
@@ -379,10 +356,6 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
     partial: the file.
     path: the name of what is written, for messages.
     waits: wait for another process that has locked it.
-
-  Raises:
-    UnwritableError: the file cannot be written.
-    UserError: another process has locked it.
   """
   for attempt in itertools.count():
     file = open_to_lock(partial, path)
@@ -403,14 +376,8 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
 def open_to_lock(path: str, shown: str) -> BinaryIO:
   """Opens a local file for a lock; creates it if needed, and follows no link.
 
-  A link could make this process change any file of its user.
-
-  Args:
-    path: the file.
-    shown: the name of what is written, for messages.
-
-  Raises:
-    UnwritableError: the file is a link, or cannot be written.
+  A link could make this process change any file of its user. Messages name
+  what is written, `shown`.
   """
 
   def opener(path, flags):
@@ -423,7 +390,7 @@ def open_to_lock(path: str, shown: str) -> BinaryIO:
       reason = f"{path} is a symbolic link; delete it"
     else:
       reason = f"{error.strerror}; pass another path"
-    raise UnwritableError(f"{shown} cannot be written: {reason}") from error
+    raise UserError(f"{shown} cannot be written: {reason}") from error
 
 
 def _lock(file):

@@ -24,11 +24,7 @@ _SAMPLE, _SAMPLE_HITS = 100, 10
 
 
 class Graphs:
-  """The graphs of an index.
-
-  Args:
-    index: a VectorIndex.
-  """
+  """The graphs of an index."""
 
   def __init__(self, index: VectorIndex):
     # It logs which instructions the processor lacks.

@@ -23,15 +23,15 @@ from bert.data import files
 # Features [S] that every task has.
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 
+# Bytes of a record that hardly any file has.
+_LARGE = 2**24
+
 # The axis of positions in a sequence.
 POSITION = "position"
 
 # Bytes of a frame before the record, and in addition to it.
 _HEADER_BYTES = 12
 FRAME_BYTES = 16
-
-# Bytes of a record that hardly any file has.
-_LARGE = 2**24
 
 
 class Feature(NamedTuple):
@@ -222,25 +222,17 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
       if not header:
         return
       length = int.from_bytes(header[:8], "little")
-      is_whole = len(header) == _HEADER_BYTES
-      if is_whole and header != _header(length):
-        raise _damaged(path, number)
+      is_header = header == _header(length)
       # Of a length that the file cannot have, `read` would reserve memory.
-      is_whole &= length < _LARGE or length <= files.size(path)
-      frame = reader.read(length + 4) if is_whole else b""
+      fits = length < _LARGE or length <= files.size(path)
+      frame = reader.read(length + 4) if is_header and fits else b""
       record = frame[:-4]
-      if not is_whole or len(record) != length:
-        raise UserError(
-          f"{path} is truncated: it ends within record {number}; create or "
-          f"copy the file again"
-        )
-      if frame[-4:] != _masked_checksum(record):
-        raise _damaged(path, number)
+      checksum = _masked_checksum(record)
+      if len(record) != length or frame[-4:] != checksum:
+        problem = f"{path}: record {number} is damaged or cut off"
+        if not number:
+          problem = (
+            f"{path} is not a TFRecord file, or its first record is damaged"
+          )
+        raise UserError(f"{problem}; create or copy the file again")
       yield record
-
-
-def _damaged(path, number):
-  problem = f"{path}: record {number} is damaged"
-  if not number:
-    problem = f"{path} is not a TFRecord file, or its first record is damaged"
-  return UserError(f"{problem}; create or copy the file again")

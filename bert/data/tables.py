@@ -117,12 +117,13 @@ def read_table(
   extension = os.path.splitext(name.removesuffix(".gz"))[1]
   if extension == ".parquet" and name.endswith(extension):
     return _with_rows(path, *_read_parquet(path))
-  if extension in _WORKBOOKS:
-    raise UserError(f'{path}: save the workbook as "CSV UTF-8" in Excel')
   if extension not in EXTENSIONS[:-1]:
+    remedy = "export or convert the file"
+    if extension in _WORKBOOKS:
+      remedy = 'save the workbook as "CSV UTF-8" in Excel'
     raise UserError(
       f"{path} has none of the known extensions {', '.join(EXTENSIONS)}, all "
-      f"but the last also with .gz; export or convert the file"
+      f"but the last also with .gz; {remedy}"
     )
   text = text_files.read_text(path)
   if extension in _DELIMITERS:
@@ -132,11 +133,16 @@ def read_table(
 
 def _with_rows(path, rows, lines):
   """The Table of dicts."""
-  if not rows:
-    raise UserError(f"{path} is empty; pass a file with rows")
   names = list(dict.fromkeys(key for row in rows for key in row))
   rows = [[row.get(name) for name in names] for row in rows]
-  return Table(path, names, rows, lines)
+  return _checked(Table(path, names, rows, lines))
+
+
+def _checked(table):
+  """The Table, which has rows."""
+  if not table.rows:
+    raise UserError(f"{table.path} has no rows; pass a file with rows")
+  return table
 
 
 def _read_columns(path, text, extension, header, delimiter):
@@ -152,22 +158,16 @@ def _read_columns(path, text, extension, header, delimiter):
       f"pass a character such as ; or the word tab"
     )
   rows, lines = _split_rows(path, text, extension, delimiter)
-  if not rows:
-    raise UserError(f"{path} is empty; pass a file with rows")
-  names = rows[0]
-  if header and names in ([], [""]):
-    raise UserError(f"{path}:1: the header is empty; name the columns there")
   _check_widths(path, rows, lines, delimiter)
   if not header:
-    return Table(path, None, rows, lines)
-  name, count = collections.Counter(names).most_common(1)[0]
-  if count > 1:
-    raise UserError(
-      f"{path}:1: the header names {count} columns {name!r}; rename one"
-    )
-  if len(rows) == 1:
-    raise UserError(f"{path} has a header and no rows; pass a file with rows")
-  return Table(path, names, rows[1:], lines[1:])
+    return _checked(Table(path, None, rows, lines))
+  names = rows[0] if rows else []
+  for name, count in collections.Counter(names).most_common(1):
+    if count > 1:
+      raise UserError(
+        f"{path}:1: the header names {count} columns {name!r}; rename one"
+      )
+  return _checked(Table(path, names, rows[1:], lines[1:]))
 
 
 def _find_delimiter(path, text, extension):
@@ -283,30 +283,22 @@ def _read_json_lines(path, text):
       continue
     try:
       row = strict_json.loads(line, allows_nan=True)
+      if not isinstance(row, dict):
+        raise ValueError(f"{shortened(line.strip())} is not a JSON object")
       if "\\u" in line:  # UTF-8 cannot encode half of a surrogate pair.
         json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-      half = ord(error.object[error.start])
-      raise UserError(
-        f"{path}:{number}: \\u{half:04x} is half of a surrogate pair; add the "
-        f"other half, or remove it"
-      ) from error
     except ValueError as error:
       problem = str(error).replace("line 1 column", "column")
       raise UserError(
         f"{path}:{number}: {problem}; write one JSON object per line"
       ) from error
-    if not isinstance(row, dict):
-      raise UserError(
-        f"{path}:{number}: {shortened(line.strip())} is not a JSON object"
-      )
     rows.append(row)
     lines.append(number)
   return rows, lines
 
 
 def _check_widths(path, rows, lines, delimiter):
-  width = len(rows[0])
+  width = len(rows[0]) if rows else 0
   for row, line in zip(rows, lines, strict=True):
     if len(row) == width:
       continue

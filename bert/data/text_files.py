@@ -103,25 +103,21 @@ def _open_uncompressed(path):
 def _not_utf8(where, error, offset=0):
   """The UserError for bytes at an offset of a file that are not UTF-8."""
   content = error.object
-  if not offset and (found := _other_format(content)):
-    return UserError(f"{where}: the file is {found}")
-  fault = f"{where}: byte {offset + error.start} is not UTF-8"
-  try:
-    content.decode("cp1252")
-  except UnicodeDecodeError:
-    return UserError(f"{fault}; convert the file to UTF-8")
-  return UserError(
-    f"{fault}; convert the file to UTF-8, from Windows-1252 if it is of Excel: "
-    f'save it there as "CSV UTF-8", or run iconv -f cp1252 -t utf-8'
-  )
-
-
-def _other_format(content):
-  """What a file is that begins with these bytes, and a remedy; or None."""
-  for pattern, remedy in _OTHER_FORMATS.items():
+  formats = {} if offset else _OTHER_FORMATS
+  for pattern, remedy in formats.items():
     if re.match(pattern, content, re.S):
-      return remedy
-  return None
+      problem = f"the file is {remedy}"
+      break
+  else:
+    position = offset + error.start
+    problem = f"byte {position} is not UTF-8; convert the file to UTF-8"
+    with contextlib.suppress(UnicodeDecodeError):
+      content.decode("cp1252")
+      problem += (
+        ', from Windows-1252 if it is of Excel: save it there as "CSV UTF-8", '
+        "or run iconv -f cp1252 -t utf-8"
+      )
+  return UserError(f"{where}: {problem}")
 
 
 @contextlib.contextmanager
@@ -151,7 +147,7 @@ def lines_as_they_come(
   Yields:
     For each line, where it is, NAME:NUMBER, and its text.
   """
-  number = 0
+  number = position = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
   for lines in _line_lists(getattr(reader, "read1", reader.read)):
     for start in range(0, len(lines), max_lines):
@@ -159,7 +155,12 @@ def lines_as_they_come(
       for line in lines[start : start + max_lines]:
         number += 1
         where = f"{name}:{number}"
-        found.append((where, decode_line(line, where).rstrip("\r\n")))
+        try:
+          text = line.decode().removeprefix("\ufeff").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+          raise _not_utf8(where, error, position) from error
+        found.append((where, text))
+        position += len(line)
       yield found
 
 
@@ -179,19 +180,6 @@ def _line_lists(read, copy_to=None):
     yield [last]
 
 
-def decode_line(line: bytes, where: str) -> str:
-  """The text of a line, without a byte order mark."""
-  try:
-    return line.decode().removeprefix("\ufeff")
-  except UnicodeDecodeError as error:
-    if found := _other_format(line):
-      raise UserError(f"{where}: the input is {found}") from error
-    raise UserError(
-      f"{where}: byte {error.start} of the line is not UTF-8; convert the "
-      f"input to UTF-8"
-    ) from error
-
-
 def read_text(path: str) -> str:
   """The text of a file, see `read_lines`, which may also be in UTF-16."""
   with _open_uncompressed(path) as reader:
@@ -205,20 +193,14 @@ def decode_text(path: str, content: bytes) -> str:
   """
   for mark, encoding in _MARKS.items():
     if content.startswith(mark):
-      try:
-        return content.decode(encoding)
-      except UnicodeDecodeError as error:
-        raise UserError(
-          f"{path}: byte {error.start} is not {encoding.upper()}, which the "
-          f"first bytes of the file announce; convert the file to UTF-8"
-        ) from error
-  return _decode_utf8(path, content)
+      return _decode(path, content, encoding)
+  return _decode(path, content)
 
 
-def _decode_utf8(path, content):
-  """The content of a UTF-8 file as text, without a byte order mark."""
+def _decode(path, content, encoding="utf-8"):
+  """The content of a file as text, without a byte order mark."""
   try:
-    return content.decode("utf-8").removeprefix("\ufeff")
+    return content.decode(encoding).removeprefix("\ufeff")
   except UnicodeDecodeError as error:
     newline = b"\n" if b"\n" in content else b"\r"
     line = 1 + content.count(newline, 0, error.start)
@@ -227,7 +209,7 @@ def _decode_utf8(path, content):
 
 def check_utf8(path: str) -> None:
   """Raises UserError unless a file is UTF-8."""
-  _decode_utf8(path, files.read_bytes(path))
+  _decode(path, files.read_bytes(path))
 
 
 def split_lines(text: str) -> list[str]:

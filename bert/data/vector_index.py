@@ -44,34 +44,21 @@ Hits = tuple[np.ndarray, np.ndarray]
 
 
 class Row(NamedTuple):
-  """A text of an index.
+  """A text of an index."""
 
-  Attributes:
-    id: its id, unique in the index.
-    text: the text that its vector stands for.
-    fields: more values, of any JSON type.
-  """
-
-  id: str
-  text: str
-  fields: dict
+  id: str  # Unique in the index.
+  text: str  # What its vector stands for.
+  fields: dict  # More values, of any JSON type.
 
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-  """What all vectors of an index have in common.
+  """What all vectors of an index have in common."""
 
-  Attributes:
-    model: the folder or the name of their model.
-    fingerprint: a hash of this model.
-    width: the size of a vector.
-    dtype: one of DTYPES, in which they are stored.
-  """
-
-  model: str
-  fingerprint: str
-  width: int
-  dtype: str = "float16"
+  model: str  # The folder or the name of their model.
+  fingerprint: str  # A hash of this model.
+  width: int  # The size of a vector.
+  dtype: str = "float16"  # One of DTYPES, in which they are stored.
 
 
 class Block:
@@ -80,11 +67,8 @@ class Block:
   Args:
     path: the files without their extensions.
     header: the Header of the index.
-    count: number of rows.
+    count: number of rows, and so of `vectors` [count, width].
     size: bytes of the file of rows.
-
-  Attributes:
-    vectors: [count, width].
   """
 
   def __init__(self, path: str, header: Header, count: int, size: int):
@@ -105,36 +89,25 @@ class Block:
       ends = (self._offsets[n : n + 2].tolist() for n in numbers)
       lines = (self._lines[start:end].tobytes() for start, end in ends)
     for line in lines:
-      try:
-        yield Row(**orjson.loads(line))
-      except (TypeError, ValueError) as error:
-        reason = f"a line is no row: {error}"
-        raise UserError(files.damaged(f"{self.path}.jsonl", reason)) from error
+      yield Row(**orjson.loads(line))
 
 
 def _mapped(path, shape, dtype):
   """The array or, as uint8, the bytes of a file; read when they are used."""
-  try:
-    if dtype == "uint8":
-      array = np.asarray(np.memmap(path, dtype, "r"))
-    else:
-      array = np.asarray(np.load(path, mmap_mode="r"))
-    found = f"{array.dtype} {list(array.shape)}"
-  except (OSError, ValueError, EOFError) as error:
-    raise UserError(files.damaged(path, str(error))) from error
-  wanted = f"{dtype} {list(shape)}"
-  if found != wanted:
-    raise UserError(files.damaged(path, f"{found} instead of {wanted}"))
+  if dtype == "uint8":
+    array = np.asarray(np.memmap(path, dtype, "r"))
+  else:
+    array = np.asarray(np.load(path, mmap_mode="r"))
+  if (array.shape, array.dtype) != (shape, dtype):
+    raise ValueError(
+      f"{path} has {array.dtype} {list(array.shape)} instead of {dtype} "
+      f"{list(shape)}"
+    )
   return array
 
 
 class VectorIndex:
-  """The index in a folder.
-
-  Attributes:
-    header: its Header.
-    blocks: its Blocks.
-  """
+  """The index in a folder: its `header` and `blocks`."""
 
   def __init__(self, folder: str):
     path = os.path.join(folder, NAME)
@@ -151,8 +124,8 @@ class VectorIndex:
         Block(os.path.join(folder, block.pop("name")), self.header, **block)
         for block in blocks
       ]
-    except (AttributeError, KeyError, TypeError) as error:
-      raise UserError(files.damaged(path, repr(error))) from error
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
+      raise UserError(files.damaged(folder, repr(error))) from error
     self._starts = np.cumsum([0, *map(len, self.blocks)])
 
   def __len__(self) -> int:
@@ -241,11 +214,7 @@ def _as_floats(vectors, bits):
 
 
 class Best:
-  """The rows with the highest scores so far, for each of several queries.
-
-  Args:
-    count: number of queries.
-    k: number of rows for each.
+  """The k rows with the highest scores so far, for each of `count` queries.
 
   Attributes:
     hits: for each query, scores and numbers; see `VectorIndex.top_k`.
@@ -279,8 +248,6 @@ class Best:
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
   """Creates the folder of an index if needed, and keeps other processes out."""
-  if files.is_remote(folder):
-    raise UserError(f"--index={folder} is not a local folder; pass one")
   files.make_local_folder(folder)
   path = os.path.join(folder, "index.lock")
   with files.locked(path, folder):
@@ -304,8 +271,7 @@ def update(
   Blocks that keep all of their rows stay as they are, but for the last one.
 
   Args:
-    folder: the folder.
-    header: the Header of the vectors.
+    folder, header: where to write, and the Header of the vectors.
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].

@@ -22,7 +22,7 @@ from bert.data import records
 from bert.training import micro_batches
 
 # Groups of a micro-batch, and its least number of rows for each.
-_GROUPS, _LEAST_ROWS = 4, 4
+_GROUPS, _LEAST_ROWS = 2, 4
 
 # Groups are cut to a multiple, as activations are compiled for each length.
 _MULTIPLE = 4

@@ -72,9 +72,9 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
       known[name] = kinds[0]()
       if given.get(name, default) is None:
         given.pop(name, None)
-  files.check_settings(path, given, known)
   found = {name: _without_lists(value) for name, value in fields.items()}
   try:
+    files.check_settings(given, known)
     cls(**found).check()
   except (TypeError, ValueError) as error:
     raise UserError(files.damaged(path, str(error))) from error

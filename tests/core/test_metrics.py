@@ -101,12 +101,6 @@ class TestCompute:
     assert results == pytest.approx({"eval_accuracy": 3 / 4, "eval_f1": 2 / 3})
     assert list(results) == ["eval_accuracy", "eval_f1"]
 
-  def test_unknown_name(self):
-    with pytest.raises(
-      ValueError, match="no metric recal; pass one of accuracy, f"
-    ):
-      metrics.compute(["accuracy", "recal"], LABELS, GUESSES)
-
 
 class TestLabelReport:
   def test_one_label_each(self):

@@ -172,11 +172,11 @@ def test_a_model_of_the_hub_is_found_by_the_converter(hub, tmp_path):
 
 def test_errors_of_the_hub_are_one_line(hub):
   for name, wanted in {
-    "hf://org/gone": "no such public model or revision; check the name",
+    "hf://org/gone": "no public model or revision; check the name",
     "hf://org/pickle": "has no model.safetensors; pass another",
-    "hf://": "no such public model or revision; check",
-    "hf://a/b/c": "no such public model or revision; check",
-    "hf://../x": "no such public model or revision; check",
+    "hf://": "no public model or revision; check",
+    "hf://a/b/c": "no public model or revision; check",
+    "hf://../x": "no public model or revision; check",
   }.items():
     with pytest.raises(UserError, match=wanted) as error:
       downloads.local_path(name)

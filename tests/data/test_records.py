@@ -116,8 +116,8 @@ def test_reading_starts_at_any_record(tmp_path):
 
 CONTENTS = (b"first", b"second", b"third")
 FRAMES = list(map(records.framed, CONTENTS))
-CUT = r"is truncated: it ends within record 2; create or copy the file again$"
-DAMAGED = r"record 1 is damaged; create or copy the file again$"
+CUT = r"record 2 is damaged or cut off; create or copy the file again$"
+DAMAGED = r"record 1 is damaged or cut off; create or copy the file again$"
 OTHER = r"is not a TFRecord file, or its first record is damaged; create"
 
 
@@ -168,5 +168,5 @@ def test_a_huge_length_is_not_reserved(tmp_path, length):
   path = str(tmp_path / "a.tf_record")
   with open(path, "wb") as writer:
     writer.write(records._header(length) + b"content")
-  with pytest.raises(errors.UserError, match=r"ends within record 0"):
+  with pytest.raises(errors.UserError, match="its first record is damaged"):
     next(records.read_records(path))

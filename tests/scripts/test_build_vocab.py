@@ -148,15 +148,7 @@ class TestScript:
     [
       ({"input_file": "none*.txt"}, "--input_file=none.*no file matches none"),
       ({"input_file": None}, "--input_file is required"),
-      ({"input_file": "text.txt,"}, "--input_file=text.txt,"),
-      ({"output_file": None}, "--output_file is required"),
-      ({"output_file": "none/vocab.txt"}, "--output_file=none/vocab.txt.*fold"),
-      (
-        {"output_file": "folder"},
-        "--output_file=folder: .folder. is not a file",
-      ),
       ({"output_file": "text.txt"}, "--output_file=text.txt: .* is an input"),
-      ({"output_file": "a.json"}, "--output_file=a.json would be read as JSON"),
       (
         {"output_file": "config", "update_config": "config"},
         "--output_file=config: config is an input; pass another path",
@@ -174,26 +166,10 @@ class TestScript:
         {"vocab_size": "60", "model_type": "bpe"},
         "--vocab_size=60 .* pass 1[1-9][0-9] or more",
       ),
-      ({"vocab_size": "0"}, "--vocab_size"),
       ({"vocab_size": str(10**7 + 1)}, "--vocab_size=10000001 .*10000000"),
-      ({"num_unused": "9" * 20}, "--num_unused=9+ .*10000000"),
-      ({"min_frequency": "9" * 20}, "--min_frequency=9+ .*2147483647"),
-      ({"vocab_size": "many"}, "--vocab_size=many"),
-      ({"num_unused": "-1"}, "--num_unused"),
-      ({"min_frequency": "0"}, "--min_frequency"),
-      ({"model_type": "words"}, "--model_type=words"),
-      ({"do_lower_case": "perhaps"}, "--do_lower_case=perhaps"),
       (
         {"update_config": "none.json"},
         "--update_config=none.json: no such file",
-      ),
-      (
-        {"update_config": "blank.txt"},
-        "blank.txt is not a valid model configuration",
-      ),
-      (
-        {"update_config": "list.json"},
-        "list.json is not .*: not a JSON object",
       ),
       ({"update_config": "empty.json"}, "empty.json is not .*vocab_size"),
     ],
@@ -204,7 +180,6 @@ class TestScript:
     (tmp_path / "blank.txt").write_text("\n \u200b\n")
     (tmp_path / "latin1.txt").write_bytes(b"one\nsm\xf8r\n")
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"some text")[:-6])
-    (tmp_path / "list.json").write_text("[]")
     (tmp_path / "empty.json").write_text("{}")
     (tmp_path / "config").write_text('{"vocab_size": 9}')
     flags = {"input_file": "text.txt", "output_file": "vocab.txt", **changes}

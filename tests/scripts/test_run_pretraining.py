@@ -472,7 +472,7 @@ ERRORS = {
   ),
   "a truncated file": (
     {"input_file": "FILES/truncated.tfrecord"},
-    ["FILES/truncated.tfrecord is truncated"],
+    ["FILES/truncated.tfrecord: record", "cut off"],
   ),
   "an empty file": (
     {"input_file": "FILES/empty.tfrecord"},

@@ -174,7 +174,7 @@ def test_bad_input(folder, name):
 
 def test_a_damaged_index(folder):
   _, err = run(folder, "--query=a", index="taken", status=2)
-  assert "index.json is damaged" in err.strip().splitlines()[-1]
+  assert "taken is damaged" in err.strip().splitlines()[-1]
 
 
 def test_a_model_that_was_trained_on(folder, golden, goldens):

@@ -119,13 +119,8 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   found = tokenizer.tokenize(line)
   assert "immunotherapy" in found
   assert len(found) == pytest.approx(after * 5)
-  # The same command completes what a killed run began, and nothing else.
   _, error = scripts.fork(*command, status=2)
-  assert f"--output_dir={tmp_path}/out holds a model; pass another" in error
-  index = tmp_path / "out" / "bert_model.ckpt.index"
-  index.rename(tmp_path / "out" / "bert_model.ckpt.partial.index")
-  scripts.fork(*command)
-  assert index.exists()
+  assert f"--output_dir={tmp_path}/out is not an empty folder; delete" in error
   assert "vocab.txt: 5 new pieces, " in printed
   # The same pieces in another order have the embeddings of others.
   other = tmp_path / "other.txt"
@@ -150,25 +145,15 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
 @pytest.mark.parametrize(
   ("flags", "expected"),
   [
-    (["--init_checkpoint=x"], "--init_checkpoint is for --extend only"),
     (
       ["--extend=VOCAB", "--output_dir=OLD", "--init_checkpoint=x"],
-      "/vocab.txt, which would be overwritten",
+      "/old is not an empty folder",
     ),
-    (["--num_new=9"], "--num_new has no effect without --extend; omit it"),
-    (
-      ["--extend=VOCAB", "--min_frequency=2"],
-      "--min_frequency has no effect with --extend; omit it",
-    ),
-    (["--extend=VOCAB", "--vocab_size=9"], "--vocab_size has no effect"),
-    (["--extend=VOCAB", "--num_unused=0"], "--num_unused has no effect"),
-    (["--extend=VOCAB", "--output_dir=x"], "belong together"),
-    (["--extend=VOCAB", "--model_type=bpe"], "--extend is for word pieces"),
+    (["--extend=VOCAB", "--output_dir=x"], "--init_checkpoint is required"),
     (["--extend=missing.txt"], "--extend=missing.txt: no such file"),
     (["--extend=REPEATS"], "lines 2 and 1002; replace line 2"),
     (["--extend=LATIN1"], "latin1.txt:1002: byte "),
     (["--extend=VOCAB", "--output_file=VOCAB"], "--output_file="),
-    (["--extend=VOCAB", "--output_file=OLD.json"], "would be read as JSON"),
     (
       ["--extend=VOCAB", "--init_checkpoint=none", "--output_dir=x"],
       "no checkpoint none",

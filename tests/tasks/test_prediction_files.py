@@ -297,9 +297,9 @@ class TestAnswerLines:
   @pytest.mark.parametrize(
     ("stub", "content", "message"),
     [
-      (Stub, b"x\n\xff\n", r"f.txt:2: byte 0 of the line is not UTF-8; conv"),
-      (Stub, b"\xff\xfea\0\n\0", r"f.txt:1: the input is in UTF-16; convert"),
-      (Stub, b"x\n" * 1500 + b"y\xe9", r"f.txt:1501: byte 1 of the line is no"),
+      (Stub, b"x\n\xff\n", r"f.txt:2: byte 2 is not UTF-8; convert the file"),
+      (Stub, b"\xff\xfea\0\n\0", r"f.txt:1: the file is in UTF-16; convert"),
+      (Stub, b"x\n" * 1500 + b"y\xe9", r"f.txt:1501: byte 3001 is not UTF-8"),
       (Stub, b"a\tb\n", r"f.txt:1: 2 texts, .*; the model needs one text, per"),
       (Stub, b"\na\tb\tc\n", r"f.txt:2: 3 texts, "),
       (

@@ -136,7 +136,7 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
   assert read().do_lower_case is True
   assert "strip_accents=False is not supported" in caplog.text
   settings.write_text("[]")
-  with pytest.raises(UserError, match=r"config\.json is damaged \(expected a"):
+  with pytest.raises(UserError, match=r"config\.json is damaged"):
     read()
 
 

@@ -401,7 +401,7 @@ class TestDamagedFiles:
     # Three more bytes are a part of a header.
     path.write_bytes((path.read_bytes() + b"abc")[: -missing - 3 or None])
     number = 4 if missing < 0 else 3
-    self.assert_refused(path, f" is truncated: it ends within record {number};")
+    self.assert_refused(path, f": record {number} is damaged or cut off;")
 
   def test_another_kind_of_file(self, path):
     path.write_text("index\tsentence\n0\tIt is no record.\n")

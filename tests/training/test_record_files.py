@@ -105,7 +105,7 @@ class TestDescribe:
     ("content", "message"),
     [
       (b"", "is empty; make or copy"),
-      (b"Hello", "is truncated: it ends within record 0; "),
+      (b"Hello", "is not a TFRecord file, or"),
       (b"A text of some more words\n" * 9, "is not a TFRecord file, or"),
     ],
   )
@@ -352,8 +352,8 @@ class TestDamagedFiles:
     for size in range(1, len(content)):
       path.write_bytes(content[:size])
       assert refusal(read) == (
-        f"{path} is truncated: it ends within record 0; create or copy the "
-        f"file again"
+        f"{path} is not a TFRecord file, or its first record is damaged; "
+        f"create or copy the file again"
       )
 
   def test_a_flipped_bit_anywhere(self, small):
@@ -377,7 +377,7 @@ class TestDamagedFiles:
       with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) - missing)
       assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-        f"{path} is truncated: it ends within record 10; create or copy the "
+        f"{path}: record 10 is damaged or cut off; create or copy the "
         f"file again"
       )
 
@@ -388,7 +388,8 @@ class TestDamagedFiles:
         file.seek(-20, os.SEEK_END)
         file.write(b"x")
       assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-        f"{path}: record 10 is damaged; create or copy the file again"
+        f"{path}: record 10 is damaged or cut off; create or copy the "
+        f"file again"
       )
 
   def test_a_cut_between_records_makes_another_file(self, tmp_path):
