@@ -76,7 +76,6 @@ class Experiment:
       raise UserError(f"--calibrate: {task.name} has no labels; omit it")
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
-    self._read_output_dir()
     if settings.init_checkpoint is not None:
       checkpoints.find_checkpoint(settings.init_checkpoint)
     if files.isdir(settings.output_dir):
@@ -88,6 +87,7 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
+    self._read_output_dir()  # The examples may tell the size of the head.
     self._teacher = self._load_teacher()
     for examples in self._examples.get("train", {}).values():
       self._check_training_set(examples)

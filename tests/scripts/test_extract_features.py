@@ -78,7 +78,6 @@ ROWS = {
     {"layers": "0,-2"},
     ["--layers=0,-2 must be different layers"],
   ),
-  "unknown pooling": ({"pooling": "min"}, ["--pooling=min", "mean_sqrt_len"]),
   "a precision that the runtime lacks": (
     {"runtime": "onnxruntime", "precision": "bfloat16"},
     ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],
@@ -87,8 +86,6 @@ ROWS = {
     {"max_seq_length": 129},
     ["--max_seq_length=129", "128 positions", "lower"],
   ),
-  "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
-  "no batch": ({"batch_size": 0}, ["--batch_size=0"]),
   "checkpoint is missing": (
     {"init_checkpoint": "nowhere"},
     ["no checkpoint nowhere", "nowhere.index"],

@@ -26,7 +26,6 @@ ROWS = {
   ),
   "no host": ({"host": ""}, ["--host is required"]),
   "an address": ({"host": "1.2.3.4"}, ["--host=1.2.3.4", "pass another"]),
-  "no time": ({"timeout_s": 0}, ["--timeout_s=0"]),
   "a precision": (
     {"runtime": "onnxruntime", "precision": "bfloat16"},
     ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],
