@@ -89,17 +89,25 @@ class Programs:
     self._programs = {}
     self.metric_fn, self.metric_names = None, ()
 
-  def get(self, mode: str, element_spec: Mapping) -> Callable[..., dict]:
+  def get(
+    self, mode: str, element_spec: Mapping, fuses: bool = True
+  ) -> Callable[..., dict]:
     """The program of a mode for batches of a spec.
 
     Where a length varies in the spec, one trace serves all lengths.
 
+    Args:
+      mode: a ModeKeys value.
+      element_spec: the spec. That of a batch which is divided among replicas
+        has no TensorSpec; of another batch, each replica takes its share.
+      fuses: whether activations may be compiled, as programs of their own.
+
     Returns:
       From a batch to a dict of tensors; in training of scalars.
     """
-    key = (mode, tuple(sorted(element_spec.items())))
+    key = (mode, tuple(sorted(element_spec.items())), fuses)
     if key not in self._programs:
-      self._programs[key] = self._compile(mode, element_spec)
+      self._programs[key] = self._compile(mode, element_spec, fuses)
     return self._programs[key]
 
   def run_once(self, features: Mapping[str, tf.Tensor]) -> dict:
@@ -113,13 +121,14 @@ class Programs:
     """Forgets all programs, as the `model_fn` has changed."""
     self._programs.clear()
 
-  def _compile(self, mode, element_spec):
-    compute = self._step(mode, self._fuses(mode, element_spec))
+  def _compile(self, mode, element_spec, fuses):
+    compute = self._step(mode, fuses and self._fuses(mode, element_spec))
+    is_whole = all(isinstance(s, tf.TensorSpec) for s in element_spec.values())
     if self.uses_xla(mode, element_spec):
       compute = tf.function(compute, jit_compile=True, autograph=False)
 
     def replica_step(features):
-      if not devices.is_tpu(self._strategy):  # There, batches are divided.
+      if is_whole:
         features = devices.share(features)
       # Given `compute` itself, a strategy would compile all replicas as one.
       return devices.gather(compute(features))
