@@ -85,7 +85,6 @@ class Experiment:
     self._check_calibration()
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
-    self._read_output_dir()
     start_checks.check_init_path(settings.init_checkpoint)
     settings.layer_rates(model.config.num_blocks)
     if files.isdir(settings.output_dir):
@@ -97,6 +96,7 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
+    self._read_output_dir()  # The examples may tell the size of the head.
     self._teacher = self._load_teacher()
     for examples in self._examples.get("train", {}).values():
       self._check_training_set(examples)

@@ -15,6 +15,7 @@ import types
 import pytest
 import task_folders
 import web_page
+from served import LIMITS, running
 
 from bert.errors import UserError
 from bert.export import host_guard, rest, server
@@ -73,56 +74,6 @@ REGRESSION = Fake(
   {"value": "DT_FLOAT"},
   lambda items: [{"value": len(a) + len(b) / 2} for a, b in items],
 )
-LIMITS = server.Limits(
-  max_batch=4,
-  max_wait_ms=1,
-  max_queue=8,
-  max_texts=6,
-  max_text_chars=100,
-  max_body_bytes=2000,
-  timeout_s=2.0,
-)
-
-
-class Client:
-  """Requests to a server on loopback."""
-
-  def __init__(self, port):
-    self.port = port
-
-  def request(self, path, body=None, method=None, headers=None):
-    """(status, JSON or text, headers) of a response."""
-    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-    with contextlib.closing(connection):
-      if body is not None and not isinstance(body, (bytes, str)):
-        body = json.dumps(body)
-      method = method or ("GET" if body is None else "POST")
-      connection.request(method, path, body, headers or {})
-      response = connection.getresponse()
-      content = response.read().decode()
-    is_json = "json" in response.headers.get("content-type", "")
-    found = json.loads(content) if is_json else content
-    return response.status, found, response.headers
-
-  def answer(self, text):
-    return self.request("/answer", {"text": text})[:2]
-
-
-@contextlib.contextmanager
-def running(model, name, limits=LIMITS, hosts=()):
-  listener = server.open_socket("127.0.0.1", 0)
-  app = server.make_app(model, name, limits, hosts)
-  http_server = server.http_server(app, limits.timeout_s)
-  thread = threading.Thread(
-    target=http_server.run, kwargs={"sockets": [listener]}
-  )
-  thread.start()
-  try:
-    yield Client(listener.getsockname()[1])
-  finally:
-    http_server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -616,24 +567,6 @@ def test_open_connections_are_answered_after_a_signal():
 class TestModels:
   """The model in a folder of each task."""
 
-  @pytest.mark.parametrize("name", task_folders.INPUTS)
-  def test_answers_in_a_batch_are_those_of_one_by_one(
-    self, tmp_path, golden, goldens, name
-  ):
-    folder = task_folders.write(tmp_path, name, golden, goldens)
-    model = loaded_model.load(folder, batch_size=4)
-    items = [model.parse(value) for value in task_folders.INPUTS[name]]
-    together = list(map(rest.to_json, model.answer(items)))
-    alone = [rest.to_json(model.answer([item])[0]) for item in items]
-    assert json.dumps(together) != "[]"
-    for a, b in zip(together, alone, strict=True):
-      assert a.keys() == b.keys() == set(model.outputs)
-      assert flat(a) == pytest.approx(flat(b), abs=2e-6)
-    if name == "squad":
-      for value, answer in zip(items, together, strict=True):
-        found = value[1][answer["start"] : answer["end"]]
-        assert " ".join(found.split()) == answer["answer"]
-
   def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
     folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
     model = loaded_model.load(folder)
@@ -680,12 +613,3 @@ def test_choices_count_as_texts():
   assert loaded_model.count_of(("He opens", "", ["", "runs", "is", ""])) == 2
   assert loaded_model.count_of(("a", "bc")) == 1
   assert loaded_model.length_of(("a", "bc")) == 3
-
-
-def flat(value):
-  """The numbers in an answer; texts must be equal, and count as hashes."""
-  if isinstance(value, dict):
-    value = [value[key] for key in sorted(value)]
-  if isinstance(value, list):
-    return [number for part in value for number in flat(part)]
-  return [hash(value) if isinstance(value, str) else value]
