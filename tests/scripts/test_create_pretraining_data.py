@@ -557,11 +557,6 @@ ERRORS = {
     {"masked_lm_prob": 0},
     ["--masked_lm_prob=0.0", "between 0 and 1", "0.15", "--no_masking"],
   ),
-  "shards are no number": (
-    {"shard_mb": "nan"},
-    ["--shard_mb=nan", "0 or more"],
-  ),
-  "unknown flag": ({"dupe_facto": 2}, ["dupe_facto", "dupe_factor"]),
 }
 
 

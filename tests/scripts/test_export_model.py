@@ -17,7 +17,6 @@ BAD = {
     {"model_dir": "uncased_L-2_H-128_A-4"},
     ["contains no bert_config.json", "did you mean 'uncased_L-2_H-128_A-2'?"],
   ),
-  "no format": ({"format": "pickle"}, ["--format=pickle", "onnx|tflite"]),
   "an output that is there": (
     {"output_dir": "FILES/model"},
     ["--output_dir=FILES/model is not an empty folder", "delete"],
@@ -50,7 +49,6 @@ BAD = {
     {"part": "preprocess", "max_seq_length": 999},
     ["--max_seq_length=999", "128 positions", "lower it"],
   ),
-  "too short rows": ({"max_seq_length": 2}, ["--max_seq_length=2"]),
   "a length that the task has": (
     {"model_dir": "FILES/classifier", "max_seq_length": 64},
     ["--max_seq_length=64", "task", "omit it"],

@@ -36,18 +36,10 @@ ROWS = {
     {"allowed_hosts": "a.example,https://b.example"},
     ["--allowed_hosts=https://b.example is not a host name", "without scheme"],
   ),
-  "no batch": ({"max_batch": 0}, ["--max_batch=0"]),
-  "no time": ({"timeout_s": 0}, ["--timeout_s=0"]),
-  "time is no number": (
-    {"timeout_s": "nan"},
-    ["--timeout_s=nan", "from 0.001 to 3600"],
-  ),
-  "wait is no number": ({"max_wait_ms": "nan"}, ["--max_wait_ms=nan"]),
   "a request that no queue holds": (
     {"max_texts": 9, "max_queue": 8},
     ["--max_texts=9 is more than --max_queue=8", "lower it"],
   ),
-  "a runtime": ({"runtime": "torch"}, ["--runtime=torch", "<tensorflow|onnx"]),
   "a precision": (
     {"runtime": "onnxruntime", "precision": "bfloat16"},
     ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],
