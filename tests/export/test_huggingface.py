@@ -10,7 +10,6 @@ import pytest
 from safetensors import numpy as safetensors
 
 import bert
-import golden_classifier
 from bert import layers
 import tokenization
 from bert.errors import UserError
@@ -189,19 +188,6 @@ def test_a_file_of_an_earlier_version_is_an_error(write, tmp_path):
   (there / task_file.NAME).rename(there / "squad.json")
   with pytest.raises(UserError, match=r"squad\.json is of an earlier version"):
     huggingface.to_tensorflow(str(there), str(back))
-
-
-def test_a_classifier_answers_from_both_formats(write, tmp_path, mrpc):
-  label_type = label_types.Classification(golden_classifier.LABELS)
-  model = write(_classifier(label_type, is_pair=True))
-  huggingface.to_huggingface(str(model), str(tmp_path / "there"))
-  pairs = [(row["text_a"], row["text_b"]) for row in mrpc[:5]]
-  ours, theirs = (
-    np.array([a["probabilities"] for a in bert.load(folder)(pairs)])
-    for folder in (model, tmp_path / "there")
-  )
-  np.testing.assert_array_equal(ours, theirs)
-  assert np.ptp(ours, axis=0).max() > 0.01  # The texts differ.
 
 
 def test_a_regression_gives_its_numbers(write, tmp_path):

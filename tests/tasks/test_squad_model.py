@@ -379,15 +379,6 @@ class TestAnswers:
     assert all(c.text in context for c in found)
     assert len({c.text for c in found}) == len(found) == 20
 
-  def test_long_texts(self, folder):
-    context = " ".join(f"{n} years and more ." for n in range(40))
-    models = [loaded_model.load(folder, batch_size=n) for n in (1, 5)]
-    one, five = (candidates(model, "how long ?", context) for model in models)
-    assert [c.text for c in one] == [c.text for c in five]
-    for name in ("start_logit", "probability"):
-      found = [[getattr(c, name) for c in side] for side in (one, five)]
-      np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
-
   def test_a_checkpoint_with_parts_given(self, golden, folder, tokenizer):
     settings = SquadSettings(32, 8, 8, True, n_best_size=15)
     model = LoadedModel(
