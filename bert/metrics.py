@@ -60,8 +60,6 @@ def matthews(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 
   if np.isnan(predictions).any():
     return math.nan
-  if _is_constant(label_ids) or _is_constant(predictions):
-    return 0.0
   return float(metrics.matthews_corrcoef(label_ids, predictions))
 
 
@@ -88,7 +86,7 @@ def mse(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 def _correlation(statistic, label_ids, predictions):
   if np.isnan(predictions).any():
     return math.nan
-  if _is_constant(label_ids) or _is_constant(predictions):
+  if min(np.unique(x).size for x in (label_ids, predictions)) < 2:
     return 0.0
   with warnings.catch_warnings():
     # Nearly constant numbers cause a warning, but the result is usable.
@@ -100,10 +98,6 @@ def _correlation(statistic, label_ids, predictions):
 def _columns(label_ids, predictions):
   """Labels and predictions, [rows] each, of each of C labels."""
   return zip(np.transpose(label_ids), np.transpose(predictions), strict=True)
-
-
-def _is_constant(values):
-  return np.unique(values).size < 2
 
 
 _ALL = accuracy, f1, f1_micro, f1_macro, matthews, pearson, spearman, mse

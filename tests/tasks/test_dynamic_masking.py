@@ -86,7 +86,9 @@ def test_dynamic_masks(tokenizer, texts, prob, limit, whole_word, start):
       limit,
       list(tokenizer.vocab),
       random.Random(f"7/{start + row}"),
-      instances.word_continuations(tokenizer) if whole_word else (),
+      words=(
+        instances.whole_words(tokenizer) if whole_word else instances.PIECES
+      ),
     )
     assert where == positions.tolist()
     assert (
