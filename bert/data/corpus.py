@@ -217,19 +217,23 @@ def records_of_shard(
     # Records take a tenth of the memory of instances.
     records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
-  unknown = ids[tokenizer.unk_token]
-  counts = collections.Counter(
-    pieces=sum(len(pieces) for pieces, _ in documents),
-    unknown=sum(pieces.count(unknown) for pieces, _ in documents),
-    instances=len(records),
-    tokens=tokens,
-    cut_words=cut_words,
+  counts = _count_pieces(
+    [pieces for pieces, _ in documents],
+    ids[tokenizer.unk_token],
+    of_vocabulary["words"].continuations,
   )
-  if continuations := of_vocabulary["words"].continuations:
-    counts["continuations"] = sum(
-      sum(map(continuations.__contains__, pieces)) for pieces, _ in documents
-    )
+  counts.update(instances=len(records), tokens=tokens, cut_words=cut_words)
   return records, counts
+
+
+def _count_pieces(documents, unknown, continuations):
+  """Counts of lists of encoded ids, as `records_of_shard` returns them."""
+  counts = collections.Counter()
+  for pieces in documents:
+    counts.update(pieces=len(pieces), unknown=pieces.count(unknown))
+    if continuations:
+      counts["continuations"] += sum(map(continuations.__contains__, pieces))
+  return counts
 
 
 @functools.lru_cache(maxsize=1)
