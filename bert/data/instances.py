@@ -98,7 +98,7 @@ def read_documents(
 def _check_documents(count, next_sentence_prediction, source="the input"):
   needed = 2 if next_sentence_prediction else 1
   if count < needed:
-    remedy = "raise --shard_mb if it is set, or pass other text"
+    remedy = "pass other text, or raise --shard_mb if it is set"
     if next_sentence_prediction:
       remedy = (
         "separate documents by empty lines, raise --shard_mb if it is set, or "

@@ -2,12 +2,13 @@
 
 import codecs
 import contextlib
+import functools
 import gzip
 import math
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from bert.errors import UserError
@@ -37,6 +38,23 @@ _MARKS = {
   codecs.BOM_UTF16_LE: "utf-16",
   codecs.BOM_UTF16_BE: "utf-16",
 }
+
+
+@contextlib.contextmanager
+def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
+  """Yields a function that writes a line, at once if to standard output.
+
+  Whoever sends questions through a pipe may wait for each answer.
+
+  Args:
+    path: the file, which is there when it is complete; "-" or None for standard
+      output.
+  """
+  if path in (None, STREAM):
+    yield functools.partial(print, flush=True)
+    return
+  with files.open_atomic(path, "w") as writer:
+    yield lambda line: writer.write(line + "\n")
 
 
 def read_lines(path: str) -> Iterator[str]:

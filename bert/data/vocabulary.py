@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError
+from bert.data import files
 
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50
@@ -324,3 +325,27 @@ def extend_vocabulary(pieces: Sequence[str], new: Sequence[str]) -> list[str]:
     for piece in pieces
   ]
   return [*replaced, *waiting]
+
+
+def check_special_pieces(
+  tokenizer: tokenization.FullTokenizer, path: str = "the vocabulary"
+) -> None:
+  """Raises UserError unless a vocabulary has the pieces of every row."""
+  for special in (*tokenizer.special[:2], tokenizer.unk_token):
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"{path} has no piece {special}; pass the file that came with the model"
+      )
+
+
+def find_repeated(
+  tokenizer: tokenization.FullTokenizer, path: str
+) -> tuple[str, int, int] | None:
+  """A piece that a vocabulary repeats, its first line and its last, or None."""
+  # A piece gets the id of its last line, so the ids of repeated lines are free.
+  unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
+  if not unused:
+    return None
+  first = min(unused)
+  piece = files.read_bytes(path).split(b"\n")[first].decode().strip()
+  return piece, first + 1, tokenizer.vocab[piece] + 1

@@ -40,13 +40,7 @@ class Training:
 def check(
   training: Training, pairs: Sequence[text_pairs.Pair], size: int
 ) -> None:
-  """Raises UserError if pairs and vectors do not suit a Training.
-
-  Args:
-    training: the Training.
-    pairs: the training set.
-    size: D, the size of a vector.
-  """
+  """Raises UserError if pairs and vectors of a size do not suit a Training."""
   wrong = [n for n in training.dimensions if not 0 < n <= size]
   if wrong:
     raise UserError(
@@ -60,30 +54,20 @@ def check(
       raise UserError(
         f"{given} needs --score_column or --label_column; pass one"
       )
-    if any(pair.negatives for pair in pairs):
-      raise UserError(f"{given} reads no --negative_column; omit it")
     if training.loss == "cosine":
       text_pairs.check_unit_scores(pairs)
   elif not {pair.score for pair in pairs} <= {None, 0.0, 1.0}:
     raise UserError(
       f"{given} reads no scores; pass --loss=cosent, or --label_column"
     )
-  elif not any(pair.score != 0 for pair in pairs):
-    raise UserError(
-      f"{given} trains on pairs with label 1, and all labels are 0; pass "
-      f"another file"
-    )
 
 
 def compute(
   training: Training, vectors: tf.Tensor, text_ids: tf.Tensor, scores: tf.Tensor
 ) -> tf.Tensor:
-  """The loss of a batch, a scalar.
+  """The loss of a batch, a scalar, without regard to `dimensions`.
 
-  Args:
-    training: the Training, whose dimensions are not used.
-    vectors, text_ids: see `ranking`.
-    scores: float [B].
+  See `ranking` for `vectors` and `text_ids`; `scores` are float [B].
   """
   if training.loss == "ranking":
     return ranking(vectors, text_ids, training.scale, training.both_ways)
@@ -147,11 +131,7 @@ def cosine(cosines: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
 def cosent(cosines: tf.Tensor, scores: tf.Tensor, scale: float) -> tf.Tensor:
   """log(1 + sum exp(scale (c_j - c_i))) over all pairs with score_i > score_j.
 
-  Only the order of the scores matters.
-
-  Args:
-    cosines, scores: float [B].
-    scale: factor of the cosines.
+  Only the order of the scores matters. Cosines and scores are float [B].
   """
   differences = scale * (cosines - cosines[:, tf.newaxis])  # c_j - c_i at i, j.
   is_wrong_if_positive = scores[:, tf.newaxis] > scores

@@ -40,12 +40,7 @@ TEXT = "text"  # The axis of the texts of a row.
 
 @dataclasses.dataclass
 class Ranked(Evaluation):
-  """The Evaluation of vectors.
-
-  Attributes:
-    found: for the report, a `page.Query` of each query.
-    scored: for the report, a `page.Scored` of each pair with a score.
-  """
+  """The Evaluation of vectors, with queries and scored pairs for the report."""
 
   found: Sequence[page.Query] = ()
   scored: Sequence[page.Scored] = ()
@@ -57,11 +52,10 @@ class EmbeddingTask(VectorTask):
   Args:
     settings: VectorSettings, with a pooling. Its prompts of the names
       QUERY_PROMPTS and DOCUMENT_PROMPTS are put before the texts.
-    tokenizer: a FullTokenizer.
+    tokenizer, paths: see Task.
     pairs: dict from split to its Pairs.
     searched: a Retrieval to evaluate on, instead of that of the Pairs.
     training: a Training.
-    paths: dict from split to its file.
   """
 
   name = "embeddings"

@@ -180,10 +180,3 @@ def test_evaluation_masks_rows_alike_in_batches_of_any_size(
     found.append(rows)
   assert found[0] == found[1]
   assert found[0].keys() == set(range(7))
-
-
-def test_a_vocabulary_without_mask_is_an_error(tmp_path):
-  (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
-  tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
-  with pytest.raises(ValueError, match=r"no piece \[MASK\].*dynamic_masking"):
-    dynamic_masking.dynamic_masking(tokenizer, 0.15, 20, False, 1)
